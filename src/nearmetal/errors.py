@@ -1,0 +1,65 @@
+"""The one family of errors that nearmetal shows to a person.
+
+Every message says what was seen; `hint` says the likely cause and the next step. Anything that is not a
+`NearmetalError` is a bug in nearmetal and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the command line, part of its interface."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNAVAILABLE = 3
+    PARTIAL = 4
+    INTERRUPTED = 130
+
+
+class NearmetalError(Exception):
+    """Something that a person can act on.
+
+    `message` is one lower-case sentence with the figures that were seen; `hint` names the next step.
+    """
+
+    exit_code: ExitCode = ExitCode.FAILED
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def render(self) -> str:
+        """Return the text for stderr: `error:` line, then a `hint:` line when there is one."""
+        text = f"error: {self.message}"
+        return f"{text}\nhint: {self.hint}" if self.hint else text
+
+
+class BadInputError(NearmetalError):
+    """A study, option or file is wrong; nothing was started."""
+
+    exit_code = ExitCode.USAGE
+
+
+class UnavailableError(NearmetalError):
+    """This machine lacks something that was asked for (a program, a device, a permission)."""
+
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class ForeignFileError(NearmetalError):
+    """A file is not of the format that its reader knows, or is damaged."""
+
+    exit_code = ExitCode.USAGE
+
+
+class TrialError(NearmetalError):
+    """A trial could not be carried out; the other trials are not touched by it."""
+
+
+class StoreError(NearmetalError):
+    """A run directory could not be written or read."""

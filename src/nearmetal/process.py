@@ -1,0 +1,128 @@
+"""The one place that starts programs: argv lists only, a hard timeout always, no process left behind.
+
+Every program runs in its own session, so that a timeout or an interrupt ends it together with its children.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import NearmetalError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_GRACE_S = 2.0
+_TAIL_LINES = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A program that has ended; `exit_status` is negative for a signal, as in `subprocess`."""
+
+    argv: tuple[str, ...]
+    exit_status: int
+    stdout: bytes
+    stderr: bytes
+    elapsed_ns: int
+    timed_out: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether it ended by itself with status 0."""
+        return self.exit_status == 0 and not self.timed_out
+
+    @property
+    def text(self) -> str:
+        """Return stdout as text; bytes that are not UTF-8 are shown as escapes."""
+        return self.stdout.decode(errors="backslashreplace")
+
+    def complaint(self) -> str:
+        """Return how it ended and the last lines it said, for an error message."""
+        if self.timed_out:
+            how = f"was stopped after {self.elapsed_ns / 1e9:.1f} s"
+        elif self.exit_status < 0:
+            how = f"was ended by {signal.Signals(-self.exit_status).name}"
+        else:
+            how = f"ended with status {self.exit_status}"
+        said = (self.stderr or self.stdout).decode(errors="backslashreplace").strip().splitlines()
+        tail = "\n  ".join(said[-_TAIL_LINES:])
+        return f"{self.argv[0]} {how}" + (f":\n  {tail}" if tail else " and said nothing")
+
+
+def end_session(process: subprocess.Popen[bytes]) -> None:
+    """End a program started with its own session, and its children: SIGTERM, a grace period, SIGKILL."""
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signum)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+            return
+
+
+def spawn(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int = subprocess.PIPE,
+    stderr: int = subprocess.PIPE,
+) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own; raise UnavailableError when it does not exist."""
+    try:
+        return subprocess.Popen(
+            list(argv), env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
+        )
+    except (FileNotFoundError, PermissionError) as error:
+        raise UnavailableError(
+            f"cannot start {argv[0]!r}: {error.strerror}", hint="`nearmetal doctor` names what is missing here"
+        ) from error
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    stdin: bytes = b"",
+    check: bool = False,
+) -> Finished:
+    """Run a program to its end or to the timeout.
+
+    `env` replaces the environment when given. With `check`, anything but status 0 raises NearmetalError with
+    the program's last words. A timeout never raises by itself: it is in the record.
+    """
+    started_ns = time.monotonic_ns()
+    process = spawn(argv, env=env, cwd=cwd, stdin=subprocess.PIPE)
+    timed_out = False
+    try:
+        stdout, stderr = process.communicate(stdin, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        timed_out = True
+        end_session(process)
+        stdout, stderr = _drain(process)
+    except BaseException:
+        end_session(process)
+        raise
+    finished = Finished(
+        tuple(argv), process.returncode, stdout, stderr, time.monotonic_ns() - started_ns, timed_out=timed_out
+    )
+    if check and not finished.ok:
+        raise NearmetalError(finished.complaint())
+    return finished
+
+
+def _drain(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """Take what an ended program had written; a grandchild that kept the pipe open is not waited for."""
+    try:
+        return process.communicate(timeout=_GRACE_S)
+    except subprocess.TimeoutExpired as error:
+        return error.stdout or b"", error.stderr or b""
