@@ -1,0 +1,110 @@
+"""The two seams between nearmetal and machines.
+
+A `Shell` runs commands, one after another, on a machine and its nodes. A `Host` carries out whole trials. Most
+hosts carry a trial out by giving its body a shell (`LocalHost`, `SshHost`); the lab ships the order into an
+emulated machine that holds the same body, because nothing from outside may touch its clock while it runs.
+
+`tests/contract/host_contract.py` holds what every host must do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from nearmetal.process import Finished
+    from nearmetal.study.order import Order, Outcome
+
+HYPERVISOR = ""
+"""The node name that stands for the machine that holds the nodes."""
+
+
+class Shell(Protocol):
+    """Commands on a machine and on its nodes; not safe for use by two threads at once."""
+
+    @property
+    def scratch(self) -> str:
+        """A private directory that machine and nodes all see; it is gone when the shell is closed."""
+        ...
+
+    @property
+    def agent(self) -> str:
+        """A program that stands for ssh between nodes: `agent NODE COMMAND...`, for MPI launchers."""
+        ...
+
+    def add_node(self, name: str) -> None:
+        """Make a node: its own network, host name, shared memory and scratch directory."""
+        ...
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        node: str = HYPERVISOR,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        timeout_s: float = 20.0,
+        check: bool = True,
+    ) -> Finished:
+        """Run a program on a node to its end; `env` is added to the node's environment.
+
+        With `check`, anything but status 0 raises NearmetalError with the program's last words.
+        """
+        ...
+
+    def start(self, argv: Sequence[str], *, node: str = HYPERVISOR) -> Helper:
+        """Start a program that stays, such as a server or a relay; it ends with the shell at the latest."""
+        ...
+
+    def read(self, path: str, *, node: str = HYPERVISOR) -> bytes:
+        """Return a file's content as that node sees it; raise NearmetalError when it cannot be read."""
+        ...
+
+    def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
+        """Write a file as that node sees it; raise NearmetalError when it cannot be written."""
+        ...
+
+
+class Helper(Protocol):
+    """A program that was started to stay."""
+
+    def ended(self) -> Finished | None:
+        """Return how it ended, or None while it runs."""
+        ...
+
+    def stop(self) -> None:
+        """End it and its children; calling twice does nothing more."""
+        ...
+
+
+class Host(Protocol):
+    """Something that carries out trials."""
+
+    @property
+    def kind(self) -> str:
+        """The word in the study file: `local`, `lab`, `ssh`, `slurm`, `fake`."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """One sentence that says what figures from this host are, shown wherever they are shown."""
+        ...
+
+    @property
+    def slots(self) -> int:
+        """How many trials may run side by side without disturbing each other."""
+        ...
+
+    def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
+        """Carry one trial out and clean up after it, whatever happens.
+
+        A trial that cannot be carried out is an outcome with status `failed` and a reason. Errors are raised
+        only when the host as a whole is unusable.
+        """
+        ...
+
+    def close(self) -> None:
+        """Leave nothing behind; calling twice does nothing more."""
+        ...

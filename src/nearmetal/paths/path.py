@@ -1,0 +1,56 @@
+"""What a data path is: a recipe over a host that joins nodes, and says where the traffic must show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.study.order import PathOrder
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a path ends on a node: `interface` and `address` are empty on paths without a network."""
+
+    node: str
+    interface: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """A path that is up: one endpoint a node, in node order, and its subnet such as `10.77.0.0/24`."""
+
+    ends: tuple[Endpoint, ...]
+    subnet: str = ""
+
+    @property
+    def networked(self) -> bool:
+        """Tell whether traffic between nodes shows on interfaces."""
+        return bool(self.subnet)
+
+
+class Path(Protocol):
+    """A recipe. A path may be brought up again after it was taken down; recipes hold no state."""
+
+    @property
+    def kind(self) -> str:
+        """The word in the study file, and the key in the table of paths."""
+        ...
+
+    @property
+    def about(self) -> str:
+        """One line for people: what the traffic goes through."""
+        ...
+
+    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+        """Join the nodes and wait until each reaches each; raise NearmetalError when that fails."""
+        ...
+
+    def down(self, shell: Shell, endpoints: Endpoints) -> None:
+        """Take the path apart where that matters to the machine; scratch nodes may simply vanish."""
+        ...

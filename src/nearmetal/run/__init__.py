@@ -1,0 +1,1 @@
+"""Carrying out trials: one trial, and the order in which trials run."""

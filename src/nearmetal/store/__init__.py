@@ -1,0 +1,1 @@
+"""The run directory: trials appended for good, raw samples, provenance."""

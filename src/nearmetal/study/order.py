@@ -1,0 +1,158 @@
+"""The order for one trial, and what came of it: plain records that travel as JSON.
+
+An order holds everything that a host needs to carry a trial out, so the same order serves this machine, an
+emulated lab that reads it from a device, and a host far away. This module imports only the standard library,
+because it also runs inside the lab's small guest.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+from nearmetal.errors import ForeignFileError
+
+ORDER_FORMAT = 1
+
+Scalar = str | int | float | bool
+Progress = Literal["polling", "blocking"]
+
+
+class TrialStatus(StrEnum):
+    """How a trial ended; `failed` trials keep their reason and are never part of a comparison."""
+
+    VALID = "valid"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class PathOrder:
+    """Which data path: `label` is its name in the study, `kind` the recipe, `options` the recipe's parameters."""
+
+    label: str
+    kind: str
+    options: dict[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadOrder:
+    """Which program to measure.
+
+    `label` is its name in the study, `kind` the entry in the workload table, `options` what that kind
+    understands (for the engine: operation, sizes, iterations ...). `placement[r]` is the node of rank r.
+    """
+
+    label: str
+    kind: str
+    options: dict[str, Scalar | list[Scalar]] = field(default_factory=dict)
+    placement: tuple[int, ...] = (0, 1)
+    progress: Progress = "polling"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One trial to carry out: one launch of one workload on one path under one setting."""
+
+    trial: int
+    block: int
+    path: PathOrder
+    workload: WorkloadOrder
+    setting: str = "as-found"
+    knobs: dict[str, Scalar] = field(default_factory=dict)
+    mpi: str = "openmpi"
+    seed: int = 0
+    timeout_s: float = 60.0
+
+    @property
+    def nodes(self) -> int:
+        """Return how many nodes the placement needs."""
+        return max(self.workload.placement) + 1
+
+    def to_json(self) -> str:
+        """Return the order as one JSON object with its format number."""
+        return json.dumps({"order_format": ORDER_FORMAT, **asdict(self)}, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Order:
+        """Read what `to_json` wrote; raise ForeignFileError for anything else."""
+        raw = _object(text, "order", ORDER_FORMAT)
+        try:
+            return Order(
+                **{
+                    **raw,
+                    "path": PathOrder(**raw["path"]),
+                    "workload": WorkloadOrder(**{**raw["workload"], "placement": tuple(raw["workload"]["placement"])}),
+                }
+            )
+        except (TypeError, KeyError) as error:
+            raise ForeignFileError(f"an order lacks or misnames a field: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The evidence that a trial's traffic took its path.
+
+    `moved_packets[interface]` counts packets on the path's own interfaces during the workload, `stray_packets`
+    those on every other interface of the nodes.
+    """
+
+    moved_packets: dict[str, int] = field(default_factory=dict)
+    stray_packets: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an order.
+
+    `counters` are differences over the workload (interrupts, softirqs, retransmits ...), flat names to
+    integers. `facts` describe the machine as the trial found it. `said` is what the workload printed, and
+    `files` the raw files that it left, by name.
+    """
+
+    status: TrialStatus
+    reason: str = ""
+    hint: str = ""
+    launch_argv: tuple[str, ...] = ()
+    elapsed_ns: int = 0
+    facts: dict[str, Scalar] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
+    proof: Proof = field(default_factory=Proof)
+    said: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return everything but the files as one JSON object; the files travel beside it."""
+        record = asdict(self)
+        del record["files"]
+        return json.dumps({"order_format": ORDER_FORMAT, **record}, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str, files: dict[str, bytes]) -> Outcome:
+        """Read what `to_json` wrote; raise ForeignFileError for anything else."""
+        raw = _object(text, "outcome", ORDER_FORMAT)
+        try:
+            return Outcome(
+                **{
+                    **raw,
+                    "status": TrialStatus(raw["status"]),
+                    "launch_argv": tuple(raw["launch_argv"]),
+                    "proof": Proof(**raw["proof"]),
+                    "files": files,
+                }
+            )
+        except (TypeError, KeyError, ValueError) as error:
+            raise ForeignFileError(f"an outcome lacks or misnames a field: {error}") from error
+
+
+def _object(text: str, what: str, version: int) -> dict[str, Any]:
+    try:
+        raw = json.loads(text)
+    except ValueError as error:
+        raise ForeignFileError(f"this is not an {what}: {error}") from error
+    if not isinstance(raw, dict) or raw.pop("order_format", None) != version:
+        raise ForeignFileError(
+            f"this is not an {what} of format {version}", hint="both sides must be the same version of nearmetal"
+        )
+    return raw

@@ -1,0 +1,43 @@
+"""What a workload is: how to launch a measured program, and how to read what it leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from nearmetal.hosts.host import Shell
+    from nearmetal.paths.path import Endpoints
+    from nearmetal.process import Finished
+    from nearmetal.study.order import Order
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A program to start on a node: `env` is added to the environment, `files` are what it will leave.
+
+    `files` maps the name in the outcome to the path on that node.
+    """
+
+    argv: tuple[str, ...]
+    node: str
+    env: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    stdin: bytes = b""
+
+
+class Workload(Protocol):
+    """One kind of measured program. `prepare` and `verify` also run inside the lab: standard library only."""
+
+    @property
+    def kind(self) -> str:
+        """The word in the study file, and the key in the table of workloads."""
+        ...
+
+    def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
+        """Build or find the program and say how to launch it; start servers that it needs."""
+        ...
+
+    def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
+        """Raise TrialError when the program did not do its work; called before its figures are believed."""
+        ...
