@@ -1,0 +1,1 @@
+"""Prediction: traces, path models, the simulator and placement."""

@@ -1,0 +1,218 @@
+"""What an MPI program did, as the profiler recorded it and as the simulator replays it.
+
+A trace holds one `RankTrace` a rank. A rank's program is a tree: calls, compute gaps and repeats of them. Calls,
+gaps, communicators and integer lists live in tables and the program refers to them by index, so a loop of any
+length costs a few bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum, IntFlag
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NONE = 0xFFFF_FFFF
+"""An absent index."""
+
+WORLD, SELF = 0, 1
+"""Positions of MPI_COMM_WORLD and MPI_COMM_SELF in every communicator table."""
+
+
+class CallKind(IntEnum):
+    """MPI calls that matter for time. Values are part of the file format."""
+
+    SEND = 1
+    RECV = 2
+    SENDRECV = 3
+    WAIT = 4
+    PROBE = 5
+    BARRIER = 16
+    BCAST = 17
+    REDUCE = 18
+    ALLREDUCE = 19
+    GATHER = 20
+    ALLGATHER = 21
+    SCATTER = 22
+    ALLTOALL = 23
+    REDUCE_SCATTER = 24
+    SCAN = 25
+    EXSCAN = 26
+    NEIGHBOR_ALLGATHER = 27
+    NEIGHBOR_ALLTOALL = 28
+    COMM_DUP = 48
+    COMM_SPLIT = 49
+    COMM_CREATE = 50
+    CART_CREATE = 51
+    COMM_FREE = 52
+    INIT = 64
+    FINALIZE = 65
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether every member of the communicator takes part."""
+        return CallKind.BARRIER <= self < CallKind.COMM_FREE
+
+
+class CallFlag(IntFlag):
+    """Properties of a call. Values are part of the file format."""
+
+    NONE = 0
+    NONBLOCKING = 1 << 0
+    PERSISTENT = 1 << 1
+    ANY_SOURCE = 1 << 2
+    ANY_TAG = 1 << 3
+    SYNCHRONOUS = 1 << 4
+    BUFFERED = 1 << 5
+    READY = 1 << 6
+    IN_PLACE = 1 << 7
+    VECTOR = 1 << 8
+    POLLED = 1 << 9
+
+
+class CommKind(IntEnum):
+    """How a communicator came to be. Values are part of the file format."""
+
+    WORLD = 0
+    SELF = 1
+    DUP = 2
+    SPLIT = 3
+    CREATE = 4
+    CART = 5
+    INTER = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One distinct MPI call (see docs/reference/trace-file.md for what each field means for each kind).
+
+    `peer` and `recv_peer` are ranks of the communicator, -1 for a wildcard or where there is none.
+    """
+
+    kind: CallKind
+    flags: CallFlag = CallFlag.NONE
+    comm: int = WORLD
+    peer: int = -1
+    tag: int = 0
+    message_bytes: int = 0
+    recv_peer: int = -1
+    recv_tag: int = 0
+    recv_bytes: int = 0
+    request: int = NONE
+    list_a: int = NONE
+    list_b: int = NONE
+    type_bytes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CallTime:
+    """How often a distinct call ran and how long it took inside MPI."""
+
+    calls: int = 0
+    total_ns: int = 0
+    max_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Compute time between two calls: a distribution over the visits of one site.
+
+    `quantiles_ns` has one entry for each probability of `RankTrace.gap_probabilities`.
+    """
+
+    visits: int
+    total_ns: int
+    quantiles_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """A communicator as one rank sees it; `uid` is the same number on all members.
+
+    `members` are the world ranks in communicator order; `dims` and `periods` are empty unless Cartesian.
+    """
+
+    uid: int
+    kind: CommKind
+    parent: int
+    members: tuple[int, ...]
+    my_rank: int
+    dims: tuple[int, ...] = ()
+    periods: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DoCall:
+    """Run call number `index` of the call table."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class DoGap:
+    """Compute for a duration drawn from gap number `index`."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Run `body` `count` times."""
+
+    count: int
+    body: tuple[Step, ...]
+
+
+Step = DoCall | DoGap | Repeat
+
+
+@dataclass(frozen=True, slots=True)
+class RankTrace:
+    """All that one rank recorded."""
+
+    rank: int
+    world_ranks: int
+    trace_id: int
+    elapsed_ns: int
+    meta: dict[str, str]
+    lists: tuple[tuple[int, ...], ...]
+    communicators: tuple[Communicator, ...]
+    calls: tuple[Call, ...]
+    times: tuple[CallTime, ...]
+    gap_probabilities: tuple[float, ...]
+    gaps: tuple[Gap, ...]
+    program: tuple[Step, ...]
+
+    @property
+    def node(self) -> str:
+        """Return the host name the rank ran on, empty when the profiler could not tell."""
+        return self.meta.get("node", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The traces of all ranks of one run, in rank order."""
+
+    ranks: tuple[RankTrace, ...]
+    source: str = field(default="", compare=False)
+
+    @property
+    def world_ranks(self) -> int:
+        """Return the number of ranks."""
+        return len(self.ranks)
+
+
+def walk(program: tuple[Step, ...], times: int = 1) -> Iterator[tuple[DoCall | DoGap, int]]:
+    """Yield every call and gap step once, with how often the loops around it run it."""
+    for step in program:
+        if isinstance(step, Repeat):
+            yield from walk(step.body, times * step.count)
+        else:
+            yield step, times
+
+
+def call_count(trace: RankTrace) -> int:
+    """Return the number of MPI calls with all repeats expanded."""
+    return sum(times for step, times in walk(trace.program) if isinstance(step, DoCall))

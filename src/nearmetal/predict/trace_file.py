@@ -1,0 +1,500 @@
+"""Read and write trace files, version 1 (docs/reference/trace-file.md).
+
+A reader refuses what it cannot trust with ForeignFileError: a torn file, a wrong check sum, an index that points
+nowhere, ranks of different runs. Nothing of a refused trace is returned.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import zlib
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import ForeignFileError
+from nearmetal.predict.trace import (
+    NONE,
+    Call,
+    CallFlag,
+    CallKind,
+    CallTime,
+    CommKind,
+    Communicator,
+    DoCall,
+    DoGap,
+    Gap,
+    RankTrace,
+    Repeat,
+    Step,
+    Trace,
+    call_count,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+MAGIC = b"NMTR\r\n\x1a\n"
+VERSION = 1
+SUFFIX = ".nmtrace"
+MAX_DEPTH = 32
+MAX_LIST_VALUES = 1 << 24
+"""Numbers that all lists of one file may hold: a few bytes must not make a reader allocate without bound."""
+
+_HEADER = struct.Struct("<8sHHIIIQQQ12xI")
+_SECTION = struct.Struct("<4sIQ")
+_COMM = struct.Struct("<QIHHIIII")
+_CALL = struct.Struct("<HHIiiQiiQIIII")
+_TIME = struct.Struct("<QQQ")
+_END = struct.Struct("<IQ")
+_U32 = struct.Struct("<I")
+_TAGS = (b"META", b"LIST", b"COMM", b"CALL", b"TIME", b"GAPS", b"PROG", b"END ")
+_CALL_TOKEN, _GAP_TOKEN, _REPEAT_TOKEN, _STOP_TOKEN = range(4)
+
+
+class _Damaged(Exception):  # noqa: N818 - never leaves this module
+    """What is wrong with the bytes; the caller adds which file."""
+
+
+# ---------------------------------------------------------------- writing
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _zigzag(value: int) -> int:
+    return (value << 1) ^ (value >> 63)
+
+
+def _runs(values: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """Cut a list into arithmetic runs (count, first, stride), greedily."""
+    runs: list[tuple[int, int, int]] = []
+    start = 0
+    while start < len(values):
+        stop = start + 1
+        stride = values[stop] - values[start] if stop < len(values) else 0
+        while stop < len(values) and values[stop] - values[stop - 1] == stride:
+            stop += 1
+        if stop - start == 1:
+            stride = 0
+        runs.append((stop - start, values[start], stride))
+        start = stop
+    return runs
+
+
+def _pack_lists(lists: tuple[tuple[int, ...], ...]) -> bytes:
+    parts = [_varint(len(lists))]
+    for values in lists:
+        runs = _runs(values)
+        parts.append(_varint(len(runs)))
+        parts += [_varint(count) + _varint(first) + _varint(_zigzag(stride)) for count, first, stride in runs]
+    return b"".join(parts)
+
+
+def _pack_communicators(trace: RankTrace, intern: dict[tuple[int, ...], int]) -> bytes:
+    parts = [_U32.pack(len(trace.communicators))]
+    for comm in trace.communicators:
+        dims = intern[comm.dims] if comm.dims else NONE
+        periods = intern[comm.periods] if comm.dims else NONE
+        parts.append(_COMM.pack(comm.uid, comm.parent, comm.kind, 0, intern[comm.members], comm.my_rank, dims, periods))
+    return b"".join(parts)
+
+
+def _pack_call(call: Call) -> bytes:
+    return _CALL.pack(
+        call.kind,
+        call.flags,
+        call.comm,
+        call.peer,
+        call.tag,
+        call.message_bytes,
+        call.recv_peer,
+        call.recv_tag,
+        call.recv_bytes,
+        call.request,
+        call.list_a,
+        call.list_b,
+        call.type_bytes,
+    )
+
+
+def _pack_gaps(trace: RankTrace) -> bytes:
+    points = len(trace.gap_probabilities)
+    parts = [struct.pack(f"<II{points}d", len(trace.gaps), points, *trace.gap_probabilities)]
+    parts += [struct.pack(f"<QQ{points}Q", gap.visits, gap.total_ns, *gap.quantiles_ns) for gap in trace.gaps]
+    return b"".join(parts)
+
+
+def _pack_program(program: tuple[Step, ...]) -> bytes:
+    parts: list[bytes] = []
+    for step in program:
+        if isinstance(step, Repeat):
+            parts += [_varint(step.count << 2 | _REPEAT_TOKEN), _pack_program(step.body), _varint(_STOP_TOKEN)]
+        else:
+            token = _CALL_TOKEN if isinstance(step, DoCall) else _GAP_TOKEN
+            parts.append(_varint(step.index << 2 | token))
+    return b"".join(parts)
+
+
+def _section(tag: bytes, payload: bytes) -> bytes:
+    return _SECTION.pack(tag, zlib.crc32(payload), len(payload)) + payload
+
+
+def encode_rank(trace: RankTrace) -> bytes:
+    """Return the bytes of one rank's file."""
+    intern: dict[tuple[int, ...], int] = {}
+    lists = list(trace.lists)
+    for position, values in enumerate(lists):
+        intern.setdefault(values, position)
+    for comm in trace.communicators:
+        for values in (comm.members, *((comm.dims, comm.periods) if comm.dims else ())):
+            if values not in intern:
+                intern[values] = len(lists)
+                lists.append(values)
+    head = _HEADER.pack(
+        MAGIC,
+        VERSION,
+        _HEADER.size,
+        trace.rank,
+        trace.world_ranks,
+        len(_TAGS),
+        trace.trace_id,
+        trace.elapsed_ns,
+        call_count(trace),
+        0,
+    )[:-4]
+    meta = "".join(f"{key}={value}\n" for key, value in trace.meta.items())
+    payloads = (
+        meta.encode(),
+        _pack_lists(tuple(lists)),
+        _pack_communicators(trace, intern),
+        _U32.pack(len(trace.calls)) + b"".join(map(_pack_call, trace.calls)),
+        b"".join(_TIME.pack(time.calls, time.total_ns, time.max_ns) for time in trace.times),
+        _pack_gaps(trace),
+        _pack_program(trace.program),
+    )
+    body = head + _U32.pack(zlib.crc32(head))
+    body += b"".join(_section(tag, payload) for tag, payload in zip(_TAGS, payloads, strict=False))
+    return body + _section(b"END ", _END.pack(zlib.crc32(body), len(body)))
+
+
+def rank_file_name(rank: int) -> str:
+    """Return the name of a rank's file in the directory of its run."""
+    return f"rank-{rank:06d}{SUFFIX}"
+
+
+def write_trace(trace: Trace, directory: Path) -> None:
+    """Write one file a rank into `directory`, which must exist; each file appears whole or not at all."""
+    for rank in trace.ranks:
+        path = directory / rank_file_name(rank.rank)
+        part = path.with_name(path.name + ".part")
+        part.write_bytes(encode_rank(rank))
+        part.replace(path)
+
+
+# ---------------------------------------------------------------- reading
+
+
+class _Cursor:
+    """Reads numbers off a payload and refuses to run past its end."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    @property
+    def done(self) -> bool:
+        return self.at == len(self.data)
+
+    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
+        if self.at + layout.size > len(self.data):
+            raise _Damaged("a section is shorter than its entries")
+        values = layout.unpack_from(self.data, self.at)
+        self.at += layout.size
+        return values
+
+    def varint(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            if self.done:
+                raise _Damaged("a number is cut off")
+            byte = self.data[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise _Damaged("a number is longer than 10 bytes")
+
+    def zigzag(self) -> int:
+        value = self.varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def finish(self) -> None:
+        if not self.done:
+            raise _Damaged(f"{len(self.data) - self.at} bytes too many in a section")
+
+
+def _read_list(cursor: _Cursor, room: int) -> tuple[int, ...]:
+    values: list[int] = []
+    for _ in range(cursor.varint()):
+        count, first, stride = cursor.varint(), cursor.varint(), cursor.zigzag()
+        if count < 1 or count > room - len(values):
+            raise _Damaged(f"a list run of {count} numbers")
+        if first + stride * (count - 1) < 0:
+            raise _Damaged("a negative number in a list")
+        values.extend(range(first, first + stride * count, stride) if stride else [first] * count)
+    return tuple(values)
+
+
+def _read_lists(payload: bytes) -> tuple[tuple[int, ...], ...]:
+    cursor = _Cursor(payload)
+    lists: list[tuple[int, ...]] = []
+    room = MAX_LIST_VALUES
+    for _ in range(cursor.varint()):
+        lists.append(_read_list(cursor, room))
+        room -= len(lists[-1])
+    cursor.finish()
+    return tuple(lists)
+
+
+def _look_up(lists: tuple[tuple[int, ...], ...], index: int) -> tuple[int, ...]:
+    if index == NONE:
+        return ()
+    if index >= len(lists):
+        raise _Damaged(f"list {index} of {len(lists)}")
+    return lists[index]
+
+
+def _read_communicators(
+    payload: bytes, lists: tuple[tuple[int, ...], ...], world_ranks: int
+) -> tuple[Communicator, ...]:
+    cursor = _Cursor(payload)
+    comms: list[Communicator] = []
+    for position in range(cursor.unpack(_U32)[0]):
+        uid, parent, kind, _, members, my_rank, dims, periods = cursor.unpack(_COMM)
+        comm = Communicator(
+            uid,
+            CommKind(kind),
+            parent,
+            _look_up(lists, members),
+            my_rank,
+            _look_up(lists, dims),
+            _look_up(lists, periods),
+        )
+        if parent != NONE and parent >= position:
+            raise _Damaged(f"communicator {position} comes before its parent {parent}")
+        if not comm.members or max(comm.members) >= world_ranks or my_rank >= len(comm.members):
+            raise _Damaged(f"communicator {position} has members outside the world of {world_ranks} ranks")
+        if len(comm.dims) != len(comm.periods):
+            raise _Damaged(f"communicator {position} has {len(comm.dims)} dimensions, {len(comm.periods)} periods")
+        comms.append(comm)
+    cursor.finish()
+    if [comm.kind for comm in comms[:2]] != [CommKind.WORLD, CommKind.SELF]:
+        raise _Damaged("world and self are not the first communicators")
+    return tuple(comms)
+
+
+def _read_calls(payload: bytes, lists: int, comms: tuple[Communicator, ...]) -> tuple[Call, ...]:
+    cursor = _Cursor(payload)
+    calls: list[Call] = []
+    for _ in range(cursor.unpack(_U32)[0]):
+        kind, flags, *rest = cursor.unpack(_CALL)
+        call = Call(CallKind(kind), CallFlag(flags), *rest)
+        _check_call(call, lists, comms)
+        calls.append(call)
+    cursor.finish()
+    return tuple(calls)
+
+
+def _check_call(call: Call, lists: int, comms: tuple[Communicator, ...]) -> None:
+    if call.comm >= len(comms):
+        raise _Damaged(f"communicator {call.comm} of {len(comms)}")
+    # The peers of an inter-communicator are ranks of the remote group, which the file does not list.
+    if comms[call.comm].kind is not CommKind.INTER:
+        size = len(comms[call.comm].members)
+        if not (-1 <= call.peer < size and -1 <= call.recv_peer < size):
+            raise _Damaged(f"peer {call.peer} or {call.recv_peer} in a communicator of {size} ranks")
+    references = [call.list_a, call.list_b]
+    if call.kind is CallKind.WAIT:
+        references.append(call.request)
+    if any(index != NONE and index >= lists for index in references):
+        raise _Damaged(f"a call refers to list {max(references)} of {lists}")
+
+
+def _read_times(payload: bytes, calls: int) -> tuple[CallTime, ...]:
+    cursor = _Cursor(payload)
+    times = tuple(CallTime(*cursor.unpack(_TIME)) for _ in range(calls))
+    cursor.finish()
+    return times
+
+
+def _read_gaps(payload: bytes) -> tuple[tuple[float, ...], tuple[Gap, ...]]:
+    cursor = _Cursor(payload)
+    sites, points = cursor.unpack(struct.Struct("<II"))
+    if not 2 <= points <= 1024:
+        raise _Damaged(f"{points} points in a gap distribution")
+    probabilities = tuple(float(p) for p in cursor.unpack(struct.Struct(f"<{points}d")))
+    if (probabilities[0], probabilities[-1]) != (0.0, 1.0) or not _rising(probabilities, strict=True):
+        raise _Damaged("gap probabilities do not rise from 0 to 1")
+    layout = struct.Struct(f"<QQ{points}Q")
+    gaps: list[Gap] = []
+    for _ in range(sites):
+        visits, total_ns, *quantiles = cursor.unpack(layout)
+        if not _rising(tuple(quantiles), strict=False):
+            raise _Damaged("the quantiles of a gap fall")
+        gaps.append(Gap(visits, total_ns, tuple(quantiles)))
+    cursor.finish()
+    return probabilities, tuple(gaps)
+
+
+def _rising(values: tuple[float, ...] | tuple[int, ...], *, strict: bool) -> bool:
+    pairs = itertools.pairwise(values)
+    return all(a < b or (not strict and a == b) for a, b in pairs)
+
+
+def _read_program(payload: bytes, calls: int, gaps: int) -> tuple[Step, ...]:
+    cursor = _Cursor(payload)
+    stack: list[tuple[int, list[Step]]] = [(1, [])]
+    while not cursor.done:
+        value = cursor.varint()
+        token, argument = value & 3, value >> 2
+        if token == _REPEAT_TOKEN:
+            if argument < 1 or len(stack) > MAX_DEPTH:
+                raise _Damaged(f"a repeat of {argument} at depth {len(stack)}")
+            stack.append((argument, []))
+        elif token == _STOP_TOKEN:
+            _close_repeat(stack, argument)
+        else:
+            room = calls if token == _CALL_TOKEN else gaps
+            if argument >= room:
+                raise _Damaged(f"the program refers to entry {argument} of {room}")
+            stack[-1][1].append(DoCall(argument) if token == _CALL_TOKEN else DoGap(argument))
+    if len(stack) != 1:
+        raise _Damaged("a repeat is not closed")
+    return tuple(stack[0][1])
+
+
+def _close_repeat(stack: list[tuple[int, list[Step]]], argument: int) -> None:
+    if argument or len(stack) == 1:
+        raise _Damaged("a repeat ends that did not begin")
+    count, body = stack.pop()
+    if not body:
+        raise _Damaged("an empty repeat")
+    stack[-1][1].append(Repeat(count, tuple(body)))
+
+
+def _split_sections(data: bytes, sections: int) -> dict[bytes, bytes]:
+    if sections != len(_TAGS):
+        raise _Damaged(f"{sections} sections where version {VERSION} has {len(_TAGS)}")
+    payloads: dict[bytes, bytes] = {}
+    at = _HEADER.size
+    for wanted in _TAGS:
+        if at + _SECTION.size > len(data):
+            raise _Damaged(f"the file ends before its section {wanted.decode()!r}; it is torn")
+        tag, crc, size = _SECTION.unpack_from(data, at)
+        if tag != wanted:
+            raise _Damaged(f"section {tag!r} where {wanted!r} belongs")
+        payload = data[at + _SECTION.size : at + _SECTION.size + size]
+        if len(payload) != size or zlib.crc32(payload) != crc:
+            raise _Damaged(f"section {wanted.decode()!r} is torn or damaged")
+        payloads[tag] = payload
+        if tag == b"END ":
+            _check_end(data, at, payload)
+        at += _SECTION.size + size
+    if at != len(data):
+        raise _Damaged(f"{len(data) - at} bytes after the end")
+    return payloads
+
+
+def _check_end(data: bytes, at: int, payload: bytes) -> None:
+    if len(payload) != _END.size or _END.unpack(payload) != (zlib.crc32(data[:at]), at):
+        raise _Damaged("the check sum of the whole file is wrong")
+
+
+def _read_meta(payload: bytes) -> dict[str, str]:
+    lines = payload.decode("utf-8").split("\n")
+    if lines.pop() or any("=" not in line for line in lines):
+        raise _Damaged("META is not key=value lines")
+    return dict(line.split("=", 1) for line in lines)
+
+
+def _decode(data: bytes) -> RankTrace:
+    if len(data) < _HEADER.size:
+        raise _Damaged(f"{len(data)} bytes are shorter than a header")
+    magic, version, header, rank, world, sections, trace_id, elapsed_ns, calls_seen, crc = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise _Damaged(f"it starts with {magic!r}")
+    if (version, header) != (VERSION, _HEADER.size):
+        raise _Damaged(f"version {version} with a header of {header} bytes; this reader knows version {VERSION}")
+    if zlib.crc32(data[: _HEADER.size - 4]) != crc or rank >= world:
+        raise _Damaged("the header is damaged")
+    payloads = _split_sections(data, sections)
+    lists = _read_lists(payloads[b"LIST"])
+    comms = _read_communicators(payloads[b"COMM"], lists, world)
+    calls = _read_calls(payloads[b"CALL"], len(lists), comms)
+    probabilities, gaps = _read_gaps(payloads[b"GAPS"])
+    trace = RankTrace(
+        rank=rank,
+        world_ranks=world,
+        trace_id=trace_id,
+        elapsed_ns=elapsed_ns,
+        meta=_read_meta(payloads[b"META"]),
+        lists=lists,
+        communicators=comms,
+        calls=calls,
+        times=_read_times(payloads[b"TIME"], len(calls)),
+        gap_probabilities=probabilities,
+        gaps=gaps,
+        program=_read_program(payloads[b"PROG"], len(calls), len(gaps)),
+    )
+    if call_count(trace) != calls_seen:
+        raise _Damaged(f"the program has {call_count(trace)} calls, the header says {calls_seen}")
+    return trace
+
+
+def decode_rank(data: bytes, name: str = "trace") -> RankTrace:
+    """Return the trace in the bytes of one rank's file; raise ForeignFileError when they cannot be trusted."""
+    try:
+        return _decode(data)
+    except (_Damaged, ValueError) as error:
+        raise ForeignFileError(
+            f"{name} is not a whole trace file: {error}",
+            hint="trace the program again; a run that was killed leaves only .part files",
+        ) from error
+
+
+def read_trace(directory: Path) -> Trace:
+    """Read the traces of all ranks of a run.
+
+    Raise ForeignFileError when a file is damaged, a rank is missing or the files come from different runs.
+    """
+    paths = sorted(directory.glob(f"rank-*{SUFFIX}")) if directory.is_dir() else []
+    if not paths:
+        raise ForeignFileError(
+            f"{directory} holds no trace (no rank-*{SUFFIX} files)",
+            hint="make one with `nearmetal trace -- mpirun ...`",
+        )
+    ranks = [decode_rank(path.read_bytes(), str(path)) for path in paths]
+    _check_set(directory, ranks)
+    return Trace(tuple(sorted(ranks, key=lambda rank: rank.rank)), source=str(directory))
+
+
+def _check_set(directory: Path, ranks: Iterable[RankTrace]) -> None:
+    runs = {(rank.trace_id, rank.world_ranks) for rank in ranks}
+    if len(runs) > 1:
+        raise ForeignFileError(
+            f"{directory} mixes {len(runs)} runs", hint="give each traced run its own empty directory"
+        )
+    (_, world_ranks), seen = runs.pop(), [rank.rank for rank in ranks]
+    missing = sorted(set(range(world_ranks)) - set(seen))
+    if missing or len(seen) != world_ranks:
+        raise ForeignFileError(
+            f"{directory} holds {len(seen)} of {world_ranks} ranks; first missing: {missing[:5]}",
+            hint="all ranks must see the directory and end with MPI_Finalize; a crashed rank leaves only a .part file",
+        )
