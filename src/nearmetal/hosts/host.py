@@ -38,6 +38,10 @@ class Shell(Protocol):
         """Make a node: its own network, host name, shared memory and scratch directory."""
         ...
 
+    def give_interface(self, interface: str, node: str, name: str) -> None:
+        """Move a network interface of the hypervisor into a node and rename it there."""
+        ...
+
     def run(
         self,
         argv: Sequence[str],

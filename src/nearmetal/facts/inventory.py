@@ -1,0 +1,73 @@
+"""What a machine is: the facts that decide whether two trials may be compared at all.
+
+Standard library only: it also runs in the lab's guest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.paths.path import Endpoints
+    from nearmetal.study.order import Scalar
+
+_CPU_DIR = "/sys/devices/system/cpu/cpu0"
+
+
+def machine_facts(shell: Shell) -> dict[str, Scalar]:
+    """Return the machine's identity: CPU, kernel, governor, clock source, virtualization.
+
+    A fact that this machine does not offer is the string `not offered`, never a guess.
+    """
+    cpuinfo = shell.read("/proc/cpuinfo").decode(errors="replace")
+    model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    return {
+        "cpu.model": model[1].strip() if model else platform.machine(),
+        "cpu.count": os.cpu_count() or 0,
+        "cpu.hypervisor": bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE)),
+        "cpu.governor": _optional(shell, f"{_CPU_DIR}/cpufreq/scaling_governor"),
+        "cpu.idle_driver": _optional(shell, "/sys/devices/system/cpu/cpuidle/current_driver"),
+        "kernel.release": platform.release(),
+        "kernel.version": platform.version(),
+        "kernel.clocksource": _optional(shell, "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+    }
+
+
+def path_facts(shell: Shell, endpoints: Endpoints) -> dict[str, Scalar]:
+    """Return the settings of each end's interface: `<node>.<interface>.<setting>`."""
+    facts: dict[str, Scalar] = {}
+    for end in endpoints.ends:
+        if not end.interface:
+            continue
+        text = shell.run(["ip", "-json", "-details", "link", "show", "dev", end.interface], node=end.node).text
+        facts |= {f"{end.node}.{end.interface}.{k}": v for k, v in parse_link(text).items()}
+    return facts
+
+
+def parse_link(text: str) -> dict[str, Scalar]:
+    """Read `ip -json -details link show dev X`: kind, mtu, queueing discipline, offload limits, queue counts."""
+    link = json.loads(text)[0]
+    info = link.get("linkinfo", {})
+    facts: dict[str, Scalar] = {"kind": info.get("info_kind", "physical")}
+    for key in ("mtu", "qdisc", "txqlen", "num_tx_queues", "num_rx_queues", "gso_max_size", "gro_max_size"):
+        if key in link:
+            facts[key] = link[key]
+    return facts
+
+
+def provenance(facts: dict[str, Scalar], keys: Sequence[str] = ()) -> dict[str, Scalar]:
+    """Return the part of the facts that must agree between trials that are compared."""
+    chosen = keys or ("cpu.model", "kernel.release", "kernel.version", "mpi.version", "engine.version")
+    return {key: facts[key] for key in chosen if key in facts}
+
+
+def _optional(shell: Shell, path: str) -> str:
+    finished = shell.run(["cat", path], check=False)
+    return finished.text.strip() if finished.ok else "not offered"

@@ -1,0 +1,112 @@
+"""Native programs: where their sources are, and how they are built at first use.
+
+Sources travel with the package. A program is compiled on the machine that runs it, with the compiler that its
+MPI brings, and cached by everything that could change it. A machine without a compiler (the lab's guest) names
+a directory of ready programs in `NEARMETAL_PREBUILT`. Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from nearmetal import process
+from nearmetal.errors import NearmetalError, UnavailableError
+
+BUILD_TIMEOUT_S = 120.0
+_FLAGS = ("-std=c11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wpedantic", "-Wmissing-prototypes")
+_ROOTS = (Path(__file__).parent / "native", Path(__file__).parents[2] / "native")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to build one program.
+
+    `name` is the program's; `room` the folder under native/ with its sources (every .c file of it, or `files`);
+    `compiler` the argv prefix, `compiler_id` what identifies the compiler and its libraries (an MPI's version).
+    """
+
+    name: str
+    room: str
+    files: tuple[str, ...] = ()
+    include_rooms: tuple[str, ...] = ()
+    compiler: tuple[str, ...] = ("cc",)
+    compiler_id: str = ""
+    extra_flags: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ("-lm",)
+
+
+def source_dir(room: str) -> Path:
+    """Return native/`room` in the installed package or in the checkout."""
+    for root in _ROOTS:
+        if (root / room).is_dir():
+            return root / room
+    raise NearmetalError(
+        f"the sources native/{room} are in neither {_ROOTS[0]} nor {_ROOTS[1]}", hint="the installation is damaged"
+    )
+
+
+def cache_dir() -> Path:
+    """Return the directory for things that can be made again: ${XDG_CACHE_HOME:-~/.cache}/nearmetal."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "nearmetal"
+
+
+def build(recipe: Recipe) -> Path:
+    """Return the program, building it when it is not in the cache.
+
+    Two builders at once do the work once; a build that fails leaves nothing. Raise UnavailableError without a
+    compiler and NearmetalError, with the compiler's last words, when the build fails.
+    """
+    prebuilt = os.environ.get("NEARMETAL_PREBUILT")
+    if prebuilt:
+        return _prebuilt(Path(prebuilt), recipe)
+    folder = source_dir(recipe.room)
+    names = recipe.files or tuple(sorted(path.name for path in folder.glob("*.c")))
+    sources = [folder / name for name in names]
+    program = cache_dir() / "programs" / f"{recipe.name}-{_fingerprint(recipe, sources)}"
+    if program.exists():
+        return program
+    program.parent.mkdir(parents=True, exist_ok=True)
+    with (program.parent / f"{recipe.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not program.exists():
+            _compile(recipe, sources, program)
+    return program
+
+
+def _prebuilt(folder: Path, recipe: Recipe) -> Path:
+    program = folder / (f"{recipe.name}-{recipe.compiler_id}" if recipe.compiler_id else recipe.name)
+    if not program.exists():
+        raise UnavailableError(
+            f"{program} is missing", hint="NEARMETAL_PREBUILT names a directory that must hold every program"
+        )
+    return program
+
+
+def _fingerprint(recipe: Recipe, sources: list[Path]) -> str:
+    """Hash all that decides what the compiler makes: recipe, sources, and every header beside them."""
+    digest = hashlib.sha256(repr((recipe, _FLAGS)).encode())
+    headers = [h for room in (recipe.room, *recipe.include_rooms) for h in sorted(source_dir(room).glob("*.h"))]
+    for path in [*sources, *headers]:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _compile(recipe: Recipe, sources: list[Path], program: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=program.parent) as scratch:
+        made = Path(scratch) / recipe.name
+        includes = [f"-I{source_dir(room)}" for room in (recipe.room, *recipe.include_rooms)]
+        argv = [*recipe.compiler, *_FLAGS, *recipe.extra_flags, *includes, "-o", str(made)]
+        argv += [str(source) for source in sources] + list(recipe.libraries)
+        finished = process.run(argv, timeout_s=BUILD_TIMEOUT_S)
+        if not finished.ok:
+            raise NearmetalError(
+                f"cannot build {recipe.name}: {finished.complaint()}",
+                hint="a C11 compiler with headers is needed (Debian: `apt install gcc libc6-dev`)",
+            )
+        made.replace(program)

@@ -1,0 +1,63 @@
+"""Steps that recipes share: addresses on nodes, and waiting until a path carries traffic."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import TrialError
+from nearmetal.paths.path import Endpoint, Endpoints
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.hosts.host import Shell
+
+INTERFACE = "eth0"
+SUBNET = "10.77.0.0/24"
+LINK_TIMEOUT_S = 10.0
+_POLL_S = 0.02
+
+
+def address(index: int) -> str:
+    """Return the IPv4 address of the node with that index in `SUBNET`."""
+    return f"10.77.0.{index + 1}"
+
+
+def configure(shell: Shell, nodes: Sequence[str], interfaces: Sequence[str]) -> Endpoints:
+    """Give `interfaces[i]` to `nodes[i]`, address it, write the hosts file, wait until all reach all.
+
+    IPv6 is switched off on the interfaces, so that its neighbour discovery never shares the path with a trial.
+    """
+    lines = ["127.0.0.1 localhost"]
+    for index, (node, interface) in enumerate(zip(nodes, interfaces, strict=True)):
+        shell.give_interface(interface, node, INTERFACE)
+        shell.write(f"/proc/sys/net/ipv6/conf/{INTERFACE}/disable_ipv6", b"1\n", node=node)
+        shell.run(["ip", "addr", "add", f"{address(index)}/24", "dev", INTERFACE], node=node)
+        shell.run(["ip", "link", "set", INTERFACE, "up"], node=node)
+        lines.append(f"{address(index)} {node}")
+    shell.write(f"{shell.scratch}/hosts", ("\n".join(lines) + "\n").encode())
+    wait_until_reachable(shell, nodes)
+    return Endpoints(tuple(Endpoint(node, INTERFACE, address(i)) for i, node in enumerate(nodes)), SUBNET)
+
+
+def wait_until_reachable(shell: Shell, nodes: Sequence[str]) -> None:
+    """Wait until the first node gets an answer from every other; raise TrialError after `LINK_TIMEOUT_S`."""
+    deadline = time.monotonic() + LINK_TIMEOUT_S
+    for index, node in enumerate(nodes[1:], start=1):
+        ping = ["ping", "-c", "1", "-W", "1", "-q", address(index)]
+        while not shell.run(ping, node=nodes[0], check=False).ok:
+            if time.monotonic() > deadline:
+                state = shell.run(["ip", "-br", "addr"], node=node, check=False).text.strip()
+                raise TrialError(
+                    f"node {node} ({address(index)}) did not answer {nodes[0]} within {LINK_TIMEOUT_S:.0f} s; "
+                    f"its interfaces: {state or 'none'}",
+                    hint="the link is down or filtered: `nearmetal doctor` checks what each path needs",
+                )
+            time.sleep(_POLL_S)
+
+
+def require_two(kind: str, nodes: Sequence[str]) -> None:
+    """Raise TrialError unless there are exactly two nodes."""
+    if len(nodes) != 2:
+        raise TrialError(f"path {kind!r} joins exactly 2 nodes, not {len(nodes)}", hint="use `bridge` or `macvlan`")

@@ -1,0 +1,25 @@
+"""Every path that nearmetal knows, in the order of `nearmetal doctor`: a new path is one file and one row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError
+from nearmetal.paths.bridge import Bridge
+from nearmetal.paths.macvlan import Macvlan
+from nearmetal.paths.shm import Shm
+from nearmetal.paths.tap import Tap
+from nearmetal.paths.veth import Veth
+
+if TYPE_CHECKING:
+    from nearmetal.paths.path import Path
+
+PATHS: dict[str, Path] = {path.kind: path for path in (Shm(), Veth(), Bridge(), Macvlan(), Tap())}
+
+
+def find_path(kind: str) -> Path:
+    """Return the recipe of that kind; raise BadInputError with the known kinds otherwise."""
+    try:
+        return PATHS[kind]
+    except KeyError:
+        raise BadInputError(f"there is no path {kind!r}", hint=f"one of: {', '.join(PATHS)}") from None

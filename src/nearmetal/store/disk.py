@@ -1,0 +1,66 @@
+"""The few steps by which bytes become permanent, in one place so that a test can fail each of them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TEMPORARY_SUFFIX = ".part"
+
+
+class Disk:
+    """Writes files so that after a crash each is there whole or not at all."""
+
+    def put(self, path: Path, write: Callable[[Path], None]) -> None:
+        """Let `write` fill a temporary file, then make it permanent under `path`.
+
+        Steps: write, fsync the file, rename, fsync the directory. Raise StoreError with the cause when the disk
+        refuses; the temporary file is removed then, `path` is untouched.
+        """
+        part = path.with_name(path.name + TEMPORARY_SUFFIX)
+        try:
+            self.step("write", path)
+            write(part)
+            self.step("fsync", path)
+            _fsync(part)
+            self.step("rename", path)
+            part.replace(path)
+            self.step("fsync-directory", path)
+            _fsync(path.parent)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise _explain(error, path) from error
+
+    def put_bytes(self, path: Path, data: bytes) -> None:
+        """Write `data` as a whole file."""
+        self.put(path, lambda part: _write(part, data))
+
+    def step(self, name: str, path: Path) -> None:
+        """Mark the start of a step; fault tests override it to kill or to fail there."""
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _explain(error: OSError, path: Path) -> StoreError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreError(
+            f"no space left to write {path}", hint="free some space, then `nearmetal run --resume` continues this run"
+        )
+    return StoreError(f"cannot write {path}: {error.strerror or error}", hint="check the directory and its permissions")

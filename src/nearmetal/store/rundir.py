@@ -1,0 +1,197 @@
+"""One directory a run; the trial's record is the commit point of a trial.
+
+    run.json            what this is: format, study digest, versions, host (written once)
+    study.toml          the study as it was given, to the byte
+    trials/000042.json  one record a finished trial, valid or failed
+    samples/000042.parquet
+
+A trial's samples become permanent first, then its record. What is there without a record was never finished:
+`open_for_writing` removes it. Records are only ever added.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from nearmetal.errors import BadInputError, ForeignFileError, StoreError
+from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk
+from nearmetal.store.samples import Cell, CellSamples, describe, read_values, write_samples
+from nearmetal.study.order import Order, Outcome, TrialStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from io import TextIOWrapper
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+RUN_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """What a run is; `host_label` says what its figures are and is shown with them."""
+
+    study_name: str
+    study_sha256: str
+    host_kind: str
+    host_label: str
+    nearmetal_version: str
+    created_utc: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """A finished trial: what was asked, what came of it, which cells its samples hold."""
+
+    order: Order
+    outcome: Outcome
+    attempt: int
+    started_utc: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def valid(self) -> bool:
+        """Tell whether its samples may be compared."""
+        return self.outcome.status is TrialStatus.VALID
+
+
+class RunDir:
+    """A run on disk. Reading needs no lock; writing takes the run's lock until `close`."""
+
+    def __init__(self, root: Path, info: RunInfo, disk: Disk, lock: TextIOWrapper | None = None) -> None:
+        self.root = root
+        self.info = info
+        self._disk = disk
+        self._lock = lock
+
+    @staticmethod
+    def create(root: Path, info: RunInfo, study_text: str, disk: Disk | None = None) -> RunDir:
+        """Make a new run directory and lock it; raise BadInputError when it already holds something."""
+        disk = disk or Disk()
+        if root.exists() and any(root.iterdir()):
+            raise BadInputError(
+                f"{root} is not empty", hint=f"name another directory, or continue it: nearmetal run --resume {root}"
+            )
+        try:
+            for folder in ("trials", "samples"):
+                (root / folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"cannot make {root}: {error.strerror}", hint="name another directory with --out"
+            ) from error
+        lock = _take_lock(root)
+        disk.put_bytes(root / "study.toml", study_text.encode())
+        disk.put_bytes(root / "run.json", json.dumps({"run_format": RUN_FORMAT, **asdict(info)}, indent=1).encode())
+        return RunDir(root, info, disk, lock)
+
+    @staticmethod
+    def open(root: Path) -> RunDir:
+        """Open a run for reading; raise ForeignFileError when it is not one."""
+        try:
+            raw = json.loads((root / "run.json").read_text())
+        except OSError as error:
+            raise ForeignFileError(
+                f"{root} is not a run directory: {error.strerror} (run.json)", hint="`nearmetal run` makes one"
+            ) from error
+        except ValueError as error:
+            raise ForeignFileError(f"{root}/run.json is damaged: {error}", hint="restore it from a backup") from error
+        if not isinstance(raw, dict) or raw.pop("run_format", None) != RUN_FORMAT:
+            raise ForeignFileError(f"{root} is a run of a format that this nearmetal does not know (it knows 1)")
+        return RunDir(root, RunInfo(**raw), Disk())
+
+    @staticmethod
+    def open_for_writing(root: Path, disk: Disk | None = None) -> RunDir:
+        """Open a run to continue it: lock it and remove what a crash left half done."""
+        info = RunDir.open(root).info
+        run = RunDir(root, info, disk or Disk(), _take_lock(root))
+        finished = {path.stem for path in (root / "trials").glob("*.json")}
+        for path in [*root.rglob(f"*{TEMPORARY_SUFFIX}"), *(root / "samples").glob("*.parquet")]:
+            if path.suffix == TEMPORARY_SUFFIX or path.stem not in finished:
+                path.unlink()
+        return run
+
+    def close(self) -> None:
+        """Release the lock; calling twice does nothing more."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def study_text(self) -> str:
+        """Return the study as it was given."""
+        return (self.root / "study.toml").read_text()
+
+    def append(
+        self, order: Order, outcome: Outcome, cells: Sequence[CellSamples], *, attempt: int, started_utc: str
+    ) -> TrialRecord:
+        """Make a finished trial permanent: its samples, then its record. Raise StoreError when the disk refuses."""
+        if self._lock is None:
+            raise StoreError(f"{self.root} is open for reading only")
+        name = trial_name(order.trial, attempt)
+        record = TrialRecord(order, outcome, attempt, started_utc, describe(cells))
+        if cells:
+            self._disk.put(self.root / "samples" / f"{name}.parquet", lambda part: write_samples(part, cells))
+        self._disk.put_bytes(self.root / "trials" / f"{name}.json", _encode(record))
+        return record
+
+    def trials(self) -> list[TrialRecord]:
+        """Return every finished trial in the order of the plan; raise ForeignFileError for a damaged record."""
+        return [_decode(path) for path in sorted((self.root / "trials").glob("*.json"))]
+
+    def values(self, record: TrialRecord, cell: Cell) -> NDArray[np.int64]:
+        """Return one cell's values (ns) of a trial, in the order of measurement."""
+        return read_values(self.samples_path(record), cell)
+
+    def samples_path(self, record: TrialRecord) -> Path:
+        """Return the path of a trial's samples."""
+        return self.root / "samples" / f"{trial_name(record.order.trial, record.attempt)}.parquet"
+
+
+def trial_name(trial: int, attempt: int) -> str:
+    """Return the file name stem of a trial; a second attempt sorts after the first."""
+    return f"{trial:06d}" if attempt == 1 else f"{trial:06d}.{attempt}"
+
+
+def _take_lock(root: Path) -> TextIOWrapper:
+    lock = (root / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise StoreError(f"{root} is in use by another nearmetal", hint="wait for it, or name another run") from error
+    return lock
+
+
+def _encode(record: TrialRecord) -> bytes:
+    raw = {
+        "run_format": RUN_FORMAT,
+        "order": json.loads(record.order.to_json()),
+        "outcome": json.loads(record.outcome.to_json()),
+        "attempt": record.attempt,
+        "started_utc": record.started_utc,
+        "cells": [asdict(cell) for cell in record.cells],
+    }
+    return (json.dumps(raw, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _decode(path: Path) -> TrialRecord:
+    try:
+        raw: dict[str, Any] = json.loads(path.read_text())
+        if raw.pop("run_format") != RUN_FORMAT:
+            raise ForeignFileError(f"{path} has a format that this nearmetal does not know (it knows {RUN_FORMAT})")
+        return TrialRecord(
+            Order.from_json(json.dumps(raw["order"])),
+            Outcome.from_json(json.dumps(raw["outcome"]), {}),
+            raw["attempt"],
+            raw["started_utc"],
+            tuple(Cell(**{**cell, "value_ranks": tuple(cell["value_ranks"])}) for cell in raw["cells"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ForeignFileError(
+            f"{path} is not the record of a trial: {error}",
+            hint="restore it from a backup; deleting it makes `nearmetal run --resume` repeat the trial",
+        ) from error

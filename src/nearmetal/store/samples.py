@@ -1,0 +1,139 @@
+"""Raw samples on disk: one Parquet file a trial, integer nanoseconds, kept for ever.
+
+Columns: `cell` (index into the trial's cells), `rank`, `iteration`, `warmup`, `flags` (0: good), `begin_ns` (since
+the rank's first stamp of the trial) and `ns` (the duration). Rows go by cell, rank, iteration; each (cell, rank)
+is a row group of its own, so that one rank's durations are read without touching the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nearmetal.errors import ForeignFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+SCHEMA = pa.schema(
+    [
+        pa.field("cell", pa.int16()),
+        pa.field("rank", pa.int32()),
+        pa.field("iteration", pa.int32()),
+        pa.field("warmup", pa.bool_()),
+        pa.field("flags", pa.uint8()),
+        pa.field("begin_ns", pa.int64()),
+        pa.field("ns", pa.int64()),
+    ],
+    metadata={"nearmetal.samples": "1"},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CellSamples:
+    """Everything that one launch stamped for one operation and size.
+
+    `begin_ns`, `ns` and `flags` have shape (ranks, iterations); the first `warmup` iterations are warm-up. An
+    iteration's value is the longest duration among `value_ranks` (the initiators of a point-to-point operation,
+    all ranks of a collective). Iterations with a flag (a missed time window) are kept but have no value.
+    """
+
+    operation: str
+    message_bytes: int
+    warmup: int
+    value_ranks: tuple[int, ...]
+    begin_ns: NDArray[np.int64]
+    ns: NDArray[np.int64]
+    flags: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What the trial's record says of one cell; `first_group` is the row group of its rank 0."""
+
+    operation: str
+    message_bytes: int
+    ranks: int
+    iterations: int
+    warmup: int
+    value_ranks: tuple[int, ...]
+    first_group: int
+
+
+def describe(cells: Sequence[CellSamples]) -> tuple[Cell, ...]:
+    """Return the record entries for cells in the order in which `write_samples` lays them down."""
+    described = []
+    first_group = 0
+    for cell in cells:
+        ranks, iterations = cell.ns.shape
+        described.append(
+            Cell(cell.operation, cell.message_bytes, ranks, iterations, cell.warmup, cell.value_ranks, first_group)
+        )
+        first_group += ranks
+    return tuple(described)
+
+
+def write_samples(path: Path, cells: Sequence[CellSamples]) -> None:
+    """Write all cells of a trial to a new file; the caller makes it permanent."""
+    with pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=1, use_dictionary=False) as writer:
+        for index, cell in enumerate(cells):
+            for rank in range(cell.ns.shape[0]):
+                writer.write_table(_table(index, cell, rank), row_group_size=max(1, cell.ns.shape[1]))
+
+
+def _table(index: int, cell: CellSamples, rank: int) -> pa.Table:
+    iterations = cell.ns.shape[1]
+    number = np.arange(iterations, dtype=np.int32)
+    return pa.table(
+        [
+            np.full(iterations, index, np.int16),
+            np.full(iterations, rank, np.int32),
+            number,
+            number < cell.warmup,
+            cell.flags[rank],
+            cell.begin_ns[rank],
+            cell.ns[rank],
+        ],
+        schema=SCHEMA,
+    )
+
+
+def read_values(path: Path, cell: Cell) -> NDArray[np.int64]:
+    """Return the values of a cell's good iterations in order, warm-up left out.
+
+    Raise ForeignFileError when the file is damaged or not one of samples.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            groups = [cell.first_group + rank for rank in cell.value_ranks]
+            values, good = _rank_values(file, groups[0])
+            for group in groups[1:]:
+                others, others_good = _rank_values(file, group)
+                values, good = np.maximum(values, others), good & others_good
+    except (OSError, pa.ArrowException, IndexError, KeyError) as error:
+        raise ForeignFileError(f"{path} is not a whole file of samples: {error}", hint=_HINT_DAMAGED) from error
+    measured, good = values[cell.warmup :], good[cell.warmup :]
+    return measured if good.all() else measured[good]
+
+
+_HINT_DAMAGED = "restore it from a backup, or delete the trial's record and `nearmetal run --resume` the run"
+
+
+def _rank_values(file: pq.ParquetFile, group: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return one rank's durations, and which of its iterations carry no flag.
+
+    The row group's own statistics tell when no iteration has a flag; the column is then not read at all.
+    """
+    ns = np.asarray(file.read_row_group(group, columns=["ns"]).column(0).to_numpy(), dtype=np.int64)
+    statistics = file.metadata.row_group(group).column(SCHEMA.get_field_index("flags")).statistics
+    if statistics is not None and statistics.has_min_max and statistics.max == 0:
+        return ns, np.ones(ns.size, np.bool_)
+    flags = np.asarray(file.read_row_group(group, columns=["flags"]).column(0).to_numpy())
+    return ns, flags == 0

@@ -1,0 +1,244 @@
+"""The study file: TOML read into frozen models, every error at once, each with its place and a hint.
+
+The schema is these classes; docs/reference/study.md is generated from them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import tomllib
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from nearmetal.errors import BadInputError, NearmetalError
+from nearmetal.study.order import Progress, Scalar
+from nearmetal.units import NS_PER_S, parse_duration_ns, parse_size_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pydantic_core import ErrorDetails
+
+STUDY_FORMAT = 1
+AGAIN = "-again"
+"""The suffix of the baseline's second name: the A/A pair that states the noise floor."""
+
+
+def _size(value: object) -> object:
+    return parse_size_bytes(value) if isinstance(value, str) else value
+
+
+def _duration(value: object) -> object:
+    return parse_duration_ns(value) if isinstance(value, str) else value
+
+
+def _share(value: object) -> object:
+    """Read '5 %' or '5%' as 0.05."""
+    if isinstance(value, str) and value.rstrip().endswith("%"):
+        return float(value.rstrip().removesuffix("%")) / 100
+    return value
+
+
+def _no_suffix(value: str) -> str:
+    if value.endswith(AGAIN):
+        raise ValueError(f"names that end in {AGAIN!r} are kept for the second measurement of the baseline")
+    return value
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,39}$"), AfterValidator(_no_suffix)]
+SizeBytes = Annotated[int, BeforeValidator(_size), Field(ge=0, le=1 << 32)]
+DurationNs = Annotated[int, BeforeValidator(_duration), Field(gt=0)]
+Share = Annotated[float, BeforeValidator(_share), Field(gt=0, lt=1)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+
+class HostSpec(_Model):
+    """Where trials are carried out."""
+
+    kind: Literal["local", "lab", "fake"] = Field("local", description="`local`, `lab` or `fake`.")
+    options: dict[str, Scalar] = Field(default_factory=dict, description="What that kind of host understands.")
+
+
+class MpiSpec(_Model):
+    """Which MPI launches the engine."""
+
+    flavour: Literal["openmpi", "mpich"] = Field("openmpi", description="`openmpi` or `mpich`.")
+
+
+class PathSpec(_Model):
+    """One data path to measure."""
+
+    name: Name = Field(description="Its name in tables and reports.")
+    kind: str = Field("", description="The recipe; the name when left out.")
+    options: dict[str, Scalar] = Field(default_factory=dict, description="Parameters of the recipe.")
+
+    @property
+    def recipe(self) -> str:
+        """Return the kind of path."""
+        return self.kind or self.name
+
+
+class WorkloadSpec(_Model):
+    """One workload: by default an operation of nearmetal's own engine."""
+
+    name: Name = Field(description="Its name in tables and reports.")
+    kind: str = Field("engine", description="The kind of workload; `engine` is nearmetal's own.")
+    operation: str = Field("", description="For `engine`: the operation; the name when left out.")
+    sizes: list[SizeBytes] = Field(default_factory=list, description="Message sizes, such as `8` or `'64 KiB'`.")
+    iterations: Annotated[int, Field(ge=1, le=100_000_000)] = Field(1000, description="Measured iterations a size.")
+    warmup: Annotated[int, Field(ge=0, le=10_000_000)] = Field(100, description="Iterations before, kept but marked.")
+    placement: list[Annotated[int, Field(ge=0, le=4095)]] | Literal["spread", "packed"] = Field(
+        "spread", description="Node of each rank; `spread`: round robin over two nodes; `packed`: all in one."
+    )
+    ranks: Annotated[int, Field(ge=1, le=65536)] = Field(2, description="Ranks, where placement is a word.")
+    progress: Progress = Field("polling", description="How waiting ranks wait: `polling` or `blocking`.")
+    options: dict[str, Scalar] = Field(default_factory=dict, description="Further options of that kind.")
+
+    @property
+    def placed(self) -> tuple[int, ...]:
+        """Return the node of every rank."""
+        if self.placement == "spread":
+            return tuple(rank % 2 for rank in range(self.ranks))
+        if self.placement == "packed":
+            return (0,) * self.ranks
+        return tuple(self.placement)
+
+    @model_validator(mode="after")
+    def _sizes_given_once(self) -> Self:
+        if len(set(self.sizes)) != len(self.sizes):
+            raise ValueError("a size is given twice")
+        return self
+
+
+class SettingSpec(_Model):
+    """Knob values that hold together during a trial."""
+
+    name: Name = Field(description="Its name in tables and reports.")
+    knobs: dict[str, Scalar] = Field(default_factory=dict, description="Knob name to value.")
+
+
+class TrialsSpec(_Model):
+    """How many trials, and when to stop."""
+
+    min_blocks: Annotated[int, Field(ge=2, le=10_000)] = Field(5, description="Blocks before the first look.")
+    max_blocks: Annotated[int, Field(ge=2, le=10_000)] = Field(12, description="The cap.")
+    precision: Share | None = Field(None, description="Stop when the ratio's half-width is as narrow as this.")
+    timeout: DurationNs = Field(60 * NS_PER_S, description="For one trial, such as `'60 s'`.")
+
+    @model_validator(mode="after")
+    def _cap_not_below_start(self) -> Self:
+        if self.max_blocks < self.min_blocks:
+            raise ValueError(f"max_blocks ({self.max_blocks}) is below min_blocks ({self.min_blocks})")
+        return self
+
+
+class Study(_Model):
+    """What to compare."""
+
+    format: Literal[1] = Field(STUDY_FORMAT, description="The format of this file.")
+    name: Name = Field(description="A short name; it names the run directory.")
+    title: str = Field("", description="One line for people, shown on the report.")
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = Field(1, description="Decides the order of trials.")
+    baseline: str = Field(description="The path that the others are compared with.")
+    margin: Share = Field(0.05, description="What still counts as equal, such as `'5 %'`.")
+    host: HostSpec = Field(default_factory=lambda: HostSpec())
+    mpi: MpiSpec = Field(default_factory=lambda: MpiSpec())
+    path: list[PathSpec] = Field(min_length=1, description="The data paths.")
+    workload: list[WorkloadSpec] = Field(min_length=1, description="The workloads.")
+    setting: list[SettingSpec] = Field(
+        default_factory=lambda: [SettingSpec(name="as-found")], min_length=1, description="The settings."
+    )
+    trials: TrialsSpec = Field(default_factory=lambda: TrialsSpec())
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        for what, names in (
+            ("paths", [p.name for p in self.path]),
+            ("workloads", [w.name for w in self.workload]),
+            ("settings", [s.name for s in self.setting]),
+        ):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"two {what} have the name {twice[0]!r}: names must differ")
+        if self.baseline not in [p.name for p in self.path]:
+            raise ValueError(f"the baseline {self.baseline!r} is not the name of a path")
+        return self
+
+
+def read_study(path: Path) -> tuple[Study, str]:
+    """Read a study file; return the study and its text. Raise BadInputError that lists every error."""
+    try:
+        text = path.read_bytes().decode()
+    except OSError as error:
+        raise BadInputError(
+            f"cannot read the study {path}: {error.strerror}", hint="shipped studies are in the folder studies/"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"the study {path} is not UTF-8 text: {error}") from error
+    return parse_study(text, str(path)), text
+
+
+def parse_study(text: str, source: str) -> Study:
+    """Read the text of a study; `source` names it in errors. Raise BadInputError that lists every error."""
+    try:
+        raw = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadInputError(f"{source} is not TOML: {error}") from error
+    try:
+        return Study.model_validate(raw)
+    except ValidationError as error:
+        lines = [_line(detail, raw) for detail in error.errors(include_url=False)]
+        count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
+        raise BadInputError(
+            f"{source} has {count}:\n  " + "\n  ".join(lines), hint="docs/reference/study.md describes every key"
+        ) from error
+    except NearmetalError as error:
+        raise BadInputError(f"{source}: {error.message}", hint=error.hint) from error
+
+
+def digest(text: str) -> str:
+    """Return the SHA-256 of a study's text: its identity in a run."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _line(detail: ErrorDetails, raw: dict[str, Any]) -> str:
+    """Return `path[2].kind: what is wrong (hint)`."""
+    place = ""
+    for step in detail["loc"]:
+        place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else str(step)
+    if detail["type"] == "extra_forbidden":
+        return f"{place}: unknown key{_did_you_mean(detail, raw)}"
+    if detail["type"] == "missing":
+        return f"{place}: missing"
+    message = detail["msg"].removeprefix("Value error, ")
+    value = detail["input"]
+    shown = (
+        f" (it is {value!r})" if isinstance(value, str | int | float) and not detail["type"] == "value_error" else ""
+    )
+    return f"{place or 'the study'}: {message[:1].lower()}{message[1:]}{shown}"
+
+
+def _did_you_mean(detail: ErrorDetails, raw: dict[str, Any]) -> str:
+    del raw
+    *parents, key = [step for step in detail["loc"] if isinstance(step, str)]
+    known = _known_keys(parents)
+    close = difflib.get_close_matches(str(key), known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known here: {', '.join(known)}"
+
+
+def _known_keys(parents: list[str]) -> list[str]:
+    models: dict[str, type[_Model]] = {
+        "host": HostSpec,
+        "mpi": MpiSpec,
+        "path": PathSpec,
+        "workload": WorkloadSpec,
+        "setting": SettingSpec,
+        "trials": TrialsSpec,
+    }
+    model = models[parents[-1]] if parents else Study
+    return list(model.model_fields)
