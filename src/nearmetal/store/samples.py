@@ -22,18 +22,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-SCHEMA = pa.schema(
-    [
-        pa.field("cell", pa.int16()),
-        pa.field("rank", pa.int32()),
-        pa.field("iteration", pa.int32()),
-        pa.field("warmup", pa.bool_()),
-        pa.field("flags", pa.uint8()),
-        pa.field("begin_ns", pa.int64()),
-        pa.field("ns", pa.int64()),
-    ],
-    metadata={"nearmetal.samples": "1"},
-)
+_COLUMNS: dict[str, pa.DataType] = {
+    "cell": pa.int16(),
+    "rank": pa.int32(),
+    "iteration": pa.int32(),
+    "warmup": pa.bool_(),
+    "flags": pa.uint8(),
+    "begin_ns": pa.int64(),
+    "ns": pa.int64(),
+}
+SCHEMA = pa.schema(_COLUMNS, metadata={"nearmetal.samples": "1"})
 
 
 @dataclass(frozen=True, slots=True)

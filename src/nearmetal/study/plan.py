@@ -11,6 +11,7 @@ from nearmetal.study.spec import AGAIN
 from nearmetal.units import NS_PER_S
 
 if TYPE_CHECKING:
+    from nearmetal.study.order import Scalar
     from nearmetal.study.spec import PathSpec, Study, WorkloadSpec
 
 
@@ -57,14 +58,14 @@ def _path_order(path: PathSpec, suffix: str = "") -> PathOrder:
 
 
 def _workload_order(workload: WorkloadSpec) -> WorkloadOrder:
-    options = dict(workload.options)
-    fixed = {
+    options: dict[str, Scalar | list[Scalar]] = {
+        **workload.options,
         "operation": workload.operation or workload.name,
         "sizes": list(workload.sizes),
         "iterations": workload.iterations,
         "warmup": workload.warmup,
     }
-    return WorkloadOrder(workload.name, workload.kind, {**options, **fixed}, workload.placed, workload.progress)
+    return WorkloadOrder(workload.name, workload.kind, options, workload.placed, workload.progress)
 
 
 def _seed(*parts: object) -> int:

@@ -8,30 +8,34 @@ from __future__ import annotations
 import difflib
 import hashlib
 import tomllib
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from nearmetal.errors import BadInputError, NearmetalError
-from nearmetal.study.order import Progress, Scalar
+from nearmetal.errors import BadInputError
+from nearmetal.study.order import Progress, Scalar  # noqa: TC001 (pydantic reads them when it runs)
 from nearmetal.units import NS_PER_S, parse_duration_ns, parse_size_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pydantic_core import ErrorDetails
 
-STUDY_FORMAT = 1
 AGAIN = "-again"
 """The suffix of the baseline's second name: the A/A pair that states the noise floor."""
 
 
-def _size(value: object) -> object:
-    return parse_size_bytes(value) if isinstance(value, str) else value
+def _quantity(parse: Callable[[str], int]) -> Callable[[object], object]:
+    """Return a validator for text such as '64 KiB'; it raises ValueError, so that all errors are collected."""
 
+    def read(value: object) -> object:
+        try:
+            return parse(value) if isinstance(value, str) else value
+        except BadInputError as error:
+            raise ValueError(f"{error.message}: {error.hint}") from error
 
-def _duration(value: object) -> object:
-    return parse_duration_ns(value) if isinstance(value, str) else value
+    return read
 
 
 def _share(value: object) -> object:
@@ -48,8 +52,8 @@ def _no_suffix(value: str) -> str:
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,39}$"), AfterValidator(_no_suffix)]
-SizeBytes = Annotated[int, BeforeValidator(_size), Field(ge=0, le=1 << 32)]
-DurationNs = Annotated[int, BeforeValidator(_duration), Field(gt=0)]
+SizeBytes = Annotated[int, BeforeValidator(_quantity(parse_size_bytes)), Field(ge=0, le=1 << 32)]
+DurationNs = Annotated[int, BeforeValidator(_quantity(parse_duration_ns)), Field(gt=0)]
 Share = Annotated[float, BeforeValidator(_share), Field(gt=0, lt=1)]
 
 
@@ -140,20 +144,20 @@ class TrialsSpec(_Model):
 class Study(_Model):
     """What to compare."""
 
-    format: Literal[1] = Field(STUDY_FORMAT, description="The format of this file.")
+    format: Literal[1] = Field(1, description="The format of this file.")
     name: Name = Field(description="A short name; it names the run directory.")
     title: str = Field("", description="One line for people, shown on the report.")
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = Field(1, description="Decides the order of trials.")
     baseline: str = Field(description="The path that the others are compared with.")
     margin: Share = Field(0.05, description="What still counts as equal, such as `'5 %'`.")
-    host: HostSpec = Field(default_factory=lambda: HostSpec())
-    mpi: MpiSpec = Field(default_factory=lambda: MpiSpec())
+    host: HostSpec = Field(default_factory=HostSpec)
+    mpi: MpiSpec = Field(default_factory=MpiSpec)
     path: list[PathSpec] = Field(min_length=1, description="The data paths.")
     workload: list[WorkloadSpec] = Field(min_length=1, description="The workloads.")
     setting: list[SettingSpec] = Field(
         default_factory=lambda: [SettingSpec(name="as-found")], min_length=1, description="The settings."
     )
-    trials: TrialsSpec = Field(default_factory=lambda: TrialsSpec())
+    trials: TrialsSpec = Field(default_factory=TrialsSpec)
 
     @model_validator(mode="after")
     def _names(self) -> Self:
@@ -192,13 +196,11 @@ def parse_study(text: str, source: str) -> Study:
     try:
         return Study.model_validate(raw)
     except ValidationError as error:
-        lines = [_line(detail, raw) for detail in error.errors(include_url=False)]
+        lines = [_line(detail) for detail in error.errors(include_url=False)]
         count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
         raise BadInputError(
             f"{source} has {count}:\n  " + "\n  ".join(lines), hint="docs/reference/study.md describes every key"
         ) from error
-    except NearmetalError as error:
-        raise BadInputError(f"{source}: {error.message}", hint=error.hint) from error
 
 
 def digest(text: str) -> str:
@@ -206,25 +208,22 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _line(detail: ErrorDetails, raw: dict[str, Any]) -> str:
+def _line(detail: ErrorDetails) -> str:
     """Return `path[2].kind: what is wrong (hint)`."""
     place = ""
     for step in detail["loc"]:
         place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else str(step)
     if detail["type"] == "extra_forbidden":
-        return f"{place}: unknown key{_did_you_mean(detail, raw)}"
+        return f"{place}: unknown key{_did_you_mean(detail)}"
     if detail["type"] == "missing":
         return f"{place}: missing"
     message = detail["msg"].removeprefix("Value error, ")
     value = detail["input"]
-    shown = (
-        f" (it is {value!r})" if isinstance(value, str | int | float) and not detail["type"] == "value_error" else ""
-    )
+    shown = f" (it is {value!r})" if isinstance(value, str | int | float) and detail["type"] != "value_error" else ""
     return f"{place or 'the study'}: {message[:1].lower()}{message[1:]}{shown}"
 
 
-def _did_you_mean(detail: ErrorDetails, raw: dict[str, Any]) -> str:
-    del raw
+def _did_you_mean(detail: ErrorDetails) -> str:
     *parents, key = [step for step in detail["loc"] if isinstance(step, str)]
     known = _known_keys(parents)
     close = difflib.get_close_matches(str(key), known, n=1)
