@@ -10,7 +10,16 @@ import hashlib
 import tomllib
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from nearmetal.errors import BadInputError
 from nearmetal.study.order import Progress, Scalar  # noqa: TC001 (pydantic reads them when it runs)
@@ -129,8 +138,8 @@ class SettingSpec(_Model):
 class TrialsSpec(_Model):
     """How many trials, and when to stop."""
 
-    min_blocks: Annotated[int, Field(ge=2, le=10_000)] = Field(5, description="Blocks before the first look.")
-    max_blocks: Annotated[int, Field(ge=2, le=10_000)] = Field(12, description="The cap.")
+    min_blocks: Annotated[int, Field(ge=3, le=10_000)] = Field(5, description="Blocks before the first look.")
+    max_blocks: Annotated[int, Field(ge=3, le=10_000)] = Field(12, description="The cap.")
     precision: Share | None = Field(None, description="Stop when the ratio's half-width is as narrow as this.")
     timeout: DurationNs = Field(60 * NS_PER_S, description="For one trial, such as `'60 s'`.")
 
@@ -159,16 +168,17 @@ class Study(_Model):
     )
     trials: TrialsSpec = Field(default_factory=TrialsSpec)
 
+    @field_validator("path", "workload", "setting")
+    @classmethod
+    def _names_differ(cls, entries: list[PathSpec | WorkloadSpec | SettingSpec]) -> list[object]:
+        names = [entry.name for entry in entries]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two of them have the name {twice[0]!r}: names must differ")
+        return list(entries)
+
     @model_validator(mode="after")
-    def _names(self) -> Self:
-        for what, names in (
-            ("paths", [p.name for p in self.path]),
-            ("workloads", [w.name for w in self.workload]),
-            ("settings", [s.name for s in self.setting]),
-        ):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(f"two {what} have the name {twice[0]!r}: names must differ")
+    def _baseline_is_a_path(self) -> Self:
         if self.baseline not in [p.name for p in self.path]:
             raise ValueError(f"the baseline {self.baseline!r} is not the name of a path")
         return self

@@ -9,25 +9,27 @@ if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
     from nearmetal.paths.path import Endpoints
     from nearmetal.process import Finished
-    from nearmetal.study.order import Order
+    from nearmetal.study.order import Order, Scalar
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """A program to start on a node: `env` is added to the environment, `files` are what it will leave.
 
-    `files` maps the name in the outcome to the path on that node.
+    `files` maps the name in the outcome to the path on that node, `facts` say what was launched (the MPI's
+    version, say).
     """
 
     argv: tuple[str, ...]
     node: str
     env: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, Scalar] = field(default_factory=dict)
     stdin: bytes = b""
 
 
 class Workload(Protocol):
-    """One kind of measured program. `prepare` and `verify` also run inside the lab: standard library only."""
+    """One kind of measured program. All of it also runs inside the lab: standard library only."""
 
     @property
     def kind(self) -> str:
@@ -40,4 +42,8 @@ class Workload(Protocol):
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError when the program did not do its work; called before its figures are believed."""
+        ...
+
+    def least_packets(self, order: Order) -> int:
+        """Return how many packets each end of a network path must have carried, at the very least."""
         ...

@@ -1,0 +1,33 @@
+# Two commands matter: `make study` and `make test`. Both set up all they need first.
+.PHONY: help setup study test lint bench lock clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup: ## Install what is needed (idempotent)
+	@scripts/setup
+
+study: setup ## Run the main job and write its report
+	@.venv/bin/nearmetal run studies/paths.toml
+
+test: setup lint ## Run the whole test suite
+	@.venv/bin/python -m pytest -n 2 --dist loadgroup
+
+lint: setup ## Check style, types and layering
+	@.venv/bin/ruff check src tests bench
+	@.venv/bin/ruff format --check src tests bench
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports --config packaging/importlinter.ini
+
+bench: setup ## Measure nearmetal against its peers (slow)
+	@.venv/bin/python -m pip install -q --require-hashes -r packaging/requirements-bench.lock
+	@for script in bench/*.py; do echo "== $$script"; .venv/bin/python $$script || exit 1; done
+
+lock: ## Resolve the Python packages anew
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	    pyproject.toml --extra mpi --group dev -o packaging/requirements.lock
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	    pyproject.toml --group bench -o packaging/requirements-bench.lock
+
+clean: ## Remove what set-up and builds made
+	rm -rf .venv build dist

@@ -1,0 +1,91 @@
+"""`nearmetal`: the table of verbs, and the one place where errors become text and exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+import nearmetal
+from nearmetal.errors import ExitCode, NearmetalError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERBS: dict[str, tuple[str, str]] = {
+    "run": ("run", "Carry a study out, or continue one, and report."),
+    "plan": ("plan", "Show what a study would run, and for how long."),
+    "compare": ("compare", "Compare the paths of a run."),
+    "report": ("report", "Write a run's report as HTML."),
+    "show": ("show", "Show the trials and samples of a run."),
+    "doctor": ("doctor", "Say what is missing here, and what mends it."),
+}
+"""Verb -> module in this package, and the line in `--help`. A verb is loaded only when it is used."""
+
+
+class _Verbs(click.Group):
+    """A group that imports a verb's module when the verb is called, so that `--help` stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click's)
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"nearmetal.cli.{VERBS[cmd_name][0]}")
+        command = module.command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (click's)
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, about) for name, (_, about) in VERBS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in VERBS:
+            import difflib  # noqa: PLC0415 (only for a typo)
+
+            close = difflib.get_close_matches(args[0], VERBS, n=1)
+            hint = f"did you mean `nearmetal {close[0]}`?" if close else "`nearmetal --help` lists the verbs"
+            raise click.UsageError(f"there is no verb {args[0]!r}\nhint: {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.command(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 something is missing here, "
+    "4 done but some trials failed, 130 interrupted.",
+)
+@click.version_option(nearmetal.__version__, prog_name="nearmetal")
+def group() -> None:
+    """Measure what virtualization costs a parallel program's network, explain it, close it, predict it."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line and exit; data goes to stdout, everything else to stderr."""
+    sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command line; return the exit code."""
+    try:
+        result = group.main(list(argv), prog_name="nearmetal", standalone_mode=False)
+    except NearmetalError as error:
+        click.echo(error.render(), err=True)
+        return error.exit_code
+    except click.UsageError as error:
+        click.echo(f"error: {error.format_message()}", err=True)
+        return ExitCode.USAGE
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("error: interrupted", err=True)
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    return int(result) if isinstance(result, int) else ExitCode.OK

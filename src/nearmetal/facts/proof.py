@@ -1,0 +1,61 @@
+"""The proof that a trial's traffic took its path, from the interface counters around the launch.
+
+A host name proves nothing: MPI libraries quietly use shared memory between network namespaces of one machine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import TrialError
+from nearmetal.study.order import Proof
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nearmetal.paths.path import Endpoints
+
+STRAY_SHARE = 0.1
+"""Packets elsewhere, as a share of those on the path, above which a trial is not believed."""
+STRAY_ALLOWANCE = 3_000
+"""Packets that a launcher's own daemons may exchange over loopback at start and end."""
+
+
+def of_counters(counted: Mapping[str, int], endpoints: Endpoints) -> Proof:
+    """Sort the packets that were counted on the nodes into the path's interfaces and all others."""
+    own = {f"{end.node}.{end.interface}" for end in endpoints.ends if end.interface}
+    moved = dict.fromkeys(sorted(own), 0)
+    stray: dict[str, int] = {}
+    for name, count in counted.items():
+        if not name.startswith("link.") or not name.endswith("_packets"):
+            continue
+        interface = name.removeprefix("link.").rsplit(".", 1)[0]
+        side = moved if interface in own else stray
+        side[interface] = side.get(interface, 0) + count
+    return Proof(moved, stray)
+
+
+def check(proof: Proof, endpoints: Endpoints, least_packets: int) -> None:
+    """Raise TrialError unless every end of the path carried at least `least_packets` and nothing else did.
+
+    On a path without a network (`least_packets` is not looked at) no interface may carry traffic.
+    """
+    strays = {name: count for name, count in proof.stray_packets.items() if not name.endswith(".lo")}
+    loopback = sum(count for name, count in proof.stray_packets.items() if name.endswith(".lo"))
+    if endpoints.networked:
+        for interface, moved in proof.moved_packets.items():
+            if moved < least_packets:
+                raise TrialError(
+                    f"only {moved} packets crossed {interface}, the workload needs at least {least_packets}: "
+                    "the traffic did not take the path",
+                    hint="the MPI found a shorter way (shared memory, loopback); its launch line is in the record",
+                )
+        allowed = STRAY_ALLOWANCE + STRAY_SHARE * sum(proof.moved_packets.values())
+    else:
+        allowed = STRAY_ALLOWANCE
+    if strays or loopback > allowed:
+        raise TrialError(
+            f"{loopback} packets crossed loopback and {sum(strays.values())} crossed {sorted(strays) or 'no other'} "
+            "interfaces: the traffic did not keep to the path",
+            hint="the MPI used another way beside the path; its launch line is in the record",
+        )

@@ -1,0 +1,219 @@
+"""Which trial comes next: blocks in seeded order, resume, a second attempt, and when to stop.
+
+The state of a run is its records and nothing else: `open_combinations` derives from them what still has to be
+measured, so a run that was killed continues exactly where its last finished trial left it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from nearmetal.errors import ForeignFileError
+from nearmetal.run.trial import carry_out, timed_out
+from nearmetal.stats.stopping import StoppingPlan, look
+from nearmetal.store.figures import trial_medians
+from nearmetal.study import plan
+from nearmetal.study.order import Outcome, TrialStatus
+from nearmetal.study.spec import AGAIN
+from nearmetal.workloads.samples import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from nearmetal.hosts.host import Host
+    from nearmetal.store.rundir import RunDir, TrialRecord
+    from nearmetal.store.samples import CellSamples
+    from nearmetal.study.order import Order
+    from nearmetal.study.spec import Study
+
+MAX_ATTEMPTS = 2
+FAILURES_TO_GIVE_UP = 2
+"""Blocks in a row in which a combination failed, after which it is not tried again."""
+
+Combination = tuple[str, str, str]
+"""Path label, workload label, setting."""
+
+
+class Watcher(Protocol):
+    """Is told what happens during a run; the command line draws it."""
+
+    def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
+        """Note that a block with that many trials still to run begins."""
+        ...
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        """Note that a trial was made permanent, valid or failed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a run ended: how many blocks it has, and the combinations that were given up after failures."""
+
+    blocks: int
+    given_up: tuple[Combination, ...]
+
+
+def run_study(study: Study, host: Host, run: RunDir, watcher: Watcher) -> Ending:
+    """Run what the study still lacks, block after block, until every comparison may stop.
+
+    Errors of single trials are in their records; errors of the host or the disk are raised, with every finished
+    trial kept.
+    """
+    records = run.trials()
+    for number in range(study.trials.max_blocks):
+        wanted = open_combinations(study, run, records, before_block=number)
+        if not wanted:
+            return Ending(number, given_up(records))
+        orders = [order for order in plan.block(study, number) if _combination(order) in wanted]
+        attempts = _attempts(records)
+        todo = [order for order in orders if order.trial not in attempts or attempts[order.trial] == 0]
+        watcher.block_started(number, len(todo), sorted({path for path, _, _ in wanted}))
+        for record in _carry_out_block(host, run, todo):
+            records.append(record)
+            watcher.trial_ended(record)
+        records += _second_attempts(host, run, records, number, watcher)
+    return Ending(study.trials.max_blocks, given_up(records))
+
+
+def open_combinations(
+    study: Study, run: RunDir, records: Sequence[TrialRecord], *, before_block: int
+) -> set[Combination]:
+    """Return what block `before_block` must measure, judged by the blocks before it alone.
+
+    The baseline is measured, under both its names, as long as anything is compared with it.
+    """
+    past = [record for record in records if record.order.block < before_block]
+    hopeless = set(given_up(past))
+    stopping = stopping_plan(study)
+    everything = {(path.label, workload.name, setting) for path, workload, setting in plan.combinations(study)}
+    baseline = {study.baseline, study.baseline + AGAIN}
+    wanted = set()
+    for combination in everything - hopeless:
+        path, workload, setting = combination
+        if path in baseline:
+            continue
+        if not _decided(run, past, combination, (study.baseline, workload, setting), stopping):
+            wanted.add(combination)
+    pairs = {(workload, setting) for _, workload, setting in wanted}
+    if not wanted and before_block < study.trials.min_blocks:
+        pairs = {(workload, setting) for _, workload, setting in everything}
+    return wanted | {c for c in everything - hopeless if c[0] in baseline and c[1:] in pairs}
+
+
+def stopping_plan(study: Study) -> StoppingPlan:
+    """Return the looks of this study; every (path, workload, setting) shares its error with the others."""
+    compared = len(study.path) - 1
+    return StoppingPlan(
+        min_blocks=study.trials.min_blocks,
+        max_blocks=study.trials.max_blocks,
+        margin=study.margin,
+        precision=study.trials.precision,
+        comparisons=max(1, compared * sum(max(1, len(w.sizes)) for w in study.workload) * len(study.setting)),
+    )
+
+
+def given_up(records: Iterable[TrialRecord]) -> tuple[Combination, ...]:
+    """Return the combinations whose last `FAILURES_TO_GIVE_UP` blocks all failed."""
+    last: dict[Combination, dict[int, bool]] = {}
+    for record in records:
+        blocks = last.setdefault(_combination(record.order), {})
+        blocks[record.order.block] = blocks.get(record.order.block, False) or record.valid
+    return tuple(
+        combination
+        for combination, blocks in sorted(last.items())
+        if len(blocks) >= FAILURES_TO_GIVE_UP and not any(blocks[b] for b in sorted(blocks)[-FAILURES_TO_GIVE_UP:])
+    )
+
+
+def _combination(order: Order) -> Combination:
+    return (order.path.label, order.workload.label, order.setting)
+
+
+def _decided(
+    run: RunDir, past: Sequence[TrialRecord], path: Combination, baseline: Combination, stopping: StoppingPlan
+) -> bool:
+    """Tell whether every cell of a comparison may stop."""
+    ours = trial_medians(run, [r for r in past if _combination(r.order) == path])
+    theirs = trial_medians(run, [r for r in past if _combination(r.order) == baseline])
+    if not ours:
+        return False
+    for cell, medians in ours.items():
+        paired = sorted(medians.keys() & theirs.get(cell, {}).keys())
+        ratios = np.log([medians[b] / theirs[cell][b] for b in paired])
+        if not look(ratios, stopping).stop:
+            return False
+    return True
+
+
+def _attempts(records: Iterable[TrialRecord]) -> dict[int, int]:
+    return {record.order.trial: record.attempt for record in records}
+
+
+def _second_attempts(
+    host: Host, run: RunDir, records: Sequence[TrialRecord], block: int, watcher: Watcher
+) -> list[TrialRecord]:
+    """Repeat this block's launches that ran into their time limit, once; both attempts stay on record."""
+    attempts = _attempts(records)
+    again = [
+        record.order
+        for record in records
+        if record.order.block == block and timed_out(record.outcome) and attempts[record.order.trial] < MAX_ATTEMPTS
+    ]
+    repeated = []
+    for record in _carry_out_block(host, run, again, attempt=MAX_ATTEMPTS):
+        repeated.append(record)
+        watcher.trial_ended(record)
+    return repeated
+
+
+def _carry_out_block(host: Host, run: RunDir, orders: Sequence[Order], *, attempt: int = 1) -> Iterable[TrialRecord]:
+    """Carry orders out, as many side by side as the host allows; yield each record once it is permanent."""
+    outcomes = _one_by_one(host, orders) if host.slots == 1 else _side_by_side(host, orders)
+    for order, started_utc, outcome in outcomes:
+        yield _keep(run, order, outcome, attempt, started_utc)
+
+
+def _one_by_one(host: Host, orders: Sequence[Order]) -> Iterable[tuple[Order, str, Outcome]]:
+    """Carry orders out in this thread, so that an interrupt ends the launch that is under way."""
+    for order in orders:
+        started_utc = _utc_now()
+        yield order, started_utc, host.carry_out(order, carry_out)
+
+
+def _side_by_side(host: Host, orders: Sequence[Order]) -> Iterable[tuple[Order, str, Outcome]]:
+    """Carry orders out in threads; on an interrupt the host is closed, which ends what is under way."""
+    with ThreadPoolExecutor(max_workers=host.slots) as pool:
+        running: dict[Future[Outcome], tuple[Order, str]] = {}
+        waiting = list(reversed(orders))
+        try:
+            while waiting or running:
+                while waiting and len(running) < host.slots:
+                    order = waiting.pop()
+                    running[pool.submit(host.carry_out, order, carry_out)] = (order, _utc_now())
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield *running.pop(future), future.result()
+        except BaseException:
+            host.close()
+            raise
+
+
+def _keep(run: RunDir, order: Order, outcome: Outcome, attempt: int, started_utc: str) -> TrialRecord:
+    """Make a trial permanent; one whose samples cannot be read is kept as failed, with the reader's reason."""
+    cells: list[CellSamples] = []
+    if outcome.status is TrialStatus.VALID:
+        try:
+            cells = decode(order, outcome)
+        except ForeignFileError as error:
+            outcome = Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint, said=outcome.said)
+    return run.append(order, outcome, cells, attempt=attempt, started_utc=started_utc)
+
+
+def _utc_now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")

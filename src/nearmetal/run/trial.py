@@ -1,0 +1,114 @@
+"""One trial, from bringing the path up to reading what the workload left.
+
+    nodes -> path up -> knobs on -> facts -> launch -> facts again -> proof -> knobs back -> path down
+
+Standard library only: the lab's guest runs this very module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.facts import counters, inventory, proof
+from nearmetal.paths.table import find_path
+from nearmetal.study.order import Outcome, TrialStatus
+from nearmetal.workloads.table import find_workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.paths.path import Endpoints
+    from nearmetal.process import Finished
+    from nearmetal.study.order import Order
+    from nearmetal.workloads.workload import Launch, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What one launch gave, before it is believed."""
+
+    finished: Finished
+    files: dict[str, bytes]
+    counted: dict[str, int]
+
+
+def carry_out(shell: Shell, order: Order) -> Outcome:
+    """Carry one trial out on a shell; whatever a person can act on becomes a failed outcome with its reason."""
+    known = Outcome(TrialStatus.FAILED)
+    stages = _stages(shell, order)
+    try:
+        while (stage := next(stages, None)) is not None:
+            known = stage
+    except NearmetalError as error:
+        return replace(known, reason=error.message, hint=error.hint)
+    return replace(known, status=TrialStatus.VALID)
+
+
+def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
+    """Yield the outcome as it grows, so that a trial that fails keeps all that was known by then."""
+    outcome = Outcome(TrialStatus.FAILED)
+    workload = find_workload(order.workload.kind)
+    nodes = [f"n{index}" for index in range(order.nodes)]
+    for node in nodes:
+        shell.add_node(node)
+    with _path_up(shell, order, nodes) as endpoints:
+        launch = workload.prepare(shell, order, endpoints)
+        facts = {**inventory.machine_facts(shell), **inventory.path_facts(shell, endpoints), **launch.facts}
+        outcome = replace(outcome, facts=facts, launch_argv=launch.argv)
+        yield outcome
+        measured = _measure(shell, order, launch, nodes)
+        outcome = replace(
+            outcome,
+            elapsed_ns=measured.finished.elapsed_ns,
+            counters=measured.counted,
+            proof=proof.of_counters(measured.counted, endpoints),
+            said=measured.finished.text[-_SAID_CHARACTERS:],
+            files=measured.files,
+        )
+        yield outcome
+        _believe(workload, order, measured, outcome, endpoints)
+
+
+_SAID_CHARACTERS = 100_000
+
+
+@contextlib.contextmanager
+def _path_up(shell: Shell, order: Order, nodes: list[str]) -> Iterator[Endpoints]:
+    path = find_path(order.path.kind)
+    endpoints = path.up(shell, order.path, nodes)
+    try:
+        yield endpoints
+    finally:
+        path.down(shell, endpoints)
+
+
+def _measure(shell: Shell, order: Order, launch: Launch, nodes: list[str]) -> _Measured:
+    before = counters.read_counters(shell, nodes)
+    finished = shell.run(
+        launch.argv, node=launch.node, env=launch.env, stdin=launch.stdin, timeout_s=order.timeout_s, check=False
+    )
+    after = counters.read_counters(shell, nodes)
+    if finished.timed_out:
+        raise TrialError(
+            f"the launch did not end within {order.timeout_s:.0f} s; {finished.complaint()}",
+            hint="raise `trials.timeout`, ask for fewer iterations, or look for ranks that wait for each other",
+        )
+    files = {}
+    if finished.ok:
+        files = {name: shell.read(path, node=launch.node) for name, path in launch.files.items()}
+    return _Measured(finished, files, counters.difference(before, after))
+
+
+def _believe(workload: Workload, order: Order, measured: _Measured, outcome: Outcome, endpoints: Endpoints) -> None:
+    """Raise TrialError unless the program did its work and its traffic took the path."""
+    workload.verify(order, measured.finished, measured.files)
+    proof.check(outcome.proof, endpoints, workload.least_packets(order))
+
+
+def timed_out(outcome: Outcome) -> bool:
+    """Tell whether a failed trial ran into its time limit: worth one more attempt on a busy machine."""
+    return outcome.status is TrialStatus.FAILED and outcome.reason.startswith("the launch did not end")
