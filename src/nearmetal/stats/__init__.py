@@ -1,0 +1,64 @@
+"""Statistics: pure functions on arrays, no input or output, no global state, randomness only from a given generator.
+
+Within a trial: `summarize`, `order`, `ecdf`, `tail_curve`. Between paths, over blocks: `compare`, `estimate_ratio`,
+`correct_family`, `noise_floor`. While measuring: `StoppingPlan`, `look`. The reasons are in
+docs/explanation/statistics.md.
+"""
+
+from nearmetal.stats.bootstrap import wild_bootstrap_t
+from nearmetal.stats.compare import (
+    BlockFigures,
+    Comparison,
+    IntervalMethod,
+    RatioEstimate,
+    compare,
+    correct_family,
+    estimate_ratio,
+)
+from nearmetal.stats.correction import holm
+from nearmetal.stats.equivalence import Better, Evidence, Judgement, Verdict, judge
+from nearmetal.stats.interval import FloatArray, IntArray, Interval
+from nearmetal.stats.noise import NoiseFloor, noise_floor
+from nearmetal.stats.order import Quantile, order, quantile
+from nearmetal.stats.paired import Significance, paired_t_test, wilcoxon_signed_rank
+from nearmetal.stats.stopping import Look, StoppingPlan, look
+from nearmetal.stats.summary import Summary, effective_sample_size, lag1_autocorrelation, summarize
+from nearmetal.stats.tails import Curve, ecdf, tail_curve
+
+__all__ = [
+    "Better",
+    "BlockFigures",
+    "Comparison",
+    "Curve",
+    "Evidence",
+    "FloatArray",
+    "IntArray",
+    "Interval",
+    "IntervalMethod",
+    "Judgement",
+    "Look",
+    "NoiseFloor",
+    "Quantile",
+    "RatioEstimate",
+    "Significance",
+    "StoppingPlan",
+    "Summary",
+    "Verdict",
+    "compare",
+    "correct_family",
+    "ecdf",
+    "effective_sample_size",
+    "estimate_ratio",
+    "holm",
+    "judge",
+    "lag1_autocorrelation",
+    "look",
+    "noise_floor",
+    "order",
+    "paired_t_test",
+    "quantile",
+    "summarize",
+    "tail_curve",
+    "wilcoxon_signed_rank",
+    "wild_bootstrap_t",
+]

@@ -1,0 +1,166 @@
+"""Order statistics: one sort gives every percentile, its interval and the MAD.
+
+Sorting is the whole cost of a summary, so it is done once, in the narrowest integer type that holds the values
+(half the memory traffic, twice the SIMD lanes), and everything else reads the sorted array.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import special
+
+from nearmetal.errors import BadInputError
+from nearmetal.stats.interval import IntArray, Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+INTERVAL_LEVEL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """One percentile of one trial: a value with its interval, or the reason why there is none.
+
+    `probability` is in (0, 1). `value_ns` and `interval_ns` are both given or both None; `reason` says why they are
+    None and is empty otherwise.
+    """
+
+    probability: float
+    value_ns: float | None
+    interval_ns: Interval | None
+    reason: str = ""
+
+
+def order(ns: IntArray) -> IntArray:
+    """Return the samples in ascending order, as int32 when they all fit, else as int64.
+
+    `ns`: shape (n,), n >= 1, integer nanoseconds, none negative. Raises BadInputError otherwise.
+    """
+    check_samples(ns)
+    fits = int(ns.max()) <= np.iinfo(np.int32).max
+    narrow: IntArray = ns.astype(np.int32) if fits else ns.astype(np.int64)
+    narrow.sort()
+    return narrow
+
+
+def check_samples(ns: IntArray) -> None:
+    """Raise BadInputError unless `ns` is a non-empty 1-D integer array without negative durations."""
+    if ns.ndim != 1 or ns.size == 0:
+        raise BadInputError(
+            f"samples have shape {ns.shape}, expected a non-empty row",
+            hint="the trial recorded nothing after its warm-up; give it more iterations",
+        )
+    if not np.issubdtype(ns.dtype, np.integer):
+        raise BadInputError(f"samples have type {ns.dtype}, expected integer nanoseconds")
+    if int(ns.min()) < 0:
+        raise BadInputError(
+            f"smallest sample is {int(ns.min())} ns",
+            hint="a duration cannot be negative: the clock stepped or the file is damaged",
+        )
+
+
+def quantile_value(ordered: IntArray, probability: float) -> float:
+    """Return the sample quantile by linear interpolation between order statistics.
+
+    Definition 7 of Hyndman and Fan (1996), "Sample quantiles in statistical packages", Am. Stat. 50(4): with
+    h = (n - 1) p, x[floor h] + (h - floor h)(x[floor h + 1] - x[floor h]); the default of numpy.
+    """
+    position = (ordered.size - 1) * probability
+    below = math.floor(position)
+    low = int(ordered[below])
+    high = int(ordered[min(below + 1, ordered.size - 1)])
+    return low + (position - below) * (high - low)
+
+
+@lru_cache(maxsize=4096)
+def quantile_ranks(n: int, probability: float, level: float = INTERVAL_LEVEL) -> tuple[int, int] | None:
+    """Return the ranks (l, u), 1-based, whose order statistics enclose the quantile; None when n is too small.
+
+    The number of samples below the quantile is Binomial(n, p), so [x_(l), x_(u)] covers it with probability
+    P(l <= B <= u - 1). l is the largest rank with P(B < l) <= a/2 and u the smallest with P(B >= u) <= a/2, where
+    a = 1 - level (Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2; Hahn and Meeker, Statistical
+    Intervals, section 5.2). Both must exist within 1..n: (1 - p)^n <= a/2 and p^n <= a/2. At 95 % that asks for
+    6 samples for the median, 36 for p90, 72 for p95, 368 for p99 and 3,688 for p99.9. It holds for exchangeable
+    samples; autocorrelation makes the true interval wider, which is why comparisons never use it.
+    """
+    half = (1.0 - level) / 2.0
+    if (1.0 - probability) ** n > half or probability**n > half:
+        return None
+    # P(B < l) = cdf(l - 1): the largest l that keeps it within half; u likewise from the upper tail.
+    low = _first(lambda k: float(special.bdtr(k, n, probability)) > half, 0, n)
+    high = _first(lambda k: float(special.bdtrc(k, n, probability)) <= half, 0, n) + 1
+    return low, high
+
+
+def support(probability: float, level: float = INTERVAL_LEVEL) -> int:
+    """Return the smallest n for which `quantile_ranks` gives an interval."""
+    half = (1.0 - level) / 2.0
+    estimate = math.ceil(math.log(half) / math.log(max(probability, 1.0 - probability)))
+    n = max(1, estimate - 1)
+    while quantile_ranks(n, probability, level) is None:
+        n += 1
+    return n
+
+
+def quantile(ordered: IntArray, probability: float, level: float = INTERVAL_LEVEL) -> Quantile:
+    """Return one percentile with its order-statistic interval, or a refusal when n cannot support it.
+
+    The rule of refusal: a percentile is given only when a `level` interval for it exists within the order statistics
+    (see `quantile_ranks`). `ordered` is ascending, as `order` returns it.
+    """
+    if not 0.0 < probability < 1.0:
+        raise ValueError(f"probability {probability} is not between 0 and 1")
+    ranks = quantile_ranks(ordered.size, probability, level)
+    if ranks is None:
+        needed = support(probability, level)
+        reason = f"n = {ordered.size} cannot support it; a {level:.0%} interval needs n >= {needed}"
+        return Quantile(probability, None, None, reason)
+    low, high = ranks
+    ends = Interval(float(ordered[low - 1]), float(ordered[high - 1]), level)
+    return Quantile(probability, quantile_value(ordered, probability), ends)
+
+
+def median_absolute_deviation(ordered: IntArray) -> float:
+    """Return the median of |x - median(x)|, unscaled (times 1.4826 it estimates a normal's sd), in O(log n log range).
+
+    The k-th smallest deviation is the least r for which at least k samples lie in [median - r, median + r], and on a
+    sorted array that count is two binary searches. Twice the median is an integer, so r is found exactly.
+    Hampel (1974), "The influence curve and its role in robust estimation", JASA 69.
+    """
+    n = ordered.size
+    twice_median = int(ordered[(n - 1) // 2]) + int(ordered[n // 2])
+    lower = _deviation(ordered, twice_median, (n - 1) // 2 + 1)
+    upper = lower if n % 2 else _deviation(ordered, twice_median, n // 2 + 1)
+    return (lower + upper) / 4.0
+
+
+def _deviation(ordered: IntArray, twice_median: int, rank: int) -> int:
+    """Return the `rank`-th smallest |2x - twice_median|."""
+    smallest, largest = int(ordered[0]), int(ordered[-1])
+
+    def enough(radius: int) -> bool:
+        # Clipping keeps the key in the array's own type; a wider key would make numpy convert the whole array.
+        low = max((twice_median - radius + 1) // 2, smallest)
+        high = min((twice_median + radius) // 2, largest)
+        first = np.searchsorted(ordered, ordered.dtype.type(low), side="left")
+        last = np.searchsorted(ordered, ordered.dtype.type(high), side="right")
+        return int(last - first) >= rank
+
+    return _first(enough, 0, max(twice_median - 2 * smallest, 2 * largest - twice_median))
+
+
+def _first(predicate: Callable[[int], bool], low: int, high: int) -> int:
+    """Return the least integer in [low, high] for which a monotone predicate holds; `high` is known to hold."""
+    while low < high:
+        middle = (low + high) // 2
+        if predicate(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low

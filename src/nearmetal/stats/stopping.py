@@ -1,0 +1,160 @@
+"""When a comparison may stop, and the interval that stays true however often one looked.
+
+After each planned number of blocks the comparison is judged; it stops when decided, when its interval is as narrow as
+asked, or at the cap. Critical values come from alpha spending (see `boundaries`), and the interval at each look is a
+repeated confidence interval: all looks together cover with probability 1 - alpha, so the one at which a comparison
+stopped does too, whatever made it stop (Jennison and Turnbull (1989), "Interim analyses: the repeated confidence
+interval approach", JRSS B 51(3)). After an adaptive stop no other interval may be reported. Nothing here is random.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from nearmetal.errors import BadInputError
+from nearmetal.stats.boundaries import levels_at, repeated_p
+from nearmetal.stats.equivalence import ALPHA, MARGIN, Better, Evidence, Judgement, Verdict, judge, margin_log, tost_p
+from nearmetal.stats.interval import FloatArray, Interval
+from nearmetal.stats.paired import PairedMoments, moments, two_sided_p
+
+FIRST_LOOK_BLOCKS = 5
+# Most comparisons are decided at the first look, and a trial costs minutes: most of the error is spent there.
+FIRST_SHARE = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class StoppingPlan:
+    """The looks, fixed before the first block runs.
+
+    Looks are at `min_blocks`, then every `step_blocks`, and always at `max_blocks`. `precision` asks for an interval
+    no wider than ratio / (1 + precision) .. ratio * (1 + precision), None for no such wish. `comparisons` is how many
+    verdicts share the study's error: a comparison counts as decided only when its p-values survive division by it, so
+    Holm's correction in the report cannot undo a stop.
+    """
+
+    max_blocks: int
+    min_blocks: int = FIRST_LOOK_BLOCKS
+    step_blocks: int = 1
+    alpha: float = ALPHA
+    margin: float = MARGIN
+    precision: float | None = None
+    comparisons: int = 1
+    first_share: float = FIRST_SHARE
+
+    def __post_init__(self) -> None:
+        margin_log(self.margin)
+        if not 3 <= self.min_blocks <= self.max_blocks or self.step_blocks < 1:
+            raise BadInputError(
+                f"looks from {self.min_blocks} to {self.max_blocks} blocks in steps of {self.step_blocks}",
+                hint="use 3 <= min_blocks <= max_blocks and a step of at least 1",
+            )
+        if not 0.0 < self.alpha < 0.5 or not 0.0 < self.first_share < 1.0 or self.comparisons < 1:
+            raise BadInputError(
+                f"alpha {self.alpha}, first_share {self.first_share}, comparisons {self.comparisons}",
+                hint="alpha lies in 0..0.5, first_share in 0..1, comparisons is at least 1",
+            )
+        if self.precision is not None and self.precision <= 0.0:
+            raise BadInputError(f"precision {self.precision} is not positive", hint="0.02 asks for 2 %")
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """Return the planned block counts, ascending."""
+        planned = range(self.min_blocks, self.max_blocks, self.step_blocks)
+        return (*planned, self.max_blocks)
+
+    def next_look(self, blocks: int) -> int | None:
+        """Return the first planned look after `blocks`, None when there is none."""
+        return next((n for n in self.looks if n > blocks), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look found.
+
+    `blocks` is the planned look that was used (0 before the first). `interval` is that of the ratio path / baseline,
+    valid under repeated looks. `stop` tells whether the comparison needs no more blocks, `reason` why or why not.
+    """
+
+    blocks: int
+    ratio: float | None
+    interval: Interval | None
+    verdict: Verdict
+    stop: bool
+    reason: str
+    judgement: Judgement | None = None
+
+
+def sequential_evidence(log_costs: FloatArray, plan: StoppingPlan) -> tuple[int, Evidence] | None:
+    """Return the last planned look that the data reach and the evidence there; None before the first look.
+
+    `log_costs`: shape (n,), log cost ratio of each block in the order measured. Blocks beyond the last planned look
+    that was reached are left out: their boundary was not planned.
+    """
+    reached = [n for n in plan.looks if n <= log_costs.size]
+    if not reached:
+        return None
+    index, blocks = len(reached) - 1, reached[-1]
+    of = moments(log_costs[:blocks])
+    bound = margin_log(plan.margin)
+    evidence = Evidence(
+        difference=_repeated_interval(of, plan, index, plan.alpha),
+        equivalence=_repeated_interval(of, plan, index, 2.0 * plan.alpha),
+        p_difference=_overall(two_sided_p(of), plan, index),
+        # A one-sided p at twice its level meets the two-sided boundaries.
+        p_equivalence=_overall(min(1.0, 2.0 * tost_p(of.mean, of.standard_error, of.df, bound)), plan, index) / 2.0,
+        margin_log=bound,
+    )
+    return blocks, evidence
+
+
+def _repeated_interval(of: PairedMoments, plan: StoppingPlan, index: int, alpha: float) -> Interval:
+    nominal = levels_at(plan.looks, plan.first_share, alpha)[index]
+    reach = -float(special.stdtrit(of.df, nominal / 2.0)) * of.standard_error
+    return Interval(of.mean - reach, of.mean + reach, 1.0 - alpha)
+
+
+def _overall(nominal: float, plan: StoppingPlan, index: int) -> float:
+    return repeated_p(plan.looks, plan.first_share, index, nominal, (plan.alpha, 2.0 * plan.alpha))
+
+
+def look(log_ratios: FloatArray, plan: StoppingPlan, *, better: Better = Better.SMALLER) -> Look:
+    """Judge a comparison at the last planned look that its blocks reach.
+
+    `log_ratios`: shape (n,), log(path / baseline) of each block's figure, in the order measured. Call it after each
+    block; between planned looks it repeats the last one. Stops are in this order: decided, precise, cap.
+    """
+    found = sequential_evidence(better.sign * log_ratios, plan)
+    if found is None:
+        reason = f"{log_ratios.size} of {plan.min_blocks} blocks before the first look"
+        return Look(0, None, None, Verdict.UNDECIDED, stop=False, reason=reason)
+    blocks, evidence = found
+    judgement = judge(
+        evidence,
+        p_difference=min(1.0, plan.comparisons * evidence.p_difference),
+        p_equivalence=min(1.0, plan.comparisons * evidence.p_equivalence),
+        alpha=plan.alpha,
+    )
+    stop, reason = _stop(blocks, evidence, judgement, plan)
+    ratio = float(np.exp(log_ratios[:blocks].mean()))
+    return Look(blocks, ratio, as_ratio(evidence.difference, better), judgement.verdict, stop, reason, judgement)
+
+
+def as_ratio(log_cost: Interval, better: Better) -> Interval:
+    """Return the interval of path / baseline that belongs to an interval of the log cost ratio."""
+    if better is Better.LARGER:
+        log_cost = Interval(-log_cost.high, -log_cost.low, log_cost.level)
+    return log_cost.exp()
+
+
+def _stop(blocks: int, evidence: Evidence, judgement: Judgement, plan: StoppingPlan) -> tuple[bool, str]:
+    if judgement.verdict is not Verdict.UNDECIDED:
+        return True, f"decided at {blocks} blocks: {judgement.verdict}"
+    half_width = (evidence.difference.high - evidence.difference.low) / 2.0
+    if plan.precision is not None and half_width <= np.log1p(plan.precision):
+        return True, f"interval within {plan.precision:.3g} of the ratio at {blocks} blocks"
+    if blocks >= plan.max_blocks:
+        return True, f"undecided at the cap of {plan.max_blocks} blocks"
+    return False, f"undecided at {blocks} blocks, next look at {plan.next_look(blocks)}"

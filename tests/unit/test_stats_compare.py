@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats as reference
+
+from nearmetal.errors import BadInputError
+from nearmetal.stats import (
+    Better,
+    BlockFigures,
+    IntervalMethod,
+    Verdict,
+    compare,
+    correct_family,
+    estimate_ratio,
+    holm,
+    noise_floor,
+    paired_t_test,
+    wilcoxon_signed_rank,
+    wild_bootstrap_t,
+)
+from nearmetal.stats.equivalence import Evidence, judge, margin_log, tost_p
+from nearmetal.stats.interval import Interval
+from nearmetal.stats.paired import hedges_gz, moments, rank_biserial
+
+# Student (1908): extra hours of sleep of ten patients under two drugs. The paired t-test gives t = -4.0621 on 9
+# degrees of freedom, p = 0.002833 (as in every textbook and in R's `sleep`).
+SLEEP_1 = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])
+SLEEP_2 = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
+
+
+def blocks(n: int, ratio: float, sd: float, seed: int) -> BlockFigures:
+    rng = np.random.default_rng(seed)
+    drift = 8_000.0 * rng.lognormal(0.0, 0.2, n)
+    return BlockFigures(ratio * drift * rng.lognormal(0.0, sd, n), drift * rng.lognormal(0.0, sd, n))
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(2026)
+
+
+def test_student_sleep_data() -> None:
+    found = paired_t_test(SLEEP_1, SLEEP_2)
+    assert found.statistic == pytest.approx(-4.0621, abs=5e-5)
+    assert found.p_value == pytest.approx(0.002833, abs=5e-7)
+
+
+def test_wilcoxon_is_exact_with_ties_and_zeros() -> None:
+    # Ten pairs, one zero, tied sizes: all 2^9 signs, enumerated.
+    differences = np.round(SLEEP_1 - SLEEP_2, 10)
+    kept = differences[differences != 0]
+    ranks = reference.rankdata(np.abs(kept))
+    signs = np.array(np.meshgrid(*[[0, 1]] * kept.size)).reshape(kept.size, -1).T
+    statistic = min(ranks[kept > 0].sum(), ranks[kept < 0].sum())
+    expected = min(1.0, 2.0 * np.mean(signs @ ranks <= statistic))
+    found = wilcoxon_signed_rank(differences)
+    assert (found.statistic, found.n) == (statistic, 9)
+    assert found.p_value == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 5, 12, 40])
+def test_wilcoxon_agrees_with_scipy_without_ties(n: int) -> None:
+    differences = np.random.default_rng(n).normal(0.3, 1.0, n)
+    expected = reference.wilcoxon(differences, method="exact")
+    found = wilcoxon_signed_rank(differences)
+    assert found.statistic == expected.statistic
+    assert found.p_value == pytest.approx(expected.pvalue, rel=1e-9)
+
+
+def test_effect_sizes() -> None:
+    differences = SLEEP_1 - SLEEP_2
+    of = moments(differences)
+    # d_z = -1.58 / 1.229995 and J(9) = 0.9139 (exact gamma form).
+    assert of.mean / of.sd == pytest.approx(-1.284558, abs=1e-6)
+    assert hedges_gz(of) == pytest.approx(-1.284558 * 0.913877, abs=2e-4)
+    assert rank_biserial(differences) == -1.0
+    assert rank_biserial(np.array([1.0, 2.0, -3.0])) == 0.0
+    assert rank_biserial(np.zeros(4)) is None
+
+
+def test_holm_known_example() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.9]) == pytest.approx([1.0, 1.0])
+    assert holm([]).size == 0
+    with pytest.raises(ValueError, match="p-values"):
+        holm([0.5, 1.5])
+
+
+def test_tost_agrees_with_two_one_sided_tests_of_scipy() -> None:
+    values = np.random.default_rng(5).normal(0.01, 0.03, 12)
+    bound = margin_log(0.05)
+    expected = max(
+        reference.ttest_1samp(values, -bound, alternative="greater").pvalue,
+        reference.ttest_1samp(values, bound, alternative="less").pvalue,
+    )
+    of = moments(values)
+    assert tost_p(of.mean, of.standard_error, of.df, bound) == pytest.approx(expected, rel=1e-9)
+
+
+def evidence(low: float, high: float, p_difference: float = 0.001, p_equivalence: float = 0.001) -> Evidence:
+    shrink = 0.1 * (high - low)
+    equivalence = Interval(low + shrink, high - shrink, 0.9)
+    return Evidence(Interval(low, high, 0.95), equivalence, p_difference, p_equivalence, margin_log(0.05))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "p_difference", "p_equivalence", "verdict"),
+    [
+        (-0.02, 0.02, 0.9, 0.001, Verdict.NEAR_METAL),
+        (0.01, 0.03, 0.001, 0.001, Verdict.NEAR_METAL),  # real, and smaller than the margin
+        (0.02, 0.08, 0.001, 0.3, Verdict.SLOWER),
+        (0.10, 0.20, 0.001, 1.0, Verdict.SLOWER),
+        (-0.08, -0.02, 0.001, 0.3, Verdict.FASTER),
+        (-0.08, 0.08, 0.9, 0.3, Verdict.UNDECIDED),  # p > 0.05 is not equality
+        (0.02, 0.08, 0.2, 0.3, Verdict.UNDECIDED),  # significance lost to the correction
+        (0.01, 0.03, 0.001, 0.2, Verdict.UNDECIDED),  # within the margin by itself is never called slower
+    ],
+)
+def test_the_rule_of_verdicts(low, high, p_difference, p_equivalence, verdict) -> None:
+    assert judge(evidence(low, high, p_difference, p_equivalence)).verdict is verdict
+
+
+def test_beyond_the_margin_is_told() -> None:
+    assert judge(evidence(0.10, 0.20, 0.001, 1.0)).beyond_margin
+    assert not judge(evidence(0.02, 0.08, 0.001, 0.3)).beyond_margin
+
+
+def test_clear_cases_get_the_clear_verdict() -> None:
+    assert compare(blocks(10, 1.30, 0.01, 1), None, rng=rng()).verdict is Verdict.SLOWER
+    assert compare(blocks(10, 0.80, 0.01, 1), None, rng=rng()).verdict is Verdict.FASTER
+    assert compare(blocks(10, 1.00, 0.01, 1), None, rng=rng()).verdict is Verdict.NEAR_METAL
+    assert compare(blocks(10, 1.00, 0.30, 1), None, rng=rng()).verdict is Verdict.UNDECIDED
+
+
+def test_bandwidth_is_better_larger() -> None:
+    slower = estimate_ratio(blocks(10, 0.70, 0.01, 1), rng=rng(), better=Better.LARGER)
+    assert slower.verdict is Verdict.SLOWER
+    assert slower.ratio == pytest.approx(0.70, rel=0.02)
+    assert slower.interval is not None
+    assert slower.interval.contains(0.70)
+
+
+def test_median_and_tail_are_judged_apart() -> None:
+    found = compare(blocks(10, 1.0, 0.01, 1), blocks(10, 1.5, 0.02, 2), rng=rng())
+    assert found.verdict is Verdict.NEAR_METAL
+    assert found.p99 is not None
+    assert found.p99.verdict is Verdict.SLOWER
+
+
+def test_drift_that_both_share_cancels() -> None:
+    pairs = blocks(10, 1.10, 0.005, 4)
+    drifting = BlockFigures(pairs.path * np.arange(1, 11), pairs.baseline * np.arange(1, 11))
+    assert estimate_ratio(drifting, rng=rng()).ratio == pytest.approx(estimate_ratio(pairs, rng=rng()).ratio)
+
+
+def test_few_blocks_say_so() -> None:
+    one = estimate_ratio(blocks(1, 2.0, 0.01, 1), rng=rng())
+    assert (one.interval, one.verdict, one.method) == (None, Verdict.UNDECIDED, IntervalMethod.NONE)
+    assert "1 blocks are too few" in one.judgement.reason
+    three = estimate_ratio(blocks(3, 2.0, 0.01, 1), rng=rng())
+    assert three.method is IntervalMethod.STUDENT_T
+    expected = reference.ttest_1samp(blocks(3, 2.0, 0.01, 1).log_ratios, 0.0).confidence_interval(0.95)
+    assert three.interval is not None
+    assert np.log([three.interval.low, three.interval.high]) == pytest.approx([expected.low, expected.high])
+
+
+def test_exact_answers_without_any_noise() -> None:
+    same = BlockFigures(np.full(6, 1_500.0), np.full(6, 1_500.0))
+    found = estimate_ratio(same, rng=rng())
+    assert (found.ratio, found.verdict) == (1.0, Verdict.NEAR_METAL)
+    assert found.interval == Interval(1.0, 1.0, 0.95)
+    assert found.cohens_dz is None
+    twice = estimate_ratio(BlockFigures(np.full(6, 3_000.0), np.full(6, 1_500.0)), rng=rng())
+    assert (twice.verdict, twice.judgement.beyond_margin) == (Verdict.SLOWER, True)
+    assert twice.ratio == pytest.approx(2.0)
+
+
+def test_one_hiccup_block_does_not_blow_up_the_interval() -> None:
+    path = np.array([1_000.0, 1_001.0, 999.0, 1_000.0, 1_900.0])
+    found = estimate_ratio(BlockFigures(path, np.full(5, 1_000.0)), rng=rng())
+    assert found.interval is not None
+    assert found.interval.high < 3.0
+    assert found.verdict is Verdict.UNDECIDED
+
+
+def test_the_same_seed_gives_the_same_interval() -> None:
+    pairs = blocks(8, 1.1, 0.05, 9)
+    assert estimate_ratio(pairs, rng=rng()) == estimate_ratio(pairs, rng=rng())
+
+
+@pytest.mark.parametrize(
+    ("path", "baseline"),
+    [([], []), ([1.0, 2.0], [1.0]), ([0.0], [1.0]), ([np.nan], [1.0]), ([1.0], [-1.0]), ([np.inf], [1.0])],
+)
+def test_bad_figures_are_refused(path, baseline) -> None:
+    with pytest.raises(BadInputError):
+        BlockFigures(np.array(path), np.array(baseline))
+
+
+def test_family_correction_can_only_withdraw_claims() -> None:
+    family = [compare(blocks(6, 1.0 + 0.01 * k, 0.02, k), None, rng=rng()) for k in range(12)]
+    corrected = correct_family(family)
+    assert [c.median.interval for c in corrected] == [c.median.interval for c in family]
+    changed = 0
+    for before, after in zip(family, corrected, strict=True):
+        if after.verdict is not before.verdict:
+            changed += 1
+            assert after.verdict is Verdict.UNDECIDED
+    assert changed > 0
+    assert correct_family([]) == ()
+
+
+def test_family_correction_keeps_the_places_of_missing_tails() -> None:
+    with_tail = compare(blocks(6, 1.0, 0.01, 1), blocks(6, 1.5, 0.01, 2), rng=rng())
+    without = dataclasses.replace(with_tail, p99=None)
+    assert [c.p99 is None for c in correct_family([without, with_tail, without])] == [True, False, True]
+
+
+def test_too_few_blocks_to_bootstrap() -> None:
+    with pytest.raises(ValueError, match="too few to bootstrap"):
+        wild_bootstrap_t(np.array([0.1, 0.2]), (0.95,), rng())
+
+
+def test_noise_floor_of_a_quiet_and_a_loud_machine() -> None:
+    quiet = noise_floor(blocks(10, 1.0, 0.005, 3), rng=rng())
+    loud = noise_floor(blocks(10, 1.0, 0.20, 3), rng=rng())
+    assert quiet.floor is not None
+    assert loud.floor is not None
+    assert quiet.floor < 0.02
+    assert loud.floor > 0.05
+    assert (quiet.hides_margin, loud.hides_margin) == (False, True)
+    assert not quiet.false_alarm
+    assert quiet.block_spread == pytest.approx(0.005 * 2**0.5, rel=0.6)
+
+
+def test_noise_floor_tells_an_order_effect() -> None:
+    assert noise_floor(blocks(10, 1.03, 0.005, 3), rng=rng()).false_alarm
+    alone = noise_floor(blocks(1, 1.0, 0.005, 3), rng=rng())
+    assert (alone.floor, alone.hides_margin) == (None, True)
