@@ -1,0 +1,247 @@
+"""How one value of the kernel is read and written, as data.
+
+An access is a command that prints the value, where to find it in what is printed, and a file or a command that
+changes it. As data it runs through any `Shell`, is kept in the journal, and renders into a POSIX shell script:
+the roll-back needs neither this version of nearmetal nor Python on the machine.
+
+NICs are reached with the `ethtool` program because it is on every machine that has NICs worth tuning, while
+pyroute2 or a Python helper would have to be brought to namespaces, guests and far hosts. Only lines whose label
+is known are read, so a line that a newer ethtool adds changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from nearmetal.errors import ForeignFileError, NearmetalError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.process import Finished
+
+BLANKS = "[ \t]*"
+"""Matches blanks in both Python's regular expressions and the extended ones of sed."""
+
+NOT_LISTED = "n/a"
+"""What ethtool prints for a parameter that the driver does not have."""
+
+_NO_PROGRAM_STATUS = (126, 127)
+_C_LOCALE = {"LC_ALL": "C"}
+
+ERRNO_TEXTS = {
+    "Operation not supported": "EOPNOTSUPP",
+    "Invalid argument": "EINVAL",
+    "Numerical result out of range": "ERANGE",
+    "Device or resource busy": "EBUSY",
+    "Operation not permitted": "EPERM",
+    "Permission denied": "EACCES",
+    "Read-only file system": "EROFS",
+    "No space left on device": "ENOSPC",
+    "No such device": "ENODEV",
+    "No such file or directory": "ENOENT",
+    "Input/output error": "EIO",
+    "I/O error": "EIO",
+    "Argument list too long": "E2BIG",
+    "Cannot allocate memory": "ENOMEM",
+}
+"""What the C library says for the errors that drivers answer with."""
+
+
+class KnobError(NearmetalError):
+    """A knob could not be written, or did not take the value; `errno_name` is the kernel's answer when known."""
+
+    def __init__(self, message: str, *, errno_name: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.errno_name = errno_name
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Where a value is in what a command prints.
+
+    The value is the group of the first line that matches `line` entirely, at or after the first line that starts
+    with `after`. `label` starts the line that tells why there is no value. Both patterns keep to what Python and
+    `sed -E` read alike.
+    """
+
+    line: str = "(.*)"
+    after: str = ""
+    label: str = ""
+
+    def find(self, text: str) -> str | None:
+        """Return the value with single blanks, or None."""
+        for line in self._from_start(text):
+            if found := re.fullmatch(self.line, line):
+                return " ".join(found[1].split())
+        return None
+
+    def why_not(self, text: str) -> str:
+        """Return why there is no value, as far as the output tells."""
+        for line in self._from_start(text):
+            if self.label and re.match(self.label, line):
+                if "[fixed]" in line:
+                    return "the driver holds it fixed"
+                if NOT_LISTED in line:
+                    return "the driver does not list this parameter"
+        return ""
+
+    def _from_start(self, text: str) -> Iterable[str]:
+        lines = text.splitlines()
+        start = next((i for i, line in enumerate(lines) if line.startswith(self.after)), len(lines))
+        return lines[start:]
+
+    def sed(self) -> str:
+        """Return the sed script (for `sed -nE`) that prints the value."""
+        pattern = self.line.replace("/", "\\/")
+        scope = f"/^{self.after.replace('/', chr(92) + '/')}/,$" if self.after else ""
+        return f"{scope}s/^{pattern}$/\\1/p"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One value: the node it is on, how to read it, and how to change it.
+
+    `show` prints it. A change goes to `path` when there is one, as a single write; else `change` is run with each
+    `{}` replaced by the value. `ceiling` and `floor` find limits in the same output; `choices_path` is a
+    file that lists the words that are allowed.
+    """
+
+    node: str
+    show: tuple[str, ...]
+    pick: Pick = Pick()
+    path: str = ""
+    change: tuple[str, ...] = ()
+    ceiling: Pick | None = None
+    floor: Pick | None = None
+    choices_path: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return one text that names the value on its host."""
+        what = self.path or shlex.join(self.change)
+        return f"{self.node}:{what}"
+
+    def change_argv(self, value: str) -> tuple[str, ...]:
+        """Return the command that sets a value; only for accesses without a path."""
+        return tuple(word.replace("{}", value) for word in self.change)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return a plain object that `from_json` reads."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(raw: dict[str, Any]) -> Access:
+        """Read what `as_json` wrote; raise ForeignFileError for anything else."""
+        try:
+            ceiling, floor = (Pick(**raw[name]) if raw[name] else None for name in ("ceiling", "floor"))
+            return Access(
+                str(raw["node"]),
+                tuple(map(str, raw["show"])),
+                Pick(**raw["pick"]),
+                str(raw["path"]),
+                tuple(map(str, raw["change"])),
+                ceiling,
+                floor,
+                str(raw["choices_path"]),
+            )
+        except (TypeError, KeyError) as error:
+            raise ForeignFileError(f"an access lacks or misnames a field: {error}") from error
+
+
+def file_access(node: str, path: str, *, pick: Pick | None = None, choices_path: str = "") -> Access:
+    """Return the access to a file of sysfs or procfs whose first line is the value."""
+    return Access(node, ("cat", "--", path), pick or Pick(), path=path, choices_path=choices_path)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read: a value, or None with the reason. Limits are None where the machine tells none."""
+
+    value: str | None
+    reason: str = ""
+    lowest: int | None = None
+    highest: int | None = None
+    choices: tuple[str, ...] = ()
+
+
+def read_all(shell: Shell, accesses: Iterable[Access]) -> list[Reading]:
+    """Read values, each command once; what is absent is a reading with a reason, never an error."""
+    printed = _Printed(shell)
+    return [_reading(printed, access) for access in accesses]
+
+
+def read_one(shell: Shell, access: Access) -> Reading:
+    """Read one value."""
+    return read_all(shell, (access,))[0]
+
+
+def write_one(shell: Shell, access: Access, value: str) -> None:
+    """Set one value; raise KnobError with the kernel's answer when it is not accepted."""
+    if access.path:
+        try:
+            shell.write(access.path, f"{value}\n".encode(), node=access.node)
+        except NearmetalError as error:
+            raise refusal(access, value, error.message) from error
+        return
+    finished = run_c(shell, access.change_argv(value), access.node)
+    if not finished.ok:
+        raise refusal(access, value, finished.complaint())
+
+
+def refusal(access: Access, value: str, said: str) -> KnobError:
+    """Return the error for a write that was not accepted."""
+    name = next((name for text, name in ERRNO_TEXTS.items() if text in said), "")
+    what = access.path or shlex.join(access.change_argv(value))
+    place = f" on {access.node}" if access.node else ""
+    hint = "run as root on the machine that owns the device" if name in {"EPERM", "EACCES", "EROFS"} else ""
+    return KnobError(f"{what}{place} did not accept {value!r}: {said.strip()}", errno_name=name, hint=hint)
+
+
+def run_c(shell: Shell, argv: Iterable[str], node: str) -> Finished:
+    """Run a program with messages in the C locale; the status is for the caller to judge."""
+    return shell.run(tuple(argv), node=node, env=_C_LOCALE, check=False)
+
+
+class _Printed:
+    """What commands print, each run at most once; plain files of a node are read together."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._kept: dict[tuple[str, tuple[str, ...]], tuple[str, str]] = {}
+
+    def of(self, node: str, argv: tuple[str, ...]) -> tuple[str, str]:
+        """Return what it printed, and its complaint when it failed or said nothing."""
+        if (node, argv) not in self._kept:
+            self._kept[node, argv] = self._run(node, argv)
+        return self._kept[node, argv]
+
+    def _run(self, node: str, argv: tuple[str, ...]) -> tuple[str, str]:
+        try:
+            finished = run_c(self._shell, argv, node)
+        except UnavailableError as error:
+            return "", error.message
+        if finished.exit_status in _NO_PROGRAM_STATUS:
+            return "", f"the program {argv[0]} is not installed there"
+        said = finished.stderr.decode(errors="replace").strip().splitlines()
+        return finished.text, said[-1] if said else ""
+
+
+def _reading(printed: _Printed, access: Access) -> Reading:
+    text, complaint = printed.of(access.node, access.show)
+    value = access.pick.find(text)
+    if value is None or value == NOT_LISTED:
+        reason = access.pick.why_not(text) or complaint or "it is not in the output of " + shlex.join(access.show)
+        return Reading(None, reason)
+    choices = printed.of(access.node, ("cat", "--", access.choices_path))[0].split() if access.choices_path else []
+    return Reading(value, "", _limit(access.floor, text), _limit(access.ceiling, text), tuple(choices))
+
+
+def _limit(pick: Pick | None, text: str) -> int | None:
+    found = pick.find(text) if pick else None
+    # 0 stands for "no limit" where the kernel prints one.
+    return int(found) or None if found and found.isdigit() else None

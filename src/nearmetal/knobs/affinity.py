@@ -1,0 +1,77 @@
+"""Which processors serve a NIC's interrupts: `/proc/irq/N/smp_affinity_list`.
+
+irqbalance rewrites these files every ten seconds, and a driver may reset them when the interface goes up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.knobs.access import Access, Reading, file_access, read_all, write_one
+from nearmetal.knobs.knob import CpuList, Scope, Stage, Step, joined, parse_cpus
+from nearmetal.knobs.nic import listing
+
+if TYPE_CHECKING:
+    from nearmetal.hosts.host import Shell
+    from nearmetal.knobs.knob import Kind, Target
+    from nearmetal.study.order import Scalar
+
+_SPREAD = "spread:"
+
+
+@dataclass(frozen=True, slots=True)
+class _Placing:
+    """A list of processors for every vector, or `spread:LIST` for one processor a vector in turn."""
+
+    def canon(self, value: Scalar) -> str:
+        text = str(value).strip()
+        prefix = _SPREAD if text.startswith(_SPREAD) else ""
+        return prefix + CpuList().canon(text.removeprefix(prefix))
+
+    def about(self) -> str:
+        return "a list of processors such as 0-3, or spread:0-3 for one processor a vector in turn"
+
+
+@dataclass(frozen=True, slots=True)
+class IrqAffinity:
+    """The processors of every interrupt vector of one NIC."""
+
+    name: str = "nic.irq-affinity"
+    about: str = "processors that serve the NIC's interrupts: near the rank, but not on its core, is usually best"
+    scope: Scope = Scope.INTERFACE
+    stage: Stage = Stage.AFFINITY
+    kind: Kind = _Placing()
+    disturbs: tuple[str, ...] = ()
+
+    def accesses(self, shell: Shell, target: Target) -> tuple[Access, ...]:
+        """Return one access a vector; none for devices without interrupts of their own."""
+        device = f"/sys/class/net/{target.interface}/device"
+        vectors = listing(shell, target.node, f"{device}/msi_irqs") or listing(
+            shell, target.node, f"{device}/../msi_irqs"
+        )
+        return tuple(file_access(target.node, f"/proc/irq/{vector}/smp_affinity_list") for vector in vectors)
+
+    def steps(self, shell: Shell, target: Target, value: str) -> tuple[Step, ...]:
+        """Return one write a vector."""
+        accesses = self.accesses(shell, target)
+        if not value.startswith(_SPREAD):
+            return tuple(Step(access, value) for access in accesses)
+        cpus = parse_cpus(value.removeprefix(_SPREAD))
+        return tuple(Step(access, str(cpus[i % len(cpus)])) for i, access in enumerate(accesses))
+
+    def read(self, shell: Shell, target: Target) -> Reading:
+        """Return the common list, or each vector's."""
+        return joined(read_all(shell, self.accesses(shell, target)))
+
+    def write(self, shell: Shell, target: Target, value: str) -> None:
+        """Write every vector's list."""
+        for step in self.steps(shell, target, value):
+            write_one(shell, step.access, step.value)
+
+    def verify(self, shell: Shell, target: Target, value: str) -> Reading:  # noqa: ARG002 - the protocol passes it
+        """Read the lists back."""
+        return self.read(shell, target)
+
+
+KNOBS = (IrqAffinity(),)

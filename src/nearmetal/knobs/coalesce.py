@@ -1,0 +1,106 @@
+"""Interrupt coalescing: `ethtool -c`, and `ethtool -Q` for one queue.
+
+The interrupt rule is that of the ethtool ABI (`include/uapi/linux/ethtool.h`, struct ethtool_coalesce): usecs after
+the first completion, or at the frames-th, whichever is first; usecs = frames = 0 is illegal. A change of a mode
+makes several drivers reset their values (mlx5 `mlx5e_ethtool_set_coalesce`), hence modes are written first.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from nearmetal.knobs.access import BLANKS, Access, Pick
+from nearmetal.knobs.knob import SWITCH, PlainKnob, Stage, Whole
+from nearmetal.knobs.nic import SWITCH_WORD, ethtool, labelled, nic_knob
+
+if TYPE_CHECKING:
+    from nearmetal.hosts.host import Shell
+    from nearmetal.knobs.knob import Target
+
+_USECS = Whole(0, 65535, "us")
+_FRAMES = Whole(0, 65535, "frames")
+_RATE = Whole(0, 2**32 - 1, "packets/s")
+
+
+def _values(direction: str) -> tuple[str, ...]:
+    return (f"nic.{direction}-usecs", f"nic.{direction}-frames")
+
+
+def _mode(name: str, line: str, about: str, disturbs: tuple[str, ...]) -> PlainKnob:
+    label = line.partition(":")[0]
+    pick = Pick(line, label=label)
+    return nic_knob(name, about, Stage.MODE, SWITCH, ethtool("-c", pick, ("-C", name)), disturbs=disturbs)
+
+
+def _value(name: str, kind: Whole, about: str) -> PlainKnob:
+    label = name.replace("frames-", "frames?-")
+    return nic_knob(name, about, Stage.VALUE, kind, ethtool("-c", labelled(label), ("-C", name)))
+
+
+_REST = f"{BLANKS}[a-zA-Z]+:{BLANKS}[a-z/]+{BLANKS}"
+_SECOND = f"RX:{BLANKS}[a-z/]+{BLANKS}TX:{BLANKS}{SWITCH_WORD}{BLANKS}"
+
+KNOBS = (
+    _mode(
+        "adaptive-rx",
+        f"Adaptive RX:{BLANKS}{SWITCH_WORD}{_REST}",
+        "the driver moves rx-usecs with the load: saves CPU, adds latency",
+        _values("rx"),
+    ),
+    _mode("adaptive-tx", f"Adaptive {_SECOND}", "the driver moves tx-usecs with the load", _values("tx")),
+    _mode(
+        "cqe-mode-rx",
+        f"CQE mode RX:{BLANKS}{SWITCH_WORD}{_REST}",
+        "each completion restarts the timer: a steady stream then fires on rx-frames only",
+        _values("rx"),
+    ),
+    _mode("cqe-mode-tx", f"CQE mode {_SECOND}", "each completion restarts the transmit timer", _values("tx")),
+    _value("rx-usecs", _USECS, "longest wait of the first received frame for its interrupt: the floor of latency"),
+    _value("rx-frames", _FRAMES, "frames that end the wait at once; 1 means an interrupt a frame"),
+    _value("tx-usecs", _USECS, "longest wait of a sent frame for its completion interrupt"),
+    _value("tx-frames", _FRAMES, "sent frames that end the wait at once"),
+    _value("rx-usecs-irq", _USECS, "rx-usecs while an interrupt is being served"),
+    _value("rx-frames-irq", _FRAMES, "rx-frames while an interrupt is being served"),
+    _value("tx-usecs-irq", _USECS, "tx-usecs while an interrupt is being served"),
+    _value("tx-frames-irq", _FRAMES, "tx-frames while an interrupt is being served"),
+    _value("rx-usecs-low", _USECS, "rx-usecs of adaptive moderation below pkt-rate-low"),
+    _value("rx-frames-low", _FRAMES, "rx-frames of adaptive moderation below pkt-rate-low"),
+    _value("tx-usecs-low", _USECS, "tx-usecs of adaptive moderation below pkt-rate-low"),
+    _value("tx-frames-low", _FRAMES, "tx-frames of adaptive moderation below pkt-rate-low"),
+    _value("rx-usecs-high", _USECS, "rx-usecs of adaptive moderation above pkt-rate-high"),
+    _value("rx-frames-high", _FRAMES, "rx-frames of adaptive moderation above pkt-rate-high"),
+    _value("tx-usecs-high", _USECS, "tx-usecs of adaptive moderation above pkt-rate-high"),
+    _value("tx-frames-high", _FRAMES, "tx-frames of adaptive moderation above pkt-rate-high"),
+    _value("pkt-rate-low", _RATE, "packet rate at and below which the low values hold"),
+    _value("pkt-rate-high", _RATE, "packet rate at and above which the high values hold"),
+    _value("sample-interval", Whole(0, 2**32 - 1, "s"), "how often adaptive moderation looks at the rate"),
+)
+
+_QUEUE_NAME = re.compile(r"nic\.((?:rx|tx)-(?:usecs|frames)|adaptive-(?:rx|tx))\.queue(\d{1,4})")
+
+
+def queue_knob(name: str) -> PlainKnob | None:
+    """Return the knob of one queue, such as `nic.rx-usecs.queue3`, or None for any other name."""
+    found = _QUEUE_NAME.fullmatch(name)
+    if not found:
+        return None
+    parameter, queue = found[1], int(found[2])
+    whole = next(knob for knob in KNOBS if knob.name == f"nic.{parameter}")
+
+    def locate(shell: Shell, target: Target) -> tuple[Access, ...]:
+        (device_wide,) = whole.accesses(shell, target)
+        one = ("ethtool", "-Q", target.interface, "queue_mask", hex(1 << queue))
+        show = (*one, "--show-coalesce")
+        change = (*one, "--coalesce", parameter, "{}")
+        return (Access(target.node, show, device_wide.pick, change=change),)
+
+    disturbs = tuple(f"{value}.queue{queue}" for value in whole.disturbs)
+    return nic_knob(
+        f"{parameter}.queue{queue}",
+        f"{whole.about}; queue {queue} only",
+        whole.stage,
+        whole.kind,
+        locate,
+        disturbs=disturbs,
+    )

@@ -1,0 +1,103 @@
+"""What is looked at before a knob is touched: the device, the management interface, and rival daemons."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, NearmetalError
+from nearmetal.knobs.access import run_c
+from nearmetal.knobs.journal import Device
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.knobs.knob import Target
+
+_RIVALS: dict[str, tuple[str, ...]] = {
+    "irqbalance": ("nic.irq-affinity",),
+    "tuned": ("host.", "nic.adaptive", "nic.rx-", "nic.tx-", "nic.pause", "nic.ring", "nic.channels"),
+    "NetworkManager": ("nic.",),
+    "bpftune": ("host.",),
+    "power-profiles-daemon": ("host.cpu-governor", "host.idle-latency-us"),
+    "systemd-networkd": ("nic.mtu",),
+}
+"""Programs that change knobs by themselves, and the beginnings of the names of those knobs."""
+
+# One shell for all processes: a `cat` each would take longer than everything else together.
+_NAMES_SCRIPT = 'for f in /proc/[0-9]*/comm; do read -r name < "$f" && echo "$name"; done 2>/dev/null'
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A running program that would fight over knobs."""
+
+    program: str
+    knobs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the warning."""
+        return f"{self.program} runs and may change {', '.join(self.knobs)} meanwhile; stop it while you measure"
+
+
+def rivals(shell: Shell, node: str, knobs: Iterable[str]) -> tuple[Rival, ...]:
+    """Return the running programs that would fight over these knobs."""
+    running = set(run_c(shell, ("sh", "-c", _NAMES_SCRIPT), node).text.split())
+    names = list(knobs)
+    found = []
+    for program, prefixes in _RIVALS.items():
+        # The kernel cuts names of processes to 15 characters.
+        contested = tuple(name for name in names if name.startswith(prefixes))
+        if program[:15] in running and contested:
+            found.append(Rival(program, contested))
+    return tuple(found)
+
+
+def refuse_management(shell: Shell, target: Target) -> None:
+    """Raise BadInputError when the interface carries the default route or the way back to the user."""
+    device = f"dev {target.interface} "
+    routes = run_c(shell, ("ip", "-o", "route", "show", "default"), target.node).text
+    routes += run_c(shell, ("ip", "-o", "-6", "route", "show", "default"), target.node).text
+    if device in f"{routes} ".replace("\n", " "):
+        _refuse(target, "carries the default route")
+    peer = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
+    if peer and device in run_c(shell, ("ip", "-o", "route", "get", peer), target.node).text:
+        _refuse(target, f"leads to {peer}, where you are logged in from")
+
+
+def _refuse(target: Target, why: str) -> None:
+    raise BadInputError(
+        f"{target} is the management interface: it {why}",
+        hint="tune another interface, or pass --allow-management when you can reach the machine some other way",
+    )
+
+
+def identify(shell: Shell, target: Target) -> Device:
+    """Return which device a target is; raise NearmetalError when there is none."""
+    if not target.interface:
+        return Device(str(target), "", "")
+    link = run_c(shell, ("ip", "-o", "link", "show", "dev", target.interface), target.node)
+    if not link.ok:
+        raise NearmetalError(f"there is no interface {target}", hint="`nearmetal knobs` lists the interfaces of a host")
+    about = _driver(shell, target)
+    namespace = run_c(shell, ("readlink", "/proc/self/ns/net"), target.node).text.strip()
+    index = link.text.partition(":")[0]
+    driver = about.get("driver", "")
+    words = (namespace, f"ifindex {index}", driver, about.get("bus-info", ""), about.get("firmware-version", ""))
+    return Device(str(target), driver, ", ".join(word for word in words if word))
+
+
+def _driver(shell: Shell, target: Target) -> dict[str, str]:
+    try:
+        shown = run_c(shell, ("ethtool", "-i", target.interface), target.node)
+    except NearmetalError:
+        return {}
+    pairs = (line.partition(":") for line in shown.text.splitlines())
+    return {name: value.strip() for name, _, value in pairs} if shown.ok else {}
+
+
+def boot_id(shell: Shell) -> str:
+    """Return what tells one boot of the machine from the next."""
+    return shell.read("/proc/sys/kernel/random/boot_id").decode().strip()

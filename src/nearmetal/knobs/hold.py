@@ -1,0 +1,113 @@
+"""Settings that are on for the length of a `with` block: what a trial uses.
+
+    with hold(shell, endpoints, order.knobs, journal_folder, machine=MachineShell()) as held:
+        outcome = ...            # held.facts goes into the trial's record
+
+`nic.` knobs are set on the interface of every endpoint, node settings (`host.tcp_...`) on every endpoint's node, and
+machine settings (`host.busy_read`, `host.cpu-governor` ...) once. `mpi.` knobs are not looked at: they belong to the
+launch, see `mpi_environment`. Everything is put back at the end of the block, whatever happens in it.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import TrialError
+from nearmetal.hosts.host import HYPERVISOR
+from nearmetal.knobs import mpi
+from nearmetal.knobs.journal import host_lock
+from nearmetal.knobs.knob import Scope, Target
+from nearmetal.knobs.session import Session, begin, plan
+from nearmetal.knobs.table import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.knobs.watchdog import Guard
+    from nearmetal.paths.path import Endpoints
+    from nearmetal.study.order import Scalar
+
+
+@dataclass(slots=True)
+class Held:
+    """What a held setting is.
+
+    `facts` are read-backs for the trial's record (`knob.nic.rx-usecs`: "0"), and what a later reader must know:
+    `knob.unproven.NAME` for read-backs that prove nothing on that driver. `warnings` are sentences for people.
+    """
+
+    facts: dict[str, Scalar] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def add(self, session: Session) -> None:
+        """Take a session's facts in."""
+        self.facts |= session.facts()
+        for knob, reason in session.lies().items():
+            self.facts[f"knob.unproven.{knob}"] = reason
+            self.warnings.append(f"the read-back of {knob} proves nothing: {reason}")
+        self.warnings += [f"{what} changed as well: {how}" for what, how in session.disturbed().items()]
+        self.warnings += [str(rival) for rival in session.plan.rivals]
+
+
+@contextmanager
+def hold(
+    shell: Shell,
+    endpoints: Endpoints,
+    wanted: Mapping[str, Scalar],
+    journal_folder: Path,
+    *,
+    guard: Guard | None = None,
+    machine: Shell | None = None,
+    allow_management: bool = False,
+) -> Iterator[Held]:
+    """Put a setting on for the length of a block and then everything back as it was.
+
+    `journal_folder` keeps the undo journal and the lock while the block runs; a journal whose session ended well is
+    removed. `guard` arms a watchdog on every node that is written to; leave it out where the nodes themselves vanish
+    with the process (scratch namespaces, the lab's guest). `machine` is the shell for machine settings when
+    `shell` only reaches throw-away namespaces of it.
+
+    Raises BadInputError (unknown knob, illegal value, management interface), KnobError (not here, not accepted, not
+    kept), TrialError (lock taken; watchdog acted during the block), StoreError (journal not writable, nothing was
+    touched) and QuarantinedError (something could not be put back).
+    """
+    held = Held()
+    interfaces = [Target(end.node, end.interface) for end in endpoints.ends]
+    parts = _split(wanted)
+    with ExitStack() as stack:
+        if any(parts.values()):
+            stack.enter_context(host_lock(journal_folder))
+        sides = ((machine or shell, parts[True], [Target(HYPERVISOR)]), (shell, parts[False], interfaces))
+        for side, knobs, targets in sides:
+            if knobs:
+                intended = plan(side, knobs, targets, allow_management=allow_management)
+                held.add(stack.enter_context(_applied(begin(side, intended, journal_folder, guard=guard))))
+        yield held
+
+
+def _split(wanted: Mapping[str, Scalar]) -> dict[bool, dict[str, Scalar]]:
+    """Return the settings of the machine (True) and of nodes and interfaces (False)."""
+    parts: dict[bool, dict[str, Scalar]] = {True: {}, False: {}}
+    for name, value in wanted.items():
+        if not name.startswith(mpi.PREFIX):
+            parts[find(name).scope is Scope.MACHINE][name] = value
+    return parts
+
+
+@contextmanager
+def _applied(session: Session) -> Iterator[Session]:
+    try:
+        session.apply()
+        yield session
+    except BaseException:
+        session.restore()
+        session.journal.path.unlink(missing_ok=True)
+        raise
+    _, report = session.restore()
+    session.journal.path.unlink(missing_ok=True)
+    if report:
+        raise TrialError(f"the watchdog acted during the trial, so its figures do not count: {report}")

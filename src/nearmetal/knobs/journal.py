@@ -1,0 +1,312 @@
+"""The undo journal: what every value was, on disk before the first write.
+
+One file a session, JSON lines. Each record holds a sequence number and the CRC-32 of itself and of the record before
+it. The first records (`session`, `cell` ..., `armed`) reach the disk as a whole: written to another name, fsynced,
+renamed, directory fsynced. After that each record is appended and fsynced before the deed that it announces. A record
+that is torn at the end of the file announced a deed that never began; damage anywhere else is an error.
+
+Record kinds, in order:
+
+| kind | fields |
+|---|---|
+| `session` | `format`, `host`, `pid`, `boot_id`, `started` (Unix seconds) |
+| `device` | `target`, `driver`, `identity`: what the values belong to |
+| `cell` | `cell`, `knob`, `target`, `access`, `old`, `new` (planned value or null), `accept` (read-backs of `new`) |
+| `intent` | `cell`, `value`: the next deed is this write |
+| `done` | `cell`, `value`, `read`: what it reads back |
+| `disturbed` | `cell`, `read`: another write changed it |
+| `end` | `state`: `confirmed`, `restored` or `quarantined`; `left`: cells that were not put back |
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import zlib
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from nearmetal.errors import ForeignFileError, StoreError, TrialError
+from nearmetal.knobs.access import Access
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+JOURNAL_FORMAT = 1
+SUFFIX = ".journal"
+_LOCK_NAME = "lock"
+
+
+class EndState(StrEnum):
+    """How a session ended."""
+
+    CONFIRMED = "confirmed"
+    RESTORED = "restored"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One value that a session may change, and what it was.
+
+    `new` is None for values that the session does not write but that its writes may disturb. `accept` are the
+    read-backs that mean that the value is ours.
+    """
+
+    cell: int
+    knob: str
+    target: str
+    access: Access
+    old: str
+    new: str | None = None
+    accept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What values belong to: a roll-back leaves a device alone that is not the one that was read."""
+
+    target: str
+    driver: str
+    identity: str
+
+
+@dataclass(slots=True)
+class Story:
+    """A journal as read: the cells, and what is known to have happened to each."""
+
+    host: str
+    boot_id: str
+    pid: int
+    started: int
+    cells: dict[int, Cell] = field(default_factory=dict)
+    devices: list[Device] = field(default_factory=list)
+    intended: dict[int, str] = field(default_factory=dict)
+    read: dict[int, set[str]] = field(default_factory=dict)
+    unfinished: int | None = None
+    end: EndState | None = None
+
+    def touched(self) -> bool:
+        """Tell whether any write may have happened."""
+        return bool(self.intended)
+
+    def ours(self, cell: Cell) -> frozenset[str]:
+        """Return the values of a cell that this session is answerable for."""
+        planned = cell.accept if cell.cell in self.intended else ()
+        return frozenset({*planned, *self.read.get(cell.cell, ())})
+
+
+class Journal:
+    """A journal that is being written; made by `create`."""
+
+    def __init__(self, path: Path, descriptor: int, sequence: int, chain: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._sequence = sequence
+        self._chain = chain
+
+    @staticmethod
+    def create(path: Path, records: list[dict[str, Any]]) -> Journal:
+        """Bring the first records to the disk as a whole; raise StoreError, with nothing left, when that fails."""
+        unborn = path.with_suffix(".unborn")
+        chain = 0
+        lines = []
+        for sequence, record in enumerate(records):
+            line, chain = _line(sequence, record, chain)
+            lines.append(line)
+        try:
+            descriptor = os.open(unborn, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                _write_all(descriptor, b"".join(lines))
+                os.fsync(descriptor)
+                unborn.rename(path)
+                _sync_folder(path.parent)
+            except OSError:
+                os.close(descriptor)
+                unborn.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise StoreError(
+                f"cannot write the undo journal {path}: {error.strerror}; no knob was touched",
+                hint="free some space or choose another directory for journals",
+            ) from error
+        return Journal(path, descriptor, len(records), chain)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Bring one record to the disk; raise StoreError when that fails."""
+        line, chain = _line(self._sequence, record, self._chain)
+        try:
+            _write_all(self._descriptor, line)
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise StoreError(f"cannot write the undo journal {self.path}: {error.strerror}") from error
+        self._sequence, self._chain = self._sequence + 1, chain
+
+    def close(self) -> None:
+        """Close the file; calling twice does nothing more."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    @staticmethod
+    def reopen(path: Path) -> Journal:
+        """Open a journal to append to it, after cutting a torn last record off."""
+        records, chain, whole_bytes = _parse(path, path.read_bytes())
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        os.ftruncate(descriptor, whole_bytes)
+        return Journal(path, descriptor, len(records), chain)
+
+
+def cell_record(cell: Cell) -> dict[str, Any]:
+    """Return the record of a cell."""
+    return {
+        "kind": "cell",
+        "cell": cell.cell,
+        "knob": cell.knob,
+        "target": cell.target,
+        "access": cell.access.as_json(),
+        "old": cell.old,
+        "new": cell.new,
+        "accept": list(cell.accept),
+    }
+
+
+def read_story(path: Path) -> Story:
+    """Read a journal; raise ForeignFileError for a file of another kind, another format, or with damage inside."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ForeignFileError(f"cannot read {path}: {error.strerror}") from error
+    records, _, _ = _parse(path, content)
+    try:
+        return _story(records)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ForeignFileError(f"{path} is not a journal of nearmetal: {error!r}") from error
+
+
+def open_journals(folder: Path) -> list[Path]:
+    """Return the journals in a directory that did not end, or ended in quarantine, oldest first."""
+    found = sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+    return [path for path in found if read_story(path).end in {None, EndState.QUARANTINED}]
+
+
+@contextmanager
+def host_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of one host's knobs; raise TrialError when another session holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK_NAME).open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            raise TrialError(
+                f"process {holder} holds the knobs of this host ({folder / _LOCK_NAME})",
+                hint="wait until it ends; the lock goes with the process",
+            ) from error
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
+
+
+def _line(sequence: int, record: dict[str, Any], chain: int) -> tuple[bytes, int]:
+    body = json.dumps({"seq": sequence, **record}, sort_keys=True)
+    checksum = zlib.crc32(body.encode(), chain)
+    return f'{{"crc":"{checksum:08x}","record":{body}}}\n'.encode(), checksum
+
+
+def _parse(path: Path, content: bytes) -> tuple[list[dict[str, Any]], int, int]:
+    """Return the whole records, the checksum of the last, and how many bytes they fill."""
+    records: list[dict[str, Any]] = []
+    chain = whole_bytes = 0
+    lines = content.splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        record = _record(line, len(records), chain)
+        if record is None:
+            if number == len(lines) - 1 and records and not line.endswith(b"}\n"):
+                break
+            raise ForeignFileError(
+                f"{path} is damaged at line {number + 1}",
+                hint="its undo script, if one is beside it, can be read by hand",
+            )
+        records.append(record)
+        chain = zlib.crc32(_body(line), chain)
+        whole_bytes += len(line)
+    if not records:
+        raise ForeignFileError(f"{path} is empty")
+    return records, chain, whole_bytes
+
+
+def _body(line: bytes) -> bytes:
+    return line.partition(b'"record":')[2].rstrip(b"\n")[:-1]
+
+
+def _record(line: bytes, sequence: int, chain: int) -> dict[str, Any] | None:
+    try:
+        raw = json.loads(line)
+        body = _body(line)
+        whole = raw["crc"] == f"{zlib.crc32(body, chain):08x}" and raw["record"]["seq"] == sequence
+    except (ValueError, KeyError, TypeError):
+        return None
+    record: dict[str, Any] = raw["record"]
+    return record if whole and line.endswith(b"\n") else None
+
+
+def _story(records: list[dict[str, Any]]) -> Story:
+    first = records[0]
+    if first["kind"] != "session" or first["format"] != JOURNAL_FORMAT:
+        raise ValueError(f"format {first.get('format')}, this nearmetal reads {JOURNAL_FORMAT}")
+    story = Story(str(first["host"]), str(first["boot_id"]), int(first["pid"]), int(first["started"]))
+    for record in records[1:]:
+        _tell(story, record)
+    return story
+
+
+def _tell(story: Story, record: dict[str, Any]) -> None:
+    match record["kind"]:
+        case "device":
+            story.devices.append(Device(record["target"], record["driver"], record["identity"]))
+        case "cell":
+            story.cells[int(record["cell"])] = _cell(record)
+        case "intent":
+            story.intended[int(record["cell"])] = str(record["value"])
+            story.unfinished = int(record["cell"])
+        case "done":
+            story.read.setdefault(int(record["cell"]), set()).add(str(record["read"]))
+            story.unfinished = None
+        case "disturbed":
+            story.read.setdefault(int(record["cell"]), set()).add(str(record["read"]))
+        case "end":
+            story.end = EndState(record["state"])
+        case other:
+            raise ValueError(f"unknown record {other!r}")
+
+
+def _cell(record: dict[str, Any]) -> Cell:
+    return Cell(
+        int(record["cell"]),
+        str(record["knob"]),
+        str(record["target"]),
+        Access.from_json(record["access"]),
+        str(record["old"]),
+        None if record["new"] is None else str(record["new"]),
+        tuple(map(str, record["accept"])),
+    )
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

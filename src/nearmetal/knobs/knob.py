@@ -1,0 +1,299 @@
+"""What a knob is: one thing that can be set, with what it takes and what it disturbs.
+
+A knob locates its accesses on a target; most have one, a knob over many vectors or processors has several. All
+knobs are read, written and verified by the same code (`nearmetal.knobs.session`), and
+`tests/contract/test_knobs.py` holds what every knob must do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from nearmetal.errors import BadInputError
+from nearmetal.knobs.access import Access, Reading, read_all, write_one
+
+if TYPE_CHECKING:
+    from nearmetal.hosts.host import Shell
+    from nearmetal.study.order import Scalar
+
+
+class Scope(StrEnum):
+    """What one value of a knob belongs to."""
+
+    INTERFACE = "interface"
+    NODE = "node"
+    MACHINE = "machine"
+
+
+class Stage(IntEnum):
+    """The order of writes: a later stage is disturbed by an earlier one, never the other way round."""
+
+    MODE = 0
+    VALUE = 1
+    SHAPE = 2
+    STEERING = 3
+    AFFINITY = 4
+    HOST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a knob is turned; `interface` is empty for knobs of a node or a machine."""
+
+    node: str
+    interface: str = ""
+
+    def __str__(self) -> str:
+        """Return the name for people and for facts."""
+        return "/".join(part for part in (self.node, self.interface) if part) or "machine"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One write: an access and the value for it."""
+
+    access: Access
+    value: str
+
+
+class Kind(Protocol):
+    """What values a knob takes."""
+
+    def canon(self, value: Scalar) -> str:
+        """Return the value as the kernel prints it; raise ValueError that says what is taken."""
+        ...
+
+    def about(self) -> str:
+        """Return the range for people."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number within bounds."""
+
+    lowest: int = 0
+    highest: int = 2**32 - 1
+    unit: str = ""
+
+    def canon(self, value: Scalar) -> str:
+        """Return the decimal form."""
+        text = str(value).strip()
+        digits = text.removeprefix("-")
+        if isinstance(value, bool) or not digits.isdecimal() or not self.lowest <= int(text) <= self.highest:
+            raise ValueError(f"takes a whole number, {self.about()}")
+        return str(int(text))
+
+    def about(self) -> str:
+        """Return the bounds and the unit."""
+        return f"{self.lowest} to {self.highest}" + (f" {self.unit}" if self.unit else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One of some words; without a list, any word that the machine offers."""
+
+    choices: tuple[str, ...] = ()
+
+    def canon(self, value: Scalar) -> str:
+        """Return the word; true and false mean on and off where those are offered."""
+        text = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value).strip()
+        if not text or len(text.split()) != 1 or (self.choices and text not in self.choices):
+            raise ValueError(f"takes {self.about()}")
+        return text
+
+    def about(self) -> str:
+        """Return the words."""
+        return " | ".join(self.choices) or "one of the words that the machine lists"
+
+
+SWITCH = Word(("on", "off"))
+FLAG = Whole(0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Several whole numbers that never fall, such as `4096 131072 6291456`."""
+
+    count: int
+    unit: str = ""
+
+    def canon(self, value: Scalar) -> str:
+        """Return the numbers with single blanks."""
+        words = str(value).split()
+        if len(words) != self.count or not all(word.isdecimal() for word in words):
+            raise ValueError(f"takes {self.about()}")
+        if (numbers := [int(word) for word in words]) != sorted(numbers):
+            raise ValueError(f"takes {self.about()} in rising order")
+        return " ".join(map(str, numbers))
+
+    def about(self) -> str:
+        """Return how many."""
+        return f"{self.count} whole numbers" + (f" of {self.unit}" if self.unit else "")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuList:
+    """Processors as the kernel lists them, such as `0-3,8`."""
+
+    def canon(self, value: Scalar) -> str:
+        """Return the list in the kernel's shortest form."""
+        try:
+            return format_cpus(parse_cpus(str(value)))
+        except ValueError as error:
+            raise ValueError(f"takes {self.about()}") from error
+
+    def about(self) -> str:
+        """Return the form."""
+        return "a list of processors such as 0-3,8"
+
+
+def parse_cpus(text: str) -> list[int]:
+    """Read `0-3,8`; raise ValueError for anything else."""
+    cpus: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    if not cpus:
+        raise ValueError(f"{text!r} names no processor")
+    return sorted(cpus)
+
+
+def format_cpus(cpus: list[int]) -> str:
+    """Return processors in the kernel's list form."""
+    runs: list[list[int]] = []
+    for cpu in cpus:
+        if runs and cpu == runs[-1][1] + 1:
+            runs[-1][1] = cpu
+        else:
+            runs.append([cpu, cpu])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+class Knob(Protocol):
+    """One thing that can be set."""
+
+    @property
+    def name(self) -> str:
+        """The word in the study file: `nic.rx-usecs`, `host.busy_read`, `mpi.progress`."""
+        ...
+
+    @property
+    def about(self) -> str:
+        """One line for people: what it does to latency, bandwidth or CPU."""
+        ...
+
+    @property
+    def scope(self) -> Scope:
+        """What one value belongs to."""
+        ...
+
+    @property
+    def stage(self) -> Stage:
+        """When it is written."""
+        ...
+
+    @property
+    def kind(self) -> Kind:
+        """What values it takes anywhere; the machine may take fewer."""
+        ...
+
+    @property
+    def disturbs(self) -> tuple[str, ...]:
+        """Names of knobs whose values the kernel may reset when this one is written."""
+        ...
+
+    def accesses(self, shell: Shell, target: Target) -> tuple[Access, ...]:
+        """Return where its values are on the target."""
+        ...
+
+    def steps(self, shell: Shell, target: Target, value: str) -> tuple[Step, ...]:
+        """Return the writes that set it."""
+        ...
+
+    def read(self, shell: Shell, target: Target) -> Reading:
+        """Return its present value, or why it has none there."""
+        ...
+
+    def write(self, shell: Shell, target: Target, value: str) -> None:
+        """Set it; raise KnobError when the kernel does not accept the value."""
+        ...
+
+    def verify(self, shell: Shell, target: Target, value: str) -> Reading:
+        """Return what it reads back after `write`."""
+        ...
+
+
+Locate = Callable[["Shell", Target], tuple[Access, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class PlainKnob:
+    """A knob whose every access takes the same value; `locate` finds the accesses on a target."""
+
+    name: str
+    about: str
+    scope: Scope
+    stage: Stage
+    kind: Kind
+    locate: Locate
+    disturbs: tuple[str, ...] = ()
+
+    def accesses(self, shell: Shell, target: Target) -> tuple[Access, ...]:
+        """Return where its values are."""
+        return self.locate(shell, target)
+
+    def steps(self, shell: Shell, target: Target, value: str) -> tuple[Step, ...]:
+        """Return one write an access."""
+        return tuple(Step(access, value) for access in self.accesses(shell, target))
+
+    def read(self, shell: Shell, target: Target) -> Reading:
+        """Return the value; several accesses that differ are joined with `;`."""
+        return joined(read_all(shell, self.accesses(shell, target)))
+
+    def write(self, shell: Shell, target: Target, value: str) -> None:
+        """Carry its steps out."""
+        for step in self.steps(shell, target, value):
+            write_one(shell, step.access, step.value)
+
+    def verify(self, shell: Shell, target: Target, value: str) -> Reading:  # noqa: ARG002 - the protocol passes it
+        """Read it back."""
+        return self.read(shell, target)
+
+
+def joined(readings: list[Reading]) -> Reading:
+    """Return several readings as one: the common value, or all of them joined with `;`."""
+    if not readings:
+        return Reading(None, "there is nothing of this kind here")
+    missing = next((reading for reading in readings if reading.value is None), None)
+    if missing:
+        return missing
+    values = [reading.value or "" for reading in readings]
+    same = len(set(values)) == 1
+    first = readings[0]
+    return Reading(values[0] if same else ";".join(values), "", first.lowest, first.highest, first.choices)
+
+
+def canon(knob: Knob, value: Scalar) -> str:
+    """Return a value as its knob writes it; raise BadInputError when the knob does not take it anywhere."""
+    try:
+        return knob.kind.canon(value)
+    except ValueError as error:
+        raise BadInputError(
+            f"{knob.name} = {value!r}: {knob.name} {error}", hint=f"`nearmetal knobs` shows what {knob.name} takes here"
+        ) from error
+
+
+def check_limits(knob: Knob, value: str, reading: Reading, target: Target) -> None:
+    """Raise BadInputError when the machine itself says that it does not take the value."""
+    if reading.choices and value not in reading.choices:
+        raise BadInputError(f"{knob.name} on {target} takes {' '.join(reading.choices)}, not {value}")
+    if reading.lowest is None and reading.highest is None:
+        return
+    lowest = reading.lowest if reading.lowest is not None else 0
+    highest = reading.highest if reading.highest is not None else int(value)
+    if not lowest <= int(value) <= highest:
+        raise BadInputError(f"{knob.name} on {target} takes {lowest} to {highest}, not {value}")

@@ -1,0 +1,234 @@
+"""Knobs of MPI libraries and UCX: environment and arguments of one launch, so there is nothing to roll back.
+
+Names and defaults: Open MPI 4.1 and 5 (`ompi_info --all`), MPICH 4/5 (`src/util/cvar`), MVAPICH2 2.3 user guide
+chapter 11, UCX (`ucx_info -cf`). A library that has no such setting refuses the knob and says what it offers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError
+from nearmetal.knobs.knob import Kind, Whole, Word
+
+if TYPE_CHECKING:
+    from nearmetal.study.order import Scalar
+
+PREFIX = "mpi."
+
+FLAVOURS = ("openmpi4", "openmpi5", "mpich", "mvapich2", "ucx")
+"""`openmpi` and `ucx` alone mean Open MPI 5 and any library over UCX."""
+
+_ALIASES = {"openmpi": "openmpi5"}
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a launch gets: variables of the environment, and arguments of the launcher."""
+
+    env: dict[str, str] = field(default_factory=dict)
+    argv: tuple[str, ...] = ()
+
+    def plus(self, other: Contribution) -> Contribution:
+        """Return both; raise BadInputError when they disagree about a variable."""
+        for name in self.env.keys() & other.env.keys():
+            if self.env[name] != other.env[name]:
+                raise BadInputError(
+                    f"two knobs set {name}: to {self.env[name]!r} and to {other.env[name]!r}",
+                    hint="keep one of the knobs",
+                )
+        return Contribution({**self.env, **other.env}, self.argv + other.argv)
+
+
+Render = Callable[[str], Contribution]
+
+
+@dataclass(frozen=True, slots=True)
+class MpiKnob:
+    """A knob of one launch: `renders[flavour]` turns a value into what that library understands."""
+
+    name: str
+    about: str
+    kind: Kind
+    renders: Mapping[str, Render]
+
+
+def _env(*names: str) -> Render:
+    def render(value: str) -> Contribution:
+        return Contribution(dict.fromkeys(names, value))
+
+    return render
+
+
+def _choice(table: Mapping[str, Mapping[str, str]], flavour: str) -> Render:
+    def render(value: str) -> Contribution:
+        if value not in table:
+            raise BadInputError(
+                f"mpi.progress = {value!r} does not exist in {flavour}", hint=f"{flavour} has {', '.join(table)}"
+            )
+        return Contribution(dict(table[value]))
+
+    return render
+
+
+def _option(name: str) -> Render:
+    def render(value: str) -> Contribution:
+        return Contribution(argv=(name, value))
+
+    return render
+
+
+_OMPI_YIELD = "OMPI_MCA_mpi_yield_when_idle"
+_PROGRESS = {
+    "openmpi4": {"polling": {_OMPI_YIELD: "0"}, "yielding": {_OMPI_YIELD: "1"}},
+    "openmpi5": {
+        "polling": {_OMPI_YIELD: "0"},
+        "yielding": {_OMPI_YIELD: "1"},
+        # The one mode of Open MPI 5 that gives the processor up for a while: sleeps between looks.
+        "blocking": {_OMPI_YIELD: "1", "OMPI_MCA_threads_pthreads_yield_strategy": "nanosleep"},
+    },
+    "mpich": {
+        "polling": {"MPIR_CVAR_POLLS_BEFORE_YIELD": "0"},
+        "yielding": {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"},
+        "blocking": {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1", "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"},
+    },
+    "mvapich2": {
+        "polling": {"MV2_USE_BLOCKING": "0"},
+        # Blocking also turns the RDMA fast path and the shared-memory path off (user guide, MV2_USE_BLOCKING).
+        "blocking": {"MV2_USE_BLOCKING": "1"},
+    },
+    "ucx": {"polling": {"UCX_ADAPTIVE_PROGRESS": "n"}, "yielding": {"UCX_ADAPTIVE_PROGRESS": "y"}},
+}
+_OPENIB_SRQ_BYTES = 65536
+_BYTES = Whole(0, 2**31 - 1, "bytes")
+_ENTRIES = Whole(1, 65536, "entries")
+
+
+def _openib_queue(entries: str) -> Contribution:
+    # rd_low keeps Open MPI's own default, three quarters of rd_num (README of btl/openib).
+    low = max(1, int(entries) * 3 // 4)
+    return Contribution({"OMPI_MCA_btl_openib_receive_queues": f"S,{_OPENIB_SRQ_BYTES},{entries},{low}"})
+
+
+KNOBS: tuple[MpiKnob, ...] = (
+    MpiKnob(
+        "mpi.progress",
+        "how a rank waits: polling is fastest, yielding and blocking leave the processor to others",
+        Word(("polling", "yielding", "blocking")),
+        {flavour: _choice(table, flavour) for flavour, table in _PROGRESS.items()},
+    ),
+    MpiKnob(
+        "mpi.yield-sleep-ns",
+        "how long Open MPI 5 sleeps between looks when it blocks",
+        Whole(1, 10**9, "ns"),
+        {"openmpi5": _env("OMPI_MCA_threads_pthreads_nanosleep_time")},
+    ),
+    MpiKnob(
+        "mpi.srq-size",
+        "receive buffers that all peers share",
+        _ENTRIES,
+        {
+            "openmpi4": _openib_queue,
+            "mvapich2": _env("MV2_SRQ_SIZE"),
+            "ucx": _env("UCX_RC_VERBS_RX_QUEUE_LEN", "UCX_RC_MLX5_RX_QUEUE_LEN"),
+        },
+    ),
+    MpiKnob(
+        "mpi.srq-limit",
+        "free shared buffers at which more are posted (low watermark); at most the size",
+        _ENTRIES,
+        {"mvapich2": _env("MV2_SRQ_LIMIT")},
+    ),
+    MpiKnob(
+        "mpi.inline-bytes",
+        "messages up to this size travel inside the work request",
+        Whole(0, 4096, "bytes"),
+        {
+            "openmpi4": _env("OMPI_MCA_btl_openib_max_inline_data"),
+            "mvapich2": _env("MV2_MAX_INLINE_SIZE"),
+            "ucx": _env("UCX_RC_VERBS_TX_MIN_INLINE", "UCX_RC_MLX5_TX_MIN_INLINE"),
+        },
+    ),
+    MpiKnob(
+        "mpi.eager-bytes",
+        "messages up to this size are sent without asking the receiver first",
+        _BYTES,
+        {
+            "openmpi4": _env("OMPI_MCA_btl_tcp_eager_limit", "OMPI_MCA_btl_openib_eager_limit"),
+            "openmpi5": _env("OMPI_MCA_btl_tcp_eager_limit"),
+            "mpich": _env("MPIR_CVAR_CH4_OFI_EAGER_THRESHOLD", "MPIR_CVAR_CH3_EAGER_MAX_MSG_SIZE"),
+            "mvapich2": _env("MV2_IBA_EAGER_THRESHOLD"),
+            "ucx": _env("UCX_RNDV_THRESH"),
+        },
+    ),
+    MpiKnob(
+        "mpi.transport",
+        "what carries messages, in the words of the library, such as `tcp,self` or `rc,sm`",
+        Word(),
+        {
+            "openmpi4": _env("OMPI_MCA_btl"),
+            "openmpi5": _env("OMPI_MCA_btl"),
+            "mpich": _env("MPIR_CVAR_CH4_NETMOD"),
+            "ucx": _env("UCX_TLS"),
+        },
+    ),
+    MpiKnob(
+        "mpi.bind",
+        "what a rank is bound to",
+        Word(("none", "core", "socket", "numa")),
+        {
+            "openmpi4": _option("--bind-to"),
+            "openmpi5": _option("--bind-to"),
+            "mpich": _option("-bind-to"),
+            "mvapich2": lambda value: Contribution(
+                {"MV2_ENABLE_AFFINITY": "0"}
+                if value == "none"
+                else {"MV2_ENABLE_AFFINITY": "1", "MV2_CPU_BINDING_LEVEL": "numanode" if value == "numa" else value}
+            ),
+        },
+    ),
+    MpiKnob(
+        "mpi.map",
+        "what successive ranks are spread over",
+        Word(("core", "socket", "numa", "node")),
+        {"openmpi4": _option("--map-by"), "openmpi5": _option("--map-by"), "mpich": _option("-map-by")},
+    ),
+)
+
+_BY_NAME = {knob.name: knob for knob in KNOBS}
+
+
+def find(name: str) -> MpiKnob:
+    """Return the knob of that name; raise BadInputError when there is none."""
+    if name not in _BY_NAME:
+        raise BadInputError(f"there is no knob {name!r}", hint=f"MPI knobs are {', '.join(_BY_NAME)}")
+    return _BY_NAME[name]
+
+
+def mpi_environment(knobs: Mapping[str, Scalar], flavour: str) -> Contribution:
+    """Return what the `mpi.` knobs of a setting add to a launch by `flavour`; other knobs are not looked at.
+
+    `flavour` is one of FLAVOURS, or `openmpi`. Raises BadInputError for an unknown knob, an illegal value, and a
+    knob that the library does not have.
+    """
+    library = _ALIASES.get(flavour, flavour)
+    whole = Contribution()
+    for name, value in knobs.items():
+        if name.startswith(PREFIX):
+            whole = whole.plus(_render(find(name), value, library))
+    limit, size = (knobs.get(f"mpi.srq-{part}") for part in ("limit", "size"))
+    if limit is not None and size is not None and int(limit) > int(size):
+        raise BadInputError(f"mpi.srq-limit {limit} is above mpi.srq-size {size}", hint="lower the limit")
+    return whole
+
+
+def _render(knob: MpiKnob, value: Scalar, library: str) -> Contribution:
+    try:
+        text = knob.kind.canon(value)
+    except ValueError as error:
+        raise BadInputError(f"{knob.name} = {value!r}: {knob.name} {error}") from error
+    if library not in knob.renders:
+        raise BadInputError(f"{library} has no {knob.name}", hint=f"{', '.join(knob.renders)} have it")
+    return knob.renders[library](text)

@@ -1,0 +1,404 @@
+"""One session: snapshot, journal, watchdog, writes one at a time, read back, and everything put back or confirmed.
+
+States: IDLE -> SNAPSHOT -> ARMED -> APPLYING -> VERIFYING -> held -> CONFIRMED | RESTORED | QUARANTINED. The journal is
+on the disk and the watchdog alive before the first write; what the journal cannot announce is not written.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.knobs import drivers, undo
+from nearmetal.knobs.access import KnobError, Reading, read_all, read_one, write_one
+from nearmetal.knobs.guards import Rival, boot_id, identify, refuse_management, rivals
+from nearmetal.knobs.journal import SUFFIX, Cell, Device, EndState, Journal, Story, cell_record, read_story
+from nearmetal.knobs.knob import Knob, Scope, Step, Target, canon, check_limits
+from nearmetal.knobs.table import find
+from nearmetal.knobs.watchdog import Guard, Watchdog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.study.order import Scalar
+
+_BUSY_TRIES = 5
+_BUSY_PAUSE_S = 0.05
+
+
+class QuarantinedError(NearmetalError):
+    """Something could not be put back; the message names it, and `undo_script` puts it back by hand."""
+
+    def __init__(self, message: str, undo_script: str, journal: Path) -> None:
+        super().__init__(message, hint=f"run the undo script, or `nearmetal rollback` later; the journal is {journal}")
+        self.undo_script = undo_script
+        self.journal = journal
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A knob on a target, and its value as the kernel writes it."""
+
+    knob: Knob
+    target: Target
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a session will do: all reading is done, nothing is written."""
+
+    placed: tuple[Placed, ...]
+    cells: tuple[Cell, ...]
+    devices: tuple[Device, ...]
+    rivals: tuple[Rival, ...]
+
+    @property
+    def planned(self) -> tuple[Cell, ...]:
+        """Return the cells to write, in order."""
+        return tuple(cell for cell in self.cells if cell.new is not None)
+
+
+def targets_of(knob: Knob, interfaces: Sequence[Target]) -> list[Target]:
+    """Return where a knob applies, given the interfaces of a setting; the machine is the target without a node."""
+    if knob.scope is Scope.INTERFACE:
+        return [target for target in interfaces if target.interface]
+    if knob.scope is Scope.NODE:
+        return list(dict.fromkeys(Target(target.node) for target in interfaces))
+    return [Target("")]
+
+
+def plan(
+    shell: Shell, wanted: Mapping[str, Scalar], interfaces: Sequence[Target], *, allow_management: bool = False
+) -> Plan:
+    """Look before the leap: read everything that the setting touches or disturbs, and refuse what is illegal.
+
+    Raises BadInputError for unknown knobs, illegal values and management interfaces, KnobError for knobs that cannot be
+    read here (what has no snapshot is not touched).
+    """
+    placed = [
+        Placed(knob, target, canon(knob, value))
+        for name, value in wanted.items()
+        for knob in (find(name),)
+        for target in targets_of(knob, interfaces)
+    ]
+    touched = list(dict.fromkeys(one.target for one in placed))
+    devices = {target: identify(shell, target) for target in touched}
+    for target in touched:
+        if target.interface and not allow_management:
+            refuse_management(shell, target)
+    snapshot = _Snapshot(shell, devices)
+    for target in touched:
+        _check_device(snapshot, target, [one for one in placed if one.target == target])
+    ordered = sorted(placed, key=lambda one: (one.knob.stage, str(one.target)))
+    cells = _cells(snapshot, _in_legal_order(snapshot, ordered))
+    fought = [rival for node in dict.fromkeys(t.node for t in touched) for rival in rivals(shell, node, wanted)]
+    return Plan(tuple(ordered), tuple(cells), tuple(devices.values()), tuple(dict.fromkeys(fought)))
+
+
+class _Snapshot:
+    """Readings of knobs on targets, each taken once."""
+
+    def __init__(self, shell: Shell, devices: Mapping[Target, Device]) -> None:
+        self.shell = shell
+        self.devices = devices
+        self._steps: dict[tuple[str, Target, str], tuple[tuple[Step, Reading], ...]] = {}
+
+    def steps(self, knob: Knob, target: Target, value: str) -> tuple[tuple[Step, Reading], ...]:
+        """Return the writes that set a knob, with the present reading of each."""
+        key = (knob.name, target, value)
+        if key not in self._steps:
+            steps = knob.steps(self.shell, target, value)
+            readings = read_all(self.shell, (step.access for step in steps))
+            self._steps[key] = tuple(zip(steps, readings, strict=True))
+        return self._steps[key]
+
+    def driver(self, target: Target) -> str:
+        """Return the driver of a target."""
+        return self.devices[target].driver if target in self.devices else ""
+
+    def present(self, names: Iterable[str], target: Target) -> dict[str, str]:
+        """Return the present values of knobs that the target has."""
+        accesses = [(name, access) for name in names for access in find(name).accesses(self.shell, target)[:1]]
+        readings = read_all(self.shell, (access for _, access in accesses))
+        return {name: r.value for (name, _), r in zip(accesses, readings, strict=True) if r.value is not None}
+
+
+_RULED = tuple(
+    f"nic.{name}"
+    for name in (
+        *("adaptive-rx", "adaptive-tx", "rx-usecs", "rx-frames", "tx-usecs", "tx-frames"),
+        *("rx-usecs-low", "rx-usecs-high", "tx-usecs-low", "tx-usecs-high", "pkt-rate-low", "pkt-rate-high"),
+    )
+)
+"""Knobs that rules over several values look at."""
+
+
+def _check_device(snapshot: _Snapshot, target: Target, placed: Sequence[Placed]) -> None:
+    wanted = {one.knob.name: one.value for one in placed}
+    present = snapshot.present(_RULED, target) if any(name in _RULED for name in wanted) else {}
+    drivers.check(snapshot.driver(target), present, wanted)
+    for one in placed:
+        steps = snapshot.steps(one.knob, target, one.value)
+        if not steps:
+            raise KnobError(f"{one.knob.name} does not exist on {target}", hint="`nearmetal knobs` says what does")
+        for _, reading in steps:
+            if reading.value is None:
+                raise KnobError(
+                    f"{one.knob.name} cannot be read on {target}, so it is not touched: {reading.reason}",
+                    hint="`nearmetal knobs` lists what each interface has, and why not what it lacks",
+                )
+            check_limits(one.knob, one.value, reading, target)
+
+
+def _in_legal_order(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[Placed]:
+    """Return the writes in an order whose every step is a legal state, such as frames 1 before usecs 0."""
+    states: dict[Target, dict[str, str]] = {}
+    done: list[Placed] = []
+    waiting = list(ordered)
+    while waiting:
+        stage = waiting[0].knob.stage
+        for one in waiting:
+            if one.target not in states:
+                states[one.target] = snapshot.present(_RULED, one.target) if one.knob.name in _RULED else {}
+            state = states[one.target]
+            after = {**state, one.knob.name: one.value}
+            if one.knob.stage == stage and drivers.legal(snapshot.driver(one.target), state, after):
+                break
+        else:
+            # No single next write is legal; the whole is, so the kernel may judge.
+            one = waiting[0]
+        states[one.target][one.knob.name] = one.value
+        waiting.remove(one)
+        done.append(one)
+    return done
+
+
+def _cells(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[Cell]:
+    cells: dict[str, Cell] = {}
+    for one in ordered:
+        for step, reading in snapshot.steps(one.knob, one.target, one.value):
+            cell = _planned_cell(snapshot, one, step, reading, len(cells))
+            cells[step.access.key] = cell
+    for one in ordered:
+        for name in one.knob.disturbs:
+            knob = find(name)
+            accesses = knob.accesses(snapshot.shell, one.target)
+            for access, reading in zip(accesses, read_all(snapshot.shell, accesses), strict=True):
+                if reading.value is not None and access.key not in cells:
+                    cells[access.key] = Cell(len(cells), name, str(one.target), access, reading.value)
+    return list(cells.values())
+
+
+def _planned_cell(snapshot: _Snapshot, one: Placed, step: Step, reading: Reading, number: int) -> Cell:
+    old = reading.value or ""
+    expected = drivers.reads_back(snapshot.driver(one.target), one.knob.name, step.value)
+    accept = tuple(dict.fromkeys((_as_wide(step.value, old), _as_wide(expected, old))))
+    return Cell(number, one.knob.name, str(one.target), step.access, old, step.value, accept)
+
+
+def _as_wide(value: str, old: str) -> str:
+    """Return a processor mask with as many words as the kernel prints; other values as they are."""
+    words = old.split(",")
+    if len(words) < 2 or any(len(word) != 8 for word in words):
+        return value.rjust(len(old), "0") if _is_mask(old) and _is_mask(value) else value
+    given = [word.rjust(8, "0") for word in value.split(",")]
+    return ",".join(["0" * 8] * (len(words) - len(given)) + given)
+
+
+def _is_mask(text: str) -> bool:
+    return len(text) > 1 and text.startswith("0") and all(letter in "0123456789abcdef" for letter in text)
+
+
+@dataclass(slots=True)
+class Session:
+    """A setting that is on a host; made by `begin`, ended by `confirm` or `restore`."""
+
+    shell: Shell
+    plan: Plan
+    journal: Journal
+    watchdogs: list[Watchdog] = field(default_factory=list)
+    _read_back: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def undo_script(self) -> str:
+        """Return the shell scripts that put everything back, one a node."""
+        return "\n".join(scripts_of(self.plan.cells).values())
+
+    def apply(self) -> None:
+        """Write one value at a time, each announced in the journal and read back; restore everything on an error."""
+        for cell in self.plan.planned:
+            self._write(cell)
+        self._settle()
+
+    def facts(self) -> dict[str, Scalar]:
+        """Return what every knob reads back, by knob; values that differ between targets are joined with `;`."""
+        values: dict[str, list[str]] = {}
+        for cell in self.plan.planned:
+            values.setdefault(cell.knob, []).append(self._read_back[cell.cell])
+        return {f"knob.{name}": ";".join(dict.fromkeys(read)) for name, read in values.items()}
+
+    def disturbed(self) -> dict[str, str]:
+        """Return what the writes changed besides, by knob and target, as `old -> now`."""
+        cells = [cell for cell in self.plan.cells if cell.new is None and cell.cell in self._read_back]
+        return {undo.name_of(cell): f"{cell.old} -> {self._read_back[cell.cell]}" for cell in cells}
+
+    def lies(self) -> dict[str, str]:
+        """Return the knobs whose read-back proves nothing on their device, and why."""
+        driver = {device.target: device.driver for device in self.plan.devices}
+        found = ((cell.knob, drivers.lie(driver.get(cell.target, ""), cell.knob)) for cell in self.plan.planned)
+        return {knob: reason for knob, reason in found if reason}
+
+    def confirm(self) -> EndState:
+        """Keep the setting: it survives this process, and no roll-back will undo it."""
+        report = self._disarm()
+        if report:
+            raise TrialError(f"too late to confirm, the watchdog has acted: {report}")
+        self.journal.append({"kind": "end", "state": EndState.CONFIRMED, "left": []})
+        self.journal.close()
+        return EndState.CONFIRMED
+
+    def restore(self) -> tuple[EndState, str]:
+        """Put everything back; return the state and the watchdog's report, and raise QuarantinedError for a residue."""
+        story = read_story(self.journal.path)
+        undone = undo.undo(self.shell, story)
+        report = self._disarm()
+        end(self.journal, undone, self.undo_script)
+        return EndState.RESTORED, report
+
+    def _disarm(self) -> str:
+        reports = [watchdog.disarm() for watchdog in self.watchdogs]
+        self.watchdogs.clear()
+        return "; ".join(report for report in reports if report)
+
+    def _write(self, cell: Cell) -> None:
+        assert cell.new is not None
+        self.journal.append({"kind": "intent", "cell": cell.cell, "value": cell.new})
+        _patiently_write(self.shell, cell)
+        read = read_one(self.shell, cell.access).value or ""
+        self.journal.append({"kind": "done", "cell": cell.cell, "value": cell.new, "read": read})
+        self._read_back[cell.cell] = read
+        if read not in cell.accept:
+            raise KnobError(
+                f"{undo.name_of(cell)} reads back {read!r} after {cell.new!r} was written",
+                hint="the driver rounds or ignores this value; choose one that it keeps",
+            )
+        self._note_disturbed(cell)
+
+    def _note_disturbed(self, cause: Cell) -> None:
+        disturbs = find(cause.knob).disturbs
+        others = [c for c in self.plan.cells if c.knob in disturbs and c.target == cause.target]
+        for cell, reading in zip(others, read_all(self.shell, (c.access for c in others)), strict=True):
+            if reading.value is not None and reading.value != self._read_back.get(cell.cell, cell.old):
+                self.journal.append({"kind": "disturbed", "cell": cell.cell, "read": reading.value})
+                self._read_back[cell.cell] = reading.value
+
+    def _settle(self) -> None:
+        """Look at every written value once more: a later write may have changed an earlier one."""
+        planned = self.plan.planned
+        for cell, reading in zip(planned, read_all(self.shell, (c.access for c in planned)), strict=True):
+            if reading.value not in cell.accept:
+                raise KnobError(
+                    f"{undo.name_of(cell)} was {self._read_back[cell.cell]} and is {reading.value} after other writes",
+                    hint="another knob of the setting, or another program, changes it",
+                )
+
+
+def begin(shell: Shell, intended: Plan, folder: Path, *, host: str = "local", guard: Guard | None = None) -> Session:
+    """Bring the journal to the disk and arm the watchdogs; after this, `apply` may write.
+
+    The caller holds `journal.host_lock(folder)`. Raises StoreError or TrialError with nothing written.
+    """
+    started_ns = time.time_ns()
+    path = folder / f"{started_ns}-{os.getpid()}{SUFFIX}"
+    records: list[dict[str, Any]] = [
+        {
+            "kind": "session",
+            "format": 1,
+            "host": host,
+            "pid": os.getpid(),
+            "boot_id": boot_id(shell),
+            "started": started_ns // 10**9,
+        },
+        *({"kind": "device", "target": d.target, "driver": d.driver, "identity": d.identity} for d in intended.devices),
+        *(cell_record(cell) for cell in intended.cells),
+    ]
+    session = Session(shell, intended, Journal.create(path, records))
+    try:
+        if guard is not None:
+            for node, script in scripts_of(intended.cells).items():
+                report = f"{path}.{len(session.watchdogs)}.watchdog"
+                session.watchdogs.append(Watchdog.arm(shell, node, guard, script, report))
+    except BaseException:
+        session.restore()
+        raise
+    return session
+
+
+def scripts_of(cells: Iterable[Cell]) -> dict[str, str]:
+    """Return the undo script of each node."""
+    by_node: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_node.setdefault(cell.access.node, []).append(cell)
+    return {node: undo.script(own) for node, own in by_node.items()}
+
+
+def end(journal: Journal, undone: undo.Undone, undo_script: str) -> None:
+    """Write the last record after a roll-back; raise QuarantinedError for a residue."""
+    state = EndState.QUARANTINED if undone.stuck else EndState.RESTORED
+    try:
+        journal.append({"kind": "end", "state": state, "left": [*undone.stuck, *undone.foreign]})
+    finally:
+        journal.close()
+    if undone.stuck:
+        raise QuarantinedError("could not put back: " + "; ".join(undone.stuck), undo_script, journal.path)
+
+
+def roll_back(shell: Shell, path: Path) -> undo.Undone:
+    """Replay a journal: put everything back that it tells of, once or again; raise QuarantinedError for a residue.
+
+    Values that did not outlive a reboot, and devices that are gone, count as put back.
+    """
+    story = read_story(path)
+    if story.end in {EndState.RESTORED, EndState.CONFIRMED}:
+        return undo.Undone()
+    cells = list(story.cells.values()) if story.touched() and story.boot_id == boot_id(shell) else []
+    lost = _lost_targets(shell, story)
+    undone = undo.undo(shell, story, [cell for cell in cells if cell.target not in lost])
+    gone = tuple(undo.name_of(cell) for cell in cells if cell.target in lost)
+    end(Journal.reopen(path), undone, "\n".join(scripts_of(cells).values()))
+    return undo.Undone(undone.put_back, undone.foreign, undone.gone + gone, undone.stuck)
+
+
+def _lost_targets(shell: Shell, story: Story) -> set[str]:
+    lost = set()
+    for device in story.devices:
+        node, _, interface = device.target.rpartition("/")
+        if not device.identity:
+            continue
+        try:
+            present = identify(shell, Target(node, interface))
+        except NearmetalError:
+            lost.add(device.target)
+            continue
+        if present.identity != device.identity:
+            lost.add(device.target)
+    return lost
+
+
+def _patiently_write(shell: Shell, cell: Cell) -> None:
+    assert cell.new is not None
+    for attempt in range(_BUSY_TRIES):
+        try:
+            write_one(shell, cell.access, cell.new)
+        except KnobError as error:
+            if error.errno_name != "EBUSY" or attempt == _BUSY_TRIES - 1:
+                raise
+            time.sleep(_BUSY_PAUSE_S)
+        else:
+            return

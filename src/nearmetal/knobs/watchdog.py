@@ -1,0 +1,163 @@
+"""The watchdog: a process of its own that puts everything back when nobody else can.
+
+It is a POSIX shell script in a session of its own, on the node whose values it guards. It holds the undo script in
+memory, so at roll-back time it needs no file, no Python and not the network that is being tuned. It acts on: the
+deadline, death of the process that armed it, a lost link, a failed probe of the management address, and an
+interrupt storm.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.knobs.access import run_c
+
+if TYPE_CHECKING:
+    from nearmetal.hosts.host import Shell
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """When the watchdog acts.
+
+    `deadline_s` counts from arming. `links` are interfaces whose carrier must not stay lost for `patience` looks.
+    `probe` is an address that must answer a ping within `patience` looks. `storm_per_s` caps the interrupts of the
+    whole machine (`/proc/stat`, intr); 0 turns that off. `look_ms` is the time between looks.
+    """
+
+    deadline_s: int = 120
+    links: tuple[str, ...] = ()
+    probe: str = ""
+    storm_per_s: int = 0
+    look_ms: int = 1000
+    patience: int = 5
+
+
+# Positional parameters: undo script, report file, deadline in seconds, seconds between looks, process to watch
+# (or 0), its start time, storm limit a look, looks of patience, probe address, interfaces.
+_WATCH_SCRIPT = r"""
+undo=$1 report=$2 deadline=$3 pause=$4 parent=$5 born=$6 storm=$7 patience=$8 probe=$9
+shift 9
+trap 'exit 0' TERM
+trap '' HUP INT PIPE
+started() {
+    read -r stat < "/proc/$parent/stat" || return 1
+    # The name, in parentheses, may hold blanks; field 22 of proc(5) is the 20th after it.
+    set -f
+    set -- ${stat##*) }
+    [ "$1" != Z ] && [ "${20}" = "$born" ]
+}
+uptime() {
+    read -r up rest < /proc/uptime
+    echo "${up%.*}"
+}
+interrupts() {
+    while read -r word total rest; do
+        [ "$word" = intr ] && { echo "$total"; return; }
+    done < /proc/stat
+}
+restore() {
+    trap '' TERM
+    { echo "restored because $1"; sh -c "$undo"; echo "undo ended with status $?"; } > "$report" 2>&1
+    exit 0
+}
+lost=0 silent=0 before=$(interrupts)
+deadline=$(($(uptime) + deadline))
+while [ "$(uptime)" -lt "$deadline" ]; do
+    sleep "$pause" & wait $!
+    [ "$parent" = 0 ] || started 2>/dev/null || restore "process $parent is gone"
+    down=
+    for link; do
+        [ "$(cat "/sys/class/net/$link/carrier" 2>/dev/null)" = 1 ] || down=$link
+    done
+    lost=$((${down:+lost + 1} + 0))
+    [ "$lost" -lt "$patience" ] || restore "the link of $down is lost"
+    if [ "$probe" ]; then
+        if ping -c 1 -W 1 "$probe" > /dev/null 2>&1; then silent=0; else silent=$((silent + 1)); fi
+        [ "$silent" -lt "$patience" ] || restore "$probe does not answer"
+    fi
+    if [ "$storm" -gt 0 ]; then
+        now=$(interrupts)
+        [ $((now - before)) -le "$storm" ] || restore "$((now - before)) interrupts came in $pause s"
+        before=$now
+    fi
+done
+restore "the deadline has passed"
+"""
+
+# Starts the watcher in a session of its own, free of every descriptor, and prints its process number.
+_ARM_SCRIPT = r"""
+watcher=$1
+shift
+setsid sh -c "$watcher" nearmetal-watchdog "$@" < /dev/null > /dev/null 2>&1 &
+echo $!
+"""
+
+
+class Watchdog:
+    """An armed watchdog; `disarm` ends it."""
+
+    def __init__(self, shell: Shell, node: str, process: str, report_path: str) -> None:
+        self._shell = shell
+        self._node = node
+        self._process = process
+        self._report_path = report_path
+
+    @staticmethod
+    def arm(shell: Shell, node: str, guard: Guard, undo_script: str, report_path: str) -> Watchdog:
+        """Start it on a node; raise TrialError when it does not live."""
+        parent, born = _visible_self(shell, node)
+        fixed = (
+            undo_script,
+            report_path,
+            str(guard.deadline_s),
+            f"{guard.look_ms / 1000:.3f}",
+            parent,
+            born,
+            str(guard.storm_per_s * guard.look_ms // 1000),
+            str(guard.patience),
+            guard.probe,
+        )
+        armed = run_c(shell, ("sh", "-c", _ARM_SCRIPT, "arm", _WATCH_SCRIPT, *fixed, *guard.links), node)
+        process = armed.text.strip()
+        if not armed.ok or not process.isdecimal():
+            raise TrialError(f"the watchdog did not start, so no knob was touched: {armed.complaint()}")
+        return Watchdog(shell, node, process, report_path)
+
+    @property
+    def process(self) -> int:
+        """Return its process number on its node."""
+        return int(self._process)
+
+    def alive(self) -> bool:
+        """Tell whether it still watches."""
+        return run_c(self._shell, ("kill", "-0", self._process), self._node).ok
+
+    def report(self) -> str:
+        """Return what it did, or an empty text when it did nothing so far."""
+        found = run_c(self._shell, ("cat", "--", self._report_path), self._node)
+        return found.text.strip() if found.ok else ""
+
+    def disarm(self) -> str:
+        """End it; one that is already putting values back is not. Return what it did, if anything."""
+        run_c(self._shell, ("kill", self._process), self._node)
+        return self.report()
+
+
+def _visible_self(shell: Shell, node: str) -> tuple[str, str]:
+    """Return this process and its start time when the node sees it under the same number, else ("0", "")."""
+    own = Path("/proc/self/stat").read_text()
+    try:
+        seen = shell.read(f"/proc/{os.getpid()}/stat", node=node).decode(errors="replace")
+    except NearmetalError:
+        return "0", ""
+    same = _start_time(own) == _start_time(seen) and own.split(")")[0] == seen.split(")")[0]
+    return (str(os.getpid()), _start_time(own)) if same else ("0", "")
+
+
+def _start_time(stat: str) -> str:
+    return stat.rpartition(")")[2].split()[19]
