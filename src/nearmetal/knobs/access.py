@@ -106,8 +106,8 @@ class Pick:
 class Access:
     """One value: the node it is on, how to read it, and how to change it.
 
-    `show` prints it. A change goes to `path` when there is one, as a single write; else `change` is run with each
-    `{}` replaced by the value. `ceiling` and `floor` find limits in the same output; `choices_path` is a
+    `show` prints it. A change goes to `path` when there is one, as a single write; else `change` is run with the
+    word `{}` replaced by the value. `ceiling` and `floor` find limits in the same output; `choices_path` is a
     file that lists the words that are allowed.
     """
 
@@ -128,7 +128,7 @@ class Access:
 
     def change_argv(self, value: str) -> tuple[str, ...]:
         """Return the command that sets a value; only for accesses without a path."""
-        return tuple(word.replace("{}", value) for word in self.change)
+        return tuple(value if word == "{}" else word for word in self.change)
 
     def as_json(self) -> dict[str, Any]:
         """Return a plain object that `from_json` reads."""

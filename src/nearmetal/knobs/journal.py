@@ -11,10 +11,10 @@ Record kinds, in order:
 |---|---|
 | `session` | `format`, `host`, `pid`, `boot_id`, `started` (Unix seconds) |
 | `device` | `target`, `driver`, `identity`: what the values belong to |
-| `cell` | `cell`, `knob`, `target`, `access`, `old`, `new` (planned value or null), `accept` (read-backs of `new`) |
+| `cell` | `cell`, `knob`, `target`, `access`, `old`, `new` (planned value or null), `accept` (read-backs of `new`), |
+| | `disturbed_by` (cells whose write may change this one) |
 | `intent` | `cell`, `value`: the next deed is this write |
-| `done` | `cell`, `value`, `read`: what it reads back |
-| `disturbed` | `cell`, `read`: another write changed it |
+| `done` | `cell`, `value`, `read` (what it reads back), `disturbed` (cells that the write changed besides: values) |
 | `end` | `state`: `confirmed`, `restored` or `quarantined`; `left`: cells that were not put back |
 """
 
@@ -64,6 +64,7 @@ class Cell:
     old: str
     new: str | None = None
     accept: tuple[str, ...] = ()
+    disturbed_by: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,10 @@ class Story:
         """Return the values of a cell that this session is answerable for."""
         planned = cell.accept if cell.cell in self.intended else ()
         return frozenset({*planned, *self.read.get(cell.cell, ())})
+
+    def unseen(self, cell: Cell) -> bool:
+        """Tell whether the session died between a write that may have changed the cell and the look at it."""
+        return self.unfinished is not None and self.unfinished in {cell.cell, *cell.disturbed_by}
 
 
 class Journal:
@@ -172,6 +177,7 @@ def cell_record(cell: Cell) -> dict[str, Any]:
         "old": cell.old,
         "new": cell.new,
         "accept": list(cell.accept),
+        "disturbed_by": list(cell.disturbed_by),
     }
 
 
@@ -278,9 +284,9 @@ def _tell(story: Story, record: dict[str, Any]) -> None:
             story.unfinished = int(record["cell"])
         case "done":
             story.read.setdefault(int(record["cell"]), set()).add(str(record["read"]))
+            for disturbed, read in record["disturbed"].items():
+                story.read.setdefault(int(disturbed), set()).add(str(read))
             story.unfinished = None
-        case "disturbed":
-            story.read.setdefault(int(record["cell"]), set()).add(str(record["read"]))
         case "end":
             story.end = EndState(record["state"])
         case other:
@@ -296,6 +302,7 @@ def _cell(record: dict[str, Any]) -> Cell:
         str(record["old"]),
         None if record["new"] is None else str(record["new"]),
         tuple(map(str, record["accept"])),
+        tuple(map(int, record["disturbed_by"])),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nearmetal.errors import NearmetalError, TrialError
@@ -180,19 +180,27 @@ def _in_legal_order(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[Plac
 
 
 def _cells(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[Cell]:
+    """Return the cells to write, in order, then those that the writes may disturb."""
     cells: dict[str, Cell] = {}
     for one in ordered:
         for step, reading in snapshot.steps(one.knob, one.target, one.value):
-            cell = _planned_cell(snapshot, one, step, reading, len(cells))
-            cells[step.access.key] = cell
+            cells[step.access.key] = _planned_cell(snapshot, one, step, reading, len(cells))
     for one in ordered:
         for name in one.knob.disturbs:
-            knob = find(name)
-            accesses = knob.accesses(snapshot.shell, one.target)
+            accesses = find(name).accesses(snapshot.shell, one.target)
             for access, reading in zip(accesses, read_all(snapshot.shell, accesses), strict=True):
                 if reading.value is not None and access.key not in cells:
                     cells[access.key] = Cell(len(cells), name, str(one.target), access, reading.value)
-    return list(cells.values())
+    return [_with_causes(cell, cells.values()) for cell in cells.values()]
+
+
+def _with_causes(cell: Cell, others: Iterable[Cell]) -> Cell:
+    causes = [
+        other.cell
+        for other in others
+        if other.new is not None and other.target == cell.target and cell.knob in find(other.knob).disturbs
+    ]
+    return replace(cell, disturbed_by=tuple(causes))
 
 
 def _planned_cell(snapshot: _Snapshot, one: Placed, step: Step, reading: Reading, number: int) -> Cell:
@@ -281,22 +289,26 @@ class Session:
         self.journal.append({"kind": "intent", "cell": cell.cell, "value": cell.new})
         _patiently_write(self.shell, cell)
         read = read_one(self.shell, cell.access).value or ""
-        self.journal.append({"kind": "done", "cell": cell.cell, "value": cell.new, "read": read})
-        self._read_back[cell.cell] = read
+        disturbed = self._disturbed_by(cell)
+        self._read_back |= {cell.cell: read, **disturbed}
+        self.journal.append(
+            {"kind": "done", "cell": cell.cell, "value": cell.new, "read": read, "disturbed": disturbed}
+        )
         if read not in cell.accept:
             raise KnobError(
                 f"{undo.name_of(cell)} reads back {read!r} after {cell.new!r} was written",
                 hint="the driver rounds or ignores this value; choose one that it keeps",
             )
-        self._note_disturbed(cell)
 
-    def _note_disturbed(self, cause: Cell) -> None:
-        disturbs = find(cause.knob).disturbs
-        others = [c for c in self.plan.cells if c.knob in disturbs and c.target == cause.target]
-        for cell, reading in zip(others, read_all(self.shell, (c.access for c in others)), strict=True):
-            if reading.value is not None and reading.value != self._read_back.get(cell.cell, cell.old):
-                self.journal.append({"kind": "disturbed", "cell": cell.cell, "read": reading.value})
-                self._read_back[cell.cell] = reading.value
+    def _disturbed_by(self, cause: Cell) -> dict[int, str]:
+        """Return what a write changed besides its own value."""
+        others = [cell for cell in self.plan.cells if cause.cell in cell.disturbed_by]
+        readings = read_all(self.shell, (cell.access for cell in others))
+        return {
+            cell.cell: reading.value
+            for cell, reading in zip(others, readings, strict=True)
+            if reading.value is not None and reading.value != self._read_back.get(cell.cell, cell.old)
+        }
 
     def _settle(self) -> None:
         """Look at every written value once more: a later write may have changed an earlier one."""

@@ -1,0 +1,266 @@
+"""What every knob must do, and what must be refused before a write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from knob_machine import KnobMachine
+from nearmetal.errors import BadInputError
+from nearmetal.knobs import drivers, mpi
+from nearmetal.knobs.access import Access, KnobError
+from nearmetal.knobs.hold import hold
+from nearmetal.knobs.knob import Knob, Numbers, PlainKnob, Scope, Target, Whole, Word, canon
+from nearmetal.knobs.mpi import mpi_environment
+from nearmetal.knobs.session import plan
+from nearmetal.knobs.table import FAMILIES, find
+from nearmetal.paths.path import Endpoint, Endpoints
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KNOBS = [knob for family in FAMILIES.values() for knob in family]
+ENDS = Endpoints((Endpoint("", "eth1", "10.0.0.1"),), "10.0.0.0/24")
+ETH1 = Target("", "eth1")
+
+
+def _machine(tmp_path: Path, **nic: str) -> KnobMachine:
+    named = {key.replace("_", "-"): value for key, value in nic.items()}
+    return KnobMachine.make(tmp_path / "machine", {"eth1": named}, {"/proc/sys/net/core/busy_read": "0\n"})
+
+
+@pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.name)
+class TestEveryKnob:
+    def test_is_found_by_its_name(self, knob: Knob) -> None:
+        assert find(knob.name) is knob
+
+    def test_says_what_it_does_and_takes(self, knob: Knob) -> None:
+        assert knob.about
+        assert knob.kind.about()
+
+    def test_refuses_nonsense(self, knob: Knob) -> None:
+        with pytest.raises(BadInputError, match=knob.name):
+            canon(knob, "no such; value")
+
+    def test_absent_is_a_reading_with_a_reason(self, knob: Knob, tmp_path: Path) -> None:
+        empty = KnobMachine.make(tmp_path, {}, {})
+        reading = knob.read(empty, Target("", "eth9" if knob.scope is Scope.INTERFACE else ""))
+        assert reading.value is None
+        assert reading.reason
+
+    def test_accesses_survive_the_journal(self, knob: Knob, tmp_path: Path) -> None:
+        for access in knob.accesses(_machine(tmp_path), ETH1):
+            assert Access.from_json(access.as_json()) == access
+
+    def test_disturbs_only_what_exists(self, knob: Knob) -> None:
+        for name in knob.disturbs:
+            assert find(name).stage >= knob.stage
+
+    def test_canonical_values_stay_as_they_are(self, knob: Knob) -> None:
+        match knob.kind:
+            case Whole(lowest=lowest, highest=highest):
+                values = [str(lowest), str(highest)]
+            case Word(choices=choices):
+                values = list(choices) or ["cubic"]
+            case Numbers(count=count):
+                values = [" ".join(str(n) for n in range(count))]
+            case _:
+                values = []
+        for value in values:
+            assert canon(knob, value) == value
+
+
+def test_reads_writes_and_verifies_through_ethtool_and_files(tmp_path: Path) -> None:
+    machine = _machine(tmp_path)
+    for name, target, old, new in (
+        ("nic.rx-usecs", ETH1, "16", "5"),
+        ("nic.gro", ETH1, "on", "off"),
+        ("nic.mtu", ETH1, "1500", "9000"),
+        ("host.busy_read", Target(""), "0", "50"),
+    ):
+        knob = find(name)
+        assert knob.read(machine, target).value == old
+        knob.write(machine, target, new)
+        assert knob.verify(machine, target, new).value == new
+
+
+def test_modes_are_written_before_values_and_values_survive(tmp_path: Path) -> None:
+    machine = _machine(tmp_path)
+    with hold(machine, ENDS, {"nic.rx-usecs": 7, "nic.adaptive-rx": False}, tmp_path) as held:
+        assert machine.writes == ["eth1 adaptive-rx", "eth1 rx-usecs"]
+        assert held.facts["knob.nic.rx-usecs"] == "7"
+        assert any("nic.rx-frames of eth1 changed as well: 32 -> 64" in text for text in held.warnings)
+    assert machine.nic("eth1")["rx-frames"] == "32"
+
+
+def test_an_order_of_writes_never_passes_an_illegal_state(tmp_path: Path) -> None:
+    machine = _machine(tmp_path, adaptive_rx="off", rx_frames="0")
+    seen = []
+    shell = KnobMachine(machine.root, lambda _what: seen.append(machine.nic("eth1")))
+    with hold(shell, ENDS, {"nic.rx-usecs": 0, "nic.rx-frames": 1}, tmp_path):
+        seen.append(machine.nic("eth1"))
+    assert not [state for state in seen if state["rx-usecs"] == state["rx-frames"] == "0"]
+
+
+@pytest.mark.parametrize(
+    ("driver", "setting", "reason"),
+    [
+        ("igb", {"nic.rx-usecs": "5"}, "nic.rx-usecs 5 is not among"),
+        ("igbvf", {"nic.rx-usecs": "1"}, "dynamic modes"),
+        ("igb", {"nic.tx-usecs": "10"}, "share an interrupt"),
+        ("mlx5_core", {"nic.rx-usecs": "4096"}, "12 bits"),
+        ("mlx5_core", {"nic.rx-usecs": "0", "nic.rx-frames": "0"}, "no interrupt would come"),
+        ("mlx4_en", {"nic.rx-usecs-low": "128", "nic.rx-usecs-high": "0"}, "not below"),
+        ("mlx4_en", {"nic.pkt-rate-low": "400", "nic.pkt-rate-high": "400"}, "not below"),
+        ("mlx4_en", {"nic.adaptive-rx": "on", "nic.rx-usecs": "8"}, "overrules it"),
+        ("mlx4_en", {"nic.tx-frames-irq": "0"}, "interrupt budget"),
+        ("iavf", {"nic.adaptive-rx": "on", "nic.rx-usecs": "8"}, "turn it off"),
+        ("virtio_net", {"nic.adaptive-rx": "on", "nic.rx-usecs": "8"}, "turn it off"),
+        ("ixgbevf", {"nic.rx-usecs": "1023"}, "not among"),
+    ],
+)
+def test_illegal_settings_are_refused_with_the_drivers_reason(
+    driver: str, setting: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(BadInputError, match=reason):
+        drivers.check(driver, {}, setting)
+
+
+@pytest.mark.parametrize(
+    ("driver", "name", "written", "read"),
+    [
+        ("mlx4_en", "nic.ring-rx", "300", "512"),
+        ("mlx4_en", "nic.rx-frames", "65535", "44"),
+        ("iavf", "nic.rx-usecs", "51", "50"),
+        ("tun", "nic.rx-frames", "132", "64"),
+        ("igb", "nic.rx-usecs", "3", "3"),
+        ("unheard-of", "nic.rx-usecs", "5", "5"),
+    ],
+)
+def test_rounding_is_known(driver: str, name: str, written: str, read: str) -> None:
+    assert drivers.reads_back(driver, name, written) == read
+
+
+def test_illegal_setting_is_refused_before_any_write(tmp_path: Path) -> None:
+    machine = _machine(tmp_path, driver="igb")
+    with pytest.raises(BadInputError, match="igb does not take"), hold(machine, ENDS, {"nic.rx-usecs": 5}, tmp_path):
+        pytest.fail("must be refused")
+    assert machine.writes == []
+
+
+def test_a_value_that_does_not_stick_is_an_error(tmp_path: Path) -> None:
+    machine = _machine(tmp_path, driver="liar")
+    with pytest.raises(KnobError, match="reads back '16'"), hold(machine, ENDS, {"nic.rx-usecs": 5}, tmp_path):
+        pytest.fail("must not be measured")
+
+
+def test_a_read_back_that_proves_nothing_is_said(tmp_path: Path) -> None:
+    machine = _machine(tmp_path, driver="igbvf")
+    with hold(machine, ENDS, {"nic.rx-usecs": 50}, tmp_path) as held:
+        assert "interface down/up" in str(held.facts["knob.unproven.nic.rx-usecs"])
+
+
+def test_what_has_no_snapshot_is_not_touched(tmp_path: Path) -> None:
+    machine = _machine(tmp_path)
+    with pytest.raises(KnobError, match="does not list this parameter"):
+        plan(machine, {"nic.adaptive-tx": "off"}, [ETH1])
+    with pytest.raises(KnobError, match="holds it fixed"):
+        plan(machine, {"nic.lro": "on"}, [ETH1])
+
+
+def test_the_machines_own_limits_are_kept(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="68 to 9000"):
+        plan(_machine(tmp_path), {"nic.mtu": 9001}, [ETH1])
+
+
+def test_management_interface_is_refused(tmp_path: Path) -> None:
+    machine = _machine(tmp_path)
+    (machine.root / "routes").write_text("default via 10.0.0.254 dev eth1 proto static\n")
+    with pytest.raises(BadInputError, match="carries the default route"):
+        plan(machine, {"nic.rx-usecs": 5}, [ETH1])
+    assert plan(machine, {"nic.rx-usecs": 5}, [ETH1], allow_management=True).cells
+
+
+def test_rivals_are_named(tmp_path: Path) -> None:
+    machine = _machine(tmp_path)
+    (machine.root / "processes").write_text("bash\nirqbalance\nNetworkManager\n")
+    assert [rival.program for rival in plan(machine, {"nic.rx-usecs": 5}, [ETH1]).rivals] == ["NetworkManager"]
+
+
+def test_unknown_knob_names_its_neighbours() -> None:
+    with pytest.raises(BadInputError) as caught:
+        find("nic.rx-usec")
+    assert "nic.rx-usecs" in caught.value.hint
+
+
+def test_queue_knobs_go_to_one_queue(tmp_path: Path) -> None:
+    (access,) = find("nic.rx-usecs.queue3").accesses(_machine(tmp_path), ETH1)
+    assert access.show == ("ethtool", "-Q", "eth1", "queue_mask", "0x8", "--show-coalesce")
+
+
+def test_spread_affinity_gives_each_vector_a_processor(tmp_path: Path) -> None:
+    vectors = {f"/sys/class/net/eth1/device/msi_irqs/{irq}": "msix\n" for irq in (31, 32, 33)}
+    files = {f"/proc/irq/{irq}/smp_affinity_list": "0-3\n" for irq in (31, 32, 33)}
+    machine = KnobMachine.make(tmp_path / "machine", {"eth1": {}}, {**vectors, **files})
+    with hold(machine, ENDS, {"nic.irq-affinity": "spread:0,2"}, tmp_path) as held:
+        assert held.facts == {"knob.nic.irq-affinity": "0;2"}
+        assert machine.read("/proc/irq/33/smp_affinity_list") == b"0\n"
+    assert machine.read("/proc/irq/33/smp_affinity_list") == b"0-3\n"
+
+
+def test_idle_states_are_held_by_latency(tmp_path: Path) -> None:
+    folder = "/sys/devices/system/cpu/cpu0/cpuidle"
+    files = {f"{folder}/state{i}/latency": f"{us}\n" for i, us in enumerate((0, 2, 133))}
+    files |= {f"{folder}/state{i}/disable": "0\n" for i in range(3)}
+    machine = KnobMachine.make(tmp_path / "machine", {"eth1": {}}, files)
+    knob: Knob = find("host.idle-latency-us")
+    assert knob.read(machine, Target("")).value == "133"
+    knob.write(machine, Target(""), "10")
+    assert knob.verify(machine, Target(""), "10").value == "10"
+    assert knob.read(machine, Target("")).value == "2"
+
+
+@pytest.mark.parametrize("cpus", ["0-3", "35", "none"])
+def test_masks_are_compared_in_the_width_of_the_kernel(tmp_path: Path, cpus: str) -> None:
+    files = {"/sys/class/net/eth1/queues/rx-0/rps_cpus": "00000000,00000000\n"}
+    machine = KnobMachine.make(tmp_path / "machine", {"eth1": {}}, files)
+    (cell,) = plan(machine, {"nic.rps-cpus": cpus}, [ETH1]).planned
+    widened = {"0-3": "00000000,0000000f", "35": "00000008,00000000", "none": "00000000,00000000"}
+    assert widened[cpus] in cell.accept
+
+
+class TestMpi:
+    def test_each_library_has_its_own_words(self) -> None:
+        setting = {"mpi.progress": "blocking", "nic.rx-usecs": 0}
+        assert mpi_environment(setting, "openmpi").env["OMPI_MCA_threads_pthreads_yield_strategy"] == "nanosleep"
+        assert mpi_environment(setting, "mpich").env["MPIR_CVAR_ENABLE_HEAVY_YIELD"] == "1"
+        assert mpi_environment(setting, "mvapich2").env == {"MV2_USE_BLOCKING": "1"}
+
+    def test_what_a_library_lacks_is_refused(self) -> None:
+        with pytest.raises(BadInputError, match="openmpi5 has no"):
+            mpi_environment({"mpi.srq-limit": 30}, "openmpi5")
+        with pytest.raises(BadInputError, match="does not exist in openmpi4"):
+            mpi_environment({"mpi.progress": "blocking"}, "openmpi4")
+
+    def test_watermark_above_the_queue_is_refused(self) -> None:
+        with pytest.raises(BadInputError, match="srq-limit 600 is above"):
+            mpi_environment({"mpi.srq-size": 512, "mpi.srq-limit": 600}, "mvapich2")
+
+    def test_binding_is_an_argument(self) -> None:
+        assert mpi_environment({"mpi.bind": "core", "mpi.map": "numa"}, "openmpi").argv == (
+            *("--bind-to", "core"),
+            *("--map-by", "numa"),
+        )
+
+    @pytest.mark.parametrize("knob", mpi.KNOBS, ids=lambda knob: knob.name)
+    def test_every_knob_renders_for_each_library_it_names(self, knob: mpi.MpiKnob) -> None:
+        value = "polling" if knob.name == "mpi.progress" else "core" if knob.name in {"mpi.bind", "mpi.map"} else "64"
+        for flavour in knob.renders:
+            assert flavour in mpi.FLAVOURS
+            given = mpi_environment({knob.name: value}, flavour)
+            assert given.env or given.argv
+
+
+def test_plain_knobs_are_most_knobs() -> None:
+    assert sum(isinstance(knob, PlainKnob) for knob in KNOBS) >= len(KNOBS) - 2

@@ -1,0 +1,213 @@
+"""Whatever happens on the way, the settings end as the snapshot says."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from knob_victim import SETTING
+
+from knob_machine import AnswerError, KnobMachine
+from nearmetal import process
+from nearmetal.errors import ForeignFileError, StoreError, TrialError
+from nearmetal.knobs import session
+from nearmetal.knobs.access import ERRNO_TEXTS, KnobError
+from nearmetal.knobs.hold import hold
+from nearmetal.knobs.journal import EndState, Journal, host_lock, open_journals, read_story
+from nearmetal.knobs.knob import Target
+from nearmetal.paths.path import Endpoint, Endpoints
+
+FILES = {"/proc/sys/net/core/busy_read": "0\n"}
+TARGETS = [Target("", "eth1"), Target("")]
+ENDS = Endpoints((Endpoint("", "eth1", "10.0.0.1"),), "10.0.0.0/24")
+VICTIM = Path(__file__).with_name("knob_victim.py")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> KnobMachine:
+    return KnobMachine.make(tmp_path / "machine", {"eth1": {}}, FILES)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "journals"
+    place.mkdir()
+    return place
+
+
+def _victim(machine: KnobMachine, folder: Path, event: int) -> int:
+    source = Path(session.__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": f"{VICTIM.parent.parent}:{source}"}
+    argv = [sys.executable, str(VICTIM), str(machine.root), str(folder), str(event)]
+    return process.run(argv, timeout_s=30, env=env).exit_status
+
+
+def test_kill_at_every_journal_record_and_write(machine: KnobMachine, folder: Path) -> None:
+    as_found = machine.state()
+    event = 0
+    while (status := _victim(machine, folder, event)) != 7:
+        assert status == -9, f"event {event}"
+        for path in open_journals(folder):
+            session.roll_back(machine, path)
+        assert machine.state() == as_found, f"after a kill at event {event}"
+        assert open_journals(folder) == []
+        event += 1
+    assert event >= 2 + 4 * len(SETTING), "the loop must have walked every record and every write"
+
+
+@pytest.mark.parametrize("text", sorted(set(ERRNO_TEXTS) - {"Device or resource busy"}))
+@pytest.mark.parametrize("failing_write", range(len(SETTING)))
+def test_each_errno_on_each_write(machine: KnobMachine, folder: Path, text: str, failing_write: int) -> None:
+    as_found = machine.state()
+    left = [failing_write]
+
+    def refuse(_what: str) -> None:
+        left[0] -= 1
+        if left[0] == -1:
+            raise AnswerError(text)
+
+    with pytest.raises(KnobError) as caught, hold(KnobMachine(machine.root, refuse), ENDS, SETTING, folder):
+        pytest.fail("a setting that was refused must not be measured")
+    assert caught.value.errno_name == ERRNO_TEXTS[text]
+    assert machine.state() == as_found
+    assert not list(folder.glob("*.journal"))
+
+
+def test_busy_is_tried_again(machine: KnobMachine, folder: Path) -> None:
+    answers = [AnswerError("Device or resource busy")] * 2
+
+    def busy_twice(_what: str) -> None:
+        if answers:
+            raise answers.pop()
+
+    with hold(KnobMachine(machine.root, busy_twice), ENDS, {"nic.rx-frames": 8}, folder) as held:
+        assert held.facts == {"knob.nic.rx-frames": "8"}
+
+
+def test_full_disk_before_the_first_write_means_no_write(
+    machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(StoreError, match="no knob was touched"), hold(machine, ENDS, SETTING, folder):
+        pytest.fail("nothing may be measured")
+    assert machine.writes == []
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+
+
+def test_disk_that_fills_up_in_the_middle_restores(
+    machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_found = machine.state()
+    append = Journal.append
+    room = [3]
+
+    def filling(journal: Journal, record: dict[str, object]) -> None:
+        room[0] -= 1
+        if room[0] < 0 and record["kind"] != "end":
+            raise StoreError("no space left")
+        append(journal, record)
+
+    monkeypatch.setattr(Journal, "append", filling)
+    with pytest.raises(StoreError), hold(machine, ENDS, SETTING, folder):
+        pytest.fail("nothing may be measured")
+    assert machine.state() == as_found
+
+
+def test_body_that_raises_restores(machine: KnobMachine, folder: Path) -> None:
+    as_found = machine.state()
+
+    def body() -> None:
+        with hold(machine, ENDS, SETTING, folder):
+            assert machine.state() != as_found
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        body()
+    assert machine.state() == as_found
+
+
+def test_what_cannot_be_put_back_is_quarantined_with_a_script(machine: KnobMachine, folder: Path) -> None:
+    stuck = []
+
+    def refuse_later(what: str) -> None:
+        if stuck and "rx-frames" in what:
+            raise AnswerError("Input/output error")
+
+    shell = KnobMachine(machine.root, refuse_later)
+    with pytest.raises(session.QuarantinedError) as caught, hold(shell, ENDS, {"nic.rx-frames": 8}, folder):
+        stuck.append(True)
+    assert "nic.rx-frames of eth1 is 8 and was 32" in caught.value.message
+    assert 'ethtool -C eth1 rx-frames "$goal_0"' in caught.value.undo_script
+    assert read_story(caught.value.journal).end is EndState.QUARANTINED
+    session.roll_back(machine, caught.value.journal)
+    assert machine.nic("eth1")["rx-frames"] == "32"
+    assert open_journals(folder) == []
+
+
+def _abandoned(machine: KnobMachine, folder: Path) -> Path:
+    """Apply a setting and walk away, as a killed process does."""
+    intended = session.plan(machine, SETTING, TARGETS)
+    begun = session.begin(machine, intended, folder)
+    begun.apply()
+    begun.journal.close()
+    return begun.journal.path
+
+
+def test_roll_back_leaves_and_names_what_somebody_else_changed(machine: KnobMachine, folder: Path) -> None:
+    path = _abandoned(machine, folder)
+    machine.set_nic("eth1", gro="off")
+    machine.set_nic("eth1", rx_usecs="77")
+    undone = session.roll_back(machine, path)
+    assert machine.nic("eth1")["rx-usecs"] == "77"
+    assert machine.nic("eth1")["gro"] == "on"
+    assert machine.nic("eth1")["adaptive-rx"] == "on"
+    assert [text for text in undone.foreign if "nic.rx-usecs of eth1 is 77" in text]
+
+
+def test_roll_back_twice_writes_nothing_the_second_time(machine: KnobMachine, folder: Path) -> None:
+    path = _abandoned(machine, folder)
+    assert session.roll_back(machine, path).put_back
+    machine.writes.clear()
+    assert session.roll_back(machine, path) == session.undo.Undone()
+    assert machine.writes == []
+
+
+def test_after_a_reboot_there_is_nothing_to_undo(machine: KnobMachine, folder: Path) -> None:
+    path = _abandoned(machine, folder)
+    (machine.root / "proc/sys/kernel/random/boot_id").write_text("boot-2\n")
+    machine.writes.clear()
+    session.roll_back(machine, path)
+    assert machine.writes == []
+    assert open_journals(folder) == []
+
+
+def test_a_device_that_is_gone_is_named(machine: KnobMachine, folder: Path) -> None:
+    path = _abandoned(machine, folder)
+    (machine.root / "eth1.nic").unlink()
+    undone = session.roll_back(machine, path)
+    assert "nic.rx-usecs of eth1" in undone.gone
+    assert machine.read("/proc/sys/net/core/busy_read") == b"0\n"
+
+
+def test_journal_torn_at_the_end_is_read_and_torn_inside_is_refused(machine: KnobMachine, folder: Path) -> None:
+    path = _abandoned(machine, folder)
+    content = path.read_bytes()
+    path.write_bytes(content[:-5])
+    assert read_story(path).cells
+    broken = bytearray(content)
+    broken[len(content) // 3] ^= 1
+    path.write_bytes(bytes(broken))
+    with pytest.raises(ForeignFileError, match="damaged at line"):
+        read_story(path)
+
+
+def test_one_session_a_host(machine: KnobMachine, folder: Path) -> None:
+    with host_lock(folder), pytest.raises(TrialError, match=str(os.getpid())), hold(machine, ENDS, SETTING, folder):
+        pytest.fail("the lock is taken")
+    assert machine.writes == []

@@ -1,0 +1,190 @@
+"""A machine for knobs, kept in a directory so that it survives the death of the process that turns them.
+
+Files of sysfs and procfs are files below the directory; `ethtool -c`, `-C`, `-k`, `-K`, `-i` and `ip link` speak for
+NICs whose state is one JSON file each. It behaves like the kernel where knobs must care: an unlisted parameter is
+refused, a change of adaptive-rx resets the values, drivers round.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import NearmetalError
+from nearmetal.process import Finished
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+NIC_DEFAULTS = {
+    "driver": "mlx5_core",
+    "adaptive-rx": "on",
+    "adaptive-tx": "n/a",
+    "rx-usecs": "16",
+    "rx-frames": "32",
+    "tx-usecs": "16",
+    "tx-frames": "32",
+    "gro": "on",
+    "lro": "off [fixed]",
+    "mtu": "1500",
+}
+_PRINTED = {"gro": "generic-receive-offload", "lro": "large-receive-offload"}
+
+
+class AnswerError(Exception):
+    """What a program of the machine answers instead of success."""
+
+
+class KnobMachine:
+    """A `Shell` over the directory; `before_write(what)` is called ahead of every write and may raise or kill."""
+
+    def __init__(self, root: Path, before_write: Callable[[str], None] | None = None) -> None:
+        self.root = root
+        self.writes: list[str] = []
+        self._before_write = before_write or (lambda _what: None)
+
+    @staticmethod
+    def make(root: Path, nics: Mapping[str, Mapping[str, str]], files: Mapping[str, str]) -> KnobMachine:
+        """Make a machine with NICs and files."""
+        for path, text in {BOOT_ID: "boot-1\n", **files}.items():
+            place = root / path.lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text)
+        for name, parameters in nics.items():
+            (root / f"{name}.nic").write_text(json.dumps({**NIC_DEFAULTS, **parameters}))
+        return KnobMachine(root)
+
+    @property
+    def scratch(self) -> str:
+        return str(self.root)
+
+    @property
+    def agent(self) -> str:
+        raise NotImplementedError
+
+    def add_node(self, name: str) -> None:
+        raise NotImplementedError
+
+    def start(self, argv: Sequence[str], *, node: str = "") -> object:
+        raise NotImplementedError
+
+    def state(self) -> dict[str, str]:
+        """Return everything that can be set, for comparisons."""
+        return {
+            str(path.relative_to(self.root)): path.read_text()
+            for path in sorted(self.root.rglob("*"))
+            if path.is_file() and not path.name.endswith((".journal", ".unborn", "lock"))
+        }
+
+    def nic(self, name: str) -> dict[str, str]:
+        state: dict[str, str] = json.loads((self.root / f"{name}.nic").read_text())
+        return state
+
+    def set_nic(self, name: str, **parameters: str) -> None:
+        state = {**self.nic(name), **{key.replace("_", "-"): value for key, value in parameters.items()}}
+        (self.root / f"{name}.nic").write_text(json.dumps(state))
+
+    def read(self, path: str, *, node: str = "") -> bytes:
+        try:
+            return (self.root / path.lstrip("/")).read_bytes()
+        except OSError as error:
+            raise NearmetalError(f"cannot read {path}: {error.strerror}") from error
+
+    def write(self, path: str, data: bytes, *, node: str = "") -> None:
+        place = self.root / path.lstrip("/")
+        if not place.exists():
+            raise NearmetalError(f"cannot write {path}: No such file or directory")
+        try:
+            self._announce(path)
+        except AnswerError as answer:
+            raise NearmetalError(f"cannot write {path}: {answer}") from answer
+        place.write_bytes(data)
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        node: str = "",
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        timeout_s: float = 20.0,
+        check: bool = True,
+    ) -> Finished:
+        try:
+            out, status, err = self._answer(list(argv)), 0, ""
+        except AnswerError as answer:
+            out, status, err = "", 1, str(answer)
+        if check and status:
+            raise NearmetalError(err)
+        return Finished(tuple(argv), status, out.encode(), err.encode(), 1)
+
+    def _answer(self, argv: list[str]) -> str:  # noqa: C901, PLR0911 - one case a program
+        match argv:
+            case ["cat", "--", path]:
+                return self._cat(path)
+            case ["ls", "--", folder]:
+                place = self.root / folder.lstrip("/")
+                return "\n".join(sorted(entry.name for entry in place.iterdir())) if place.is_dir() else ""
+            case ["ethtool", "-i", device]:
+                return f"driver: {self._known(device)['driver']}\nbus-info: 0000:00:03.0\n"
+            case ["ethtool", "-c", device]:
+                return _show_coalesce(device, self._known(device))
+            case ["ethtool", "-k", device]:
+                nic = self._known(device)
+                return "".join(f"{printed}: {nic[name]}\n" for name, printed in _PRINTED.items())
+            case ["ethtool", "-C" | "-K", device, parameter, value]:
+                return self._change(device, parameter, value)
+            case ["ip", "-d", "-o", "link", "show", "dev", device] | ["ip", "-o", "link", "show", "dev", device]:
+                nic = self._known(device)
+                return f"3: {device}: <UP> mtu {nic['mtu']} qdisc mq qlen 1000\\ link/ether minmtu 68 maxmtu 9000 x\n"
+            case ["ip", "link", "set", "dev", device, "mtu", value]:
+                return self._change(device, "mtu", value)
+            case ["ip", "-o", *_]:
+                return self._cat("/routes") if (self.root / "routes").exists() else ""
+            case ["sh", "-c", script, *_] if "comm" in script:
+                return self._cat("/processes") if (self.root / "processes").exists() else ""
+            case ["readlink", "/proc/self/ns/net"]:
+                return "net:[1]\n"
+            case _:
+                raise AnswerError(f"{argv[0]}: no such program")
+
+    def _cat(self, path: str) -> str:
+        place = self.root / path.lstrip("/")
+        if not place.is_file():
+            raise AnswerError(f"cat: {path}: No such file or directory")
+        return place.read_text()
+
+    def _known(self, device: str) -> dict[str, str]:
+        if not (self.root / f"{device}.nic").exists():
+            raise AnswerError("netlink error: No such device")
+        return self.nic(device)
+
+    def _change(self, device: str, parameter: str, value: str) -> str:
+        nic = self._known(device)
+        self._announce(f"{device} {parameter}")
+        if nic.get(parameter, "n/a") == "n/a":
+            raise AnswerError("netlink error: Operation not supported")
+        if parameter == "adaptive-rx" and nic["adaptive-rx"] != value:
+            nic |= {"rx-usecs": "3", "rx-frames": "64"}
+        if nic["driver"] == "tun" and parameter == "rx-frames":
+            value = str(min(int(value), 64))
+        if nic["driver"] == "liar" and parameter == "rx-usecs":
+            value = nic["rx-usecs"]
+        (self.root / f"{device}.nic").write_text(json.dumps({**nic, parameter: value}))
+        return ""
+
+    def _announce(self, what: str) -> None:
+        self._before_write(what)
+        self.writes.append(what)
+
+
+def _show_coalesce(device: str, nic: Mapping[str, str]) -> str:
+    """Return what ethtool 6.1 prints."""
+    values = "".join(f"{name}: {nic[name]}\n" for name in ("rx-usecs", "rx-frames", "tx-usecs", "tx-frames"))
+    return (
+        f"Coalesce parameters for {device}:\nAdaptive RX: {nic['adaptive-rx']}  TX: {nic['adaptive-tx']}\n"
+        f"pkt-rate-low: n/a\npkt-rate-high: n/a\n\n{values}\nrx-usecs-low: n/a\nrx-frame-low: n/a\n\n"
+        "CQE mode RX: n/a  TX: n/a\n\n"
+    )
