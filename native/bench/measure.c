@@ -1,0 +1,125 @@
+#include "measure.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+
+enum { CHECK_ROUNDS = 4, TRIAL_CALLS = 9 };
+
+size_t cell_entries(const struct cell *cell) { return (size_t)(cell->warmup + cell->iterations); }
+
+size_t cell_allocate(struct cell *cell) {
+    const size_t entries = cell_entries(cell);
+    const size_t stamps_bytes = entries * sizeof(int64_t);
+    cell->begin_ns = malloc(stamps_bytes);
+    cell->end_ns = malloc(stamps_bytes);
+    cell->flags = malloc(entries);
+    if (cell->begin_ns == NULL || cell->end_ns == NULL || cell->flags == NULL)
+        return 2 * stamps_bytes + entries;
+    memset(cell->begin_ns, 0xff, stamps_bytes);
+    memset(cell->end_ns, 0xff, stamps_bytes);
+    memset(cell->flags, 0, entries);
+    memset(cell->flags, FLAG_WARMUP, (size_t)cell->warmup);
+    return 0;
+}
+
+void cell_free(struct cell *cell) {
+    free(cell->begin_ns);
+    free(cell->end_ns);
+    free(cell->flags);
+}
+
+void measure_complain_memory(MPI_Comm comm, int64_t wanted_bytes, const char *purpose) {
+    char name[MPI_MAX_PROCESSOR_NAME];
+    int length, rank;
+    MPI_Get_processor_name(name, &length);
+    MPI_Comm_rank(comm, &rank);
+    fprintf(stderr, "nmbench: rank %d on %s: cannot allocate %lld bytes for %s\n", rank, name, (long long)wanted_bytes,
+            purpose);
+}
+
+/* The timed region of every operation: stamp, call, stamp. Nothing else may be computed here. */
+static void timed_loop(const struct op *op, const struct sync_method *method, const struct sync *sync,
+                       struct op_run *run, struct cell *cell) {
+    const int64_t entries = cell->warmup + cell->iterations;
+    void (*const call)(struct op_run *) = op->call;
+    unsigned char (*const start)(const struct sync *, int64_t) = method->start;
+    for (int64_t i = 0; i < entries; i++) {
+        cell->flags[i] |= start(sync, i);
+        cell->begin_ns[i] = clock_stamp_ns();
+        call(run);
+        cell->end_ns[i] = clock_stamp_ns();
+    }
+}
+
+/* Rounds of their own, so that neither filling nor comparing touches the caches between timed iterations. */
+static void check_rounds(const struct op *op, struct op_run *run, struct cell *cell) {
+    for (int i = 0; i < CHECK_ROUNDS; i++) {
+        const int round = (int)cell->check_rounds++;
+        op->fill(run, round);
+        MPI_Barrier(run->comm);
+        op->call(run);
+        cell->check_failures += op->validate(run, round);
+    }
+}
+
+static int compare_int64(const void *left, const void *right) {
+    const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* Three times the median of a few calls (each that of its slowest rank) and 20 us: rarely missed, not much longer
+ * than needed. */
+static int64_t find_window_ns(const struct op *op, struct op_run *run) {
+    int64_t slowest_ns[TRIAL_CALLS];
+    for (int i = 0; i < TRIAL_CALLS; i++) {
+        MPI_Barrier(run->comm);
+        const int64_t begin_ns = clock_stamp_ns();
+        op->call(run);
+        int64_t mine_ns = clock_stamp_ns() - begin_ns;
+        MPI_Allreduce(&mine_ns, &slowest_ns[i], 1, MPI_INT64_T, MPI_MAX, run->comm);
+    }
+    qsort(slowest_ns, TRIAL_CALLS, sizeof slowest_ns[0], compare_int64);
+    return 3 * slowest_ns[TRIAL_CALLS / 2] + 20000;
+}
+
+static void measure_prepared(const struct op *op, const struct sync_method *method, const struct options *options,
+                             struct op_run *run, struct cell *cell) {
+    if (options->check)
+        check_rounds(op, run, cell);
+    struct sync sync = {.comm = run->comm, .offset = sync_estimate_offset(run->comm)};
+    if (method->has_window) {
+        sync.window_ns = options->sync_window_ns > 0 ? options->sync_window_ns : find_window_ns(op, run);
+        sync_open_windows(&sync);
+    } else {
+        MPI_Barrier(run->comm);
+    }
+    timed_loop(op, method, &sync, run, cell);
+    MPI_Barrier(run->comm);
+    cell->offset = sync_join_offsets(sync.offset, sync_estimate_offset(run->comm));
+    cell->sync_window_ns = sync.window_ns;
+    if (options->check)
+        check_rounds(op, run, cell);
+}
+
+int64_t measure_cell(const struct op *op, const struct sync_method *method, const struct options *options,
+                     MPI_Comm comm, struct cell *cell) {
+    struct op_run run = {
+        .comm = comm, .message_bytes = (int)cell->size_bytes, .window_messages = (int)options->window_messages};
+    MPI_Comm_rank(comm, &run.rank);
+    MPI_Comm_size(comm, &run.ranks);
+    int64_t wanted_bytes = 0, most_wanted_bytes;
+    if (!op->prepare(&run)) {
+        wanted_bytes = (int64_t)run.wanted_bytes;
+        measure_complain_memory(comm, wanted_bytes, "message buffers");
+    }
+    MPI_Allreduce(&wanted_bytes, &most_wanted_bytes, 1, MPI_INT64_T, MPI_MAX, comm);
+    if (most_wanted_bytes == 0) {
+        cell->type_name = op_type_name(&run);
+        measure_prepared(op, method, options, &run, cell);
+    }
+    op->clean(&run);
+    return most_wanted_bytes;
+}

@@ -1,0 +1,169 @@
+/* Point-to-point operations between pairs: rank i of the first half starts, rank i + ranks/2 answers. */
+#include "ops.h"
+#include "payload.h"
+
+#include <string.h>
+
+enum { TAG = 1, TAG_ACK = 2, ACK_BYTES = 4 };
+
+/* Receive buffers of a window together stay below this, so that 64 messages of 4 MiB fit in a small guest; beyond
+ * it messages share slots, as they all do in other suites. */
+enum { SLOTS_MAX_BYTES = 16 << 20, SLOT_ALIGN_BYTES = 64 };
+
+static void set_pair(struct op_run *run) {
+    const int half = run->ranks / 2;
+    run->initiator = run->rank < half;
+    run->peer = run->initiator ? run->rank + half : run->rank - half;
+    run->type = MPI_BYTE;
+}
+
+/* ---- round trips ---- */
+
+static bool latency_prepare(struct op_run *run) {
+    set_pair(run);
+    return op_allocate(run, (size_t)run->message_bytes, (size_t)run->message_bytes, 0);
+}
+
+static void latency_fill(struct op_run *run, int round) {
+    payload_fill(run->send, run->send_bytes, payload_key(run->rank, run->peer, 0, round));
+    memset(run->receive, 0, run->receive_bytes);
+}
+
+static void latency_call(struct op_run *run) {
+    if (run->initiator) {
+        MPI_Send(run->send, run->message_bytes, MPI_BYTE, run->peer, TAG, run->comm);
+        MPI_Recv(run->receive, run->message_bytes, MPI_BYTE, run->peer, TAG, run->comm, MPI_STATUS_IGNORE);
+    } else {
+        MPI_Recv(run->receive, run->message_bytes, MPI_BYTE, run->peer, TAG, run->comm, MPI_STATUS_IGNORE);
+        MPI_Send(run->send, run->message_bytes, MPI_BYTE, run->peer, TAG, run->comm);
+    }
+}
+
+static int64_t latency_validate(const struct op_run *run, int round) {
+    return !payload_matches(run->receive, run->receive_bytes, payload_key(run->peer, run->rank, 0, round));
+}
+
+/* ---- windows of messages in flight ---- */
+
+static bool window_prepare(struct op_run *run) {
+    set_pair(run);
+    const size_t message_bytes = (size_t)run->message_bytes;
+    run->slot_bytes = (message_bytes + SLOT_ALIGN_BYTES - 1) / SLOT_ALIGN_BYTES * SLOT_ALIGN_BYTES;
+    const size_t fitting = SLOTS_MAX_BYTES / run->slot_bytes;
+    run->slot_count = fitting < 1 ? 1 : fitting < (size_t)run->window_messages ? (int)fitting : run->window_messages;
+    const size_t slots_bytes = (size_t)run->slot_count * run->slot_bytes;
+    return op_allocate(run, slots_bytes + ACK_BYTES, slots_bytes + ACK_BYTES, 2 * (size_t)run->window_messages);
+}
+
+static void window_fill(struct op_run *run, int round) {
+    for (int slot = 0; slot < run->slot_count; slot++)
+        payload_fill(run->send + (size_t)slot * run->slot_bytes, (size_t)run->message_bytes,
+                     payload_key(run->rank, run->peer, slot, round));
+    memset(run->receive, 0, run->receive_bytes);
+}
+
+static int64_t window_validate_received(const struct op_run *run, int round) {
+    int64_t wrong = 0;
+    for (int slot = 0; slot < run->slot_count; slot++)
+        wrong += !payload_matches(run->receive + (size_t)slot * run->slot_bytes, (size_t)run->message_bytes,
+                                  payload_key(run->peer, run->rank, slot, round));
+    return wrong;
+}
+
+static int64_t window_validate(const struct op_run *run, int round) {
+    return run->initiator ? 0 : window_validate_received(run, round);
+}
+
+static void post_sends(struct op_run *run, MPI_Request *requests) {
+    for (int k = 0; k < run->window_messages; k++)
+        MPI_Isend(run->send + (size_t)(k % run->slot_count) * run->slot_bytes, run->message_bytes, MPI_BYTE, run->peer,
+                  TAG, run->comm, &requests[k]);
+}
+
+static void post_receives(struct op_run *run, MPI_Request *requests) {
+    for (int k = 0; k < run->window_messages; k++)
+        MPI_Irecv(run->receive + (size_t)(k % run->slot_count) * run->slot_bytes, run->message_bytes, MPI_BYTE,
+                  run->peer, TAG, run->comm, &requests[k]);
+}
+
+static unsigned char *ack_of(unsigned char *buffer, size_t bytes) { return buffer + bytes - ACK_BYTES; }
+
+static void window_call(struct op_run *run) {
+    if (run->initiator) {
+        post_sends(run, run->requests);
+        MPI_Waitall(run->window_messages, run->requests, MPI_STATUSES_IGNORE);
+        MPI_Recv(ack_of(run->receive, run->receive_bytes), ACK_BYTES, MPI_BYTE, run->peer, TAG_ACK, run->comm,
+                 MPI_STATUS_IGNORE);
+    } else {
+        post_receives(run, run->requests);
+        MPI_Waitall(run->window_messages, run->requests, MPI_STATUSES_IGNORE);
+        MPI_Send(ack_of(run->send, run->send_bytes), ACK_BYTES, MPI_BYTE, run->peer, TAG_ACK, run->comm);
+    }
+}
+
+static void bibw_call(struct op_run *run) {
+    post_receives(run, run->requests);
+    post_sends(run, run->requests + run->window_messages);
+    MPI_Waitall(2 * run->window_messages, run->requests, MPI_STATUSES_IGNORE);
+    MPI_Sendrecv(ack_of(run->send, run->send_bytes), ACK_BYTES, MPI_BYTE, run->peer, TAG_ACK,
+                 ack_of(run->receive, run->receive_bytes), ACK_BYTES, MPI_BYTE, run->peer, TAG_ACK, run->comm,
+                 MPI_STATUS_IGNORE);
+}
+
+const struct op op_latency = {.name = "latency",
+                              .kind = OP_ROUND_TRIP,
+                              .min_ranks = 2,
+                              .max_ranks = 2,
+                              .even_ranks = true,
+                              .has_size = true,
+                              .prepare = latency_prepare,
+                              .fill = latency_fill,
+                              .call = latency_call,
+                              .validate = latency_validate,
+                              .clean = op_release};
+
+const struct op op_multi_latency = {.name = "multi_latency",
+                                    .kind = OP_ROUND_TRIP,
+                                    .min_ranks = 2,
+                                    .even_ranks = true,
+                                    .has_size = true,
+                                    .prepare = latency_prepare,
+                                    .fill = latency_fill,
+                                    .call = latency_call,
+                                    .validate = latency_validate,
+                                    .clean = op_release};
+
+const struct op op_bw = {.name = "bw",
+                         .kind = OP_WINDOW,
+                         .min_ranks = 2,
+                         .max_ranks = 2,
+                         .even_ranks = true,
+                         .has_size = true,
+                         .prepare = window_prepare,
+                         .fill = window_fill,
+                         .call = window_call,
+                         .validate = window_validate,
+                         .clean = op_release};
+
+const struct op op_bibw = {.name = "bibw",
+                           .kind = OP_WINDOW,
+                           .min_ranks = 2,
+                           .max_ranks = 2,
+                           .even_ranks = true,
+                           .has_size = true,
+                           .prepare = window_prepare,
+                           .fill = window_fill,
+                           .call = bibw_call,
+                           .validate = window_validate_received,
+                           .clean = op_release};
+
+const struct op op_message_rate = {.name = "message_rate",
+                                   .kind = OP_WINDOW,
+                                   .min_ranks = 2,
+                                   .even_ranks = true,
+                                   .has_size = true,
+                                   .prepare = window_prepare,
+                                   .fill = window_fill,
+                                   .call = window_call,
+                                   .validate = window_validate,
+                                   .clean = op_release};

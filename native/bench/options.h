@@ -1,0 +1,42 @@
+/* What the command line asks for. No MPI in here, so that it is tested alone. */
+#ifndef NMBENCH_OPTIONS_H
+#define NMBENCH_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { OPTIONS_MAX_SIZES = 64, OPTIONS_MESSAGE_CHARS = 256 };
+
+struct options {
+    const char *operation;                  /* --op */
+    const char *sync;                       /* --sync; NULL: what suits the operation */
+    const char *out;                        /* --out */
+    int64_t sizes_bytes[OPTIONS_MAX_SIZES]; /* --sizes, in the order given */
+    size_t size_count;
+    int64_t iterations;       /* --iterations: measured, after the warm-up */
+    int64_t warmup;           /* --warmup */
+    int64_t large_from_bytes; /* --large-from: sizes from here on use the two below */
+    int64_t iterations_large; /* --iterations-large; default: iterations */
+    int64_t warmup_large;     /* --warmup-large; default: warmup */
+    int64_t window_messages;  /* --window */
+    int64_t sync_window_ns;   /* --sync-window-us, in ns; 0: measured for each size */
+    bool check;               /* --check */
+    bool list;                /* --list */
+    bool help;                /* --help */
+};
+
+extern const char options_usage[];
+
+/* Read the command line.
+ *
+ * Returns true and fills `options`, or returns false and leaves in `message` one sentence that names the argument.
+ * Neither the operation's name nor its needs (ranks, a size) are judged here. Strings are borrowed from argv.
+ */
+bool options_parse(int argc, char *const argv[], struct options *options, char message[OPTIONS_MESSAGE_CHARS]);
+
+/* Return how many iterations of this size are measured (`options_warmup`: run before them and marked). */
+int64_t options_iterations(const struct options *options, int64_t size_bytes);
+int64_t options_warmup(const struct options *options, int64_t size_bytes);
+
+#endif

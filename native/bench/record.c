@@ -1,0 +1,214 @@
+#include "record.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "sample_file.h"
+#include "text.h"
+
+enum { TAG_STAMPS = 21, NAME_CHARS = MPI_MAX_PROCESSOR_NAME };
+
+/* What rank 0 knows of all ranks. */
+struct gathered {
+    int ranks;
+    int64_t *clock_cost_ns;  /* by rank */
+    char *names;             /* NAME_CHARS a rank */
+    int64_t *offset_ns;      /* by cell, then by rank: offset and error */
+    int64_t *check_failures; /* by cell */
+    int64_t *stamps;         /* room for the longest array of any cell */
+};
+
+static size_t longest(const struct record *record) {
+    size_t most = 0;
+    for (size_t c = 0; c < record->cell_count; c++)
+        if (cell_entries(&record->cells[c]) > most)
+            most = cell_entries(&record->cells[c]);
+    return most;
+}
+
+static bool gathered_allocate(const struct record *record, struct gathered *all) {
+    MPI_Comm_size(record->comm, &all->ranks);
+    const size_t ranks = (size_t)all->ranks;
+    all->clock_cost_ns = calloc(ranks, sizeof(int64_t));
+    all->names = calloc(ranks, NAME_CHARS);
+    all->offset_ns = calloc(ranks * record->cell_count * 2, sizeof(int64_t));
+    all->check_failures = calloc(record->cell_count, sizeof(int64_t));
+    all->stamps = calloc(longest(record) + 1, sizeof(int64_t));
+    return all->clock_cost_ns != NULL && all->names != NULL && all->offset_ns != NULL && all->check_failures != NULL &&
+           all->stamps != NULL;
+}
+
+static void gathered_free(struct gathered *all) {
+    free(all->clock_cost_ns);
+    free(all->names);
+    free(all->offset_ns);
+    free(all->check_failures);
+    free(all->stamps);
+}
+
+static void gather_facts(const struct record *record, struct gathered *all) {
+    char name[NAME_CHARS] = {0};
+    int length;
+    int64_t cost_ns = clock_cost_ns();
+    MPI_Get_processor_name(name, &length);
+    MPI_Gather(&cost_ns, 1, MPI_INT64_T, all->clock_cost_ns, 1, MPI_INT64_T, 0, record->comm);
+    MPI_Gather(name, NAME_CHARS, MPI_CHAR, all->names, NAME_CHARS, MPI_CHAR, 0, record->comm);
+    for (size_t c = 0; c < record->cell_count; c++) {
+        const struct cell *cell = &record->cells[c];
+        int64_t *offsets_ns = all->offset_ns == NULL ? NULL : all->offset_ns + c * 2 * (size_t)all->ranks;
+        int64_t *failures = all->check_failures == NULL ? NULL : all->check_failures + c;
+        MPI_Gather(&cell->offset, 2, MPI_INT64_T, offsets_ns, 2, MPI_INT64_T, 0, record->comm);
+        MPI_Reduce(&cell->check_failures, failures, 1, MPI_INT64_T, MPI_SUM, 0, record->comm);
+    }
+}
+
+/* ---- the header ---- */
+
+static void add_list(struct text *header, const char *key, const int64_t *values, size_t count, size_t stride) {
+    if (key != NULL)
+        text_add(header, ",\"%s\":", key);
+    text_add(header, "[");
+    for (size_t i = 0; i < count; i++)
+        text_add(header, "%s%lld", i == 0 ? "" : ",", (long long)values[i * stride]);
+    text_add(header, "]");
+}
+
+static void add_clock_lists(struct text *header, const struct record *record, const struct gathered *all) {
+    static const char *const keys[] = {"clock_offset_ns", "clock_error_ns"};
+    const size_t ranks = (size_t)all->ranks;
+    for (size_t k = 0; k < 2; k++) {
+        text_add(header, ",\"%s\":[", keys[k]);
+        for (size_t c = 0; c < record->cell_count; c++) {
+            if (c > 0)
+                text_add(header, ",");
+            add_list(header, NULL, all->offset_ns + c * 2 * ranks + k, ranks, 2);
+        }
+        text_add(header, "]");
+    }
+}
+
+/* One int64 field of every cell. */
+static void add_cell_list(struct text *header, const struct record *record, const char *key, size_t offset) {
+    text_add(header, ",\"%s\":[", key);
+    for (size_t c = 0; c < record->cell_count; c++) {
+        const int64_t *field = (const int64_t *)(const void *)((const char *)&record->cells[c] + offset);
+        text_add(header, "%s%lld", c == 0 ? "" : ",", (long long)*field);
+    }
+    text_add(header, "]");
+}
+
+static void add_cells(struct text *header, const struct record *record) {
+    const struct cell *cells = record->cells;
+    add_cell_list(header, record, "sizes_bytes", offsetof(struct cell, size_bytes));
+    add_cell_list(header, record, "iterations", offsetof(struct cell, iterations));
+    add_cell_list(header, record, "warmup", offsetof(struct cell, warmup));
+    add_cell_list(header, record, "sync_window_ns", offsetof(struct cell, sync_window_ns));
+    text_add(header, ",\"datatypes\":[");
+    for (size_t c = 0; c < record->cell_count; c++) {
+        text_add(header, c == 0 ? "" : ",");
+        text_add_json(header, cells[c].type_name);
+    }
+    text_add(header, "]");
+}
+
+static void add_mpi(struct text *header) {
+    char library[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length, version, subversion;
+    MPI_Get_version(&version, &subversion);
+    MPI_Get_library_version(library, &length);
+    text_add(header, ",\"mpi_standard\":\"%d.%d\",\"mpi_library\":", version, subversion);
+    text_add_json(header, library);
+}
+
+static void build_header(struct text *header, const struct record *record, const struct gathered *all) {
+    text_add(header, "{\"engine\":\"nmbench\",\"operation\":");
+    text_add_json(header, record->op->name);
+    text_add(header, ",\"kind\":\"%s\",\"ranks\":%d,\"window_messages\":%lld,\"sync\":\"%s\"",
+             op_kind_name(record->op->kind), all->ranks,
+             record->op->kind == OP_WINDOW ? (long long)record->options->window_messages : 1LL, record->method->name);
+    add_cells(header, record);
+    text_add(header, ",\"clock\":\"%s\"", CLOCK_NAME);
+    add_list(header, "clock_cost_ns", all->clock_cost_ns, (size_t)all->ranks, 1);
+    add_clock_lists(header, record, all);
+    text_add(header, ",\"check_rounds\":%lld", (long long)record->cells[0].check_rounds);
+    add_list(header, "check_failures", all->check_failures, record->cell_count, 1);
+    add_mpi(header);
+    text_add(header, ",\"processors\":[");
+    for (int rank = 0; rank < all->ranks; rank++) {
+        text_add(header, rank == 0 ? "" : ",");
+        text_add_json(header, all->names + (size_t)rank * NAME_CHARS);
+    }
+    text_add(header, "]}");
+}
+
+/* ---- the blocks ---- */
+
+static void send_cells(const struct record *record) {
+    for (size_t c = 0; c < record->cell_count; c++) {
+        const struct cell *cell = &record->cells[c];
+        const int entries = (int)cell_entries(cell);
+        MPI_Send(cell->begin_ns, entries, MPI_INT64_T, 0, TAG_STAMPS, record->comm);
+        MPI_Send(cell->end_ns, entries, MPI_INT64_T, 0, TAG_STAMPS, record->comm);
+        MPI_Send(cell->flags, entries, MPI_BYTE, 0, TAG_STAMPS, record->comm);
+    }
+}
+
+static void write_received(const struct record *record, struct sample_file *file, struct gathered *all, int source,
+                           int entries) {
+    for (int part = 0; part < 3; part++) {
+        const MPI_Datatype type = part < 2 ? MPI_INT64_T : MPI_BYTE;
+        MPI_Recv(all->stamps, entries, type, source, TAG_STAMPS, record->comm, MPI_STATUS_IGNORE);
+        sample_file_block(file, all->stamps, (size_t)entries * (part < 2 ? sizeof(int64_t) : 1));
+    }
+}
+
+static void write_cells(const struct record *record, struct sample_file *file, struct gathered *all) {
+    for (size_t c = 0; c < record->cell_count; c++) {
+        const struct cell *cell = &record->cells[c];
+        const size_t entries = cell_entries(cell);
+        sample_file_block(file, cell->begin_ns, entries * sizeof(int64_t));
+        sample_file_block(file, cell->end_ns, entries * sizeof(int64_t));
+        sample_file_block(file, cell->flags, entries);
+        for (int source = 1; source < all->ranks; source++)
+            write_received(record, file, all, source, (int)entries);
+    }
+}
+
+static int write_as_root(const struct record *record, struct gathered *all) {
+    struct text header = {0};
+    struct sample_file file;
+    build_header(&header, record, all);
+    sample_file_begin(&file, record->options->out, &header);
+    write_cells(record, &file, all);
+    text_free(&header);
+    return sample_file_commit(&file);
+}
+
+int record_write(const struct record *record) {
+    struct gathered all = {0};
+    int rank, error = 0;
+    MPI_Comm_rank(record->comm, &rank);
+    if (rank == 0 && !gathered_allocate(record, &all))
+        error = ENOMEM;
+    MPI_Bcast(&error, 1, MPI_INT, 0, record->comm);
+    if (error == 0) {
+        gather_facts(record, &all);
+        if (rank == 0)
+            error = write_as_root(record, &all);
+        else
+            send_cells(record);
+        MPI_Bcast(&error, 1, MPI_INT, 0, record->comm);
+    }
+    gathered_free(&all);
+    return error;
+}
+
+int64_t record_check_failures(const struct record *record) {
+    int64_t mine = 0, total = 0;
+    for (size_t c = 0; c < record->cell_count; c++)
+        mine += record->cells[c].check_failures;
+    MPI_Allreduce(&mine, &total, 1, MPI_INT64_T, MPI_SUM, record->comm);
+    return total;
+}

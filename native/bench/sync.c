@@ -1,0 +1,111 @@
+#include "sync.h"
+
+#include <string.h>
+
+#include "clock.h"
+
+enum { TAG_OFFSET = 11, TAG_NEVER = 12, PROBES = 64 };
+
+/* How long before a window opens a waiting rank stops driving MPI's progress, and the least lead of the first. */
+static const int64_t quiet_ns = 5000, lead_ns = 2000000;
+
+/* ---- clocks ---- */
+
+static void answer_probes(MPI_Comm comm) {
+    for (int i = 0; i < PROBES; i++) {
+        int64_t stamp_ns;
+        MPI_Recv(NULL, 0, MPI_BYTE, 0, TAG_OFFSET, comm, MPI_STATUS_IGNORE);
+        stamp_ns = clock_stamp_ns();
+        MPI_Send(&stamp_ns, 1, MPI_INT64_T, 0, TAG_OFFSET, comm);
+    }
+}
+
+static struct clock_offset probe(MPI_Comm comm, int rank) {
+    struct clock_offset best = {.offset_ns = 0, .error_ns = INT64_MAX};
+    for (int i = 0; i < PROBES; i++) {
+        int64_t stamp_ns;
+        const int64_t begin_ns = clock_stamp_ns();
+        MPI_Send(NULL, 0, MPI_BYTE, rank, TAG_OFFSET, comm);
+        MPI_Recv(&stamp_ns, 1, MPI_INT64_T, rank, TAG_OFFSET, comm, MPI_STATUS_IGNORE);
+        const int64_t round_trip_ns = clock_stamp_ns() - begin_ns;
+        const int64_t error_ns = (round_trip_ns + 1) / 2;
+        if (error_ns < best.error_ns)
+            best = (struct clock_offset){.offset_ns = stamp_ns - (begin_ns + round_trip_ns / 2), .error_ns = error_ns};
+    }
+    return best;
+}
+
+struct clock_offset sync_estimate_offset(MPI_Comm comm) {
+    int rank, ranks;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &ranks);
+    struct clock_offset mine = {0, 0};
+    for (int other = 1; other < ranks; other++) {
+        if (rank == 0) {
+            struct clock_offset found = probe(comm, other);
+            MPI_Send(&found, 2, MPI_INT64_T, other, TAG_OFFSET, comm);
+        } else if (rank == other) {
+            answer_probes(comm);
+            MPI_Recv(&mine, 2, MPI_INT64_T, 0, TAG_OFFSET, comm, MPI_STATUS_IGNORE);
+        }
+    }
+    return mine;
+}
+
+struct clock_offset sync_join_offsets(struct clock_offset before, struct clock_offset after) {
+    const int64_t drift_ns = after.offset_ns - before.offset_ns;
+    const int64_t error_ns = before.error_ns > after.error_ns ? before.error_ns : after.error_ns;
+    return (struct clock_offset){.offset_ns = before.offset_ns,
+                                 .error_ns = error_ns + (drift_ns < 0 ? -drift_ns : drift_ns)};
+}
+
+/* ---- methods ---- */
+
+static unsigned char start_none(const struct sync *sync, int64_t iteration) {
+    (void)sync;
+    (void)iteration;
+    return 0;
+}
+
+static unsigned char start_barrier(const struct sync *sync, int64_t iteration) {
+    (void)iteration;
+    MPI_Barrier(sync->comm);
+    return 0;
+}
+
+/* Many MPI libraries move data only inside calls: without the probe, what this rank still has to forward would sit
+ * through the wait and be charged to the others' next iteration. */
+static unsigned char start_window(const struct sync *sync, int64_t iteration) {
+    const int64_t open_ns = sync->first_ns + iteration * sync->window_ns;
+    int64_t now_ns = clock_stamp_ns();
+    if (now_ns > open_ns)
+        return FLAG_MISSED_WINDOW;
+    while (now_ns < open_ns) {
+        if (open_ns - now_ns > quiet_ns) {
+            int pending;
+            MPI_Iprobe(MPI_ANY_SOURCE, TAG_NEVER, sync->comm, &pending, MPI_STATUS_IGNORE);
+        }
+        now_ns = clock_stamp_ns();
+    }
+    return 0;
+}
+
+void sync_open_windows(struct sync *sync) {
+    const int64_t lead = 4 * sync->window_ns > lead_ns ? 4 * sync->window_ns : lead_ns;
+    int64_t first_ns = clock_stamp_ns() + lead; /* that of rank 0 counts */
+    MPI_Bcast(&first_ns, 1, MPI_INT64_T, 0, sync->comm);
+    sync->first_ns = first_ns + sync->offset.offset_ns;
+}
+
+static const struct sync_method methods[] = {
+    {.name = "none", .start = start_none},
+    {.name = "barrier", .start = start_barrier},
+    {.name = "window", .has_window = true, .start = start_window},
+};
+
+const struct sync_method *sync_find(const char *name) {
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
+        if (strcmp(methods[i].name, name) == 0)
+            return &methods[i];
+    return NULL;
+}
