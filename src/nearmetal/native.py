@@ -28,6 +28,7 @@ class Recipe:
 
     `name` is the program's; `room` the folder under native/ with its sources (every .c file of it, or `files`);
     `compiler` the argv prefix, `compiler_id` what identifies the compiler and its libraries (an MPI's version).
+    `toolchain` is what else decides the outcome, such as the version of the compiler behind an MPI's wrapper.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Recipe:
     include_rooms: tuple[str, ...] = ()
     compiler: tuple[str, ...] = ("cc",)
     compiler_id: str = ""
+    toolchain: str = ""
     extra_flags: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ("-lm",)
 

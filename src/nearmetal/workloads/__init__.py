@@ -1,0 +1,1 @@
+"""Measured programs: how to launch them, how to read what they leave."""

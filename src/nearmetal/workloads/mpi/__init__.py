@@ -1,0 +1,1 @@
+"""MPI libraries: finding one, and the command lines that launch ranks on nodes. Standard library only."""

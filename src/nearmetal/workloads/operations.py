@@ -1,0 +1,144 @@
+"""The engine's operations: what each needs, and the figure that people expect to see for it.
+
+Stored is always what was stamped, in integer nanoseconds; halving a round trip or dividing bytes by it is display,
+done here and nowhere else. The table mirrors that of native/bench (`nmbench --list`); a test holds them together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from nearmetal.errors import BadInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Durations = NDArray[np.float64]
+
+Kind = Literal["round_trip", "window", "collective", "exchange"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a figure depends on besides the duration."""
+
+    message_bytes: int
+    window_messages: int = 1
+    pairs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation. `max_ranks` 0: no limit. `unit` is that of the shown figure.
+
+    `larger_is_better` says which way the shown figure points; stored durations always point the other way.
+    """
+
+    name: str
+    about: str
+    kind: Kind
+    unit: str
+    figure: Callable[[Durations, Shape], Durations]
+    min_ranks: int = 2
+    max_ranks: int = 0
+    even_ranks: bool = False
+    has_size: bool = True
+    larger_is_better: bool = False
+
+    def shown(self, ns: NDArray[np.int64] | NDArray[np.float64], shape: Shape) -> NDArray[np.float64]:
+        """Return the shown figure of each duration, in `unit`."""
+        return self.figure(ns.astype(np.float64), shape)
+
+    def check_ranks(self, ranks: int) -> None:
+        """Raise BadInputError for a number of ranks that the operation does not take."""
+        if ranks < self.min_ranks or (self.max_ranks and ranks > self.max_ranks) or (self.even_ranks and ranks % 2):
+            limit = f"exactly {self.max_ranks}" if self.max_ranks == self.min_ranks else f"at least {self.min_ranks}"
+            even = ", an even number" if self.even_ranks and not self.max_ranks else ""
+            raise BadInputError(f"{self.name} takes {limit} ranks{even}, not {ranks}")
+
+
+def half_round_trip_us(ns: Durations, shape: Shape) -> Durations:
+    """Return half the round trip in microseconds, as every latency table shows it."""
+    del shape
+    return ns / 2 / 1e3
+
+
+def duration_us(ns: Durations, shape: Shape) -> Durations:
+    """Return the duration in microseconds."""
+    del shape
+    return ns / 1e3
+
+
+def megabytes_per_s(ns: Durations, shape: Shape) -> Durations:
+    """Return 10^6 bytes a second in one direction: a window of messages over its time, acknowledgement included."""
+    return shape.message_bytes * shape.window_messages * 1e3 / ns
+
+
+def both_ways_megabytes_per_s(ns: Durations, shape: Shape) -> Durations:
+    """Return 10^6 bytes a second, both directions added."""
+    return 2 * megabytes_per_s(ns, shape)
+
+
+def messages_per_s(ns: Durations, shape: Shape) -> Durations:
+    """Return messages a second of all pairs together; an iteration ends with its slowest pair."""
+    return shape.window_messages * shape.pairs * 1e9 / ns
+
+
+_ROWS = (
+    Operation(
+        "latency", "ping-pong between two ranks", "round_trip", "us", half_round_trip_us, max_ranks=2, even_ranks=True
+    ),
+    Operation("multi_latency", "ping-pong of all pairs at once", "round_trip", "us", half_round_trip_us, even_ranks=True),
+    Operation(
+        "bw",
+        "windows of messages one way",
+        "window",
+        "MB/s",
+        megabytes_per_s,
+        max_ranks=2,
+        even_ranks=True,
+        larger_is_better=True,
+    ),
+    Operation(
+        "bibw",
+        "windows of messages both ways",
+        "window",
+        "MB/s",
+        both_ways_megabytes_per_s,
+        max_ranks=2,
+        even_ranks=True,
+        larger_is_better=True,
+    ),
+    Operation(
+        "message_rate",
+        "windows of messages of all pairs at once",
+        "window",
+        "messages/s",
+        messages_per_s,
+        even_ranks=True,
+        larger_is_better=True,
+    ),
+    Operation("barrier", "MPI_Barrier", "collective", "us", duration_us, has_size=False),
+    Operation("bcast", "MPI_Bcast from rank 0", "collective", "us", duration_us),
+    Operation("reduce", "MPI_Reduce, a sum, to rank 0", "collective", "us", duration_us),
+    Operation("allreduce", "MPI_Allreduce, a sum", "collective", "us", duration_us),
+    Operation("allgather", "MPI_Allgather", "collective", "us", duration_us),
+    Operation("alltoall", "MPI_Alltoall", "collective", "us", duration_us),
+    Operation("gather", "MPI_Gather to rank 0", "collective", "us", duration_us),
+    Operation("scatter", "MPI_Scatter from rank 0", "collective", "us", duration_us),
+    Operation("halo", "messages to the neighbours on a periodic grid", "exchange", "us", duration_us),
+)
+
+OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
+
+
+def operation_named(name: str) -> Operation:
+    """Return an operation; raise BadInputError for a name that is not in the table."""
+    if name not in OPERATIONS:
+        raise BadInputError(f"there is no operation {name!r}", hint=f"known: {', '.join(OPERATIONS)}")
+    return OPERATIONS[name]

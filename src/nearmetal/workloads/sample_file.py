@@ -1,0 +1,310 @@
+"""The sample file that the engine writes: every iteration of every rank. See docs/reference/sample-file.md.
+
+The reader believes nothing: magic, version, length and check sum first, then the header, then that the blocks fill
+the file exactly. The writer is for fakes and tests; it lays bytes down as the engine does.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.errors import ForeignFileError
+from nearmetal.store.samples import CellSamples
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+VERSION = 1
+FLAG_WARMUP = 1
+FLAG_MISSED_WINDOW = 2
+
+_MAGIC = b"NMSAMPLE"
+_TRAILER_MAGIC = b"NMTRAILR"
+_PREAMBLE = struct.Struct("<8sII")
+_TRAILER = struct.Struct("<8sQII")
+_ALIGN_BYTES = 8
+_KINDS = frozenset({"round_trip", "window", "collective", "exchange"})
+
+
+@dataclass(frozen=True, slots=True)
+class SampleHeader:
+    """What was measured. Lists are by cell (one a size) or by rank; nested ones by cell, then by rank.
+
+    `clock_offset_ns` is a rank's clock minus rank 0's, and the truth lies within `clock_error_ns` of it during the
+    whole cell. `clock_cost_ns` is what one stamp costs. `check_rounds` is 0 when payloads were not checked;
+    `check_failures` counts wrong messages over all ranks. `sync_window_ns` is 0 unless `sync` is `window`.
+    """
+
+    engine: str
+    operation: str
+    kind: str
+    ranks: int
+    window_messages: int
+    sync: str
+    sizes_bytes: tuple[int, ...]
+    iterations: tuple[int, ...]
+    warmup: tuple[int, ...]
+    sync_window_ns: tuple[int, ...]
+    datatypes: tuple[str, ...]
+    clock: str
+    clock_cost_ns: tuple[int, ...]
+    clock_offset_ns: tuple[tuple[int, ...], ...]
+    clock_error_ns: tuple[tuple[int, ...], ...]
+    check_rounds: int
+    check_failures: tuple[int, ...]
+    mpi_standard: str
+    mpi_library: str
+    processors: tuple[str, ...]
+
+    @property
+    def value_ranks(self) -> tuple[int, ...]:
+        """Return the ranks whose slowest makes an iteration's value: the initiators of pairs, else all ranks."""
+        pairs = self.kind in {"round_trip", "window"}
+        return tuple(range(self.ranks // 2 if pairs else self.ranks))
+
+
+@dataclass(frozen=True, slots=True)
+class SampleCell:
+    """All stamps of one size: arrays of shape (ranks, warmup + iterations), warm-up first.
+
+    Stamps are nanoseconds of each rank's own clock since an arbitrary start.
+    """
+
+    size_bytes: int
+    warmup: int
+    value_ranks: tuple[int, ...]
+    begin_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    flags: NDArray[np.uint8]
+
+    @property
+    def missed(self) -> NDArray[np.bool_]:
+        """Tell for each iteration, warm-up included, whether any rank came too late for its time window."""
+        return np.asarray((self.flags & FLAG_MISSED_WINDOW).any(axis=0))
+
+
+@dataclass(frozen=True, slots=True)
+class SampleFile:
+    """A whole sample file."""
+
+    header: SampleHeader
+    cells: tuple[SampleCell, ...]
+
+
+def iteration_values(cell: SampleCell) -> NDArray[np.int64]:
+    """Return each good iteration's value in order: ns of its slowest value rank, the full round trip for pairs.
+
+    Warm-up is left out, and so are iterations that any rank began too late for the time window.
+    """
+    durations_ns = (cell.end_ns - cell.begin_ns)[list(cell.value_ranks)].max(axis=0)
+    good = ~cell.missed
+    good[: cell.warmup] = False
+    return np.asarray(durations_ns[good])
+
+
+def start_spread_ns(header: SampleHeader, index: int, cell: SampleCell) -> NDArray[np.int64]:
+    """Return how far apart the ranks began each iteration, on rank 0's clock: the error of the synchronization.
+
+    Wrong by at most twice the largest `header.clock_error_ns[index]`.
+    """
+    begun = cell.begin_ns - np.asarray(header.clock_offset_ns[index], np.int64)[:, None]
+    return np.asarray(begun.max(axis=0) - begun.min(axis=0))
+
+
+def to_cell_samples(file: SampleFile) -> tuple[CellSamples, ...]:
+    """Return the cells as the store keeps them: durations, each rank's begin stamps from its first of the file.
+
+    The warm-up mark becomes the count; a flag that remains says that the iteration has no value.
+    """
+    origin_ns = file.cells[0].begin_ns[:, :1]
+    return tuple(
+        CellSamples(
+            operation=file.header.operation,
+            message_bytes=cell.size_bytes,
+            warmup=cell.warmup,
+            value_ranks=cell.value_ranks,
+            begin_ns=cell.begin_ns - origin_ns,
+            ns=cell.end_ns - cell.begin_ns,
+            flags=np.where(cell.missed, np.uint8(FLAG_MISSED_WINDOW), np.uint8(0)) | (cell.flags & ~np.uint8(FLAG_WARMUP)),
+        )
+        for cell in file.cells
+    )
+
+
+# ---- reading ----
+
+
+def read_sample_file(data: bytes) -> SampleFile:
+    """Read a whole file's bytes; raise ForeignFileError that names what is wrong with them."""
+    header_end = _check_frame(data)
+    header = _read_header(data[_PREAMBLE.size : header_end])
+    return SampleFile(header, _read_cells(data[header_end : -_TRAILER.size], header))
+
+
+def _check_frame(data: bytes) -> int:
+    """Check everything around header and blocks; return where the blocks begin."""
+    if data[: len(_MAGIC)] != _MAGIC:
+        raise ForeignFileError(
+            f"this is not a sample file: it begins with {data[:8]!r}", hint="nmbench --out writes sample files"
+        )
+    if len(data) < _PREAMBLE.size + _TRAILER.size:
+        raise _torn(f"it has {len(data)} bytes")
+    _, version, header_bytes = _PREAMBLE.unpack_from(data)
+    if version != VERSION:
+        raise ForeignFileError(
+            f"the sample file has format version {version}, this nearmetal reads version {VERSION}",
+            hint="it was written by another version of the engine; read it with that version of nearmetal",
+        )
+    magic, length, crc, zero = _TRAILER.unpack_from(data, len(data) - _TRAILER.size)
+    if magic != _TRAILER_MAGIC or length != len(data) - _TRAILER.size or zero != 0:
+        raise _torn(f"its {len(data)} bytes do not end with the trailer")
+    found = zlib.crc32(memoryview(data)[:length])
+    if found != crc:
+        raise _torn(f"its check sum is {found:#010x}, the trailer says {crc:#010x}")
+    if _PREAMBLE.size + header_bytes > length:
+        raise _torn(f"its header of {header_bytes} bytes does not fit in {length}")
+    return _PREAMBLE.size + int(header_bytes)
+
+
+def _torn(seen: str) -> ForeignFileError:
+    return ForeignFileError(
+        f"the sample file is torn or damaged: {seen}",
+        hint="it was cut or changed after it was written (disk full, partial copy); measure or copy it again",
+    )
+
+
+def _read_header(raw: bytes) -> SampleHeader:
+    try:
+        fields = json.loads(raw)
+        header = SampleHeader(
+            engine=_text(fields["engine"]),
+            operation=_text(fields["operation"]),
+            kind=_text(fields["kind"]),
+            ranks=_number(fields["ranks"]),
+            window_messages=_number(fields["window_messages"]),
+            sync=_text(fields["sync"]),
+            sizes_bytes=_numbers(fields["sizes_bytes"]),
+            iterations=_numbers(fields["iterations"]),
+            warmup=_numbers(fields["warmup"]),
+            sync_window_ns=_numbers(fields["sync_window_ns"]),
+            datatypes=_texts(fields["datatypes"]),
+            clock=_text(fields["clock"]),
+            clock_cost_ns=_numbers(fields["clock_cost_ns"]),
+            clock_offset_ns=tuple(_numbers(row) for row in fields["clock_offset_ns"]),
+            clock_error_ns=tuple(_numbers(row) for row in fields["clock_error_ns"]),
+            check_rounds=_number(fields["check_rounds"]),
+            check_failures=_numbers(fields["check_failures"]),
+            mpi_standard=_text(fields["mpi_standard"]),
+            mpi_library=_text(fields["mpi_library"]),
+            processors=_texts(fields["processors"]),
+        )
+        _check_header(header)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ForeignFileError(
+            f"the sample file's header is not one of version {VERSION}: {error!r}",
+            hint="the check sum is right, so the writer was wrong; report it",
+        ) from error
+    return header
+
+
+def _check_header(header: SampleHeader) -> None:
+    """Raise ValueError where the header contradicts itself."""
+    by_cell = (header.iterations, header.warmup, header.sync_window_ns, header.datatypes, header.check_failures)
+    by_cell_and_rank = (header.clock_offset_ns, header.clock_error_ns)
+    cells = len(header.sizes_bytes)
+    if cells == 0 or header.ranks < 1 or header.kind not in _KINDS:
+        raise ValueError(f"{cells} cells, {header.ranks} ranks, kind {header.kind!r}")
+    if any(len(column) != cells for column in (*by_cell, *by_cell_and_rank)):
+        raise ValueError(f"a list is not of {cells} cells")
+    by_rank = (header.clock_cost_ns, header.processors, *header.clock_offset_ns, *header.clock_error_ns)
+    if any(len(column) != header.ranks for column in by_rank):
+        raise ValueError(f"a list is not of {header.ranks} ranks")
+    if min(header.sizes_bytes) < 0 or min(header.warmup) < 0 or min(header.iterations) < 1:
+        raise ValueError("a count is negative")
+
+
+def _number(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is not a whole number")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+def _numbers(values: object) -> tuple[int, ...]:
+    return tuple(_number(value) for value in _list(values))
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    return tuple(_text(value) for value in _list(values))
+
+
+def _list(values: object) -> list[object]:
+    if not isinstance(values, list):
+        raise TypeError(f"{values!r} is not a list")
+    return values
+
+
+def _read_cells(blocks: bytes, header: SampleHeader) -> tuple[SampleCell, ...]:
+    entries = [warmup + iterations for warmup, iterations in zip(header.warmup, header.iterations, strict=True)]
+    wanted = header.ranks * sum(16 * n + _padded(n) for n in entries)
+    if wanted != len(blocks):
+        raise _torn(f"its header promises {wanted} bytes of stamps, it holds {len(blocks)}")
+    cells = []
+    offset = 0
+    for index, count in enumerate(entries):
+        stride = 16 * count + _padded(count)
+        rows = np.frombuffer(blocks, np.uint8, header.ranks * stride, offset).reshape(header.ranks, stride)
+        cells.append(
+            SampleCell(
+                size_bytes=header.sizes_bytes[index],
+                warmup=header.warmup[index],
+                value_ranks=header.value_ranks,
+                begin_ns=_stamps(rows[:, : 8 * count]),
+                end_ns=_stamps(rows[:, 8 * count : 16 * count]),
+                flags=rows[:, 16 * count : 17 * count],
+            )
+        )
+        offset += header.ranks * stride
+    return tuple(cells)
+
+
+def _stamps(rows: NDArray[np.uint8]) -> NDArray[np.int64]:
+    return np.ascontiguousarray(rows).view("<i8").astype(np.int64, copy=False)
+
+
+def _padded(count: int) -> int:
+    return -(-count // _ALIGN_BYTES) * _ALIGN_BYTES
+
+
+# ---- writing ----
+
+
+def encode_sample_file(header: SampleHeader, cells: Sequence[SampleCell]) -> bytes:
+    """Return a file's bytes, laid down as the engine does; the arrays are of the shapes that SampleCell names."""
+    text = json.dumps(_header_fields(header), separators=(",", ":")).encode()
+    text += b" " * (_padded(len(text)) - len(text))
+    parts = [_PREAMBLE.pack(_MAGIC, VERSION, len(text)), text]
+    for cell in cells:
+        for rank in range(header.ranks):
+            parts += [cell.begin_ns[rank].astype("<i8").tobytes(), cell.end_ns[rank].astype("<i8").tobytes()]
+            parts.append(cell.flags[rank].tobytes().ljust(_padded(cell.flags.shape[1]), b"\0"))
+    payload = b"".join(parts)
+    return payload + _TRAILER.pack(_TRAILER_MAGIC, len(payload), zlib.crc32(payload), 0)
+
+
+def _header_fields(header: SampleHeader) -> dict[str, object]:
+    """Return the header's fields in the engine's order, which is that of the record."""
+    return {name: getattr(header, name) for name in SampleHeader.__slots__}
