@@ -93,7 +93,9 @@ _ROWS = (
     Operation(
         "latency", "ping-pong between two ranks", "round_trip", "us", half_round_trip_us, max_ranks=2, even_ranks=True
     ),
-    Operation("multi_latency", "ping-pong of all pairs at once", "round_trip", "us", half_round_trip_us, even_ranks=True),
+    Operation(
+        "multi_latency", "ping-pong of all pairs at once", "round_trip", "us", half_round_trip_us, even_ranks=True
+    ),
     Operation(
         "bw",
         "windows of messages one way",

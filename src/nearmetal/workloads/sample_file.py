@@ -122,7 +122,8 @@ def start_spread_ns(header: SampleHeader, index: int, cell: SampleCell) -> NDArr
 def to_cell_samples(file: SampleFile) -> tuple[CellSamples, ...]:
     """Return the cells as the store keeps them: durations, each rank's begin stamps from its first of the file.
 
-    The warm-up mark becomes the count; a flag that remains says that the iteration has no value.
+    The warm-up mark becomes the count. An iteration that any rank began too late is flagged on every rank: it has
+    no value.
     """
     origin_ns = file.cells[0].begin_ns[:, :1]
     return tuple(
@@ -133,7 +134,7 @@ def to_cell_samples(file: SampleFile) -> tuple[CellSamples, ...]:
             value_ranks=cell.value_ranks,
             begin_ns=cell.begin_ns - origin_ns,
             ns=cell.end_ns - cell.begin_ns,
-            flags=np.where(cell.missed, np.uint8(FLAG_MISSED_WINDOW), np.uint8(0)) | (cell.flags & ~np.uint8(FLAG_WARMUP)),
+            flags=np.broadcast_to(cell.missed * np.uint8(FLAG_MISSED_WINDOW), cell.flags.shape),
         )
         for cell in file.cells
     )
