@@ -125,4 +125,7 @@ def _drain(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     try:
         return process.communicate(timeout=_GRACE_S)
     except subprocess.TimeoutExpired as error:
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
         return error.stdout or b"", error.stderr or b""

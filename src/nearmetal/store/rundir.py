@@ -14,7 +14,7 @@ from __future__ import annotations
 import fcntl
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
 from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from io import TextIOWrapper
     from pathlib import Path
+    from types import TracebackType
 
     import numpy as np
     from numpy.typing import NDArray
@@ -114,6 +115,14 @@ class RunDir:
             if path.suffix == TEMPORARY_SUFFIX or path.stem not in finished:
                 path.unlink()
         return run
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def close(self) -> None:
         """Release the lock; calling twice does nothing more."""

@@ -1,0 +1,123 @@
+"""`nearmetal doctor`: what works here, what is missing, and the command that mends it.
+
+Every check tries the real thing: a path counts as working when a packet crossed it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from nearmetal.errors import ExitCode, NearmetalError, UnavailableError
+from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.paths.table import PATHS
+from nearmetal.study.order import PathOrder
+from nearmetal.workloads.mpi.mpi import FLAVOURS, find_mpi
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PROGRAMS = {
+    "ip": "iproute2",
+    "ping": "iputils-ping",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "ethtool": "ethtool",
+    "cc": "gcc libc6-dev",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor: `needed` tells whether the shipped namespace study depends on it."""
+
+    what: str
+    ok: bool
+    detail: str
+    fix: str = ""
+    needed: bool = True
+
+
+@click.command(name="doctor")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print.")
+def command(form: str) -> int:
+    """Say what is missing here, and the command that mends it. Exit code 3 when the main job cannot run."""
+    findings = [*_programs(), _namespaces(), *_paths(), *_mpi()]
+    if form == "json":
+        click.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
+    else:
+        _draw(findings)
+    return ExitCode.OK if all(finding.ok for finding in findings if finding.needed) else ExitCode.UNAVAILABLE
+
+
+def _draw(findings: list[Finding]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    table.add_column("what", no_wrap=True)
+    table.add_column("found")
+    for finding in findings:
+        mark = "ok" if finding.ok else "[red]missing[/red]" if finding.needed else "[yellow]not here[/yellow]"
+        text = finding.detail if finding.ok or not finding.fix else f"{finding.detail}\nhint: {finding.fix}"
+        table.add_row(mark, finding.what, text)
+    Console().print(table, highlight=False)
+
+
+def _programs() -> list[Finding]:
+    findings = []
+    for program, package in _PROGRAMS.items():
+        where = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
+        fix = f"sudo apt-get install --no-install-recommends {package}"
+        findings.append(Finding(program, where is not None, where or "not found", fix))
+    return findings
+
+
+def _namespaces() -> Finding:
+    return _try("namespaces", lambda: _with_shell(lambda shell: "made and removed"))
+
+
+def _paths() -> list[Finding]:
+    findings = []
+    for kind, path in PATHS.items():
+
+        def bring_up(shell: NamespaceShell, kind: str = kind) -> str:
+            for node in ("n0", "n1"):
+                shell.add_node(node)
+            endpoints = PATHS[kind].up(shell, PathOrder(kind, kind), ["n0", "n1"])
+            PATHS[kind].down(shell, endpoints)
+            return PATHS[kind].about
+
+        findings.append(_try(f"path {path.kind}", lambda run=bring_up: _with_shell(run)))  # type: ignore[misc]
+    return findings
+
+
+def _mpi() -> list[Finding]:
+    found = []
+    for flavour in FLAVOURS:
+        try:
+            mpi = find_mpi(flavour)
+            found.append(Finding(f"mpi {flavour}", ok=True, detail=f"{mpi.version} ({mpi.mpicc})", needed=False))
+        except UnavailableError as error:
+            found.append(Finding(f"mpi {flavour}", ok=False, detail=error.message, fix=error.hint, needed=False))
+    if not any(finding.ok for finding in found):
+        fix = f"{sys.executable} -m pip install 'nearmetal[mpi]', or the site's own MPI on the PATH"
+        found.append(Finding("mpi", ok=False, detail="no MPI at all", fix=fix))
+    return found
+
+
+def _with_shell(use: Callable[[NamespaceShell], str]) -> str:
+    with NamespaceShell() as shell:
+        return use(shell)
+
+
+def _try(what: str, attempt: Callable[[], str], *, needed: bool = True) -> Finding:
+    try:
+        return Finding(what, ok=True, detail=attempt(), needed=needed)
+    except NearmetalError as error:
+        return Finding(what, ok=False, detail=error.message, fix=error.hint, needed=needed)

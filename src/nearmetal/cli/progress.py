@@ -1,0 +1,80 @@
+"""What a person sees while a study runs: a bar on a terminal, one line a block elsewhere; always on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from nearmetal.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import Console
+
+    from nearmetal.run.schedule import Watcher
+    from nearmetal.store.rundir import TrialRecord
+    from nearmetal.study.spec import Study
+
+
+@contextlib.contextmanager
+def watcher(study: Study, console: Console) -> Iterator[Watcher]:
+    """Draw a bar when `console` is a terminal, else write lines."""
+    if not console.is_terminal:
+        yield _Lines(study, console)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[last]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield _Bar(study, progress)
+
+
+def _outcome(record: TrialRecord) -> str:
+    order = record.order
+    return f"{order.path.label} {order.workload.label} {order.setting}"
+
+
+class _Bar:
+    def __init__(self, study: Study, progress: Progress) -> None:
+        self._study = study
+        self._progress = progress
+        self._task = progress.add_task("starting", total=None, last="")
+
+    def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
+        del open_paths
+        cap = self._study.trials.max_blocks
+        self._progress.reset(self._task, total=trials, description=f"block {number + 1} of at most {cap}", last="")
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        if not record.valid:
+            self._progress.console.print(_failure(record), highlight=False, markup=False)
+        self._progress.update(self._task, advance=1, last=_outcome(record))
+
+
+class _Lines:
+    def __init__(self, study: Study, console: Console) -> None:
+        self._study = study
+        self._console = console
+
+    def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
+        cap = self._study.trials.max_blocks
+        self._console.print(
+            f"block {number + 1} of at most {cap}: {trials} trials on {' '.join(open_paths)}", markup=False
+        )
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        if not record.valid:
+            self._console.print(_failure(record), markup=False)
+
+
+def _failure(record: TrialRecord) -> str:
+    took = format_duration(record.outcome.elapsed_ns)
+    hint = f"\n  hint: {record.outcome.hint}" if record.outcome.hint else ""
+    return f"trial {record.order.trial} failed ({_outcome(record)}, {took}): {record.outcome.reason}{hint}"

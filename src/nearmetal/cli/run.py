@@ -1,0 +1,74 @@
+"""`nearmetal run STUDY`: the main path. Study -> run directory -> trials -> verdicts -> report."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+import nearmetal
+from nearmetal.cli.progress import watcher
+from nearmetal.errors import BadInputError, ExitCode
+from nearmetal.hosts.table import open_host
+from nearmetal.report import as_html, as_table
+from nearmetal.report.view import build_view
+from nearmetal.run.schedule import run_study
+from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.study.spec import Study, digest, parse_study, read_study
+
+
+@click.command(name="run")
+@click.argument("study", type=click.Path(path_type=Path), required=False)
+@click.option("--out", type=click.Path(path_type=Path), help="The run directory; default runs/NAME-TIME.")
+@click.option("--resume", type=click.Path(path_type=Path), help="Continue this run instead of starting one.")
+@click.option("--allow-mixed", is_flag=True, help="Compare trials although kernel, MPI, NIC or code differ.")
+def command(study: Path | None, out: Path | None, resume: Path | None, *, allow_mixed: bool) -> int:
+    """Carry STUDY out, every sample kept, and report.
+
+    An interrupted run is continued with --resume DIR: no finished trial is lost or repeated.
+    """
+    if (study is None) == (resume is None):
+        raise BadInputError("name a study, or a run to continue with --resume", hint="nearmetal run studies/paths.toml")
+    spec, run = _continued(resume) if resume else _started(study or Path(), out)
+    console = Console(stderr=True, highlight=False)
+    try:
+        host = open_host(spec)
+        try:
+            with watcher(spec, console) as watching:
+                ending = run_study(spec, host, run, watching)
+        except KeyboardInterrupt:
+            console.print(f"interrupted; continue with: nearmetal run --resume {run.root}")
+            raise
+        finally:
+            host.close()
+        view = build_view(run, allow_mixed=allow_mixed)
+        html = run.root / "report.html"
+        html.write_text(as_html.render(view), encoding="utf-8")
+    finally:
+        run.close()
+    as_table.render(view, Console(highlight=False))
+    click.echo(f"report: {html}")
+    for path, workload, setting in ending.given_up:
+        console.print(f"given up after repeated failures: {path} / {workload} / {setting} (see `nearmetal show`)")
+    return ExitCode.PARTIAL if ending.given_up else ExitCode.OK
+
+
+def _started(study: Path, out: Path | None) -> tuple[Study, RunDir]:
+    spec, text = read_study(study)
+    now = dt.datetime.now(dt.UTC)
+    root = out or Path("runs") / f"{spec.name}-{now:%Y%m%dT%H%M%SZ}"
+    host = open_host(spec)
+    try:
+        info = RunInfo(
+            spec.name, digest(text), host.kind, host.label, nearmetal.__version__, now.isoformat(timespec="seconds")
+        )
+    finally:
+        host.close()
+    return spec, RunDir.create(root, info, text)
+
+
+def _continued(root: Path) -> tuple[Study, RunDir]:
+    run = RunDir.open_for_writing(root)
+    return parse_study(run.study_text(), f"{root}/study.toml"), run

@@ -1,0 +1,24 @@
+"""Every kind of host: a new one is one file and one row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nearmetal.hosts.fake import FakeHost
+from nearmetal.hosts.local import LocalHost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nearmetal.hosts.host import Host
+    from nearmetal.study.spec import Study
+
+HOSTS: dict[str, Callable[[Study], Host]] = {
+    "local": lambda _: LocalHost(),
+    "fake": lambda study: FakeHost(study.host.options),
+}
+
+
+def open_host(study: Study) -> Host:
+    """Return the host of a study, ready to carry trials out; raise UnavailableError when it cannot work here."""
+    return HOSTS[study.host.kind](study)

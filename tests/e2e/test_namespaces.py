@@ -1,0 +1,152 @@
+"""Namespaces of this machine for real: nodes, paths, and nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nearmetal.errors import NearmetalError, TrialError, UnavailableError
+from nearmetal.facts import counters, proof
+from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.paths.table import PATHS
+from nearmetal.study.order import PathOrder
+
+pytestmark = pytest.mark.netns
+
+
+@pytest.fixture
+def shell():
+    try:
+        made = NamespaceShell()
+    except UnavailableError as error:
+        pytest.skip(error.render())
+    with made:
+        yield made
+
+
+def nodes(shell: NamespaceShell, count: int) -> list[str]:
+    names = [f"n{i}" for i in range(count)]
+    for name in names:
+        shell.add_node(name)
+    return names
+
+
+def test_a_node_has_its_own_name_network_and_shared_memory(shell: NamespaceShell) -> None:
+    nodes(shell, 2)
+    assert shell.run(["hostname"], node="n1").text == "n1\n"
+    assert "eth" not in shell.run(["ip", "-br", "link"], node="n1").text
+    shell.write("/dev/shm/mine", b"1", node="n0")
+    with pytest.raises(NearmetalError, match="cannot read"):
+        shell.read("/dev/shm/mine", node="n1")
+    assert not Path("/dev/shm/mine").exists()
+
+
+def test_the_agent_stands_for_ssh(shell: NamespaceShell) -> None:
+    nodes(shell, 2)
+    said = shell.run([shell.agent, "-x", "n1", "hostname; echo", "'a  b'"], node="n0").text
+    assert said == "n1\na  b\n"
+    assert not shell.run([shell.agent, "n7", "true"], node="n0", check=False).ok
+
+
+def test_names_that_could_confuse_a_shell_are_refused(shell: NamespaceShell) -> None:
+    for name in ("", "a b", "$(id)", "../x", "N1", "x" * 40):
+        with pytest.raises(TrialError, match="cannot be the name"):
+            shell.add_node(name)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PATHS if PATHS[kind].kind in ("veth", "bridge", "macvlan", "tap")])
+def test_traffic_takes_the_path_and_no_other(shell: NamespaceShell, kind: str) -> None:
+    names = nodes(shell, 2)
+    try:
+        ends = PATHS[kind].up(shell, PathOrder(kind, kind), names)
+    except UnavailableError as error:
+        pytest.skip(error.render())
+    before = counters.read_counters(shell, names)
+    shell.run(["ping", "-q", "-c", "50", "-i", "0.002", ends.ends[1].address], node="n0")
+    counted = counters.difference(before, counters.read_counters(shell, names))
+    evidence = proof.of_counters(counted, ends)
+    proof.check(evidence, ends, least_packets=100)
+    assert set(evidence.moved_packets) == {"n0.eth0", "n1.eth0"}
+    assert sum(evidence.stray_packets.values()) == 0
+    PATHS[kind].down(shell, ends)
+
+
+@pytest.mark.parametrize("kind", ["bridge", "macvlan"])
+def test_switched_paths_join_many_nodes(shell: NamespaceShell, kind: str) -> None:
+    names = nodes(shell, 4)
+    ends = PATHS[kind].up(shell, PathOrder(kind, kind), names)
+    shell.run(["ping", "-q", "-c", "2", "-i", "0.01", ends.ends[2].address], node="n3")
+
+
+@pytest.mark.parametrize("kind", ["veth", "tap"])
+def test_a_cable_has_two_ends(shell: NamespaceShell, kind: str) -> None:
+    with pytest.raises(TrialError, match="exactly 2 nodes, not 3"):
+        PATHS[kind].up(shell, PathOrder(kind, kind), nodes(shell, 3))
+
+
+def test_traffic_beside_the_path_is_not_believed(shell: NamespaceShell) -> None:
+    names = nodes(shell, 2)
+    ends = PATHS["veth"].up(shell, PathOrder("veth", "veth"), names)
+    before = counters.read_counters(shell, names)
+    shell.run(["ping", "-q", "-c", "3", "-i", "0.01", "127.0.0.1"], node="n0")
+    counted = counters.difference(before, counters.read_counters(shell, names))
+    with pytest.raises(TrialError, match="did not take the path"):
+        proof.check(proof.of_counters(counted, ends), ends, least_packets=100)
+
+
+def test_a_path_whose_peer_is_unplugged_never_comes_up(shell: NamespaceShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearmetal.paths.links.LINK_TIMEOUT_S", 0.5)
+    names = nodes(shell, 2)
+    shell.run(["ip", "link", "add", "nm-v0", "type", "veth", "peer", "name", "nm-v1"])
+    shell.run(["ip", "link", "add", "nm-v2", "type", "veth", "peer", "name", "nm-v3"])
+    from nearmetal.paths import links
+
+    with pytest.raises(TrialError, match="did not answer") as caught:
+        links.configure(shell, names, ["nm-v0", "nm-v3"])
+    assert caught.value.hint
+
+
+def test_a_timeout_leaves_no_process(shell: NamespaceShell) -> None:
+    nodes(shell, 1)
+    assert shell.run(["sleep", "61.25"], node="n0", timeout_s=0.3, check=False).timed_out
+    shell.close()
+    assert "61.25" not in _processes()
+
+
+def test_kill_minus_9_leaves_nothing() -> None:
+    program = (
+        "import sys,time\nfrom nearmetal.hosts.namespaces import NamespaceShell\n"
+        "s = NamespaceShell(); s.add_node('n0'); s.start(['sleep', '62.25'], node='n0')\n"
+        "print('up', flush=True); time.sleep(60)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    if child.stdout.readline() != b"up\n":
+        pytest.skip("namespaces cannot be made here")
+    for _ in range(100):
+        if "62.25" in _processes():
+            break
+        time.sleep(0.02)
+    assert "62.25" in _processes()
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    for _ in range(100):
+        if "62.25" not in _processes():
+            return
+        time.sleep(0.05)
+    pytest.fail("a process outlived a killed nearmetal")
+
+
+def _processes() -> str:
+    texts = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            texts.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue
+    return "\n".join(texts)

@@ -1,0 +1,139 @@
+"""Kill -9 and a full disk at every step of the store: finished trials stay, half ones vanish."""
+
+import errno
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearmetal.errors import ForeignFileError, StoreError
+from nearmetal.store.disk import Disk
+from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.store.samples import CellSamples
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+
+INFO = RunInfo("t", "0" * 64, "fake", "a fake", "0", "2026-01-01T00:00:00+00:00")
+OUTCOME = Outcome(TrialStatus.VALID, counters={"irq.LOC": 3})
+STEPS_A_TRIAL = 8  # write, fsync, rename, fsync-directory for the samples and again for the record
+
+
+def order(trial: int) -> Order:
+    return Order(trial, 0, PathOrder("veth", "veth"), WorkloadOrder("latency", "engine"))
+
+
+def cells(trial: int) -> list[CellSamples]:
+    ns = np.arange(40, dtype=np.int64).reshape(2, 20) + trial * 1000
+    return [CellSamples("latency", 8, 5, (0,), ns.copy(), ns, np.zeros((2, 20), np.uint8))]
+
+
+class CountingDisk(Disk):
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    def step(self, name: str, path: Path) -> None:
+        self.steps.append(f"{name} {path.name}")
+
+
+class DyingDisk(Disk):
+    """Kills this process, or fails with an errno, at its nth step."""
+
+    def __init__(self, at: int, code: int = 0) -> None:
+        self.left = at
+        self.code = code
+
+    def step(self, name: str, path: Path) -> None:
+        self.left -= 1
+        if self.left == 0:
+            if self.code:
+                raise OSError(self.code, os.strerror(self.code))
+            path.with_name(path.name + ".part").write_bytes(b"half")  # what a crash leaves
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def append(run: RunDir, trial: int) -> None:
+    run.append(order(trial), OUTCOME, cells(trial), attempt=1, started_utc="2026-01-01T00:00:00+00:00")
+
+
+def test_the_steps_of_a_trial_are_the_ones_that_are_tested(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    with RunDir.create(tmp_path / "r", INFO, "", disk) as run:
+        disk.steps.clear()
+        append(run, 0)
+    assert len(disk.steps) == STEPS_A_TRIAL
+    assert disk.steps[-4:] == [f"{s} 000000.json" for s in ("write", "fsync", "rename", "fsync-directory")]
+
+
+@pytest.mark.parametrize("at", range(1, STEPS_A_TRIAL + 1))
+def test_kill_at_every_step(tmp_path: Path, at: int) -> None:
+    root = tmp_path / "r"
+    with RunDir.create(root, INFO, "study") as run:
+        append(run, 0)
+    child = os.fork()
+    if child == 0:
+        append(RunDir.open_for_writing(root, DyingDisk(at)), 1)
+        os._exit(7)  # not reached: the disk kills this process first
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+    with RunDir.open_for_writing(root) as run:
+        finished = [record.order.trial for record in run.trials()]
+        assert finished == ([0, 1] if at == STEPS_A_TRIAL else [0])
+        assert not list(root.rglob("*.part"))
+        assert len(list((root / "samples").iterdir())) == len(finished)
+        if 1 not in finished:
+            append(run, 1)
+    records = run.trials()
+    for record in records:
+        values = run.values(record, record.cells[0])
+        assert values.tolist() == [record.order.trial * 1000 + i for i in range(5, 20)]
+
+
+@pytest.mark.parametrize("at", range(1, STEPS_A_TRIAL + 1))
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_refusing_disk_at_every_step(tmp_path: Path, at: int, code: int) -> None:
+    root = tmp_path / "r"
+    with RunDir.create(root, INFO, "study") as run:
+        append(run, 0)
+    with RunDir.open_for_writing(root, DyingDisk(at, code)) as run:
+        with pytest.raises(StoreError) as caught:
+            append(run, 1)
+        assert ("no space left" in caught.value.message) == (code == errno.ENOSPC)
+    with RunDir.open_for_writing(root) as run:
+        assert 0 in [record.order.trial for record in run.trials()]
+    assert not list(root.rglob("*.part"))
+
+
+def test_a_full_disk_for_real(tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    with pytest.raises(StoreError, match="no space left"):
+        Disk().put(tmp_path / "x", lambda part: _copy_to_full(full))
+    assert not list(tmp_path.iterdir())
+
+
+def _copy_to_full(full: Path) -> None:
+    with full.open("wb") as sink:
+        sink.write(b"x" * 10)
+
+
+def test_two_writers_of_one_run_are_refused(tmp_path: Path) -> None:
+    with RunDir.create(tmp_path / "r", INFO, "study"), pytest.raises(StoreError, match="in use by another"):
+        RunDir.open_for_writing(tmp_path / "r")
+    RunDir.open_for_writing(tmp_path / "r").close()
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    root = tmp_path / "r"
+    with RunDir.create(root, INFO, "study") as run:
+        append(run, 0)
+    record = run.trials()[0]
+    whole = run.samples_path(record).read_bytes()
+    for damaged in (b"", whole[:100], whole[: len(whole) // 2], b"x" * len(whole)):
+        run.samples_path(record).write_bytes(damaged)
+        with pytest.raises(ForeignFileError, match="not a whole file of samples"):
+            run.values(record, record.cells[0])
+    (root / "trials" / "000000.json").write_text('{"run_format": 1}')
+    with pytest.raises(ForeignFileError, match="not the record of a trial"):
+        run.trials()
+    with pytest.raises(ForeignFileError, match="not a run directory"):
+        RunDir.open(tmp_path)

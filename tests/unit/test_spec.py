@@ -1,0 +1,110 @@
+from pathlib import Path
+
+import pytest
+
+from nearmetal.errors import BadInputError
+from nearmetal.study import plan
+from nearmetal.study.order import Order
+from nearmetal.study.spec import AGAIN, parse_study, read_study
+
+STUDIES = Path(__file__).parents[2] / "studies"
+
+GOOD = """
+format = 1
+name = "t"
+baseline = "veth"
+[[path]]
+name = "veth"
+[[path]]
+name = "bridge"
+[[workload]]
+name = "latency"
+sizes = [8, "1 KiB"]
+"""
+
+
+def errors_of(text: str) -> str:
+    with pytest.raises(BadInputError) as caught:
+        parse_study(text, "t.toml")
+    assert caught.value.exit_code == 2
+    return caught.value.render()
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.toml")), ids=lambda p: p.name)
+def test_every_shipped_study_is_read(path: Path) -> None:
+    study, _ = read_study(path)
+    assert study.title
+    assert plan.block(study, 0)
+
+
+def test_all_errors_are_reported_at_once_with_their_places() -> None:
+    text = errors_of(
+        'format = 2\nname = "x y"\nbaseline = "q"\nmarg = 1\nmargin = "500 %"\n'
+        '[[path]]\nname = "a"\nkinds = "b"\n[[workload]]\nname = "l"\nsizes = [-1, "4 KB"]\niterations = 0\n'
+        '[trials]\ntimeout = "5 parsecs"\nmin_blocks = 2\n'
+    )
+    assert "t.toml has 10 errors" in text
+    for place in (
+        "format:",
+        "name:",
+        "marg: unknown key; did you mean 'margin'?",
+        "margin:",
+        "path[0].kinds: unknown key; did you mean 'kind'?",
+        "workload[0].sizes[0]:",
+        "workload[0].sizes[1]: '4 KB' is not a size",
+        "workload[0].iterations:",
+        "trials.timeout: '5 parsecs' is not a duration",
+        "trials.min_blocks:",
+    ):
+        assert place in text, place
+    assert text.count("hint:") == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (('[[path]]\nname = "bridge"', '[[path]]\nname = "veth"'), "two of them have the name 'veth'"),
+        (('baseline = "veth"', 'baseline = "gone"'), "the baseline 'gone' is not the name of a path"),
+        (('name = "bridge"', f'name = "bridge{AGAIN}"'), "are kept for the second measurement"),
+        (('sizes = [8, "1 KiB"]', "sizes = [8, 8]"), "a size is given twice"),
+        (("format = 1", "format = "), "is not TOML"),
+        (('name = "t"', ""), "name: missing"),
+    ],
+)
+def test_a_wrong_study_names_what_is_wrong(change: tuple[str, str], complaint: str) -> None:
+    assert complaint in errors_of(GOOD.replace(*change))
+
+
+def test_a_missing_or_binary_study_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="cannot read the study"):
+        read_study(tmp_path / "none.toml")
+    (tmp_path / "b.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadInputError, match="not UTF-8"):
+        read_study(tmp_path / "b.toml")
+
+
+def test_a_block_holds_every_combination_once_and_the_baseline_twice() -> None:
+    study = parse_study(GOOD, "t")
+    labels = sorted(order.path.label for order in plan.block(study, 0))
+    assert labels == ["bridge", "veth", "veth" + AGAIN]
+
+
+def test_the_order_depends_on_seed_and_block_alone() -> None:
+    study = parse_study(GOOD, "t")
+    assert plan.block(study, 3) == plan.block(study, 3)
+    orders = {tuple(o.path.label for o in plan.block(study, number)) for number in range(20)}
+    assert len(orders) == 6, "20 blocks of 3 should show every order"
+    other = parse_study(GOOD.replace("format = 1", "format = 1\nseed = 2"), "t")
+    assert [plan.block(study, n) for n in range(4)] != [plan.block(other, n) for n in range(4)]
+
+
+def test_trial_numbers_are_unique_and_seeds_differ() -> None:
+    study = parse_study(GOOD, "t")
+    orders = [order for number in range(5) for order in plan.block(study, number)]
+    assert sorted(order.trial for order in orders) == list(range(15))
+    assert len({order.seed for order in orders}) == 15
+
+
+def test_an_order_survives_json() -> None:
+    for order in plan.block(parse_study(GOOD, "t"), 1):
+        assert Order.from_json(order.to_json()) == order
