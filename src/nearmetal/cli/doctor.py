@@ -9,6 +9,7 @@ import json
 import shutil
 import sys
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -19,7 +20,7 @@ from nearmetal.errors import ExitCode, NearmetalError, UnavailableError
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.paths.table import PATHS
 from nearmetal.study.order import PathOrder
-from nearmetal.workloads.mpi.mpi import FLAVOURS, find_mpi
+from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,22 +80,24 @@ def _programs() -> list[Finding]:
 
 
 def _namespaces() -> Finding:
-    return _try("namespaces", lambda: _with_shell(lambda shell: "made and removed"))
+    return _try("namespaces", lambda: _with_shell(_make_nothing))
+
+
+def _make_nothing(shell: NamespaceShell) -> str:
+    return f"made and removed below {shell.scratch}"
 
 
 def _paths() -> list[Finding]:
-    findings = []
-    for kind, path in PATHS.items():
+    return [_try(f"path {kind}", partial(_with_shell, partial(_bring_up, kind))) for kind in PATHS]
 
-        def bring_up(shell: NamespaceShell, kind: str = kind) -> str:
-            for node in ("n0", "n1"):
-                shell.add_node(node)
-            endpoints = PATHS[kind].up(shell, PathOrder(kind, kind), ["n0", "n1"])
-            PATHS[kind].down(shell, endpoints)
-            return PATHS[kind].about
 
-        findings.append(_try(f"path {path.kind}", lambda run=bring_up: _with_shell(run)))  # type: ignore[misc]
-    return findings
+def _bring_up(kind: str, shell: NamespaceShell) -> str:
+    nodes = ["n0", "n1"]
+    for node in nodes:
+        shell.add_node(node)
+    path = PATHS[kind]
+    path.down(shell, path.up(shell, PathOrder(kind, kind), nodes))
+    return path.about
 
 
 def _mpi() -> list[Finding]:

@@ -209,7 +209,7 @@ def _keep(run: RunDir, order: Order, outcome: Outcome, attempt: int, started_utc
     cells: list[CellSamples] = []
     if outcome.status is TrialStatus.VALID:
         try:
-            cells = decode(order, outcome)
+            cells = decode(outcome)
         except ForeignFileError as error:
             outcome = Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint, said=outcome.said)
     return run.append(order, outcome, cells, attempt=attempt, started_utc=started_utc)

@@ -1,0 +1,98 @@
+"""A host with exact answers and no clock: whole studies run in a blink and always give the same bytes.
+
+The round trip on a path is `base_ns` plus `ns_per_kib` for each KiB, spread by a seeded pattern with a tail. Options of
+the study's host: `base_ns.<path kind>` and `fail.<path label>` (a reason with which each of its trials fails).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, TypedDict
+
+from nearmetal.study.order import Outcome, Proof, TrialStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.study.order import Order, Scalar
+
+BASE_NS = {"shm": 1_000, "veth": 10_000, "bridge": 11_000, "macvlan": 10_100, "tap": 24_000}
+NS_PER_KIB = 300
+FILE = "fake.json"
+"""The name of its one file in an outcome: JSON, `{"cells": [{"message_bytes": ..., "ns": [[...], ...]}]}`."""
+
+_TAIL_EVERY = 50
+
+
+class _Cell(TypedDict):
+    operation: str
+    message_bytes: int
+    warmup: int
+    ns: list[list[int]]
+
+
+class FakeHost:
+    """Carries nothing out: answers from a formula, seeded by the order alone."""
+
+    kind = "fake"
+    label = "made-up figures of the fake host: they describe no machine"
+    slots = 1
+
+    def __init__(self, options: Mapping[str, Scalar]) -> None:
+        self._options = dict(options)
+
+    def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
+        """Return the outcome that the formula gives; the body is not needed."""
+        del body
+        reason = self._options.get(f"fail.{order.path.label}")
+        if reason:
+            return Outcome(TrialStatus.FAILED, reason=str(reason), hint="the study asked the fake host for this")
+        base_ns = int(self._options.get(f"base_ns.{order.path.kind}", BASE_NS.get(order.path.kind, 20_000)))
+        cells = [_cell(order, base_ns, size) for size in _sizes(order)]
+        messages = sum(len(cell["ns"][0]) for cell in cells)
+        return Outcome(
+            TrialStatus.VALID,
+            launch_argv=("fake", order.path.kind, order.workload.label),
+            facts={"cpu.model": "fake", "kernel.release": "0", "mpi.flavour": order.mpi, "mpi.version": "0"},
+            counters={"sched.context_switches": 2 * messages},
+            proof=Proof({"n0.eth0": 2 * messages, "n1.eth0": 2 * messages}, {}),
+            files={FILE: json.dumps({"cells": cells}).encode()},
+        )
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def _sizes(order: Order) -> list[int]:
+    sizes = order.workload.options.get("sizes") or [0]
+    assert isinstance(sizes, list)
+    return [int(size) for size in sizes]
+
+
+def _count(order: Order, name: str) -> int:
+    value = order.workload.options.get(name, 0)
+    assert not isinstance(value, list)
+    return int(value)
+
+
+def _cell(order: Order, base_ns: int, message_bytes: int) -> _Cell:
+    """Return one cell: a launch effect of up to 1 %, jitter of up to 5 %, every 50th iteration four times as long."""
+    drawn = random.Random(f"{order.seed} {message_bytes}")
+    warmup, iterations = _count(order, "warmup"), _count(order, "iterations")
+    typical_ns = (base_ns + NS_PER_KIB * message_bytes / 1024) * (1 + 0.01 * drawn.random())
+    ranks = len(order.workload.placement)
+    ns = [
+        [
+            round(typical_ns * (1 + 0.05 * drawn.random()) * (4 if iteration % _TAIL_EVERY == 0 else 1))
+            for iteration in range(warmup + iterations)
+        ]
+        for _ in range(ranks)
+    ]
+    return {
+        "operation": str(order.workload.options.get("operation", order.workload.label)),
+        "message_bytes": message_bytes,
+        "warmup": warmup,
+        "ns": ns,
+    }

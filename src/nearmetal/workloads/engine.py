@@ -1,0 +1,116 @@
+"""Workload `engine`: one operation of nearmetal's own measuring engine, over a list of sizes."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from typing import TYPE_CHECKING
+
+from nearmetal.workloads.build import build_engine
+from nearmetal.workloads.mpi.mpi import Job
+from nearmetal.workloads.mpi.table import find_mpi, launch
+
+from nearmetal.errors import BadInputError, TrialError
+from nearmetal.workloads.workload import Launch
+
+if TYPE_CHECKING:
+    from nearmetal.hosts.host import Shell
+    from nearmetal.paths.path import Endpoints
+    from nearmetal.process import Finished
+    from nearmetal.study.order import Order
+
+SAMPLES = "samples"
+"""The name of the engine's file in an outcome."""
+
+_NUMBERS = {
+    "iterations": "--iterations",
+    "warmup": "--warmup",
+    "window": "--window",
+    "large_from": "--large-from",
+    "iterations_large": "--iterations-large",
+    "warmup_large": "--warmup-large",
+    "sync_window_us": "--sync-window-us",
+}
+_OPTIONS = {*_NUMBERS, "operation", "sizes", "sync", "check"}
+_EXIT_STATUSES = {2: "it refused its arguments", 3: "a payload arrived damaged"}
+_LARGEST_SEGMENT_BYTES = 65536
+
+
+class Engine:
+    """Launches `nmbench` with the order's MPI; its one file holds every stamp."""
+
+    kind = "engine"
+
+    def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
+        """Build the engine for the MPI when that was not done before, and say how to launch it."""
+        mpi = find_mpi(order.mpi)
+        nodes = tuple(endpoints.ends[index].node for index in order.workload.placement)
+        first = endpoints.ends[order.workload.placement[0]]
+        out = f"{shell.scratch}/{first.node}/samples.nmb"
+        job = Job(
+            nodes=nodes,
+            program=(str(build_engine(mpi)), *engine_argv(order), "--out", out),
+            remote_shell=shell.agent,
+            interface=first.interface,
+            subnet=endpoints.subnet,
+            progress=order.workload.progress,
+            oversubscribed=len(nodes) > (os.cpu_count() or 1),
+        )
+        command = launch(mpi, job)
+        facts = {"mpi.flavour": mpi.flavour, "mpi.version": mpi.version, "mpi.progress": order.workload.progress}
+        return Launch(tuple(command.argv), first.node, dict(command.env), {SAMPLES: out}, {**facts})
+
+    def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
+        """Raise TrialError unless the engine ended well and its file is whole."""
+        del order
+        if not finished.ok:
+            meaning = _EXIT_STATUSES.get(finished.exit_status, "a rank died or the MPI could not start")
+            raise TrialError(
+                f"the engine failed ({meaning}): {finished.complaint()}",
+                hint="`nearmetal show RUN --trial N` prints the launch line and all that was said",
+            )
+        data = files[SAMPLES]
+        if len(data) < 8 or zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
+            raise TrialError(
+                f"the engine's file of {len(data)} bytes is torn: its check sum does not match",
+                hint="the disk of the node may be full; run the trial again",
+            )
+
+    def least_packets(self, order: Order) -> int:
+        """Return the packets that the smallest operation cannot do without: one an iteration and size.
+
+        A window of messages may be coalesced into fewer packets than messages, but each window is acknowledged.
+        """
+        options = order.workload.options
+        if len(set(order.workload.placement)) == 1:
+            return 0
+        sizes = options.get("sizes") or [0]
+        assert isinstance(sizes, list)
+        large_from = options.get("large_from", 1 << 62)
+        few = options.get("iterations_large", options["iterations"])
+        many = options["iterations"]
+        return sum(int(few if int(size) >= int(large_from) else many) for size in sizes)
+
+
+def engine_argv(order: Order) -> list[str]:
+    """Return the engine's own arguments for an order; raise BadInputError for an option it does not have."""
+    options = order.workload.options
+    unknown = sorted(set(options) - _OPTIONS)
+    if unknown:
+        raise BadInputError(
+            f"workload {order.workload.label!r}: the engine has no option {unknown[0]!r}",
+            hint=f"known: {', '.join(sorted(_OPTIONS))}",
+        )
+    argv = ["--op", str(options["operation"])]
+    sizes = options.get("sizes", [])
+    assert isinstance(sizes, list)
+    if sizes:
+        argv += ["--sizes", ",".join(str(size) for size in sizes)]
+    for name, flag in _NUMBERS.items():
+        if name in options:
+            argv += [flag, str(options[name])]
+    if "sync" in options:
+        argv += ["--sync", str(options["sync"])]
+    if options.get("check"):
+        argv.append("--check")
+    return argv

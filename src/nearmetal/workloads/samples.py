@@ -1,0 +1,46 @@
+"""From the raw files of an outcome to samples; needs numpy, so it never runs inside the lab."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+from nearmetal.workloads.sample_file import read_sample_file, to_cell_samples
+
+from nearmetal.errors import ForeignFileError
+from nearmetal.hosts import fake
+from nearmetal.store.samples import CellSamples
+from nearmetal.workloads.engine import SAMPLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nearmetal.study.order import Outcome
+
+
+def _engine(data: bytes) -> list[CellSamples]:
+    return list(to_cell_samples(read_sample_file(data)))
+
+
+def _fake(data: bytes) -> list[CellSamples]:
+    cells = []
+    for cell in json.loads(data)["cells"]:
+        ns = np.array(cell["ns"], np.int64)
+        begin_ns = np.cumsum(ns, axis=1) - ns
+        flags = np.zeros(ns.shape, np.uint8)
+        cells.append(CellSamples(cell["operation"], cell["message_bytes"], cell["warmup"], (0,), begin_ns, ns, flags))
+    return cells
+
+
+_DECODERS: dict[str, Callable[[bytes], list[CellSamples]]] = {SAMPLES: _engine, fake.FILE: _fake}
+
+
+def decode(outcome: Outcome) -> list[CellSamples]:
+    """Return the samples in a valid outcome's files; raise ForeignFileError when there are none to read."""
+    cells = [
+        cell for name, decoder in _DECODERS.items() if name in outcome.files for cell in decoder(outcome.files[name])
+    ]
+    if not cells:
+        raise ForeignFileError(f"the trial left no samples, only {sorted(outcome.files) or 'nothing'}")
+    return cells
