@@ -64,7 +64,7 @@ def parse_link(text: str) -> dict[str, Scalar]:
 
 def provenance(facts: dict[str, Scalar], keys: Sequence[str] = ()) -> dict[str, Scalar]:
     """Return the part of the facts that must agree between trials that are compared."""
-    chosen = keys or ("cpu.model", "kernel.release", "kernel.version", "mpi.version", "engine.version")
+    chosen = keys or ("cpu.model", "kernel.release", "kernel.version", "mpi.flavour", "mpi.version", "engine.build")
     return {key: facts[key] for key in chosen if key in facts}
 
 
