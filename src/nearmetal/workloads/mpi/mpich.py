@@ -17,7 +17,6 @@ import re
 from nearmetal.errors import UnavailableError
 from nearmetal.workloads.mpi.mpi import Flavour, Job, Mpi, MpiLaunch, check_job
 
-
 _SPINNING_COLLECTIVES = ("BARRIER", "BCAST", "REDUCE", "ALLREDUCE")
 _GIVE_WAY = {
     "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
