@@ -27,6 +27,7 @@ import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearmetal.errors import ForeignFileError, StoreError, TrialError
@@ -34,7 +35,6 @@ from nearmetal.knobs.access import Access
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 JOURNAL_FORMAT = 1
 SUFFIX = ".journal"
@@ -192,6 +192,12 @@ def read_story(path: Path) -> Story:
         return _story(records)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ForeignFileError(f"{path} is not a journal of nearmetal: {error!r}") from error
+
+
+def journal_folder() -> Path:
+    """Return where this user's undo journals are: ${XDG_STATE_HOME:-~/.local/state}/nearmetal/journal."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "nearmetal" / "journal"
 
 
 def open_journals(folder: Path) -> list[Path]:

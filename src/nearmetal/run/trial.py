@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.facts import counters, inventory, proof
+from nearmetal.knobs.hold import hold
+from nearmetal.knobs.journal import journal_folder
 from nearmetal.paths.table import find_path
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.workloads.table import find_workload
@@ -55,9 +57,9 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
     nodes = [f"n{index}" for index in range(order.nodes)]
     for node in nodes:
         shell.add_node(node)
-    with _path_up(shell, order, nodes) as endpoints:
+    with _path_up(shell, order, nodes) as endpoints, hold(shell, endpoints, order.knobs, journal_folder()) as held:
         launch = workload.prepare(shell, order, endpoints)
-        facts = {**inventory.machine_facts(shell), **inventory.path_facts(shell, endpoints), **launch.facts}
+        facts = inventory.machine_facts(shell) | inventory.path_facts(shell, endpoints) | launch.facts | held.facts
         outcome = replace(outcome, facts=facts, launch_argv=launch.argv)
         yield outcome
         measured = _measure(shell, order, launch, nodes)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from nearmetal.errors import BadInputError, TrialError
+from nearmetal.knobs.mpi import mpi_environment
 from nearmetal.workloads.build import build_engine
 from nearmetal.workloads.mpi.mpi import Job
 from nearmetal.workloads.mpi.table import find_mpi, launch
-
-from nearmetal.errors import BadInputError, TrialError
 from nearmetal.workloads.workload import Launch
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Engine:
         nodes = tuple(endpoints.ends[index].node for index in order.workload.placement)
         first = endpoints.ends[order.workload.placement[0]]
         out = f"{shell.scratch}/{first.node}/samples.nmb"
+        tuned = mpi_environment(order.knobs, mpi.flavour)
         job = Job(
             nodes=nodes,
             program=(str(program), *engine_argv(order), "--out", out),
@@ -54,6 +55,7 @@ class Engine:
             subnet=endpoints.subnet,
             progress=order.workload.progress,
             oversubscribed=len(nodes) > (os.cpu_count() or 1),
+            environment=tuple(tuned.env.items()),
         )
         command = launch(mpi, job)
         facts: dict[str, Scalar] = {
@@ -62,7 +64,8 @@ class Engine:
             "mpi.progress": order.workload.progress,
             "engine.build": program.name,
         }
-        return Launch(tuple(command.argv), first.node, dict(command.env), {SAMPLES: out}, facts)
+        launcher, *arguments = command.argv
+        return Launch((launcher, *tuned.argv, *arguments), first.node, dict(command.env), {SAMPLES: out}, facts)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless the engine ended well; its file is checked by the reader, check sum and all."""

@@ -6,12 +6,12 @@ import json
 from typing import TYPE_CHECKING
 
 import numpy as np
-from nearmetal.workloads.sample_file import read_sample_file, to_cell_samples
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.hosts import fake
 from nearmetal.store.samples import CellSamples
 from nearmetal.workloads.engine import SAMPLES
+from nearmetal.workloads.sample_file import read_sample_file, to_cell_samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
