@@ -1,0 +1,67 @@
+// Collectives as the point-to-point messages that Open MPI and MPICH make of them.
+//
+// An algorithm is a function of (size, rank, bytes, round): what this rank sends and receives in that round. Rounds
+// are worked out when they are reached, so a collective over a million ranks needs no schedule in memory.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "program.hpp"
+
+namespace nearmetal {
+
+enum class CollectiveChoice : std::uint8_t { kOpenMpi = 0, kMpich = 1 };
+
+enum class Algorithm : std::uint8_t {
+    kDissemination,
+    kBinomialBcast,
+    kScatterAllgatherBcast,
+    kChainBcast,
+    kBinomialReduce,
+    kRecursiveDoublingAllreduce,
+    kRingAllreduce,
+    kRabenseifnerAllreduce,
+    kRecursiveDoublingAllgather,
+    kBruckAllgather,
+    kRingAllgather,
+    kBruckAlltoall,
+    kPairwiseAlltoall,
+    kLinearAlltoall,
+    kBinomialGather,
+    kBinomialScatter,
+    kLinearGather,
+    kLinearScatter,
+    kRingReduceScatter,
+    kLinearScan,
+    kRecursiveDoublingScan,
+    kNeighbors,
+};
+
+struct CollectiveCall {
+    Algorithm algorithm;
+    std::uint32_t size, rank, root;
+    std::uint64_t bytes;                              // as in the trace format: whole buffer, or block of one rank
+    std::span<const std::uint64_t> sizes, recv_sizes; // vector variants: bytes for each peer; else empty
+    const Comm *comm;                                 // neighbour collectives: the grid
+};
+
+// One round: at most one send and one receive. The round ends when both are done, unless `open`: then the next
+// round starts at once and the collective ends when all are done.
+struct Round {
+    std::int32_t send_to = kAny, recv_from = kAny;
+    std::uint64_t send_bytes = 0;
+    std::uint64_t reduce_bytes = 0; // combined after the receive
+    bool open = false;
+    bool last = false; // nothing to do: the collective is over
+};
+
+// The neighbour of `rank` in a row-major grid; direction is 2 * dimension + (1 for the upper one); kAny off the edge.
+std::int32_t grid_neighbor(const std::vector<std::uint32_t> &dims, const std::vector<std::uint32_t> &periods,
+                           std::uint32_t rank, std::uint32_t direction);
+
+Algorithm choose_algorithm(CollectiveChoice choice, Collective collective, std::uint32_t size, std::uint64_t bytes,
+                           bool vector);
+Round collective_round(const CollectiveCall &call, std::uint32_t round);
+
+} // namespace nearmetal

@@ -1,0 +1,391 @@
+// The engine's frame and the programs of ranks. Messages are in engine_message.cpp, the network in engine_network.cpp.
+#include "engine.hpp"
+
+#include <algorithm>
+
+namespace nearmetal {
+
+namespace {
+constexpr std::uint32_t kInternalSlots = 3; // behind the slots of the program: blocking send, receive, collective
+constexpr std::uint32_t kSendSlot = 0, kRecvSlot = 1, kCollectiveSlot = 2;
+constexpr std::uint32_t kInternalSet = kNone - 1; // as a wait set: the three above
+constexpr std::size_t kStuckShown = 16;
+} // namespace
+
+Engine::Engine(const Job &job, std::uint64_t seed, std::uint32_t replica)
+    : job_(&job), machine_(&job.machine), seed_(seed), replica_(replica), host_(job.host_of.data()),
+      domain_(job.domain_of.data()), ranks_(job.ranks), flows_(std::size_t{job.ranks} * kInlineFlows) {
+    std::uint32_t slots = 0, loops = 0, comms = 0, hosts = 0, domains = 0;
+    for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
+        Rank &r = ranks_[rank];
+        r.program = job.program_of.empty() ? 0 : job.program_of[rank];
+        r.slot_base = slots;
+        r.loop_base = loops;
+        r.comm_base = comms;
+        const Program &p = job.programs[r.program];
+        slots += p.slots + kInternalSlots;
+        loops += p.depth;
+        comms += static_cast<std::uint32_t>(p.comms.size());
+        hosts = std::max(hosts, host(rank) + 1);
+        domains = std::max(domains, domain(rank) + 1);
+    }
+    slots_.resize(slots);
+    loops_.resize(loops);
+    sequence_.resize(comms);
+    ports_.resize(hosts);
+    if (machine_->srq_buffers > 0)
+        shared_.resize(domains);
+    if (machine_->has_stage) {
+        stages_.assign(domains, InterruptStage(machine_->stage));
+        stage_draws_.assign(domains, 0);
+        stage_planned_.assign(domains, kNever);
+    }
+}
+
+Result Engine::run(bool keep_finish) {
+    for (std::uint32_t rank = 0; rank < job_->ranks; ++rank)
+        events_.push(0, EventKind::kRank, rank);
+    while (!events_.empty()) {
+        const Event event = events_.pop();
+        now_ = event.time;
+        ++result_.events;
+        switch (event.kind()) {
+        case EventKind::kRank:
+            run_rank(event.index(), true);
+            break;
+        case EventKind::kArrive:
+            arrive(event.index());
+            break;
+        case EventKind::kReady:
+            ready(event.index());
+            break;
+        case EventKind::kStage:
+            stage_due(event.index());
+            break;
+        case EventKind::kContext:
+            advance(event.index());
+            break;
+        case EventKind::kControl:
+            answer(event.index());
+            break;
+        }
+        // Ranks whose wait ended in this event; a list, so that no call nests in another rank's call.
+        for (std::size_t i = 0; i < runnable_.size(); ++i)
+            run_rank(runnable_[i], false);
+        runnable_.clear();
+    }
+    for (const Rank &r : ranks_) {
+        result_.makespan_ps = std::max(result_.makespan_ps, r.clock);
+        result_.compute_ps += r.compute;
+    }
+    for (const InterruptStage &stage : stages_)
+        result_.interrupts += stage.interrupts();
+    if (keep_finish)
+        for (const Rank &r : ranks_)
+            result_.finish_ps.push_back(r.clock);
+    report_stuck(result_);
+    return std::move(result_);
+}
+
+// ---------------------------------------------------------------- programs
+
+void Engine::run_rank(std::uint32_t rank, bool may_advance) {
+    Rank &r = ranks_[rank];
+    const Program &p = program(r);
+    r.state = State::kComputing;
+    while (r.pc < p.code.size()) {
+        const std::uint32_t word = p.code[r.pc], argument = word >> 2;
+        switch (static_cast<Instr>(word & 3)) {
+        case Instr::kRepeat:
+            loops_[r.loop_base + p.level[r.pc]] = argument;
+            ++r.pc;
+            break;
+        case Instr::kEnd:
+            r.pc = --loops_[r.loop_base + p.level[r.pc]] > 0 ? p.partner[r.pc] + 1 : r.pc + 1;
+            break;
+        case Instr::kGap: {
+            const Ps drawn = job_->tables[p.gaps[argument]].draw(draw(rank, r.draws, 0));
+            const Ps spent = static_cast<Ps>(static_cast<double>(drawn) * machine_->compute_scale);
+            r.clock += spent;
+            r.compute += spent;
+            ++r.pc;
+            break;
+        }
+        case Instr::kOp: {
+            const Op &op = p.ops[argument];
+            // Waiting may begin ahead of the global clock: whatever arrives meanwhile is handled at max(clock,
+            // arrival). Everything else meets shared state and happens in global order.
+            if (op.kind != OpKind::kWait && r.clock > now_) {
+                if (!may_advance || (!events_.empty() && events_.top().time <= r.clock)) {
+                    events_.push(r.clock, EventKind::kRank, rank);
+                    return;
+                }
+                now_ = r.clock;
+            }
+            ++r.pc;
+            r.state = State::kInCall;
+            enter(rank);
+            if (!run_op(rank, op, argument))
+                return;
+            r.state = State::kComputing;
+            break;
+        }
+        }
+    }
+    r.state = State::kDone;
+    ++finished_;
+}
+
+// Returns false when the rank waits now.
+bool Engine::run_op(std::uint32_t rank, const Op &op, std::uint32_t op_index) {
+    switch (op.kind) {
+    case OpKind::kSend:
+        return run_send(rank, op);
+    case OpKind::kRecv:
+        return run_recv(rank, op);
+    case OpKind::kSendrecv:
+        return run_sendrecv(rank, op);
+    case OpKind::kWait:
+        return wait(rank, op.slots);
+    case OpKind::kProbe:
+        return run_probe(rank, op);
+    case OpKind::kCollective:
+        return run_collective(rank, op, op_index);
+    }
+    return true;
+}
+
+bool Engine::run_send(std::uint32_t rank, const Op &op) {
+    Rank &r = ranks_[rank];
+    const Comm &comm = program(r).comms[op.comm];
+    const std::int32_t peer = peer_of(r, rank, op, op.rule, op.peer);
+    const bool blocking = (op.flags & kNonblocking) == 0;
+    const std::uint32_t index = blocking ? program(r).slots + kSendSlot : op.slot;
+    if (peer == kAny) // off the edge of a grid: MPI_PROC_NULL
+        return true;
+    post_send(rank, static_cast<std::uint32_t>(peer), op.tag, 2 * comm.context, op.bytes, op.flags & kSynchronous,
+              index);
+    return !blocking || wait(rank, kInternalSet);
+}
+
+bool Engine::run_recv(std::uint32_t rank, const Op &op) {
+    Rank &r = ranks_[rank];
+    const Comm &comm = program(r).comms[op.comm];
+    const std::int32_t peer = peer_of(r, rank, op, op.rule, op.peer);
+    const bool blocking = (op.flags & kNonblocking) == 0, wild = op.rule == Peer::kRank && op.peer == kAny;
+    const std::uint32_t index = blocking ? program(r).slots + kRecvSlot : op.slot;
+    if (peer == kAny && !wild)
+        return true;
+    post_recv(rank, peer, op.tag, 2 * comm.context, index);
+    return !blocking || wait(rank, kInternalSet);
+}
+
+bool Engine::run_sendrecv(std::uint32_t rank, const Op &op) {
+    Rank &r = ranks_[rank];
+    const Program &p = program(r);
+    const std::uint32_t context = 2 * p.comms[op.comm].context;
+    const std::int32_t to = peer_of(r, rank, op, op.rule, op.peer);
+    const std::int32_t from = peer_of(r, rank, op, op.recv_rule, op.recv_peer);
+    if (from != kAny || (op.recv_rule == Peer::kRank && op.recv_peer == kAny))
+        post_recv(rank, from, op.recv_tag, context, p.slots + kRecvSlot);
+    if (to != kAny)
+        post_send(rank, static_cast<std::uint32_t>(to), op.tag, context, op.bytes, false, p.slots + kSendSlot);
+    return wait(rank, kInternalSet);
+}
+
+bool Engine::run_probe(std::uint32_t rank, const Op &op) {
+    Rank &r = ranks_[rank];
+    const std::uint32_t context = 2 * program(r).comms[op.comm].context;
+    const std::uint32_t found = find_unexpected(r, peer_of(r, rank, op, op.rule, op.peer), op.tag, context, false);
+    if (found == kNone) {
+        r.state = State::kProbing;
+        return false;
+    }
+    r.clock = std::max(r.clock, messages_[found].time);
+    return true;
+}
+
+bool Engine::run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_index) {
+    Rank &r = ranks_[rank];
+    const Program &p = program(r);
+    const Comm &comm = p.comms[op.comm];
+    const bool blocking = (op.flags & kNonblocking) == 0;
+    const std::uint32_t index = contexts_.take();
+    Context &c = contexts_[index];
+    c.rank = rank;
+    c.op = op_index;
+    c.seq = sequence_[r.comm_base + op.comm]++;
+    c.slot = blocking ? p.slots + kCollectiveSlot : op.slot;
+    c.algorithm = choose_algorithm(machine_->collectives, op.collective, comm_size(comm), op.bytes, op.sizes != kNone);
+    slot(r, c.slot) = {.state = SlotState::kPending};
+    if (!blocking) {
+        advance(index);
+        return true;
+    }
+    slot(r, c.slot).waited = true;
+    r.left = 1;
+    r.wait_set = kInternalSet;
+    r.state = State::kWaiting;
+    advance(index);
+    return false; // when it is over already, the rank is on the runnable list
+}
+
+// ---------------------------------------------------------------- waiting
+
+template <typename Visit> void Engine::each_slot(const Rank &r, std::uint32_t set, Visit visit) {
+    const Program &p = program(r);
+    if (set == kInternalSet) {
+        for (std::uint32_t i = 0; i < kInternalSlots; ++i)
+            visit(slot(r, p.slots + i));
+        return;
+    }
+    for (const std::uint32_t index : p.slot_sets[set])
+        visit(slot(r, index));
+}
+
+bool Engine::wait(std::uint32_t rank, std::uint32_t set) {
+    Rank &r = ranks_[rank];
+    std::uint32_t left = 0;
+    each_slot(r, set, [&](Slot &s) {
+        if (s.state == SlotState::kReady) {
+            r.clock = awake(rank, s.time) + s.overhead_ps;
+            s.time = r.clock;
+            s.state = SlotState::kDone;
+        } else if (s.state == SlotState::kPending && !s.waited) {
+            s.waited = true;
+            ++left;
+        }
+    });
+    if (left == 0) {
+        finish_wait(r, set);
+        return true;
+    }
+    r.left = left;
+    r.wait_set = set;
+    r.state = State::kWaiting;
+    return false;
+}
+
+void Engine::finish_wait(Rank &r, std::uint32_t set) {
+    each_slot(r, set, [&](Slot &s) {
+        if (s.state == SlotState::kDone)
+            r.clock = std::max(r.clock, s.time);
+        s = Slot{};
+    });
+}
+
+void Engine::resume(std::uint32_t rank) {
+    Rank &r = ranks_[rank];
+    r.state = State::kInCall;
+    finish_wait(r, r.wait_set);
+    r.wait_set = kNone;
+    runnable_.push_back(rank);
+}
+
+void Engine::complete_slot(std::uint32_t rank, std::uint32_t index, Ps time) {
+    Rank &r = ranks_[rank];
+    Slot &s = slot(r, index);
+    s.state = SlotState::kDone;
+    s.time = time;
+    if (s.waited && r.state == State::kWaiting && --r.left == 0)
+        resume(rank);
+}
+
+// The first arrival after a sleep pays for waking the process; a process that still has work is awake.
+Ps Engine::awake(std::uint32_t rank, Ps time) {
+    Rank &r = ranks_[rank];
+    if (r.clock >= time)
+        return r.clock;
+    if (!machine_->blocking || time - r.clock <= machine_->spin_ps)
+        return time;
+    const Ps jitter = machine_->wakeup_tail ? job_->tables[machine_->wakeup_tail - 1].draw(draw(rank, r.draws, 0)) : 0;
+    return time + machine_->wakeup_ps + jitter;
+}
+
+std::uint32_t Engine::draw(std::uint32_t stream, std::uint32_t &counter, std::uint32_t purpose) const {
+    return philox({stream, counter++, replica_, purpose}, seed_)[0];
+}
+
+// ---------------------------------------------------------------- communicators
+
+std::uint32_t Engine::comm_size(const Comm &c) const {
+    return c.members.empty() ? c.size : static_cast<std::uint32_t>(c.members.size());
+}
+
+std::uint32_t Engine::comm_rank(const Comm &c, std::uint32_t rank) const {
+    return c.members.empty() ? rank / c.stride % c.size : c.my_rank;
+}
+
+std::uint32_t Engine::world_rank(const Comm &c, std::uint32_t rank, std::uint32_t member) const {
+    if (!c.members.empty())
+        return c.members[member];
+    const std::uint32_t block = c.stride * c.size;
+    return rank / block * block + rank % c.stride + member * c.stride;
+}
+
+// World rank of a peer; kAny for a wildcard or no neighbour.
+std::int32_t Engine::peer_of(const Rank &r, std::uint32_t rank, const Op &op, Peer rule, std::int32_t peer) const {
+    const Program &p = program(r);
+    const Comm &c = p.comms[op.comm];
+    const std::uint32_t me = comm_rank(c, rank), given = static_cast<std::uint32_t>(peer);
+    const auto world = [&](std::uint32_t member) { return static_cast<std::int32_t>(world_rank(c, rank, member)); };
+    switch (rule) {
+    case Peer::kRank:
+        return peer == kAny ? kAny : world(given);
+    case Peer::kCart: {
+        const std::int32_t neighbor = grid_neighbor(p.dims, p.periods, me, given);
+        return neighbor == kAny ? kAny : world(static_cast<std::uint32_t>(neighbor));
+    }
+    case Peer::kXor:
+        return (me ^ given) < comm_size(c) ? world(me ^ given) : kAny;
+    case Peer::kShift:
+        return world((me + given) % comm_size(c));
+    case Peer::kTranspose:
+        return world(me % given * given + me / given);
+    }
+    return kAny;
+}
+
+// ---------------------------------------------------------------- what went wrong
+
+Stuck Engine::describe(std::uint32_t rank) const {
+    const Rank &r = ranks_[rank];
+    const Program &p = program(r);
+    Stuck stuck{.rank = rank};
+    if (r.pc == 0 || r.pc > p.code.size())
+        return stuck;
+    stuck.op = p.code[r.pc - 1] >> 2;
+    const Op &op = p.ops[stuck.op];
+    const bool wild = op.kind == OpKind::kWait || op.kind == OpKind::kCollective;
+    const std::int32_t peer = wild ? kAny : peer_of(r, rank, op, op.rule, op.peer);
+    stuck.peer = static_cast<std::uint32_t>(peer);
+    stuck.tag = op.tag;
+    stuck.bytes = op.bytes;
+    return stuck;
+}
+
+void Engine::report_stuck(Result &result) const {
+    for (std::uint32_t rank = 0; rank < job_->ranks; ++rank) {
+        if (ranks_[rank].state == State::kDone)
+            continue;
+        result.outcome = Outcome::kDeadlock;
+        if (++result.stuck_count <= kStuckShown)
+            result.stuck.push_back(describe(rank));
+    }
+    if (result.outcome == Outcome::kDeadlock)
+        return;
+    const auto note = [&](std::uint32_t rank, std::uint32_t peer, std::int32_t tag, std::uint64_t bytes) {
+        result.outcome = Outcome::kUnmatched;
+        if (++result.stuck_count <= kStuckShown)
+            result.stuck.push_back({rank, kNone, peer, tag, bytes});
+    };
+    for (std::uint32_t rank = 0; rank < job_->ranks; ++rank) {
+        const Rank &r = ranks_[rank];
+        for (std::uint32_t m = r.unexpected.head; m != kNone; m = messages_[m].next)
+            note(rank, messages_[m].src, messages_[m].tag, messages_[m].bytes);
+        for (std::uint32_t n = r.posted.head; n != kNone; n = receives_[n].next)
+            note(rank, static_cast<std::uint32_t>(receives_[n].src), receives_[n].tag, 0);
+    }
+}
+
+} // namespace nearmetal

@@ -1,0 +1,198 @@
+// One replica of a simulated run: a discrete-event replay of programs on a machine.
+//
+// What is modelled, and in which order, is written down in docs/explanation/prediction.md; a slow Python twin in the
+// tests follows the same text. A run is a pure function of (job, seed, replica).
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "events.hpp"
+#include "model.hpp"
+#include "pool.hpp"
+
+namespace nearmetal {
+
+enum class Outcome : std::uint8_t { kFinished, kDeadlock, kUnmatched };
+
+struct Stuck { // a rank that cannot go on, or a message nobody received
+    std::uint32_t rank = 0, op = kNone, peer = kNone;
+    std::int32_t tag = 0;
+    std::uint64_t bytes = 0;
+};
+
+struct Result {
+    Outcome outcome = Outcome::kFinished;
+    Ps makespan_ps = 0;
+    std::uint64_t messages = 0, inter_messages = 0, bytes = 0, inter_bytes = 0, events = 0, interrupts = 0;
+    Ps compute_ps = 0;             // summed over ranks
+    std::vector<Ps> finish_ps;     // per rank, when asked for
+    std::vector<Stuck> stuck;      // the first few
+    std::uint64_t stuck_count = 0; // all of them
+};
+
+class Engine {
+  public:
+    Engine(const Job &job, std::uint64_t seed, std::uint32_t replica);
+    Result run(bool keep_finish);
+
+  private:
+    enum class State : std::uint8_t { kComputing, kInCall, kWaiting, kProbing, kDone };
+    enum class MessageKind : std::uint8_t { kEager, kRequest, kGrant, kData };
+    enum class SlotState : std::uint8_t { kFree, kPending, kReady, kDone };
+
+    struct Message {
+        std::uint32_t next = kNone;
+        std::uint32_t src = 0, dst = 0; // of the payload; a grant travels the other way
+        std::int32_t tag = 0;
+        std::uint32_t context = 0;
+        MessageKind kind = MessageKind::kEager;
+        std::uint64_t bytes = 0;
+        Ps time = 0; // when it became visible to the receiver
+        std::uint32_t send_owner = 0, recv_owner = 0;
+    };
+    struct Receive {
+        std::uint32_t next = kNone, owner = 0;
+        std::int32_t src = kAny, tag = kAny; // src: world rank
+        std::uint32_t context = 0;
+    };
+    struct Slot {
+        Ps time = 0;
+        std::int64_t overhead_ps : 48 = 0; // of a ready receive: still to be paid
+        SlotState state : 8 = SlotState::kFree;
+        bool waited : 8 = false;
+    };
+    struct List {
+        std::uint32_t head = kNone, tail = kNone;
+    };
+    struct Rank {
+        Ps clock = 0, tx_free = 0, compute = 0;
+        std::uint32_t pc = 0, draws = 0, left = 0, wait_set = kNone;
+        std::uint32_t slot_base = 0, loop_base = 0, comm_base = 0, program = 0;
+        List posted, unexpected, deferred;
+        std::uint32_t deferred_contexts = kNone;
+        State state = State::kComputing;
+        std::uint8_t flows = 0;
+        bool flow_overflow = false;
+    };
+    struct Flow {
+        Ps arrival;
+        std::uint32_t dst;
+    };
+    static constexpr std::uint32_t kInlineFlows = 8;
+    struct Port {
+        Ps tx_free = 0, rx_free = 0;
+    };
+    struct SharedQueue {
+        std::uint32_t used = 0;
+        Ps refill_at = kNever, last_ready = 0;
+    };
+    struct Context { // a collective in progress on one rank
+        std::uint32_t next = kNone, rank = 0, op = 0, round = 0, outstanding = 0, seq = 0, slot = 0;
+        std::uint64_t reduce_bytes = 0;
+        Ps late_time = 0, late_cost = 0; // completions that the process has not looked at yet
+        Algorithm algorithm = Algorithm::kDissemination;
+        bool closing = false;
+        bool granted = false; // the process has paid for the next round, wherever it is now
+    };
+    static constexpr std::uint32_t kContextOwner = 0x80000000; // owner is a Context; else a slot of the rank
+
+    // program
+    void run_rank(std::uint32_t rank, bool may_advance);
+    bool run_op(std::uint32_t rank, const Op &op, std::uint32_t op_index);
+    bool run_send(std::uint32_t rank, const Op &op);
+    bool run_recv(std::uint32_t rank, const Op &op);
+    bool run_sendrecv(std::uint32_t rank, const Op &op);
+    bool run_probe(std::uint32_t rank, const Op &op);
+    bool run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_index);
+    bool wait(std::uint32_t rank, std::uint32_t set);
+    void finish_wait(Rank &r, std::uint32_t set);
+    void resume(std::uint32_t rank);
+    template <typename Visit> void each_slot(const Rank &r, std::uint32_t set, Visit visit);
+
+    // point to point
+    void post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, std::uint32_t context, std::uint64_t bytes,
+                   bool synchronous, std::uint32_t owner);
+    void post_recv(std::uint32_t rank, std::int32_t src, std::int32_t tag, std::uint32_t context, std::uint32_t owner);
+    std::uint32_t find_unexpected(Rank &r, std::int32_t src, std::int32_t tag, std::uint32_t context, bool take);
+    std::uint32_t take_posted(Rank &r, const Message &m);
+    void enter(std::uint32_t rank);
+    void complete_send(std::uint32_t rank, std::uint32_t owner, Ps time);
+    void complete_recv(std::uint32_t rank, std::uint32_t owner, Ps time, Ps overhead);
+    void complete_slot(std::uint32_t rank, std::uint32_t slot, Ps time);
+    void control(std::uint32_t message, Ps time);
+    void answer(std::uint32_t message);
+
+    // collectives
+    [[nodiscard]] CollectiveCall call_of(const Context &c) const;
+    void advance(std::uint32_t context);
+    void context_step_done(std::uint32_t context, Ps time, Ps cost, bool receive);
+    void finish_context(std::uint32_t context);
+
+    // network
+    Ps inject(std::uint32_t message, Ps time);
+    Ps in_order(std::uint32_t src, std::uint32_t dst, Ps arrival);
+    void arrive(std::uint32_t message);
+    void ready(std::uint32_t message);
+    bool take_buffer(std::uint32_t message, std::uint32_t domain);
+    void stage_due(std::uint32_t domain);
+    void schedule_stage(std::uint32_t domain);
+    void deliver(std::uint32_t message, Ps time);
+
+    // small helpers
+    [[nodiscard]] std::uint32_t sender(const Message &m) const { return m.kind == MessageKind::kGrant ? m.dst : m.src; }
+    [[nodiscard]] std::uint32_t target(const Message &m) const { return m.kind == MessageKind::kGrant ? m.src : m.dst; }
+    [[nodiscard]] std::uint64_t wire_bytes(const Message &m) const {
+        return m.kind == MessageKind::kEager || m.kind == MessageKind::kData ? m.bytes : 0;
+    }
+    [[nodiscard]] std::uint32_t host(std::uint32_t rank) const { return host_[rank]; }
+    [[nodiscard]] std::uint32_t domain(std::uint32_t rank) const { return domain_[rank]; }
+    [[nodiscard]] const PathModel &path(std::uint32_t a, std::uint32_t b) const;
+    [[nodiscard]] const Program &program(const Rank &r) const { return job_->programs[r.program]; }
+    [[nodiscard]] bool in_call(const Rank &r) const { return r.state >= State::kInCall && r.state <= State::kProbing; }
+    [[nodiscard]] Ps recv_overhead(const Message &m) const;
+    Ps awake(std::uint32_t rank, Ps time);
+    std::uint32_t draw(std::uint32_t stream, std::uint32_t &counter, std::uint32_t purpose) const;
+    Ps stage_jitter(std::uint32_t domain);
+
+    [[nodiscard]] std::uint32_t comm_size(const Comm &c) const;
+    [[nodiscard]] std::uint32_t comm_rank(const Comm &c, std::uint32_t rank) const;
+    [[nodiscard]] std::uint32_t world_rank(const Comm &c, std::uint32_t rank, std::uint32_t member) const;
+    [[nodiscard]] std::int32_t peer_of(const Rank &r, std::uint32_t rank, const Op &op, Peer rule,
+                                       std::int32_t peer) const;
+
+    Slot &slot(const Rank &r, std::uint32_t index) { return slots_[r.slot_base + index]; }
+    template <typename Pool> static void append(List &list, Pool &pool, std::uint32_t node);
+    void report_stuck(Result &result) const;
+    [[nodiscard]] Stuck describe(std::uint32_t rank) const;
+
+    const Job *job_;
+    const Machine *machine_;
+    std::uint64_t seed_;
+    std::uint32_t replica_;
+    const std::uint32_t *host_ = nullptr, *domain_ = nullptr;
+    Ps now_ = 0;
+    EventQueue events_;
+    std::vector<Rank> ranks_;
+    std::vector<Slot> slots_;
+    std::vector<std::uint32_t> loops_;
+    std::vector<std::uint32_t> sequence_; // collectives started, per rank and communicator
+    std::vector<Flow> flows_;
+    std::unordered_map<std::uint64_t, Ps> more_flows_; // beyond kInlineFlows of a rank
+    std::size_t more_flows_limit_ = 1 << 16;
+    std::vector<Port> ports_;
+    std::vector<InterruptStage> stages_;
+    std::vector<std::uint32_t> stage_draws_;
+    std::vector<Ps> stage_planned_; // time of the event in the queue that is still meant
+    std::vector<SharedQueue> shared_;
+    Pool<Message> messages_;
+    Pool<Receive> receives_;
+    Pool<Context> contexts_;
+    std::vector<std::uint32_t> runnable_;
+    std::vector<InterruptStage::Visible> visible_;
+    std::uint32_t finished_ = 0;
+    Result result_;
+};
+
+} // namespace nearmetal

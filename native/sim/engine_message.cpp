@@ -1,0 +1,340 @@
+// MPI matching, eager and rendezvous messages, and collectives in progress.
+#include "engine.hpp"
+
+#include <algorithm>
+
+namespace nearmetal {
+
+template <typename Nodes> void Engine::append(List &list, Nodes &pool, std::uint32_t node) {
+    pool[node].next = kNone;
+    if (list.head == kNone)
+        list.head = node;
+    else
+        pool[list.tail].next = node;
+    list.tail = node;
+}
+
+namespace {
+
+// Take the first node that `wanted` accepts out of a list; kNone when there is none.
+template <typename List, typename Nodes, typename Wanted> std::uint32_t unlink(List &list, Nodes &pool, Wanted wanted) {
+    std::uint32_t before = kNone;
+    for (std::uint32_t node = list.head; node != kNone; before = node, node = pool[node].next) {
+        if (!wanted(pool[node]))
+            continue;
+        (before == kNone ? list.head : pool[before].next) = pool[node].next;
+        if (list.tail == node)
+            list.tail = before;
+        return node;
+    }
+    return kNone;
+}
+
+bool matches(std::int32_t wanted_src, std::int32_t wanted_tag, std::uint32_t wanted_context, std::uint32_t src,
+             std::int32_t tag, std::uint32_t context) {
+    return wanted_context == context && (wanted_src == kAny || static_cast<std::uint32_t>(wanted_src) == src) &&
+           (wanted_tag == kAny || wanted_tag == tag);
+}
+
+} // namespace
+
+// ---------------------------------------------------------------- posting
+
+void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, std::uint32_t context,
+                       std::uint64_t bytes, bool synchronous, std::uint32_t owner) {
+    Rank &r = ranks_[rank];
+    const PathModel &to = path(rank, dst);
+    const std::uint32_t index = messages_.take();
+    Message &m = messages_[index];
+    m.src = rank;
+    m.dst = dst;
+    m.tag = tag;
+    m.context = context;
+    m.bytes = bytes;
+    m.send_owner = owner;
+    const bool eager = bytes <= to.eager_up_to_bytes && !synchronous;
+    m.kind = eager ? MessageKind::kEager : MessageKind::kRequest;
+    const Ps overhead = to.segment(wire_bytes(m)).send_overhead_ps;
+    r.clock += overhead;
+    ++result_.messages;
+    result_.bytes += bytes;
+    if (domain(rank) != domain(dst)) {
+        ++result_.inter_messages;
+        result_.inter_bytes += bytes;
+    }
+    if (eager) {
+        if ((owner & kContextOwner) == 0)
+            slot(r, owner) = {.time = r.clock, .state = SlotState::kDone};
+    } else if (owner & kContextOwner) {
+        ++contexts_[owner & ~kContextOwner].outstanding;
+    } else {
+        slot(r, owner) = {.state = SlotState::kPending};
+    }
+    // A collective that goes on while its process computes takes the processor for a moment.
+    inject(index, in_call(r) ? r.clock : now_ + overhead);
+}
+
+void Engine::post_recv(std::uint32_t rank, std::int32_t src, std::int32_t tag, std::uint32_t context,
+                       std::uint32_t owner) {
+    Rank &r = ranks_[rank];
+    if ((owner & kContextOwner) == 0)
+        slot(r, owner) = {.state = SlotState::kPending};
+    const std::uint32_t found = find_unexpected(r, src, tag, context, true);
+    if (found == kNone) {
+        const std::uint32_t index = receives_.take();
+        receives_[index] = {.next = kNone, .owner = owner, .src = src, .tag = tag, .context = context};
+        append(r.posted, receives_, index);
+        return;
+    }
+    Message &m = messages_[found];
+    m.recv_owner = owner;
+    if (m.kind == MessageKind::kRequest) {
+        control(found, m.time);
+        return;
+    }
+    complete_recv(rank, owner, m.time, recv_overhead(m));
+    messages_.give(found);
+}
+
+std::uint32_t Engine::find_unexpected(Rank &r, std::int32_t src, std::int32_t tag, std::uint32_t context, bool take) {
+    const auto wanted = [&](const Message &m) { return matches(src, tag, context, m.src, m.tag, m.context); };
+    if (take)
+        return unlink(r.unexpected, messages_, wanted);
+    for (std::uint32_t node = r.unexpected.head; node != kNone; node = messages_[node].next)
+        if (wanted(messages_[node]))
+            return node;
+    return kNone;
+}
+
+std::uint32_t Engine::take_posted(Rank &r, const Message &m) {
+    return unlink(r.posted, receives_, [&](const Receive &posted) {
+        return matches(posted.src, posted.tag, posted.context, m.src, m.tag, m.context);
+    });
+}
+
+// ---------------------------------------------------------------- arriving
+
+// A message is visible to its process from `time` >= now on.
+void Engine::deliver(std::uint32_t index, Ps time) {
+    Message &m = messages_[index];
+    m.time = time;
+    if (m.kind == MessageKind::kGrant) {
+        control(index, time);
+        return;
+    }
+    if (m.kind == MessageKind::kData) {
+        complete_recv(m.dst, m.recv_owner, time, recv_overhead(m));
+        messages_.give(index);
+        return;
+    }
+    Rank &r = ranks_[m.dst];
+    const std::uint32_t posted = take_posted(r, m);
+    if (posted == kNone) {
+        append(r.unexpected, messages_, index);
+        if (r.state != State::kProbing)
+            return;
+        const Program &p = program(r);
+        const Op &op = p.ops[p.code[r.pc - 1] >> 2];
+        if (!matches(peer_of(r, m.dst, op, op.rule, op.peer), op.tag, 2 * p.comms[op.comm].context, m.src, m.tag,
+                     m.context))
+            return;
+        r.clock = awake(m.dst, time);
+        r.state = State::kInCall;
+        runnable_.push_back(m.dst);
+        return;
+    }
+    m.recv_owner = receives_[posted].owner;
+    receives_.give(posted);
+    if (m.kind == MessageKind::kRequest) {
+        control(index, time);
+        return;
+    }
+    complete_recv(m.dst, m.recv_owner, time, recv_overhead(m));
+    messages_.give(index);
+}
+
+void Engine::complete_recv(std::uint32_t rank, std::uint32_t owner, Ps time, Ps overhead) {
+    if (owner & kContextOwner) {
+        const Context &c = contexts_[owner & ~kContextOwner];
+        const auto reduce = static_cast<Ps>(c.reduce_bytes * machine_->reduce_fs_per_byte / 1000);
+        context_step_done(owner & ~kContextOwner, time, overhead + reduce, true);
+        return;
+    }
+    Rank &r = ranks_[rank];
+    if (r.state == State::kWaiting) { // the library looks at whatever comes in
+        r.clock = awake(rank, time) + overhead;
+        complete_slot(rank, owner, r.clock);
+        return;
+    }
+    Slot &s = slot(r, owner);
+    s.state = SlotState::kReady;
+    s.time = time;
+    s.overhead_ps = overhead;
+}
+
+void Engine::complete_send(std::uint32_t rank, std::uint32_t owner, Ps time) {
+    if (owner & kContextOwner)
+        context_step_done(owner & ~kContextOwner, time, 0, false);
+    else
+        complete_slot(rank, owner, time);
+}
+
+// ---------------------------------------------------------------- rendezvous
+
+// A matched request or a grant has come; the process answers when it is inside MPI.
+void Engine::control(std::uint32_t index, Ps time) {
+    Message &m = messages_[index];
+    const std::uint32_t rank = target(m);
+    Rank &r = ranks_[rank];
+    const Ps cost = path(m.src, m.dst).segment(0).recv_overhead_ps;
+    m.time = time;
+    if (r.state == State::kWaiting || r.state == State::kProbing) {
+        r.clock = awake(rank, time) + cost;
+        events_.push(r.clock, EventKind::kControl, index);
+    } else if (r.state == State::kInCall) { // just posted: the message may be visible a little later than now
+        r.clock += cost;
+        events_.push(std::max(r.clock, time), EventKind::kControl, index);
+    } else if (machine_->async_progress || r.state == State::kDone) {
+        events_.push(std::max(now_, time) + cost, EventKind::kControl, index);
+    } else {
+        append(r.deferred, messages_, index);
+    }
+}
+
+void Engine::answer(std::uint32_t index) {
+    Message &m = messages_[index];
+    if (m.kind == MessageKind::kRequest) {
+        m.kind = MessageKind::kGrant;
+        inject(index, now_);
+        return;
+    }
+    m.kind = MessageKind::kData;
+    const std::uint32_t owner = m.send_owner, rank = m.src;
+    complete_send(rank, owner, inject(index, now_));
+}
+
+// The process enters MPI: it answers what came while it computed.
+void Engine::enter(std::uint32_t rank) {
+    Rank &r = ranks_[rank];
+    while (r.deferred.head != kNone) {
+        const std::uint32_t index = r.deferred.head;
+        Message &m = messages_[index];
+        r.deferred.head = m.next;
+        r.clock = std::max(r.clock, m.time) + path(m.src, m.dst).segment(0).recv_overhead_ps;
+        events_.push(r.clock, EventKind::kControl, index);
+    }
+    r.deferred.tail = kNone;
+    while (r.deferred_contexts != kNone) {
+        const std::uint32_t index = r.deferred_contexts;
+        Context &c = contexts_[index];
+        r.deferred_contexts = c.next;
+        r.clock = std::max(r.clock, c.late_time) + c.late_cost;
+        c.late_cost = 0;
+        c.granted = true;
+        events_.push(std::max(r.clock, now_), EventKind::kContext, index);
+    }
+}
+
+// ---------------------------------------------------------------- collectives
+
+CollectiveCall Engine::call_of(const Context &c) const {
+    const Program &p = program(ranks_[c.rank]);
+    const Op &op = p.ops[c.op];
+    const Comm &comm = p.comms[op.comm];
+    const auto list = [&](std::uint32_t at) {
+        return at == kNone ? std::span<const std::uint64_t>{} : std::span<const std::uint64_t>(p.size_lists[at]);
+    };
+    return {c.algorithm,
+            comm_size(comm),
+            comm_rank(comm, c.rank),
+            op.peer == kAny ? 0 : static_cast<std::uint32_t>(op.peer),
+            op.bytes,
+            list(op.sizes),
+            list(op.recv_sizes),
+            &comm};
+}
+
+// Go through rounds until one has to wait for a message or for the clock.
+void Engine::advance(std::uint32_t index) {
+    Context &c = contexts_[index];
+    const std::uint32_t rank = c.rank;
+    Rank &r = ranks_[rank];
+    if (!in_call(r) && !machine_->async_progress && !c.granted) { // it computes again: later
+        c.next = r.deferred_contexts;
+        r.deferred_contexts = index;
+        return;
+    }
+    r.clock = std::max(r.clock, now_);
+    const CollectiveCall call = call_of(c);
+    const Comm &comm = *call.comm;
+    for (;;) {
+        const Round round = collective_round(call, c.round);
+        if (round.last) {
+            c.closing = true;
+            if (c.outstanding == 0)
+                finish_context(index);
+            return;
+        }
+        if (round.send_to != kAny && in_call(r) && r.clock > now_) {
+            c.granted = true;
+            events_.push(r.clock, EventKind::kContext, index);
+            return;
+        }
+        ++c.round;
+        c.reduce_bytes = round.reduce_bytes;
+        const auto tag = static_cast<std::int32_t>(c.seq);
+        ++c.outstanding; // this round itself, so that no completion inside it goes on to the next
+        if (round.recv_from != kAny) {
+            ++c.outstanding;
+            post_recv(rank,
+                      static_cast<std::int32_t>(world_rank(comm, rank, static_cast<std::uint32_t>(round.recv_from))),
+                      tag, 2 * comm.context + 1, index | kContextOwner);
+        }
+        if (round.send_to != kAny)
+            post_send(rank, world_rank(comm, rank, static_cast<std::uint32_t>(round.send_to)), tag,
+                      2 * comm.context + 1, round.send_bytes, false, index | kContextOwner);
+        --c.outstanding;
+        if (c.outstanding > 0 && !round.open) {
+            c.granted = false;
+            return;
+        }
+        r.clock = std::max(r.clock, c.late_time) + c.late_cost;
+        c.late_cost = 0;
+    }
+}
+
+// One send or receive of a collective is complete at `time`; looking at it costs `cost`.
+void Engine::context_step_done(std::uint32_t index, Ps time, Ps cost, bool receive) {
+    Context &c = contexts_[index];
+    Rank &r = ranks_[c.rank];
+    --c.outstanding;
+    if (r.state == State::kWaiting && receive) {
+        r.clock = awake(c.rank, time) + cost;
+    } else {
+        c.late_time = std::max(c.late_time, time);
+        c.late_cost += cost;
+    }
+    const bool open = !c.closing && collective_round(call_of(c), c.round == 0 ? 0 : c.round - 1).open;
+    if (c.outstanding > 0 || open)
+        return;
+    if (in_call(r)) {
+        r.clock = std::max(r.clock, c.late_time) + c.late_cost;
+        c.late_cost = 0;
+        c.granted = true;
+        events_.push(std::max(r.clock, now_), EventKind::kContext, index);
+    } else if (machine_->async_progress) {
+        events_.push(std::max(now_, c.late_time) + c.late_cost, EventKind::kContext, index);
+        c.late_cost = 0;
+    } else {
+        c.next = r.deferred_contexts;
+        r.deferred_contexts = index;
+    }
+}
+
+void Engine::finish_context(std::uint32_t index) {
+    const Context c = contexts_[index];
+    contexts_.give(index);
+    complete_slot(c.rank, c.slot, std::max(ranks_[c.rank].clock, now_));
+}
+
+} // namespace nearmetal

@@ -1,0 +1,162 @@
+// From the sending process to the receiving one: ports, switches, shared receive queues, interrupt stages.
+#include "engine.hpp"
+
+#include <algorithm>
+
+namespace nearmetal {
+
+namespace {
+
+Ps time_of(std::uint64_t bytes, std::uint64_t fs_per_byte) { return static_cast<Ps>(bytes * fs_per_byte / 1000); }
+
+} // namespace
+
+const PathModel &Engine::path(std::uint32_t a, std::uint32_t b) const {
+    if (domain(a) == domain(b))
+        return machine_->paths[static_cast<int>(PairClass::kSameDomain)];
+    const PairClass between = host(a) == host(b) ? PairClass::kSameHost : PairClass::kInter;
+    return machine_->paths[static_cast<int>(between)];
+}
+
+Ps Engine::recv_overhead(const Message &m) const { return path(m.src, m.dst).segment(m.bytes).recv_overhead_ps; }
+
+// Put a message on its way at `time` >= now; returns when its last byte has left the sender.
+Ps Engine::inject(std::uint32_t index, Ps time) {
+    const Message &m = messages_[index];
+    const std::uint32_t from = sender(m), to = target(m);
+    const std::uint64_t bytes = wire_bytes(m);
+    const Segment &segment = path(from, to).segment(bytes);
+    Rank &r = ranks_[from];
+    const Ps wire = time_of(bytes, segment.fs_per_byte);
+    Ps start = std::max(time, r.tx_free);
+    Ps latency = segment.latency_ps;
+    if (segment.tail > 0)
+        latency += job_->tables[segment.tail - 1].draw(draw(from, r.draws, 0));
+    if (domain(from) != domain(to)) {
+        Port &port = ports_[host(from)];
+        start = std::max(start, port.tx_free);
+        port.tx_free = start + machine_->port_gap_ps + time_of(bytes, machine_->port_fs_per_byte);
+        latency += machine_->hop_ps * machine_->extra_switches(host(from), host(to));
+    }
+    r.tx_free = start + segment.gap_ps + wire;
+    const Ps arrival = in_order(from, to, std::max(start + latency + wire, now_));
+    events_.push(arrival, EventKind::kArrive, index);
+    return start + wire;
+}
+
+// MPI messages of a pair do not overtake each other. A rank remembers only pairs with something on the way.
+Ps Engine::in_order(std::uint32_t src, std::uint32_t dst, Ps arrival) {
+    Rank &r = ranks_[src];
+    Flow *flows = &flows_[std::size_t{src} * kInlineFlows];
+    const std::uint64_t key = std::uint64_t{src} << 32 | dst;
+    if (r.flow_overflow) {
+        const auto found = more_flows_.find(key);
+        if (found != more_flows_.end()) {
+            found->second = arrival = std::max(arrival, found->second);
+            return arrival;
+        }
+    }
+    std::uint8_t keep = 0;
+    bool placed = false;
+    for (std::uint8_t i = 0; i < r.flows; ++i) {
+        if (flows[i].dst == dst) {
+            arrival = std::max(arrival, flows[i].arrival);
+            flows[keep++] = {arrival, dst};
+            placed = true;
+        } else if (flows[i].arrival > now_) {
+            flows[keep++] = flows[i];
+        }
+    }
+    r.flows = keep;
+    if (placed)
+        return arrival;
+    if (r.flows < kInlineFlows) {
+        flows[r.flows++] = {arrival, dst};
+    } else {
+        if (more_flows_.size() >= more_flows_limit_) {
+            std::erase_if(more_flows_, [&](const auto &flow) { return flow.second <= now_; });
+            more_flows_limit_ = std::max<std::size_t>(1 << 16, 2 * more_flows_.size());
+        }
+        more_flows_.emplace(key, arrival);
+        r.flow_overflow = true;
+    }
+    return arrival;
+}
+
+void Engine::arrive(std::uint32_t index) {
+    const Message &m = messages_[index];
+    const std::uint32_t from = sender(m), to = target(m);
+    if (domain(from) == domain(to)) {
+        deliver(index, now_);
+        return;
+    }
+    Port &port = ports_[host(to)];
+    port.rx_free = std::max(now_, port.rx_free + time_of(wire_bytes(m), machine_->port_fs_per_byte));
+    if (port.rx_free > now_)
+        events_.push(port.rx_free, EventKind::kReady, index);
+    else
+        ready(index);
+}
+
+void Engine::ready(std::uint32_t index) {
+    const Message &m = messages_[index];
+    const std::uint32_t to = domain(target(m));
+    if (machine_->srq_buffers > 0 && !take_buffer(index, to))
+        return;
+    if (!machine_->has_stage) {
+        deliver(index, now_);
+        return;
+    }
+    const std::uint64_t bytes = wire_bytes(m);
+    const std::uint64_t packets =
+        machine_->packet_bytes > 0 ? (bytes + machine_->packet_bytes - 1) / machine_->packet_bytes : 1;
+    stages_[to].arrive(now_, {index, static_cast<std::uint32_t>(std::max<std::uint64_t>(packets, 1)), bytes},
+                       stage_jitter(to));
+    schedule_stage(to);
+}
+
+// A shared receive queue is refilled `srq_refill_ps` after it fell to the low watermark. A message that finds it
+// empty is refused and sent again (receiver not ready), with all that follow behind it.
+bool Engine::take_buffer(std::uint32_t index, std::uint32_t to) {
+    SharedQueue &queue = shared_[to];
+    if (queue.refill_at <= now_) {
+        queue.used = 0;
+        queue.refill_at = kNever;
+    }
+    if (queue.used >= machine_->srq_buffers) {
+        queue.last_ready = std::max(queue.last_ready + 1, queue.refill_at + machine_->srq_retry_ps);
+        events_.push(queue.last_ready, EventKind::kReady, index);
+        return false;
+    }
+    ++queue.used;
+    if (queue.refill_at == kNever && machine_->srq_buffers - queue.used <= machine_->srq_low)
+        queue.refill_at = now_ + machine_->srq_refill_ps;
+    return true;
+}
+
+Ps Engine::stage_jitter(std::uint32_t to) {
+    const std::uint32_t table = machine_->stage.delivery_tail;
+    return table > 0 ? job_->tables[table - 1].draw(draw(to, stage_draws_[to], 1)) : 0;
+}
+
+// The queue of events cannot forget one, so an event that is no longer due is told by its time.
+void Engine::schedule_stage(std::uint32_t to) {
+    const Ps due = stages_[to].due();
+    if (due != kNever && due != stage_planned_[to]) {
+        stage_planned_[to] = due;
+        events_.push(std::max(due, now_), EventKind::kStage, to);
+    }
+}
+
+void Engine::stage_due(std::uint32_t to) {
+    if (stages_[to].due() != now_)
+        return;
+    stage_planned_[to] = kNever;
+    visible_.clear();
+    stages_[to].handle(now_, stage_jitter(to), visible_);
+    schedule_stage(to);
+    for (const InterruptStage::Visible &v : visible_)
+        deliver(v.id, v.time);
+}
+
+} // namespace nearmetal

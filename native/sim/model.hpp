@@ -1,0 +1,85 @@
+// What the machine does: path models of each class of pair, the network between nodes, and the host side.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collective.hpp"
+#include "moderation.hpp"
+#include "program.hpp"
+#include "units.hpp"
+
+namespace nearmetal {
+
+// LogGP of one range of message sizes (Culler et al. 1993; Alexandrov et al. 1995), plus the residual distribution.
+struct Segment {
+    std::uint64_t up_to_bytes = 0; // the last segment holds for all larger messages too
+    Ps latency_ps = 0, send_overhead_ps = 0, recv_overhead_ps = 0, gap_ps = 0;
+    std::uint64_t fs_per_byte = 0; // G in femtoseconds a byte: 80,000 is 100 Gbit/s
+    std::uint32_t tail = 0;        // 1 + position in Job::tables of what is added to the latency; 0 for nothing
+};
+
+struct PathModel {
+    std::vector<Segment> segments;                       // rising bounds
+    std::uint64_t eager_up_to_bytes = ~std::uint64_t{0}; // larger messages use rendezvous
+
+    [[nodiscard]] const Segment &segment(std::uint64_t bytes) const {
+        std::size_t at = 0;
+        while (at + 1 < segments.size() && bytes > segments[at].up_to_bytes)
+            ++at;
+        return segments[at];
+    }
+};
+
+enum class PairClass : std::uint8_t { kSameDomain = 0, kSameHost = 1, kInter = 2 };
+enum class Topology : std::uint8_t { kFlat, kFatTree, kDragonfly };
+
+struct Machine {
+    PathModel paths[3]; // by PairClass
+    // The port that all virtual functions of a host share, in each direction.
+    std::uint64_t port_fs_per_byte = 0;
+    Ps port_gap_ps = 0;
+    // Switches: extra latency for each switch beyond the first.
+    Topology topology = Topology::kFlat;
+    std::uint32_t nodes_per_leaf = 1, leaves_per_group = 1;
+    Ps hop_ps = 0;
+    // Receive side of a virtual function.
+    bool has_stage = false;
+    StageSetting stage;
+    std::uint32_t packet_bytes = 1500;
+    // Shared receive queue: 0 buffers for none.
+    std::uint32_t srq_buffers = 0, srq_low = 0;
+    Ps srq_refill_ps = 0, srq_retry_ps = 0;
+    // Progress: a process that has been idle longer than spin_ps sleeps, and waking it takes wakeup_ps.
+    bool blocking = false;
+    Ps spin_ps = 0, wakeup_ps = 0;
+    std::uint32_t wakeup_tail = 0; // 1 + position in Job::tables
+    bool async_progress = false;   // the library moves rendezvous and collectives while the process computes
+    std::uint64_t reduce_fs_per_byte = 0;
+    CollectiveChoice collectives = CollectiveChoice::kOpenMpi;
+    double compute_scale = 1.0;
+
+    [[nodiscard]] std::uint32_t extra_switches(std::uint32_t a, std::uint32_t b) const {
+        if (topology == Topology::kFlat)
+            return 0;
+        const std::uint32_t leaf_a = a / nodes_per_leaf, leaf_b = b / nodes_per_leaf;
+        if (leaf_a == leaf_b)
+            return 0;
+        const bool same_group = leaf_a / leaves_per_group == leaf_b / leaves_per_group;
+        if (topology == Topology::kFatTree) // leaf-spine-leaf, or over the core
+            return same_group ? 2 : 4;
+        return same_group ? 1 : 3; // router-router; local-global-local
+    }
+};
+
+struct Job {
+    Machine machine;
+    std::vector<Program> programs;
+    std::vector<std::uint32_t> program_of; // rank -> program; empty: all run program 0
+    std::uint32_t ranks = 0;
+    std::vector<std::uint32_t> host_of;   // rank -> host (its port); empty: rank / ranks_per_host
+    std::vector<std::uint32_t> domain_of; // rank -> virtual function, numbered over all hosts; empty: the host
+    std::vector<Quantiles> tables;
+};
+
+} // namespace nearmetal

@@ -1,0 +1,34 @@
+// Records of one type, addressed by index; the one freed last is used first. Grows by blocks, so nothing moves.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace nearmetal {
+
+template <typename Record> class Pool {
+  public:
+    std::uint32_t take() {
+        if (free_.empty()) {
+            if (used_ % kBlock == 0 && used_ / kBlock == blocks_.size())
+                blocks_.push_back(std::make_unique<Record[]>(kBlock));
+            return used_++;
+        }
+        const std::uint32_t index = free_.back();
+        free_.pop_back();
+        (*this)[index] = Record{};
+        return index;
+    }
+    void give(std::uint32_t index) { free_.push_back(index); }
+    Record &operator[](std::uint32_t index) { return blocks_[index / kBlock][index % kBlock]; }
+    const Record &operator[](std::uint32_t index) const { return blocks_[index / kBlock][index % kBlock]; }
+
+  private:
+    static constexpr std::uint32_t kBlock = 1 << 14;
+    std::vector<std::unique_ptr<Record[]>> blocks_;
+    std::vector<std::uint32_t> free_;
+    std::uint32_t used_ = 0;
+};
+
+} // namespace nearmetal
