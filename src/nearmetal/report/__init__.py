@@ -1,0 +1,1 @@
+"""Reports: one view model of a run, and what is drawn and written from it."""

@@ -1,0 +1,218 @@
+"""The report as JSON: everything but the curves, unrounded; docs/reference/report-json.md is its schema."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nearmetal.report.records import Cell, FactRow, Level, PathCell, PathVerdict, View
+    from nearmetal.stats.compare import Comparison, RatioEstimate
+    from nearmetal.stats.interval import Interval
+    from nearmetal.stats.noise import NoiseFloor
+    from nearmetal.stats.paired import PairedTest
+    from nearmetal.stats.summary import Summary
+
+REPORT_FORMAT = 1
+"""Raised when a key goes or changes its meaning; new keys may come within a format."""
+
+_Json = str | int | float | bool | None | dict[str, "_Json"] | list["_Json"]
+_Object = dict[str, _Json]
+
+
+def render(view: View) -> str:
+    """Return the report as one indented JSON object that ends in a line feed."""
+    return json.dumps(as_object(view), indent=1, allow_nan=False) + "\n"
+
+
+def as_object(view: View) -> _Object:
+    """Return the report as plain values; what does not exist is null, what is infinite too."""
+    return {
+        "report_format": REPORT_FORMAT,
+        "study": {
+            "name": view.name,
+            "title": view.title,
+            "sha256": view.repeat.study_sha256,
+            "seed": view.repeat.seed,
+            "baseline": view.baseline,
+            "margin": view.margin,
+            "alpha": view.alpha,
+            "mpi": view.mpi,
+        },
+        "host": {"kind": view.host_kind, "label": view.host_label},
+        "created_utc": view.created_utc,
+        "nearmetal_version": view.nearmetal_version,
+        "blocks": view.blocks,
+        "valid_trials": view.valid_trials,
+        "paths": [{"path": p.label, "recipe": p.recipe, "baseline": p.baseline, "again": p.again} for p in view.paths],
+        "verdicts": [_verdict(one) for one in view.verdicts],
+        "noise_floor": view.noise_floor,
+        "cells": [_cell(cell) for cell in view.cells],
+        "settings": [
+            {
+                "path": one.path,
+                "setting": one.setting,
+                "reference": one.reference,
+                "workload": one.workload,
+                "operation": one.operation,
+                "message_bytes": one.message_bytes,
+                **_comparison(one.comparison),
+            }
+            for one in view.settings
+        ],
+        "provenance": dict(view.provenance),
+        "mixed_provenance": list(view.mixed),
+        "facts_that_differ": _rows(view, view.facts),
+        "counters": _rows(view, view.counters),
+        "failures": [
+            {
+                "trial": one.trial,
+                "attempt": one.attempt,
+                "block": one.block,
+                "path": one.path,
+                "workload": one.workload,
+                "setting": one.setting,
+                "reason": one.reason,
+                "hint": one.hint,
+                "mended": one.mended,
+            }
+            for one in view.failures
+        ],
+    }
+
+
+def _verdict(one: PathVerdict) -> _Object:
+    return {
+        "path": one.path,
+        "verdict": str(one.verdict),
+        "cells": one.cells,
+        "counts": {str(verdict): count for verdict, count in one.counts},
+        "ratio_best": one.best[1].median.ratio if one.best else None,
+        "ratio_worst": one.worst[1].median.ratio if one.worst else None,
+    }
+
+
+def _cell(cell: Cell) -> _Object:
+    return {
+        "workload": cell.group.workload,
+        "operation": cell.group.operation,
+        "setting": cell.group.setting,
+        "message_bytes": cell.message_bytes,
+        "figure": cell.shown.name,
+        "unit": cell.shown.unit,
+        "better": str(cell.shown.better),
+        "noise": _noise(cell.noise) if cell.noise else None,
+        "paths": [_path(one) for one in cell.paths],
+    }
+
+
+def _path(one: PathCell) -> _Object:
+    return {
+        "path": one.path,
+        "iterations": one.iterations,
+        "median": _level(one.median),
+        "p99": _level(one.p99),
+        "comparison": _comparison(one.comparison) if one.comparison else None,
+        "uncompared": one.uncompared,
+        "trials": [
+            {
+                "trial": trial.trial,
+                "attempt": trial.attempt,
+                "block": trial.block,
+                "started_utc": trial.started_utc,
+                **_summary(trial.summary),
+            }
+            for trial in one.trials
+        ],
+    }
+
+
+def _level(level: Level) -> _Object:
+    return {
+        "blocks": level.blocks,
+        "value": level.value,
+        "interval": _interval(level.interval),
+        "method": str(level.method),
+        "refused": level.refused,
+    }
+
+
+def _summary(own: Summary) -> _Object:
+    return {
+        "n": own.n,
+        "mean_ns": own.mean_ns,
+        "sd_ns": own.sd_ns,
+        "median_ns": own.median_ns,
+        "median_interval_ns": _interval(own.median_interval_ns),
+        "mad_ns": own.mad_ns,
+        "min_ns": own.min_ns,
+        "max_ns": own.max_ns,
+        "lag1_autocorrelation": own.lag1_autocorrelation,
+        "effective_n": own.effective_n,
+        "percentiles": [
+            {
+                "probability": q.probability,
+                "value_ns": q.value_ns,
+                "interval_ns": _interval(q.interval_ns),
+                "refused": q.reason,
+            }
+            for q in own.percentiles
+        ],
+    }
+
+
+def _comparison(one: Comparison) -> _Object:
+    return {
+        "verdict": str(one.verdict),
+        "margin": one.margin,
+        "median": _estimate(one.median),
+        "p99": _estimate(one.p99) if one.p99 else None,
+    }
+
+
+def _estimate(one: RatioEstimate) -> _Object:
+    return {
+        "blocks": one.n,
+        "ratio": one.ratio,
+        "interval": _interval(one.interval),
+        "equivalence_interval": _interval(one.equivalence_interval),
+        "method": str(one.method),
+        "verdict": str(one.verdict),
+        "reason": one.judgement.reason,
+        "beyond_margin": one.judgement.beyond_margin,
+        "p_difference_holm": one.judgement.p_difference,
+        "p_equivalence_holm": one.judgement.p_equivalence,
+        "paired_t_test": _test(one.t_test),
+        "wilcoxon_signed_rank": _test(one.wilcoxon),
+        "cohens_dz": one.cohens_dz,
+        "hedges_gz": one.hedges_gz,
+        "rank_biserial": one.rank_biserial,
+    }
+
+
+def _test(one: PairedTest | None) -> _Json:
+    return {"statistic": _finite(one.statistic), "p": one.p_value, "n": one.n} if one else None
+
+
+def _noise(one: NoiseFloor) -> _Object:
+    return {
+        "floor": one.floor,
+        "block_spread": one.block_spread,
+        "false_alarm": one.false_alarm,
+        "hides_margin": one.hides_margin,
+        "estimate": _estimate(one.estimate),
+    }
+
+
+def _interval(one: Interval | None) -> _Json:
+    return {"low": _finite(one.low), "high": _finite(one.high), "level": one.level} if one else None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _rows(view: View, rows: tuple[FactRow, ...]) -> list[_Json]:
+    paths = [path.label for path in view.shown_paths]
+    return [{"name": row.name, "unit": row.unit, "by_path": dict(zip(paths, row.values, strict=True))} for row in rows]

@@ -1,0 +1,53 @@
+"""The report as Markdown: the tables of the terminal, for a paper's appendix or a merge request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nearmetal.report import tables, words
+
+if TYPE_CHECKING:
+    from nearmetal.report.records import View
+    from nearmetal.report.tables import Table
+
+_SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|~"} | {"&": "&amp;"})
+
+
+def render(view: View) -> str:
+    """Return the whole report; text that the study supplied cannot become markup."""
+    parts = [f"# {_escape(view.title)}", f"Figures from {_escape(view.host_label)}.", words.blocks_sentence(view)]
+    parts += [f"**Mixed provenance, compared on request:** {_escape(line)}" for line in view.mixed]
+    parts.append(_table(tables.verdicts(view)))
+    for group in view.groups:
+        parts += [
+            _table(tables.levels(view, group)),
+            _table(tables.levels(view, group, "p99")),
+            _table(tables.comparisons(view, group)),
+        ]
+    others = (tables.settings, tables.noise, tables.counters, tables.facts, tables.failures)
+    parts += [_table(make(view)) for make in others]
+    parts.append(_escape(words.method_sentence(view)))
+    parts.append("\n".join(f"- {_escape(key)}: {_escape(str(value))}" for key, value in view.provenance))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _table(table: Table) -> str:
+    if not table.rows:
+        return ""
+    sides = [":--" if column < table.left else "--:" for column in range(len(table.head))]
+    lines = [table.head, tuple(sides), *table.rows]
+    escaped = ["| " + " | ".join(map(_entry, line)) + " |" for line in lines]
+    note = f"\n\n{_escape(table.note)}" if table.note else ""
+    return f"## {_escape(table.title)}\n\n" + "\n".join(escaped) + note
+
+
+def _entry(text: str) -> str:
+    """Return one table entry; an interval on a second line goes into brackets behind its figure."""
+    if set(text) <= {":", "-"} and len(text) > 1:
+        return text
+    first, _, rest = text.partition("\n")
+    return _escape(f"{first} [{rest}]" if rest else first)
+
+
+def _escape(text: str) -> str:
+    return " ".join(text.translate(_SPECIAL).split())

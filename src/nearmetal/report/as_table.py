@@ -1,0 +1,113 @@
+"""The report on a terminal: readable without colour and in 80 columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import rich.table
+from rich import box
+from rich.text import Text
+
+from nearmetal.report import tables, words
+from nearmetal.stats.equivalence import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from nearmetal.report.records import View
+    from nearmetal.report.tables import Table
+
+_STYLES = {
+    str(Verdict.NEAR_METAL): "green",
+    str(Verdict.FASTER): "cyan",
+    str(Verdict.SLOWER): "red",
+    str(Verdict.UNDECIDED): "yellow",
+}
+
+
+def render(view: View, console: Console, *, brief: bool = False) -> None:
+    """Print the report; with `brief` only what `nearmetal run` ends with: medians, noise floor and verdicts."""
+    console.print(Text(view.title, style="bold"))
+    _talk(console, f"Figures from {view.host_label}.")
+    _talk(console, words.blocks_sentence(view))
+    for line in view.mixed:
+        _talk(console, f"MIXED PROVENANCE, compared on request: {line}")
+    for group in view.groups:
+        _print(console, tables.levels(view, group))
+        if not brief:
+            _print(console, tables.levels(view, group, "p99"))
+            _print(console, tables.comparisons(view, group))
+    if not brief:
+        for table in (tables.settings(view), tables.counters(view), tables.facts(view)):
+            _print(console, table)
+    _print(console, tables.failures(view))
+    _print(console, tables.verdicts(view))
+    console.print()
+    _talk(console, words.method_sentence(view))
+
+
+def _talk(console: Console, sentence: str) -> None:
+    console.print(Text(sentence), soft_wrap=False)
+
+
+def _print(console: Console, table: Table) -> None:
+    """Print a table, in parts one below the other when its columns do not fit; nothing when it has no rows."""
+    if not table.rows:
+        return
+    for columns in _parts(table, console.width):
+        console.print()
+        console.print(Text(table.title, style="bold"))
+        console.print(_drawn(table, columns, console.width))
+    if table.note:
+        _talk(console, table.note)
+
+
+def _drawn(table: Table, columns: Sequence[int], width: int) -> rich.table.Table:
+    # The box parts columns by one blank; a second one only where there is room.
+    roomy = sum(_needed(table, column) + 2 for column in columns) <= width
+    drawn = rich.table.Table(box=box.SIMPLE_HEAD, padding=(0, 1 if roomy else 0, 0, 0), pad_edge=False, show_edge=False)
+    for column in columns:
+        last_words = table.left > 1 and column == len(table.head) - 1
+        words_here = column < table.left or last_words
+        drawn.add_column(
+            Text(table.head[column]),
+            justify="left" if words_here else "right",
+            overflow="fold",
+            no_wrap=not words_here,
+            min_width=min(_needed(table, column), _LONGEST_VERDICT) if words_here else None,
+        )
+    for row in table.rows:
+        drawn.add_row(*(Text(row[column], style=_STYLES.get(row[column], "")) for column in columns))
+    return drawn
+
+
+def _parts(table: Table, width: int) -> list[list[int]]:
+    """Return groups of columns that fit the width, each with the first column; a table of words stays whole."""
+    everything = list(range(len(table.head)))
+    if table.left > 1:
+        return [everything]
+    first = min(_needed(table, 0), _FIRST_COLUMN)
+    parts, used = [[0]], first
+    for column in everything[1:]:
+        needed = _needed(table, column) + 1
+        if len(parts[-1]) > 1 and used + needed > width:
+            parts.append([0])
+            used = first
+        parts[-1].append(column)
+        used += needed
+    return parts
+
+
+_LONGEST_VERDICT = max(map(len, _STYLES))
+_FIRST_COLUMN = 32
+"""Names of counters are wrapped rather than let them push paths into another table."""
+
+
+def _needed(table: Table, column: int) -> int:
+    return max(_width(row[column]) for row in (table.head, *table.rows))
+
+
+def _width(entry: str) -> int:
+    return max(map(len, entry.split("\n")))

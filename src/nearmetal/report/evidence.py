@@ -1,0 +1,125 @@
+"""What stands beside the figures: facts and counters that differ between paths, failures, launch lines."""
+
+from __future__ import annotations
+
+import re
+from statistics import median
+from typing import TYPE_CHECKING
+
+from nearmetal.report.records import FactRow, Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from nearmetal.report.records import PathEntry
+    from nearmetal.store.rundir import TrialRecord
+
+_OF_AN_INTERFACE = re.compile(r"n\d+\.[^.]+\.(?P<fact>.+)")
+
+
+def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tuple[FactRow, ...]:
+    """Return the facts that are not the same on every path; an interface's facts are joined over the nodes."""
+    by_path: dict[str, dict[str, set[str]]] = {path.label: {} for path in paths if not path.again}
+    for record in records:
+        known = by_path.get(record.order.path.label)
+        if known is None:
+            continue
+        for key, value in record.outcome.facts.items():
+            match = _OF_AN_INTERFACE.fullmatch(key)
+            known.setdefault(f"interface.{match['fact']}" if match else key, set()).add(str(value))
+    measured = {label for label, known in by_path.items() if known}
+    rows = []
+    for name in sorted({key for known in by_path.values() for key in known}):
+        values = tuple(_joined(known.get(name)) for known in by_path.values())
+        if len({by_path[label].get(name) is not None and _joined(by_path[label][name]) for label in measured}) > 1:
+            rows.append(FactRow(name, "", values))
+    return tuple(rows)
+
+
+def _joined(values: Iterable[str] | None) -> str | None:
+    return " / ".join(sorted(values)) if values is not None else None
+
+
+def _sum_of(pattern: str) -> Callable[[Mapping[str, int]], int]:
+    wanted = re.compile(pattern)
+    return lambda counters: sum(count for name, count in counters.items() if wanted.fullmatch(name))
+
+
+_PER_ITERATION: tuple[tuple[str, Callable[[Mapping[str, int]], int]], ...] = (
+    ("context switches", _sum_of(r"sched\.context_switches")),
+    ("NET_RX softirqs", _sum_of(r"softirq\.NET_RX")),
+    ("NET_TX softirqs", _sum_of(r"softirq\.NET_TX")),
+    ("device interrupts", _sum_of(r"irq\.\d+.*")),
+    ("all interrupts", _sum_of(r"irq\..+")),
+    ("packets received on the nodes", _sum_of(r"link\..+\.rx_packets")),
+)
+_PER_TRIAL: tuple[tuple[str, str, Callable[[Mapping[str, int]], int]], ...] = (
+    ("TCP segments retransmitted", "a trial", _sum_of(r"tcp\..+\.RetransSegs")),
+    ("TCP timeouts", "a trial", _sum_of(r"tcp\..+\.TCPTimeouts")),
+    ("packets dropped or damaged", "a trial", _sum_of(r"link\..+_(dropped|errors)")),
+    ("CPU time in interrupts and softirqs", "ticks a trial", _sum_of(r"cpu\.(irq|softirq)")),
+    ("CPU time stolen by a hypervisor", "ticks a trial", _sum_of(r"cpu\.steal")),
+)
+
+
+def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tuple[FactRow, ...]:
+    """Return counters by path: the median over trials, per iteration (warm-up included) or per trial.
+
+    Counters are read around the whole launch, so start and end of the MPI job are part of them.
+    """
+    by_path = {
+        path.label: [record for record in records if record.order.path.label == path.label]
+        for path in paths
+        if not path.again
+    }
+    rows = [
+        FactRow(name, "an iteration", tuple(_median_of(mine, count, _iterations) for mine in by_path.values()))
+        for name, count in _PER_ITERATION
+    ]
+    rows += [
+        FactRow(name, unit, tuple(_median_of(mine, count, lambda _: 1) for mine in by_path.values()))
+        for name, unit, count in _PER_TRIAL
+    ]
+    return tuple(row for row in rows if any(row.values))
+
+
+def _median_of(
+    records: Sequence[TrialRecord], count: Callable[[Mapping[str, int]], int], per: Callable[[TrialRecord], int]
+) -> float | None:
+    """Return the median over trials, None where no trial recorded counters."""
+    figures = [count(r.outcome.counters) / per(r) for r in records if r.outcome.counters and per(r)]
+    return median(figures) if figures else None
+
+
+def _iterations(record: TrialRecord) -> int:
+    return sum(cell.iterations for cell in record.cells)
+
+
+def failures(records: Sequence[TrialRecord]) -> tuple[Failure, ...]:
+    """Return every failed attempt in the order of the plan."""
+    mended = {record.order.trial for record in records if record.valid}
+    return tuple(
+        Failure(
+            record.order.trial,
+            record.attempt,
+            record.order.block,
+            record.order.path.label,
+            record.order.workload.label,
+            record.order.setting,
+            record.outcome.reason,
+            record.outcome.hint,
+            mended=record.order.trial in mended,
+        )
+        for record in records
+        if not record.valid
+    )
+
+
+def launches(records: Sequence[TrialRecord]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the launch line of the first valid trial of each path and workload."""
+    first: dict[str, tuple[str, ...]] = {}
+    for record in records:
+        if record.outcome.launch_argv:
+            name = f"{record.order.path.label}, {record.order.workload.label}"
+            first.setdefault(name, record.outcome.launch_argv)
+    return tuple(sorted(first.items()))

@@ -1,0 +1,223 @@
+"""What a report shows, as plain records: built once by `view.build_view`, drawn by every `as_*` module.
+
+Nothing here is formatted and nothing is computed when it is drawn, so that table, CSV, JSON and HTML cannot differ.
+Figures are in the unit of their cell's `Shown`; raw durations keep `_ns` in their names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.report.shown import Shown
+    from nearmetal.stats.compare import Comparison, IntervalMethod
+    from nearmetal.stats.equivalence import Verdict
+    from nearmetal.stats.interval import Interval
+    from nearmetal.stats.noise import NoiseFloor
+    from nearmetal.stats.summary import Summary
+    from nearmetal.stats.tails import Curve
+    from nearmetal.study.order import Scalar
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupId:
+    """What belongs in one table: a workload's operation under one setting."""
+
+    workload: str
+    operation: str
+    setting: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSummary:
+    """One valid trial of one path in one cell."""
+
+    trial: int
+    attempt: int
+    block: int
+    started_utc: str
+    summary: Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One figure of one path over its blocks: the geometric mean of one figure a block, in the shown unit.
+
+    `interval` is None, and `method` says why, when there are too few blocks. A `Level` without a value carries the
+    reason for which it is refused.
+    """
+
+    blocks: int
+    value: float | None
+    interval: Interval | None
+    method: IntervalMethod
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PathCell:
+    """One path in one cell: its trials, its levels, its distribution, and how it compares.
+
+    `comparison` is None for the reference itself and where no block holds both sides; `uncompared` then says why.
+    `ecdf` and `tail` hold all trials' iterations together: they are for looking, no test uses them. `iterations`
+    counts them. `supported` is the largest fraction at which that many iterations still support a percentile.
+    """
+
+    path: str
+    trials: tuple[TrialSummary, ...]
+    median: Level
+    p99: Level
+    comparison: Comparison | None
+    uncompared: str
+    iterations: int
+    ecdf: Curve
+    tail: Curve
+    supported: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One operation at one size under one setting, over all paths."""
+
+    group: GroupId
+    message_bytes: int
+    shown: Shown
+    paths: tuple[PathCell, ...]
+    noise: NoiseFloor | None
+
+    def of(self, path: str) -> PathCell | None:
+        """Return one path's part, None when it has no valid trial here."""
+        return next((one for one in self.paths if one.path == path), None)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingContrast:
+    """One path under one setting against the same path under the study's first setting."""
+
+    path: str
+    setting: str
+    reference: str
+    workload: str
+    operation: str
+    message_bytes: int
+    comparison: Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class PathVerdict:
+    """What the study says of one path over all its cells; `counts` is how many cells have which verdict.
+
+    `worst` and `best` are the cells with the largest and the smallest cost against the baseline.
+    """
+
+    path: str
+    verdict: Verdict
+    counts: tuple[tuple[Verdict, int], ...]
+    cells: int
+    worst: tuple[Cell, Comparison] | None
+    best: tuple[Cell, Comparison] | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FactRow:
+    """One fact or counter over the paths: `values[i]` belongs to `View.shown_paths[i]`, None where not known."""
+
+    name: str
+    unit: str
+    values: tuple[Scalar | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A trial that failed; `mended` tells that its second attempt was valid."""
+
+    trial: int
+    attempt: int
+    block: int
+    path: str
+    workload: str
+    setting: str
+    reason: str
+    hint: str
+    mended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PathEntry:
+    """One path of the study: `number` decides its colour and mark everywhere."""
+
+    label: str
+    recipe: str
+    number: int
+    baseline: bool
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """How to do it again: the study to the byte, its digest and seed, and one launch line a combination."""
+
+    study_text: str
+    study_sha256: str
+    seed: int
+    launches: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything that a report shows of one run."""
+
+    name: str
+    title: str
+    baseline: str
+    margin: float
+    alpha: float
+    host_kind: str
+    host_label: str
+    mpi: str
+    created_utc: str
+    nearmetal_version: str
+    blocks: int
+    planned_blocks: tuple[int, int]
+    valid_trials: int
+    paths: tuple[PathEntry, ...]
+    cells: tuple[Cell, ...]
+    verdicts: tuple[PathVerdict, ...]
+    settings: tuple[SettingContrast, ...]
+    provenance: tuple[tuple[str, Scalar], ...]
+    mixed: tuple[str, ...]
+    facts: tuple[FactRow, ...]
+    counters: tuple[FactRow, ...]
+    failures: tuple[Failure, ...]
+    repeat: Repeat
+
+    @property
+    def shown_paths(self) -> tuple[PathEntry, ...]:
+        """Return the paths without the baseline's second name."""
+        return tuple(path for path in self.paths if not path.again)
+
+    @property
+    def groups(self) -> tuple[GroupId, ...]:
+        """Return what stands in one table each, in the order of the study."""
+        return tuple(dict.fromkeys(cell.group for cell in self.cells))
+
+    def cells_of(self, group: GroupId) -> tuple[Cell, ...]:
+        """Return a group's cells by size."""
+        return tuple(cell for cell in self.cells if cell.group == group)
+
+    def compared(self) -> Iterator[tuple[Cell, PathCell, Comparison]]:
+        """Yield every comparison of a path with the baseline."""
+        for cell in self.cells:
+            for one in cell.paths:
+                if one.comparison is not None:
+                    yield cell, one, one.comparison
+
+    @property
+    def noise_floor(self) -> float | None:
+        """Return the largest noise floor of any cell, None when none could be stated."""
+        floors = [cell.noise.floor for cell in self.cells if cell.noise and cell.noise.floor is not None]
+        return max(floors, default=None)

@@ -1,0 +1,72 @@
+"""From a stored duration to the figure that people expect: its name, unit and direction.
+
+Samples are durations for ever. A latency is shown as half a round trip, a bandwidth as bytes over the duration; both
+are one factor times, or divided by, the duration, so that a percentile of durations is one of the shown figure too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.stats.equivalence import Better
+from nearmetal.units import NS_PER_US
+from nearmetal.workloads.operations import OPERATIONS, Shape
+
+if TYPE_CHECKING:
+    from nearmetal.stats.interval import FloatArray, IntArray, Interval
+    from nearmetal.study.order import WorkloadOrder
+
+DEFAULT_WINDOW_MESSAGES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How durations of one cell are shown: `factor * ns` for a time, `factor / ns` for a rate."""
+
+    name: str
+    unit: str
+    better: Better
+    factor: float
+
+    @property
+    def rate(self) -> bool:
+        """Tell whether larger is better, and so whether the order of figures is that of durations reversed."""
+        return self.better is Better.LARGER
+
+    def value(self, ns: float) -> float:
+        """Return the figure of one duration (> 0 for a rate)."""
+        return self.factor / ns if self.rate else self.factor * ns
+
+    def values(self, ns: IntArray | FloatArray) -> FloatArray:
+        """Return the figures of durations, in the same shape and order."""
+        spans = np.asarray(ns, dtype=np.float64)
+        return np.asarray(self.factor / spans if self.rate else self.factor * spans, dtype=np.float64)
+
+    def ends(self, interval_ns: Interval) -> tuple[float, float]:
+        """Return the ends, in ascending order, of an interval of durations."""
+        low, high = sorted((self.value(interval_ns.low), self.value(interval_ns.high)))
+        return low, high
+
+
+_NAMES = {
+    "round_trip": "latency (half a round trip)",
+    "window": "bandwidth",
+    "collective": "time, slowest rank",
+    "exchange": "time of an exchange, slowest rank",
+}
+
+
+def shown_for(workload: WorkloadOrder, operation: str, message_bytes: int) -> Shown:
+    """Return how a cell is shown: by the table of operations for the engine, as plain time for anything else."""
+    row = OPERATIONS.get(operation) if workload.kind == "engine" else None
+    if row is None:
+        return Shown("time", "us", Better.SMALLER, 1.0 / NS_PER_US)
+    window = int(str(workload.options.get("window_messages", DEFAULT_WINDOW_MESSAGES)))
+    shape = Shape(message_bytes, window, max(1, len(workload.placement) // 2))
+    # The figure of 1 ns is the factor: every figure of the table is proportional to the duration or to its inverse.
+    factor = float(row.shown(np.ones(1), shape)[0])
+    name = "message rate" if operation == "message_rate" else _NAMES[row.kind]
+    return Shown(name, row.unit, Better.LARGER if row.larger_is_better else Better.SMALLER, factor)

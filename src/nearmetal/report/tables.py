@@ -1,0 +1,186 @@
+"""The tables of a report, as text in rows: terminal, Markdown and HTML only differ in how they draw them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.report import words
+from nearmetal.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.report.records import Cell, FactRow, GroupId, PathCell, SettingContrast, View
+    from nearmetal.stats.compare import Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A titled table; a line break in an entry parts a figure from its interval. `left` columns hold words."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    left: int = 1
+
+
+def verdicts(view: View) -> Table:
+    """Return the verdict on each path: what a reader came for."""
+    rows = [(one.path, str(one.verdict), words.reach(one), one.reason) for one in view.verdicts]
+    return Table(
+        "Verdicts",
+        ("path", "verdict", f"ratio to {view.baseline}", "over sizes and operations"),
+        tuple(rows),
+        words.noise_sentence(view),
+        left=2,
+    )
+
+
+def levels(view: View, group: GroupId, statistic: str = "median") -> Table:
+    """Return medians or p99s in the manner of published tables: sizes down, paths across, with intervals."""
+    cells = view.cells_of(group)
+    shown = cells[0].shown
+    paths = [path.label for path in view.shown_paths]
+    rows = [(words.size(cell), *(_level(cell.of(path), statistic) for path in paths)) for cell in cells]
+    refused = sorted({one.p99.refused for cell in cells for one in cell.paths if one.p99.refused})
+    note = f"p99 refused: {'; '.join(refused)}" if statistic == "p99" and refused else ""
+    name = "p99 of the durations" if statistic == "p99" and shown.rate else statistic
+    return Table(
+        f"{words.group_title(view, group)}: {name}, {shown.name}, {shown.unit}", ("size", *paths), tuple(rows), note
+    )
+
+
+def _level(one: PathCell | None, statistic: str) -> str:
+    if one is None:
+        return words.NOTHING
+    level = one.p99 if statistic == "p99" else one.median
+    return "\n".join(filter(None, (words.level(level), words.level_span(level))))
+
+
+def comparisons(view: View, group: GroupId) -> Table:
+    """Return every path against the baseline, size by size, with the verdict that survives the correction."""
+    cells = view.cells_of(group)
+    rows = [_comparison(cell, one) for cell in cells for one in cell.paths if one.comparison or one.uncompared]
+    better = "smaller" if not cells[0].shown.rate else "larger"
+    return Table(
+        f"{words.group_title(view, group)}: ratio to {view.baseline} ({better} is better)",
+        ("size", "path", "median", "95 % interval", "p99", "95 % interval", "p", "verdict"),
+        tuple(rows),
+        left=2,
+    )
+
+
+def _comparison(cell: Cell, one: PathCell) -> tuple[str, ...]:
+    start = (words.size(cell), one.path)
+    if one.comparison is None:
+        return (*start, *(words.NOTHING,) * 5, one.uncompared)
+    return (*start, *_figures(one.comparison))
+
+
+def _figures(comparison: Comparison) -> tuple[str, ...]:
+    median, p99 = comparison.median, comparison.p99
+    tail = (words.ratio(p99.ratio), words.ratio_span(p99.interval)) if p99 else (words.REFUSED, words.NOTHING)
+    return (
+        words.ratio(median.ratio),
+        words.ratio_span(median.interval),
+        *tail,
+        words.p_of_difference(median),
+        str(comparison.verdict),
+    )
+
+
+def settings(view: View) -> Table:
+    """Return each further setting against the study's first; no rows where the study has one setting."""
+    return Table(
+        "Settings against the first setting of the study, path by path",
+        ("workload", "size", "path", "setting", "median", "95 % interval", "p99", "95 % interval", "p", "verdict"),
+        tuple(_setting(one) for one in view.settings),
+        left=4,
+    )
+
+
+def _setting(one: SettingContrast) -> tuple[str, ...]:
+    size = format_size(one.message_bytes) if one.message_bytes else words.NOTHING
+    return (one.workload, size, one.path, f"{one.setting} / {one.reference}", *_figures(one.comparison))
+
+
+def noise(view: View) -> Table:
+    """Return the A/A comparison of every cell."""
+    rows = [
+        (
+            words.cell_title(view, cell),
+            words.ratio(cell.noise.estimate.ratio),
+            words.ratio_span(cell.noise.estimate.interval),
+            words.NOTHING if cell.noise.floor is None else words.percent(cell.noise.floor),
+            words.NOTHING if cell.noise.block_spread is None else words.percent(cell.noise.block_spread),
+        )
+        for cell in view.cells
+        if cell.noise is not None
+    ]
+    return Table(
+        f"Noise floor: {view.baseline} against itself",
+        ("cell", "ratio", "95 % interval", "noise floor", "spread of a block"),
+        tuple(rows),
+        "The floor is the farther end of the interval from 1: no smaller gap can be believed.",
+    )
+
+
+def facts(view: View) -> Table:
+    """Return the facts that differ between paths."""
+    return _by_path(view, "Facts that differ between paths", "fact", view.facts, "")
+
+
+def counters(view: View) -> Table:
+    """Return what happened during the trials, by path."""
+    note = "Medians over trials. Counted around the whole launch: start and end of the MPI job are part of it."
+    return _by_path(view, "What happened during the trials", "counter", view.counters, note)
+
+
+def _by_path(view: View, title: str, what: str, rows: Sequence[FactRow], note: str) -> Table:
+    return Table(
+        title,
+        (what, *(path.label for path in view.shown_paths)),
+        tuple((f"{row.name}, {row.unit}" if row.unit else row.name, *map(words.counter, row.values)) for row in rows),
+        note,
+    )
+
+
+def failures(view: View) -> Table:
+    """Return failed attempts with their reasons."""
+    rows = [
+        (
+            f"{one.trial}" if one.attempt == 1 else f"{one.trial} (attempt {one.attempt})",
+            one.path,
+            one.workload,
+            "a second attempt succeeded" if one.mended else "lost",
+            one.reason,
+        )
+        for one in view.failures
+    ]
+    return Table("Failed trials", ("trial", "path", "workload", "then", "reason"), tuple(rows), left=5)
+
+
+def trials(view: View, cell: Cell) -> Table:
+    """Return every trial of a cell: what it says by itself, in the shown unit."""
+    rows = []
+    for one in cell.paths:
+        for trial in one.trials:
+            own = trial.summary
+            percentiles = [
+                words.REFUSED if q.value_ns is None else words.figure(cell.shown.value(q.value_ns))
+                for q in own.percentiles
+            ]
+            ends = sorted(cell.shown.value(ns) for ns in (own.min_ns, own.max_ns) if ns or not cell.shown.rate)
+            lag1 = words.NOTHING if own.lag1_autocorrelation is None else f"{own.lag1_autocorrelation:.2f}"
+            row = (one.path, str(trial.block), str(own.n), words.figure(cell.shown.value(own.median_ns)))
+            rows.append((*row, *percentiles, words.figure(ends[0]), words.figure(ends[-1]), lag1))
+    names = tuple(words.percentile_name(q.probability) for q in cell.paths[0].trials[0].summary.percentiles)
+    return Table(
+        f"Trials: {words.cell_title(view, cell)}, {cell.shown.name}, {cell.shown.unit}",
+        ("path", "block", "n", "median", *names, "least", "most", "lag-1"),
+        tuple(rows),
+        "lag-1: autocorrelation of neighbouring iterations; percentiles are of the durations, refused where n cannot "
+        "support them.",
+    )

@@ -1,0 +1,352 @@
+"""The one view model of a run: from the run directory to everything that any report shows.
+
+records -> provenance checked -> each trial summarized once -> cells -> comparisons, corrected -> verdicts
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.errors import BadInputError
+from nearmetal.report.evidence import counter_rows, fact_rows, failures, launches
+from nearmetal.report.records import (
+    Cell,
+    GroupId,
+    Level,
+    PathCell,
+    PathEntry,
+    PathVerdict,
+    Repeat,
+    SettingContrast,
+    TrialSummary,
+    View,
+)
+from nearmetal.report.shown import Shown, shown_for
+from nearmetal.run.schedule import stopping_plan
+from nearmetal.stats.compare import BlockFigures, Comparison, IntervalMethod, compare, correct_family, estimate_ratio
+from nearmetal.stats.equivalence import ALPHA, Verdict
+from nearmetal.stats.noise import NoiseFloor, noise_floor
+from nearmetal.stats.order import order, quantile_ranks
+from nearmetal.stats.summary import summarize
+from nearmetal.stats.tails import ecdf, tail_curve
+from nearmetal.store.query import MACHINE_FACTS, disagreements, refuse_mixed, valid
+from nearmetal.study.plan import combinations
+from nearmetal.study.spec import AGAIN, parse_study
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nearmetal.stats.interval import FloatArray, IntArray
+    from nearmetal.stats.stopping import StoppingPlan
+    from nearmetal.store.rundir import RunDir, TrialRecord
+    from nearmetal.study.order import Scalar
+    from nearmetal.study.spec import Study
+
+__all__ = ["View", "build_view"]
+
+P99 = 0.99
+_CellKey = tuple[GroupId, int]
+
+
+def build_view(run: RunDir, *, allow_mixed: bool = False) -> View:
+    """Return what a report on this run shows; the same run gives the same view, to the bit.
+
+    Raises BadInputError when the run has no valid trial, or when its trials are of mixed provenance and
+    `allow_mixed` is not set; ForeignFileError for damaged records and samples.
+    """
+    study = parse_study(run.study_text(), str(run.root / "study.toml"))
+    records = run.trials()
+    good = valid(records)
+    if not good:
+        raise BadInputError(_nothing_to_show(run, records), hint="`nearmetal show` tells why trials failed")
+    mixed = disagreements(good)
+    if not allow_mixed:
+        refuse_mixed(mixed)
+    paths = _paths(study)
+    plan = _plan_of(study)
+    cells = _with_comparisons(_cells(run, good, paths), study, plan)
+    return View(
+        name=study.name,
+        title=study.title or study.name,
+        baseline=study.baseline,
+        margin=study.margin,
+        alpha=ALPHA,
+        host_kind=run.info.host_kind,
+        host_label=run.info.host_label,
+        mpi=study.mpi.flavour,
+        created_utc=run.info.created_utc,
+        nearmetal_version=run.info.nearmetal_version,
+        blocks=len({record.order.block for record in good}),
+        planned_blocks=(study.trials.min_blocks, study.trials.max_blocks),
+        valid_trials=len(good),
+        paths=paths,
+        cells=cells,
+        verdicts=tuple(_verdict(path, cells) for path in paths if not (path.baseline or path.again)),
+        settings=_setting_contrasts(study, cells, plan),
+        provenance=_provenance(good),
+        mixed=tuple(str(one) for one in mixed),
+        facts=fact_rows(good, paths),
+        counters=counter_rows(good, paths),
+        failures=failures(records),
+        repeat=Repeat(run.study_text(), run.info.study_sha256, study.seed, launches(good)),
+    )
+
+
+def _nothing_to_show(run: RunDir, records: Sequence[TrialRecord]) -> str:
+    if not records:
+        return f"{run.root} holds no finished trial yet"
+    return f"none of the {len(records)} trials of {run.root} is valid; the last one says: {records[-1].outcome.reason}"
+
+
+def _paths(study: Study) -> tuple[PathEntry, ...]:
+    entries = [
+        PathEntry(path.name, path.recipe, number, path.name == study.baseline, again=False)
+        for number, path in enumerate(study.path)
+    ]
+    base = next(entry for entry in entries if entry.baseline)
+    return (*entries, replace(base, label=study.baseline + AGAIN, baseline=False, again=True))
+
+
+def _plan_of(study: Study) -> StoppingPlan | None:
+    """Return the plan of the looks, None when the number of blocks was fixed beforehand."""
+    return stopping_plan(study) if study.trials.min_blocks < study.trials.max_blocks else None
+
+
+def _provenance(records: Sequence[TrialRecord]) -> tuple[tuple[str, Scalar], ...]:
+    facts = {key: value for record in records for key, value in record.outcome.facts.items()}
+    machine = [key for key in facts if key in MACHINE_FACTS or key.startswith(("cpu.", "kernel."))]
+    versions = [key for key in facts if key.endswith(".version") and key not in machine]
+    return tuple((key, facts[key]) for key in [*sorted(machine), *sorted(versions)])
+
+
+# ---- cells
+
+
+def _cells(run: RunDir, records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> list[Cell]:
+    """Return the cells, without comparisons, ordered as the study names workloads and settings, then by size."""
+    sources: dict[_CellKey, dict[str, list[TrialRecord]]] = {}
+    shown: dict[_CellKey, Shown] = {}
+    for record in records:
+        wanted = record.order
+        for cell in record.cells:
+            key = (GroupId(wanted.workload.label, cell.operation, wanted.setting), cell.message_bytes)
+            sources.setdefault(key, {}).setdefault(wanted.path.label, []).append(record)
+            shown.setdefault(key, shown_for(wanted.workload, cell.operation, cell.message_bytes))
+    study = parse_study(run.study_text(), "study.toml")
+    rank = {(workload.name, setting): n for n, (_, workload, setting) in enumerate(combinations(study))}
+    keys = sorted(sources, key=lambda key: (rank.get((key[0].workload, key[0].setting), len(rank)), key[0], key[1]))
+    return [
+        Cell(
+            group,
+            size,
+            shown[group, size],
+            tuple(
+                _path_cell(run, path.label, sources[group, size][path.label], (group, size), shown[group, size])
+                for path in paths
+                if path.label in sources[group, size]
+            ),
+            noise=None,
+        )
+        for group, size in keys
+    ]
+
+
+def _path_cell(run: RunDir, path: str, records: Sequence[TrialRecord], key: _CellKey, shown: Shown) -> PathCell:
+    group, size = key
+    summaries: list[TrialSummary] = []
+    everything: list[IntArray] = []
+    for record in records:
+        cell = next(c for c in record.cells if (c.operation, c.message_bytes) == (group.operation, size))
+        ns = run.values(record, cell)
+        ordered = order(ns)
+        everything.append(ordered)
+        summary = summarize(ns, ordered=ordered)
+        summaries.append(
+            TrialSummary(record.order.trial, record.attempt, record.order.block, record.started_utc, summary)
+        )
+    # Sorted runs one after another: a stable sort merges them.
+    together = everything[0] if len(everything) == 1 else np.sort(np.concatenate(everything), kind="stable")
+    return PathCell(
+        path=path,
+        trials=tuple(summaries),
+        median=_level(_figures(summaries, shown, _median_ns)),
+        p99=_p99_level(summaries, shown),
+        comparison=None,
+        uncompared="",
+        iterations=together.size,
+        ecdf=ecdf(together),
+        tail=tail_curve(together),
+        supported=_supported(together.size),
+    )
+
+
+def _median_ns(one: TrialSummary) -> float:
+    return one.summary.median_ns
+
+
+def _p99_ns(one: TrialSummary) -> float | None:
+    return one.summary.percentile(P99).value_ns
+
+
+def _supported(n: int) -> float:
+    """Return the largest of 0.5, 0.9, 0.95, 0.99, 0.995 ... 0.99999995 that n samples support, 0 when none."""
+    ladder = [0.5, 0.9, 0.95] + [1 - step * 10.0**-k for k in range(2, 8) for step in (1.0, 0.5)]
+    return max((p for p in ladder if quantile_ranks(n, p) is not None), default=0.0)
+
+
+def _figures(
+    summaries: Sequence[TrialSummary], shown: Shown, take: Callable[[TrialSummary], float | None]
+) -> dict[int, float]:
+    """Return block -> shown figure, without the trials that cannot support it."""
+    taken = {one.block: take(one) for one in summaries}
+    return {block: shown.value(ns) for block, ns in sorted(taken.items()) if ns is not None and ns > 0}
+
+
+def _level(figures: dict[int, float]) -> Level:
+    values = np.array(list(figures.values()))
+    if values.size == 0:
+        return Level(0, None, None, IntervalMethod.NONE, "0 ns: faster than the clock can tell")
+    # A ratio to 1 is the figure itself, with the interval that the ratios of this report have too.
+    alone = estimate_ratio(BlockFigures(values, np.ones_like(values)), rng=np.random.default_rng(values.size))
+    return Level(alone.n, alone.ratio, alone.interval, alone.method)
+
+
+def _p99_level(summaries: Sequence[TrialSummary], shown: Shown) -> Level:
+    refusals = [one.summary.percentile(P99).reason for one in summaries]
+    if any(refusals):
+        return Level(0, None, None, IntervalMethod.NONE, next(filter(None, refusals)))
+    return _level(_figures(summaries, shown, _p99_ns))
+
+
+# ---- comparisons
+
+
+def _with_comparisons(cells: Sequence[Cell], study: Study, plan: StoppingPlan | None) -> tuple[Cell, ...]:
+    """Compare every path with the baseline of its cell, A/A included, and correct over the whole study."""
+    raw: dict[tuple[int, str], Comparison] = {}
+    for number, cell in enumerate(cells):
+        base = cell.of(study.baseline)
+        for one in cell.paths:
+            if base is None or one.path in {study.baseline, study.baseline + AGAIN}:
+                continue
+            found = _compare(one, base, cell.shown, study, plan)
+            if found is not None:
+                raw[number, one.path] = found
+    corrected = dict(zip(raw, correct_family(list(raw.values()), alpha=ALPHA), strict=True))
+    return tuple(
+        replace(
+            cell,
+            noise=_noise(cell, study, plan),
+            paths=tuple(_compared(one, corrected.get((number, one.path)), study) for one in cell.paths),
+        )
+        for number, cell in enumerate(cells)
+    )
+
+
+def _compared(one: PathCell, found: Comparison | None, study: Study) -> PathCell:
+    if found is not None or one.path in {study.baseline, study.baseline + AGAIN}:
+        return replace(one, comparison=found)
+    return replace(one, uncompared=f"no block in which both {one.path} and {study.baseline} have a valid trial")
+
+
+def _compare(
+    ours: PathCell, theirs: PathCell, shown: Shown, study: Study, plan: StoppingPlan | None
+) -> Comparison | None:
+    medians = _paired(ours, theirs, shown, _median_ns)
+    if medians is None:
+        return None
+    p99s = None
+    if not ours.p99.refused and not theirs.p99.refused:
+        p99s = _paired(ours, theirs, shown, _p99_ns)
+    rng = np.random.default_rng(study.seed)
+    return compare(medians, p99s, rng=rng, better=shown.better, margin=study.margin, alpha=ALPHA, plan=plan)
+
+
+def _paired(
+    ours: PathCell, theirs: PathCell, shown: Shown, take: Callable[[TrialSummary], float | None]
+) -> BlockFigures | None:
+    mine, others = _figures(ours.trials, shown, take), _figures(theirs.trials, shown, take)
+    blocks = sorted(mine.keys() & others.keys())
+    if not blocks:
+        return None
+    return BlockFigures(_row(mine, blocks), _row(others, blocks))
+
+
+def _row(figures: dict[int, float], blocks: Sequence[int]) -> FloatArray:
+    return np.array([figures[block] for block in blocks], dtype=np.float64)
+
+
+def _noise(cell: Cell, study: Study, plan: StoppingPlan | None) -> NoiseFloor | None:
+    first, second = cell.of(study.baseline), cell.of(study.baseline + AGAIN)
+    if first is None or second is None:
+        return None
+    figures = _paired(second, first, cell.shown, _median_ns)
+    if figures is None:
+        return None
+    return noise_floor(figures, rng=np.random.default_rng(study.seed), margin=study.margin, alpha=ALPHA, plan=plan)
+
+
+def _setting_contrasts(study: Study, cells: Sequence[Cell], plan: StoppingPlan | None) -> tuple[SettingContrast, ...]:
+    """Compare each further setting with the study's first, path by path; a family of its own for the correction."""
+    first = study.setting[0].name
+    reference = {
+        (cell.group.workload, cell.group.operation, cell.message_bytes): cell
+        for cell in cells
+        if cell.group.setting == first
+    }
+    raw: list[SettingContrast] = []
+    for cell in cells:
+        other = reference.get((cell.group.workload, cell.group.operation, cell.message_bytes))
+        if other is None or cell.group.setting == first:
+            continue
+        for one in cell.paths:
+            theirs = other.of(one.path)
+            found = _compare(one, theirs, cell.shown, study, plan) if theirs else None
+            if found is not None:
+                where = (cell.group.workload, cell.group.operation, cell.message_bytes)
+                raw.append(SettingContrast(one.path, cell.group.setting, first, *where, found))
+    corrected = correct_family([one.comparison for one in raw], alpha=ALPHA)
+    return tuple(replace(one, comparison=found) for one, found in zip(raw, corrected, strict=True))
+
+
+# ---- verdicts
+
+
+def _verdict(path: PathEntry, cells: Sequence[Cell]) -> PathVerdict:
+    """Judge a path over all its cells: one cell that is slower makes it slower, near-metal asks for every cell."""
+    found = [(cell, one.comparison) for cell in cells if (one := cell.of(path.label)) and one.comparison is not None]
+    tally = [comparison.verdict for _, comparison in found]
+    counts = tuple((verdict, tally.count(verdict)) for verdict in Verdict if verdict in tally)
+    by_cost = sorted(found, key=lambda pair: pair[1].better.sign * np.log(pair[1].median.ratio))
+    return PathVerdict(
+        path=path.label,
+        verdict=_over_cells(tally, missing=len(cells) - len(found)),
+        counts=counts,
+        cells=len(cells),
+        worst=by_cost[-1] if by_cost else None,
+        best=by_cost[0] if by_cost else None,
+        reason=_reason(path.label, cells, found),
+    )
+
+
+def _over_cells(tally: Sequence[Verdict], missing: int) -> Verdict:
+    """Return the verdict on a path: a proven gap anywhere counts, anything unproven anywhere is undecided."""
+    if Verdict.SLOWER in tally:
+        return Verdict.SLOWER
+    if not tally or missing or Verdict.UNDECIDED in tally:
+        return Verdict.UNDECIDED
+    return Verdict.FASTER if all(verdict is Verdict.FASTER for verdict in tally) else Verdict.NEAR_METAL
+
+
+def _reason(path: str, cells: Sequence[Cell], found: Sequence[tuple[Cell, Comparison]]) -> str:
+    """Return in words on how many cells the verdict rests, and what is missing."""
+    tally = [comparison.verdict for _, comparison in found]
+    parts = [f"{verdict} in {tally.count(verdict)}" for verdict in Verdict if verdict in tally]
+    missing = len(cells) - len(found)
+    if missing:
+        parts.append(f"not compared in {missing}")
+    plural = "cell" if len(cells) == 1 else "cells"
+    return f"{', '.join(parts)} of {len(cells)} {plural}" if parts else f"{path} has no valid trial"

@@ -1,0 +1,162 @@
+"""How figures are written: the same digits and the same words in every report."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from nearmetal.stats.equivalence import Verdict
+from nearmetal.units import format_size
+
+if TYPE_CHECKING:
+    from nearmetal.report.records import Cell, GroupId, Level, PathVerdict, View
+    from nearmetal.stats.compare import Comparison, RatioEstimate
+    from nearmetal.stats.interval import Interval
+    from nearmetal.study.order import Scalar
+
+NOTHING = "-"
+REFUSED = "refused"
+SIGNIFICANT_DIGITS = 4
+VERDICT_MARKS = {Verdict.NEAR_METAL: "=", Verdict.SLOWER: "-", Verdict.FASTER: "+", Verdict.UNDECIDED: "?"}
+
+
+def decimals(value: float, digits: int = SIGNIFICANT_DIGITS) -> int:
+    """Return how many decimals give a value its significant digits."""
+    if value == 0 or not math.isfinite(value):
+        return 0
+    return max(0, digits - 1 - math.floor(math.log10(abs(value))))
+
+
+def figure(value: float) -> str:
+    """Return a figure with four significant digits and no exponent."""
+    return f"{value:.{decimals(value)}f}"
+
+
+def span(low: float, high: float) -> str:
+    """Return an interval, both ends with as many decimals as its middle deserves."""
+    if not math.isfinite(high):
+        return f"{figure(low)}..unbounded"
+    places = decimals((low + high) / 2)
+    return f"{low:.{places}f}..{high:.{places}f}"
+
+
+def level(one: Level) -> str:
+    """Return a level without its interval; a percentile that n cannot support is `refused`."""
+    return REFUSED if one.value is None else figure(one.value)
+
+
+def level_span(one: Level) -> str:
+    """Return a level's interval, empty where there is none."""
+    return span(one.interval.low, one.interval.high) if one.interval else ""
+
+
+def ratio(value: float) -> str:
+    """Return a ratio with three decimals, fewer when it is large, more when it is small."""
+    return f"{value:.{max(decimals(value, 3), 3 if value < 10 else 0)}f}"
+
+
+def ratio_span(interval: Interval | None) -> str:
+    """Return the interval of a ratio, or a dash where there are too few blocks."""
+    if interval is None:
+        return NOTHING
+    high = ratio(interval.high) if math.isfinite(interval.high) else "unbounded"
+    return f"{ratio(interval.low)}..{high}"
+
+
+def p_value(p: float | None) -> str:
+    """Return a p-value as the papers print it."""
+    if p is None:
+        return NOTHING
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage with two significant digits."""
+    return f"{share * 100:.{decimals(share * 100, 2)}f} %"
+
+
+def percentile_name(probability: float) -> str:
+    """Return `p99.9` for 0.999."""
+    return f"p{probability * 100:.10g}"
+
+
+def size(cell: Cell) -> str:
+    """Return a cell's message size, a dash for operations without one."""
+    return format_size(cell.message_bytes) if cell.message_bytes else NOTHING
+
+
+def group_title(view: View, group: GroupId) -> str:
+    """Return what a group measures, with the setting where the study has several."""
+    name = group.workload if group.workload == group.operation else f"{group.workload} ({group.operation})"
+    several = len({one.setting for one in view.groups}) > 1
+    return f"{name}, setting {group.setting}" if several else name
+
+
+def cell_title(view: View, cell: Cell) -> str:
+    """Return a group's title with the size."""
+    title = group_title(view, cell.group)
+    return f"{title}, {size(cell)}" if cell.message_bytes else title
+
+
+def counter(value: Scalar | None) -> str:
+    """Return a fact or a counter as text."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, float):
+        return f"{value:.{decimals(value, 3)}f}" if value else "0"
+    return str(value)
+
+
+def found(comparison: Comparison) -> str:
+    """Return one comparison in words: the ratio with its interval, and n."""
+    estimate = comparison.median
+    return f"{ratio(estimate.ratio)} [{ratio_span(estimate.interval)}], n = {estimate.n} blocks"
+
+
+def p_of_difference(estimate: RatioEstimate) -> str:
+    """Return the corrected p-value of the difference that the verdict used."""
+    return p_value(estimate.judgement.p_difference)
+
+
+def reach(verdict: PathVerdict) -> str:
+    """Return the range of ratios over a path's cells, from its best to its worst."""
+    if verdict.worst is None or verdict.best is None:
+        return NOTHING
+    best, worst = ratio(verdict.best[1].median.ratio), ratio(verdict.worst[1].median.ratio)
+    return best if best == worst else f"{best} to {worst}"
+
+
+def noise_sentence(view: View) -> str:
+    """Return what the A/A comparison says of this study."""
+    stated = [cell.noise for cell in view.cells if cell.noise is not None]
+    floor = view.noise_floor
+    if floor is None:
+        return f"The noise floor is not known: {view.baseline} has too few blocks under its two names."
+    text = f"Noise floor {percent(floor)}: {view.baseline} against itself, the worst of {len(stated)} cells."
+    alarms = sum(noise.false_alarm for noise in stated)
+    if alarms:
+        text += (
+            f" In {alarms} of them it seems to differ from itself; by chance that is expected in {view.alpha:.0%} "
+            "of cells, more means drift or an order effect."
+        )
+    if any(noise.hides_margin for noise in stated):
+        text += f" It is not below the margin of {percent(view.margin)} everywhere: more blocks or less noise needed."
+    return text
+
+
+def blocks_sentence(view: View) -> str:
+    """Return how much was measured, and what was planned."""
+    least, most = view.planned_blocks
+    planned = f"{least}" if least == most else f"{least} to {most}"
+    return f"{view.valid_trials} valid trials in {view.blocks} blocks ({planned} planned)."
+
+
+def method_sentence(view: View) -> str:
+    """Return how ratios and verdicts were made."""
+    methods = sorted({str(c.median.method) for _, _, c in view.compared()})
+    return (
+        f"Ratios are path / {view.baseline} of per-block medians (geometric mean over blocks), 95 % intervals by "
+        f"{' and '.join(methods) or 'no method: nothing could be compared'}; p-values are Holm-corrected over all "
+        f"{sum(1 for _ in view.compared())} comparisons; near-metal means equivalent within {percent(view.margin)} "
+        "(TOST). A large p is never taken for equality."
+    )

@@ -1,0 +1,86 @@
+"""Questions to a run: which trials may stand side by side.
+
+Figures measured under another kernel, MPI, NIC or version of the code differ for reasons that no path is to blame
+for, so they are compared only when a person asks for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from nearmetal.store.rundir import TrialRecord
+    from nearmetal.study.order import Scalar
+
+MACHINE_FACTS = ("cpu.model", "kernel.release", "kernel.version")
+"""Must agree over all trials of a run."""
+INTERFACE_FACTS = ("kind", "driver", "device", "firmware")
+"""Last parts of `<node>.<interface>.<fact>` that must agree over the trials of one path: they say which NIC it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """One fact that has several values where it must have one; `within` names the path or workload, '' for all."""
+
+    fact: str
+    within: str
+    values: tuple[str, ...]
+
+    def __str__(self) -> str:
+        place = f" ({self.within})" if self.within else ""
+        return f"{self.fact}{place}: {' | '.join(self.values)}"
+
+
+def valid(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    """Return the trials that may be compared: one a combination and block, the last valid attempt."""
+    last = {record.order.trial: record for record in records if record.valid}
+    return sorted(last.values(), key=lambda record: record.order.trial)
+
+
+def disagreements(records: Iterable[TrialRecord]) -> tuple[Disagreement, ...]:
+    """Return every fact that must agree between these trials and does not.
+
+    The machine and its kernel must agree over all trials, an interface over the trials of one path, and versions
+    (`mpi.version`, `engine.version` ...) over the trials of one workload. A trial that lacks a fact where others have
+    it disagrees with them, as `not recorded`.
+    """
+    groups: dict[tuple[str, str], list[dict[str, Scalar]]] = {}
+    for record in records:
+        facts = record.outcome.facts
+        path = record.order.path
+        workload = record.order.workload.label
+        groups.setdefault(("", "machine"), []).append({k: v for k, v in facts.items() if k in MACHINE_FACTS})
+        groups.setdefault((f"path {path.label}", "nic"), []).append(
+            {k: v for k, v in facts.items() if k.count(".") >= 2 and k.rsplit(".", 1)[1] in INTERFACE_FACTS}
+        )
+        groups.setdefault((f"workload {workload}", "code"), []).append(
+            {k: v for k, v in facts.items() if k.endswith(".version") and k not in MACHINE_FACTS}
+            | {"mpi": record.order.mpi}
+        )
+    return tuple(found for (within, _), sets in groups.items() for found in _differing(within, sets))
+
+
+def _differing(within: str, sets: Sequence[dict[str, Scalar]]) -> list[Disagreement]:
+    found = []
+    for key in sorted({key for facts in sets for key in facts}):
+        values = tuple(dict.fromkeys(str(facts.get(key, "not recorded")) for facts in sets))
+        if len(values) > 1:
+            found.append(Disagreement(key, within, values))
+    return found
+
+
+def refuse_mixed(found: Sequence[Disagreement]) -> None:
+    """Raise BadInputError when trials that are to be compared disagree."""
+    if found:
+        count = "1 fact differs" if len(found) == 1 else f"{len(found)} facts differ"
+        lines = "\n  ".join(str(one) for one in found)
+        raise BadInputError(
+            f"{count} between trials that are to be compared:\n  {lines}",
+            hint="the run was continued on a changed machine: start a new run, or compare all the same with "
+            "--allow-mixed, which the report will say",
+        )

@@ -1,0 +1,150 @@
+"""Run directories without a machine: seeded latencies of known medians, written through the real store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.store.samples import CellSamples
+from nearmetal.study import plan
+from nearmetal.study.order import Outcome, TrialStatus
+from nearmetal.study.spec import AGAIN, digest, parse_study
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from nearmetal.study.order import Order, Scalar
+
+HOST_LABEL = "network namespaces of one machine: real kernel data paths, no wire and no NIC hardware between nodes"
+
+STUDY = """
+format = 1
+name = "paths"
+title = "Software data paths of this machine"
+seed = 20261121
+baseline = "veth"
+
+[[path]]
+name = "veth"
+[[path]]
+name = "bridge"
+[[path]]
+name = "macvlan"
+[[path]]
+name = "tap"
+[[path]]
+name = "shm"
+
+[[workload]]
+name = "latency"
+sizes = [8, "1 KiB", "64 KiB"]
+iterations = 1000
+warmup = 100
+
+[trials]
+min_blocks = 5
+max_blocks = 8
+"""
+
+COST = {"veth": 1.0, "bridge": 1.12, "macvlan": 1.004, "tap": 2.4, "shm": 0.06}
+INTERFACES = {"veth": "veth", "bridge": "veth", "macvlan": "macvlan", "tap": "tun"}
+FACTS: dict[str, Scalar] = {
+    "cpu.model": "Example CPU @ 2.00GHz",
+    "cpu.count": 2,
+    "cpu.hypervisor": True,
+    "cpu.governor": "not offered",
+    "kernel.release": "6.1.0-40-amd64",
+    "kernel.version": "#1 SMP Debian 6.1.153-1",
+    "kernel.clocksource": "tsc",
+    "mpi.version": "Open MPI 5.0.9",
+    "engine.version": "1",
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make a run: `cost[path]` times a base duration, `spread` between blocks, what fails, what differs."""
+
+    study: str = STUDY
+    blocks: int = 8
+    cost: Mapping[str, float] = field(default_factory=lambda: COST)
+    spread: float = 0.004
+    seed: int = 7
+    fails: Callable[[Order, int], bool] = lambda order, attempt: False
+    facts: Callable[[Order], dict[str, Scalar]] = lambda order: {}
+    iterations: int | None = None
+
+
+def make_run(root: Path, recipe: Recipe | None = None) -> RunDir:
+    """Write a run and open it for reading."""
+    recipe = recipe or Recipe()
+    study = parse_study(recipe.study, "study.toml")
+    info = RunInfo(study.name, digest(recipe.study), "local", HOST_LABEL, "0.1.0", "2026-11-21T09:00:00+00:00")
+    run = RunDir.create(root, info, recipe.study)
+    for number in range(recipe.blocks):
+        for order in plan.block(study, number):
+            _append(run, order, recipe)
+    run.close()
+    return RunDir.open(root)
+
+
+def _append(run: RunDir, order: Order, recipe: Recipe) -> None:
+    for attempt in (1, 2):
+        minute = f"2026-11-21T09:{order.block:02d}:{order.trial % 60:02d}+00:00"
+        if not recipe.fails(order, attempt):
+            run.append(order, _outcome(order, recipe), _cells(order, recipe), attempt=attempt, started_utc=minute)
+            return
+        failed = Outcome(
+            TrialStatus.FAILED, reason="the launch did not end within 30 s; no output", hint="raise `trials.timeout`"
+        )
+        run.append(order, failed, [], attempt=attempt, started_utc=minute)
+
+
+def _outcome(order: Order, recipe: Recipe) -> Outcome:
+    label = order.path.label.removesuffix(AGAIN)
+    networked = label in INTERFACES
+    interface: dict[str, Scalar] = {}
+    for node in ("n0", "n1"):
+        if networked:
+            interface |= {f"{node}.nm0.kind": INTERFACES[label], f"{node}.nm0.mtu": 1500}
+            interface |= {f"{node}.nm0.qdisc": "fq_codel" if label == "tap" else "noqueue"}
+    switches = {"veth": 14_500, "bridge": 14_800, "macvlan": 14_450, "tap": 41_000, "shm": 900}.get(label, 14_000)
+    return Outcome(
+        TrialStatus.VALID,
+        launch_argv=("mpirun", "-n", "2", "--host", "n0,n1", "nmbench", "--operation", "latency"),
+        elapsed_ns=1_500_000_000,
+        facts={**FACTS, **interface, **recipe.facts(order)},
+        counters={
+            "sched.context_switches": switches,
+            "softirq.NET_RX": 13_300 if networked else 12,
+            "tcp.n0.RetransSegs": 2 if label == "tap" else 0,
+            "link.n0.nm0.rx_packets": 6_700 if networked else 0,
+        },
+    )
+
+
+def _cells(order: Order, recipe: Recipe) -> list[CellSamples]:
+    options = order.workload.options
+    assert isinstance(options["sizes"], list)
+    return [_cell(order, int(str(size)), recipe) for size in options["sizes"] or [0]]
+
+
+def _cell(order: Order, size: int, recipe: Recipe) -> CellSamples:
+    options = order.workload.options
+    warmup, iterations = int(str(options["warmup"])), recipe.iterations or int(str(options["iterations"]))
+    operation = str(options["operation"])
+    rng = np.random.default_rng((recipe.seed, order.trial, size))
+    cost = recipe.cost[order.path.label.removesuffix(AGAIN)]
+    typical = (42_000 + size * 2.1) * cost * np.exp(rng.normal(0.0, recipe.spread))
+    count = warmup + iterations
+    # Bimodal with a heavy tail, as latencies are: a second mode 15 % up, and rare stalls of a Pareto length.
+    ns = typical * np.exp(rng.normal(0.0, 0.03, count)) * np.where(rng.random(count) < 0.1, 1.15, 1.0)
+    ns *= np.where(rng.random(count) < 0.004, 1.0 + rng.pareto(1.4, count) * 3.0, 1.0)
+    both = np.vstack((ns, ns)).astype(np.int64)
+    begin = np.cumsum(both, axis=1) - both
+    initiators = (0,) if operation in {"latency", "bw"} else (0, 1)
+    return CellSamples(operation, size, warmup, initiators, begin, both, np.zeros_like(both, dtype=np.uint8))
