@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from nearmetal.stats.compare import Comparison, RatioEstimate
     from nearmetal.stats.interval import Interval
     from nearmetal.stats.noise import NoiseFloor
-    from nearmetal.stats.paired import PairedTest
+    from nearmetal.stats.paired import Significance
     from nearmetal.stats.summary import Summary
 
 REPORT_FORMAT = 1
@@ -191,7 +191,7 @@ def _estimate(one: RatioEstimate) -> _Object:
     }
 
 
-def _test(one: PairedTest | None) -> _Json:
+def _test(one: Significance | None) -> _Json:
     return {"statistic": _finite(one.statistic), "p": one.p_value, "n": one.n} if one else None
 
 

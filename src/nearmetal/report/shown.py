@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nearmetal.study.order import WorkloadOrder
 
 DEFAULT_WINDOW_MESSAGES = 64
+"""The default of the engine's `--window` (native/bench/options.c)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def shown_for(workload: WorkloadOrder, operation: str, message_bytes: int) -> Sh
     row = OPERATIONS.get(operation) if workload.kind == "engine" else None
     if row is None:
         return Shown("time", "us", Better.SMALLER, 1.0 / NS_PER_US)
-    window = int(str(workload.options.get("window_messages", DEFAULT_WINDOW_MESSAGES)))
+    window = int(str(workload.options.get("window", DEFAULT_WINDOW_MESSAGES)))
     shape = Shape(message_bytes, window, max(1, len(workload.placement) // 2))
     # The figure of 1 ns is the factor: every figure of the table is proportional to the duration or to its inverse.
     factor = float(row.shown(np.ones(1), shape)[0])

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from synthetic_run import COST, STUDY, Recipe, make_run
+
+from nearmetal.errors import BadInputError
+from nearmetal.report import as_json
+from nearmetal.report.shown import shown_for
+from nearmetal.report.view import View, build_view
+from nearmetal.stats.equivalence import Better, Verdict
+from nearmetal.stats.interval import Interval
+from nearmetal.study.order import Order, WorkloadOrder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nearmetal.store.rundir import RunDir
+
+
+def test_each_path_gets_the_verdict_that_its_cost_deserves(view: View) -> None:
+    assert {one.path: one.verdict for one in view.verdicts} == {
+        "bridge": Verdict.SLOWER,
+        "macvlan": Verdict.NEAR_METAL,
+        "tap": Verdict.SLOWER,
+        "shm": Verdict.FASTER,
+    }
+
+
+def test_ratios_are_those_the_samples_were_made_with(view: View) -> None:
+    for _, one, comparison in view.compared():
+        interval = comparison.median.interval
+        assert interval is not None
+        # Corrected for nothing and asked 12 times: a little beyond the interval must be allowed for.
+        assert interval.low * 0.99 < COST[one.path] < interval.high * 1.01
+
+
+def test_the_baseline_against_itself_is_a_noise_floor_and_not_a_comparison(view: View) -> None:
+    assert "veth-again" not in {one.path for _, one, _ in view.compared()}
+    floors = [cell.noise.floor for cell in view.cells if cell.noise and cell.noise.floor]
+    assert len(floors) == 3
+    assert view.noise_floor == max(floors)
+    assert 0 < max(floors) < 0.03
+
+
+def test_a_latency_is_half_the_round_trip_of_the_stored_samples(run: RunDir, view: View) -> None:
+    record = next(r for r in run.trials() if r.order.path.label == "veth")
+    expected_us = float(np.median(run.values(record, record.cells[0]))) / 2000
+    trial = view.cells[0].of("veth").trials[0]  # type: ignore[union-attr]
+    assert trial.trial == record.order.trial
+    assert view.cells[0].shown.value(trial.summary.median_ns) == pytest.approx(expected_us)
+
+
+def test_a_rate_is_larger_when_the_duration_is_shorter_and_its_interval_stays_in_order() -> None:
+    shown = shown_for(WorkloadOrder("bw", "engine", {"window": 10}), "bw", 1000)
+    assert (shown.unit, shown.better) == ("MB/s", Better.LARGER)
+    assert shown.value(1e6) == pytest.approx(10.0)  # 10 messages of 1000 B in 1 ms
+    assert shown.ends(Interval(1e6, 2e6, 0.95)) == (pytest.approx(5.0), pytest.approx(10.0))
+
+
+def test_a_workload_of_another_kind_is_shown_as_time() -> None:
+    shown = shown_for(WorkloadOrder("nbody", "application"), "step", 0)
+    assert (shown.unit, shown.value(2500.0)) == ("us", 2.5)
+
+
+def test_bandwidth_verdicts_point_the_right_way(tmp_path: Path) -> None:
+    study = STUDY.replace('name = "latency"', 'name = "bw"')
+    view = build_view(make_run(tmp_path / "run", Recipe(study=study)))
+    assert {one.path: one.verdict for one in view.verdicts}["tap"] is Verdict.SLOWER
+    ratios = {one.path: comparison.median.ratio for _, one, comparison in view.compared()}
+    assert ratios["tap"] == pytest.approx(1 / COST["tap"], rel=0.02)
+
+
+def test_p99_of_short_trials_is_refused(tmp_path: Path) -> None:
+    view = build_view(make_run(tmp_path / "run", Recipe(iterations=100)))
+    for cell in view.cells:
+        for one in cell.paths:
+            assert one.p99.value is None
+            assert "n = 100 cannot support it" in one.p99.refused
+            assert one.comparison is None or one.comparison.p99 is None
+
+
+def test_nothing_is_near_metal_without_evidence(tmp_path: Path) -> None:
+    same = dict.fromkeys(COST, 1.0)
+    view = build_view(make_run(tmp_path / "run", Recipe(blocks=5, cost=same, spread=0.2)))
+    assert {one.verdict for one in view.verdicts} == {Verdict.UNDECIDED}
+
+
+def test_a_path_that_never_came_up_is_undecided_and_says_so(tmp_path: Path) -> None:
+    def fails(order: Order, attempt: int) -> bool:
+        return order.path.label == "tap" and attempt <= 2
+
+    view = build_view(make_run(tmp_path / "run", Recipe(blocks=5, fails=fails)))
+    tap = next(one for one in view.verdicts if one.path == "tap")
+    assert (tap.verdict, tap.reason) == (Verdict.UNDECIDED, "not compared in 3 of 3 cells")
+    assert {one.path for one in view.failures} == {"tap"}
+    assert not any(one.mended for one in view.failures)
+
+
+def test_a_second_attempt_stands_for_its_block(tmp_path: Path) -> None:
+    def fails(order: Order, attempt: int) -> bool:
+        return order.path.label == "bridge" and attempt == 1 and order.block == 0
+
+    view = build_view(make_run(tmp_path / "run", Recipe(blocks=5, fails=fails)))
+    assert [(one.path, one.mended) for one in view.failures] == [("bridge", True)]
+    assert len(view.cells[0].of("bridge").trials) == 5  # type: ignore[union-attr]
+
+
+def test_mixed_kernels_are_refused_unless_asked_for(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", Recipe(blocks=5, facts=lambda order: {"kernel.release": f"6.{order.block // 3}"}))
+    with pytest.raises(BadInputError, match=r"kernel\.release: 6\.0 \| 6\.1"):
+        build_view(run)
+    assert build_view(run, allow_mixed=True).mixed == ("kernel.release: 6.0 | 6.1",)
+
+
+def test_another_nic_on_the_same_path_is_refused(tmp_path: Path) -> None:
+    def facts(order: Order) -> dict[str, str | int | float | bool]:
+        return {"n0.nm0.driver": "ixgbevf" if order.block else "e1000"} if order.path.label == "tap" else {}
+
+    with pytest.raises(BadInputError, match=r"n0\.nm0\.driver \(path tap\)"):
+        build_view(make_run(tmp_path / "run", Recipe(blocks=5, facts=facts)))
+
+
+def test_a_missing_version_is_a_disagreement(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", Recipe(blocks=5, facts=lambda o: {"extra.version": "2"} if o.block else {}))
+    with pytest.raises(BadInputError, match="not recorded"):
+        build_view(run)
+
+
+def test_a_run_without_a_valid_trial_says_why(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", Recipe(blocks=3, fails=lambda order, attempt: True))
+    with pytest.raises(BadInputError, match=r"none of the 36 trials .* did not end within 30 s"):
+        build_view(run)
+
+
+def test_settings_are_compared_with_the_first_path_by_path(tmp_path: Path) -> None:
+    study = STUDY.replace("[trials]", '[[setting]]\nname = "a"\n[[setting]]\nname = "b"\n[trials]')
+    study = study.replace('"1 KiB", "64 KiB"', '"1 KiB"')
+    view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=5)))
+    assert len(view.groups) == 2
+    assert {(one.setting, one.reference) for one in view.settings} == {("b", "a")}
+    assert len(view.settings) == 6 * 2
+    assert {one.comparison.verdict for one in view.settings} == {Verdict.NEAR_METAL}
+
+
+def test_facts_are_shown_only_where_paths_differ(view: View) -> None:
+    assert [row.name for row in view.facts] == ["interface.kind", "interface.mtu", "interface.qdisc"]
+    switches = next(row for row in view.counters if row.name == "context switches")
+    assert switches.values[0] == pytest.approx(14_500 / (3 * 1100))
+
+
+def test_the_view_is_the_same_every_time(run: RunDir, view: View) -> None:
+    assert as_json.render(build_view(run)) == as_json.render(view)
