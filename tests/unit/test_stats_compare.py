@@ -69,6 +69,12 @@ def test_wilcoxon_agrees_with_scipy_without_ties(n: int) -> None:
     assert found.p_value == pytest.approx(expected.pvalue, rel=1e-9)
 
 
+def test_wilcoxon_of_many_pairs_joins_the_exact_one() -> None:
+    differences = np.random.default_rng(8).normal(0.15, 1.0, 150)
+    expected = reference.wilcoxon(differences, method="exact")
+    assert wilcoxon_signed_rank(differences).p_value == pytest.approx(expected.pvalue, rel=0.02)
+
+
 def test_effect_sizes() -> None:
     differences = SLEEP_1 - SLEEP_2
     of = moments(differences)

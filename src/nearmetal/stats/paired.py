@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 # Log ratios closer than this differ by floating-point rounding only: durations are whole nanoseconds, and even a
 # second resolves relative differences of 1e-9.
 ROUNDING = 1e-12
+EXACT_PAIRS = 100
+
+_Ranks = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +80,12 @@ def paired_t_test(path: FloatArray, baseline: FloatArray) -> Significance:
 
 
 def wilcoxon_signed_rank(differences: FloatArray) -> Significance:
-    """Return the Wilcoxon signed-rank test, exact for every n, with ties and zeros.
+    """Return the Wilcoxon signed-rank test, exact up to 100 pairs also with ties and zeros, shape (n,), n >= 1.
 
     Zeros are dropped (Wilcoxon's own rule), ties share mid-ranks. statistic = min(W+, W-); p = min(1, 2 P(W <=
-    statistic)) over all 2^n signs given the ranks, counted by dynamic programming on doubled ranks. Wilcoxon (1945),
-    "Individual comparisons by ranking methods", Biometrics Bull. 1(6); exact distribution with ties: Hollander,
-    Wolfe and Chicken, Nonparametric Statistical Methods, section 3.1.
+    statistic)) over all 2^n signs given the ranks. Wilcoxon (1945), "Individual comparisons by ranking methods",
+    Biometrics Bull. 1(6); given ties: Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, section 3.1.
+    Beyond 100 pairs the normal limit with the same mean and variance is used, with continuity correction.
     """
     kept = differences[np.abs(differences) > ROUNDING]
     if kept.size == 0:
@@ -89,18 +93,28 @@ def wilcoxon_signed_rank(differences: FloatArray) -> Significance:
     ranks = _doubled_midranks(np.abs(kept))
     positive = int(ranks[kept > 0].sum())
     smaller = min(positive, int(ranks.sum()) - positive)
-    # probability[s] = chance that the positive ranks sum to s when every sign is a fair coin.
+    below = _exact_cdf(ranks, smaller) if kept.size <= EXACT_PAIRS else _normal_cdf(ranks, smaller)
+    return Significance(smaller / 2.0, min(1.0, 2.0 * below), kept.size)
+
+
+def _exact_cdf(ranks: _Ranks, statistic: int) -> float:
+    """Return P(sum of the positive ranks <= statistic) when every sign is a fair coin, by dynamic programming."""
     probability = np.zeros(int(ranks.sum()) + 1)
     probability[0] = 1.0
     for rank in ranks:
         shifted = np.zeros_like(probability)
         shifted[rank:] = probability[: probability.size - rank]
         probability = 0.5 * (probability + shifted)
-    p = min(1.0, 2.0 * float(probability[: smaller + 1].sum()))
-    return Significance(smaller / 2.0, p, kept.size)
+    return float(probability[: statistic + 1].sum())
 
 
-def _doubled_midranks(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _normal_cdf(ranks: _Ranks, statistic: int) -> float:
+    """Return the same in the limit of many pairs; doubled ranks come in steps of 2, so half a step is 1."""
+    mean, sd = float(ranks.sum()) / 2.0, math.sqrt(float((ranks.astype(np.float64) ** 2).sum())) / 2.0
+    return float(special.ndtr((statistic + 1.0 - mean) / sd))
+
+
+def _doubled_midranks(values: FloatArray) -> _Ranks:
     """Return twice the mid-rank of each value, an integer; values equal up to rounding are ties."""
     rounded = np.round(values / ROUNDING) if values.max() < 1e3 else values
     _, group, sizes = np.unique(rounded, return_inverse=True, return_counts=True)
