@@ -50,7 +50,7 @@ class FakeHost:
         if reason:
             return Outcome(TrialStatus.FAILED, reason=str(reason), hint="the study asked the fake host for this")
         base_ns = int(self._options.get(f"base_ns.{order.path.kind}", BASE_NS.get(order.path.kind, 20_000)))
-        cells = [_cell(order, base_ns, size) for size in _sizes(order)]
+        cells = [_cell(order, base_ns, size) for size in order.workload.numbers("sizes") or [0]]
         messages = sum(len(cell["ns"][0]) for cell in cells)
         return Outcome(
             TrialStatus.VALID,
@@ -65,22 +65,10 @@ class FakeHost:
         """Nothing to do."""
 
 
-def _sizes(order: Order) -> list[int]:
-    sizes = order.workload.options.get("sizes") or [0]
-    assert isinstance(sizes, list)
-    return [int(size) for size in sizes]
-
-
-def _count(order: Order, name: str) -> int:
-    value = order.workload.options.get(name, 0)
-    assert not isinstance(value, list)
-    return int(value)
-
-
 def _cell(order: Order, base_ns: int, message_bytes: int) -> _Cell:
     """Return one cell: a launch effect of up to 1 %, jitter of up to 5 %, every 50th iteration four times as long."""
     drawn = random.Random(f"{order.seed} {message_bytes}")
-    warmup, iterations = _count(order, "warmup"), _count(order, "iterations")
+    warmup, iterations = order.workload.number("warmup"), order.workload.number("iterations")
     typical_ns = (base_ns + NS_PER_KIB * message_bytes / 1024) * (1 + 0.01 * drawn.random())
     ranks = len(order.workload.placement)
     ns = [

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from nearmetal.errors import ForeignFileError
+from nearmetal.errors import BadInputError, ForeignFileError
 
 ORDER_FORMAT = 1
 
@@ -49,6 +49,20 @@ class WorkloadOrder:
     options: dict[str, Scalar | list[Scalar]] = field(default_factory=dict)
     placement: tuple[int, ...] = (0, 1)
     progress: Progress = "polling"
+
+    def number(self, option: str, default: int = 0) -> int:
+        """Return an option that is one number; raise BadInputError when it is something else."""
+        value = self.options.get(option, default)
+        if isinstance(value, list | str) or value != int(value):
+            raise BadInputError(f"workload {self.label!r}: option {option!r} is a whole number, not {value!r}")
+        return int(value)
+
+    def numbers(self, option: str) -> list[int]:
+        """Return an option that is a list of numbers, empty when it is not given."""
+        values = self.options.get(option, [])
+        if not isinstance(values, list):
+            raise BadInputError(f"workload {self.label!r}: option {option!r} is a list, not {values!r}")
+        return [int(value) for value in values]
 
 
 @dataclass(frozen=True, slots=True)

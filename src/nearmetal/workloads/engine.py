@@ -82,15 +82,13 @@ class Engine:
 
         A window of messages may be coalesced into fewer packets than messages, but each window is acknowledged.
         """
-        options = order.workload.options
-        if len(set(order.workload.placement)) == 1:
+        workload = order.workload
+        if len(set(workload.placement)) == 1:
             return 0
-        sizes = options.get("sizes") or [0]
-        assert isinstance(sizes, list)
-        large_from = options.get("large_from", 1 << 62)
-        few = options.get("iterations_large", options["iterations"])
-        many = options["iterations"]
-        return sum(int(few if int(size) >= int(large_from) else many) for size in sizes)
+        many = workload.number("iterations")
+        few = workload.number("iterations_large", many)
+        large_from = workload.number("large_from", 1 << 62)
+        return sum(few if size >= large_from else many for size in workload.numbers("sizes") or [0])
 
 
 def engine_argv(order: Order) -> list[str]:
@@ -103,13 +101,12 @@ def engine_argv(order: Order) -> list[str]:
             hint=f"known: {', '.join(sorted(_OPTIONS))}",
         )
     argv = ["--op", str(options["operation"])]
-    sizes = options.get("sizes", [])
-    assert isinstance(sizes, list)
+    sizes = order.workload.numbers("sizes")
     if sizes:
         argv += ["--sizes", ",".join(str(size) for size in sizes)]
     for name, flag in _NUMBERS.items():
         if name in options:
-            argv += [flag, str(options[name])]
+            argv += [flag, str(order.workload.number(name))]
     if "sync" in options:
         argv += ["--sync", str(options["sync"])]
     if options.get("check"):
