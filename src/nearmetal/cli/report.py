@@ -1,0 +1,24 @@
+"""`nearmetal report RUN`: the run as one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nearmetal.report import as_html
+from nearmetal.report.view import build_view
+from nearmetal.store.disk import Disk
+from nearmetal.store.rundir import RunDir
+
+
+@click.command(name="report")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="The file to write; default RUN/report.html.")
+@click.option("--allow-mixed", is_flag=True, help="Compare trials although kernel, MPI, NIC or code differ.")
+def command(run: Path, out: Path | None, *, allow_mixed: bool) -> None:
+    """Write the report of RUN, a run directory, and print the path of the file."""
+    page = as_html.render(build_view(RunDir.open(run), allow_mixed=allow_mixed))
+    target = out or run / "report.html"
+    Disk().put_bytes(target, page.encode())
+    click.echo(target)

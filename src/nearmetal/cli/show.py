@@ -1,0 +1,98 @@
+"""`nearmetal show RUN`: what is in a run, down to a trial's launch line and its raw samples."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+from rich.console import Console
+from rich.table import Table
+
+from nearmetal.errors import BadInputError
+from nearmetal.store.rundir import RunDir
+from nearmetal.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from nearmetal.store.rundir import TrialRecord
+
+
+@click.command(name="show")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--trial", type=int, help="One trial: its launch line, facts, counters, and why it failed.")
+@click.option("--samples", is_flag=True, help="With --trial: its raw samples as CSV on stdout.")
+def command(run: Path, trial: int | None, *, samples: bool) -> None:
+    """Show the trials of RUN, or one of them."""
+    opened = RunDir.open(run)
+    records = opened.trials()
+    if trial is None:
+        if samples:
+            raise BadInputError("--samples needs a trial", hint="nearmetal show RUN --trial 0 --samples")
+        _list(opened, records)
+        return
+    chosen = [record for record in records if record.order.trial == trial]
+    if not chosen:
+        known = f"0 to {max(r.order.trial for r in records)}" if records else "none yet"
+        raise BadInputError(f"{run} has no finished trial {trial}", hint=f"its trials: {known}")
+    if samples:
+        _samples(opened, chosen[-1])
+    else:
+        for record in chosen:
+            _one(opened, record)
+
+
+def _list(run: RunDir, records: list[TrialRecord]) -> None:
+    console = Console(highlight=False)
+    console.print(f"{run.info.study_name} on {run.info.host_kind}: {run.info.host_label}", markup=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("trial", "block", "path", "workload", "setting", "took", "status"):
+        table.add_column(column, justify="right" if column in ("trial", "block", "took") else "left")
+    for record in records:
+        order = record.order
+        status = "valid" if record.valid else f"failed: {record.outcome.reason.splitlines()[0]}"
+        again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
+        table.add_row(
+            f"{order.trial}",
+            f"{order.block}",
+            order.path.label,
+            order.workload.label,
+            order.setting,
+            format_duration(record.outcome.elapsed_ns),
+            status + again,
+        )
+    console.print(table, markup=False)
+
+
+def _one(run: RunDir, record: TrialRecord) -> None:
+    outcome = record.outcome
+    click.echo(f"trial {record.order.trial}, attempt {record.attempt}, {record.started_utc}: {outcome.status}")
+    if outcome.reason:
+        click.echo(f"reason: {outcome.reason}\nhint: {outcome.hint}")
+    click.echo(f"launch: {shlex.join(outcome.launch_argv)}")
+    for cell in record.cells:
+        values = run.values(record, cell)
+        middle = format_duration(float(np.median(values))) if values.size else "nothing good"
+        size = format_size(cell.message_bytes)
+        click.echo(f"cell: {cell.operation} {size}: {values.size} values, median {middle}, {cell.warmup} warm-up")
+    for title, rows in (("order", json.loads(record.order.to_json())), ("facts", outcome.facts)):
+        click.echo(f"{title}:")
+        for key, value in rows.items():
+            click.echo(f"  {key} = {json.dumps(value)}")
+    click.echo("counted during the launch:")
+    for name, count in sorted(outcome.counters.items()):
+        click.echo(f"  {name} = {count}")
+    if outcome.said:
+        click.echo(f"said:\n{outcome.said}")
+
+
+def _samples(run: RunDir, record: TrialRecord) -> None:
+    if not record.cells:
+        raise BadInputError(f"trial {record.order.trial} has no samples: it {record.outcome.status}")
+    table = pyarrow.parquet.read_table(run.samples_path(record))
+    pyarrow.csv.write_csv(table, sys.stdout.buffer)

