@@ -14,6 +14,7 @@ from nearmetal.stats import (
     Verdict,
     compare,
     correct_family,
+    estimate_level,
     estimate_ratio,
     holm,
     noise_floor,
@@ -203,6 +204,22 @@ def test_the_same_seed_gives_the_same_interval() -> None:
 def test_bad_figures_are_refused(path, baseline) -> None:
     with pytest.raises(BadInputError):
         BlockFigures(np.array(path), np.array(baseline))
+
+
+def test_level_of_one_path() -> None:
+    pairs = blocks(9, 1.2, 0.05, 3)
+    level = estimate_level(pairs.path, rng=rng())
+    assert level.value == pytest.approx(reference.gmean(pairs.path))
+    assert level.interval is not None
+    assert level.interval.low < level.value < level.interval.high
+    baseline = estimate_level(pairs.baseline, rng=rng())
+    assert level.value / baseline.value == pytest.approx(estimate_ratio(pairs, rng=rng()).ratio)
+    assert estimate_level([7.0], rng=rng()).interval is None
+    constant = estimate_level([7.0, 7.0, 7.0], rng=rng()).interval
+    assert constant is not None
+    assert (constant.low, constant.high) == pytest.approx((7.0, 7.0))
+    with pytest.raises(BadInputError):
+        estimate_level([], rng=rng())
 
 
 def test_family_correction_can_only_withdraw_claims() -> None:

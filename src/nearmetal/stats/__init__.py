@@ -1,15 +1,15 @@
 """Statistics: pure functions on arrays, no input or output, no global state, randomness only from a given generator.
 
-Within a trial: `summarize`, `order`, `ecdf`, `tail_curve`. Between paths, over blocks: `compare`, `estimate_ratio`,
+Within a trial: `summarize`, `order`, `ecdf`, `tail_curve`. Over blocks: `estimate_level` of
+one path, `compare`, `estimate_ratio`,
 `correct_family`, `noise_floor`. While measuring: `StoppingPlan`, `look`. The reasons are in
 docs/explanation/statistics.md.
 """
 
-from nearmetal.stats.bootstrap import wild_bootstrap_t
+from nearmetal.stats.bootstrap import IntervalMethod, wild_bootstrap_t
 from nearmetal.stats.compare import (
     BlockFigures,
     Comparison,
-    IntervalMethod,
     RatioEstimate,
     compare,
     correct_family,
@@ -18,6 +18,7 @@ from nearmetal.stats.compare import (
 from nearmetal.stats.correction import holm
 from nearmetal.stats.equivalence import Better, Evidence, Judgement, Verdict, judge
 from nearmetal.stats.interval import FloatArray, IntArray, Interval
+from nearmetal.stats.level import Level, estimate_level
 from nearmetal.stats.noise import NoiseFloor, noise_floor
 from nearmetal.stats.order import Quantile, order, quantile
 from nearmetal.stats.paired import Significance, paired_t_test, wilcoxon_signed_rank
@@ -36,6 +37,7 @@ __all__ = [
     "Interval",
     "IntervalMethod",
     "Judgement",
+    "Level",
     "Look",
     "NoiseFloor",
     "Quantile",
@@ -48,6 +50,7 @@ __all__ = [
     "correct_family",
     "ecdf",
     "effective_sample_size",
+    "estimate_level",
     "estimate_ratio",
     "holm",
     "judge",

@@ -1,4 +1,4 @@
-"""Interval for a mean over few blocks, by a studentized wild bootstrap over blocks.
+"""Intervals for a mean over few blocks, by a studentized wild bootstrap over blocks.
 
 Resampling whole blocks with replacement needs more blocks than a study can afford: with 5-15 of them the percentile
 and BCa intervals cover 75-92 % instead of 95 %, and the plain bootstrap-t, though it covers, returns absurd intervals
@@ -10,8 +10,10 @@ finite, and its quantiles cover 94-97 % at 5 blocks already (bench/aa_calibratio
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 
 import numpy as np
+from scipy import special
 
 from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.paired import moments
@@ -19,7 +21,32 @@ from nearmetal.stats.paired import moments
 REPLICATES = 4999  # (REPLICATES + 1) * level is whole for 0.95 and 0.90
 MIN_BLOCKS = 5  # below that the six weights give too few distinct resamples
 
+
+class IntervalMethod(StrEnum):
+    """How an interval over blocks was made; always shown with it."""
+
+    WILD_BOOTSTRAP_T = "wild bootstrap-t over blocks"
+    STUDENT_T = "Student's t over blocks (fewer than 5 blocks)"
+    REPEATED = "repeated confidence interval (alpha spending)"
+    NONE = "none (too few blocks)"
+
+
 _WEIGHTS = np.array([math.sqrt(w) * sign for sign in (-1.0, 1.0) for w in (0.5, 1.0, 1.5)])
+
+
+def mean_intervals(
+    values: FloatArray, levels: tuple[float, ...], rng: np.random.Generator
+) -> tuple[IntervalMethod, tuple[Interval, ...]]:
+    """Return how, and one interval for the mean of `values`, shape (n,) with n >= 2, at each of `levels`.
+
+    The wild bootstrap from 5 blocks on; below, mean -/+ t se with Student's t on n - 1 degrees of freedom.
+    """
+    if values.size >= MIN_BLOCKS:
+        return IntervalMethod.WILD_BOOTSTRAP_T, wild_bootstrap_t(values, levels, rng)
+    of = moments(values)
+    reach = [float(special.stdtrit(of.df, (1.0 + level) / 2.0)) * of.standard_error for level in levels]
+    ends = tuple(Interval(of.mean - r, of.mean + r, level) for r, level in zip(reach, levels, strict=True))
+    return IntervalMethod.STUDENT_T, ends
 
 
 def wild_bootstrap_t(

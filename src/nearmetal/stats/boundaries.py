@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(161)
 # Overall levels at which the map from nominal to overall p-values is tabulated.
-_OVERALL = tuple(np.concatenate((np.logspace(-9, -2, 29)[:-1], np.linspace(0.01, 0.99, 50))))
+_OVERALL = tuple(np.concatenate((np.logspace(-9, -2, 15)[:-1], np.linspace(0.01, 0.09, 5), np.linspace(0.12, 0.99, 9))))
 
 
 def spending(looks: tuple[int, ...], first_share: float, alpha: float) -> FloatArray:

@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import special
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats import paired
-from nearmetal.stats.bootstrap import MIN_BLOCKS, wild_bootstrap_t
+from nearmetal.stats.bootstrap import IntervalMethod, mean_intervals
 from nearmetal.stats.correction import holm
 from nearmetal.stats.equivalence import (
     ALPHA,
@@ -35,20 +33,23 @@ from nearmetal.stats.equivalence import (
     margin_log,
     tost_p,
 )
-from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.stopping import StoppingPlan, as_ratio, sequential_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nearmetal.stats.interval import FloatArray, Interval
 
-class IntervalMethod(StrEnum):
-    """How an interval over blocks was made; always shown with it."""
 
-    WILD_BOOTSTRAP_T = "wild bootstrap-t over blocks"
-    STUDENT_T = "Student's t over blocks (fewer than 5 blocks)"
-    REPEATED = "repeated confidence interval (alpha spending)"
-    NONE = "none (too few blocks)"
+__all__ = [
+    "BlockFigures",
+    "Comparison",
+    "IntervalMethod",
+    "RatioEstimate",
+    "compare",
+    "correct_family",
+    "estimate_ratio",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,26 +193,15 @@ def _evidence(
     if log_costs.size < 2:
         return log_costs.size, IntervalMethod.NONE, None
     of = paired.moments(log_costs)
-    levels = (1.0 - alpha, 1.0 - 2.0 * alpha)
-    if log_costs.size >= MIN_BLOCKS:
-        method = IntervalMethod.WILD_BOOTSTRAP_T
-        difference, equivalence = wild_bootstrap_t(log_costs, levels, rng)
-    else:
-        method = IntervalMethod.STUDENT_T
-        difference, equivalence = (_student_interval(of, level) for level in levels)
+    method, (difference, equivalence) = mean_intervals(log_costs, (1.0 - alpha, 1.0 - 2.0 * alpha), rng)
     p_equivalence = tost_p(of.mean, of.standard_error, of.df, bound)
     return of.n, method, Evidence(difference, equivalence, paired.two_sided_p(of), p_equivalence, bound)
 
 
-def _student_interval(of: paired.PairedMoments, level: float) -> Interval:
-    reach = float(special.stdtrit(of.df, (1.0 + level) / 2.0)) * of.standard_error
-    return Interval(of.mean - reach, of.mean + reach, level)
-
-
 def correct_family(comparisons: Sequence[Comparison], *, alpha: float = ALPHA) -> tuple[Comparison, ...]:
-    """Return the comparisons of one study, in the order given, with verdicts corrected for their number.
+    """Return the comparisons of one path, in the order given, with verdicts corrected for their number.
 
-    Holm's step-down is applied over all sizes and operations, to four families of claims apart: difference and
+    Holm's step-down is applied over all its sizes and operations, to four families of claims apart: difference and
     equivalence, of medians and of p99. In each the chance of any false claim is at most alpha.
     """
     medians = _correct([c.median for c in comparisons], alpha)
