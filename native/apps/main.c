@@ -2,7 +2,7 @@
  * nearmetal-apps - application-level workloads: the NAS Parallel Benchmarks, written from their published specification
  * (report NAS-95-020, "The NAS Parallel Benchmarks 2.0", and RNR-94-007), and an advection equation.
  *
- *     mpirun -n RANKS nearmetal-apps NAME --class S|W|A|B|C [--record FILE] [--spoil]
+ *     mpirun -n RANKS nearmetal-apps NAME --class S|W|A|B|C [--record FILE] [--record-communication FILE] [--spoil]
  *     mpirun -n RANKS nearmetal-apps advection [--grid XxYxZ] [--size NXxNYxNZ] [--steps T] ...
  *
  * Exit status: 0 verified, 1 verification failed, 2 wrong options or rank count, 3 the run could not be carried out.
@@ -20,7 +20,7 @@ enum { APPS = sizeof apps / sizeof *apps };
 
 struct options {
     const struct app *app;
-    const char *record_path; /* NULL: no record */
+    const char *record_path, *communication_path; /* NULL: no record */
 };
 
 static int complain(const struct run *run, const char *what, const char *value) {
@@ -32,7 +32,7 @@ static int complain(const struct run *run, const char *what, const char *value) 
 static int print_help(const struct run *run) {
     if (run->rank != 0)
         return STATUS_USAGE;
-    fputs("usage: nearmetal-apps NAME [--class S|W|A|B|C] [--record FILE] [--spoil]\n"
+    fputs("usage: nearmetal-apps NAME [--class S|W|A|B|C] [--record FILE] [--record-communication FILE] [--spoil]\n"
           "       nearmetal-apps advection ... [--grid XxYxZ] [--size NXxNYxNZ] [--steps T]\n",
           stderr);
     for (int i = 0; i < APPS; i++)
@@ -78,6 +78,8 @@ static int parse_value(const char *name, const char *value, struct run *run, str
         return parse_class(value, run);
     if (strcmp(name, "--record") == 0)
         return (options->record_path = value)[0] != '\0';
+    if (strcmp(name, "--record-communication") == 0)
+        return (options->communication_path = value)[0] != '\0';
     if (options->app != &app_advection)
         return 0;
     if (strcmp(name, "--grid") == 0)
@@ -151,6 +153,14 @@ static void print_end_block(const struct app *app, const struct run *run) {
     printf(" Version         = %24s\n", "nearmetal 1");
 }
 
+static void write_records(const struct run *run, const struct options *options) {
+    const char *const name = options->app->name;
+    if (options->record_path != NULL)
+        record_file_write(run, name, RECORD_ITERATION, options->record_path);
+    if (options->communication_path != NULL)
+        record_file_write(run, name, RECORD_COMMUNICATION, options->communication_path);
+}
+
 int main(int argc, char **argv) {
     struct run run = {.class_letter = 'S', .verified = -1};
     struct options options = {0};
@@ -160,10 +170,10 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &run.ranks);
     int status = parse_options(argc, argv, &run, &options);
     if (status == 0) {
+        run.recording = options.record_path != NULL || options.communication_path != NULL;
         options.app->run(&run);
         print_end_block(options.app, &run);
-        if (options.record_path != NULL)
-            record_file_write(&run, options.app, options.record_path);
+        write_records(&run, &options);
         status = run.verified == 1 ? STATUS_VERIFIED : STATUS_UNVERIFIED;
         free(run.begin_ns);
         free(run.end_ns);

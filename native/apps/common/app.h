@@ -15,7 +15,8 @@
 #ifndef NEARMETAL_APPS_APP_H
 #define NEARMETAL_APPS_APP_H
 
-#include "clock.h"
+#include "clock.h" /* of native/bench, as sync.h: the clock of the applications is that of the engine */
+#include "sync.h"
 #include <mpi.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,6 +28,7 @@ struct run {
     int process_grid[3];  /* --grid: zeros mean "choose" */
     int64_t grid_size[3]; /* --size (advection only): zeros mean "as the class says" */
     int64_t steps;        /* --steps (advection only): 0 means "as the class says" */
+    int recording;        /* --record or --record-communication: relate the clocks of the ranks */
     int spoil;            /* --spoil: falsify the input slightly, so that verification is seen to fail */
 
     /* Filled by the application. */
@@ -40,6 +42,7 @@ struct run {
     int64_t communication_ns;               /* spent inside RUN_MPI() on this rank, in the timed part */
     int64_t *begin_ns, *end_ns, *inside_ns; /* [iterations] stamps, and communication time of the iteration */
     int64_t iteration_mark_ns;
+    struct clock_offset offset; /* of this rank's clock during the timed part, when recording */
 };
 
 struct app {
@@ -56,9 +59,9 @@ extern const struct app app_ep, app_cg, app_mg, app_ft, app_is, app_lu, app_sp, 
 /* Evaluate an MPI call (or several, separated by commas) and account its duration to communication. */
 #define RUN_MPI(run, ...)                                                                                              \
     do {                                                                                                               \
-        const int64_t mpi_begin_ns_ = clock_now_ns();                                                                  \
+        const int64_t mpi_begin_ns_ = clock_stamp_ns();                                                                \
         (void)(__VA_ARGS__);                                                                                           \
-        (run)->communication_ns += clock_now_ns() - mpi_begin_ns_;                                                     \
+        (run)->communication_ns += clock_stamp_ns() - mpi_begin_ns_;                                                   \
     } while (0)
 
 /* Allocate the per-iteration stamps; nothing is allocated between run_start() and run_stop(). */

@@ -1,10 +1,18 @@
-/* record_file.h - the per-iteration record of one run, in the sample-file format of docs/reference/sample-file.md. */
+/*
+ * record_file.h - the per-iteration times of one run, in the format of native/bench/sample_file.h, so that whatever
+ * reads the engine's samples reads these. One cell: an entry an iteration and rank, no warm-up (that is run untimed).
+ */
 #ifndef NEARMETAL_APPS_RECORD_FILE_H
 #define NEARMETAL_APPS_RECORD_FILE_H
 
 #include "app.h"
 
+enum record_part {
+    RECORD_ITERATION,    /* operation "cg.A": each iteration from its begin to its end */
+    RECORD_COMMUNICATION /* operation "cg.A.communication": begin, and begin plus the time spent inside MPI calls */
+};
+
 /* Collective: every rank calls it; rank 0 writes `path`. A failure to write ends the job with a message. */
-void record_file_write(const struct run *run, const struct app *app, const char *path);
+void record_file_write(const struct run *run, const char *app, enum record_part part, const char *path);
 
 #endif

@@ -12,21 +12,27 @@ void run_plan(struct run *run, int iterations) {
 }
 
 void run_start(struct run *run) {
+    if (run->recording)
+        run->offset = sync_estimate_offset(MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
     run->iterations_done = 0;
     run->communication_ns = 0;
-    run->start_ns = clock_now_ns();
+    run->start_ns = clock_stamp_ns();
 }
 
-void run_stop(struct run *run) { run->stop_ns = clock_now_ns(); }
+void run_stop(struct run *run) {
+    run->stop_ns = clock_stamp_ns();
+    if (run->recording)
+        run->offset = sync_join_offsets(run->offset, sync_estimate_offset(MPI_COMM_WORLD));
+}
 
 void run_iteration_begin(struct run *run) {
     run->iteration_mark_ns = run->communication_ns;
-    run->begin_ns[run->iterations_done] = clock_now_ns();
+    run->begin_ns[run->iterations_done] = clock_stamp_ns();
 }
 
 void run_iteration_end(struct run *run) {
-    run->end_ns[run->iterations_done] = clock_now_ns();
+    run->end_ns[run->iterations_done] = clock_stamp_ns();
     run->inside_ns[run->iterations_done] = run->communication_ns - run->iteration_mark_ns;
     run->iterations_done++;
 }
