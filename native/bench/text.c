@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static bool reserve(struct text *text, size_t more) {
     if (text->failed)
@@ -33,12 +34,19 @@ void text_add(struct text *text, const char *format, ...) {
     va_end(arguments);
 }
 
+/* Return what follows the backslash of a character that JSON has a short escape for, or 0. */
+static char short_escape(unsigned char c) {
+    static const char characters[] = "\"\\\b\f\n\r\t", escapes[] = "\"\\bfnrt";
+    const char *found = strchr(characters, c);
+    return found == NULL ? '\0' : escapes[found - characters];
+}
+
 void text_add_json(struct text *text, const char *value) {
     text_add(text, "\"");
     for (const unsigned char *c = (const unsigned char *)value; *c != '\0'; c++) {
-        if (*c == '"' || *c == '\\')
-            text_add(text, "\\%c", *c);
-        else if (*c < 0x20 || *c > 0x7e)
+        if (short_escape(*c) != '\0')
+            text_add(text, "\\%c", short_escape(*c));
+        else if (*c < 0x20 || *c > 0x7f)
             text_add(text, "\\u%04x", *c);
         else
             text_add(text, "%c", *c);

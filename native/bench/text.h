@@ -15,7 +15,7 @@ struct text {
 /* Add as printf does. */
 __attribute__((format(printf, 2, 3))) void text_add(struct text *text, const char *format, ...);
 
-/* Add a JSON string with its quotes; bytes outside printable ASCII become \u00XX. */
+/* Add a JSON string with its quotes; each byte outside ASCII becomes \u00XX, as if it were Latin-1. */
 void text_add_json(struct text *text, const char *value);
 
 void text_free(struct text *text);

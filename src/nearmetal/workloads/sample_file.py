@@ -67,8 +67,12 @@ class SampleHeader:
     @property
     def value_ranks(self) -> tuple[int, ...]:
         """Return the ranks whose slowest makes an iteration's value: the initiators of pairs, else all ranks."""
-        pairs = self.kind in {"round_trip", "window"}
-        return tuple(range(self.ranks // 2 if pairs else self.ranks))
+        return tuple(range(self.ranks // 2 if self.in_pairs else self.ranks))
+
+    @property
+    def in_pairs(self) -> bool:
+        """Tell whether rank i works with rank i + ranks/2 alone."""
+        return self.kind in {"round_trip", "window"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +227,8 @@ def _check_header(header: SampleHeader) -> None:
     cells = len(header.sizes_bytes)
     if cells == 0 or header.ranks < 1 or header.kind not in _KINDS:
         raise ValueError(f"{cells} cells, {header.ranks} ranks, kind {header.kind!r}")
+    if header.in_pairs and header.ranks % 2:
+        raise ValueError(f"{header.ranks} ranks in pairs")
     if any(len(column) != cells for column in (*by_cell, *by_cell_and_rank)):
         raise ValueError(f"a list is not of {cells} cells")
     by_rank = (header.clock_cost_ns, header.processors, *header.clock_offset_ns, *header.clock_error_ns)

@@ -1,0 +1,245 @@
+"""The engine for real: every operation with every MPI of this machine, its samples read back."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from nearmetal import process
+from nearmetal.workloads.build import build_engine
+from nearmetal.workloads.operations import OPERATIONS
+from nearmetal.workloads.sample_file import (
+    FLAG_MISSED_WINDOW,
+    FLAG_WARMUP,
+    encode_sample_file,
+    iteration_values,
+    read_sample_file,
+    start_spread_ns,
+    to_cell_samples,
+)
+from tests.mpi_bench import REPOSITORY, SANITIZED, STRICT, bench_of, every_mpi, mpi_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.mpi
+
+SHORT = ("--iterations", "20", "--warmup", "3")
+
+
+def ranks_for(operation: str) -> int:
+    return OPERATIONS[operation].max_ranks or 4
+
+
+@every_mpi
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_operation_keeps_every_iteration_of_every_rank(flavour: str, operation: str, tmp_path: Path) -> None:
+    bench = bench_of(flavour, tmp_path)
+    ranks = ranks_for(operation)
+    file = bench.measure("--op", operation, "--sizes", "1,64,5000", *SHORT, "--check", ranks=ranks)
+    header = file.header
+    row = OPERATIONS[operation]
+    assert header.sizes_bytes == ((1, 64, 5000) if row.has_size else (0,))
+    assert (header.operation, header.kind, header.ranks) == (operation, row.kind, ranks)
+    assert header.check_rounds == 8
+    assert set(header.check_failures) == {0}
+    assert len(header.processors) == ranks
+    assert bench.mpi.version in header.mpi_library
+    assert header.clock == "CLOCK_MONOTONIC_RAW"
+    assert all(cost > 0 for cost in header.clock_cost_ns)
+    for cell in file.cells:
+        assert cell.begin_ns.shape == cell.end_ns.shape == cell.flags.shape == (ranks, 23)
+        assert (cell.end_ns > cell.begin_ns).all()
+        assert (cell.begin_ns[:, 1:] >= cell.end_ns[:, :-1]).all()
+        assert iteration_values(cell).size == 20
+
+
+@every_mpi
+def test_python_lays_the_file_down_byte_for_byte_as_the_engine_does(flavour: str, tmp_path: Path) -> None:
+    bench = bench_of(flavour, tmp_path)
+    file = bench.measure("--op", "bcast", "--sizes", "8,16", *SHORT, ranks=3)
+    assert encode_sample_file(file.header, file.cells) == bench.out.read_bytes()
+
+
+@every_mpi
+def test_warmup_comes_first_and_is_marked(flavour: str, tmp_path: Path) -> None:
+    options = ("--iterations", "9", "--warmup", "4", "--large-from", "64", "--iterations-large", "2")
+    file = bench_of(flavour, tmp_path).measure("--op", "latency", "--sizes", "8,64", *options, "--warmup-large", "0")
+    small, large = file.cells
+    assert (small.flags == [FLAG_WARMUP] * 4 + [0] * 9).all()
+    assert (large.flags == [0, 0]).all()
+    assert file.header.warmup == (4, 0)
+    assert file.header.iterations == (9, 2)
+
+
+@every_mpi
+def test_barrier_and_window_say_how_well_they_synchronize(flavour: str, tmp_path: Path) -> None:
+    bench = bench_of(flavour, tmp_path)
+    for sync in ("barrier", "window"):
+        file = bench.measure("--op", "allreduce", "--sizes", "8", "--sync", sync, *SHORT)
+        assert file.header.sync == sync
+        assert (file.header.sync_window_ns[0] > 0) == (sync == "window")
+        assert file.header.clock_error_ns[0][0] == 0
+        assert file.header.clock_error_ns[0][1] > 0
+        offset_ns, error_ns = file.header.clock_offset_ns[0][1], file.header.clock_error_ns[0][1]
+        assert abs(offset_ns) <= error_ns, "both ranks read one clock, so the truth is 0"
+        assert (start_spread_ns(file.header, 0, file.cells[0]) >= 0).all()
+
+
+@every_mpi
+def test_a_missed_window_is_flagged_and_has_no_value(flavour: str, tmp_path: Path) -> None:
+    bench = bench_of(flavour, tmp_path)
+    options = ("--op", "allreduce", "--sizes", "1048576", "--sync", "window", "--sync-window-us", "1")
+    file = bench.measure(*options, *SHORT)
+    (cell,) = file.cells
+    assert cell.missed.sum() >= 20, "a mebibyte cannot be reduced in a microsecond"
+    assert iteration_values(cell).size == 20 - cell.missed[3:].sum()
+    (kept,) = to_cell_samples(file)
+    assert ((kept.flags[0] == FLAG_MISSED_WINDOW) == cell.missed).all()
+
+
+@every_mpi
+def test_reductions_say_what_they_add(flavour: str, tmp_path: Path) -> None:
+    file = bench_of(flavour, tmp_path).measure("--op", "reduce", "--sizes", "1,6,8", *SHORT)
+    assert file.header.datatypes == ("uint8", "uint8", "float32")
+
+
+@pytest.fixture
+def meddling(tmp_path: Path) -> dict[str, Path]:
+    """Return, by flavour, a library that harms an MPI program from within; see tests/native/meddle.c."""
+    return {flavour: tmp_path / f"meddle-{flavour}.so" for flavour in ("openmpi", "mpich")}
+
+
+def build_meddling(flavour: str, library: Path) -> str:
+    source = REPOSITORY / "tests" / "native" / "meddle.c"
+    argv = [mpi_of(flavour).mpicc, *STRICT, "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-o", str(library), str(source)]
+    process.run(argv, timeout_s=60, check=True)
+    return str(library)
+
+
+@every_mpi
+def test_the_payload_check_catches_every_kind_of_corruption(
+    flavour: str, tmp_path: Path, meddling: dict[str, Path]
+) -> None:
+    bench = bench_of(flavour, tmp_path)
+    harm = (("LD_PRELOAD", build_meddling(flavour, meddling[flavour])), ("MEDDLE", "flip"))
+    for operation in [name for name, row in OPERATIONS.items() if row.has_size]:
+        options = ("--op", operation, "--sizes", "64", "--iterations", "2", "--warmup", "0", "--check")
+        finished = bench.launch(*options, environment=harm)
+        assert finished.exit_status == 3, f"{operation}: {finished.complaint()}"
+        assert b"wrong payload" in finished.stderr + finished.stdout
+        assert read_sample_file(bench.out.read_bytes()).header.check_failures[0] >= 8
+
+
+@every_mpi
+def test_a_rank_that_dies_leaves_no_file(flavour: str, tmp_path: Path, meddling: dict[str, Path]) -> None:
+    bench = bench_of(flavour, tmp_path)
+    harm = (("LD_PRELOAD", build_meddling(flavour, meddling[flavour])), ("MEDDLE", "die"))
+    finished = bench.launch("--op", "latency", *SHORT, environment=harm)
+    assert not finished.ok
+    assert not finished.timed_out
+    assert [path.name for path in tmp_path.iterdir()] == [meddling[flavour].name]
+
+
+REFUSED = {
+    "there is no operation 'waltz'": ("2", "--op", "waltz"),
+    "latency takes at most 2 ranks, there are 3": ("3", "--op", "latency"),
+    "needs an even number of ranks, there are 3": ("3", "--op", "message_rate"),
+    "not 'telepathy'": ("2", "--op", "bcast", "--sync", "telepathy"),
+    "--sizes needs bytes from 1": ("2", "--op", "bcast", "--sizes", "-1"),
+}
+
+
+@every_mpi
+@pytest.mark.parametrize("said", REFUSED)
+def test_bad_arguments_are_named_and_end_with_status_2(flavour: str, said: str, tmp_path: Path) -> None:
+    bench = bench_of(flavour, tmp_path)
+    ranks, *options = REFUSED[said]
+    finished = bench.launch(*options, ranks=int(ranks))
+    assert finished.exit_status == 2, finished.complaint()
+    assert said in (finished.stderr + finished.stdout).decode()
+    assert not bench.out.exists()
+
+
+@every_mpi
+def test_a_rank_without_memory_says_how_much_it_wanted(flavour: str, tmp_path: Path) -> None:
+    bench = bench_of(flavour, tmp_path)
+    small = dataclasses.replace(bench, program=limited(tmp_path, bench.program))
+    finished = small.launch("--op", "alltoall", "--sizes", "2147483647", "--iterations", "1")
+    assert finished.exit_status == 4, finished.complaint()
+    said = re.search(r"rank \d on \S+: cannot allocate (\d+) bytes", (finished.stderr + finished.stdout).decode())
+    assert said is not None, finished.complaint()
+    assert int(said[1]) >= 2 * 2 * 2147483647, "two ranks' contributions, sent and received"
+    assert not bench.out.exists()
+
+
+def limited(folder: Path, program: Path) -> Path:
+    """Return a script that runs a program with little memory to have."""
+    script = folder / "limited"
+    script.write_text(f'#!/bin/sh\nulimit -v 4000000\nexec {program} "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+@every_mpi
+def test_an_unwritable_place_is_refused_before_anything_is_measured(flavour: str, tmp_path: Path) -> None:
+    bench = bench_of(flavour, tmp_path / "nowhere")
+    finished = bench.launch("--op", "barrier")
+    assert finished.exit_status == 5, finished.complaint()
+    assert "No such file or directory" in (finished.stderr + finished.stdout).decode()
+
+
+@every_mpi
+def test_the_table_here_is_the_table_there(flavour: str) -> None:
+    program = build_engine(mpi_of(flavour))
+    listed = process.run([str(program), "--list"], timeout_s=20, check=True).text.splitlines()
+    assert listed == [
+        f"{row.name} kind={row.kind} min_ranks={row.min_ranks} max_ranks={row.max_ranks} "
+        f"even_ranks={row.even_ranks:d} has_size={row.has_size:d}"
+        for row in OPERATIONS.values()
+    ]
+
+
+@every_mpi
+def test_the_sanitizers_find_nothing(flavour: str, tmp_path: Path) -> None:
+    bench = bench_of(flavour, tmp_path)
+    program = tmp_path / "nmbench-sanitized"
+    sources = sorted(str(path) for path in (REPOSITORY / "native" / "bench").glob("*.c"))
+    flags = [*STRICT, "-Wmissing-prototypes", "-Wno-stringop-overflow", "-D_GNU_SOURCE", *SANITIZED]
+    process.run([bench.mpi.mpicc, *flags, "-o", str(program), *sources], timeout_s=120, check=True)
+    sanitized = dataclasses.replace(bench, program=program)
+    # Both libraries keep memory until exit; leaks are looked for in the parts without MPI.
+    options = (("ASAN_OPTIONS", "detect_leaks=0"),)
+    for operation in ("bibw", "allreduce", "alltoall", "halo"):
+        finished = sanitized.launch(
+            "--op", operation, "--sizes", "1,1000", *SHORT, "--check", "--window", "5", environment=options
+        )
+        assert finished.ok, finished.complaint()
+        read_sample_file(sanitized.out.read_bytes())
+
+
+def test_the_parts_without_mpi_hold(tmp_path: Path) -> None:
+    folder = REPOSITORY / "native" / "bench"
+    names = ("clock", "options", "payload", "sample_file", "text")
+    sources = [str(folder / "tests" / "bench_test.c"), *(str(folder / f"{name}.c") for name in names)]
+    program = tmp_path / "bench_test"
+    argv = ["cc", *STRICT, "-Wmissing-prototypes", "-D_GNU_SOURCE", *SANITIZED, "-o", str(program), *sources]
+    process.run(argv, timeout_s=60, check=True)
+    finished = process.run([str(program), str(tmp_path)], timeout_s=30, env=dict(os.environ))
+    assert finished.ok, finished.complaint()
+
+
+@every_mpi
+def test_a_value_is_the_slowest_of_those_that_count(flavour: str, tmp_path: Path) -> None:
+    bench = bench_of(flavour, tmp_path)
+    pairs = bench.measure("--op", "multi_latency", "--sizes", "8", *SHORT, ranks=4)
+    everyone = bench.measure("--op", "barrier", *SHORT, ranks=3)
+    for file, ranks in ((pairs, [0, 1]), (everyone, [0, 1, 2])):
+        (cell,) = file.cells
+        durations_ns = (cell.end_ns - cell.begin_ns)[ranks, 3:]
+        assert (iteration_values(cell) == np.max(durations_ns, axis=0)).all()

@@ -1,0 +1,95 @@
+/* A preloaded library that does harm to MPI programs, through the profiling interface. MEDDLE says which:
+ * "flip": one byte of everything received is changed; "die": rank 1 is gone at its 40th send or receive. */
+#include <mpi.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static unsigned char *last_posted;
+
+static int asked(const char *harm) {
+    const char *value = getenv("MEDDLE");
+    return value != NULL && strcmp(value, harm) == 0;
+}
+
+static void flip(void *bytes) {
+    if (bytes != NULL && asked("flip"))
+        ((unsigned char *)bytes)[0] ^= 0x40;
+}
+
+static void maybe_die(void) {
+    static int calls;
+    int rank;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (asked("die") && rank == 1 && ++calls == 40)
+        raise(SIGKILL);
+}
+
+int MPI_Recv(void *bytes, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm, MPI_Status *status) {
+    maybe_die();
+    const int result = PMPI_Recv(bytes, count, type, source, tag, comm, status);
+    if (type == MPI_BYTE && tag == 1)
+        flip(bytes);
+    return result;
+}
+
+int MPI_Irecv(void *bytes, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm, MPI_Request *request) {
+    last_posted = bytes;
+    return PMPI_Irecv(bytes, count, type, source, tag, comm, request);
+}
+
+int MPI_Waitall(int count, MPI_Request requests[], MPI_Status *statuses) {
+    const int result = PMPI_Waitall(count, requests, statuses);
+    flip(last_posted);
+    return result;
+}
+
+int MPI_Bcast(void *bytes, int count, MPI_Datatype type, int root, MPI_Comm comm) {
+    const int result = PMPI_Bcast(bytes, count, type, root, comm);
+    if (type == MPI_BYTE)
+        flip(bytes);
+    return result;
+}
+
+int MPI_Reduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
+    const int result = PMPI_Reduce(from, to, count, type, op, root, comm);
+    if (type == MPI_FLOAT)
+        flip(to);
+    return result;
+}
+
+int MPI_Allreduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+    const int result = PMPI_Allreduce(from, to, count, type, op, comm);
+    if (type == MPI_FLOAT)
+        flip(to);
+    return result;
+}
+
+#define MOVER(NAME, ...)                                                                                               \
+    int MPI_##NAME(const void *from, int sent, MPI_Datatype sent_type, void *to, int got, MPI_Datatype got_type,       \
+                   __VA_ARGS__)
+
+MOVER(Allgather, MPI_Comm comm) {
+    const int result = PMPI_Allgather(from, sent, sent_type, to, got, got_type, comm);
+    flip(to);
+    return result;
+}
+
+MOVER(Alltoall, MPI_Comm comm) {
+    const int result = PMPI_Alltoall(from, sent, sent_type, to, got, got_type, comm);
+    flip(to);
+    return result;
+}
+
+MOVER(Gather, int root, MPI_Comm comm) {
+    const int result = PMPI_Gather(from, sent, sent_type, to, got, got_type, root, comm);
+    if (sent_type == MPI_BYTE)
+        flip(to);
+    return result;
+}
+
+MOVER(Scatter, int root, MPI_Comm comm) {
+    const int result = PMPI_Scatter(from, sent, sent_type, to, got, got_type, root, comm);
+    flip(to);
+    return result;
+}

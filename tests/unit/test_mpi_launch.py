@@ -1,0 +1,128 @@
+"""Launch lines are pure: the same job gives the same argv, without any MPI on the machine."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.workloads.mpi.mpi import Job, Mpi
+from nearmetal.workloads.mpi.table import launch
+
+OPENMPI4 = Mpi("openmpi", "4.1.4", "/usr/bin/mpirun.openmpi")
+OPENMPI5 = Mpi("openmpi", "5.0.11", "/opt/openmpi/bin/mpirun")
+MPICH4 = Mpi("mpich", "4.0.2", "/usr/bin/mpirun.mpich")
+MPICH5 = Mpi("mpich", "5.0.2", "/opt/mpich/bin/mpiexec.hydra")
+
+ALONE = Job(nodes=("n0", "n0"), program=("./nmbench", "--op", "latency"))
+APART = Job(
+    nodes=("n0", "n1"),
+    program=("./nmbench",),
+    remote_shell="/run/agent",
+    interface="eth0",
+    subnet="10.77.0.0/24",
+)
+
+
+def has(argv: tuple[str, ...], *words: str) -> bool:
+    """Tell whether the words stand in argv one after another."""
+    return any(argv[start : start + len(words)] == words for start in range(len(argv)))
+
+
+@pytest.mark.parametrize("mpi", [OPENMPI4, OPENMPI5, MPICH4, MPICH5])
+def test_ranks_of_one_node_take_shared_memory_and_no_remote_shell(mpi: Mpi) -> None:
+    command = launch(mpi, ALONE)
+    assert command.argv[0] == mpi.mpirun
+    assert has(command.argv, "-n", "2", *ALONE.program)
+    everything = " ".join([*command.argv, *command.env.values()])
+    assert "tcp" not in everything
+    assert "agent" not in everything
+
+
+def test_openmpi_is_told_every_layer_and_the_subnet() -> None:
+    argv = launch(OPENMPI5, APART).argv
+    assert has(argv, "--mca", "pml", "ob1")
+    assert has(argv, "--mca", "btl", "self,sm,tcp")
+    assert has(argv, "--mca", "btl_tcp_if_include", "10.77.0.0/24")
+    assert has(argv, "--prtemca", "plm_ssh_agent", "/run/agent")
+    older = launch(OPENMPI4, APART).argv
+    assert has(older, "--mca", "plm_rsh_agent", "/run/agent")
+    assert has(older, "--mca", "btl", "self,vader,tcp")
+
+
+def test_openmpi_keeps_the_order_of_ranks_with_one_context_a_group() -> None:
+    argv = launch(OPENMPI5, dataclasses.replace(APART, nodes=("n0", "n1", "n1", "n0"))).argv
+    first = argv.index("-n")
+    program = APART.program
+    assert argv[first:] == (
+        *("-n", "1", "--host", "n0:1", *program, ":"),
+        *("-n", "2", "--host", "n1:2", *program, ":"),
+        *("-n", "1", "--host", "n0:1", *program),
+    )
+
+
+def test_mpich_keeps_the_order_of_ranks_with_one_list_of_hosts() -> None:
+    argv = launch(MPICH5, dataclasses.replace(APART, nodes=("n0", "n1", "n1", "n0"))).argv
+    assert has(argv, "-hosts", "n0:1,n1:2,n0:1", "-n", "4", "./nmbench")
+    assert has(argv, "-launcher", "ssh", "-launcher-exec", "/run/agent")
+
+
+def test_mpich_never_crosses_nodes_by_shared_memory() -> None:
+    env = launch(MPICH5, APART).env
+    assert env["UCX_TLS"] == "self,tcp"
+    assert env["UCX_NET_DEVICES"] == "eth0"
+    assert env["FI_PROVIDER"] == "tcp"
+
+
+def test_root_of_a_user_namespace_may_run_openmpi() -> None:
+    assert launch(OPENMPI5, ALONE).env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] == "1"
+
+
+def test_environment_of_the_ranks_goes_through_the_launcher() -> None:
+    asked = dataclasses.replace(APART, environment=(("LD_PRELOAD", "/t race.so"),))
+    assert launch(OPENMPI5, asked).argv.count("LD_PRELOAD=/t race.so") == 2, "once a context"
+    assert has(launch(MPICH5, asked).argv, "-genv", "LD_PRELOAD", "/t race.so")
+    assert "LD_PRELOAD" not in launch(MPICH5, asked).env, "the launcher itself is not preloaded"
+
+
+def test_blocking_progress_sleeps_where_the_version_can() -> None:
+    blocking = dataclasses.replace(ALONE, progress="blocking")
+    assert has(launch(OPENMPI5, blocking).argv, "--mca", "threads_pthreads_yield_strategy", "nanosleep")
+    assert launch(MPICH5, blocking).env["MPIR_CVAR_ENABLE_HEAVY_YIELD"] == "1"
+
+
+@pytest.mark.parametrize("mpi", [OPENMPI4, MPICH4])
+def test_blocking_progress_is_refused_where_the_version_cannot(mpi: Mpi) -> None:
+    with pytest.raises(UnavailableError, match="has no blocking progress") as caught:
+        launch(mpi, dataclasses.replace(ALONE, progress="blocking"))
+    assert "polling" in caught.value.hint
+
+
+def test_polling_ranks_yield_only_when_they_outnumber_cores() -> None:
+    crowded = dataclasses.replace(ALONE, oversubscribed=True)
+    assert has(launch(OPENMPI5, ALONE).argv, "--mca", "mpi_yield_when_idle", "0")
+    assert has(launch(OPENMPI5, crowded).argv, "--mca", "mpi_yield_when_idle", "1")
+    assert "MPIR_CVAR_POLLS_BEFORE_YIELD" not in launch(MPICH5, ALONE).env
+    assert launch(MPICH5, crowded).env["MPIR_CVAR_POLLS_BEFORE_YIELD"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"nodes": ()}, "0 ranks"),
+        ({"program": ()}, "a program"),
+        ({"bind": "socket"}, "'socket'"),
+        ({"remote_shell": ""}, "ranks on 2 nodes"),
+        ({"subnet": ""}, "ranks on 2 nodes"),
+    ],
+)
+def test_a_job_that_cannot_be_launched_is_refused(change: dict[str, str], said: str) -> None:
+    with pytest.raises(BadInputError, match=said):
+        launch(OPENMPI5, dataclasses.replace(APART, **change))
+
+
+def test_an_unknown_flavour_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(BadInputError, match="'lam'") as caught:
+        launch(Mpi("lam", "7", "mpirun"), ALONE)
+    assert "openmpi, mpich" in caught.value.hint
