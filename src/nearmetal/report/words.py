@@ -160,3 +160,8 @@ def method_sentence(view: View) -> str:
         f"{sum(1 for _ in view.compared())} comparisons; near-metal means equivalent within {percent(view.margin)} "
         "(TOST). A large p is never taken for equality."
     )
+
+
+def short(name: str, most: int = 12) -> str:
+    """Return a name that fits beside a chart."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"

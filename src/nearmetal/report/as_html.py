@@ -1,0 +1,299 @@
+"""The report as one HTML file: no script, no request, all of it in the file, the verdict first."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import shlex
+from importlib import resources
+from string import Template
+from typing import TYPE_CHECKING
+
+from nearmetal.report import charts, tables, words
+from nearmetal.report.markup import Markup, element, together
+from nearmetal.stats.equivalence import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.report.records import Cell, GroupId, PathVerdict, View
+    from nearmetal.report.tables import Table
+
+_GLYPHS = {Verdict.NEAR_METAL: "≈", Verdict.SLOWER: "▼", Verdict.FASTER: "▲", Verdict.UNDECIDED: "?"}
+MAX_TRIAL_ROWS = 1_500
+"""Beyond this the trials of each cell are left to the JSON report, so that the file stays small."""
+
+
+def render(view: View) -> str:
+    """Return the page as text; write it as UTF-8."""
+    static = resources.files("nearmetal.report") / "static"
+    style = (static / "page.css").read_text(encoding="utf-8")
+    # The policy names the one style sheet by its hash: nothing that data might smuggle in can style or run.
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return Template((static / "page.html").read_text(encoding="utf-8")).substitute(
+        title=html.escape(f"{view.title} - nearmetal"),
+        version=html.escape(view.nearmetal_version),
+        style=style,
+        style_sha256=digest,
+        body=_body(view),
+    )
+
+
+def _body(view: View) -> Markup:
+    main = element(
+        "main",
+        _verdicts(view),
+        *(_group(view, group, number) for number, group in enumerate(view.groups)),
+        _settings(view),
+        _evidence(view),
+        _failures(view),
+        _repeat(view),
+    )
+    return together(_header(view), main, _footer(view))
+
+
+def _header(view: View) -> Markup:
+    links = [("verdicts", "Verdicts")]
+    links += [(f"group-{number}", words.group_title(view, group)) for number, group in enumerate(view.groups)]
+    links += [("evidence", "What differs between paths")]
+    links += [("failed", f"Failed trials ({len(view.failures)})")] if view.failures else []
+    links += [("repeat", "How to repeat it")]
+    mixed = [
+        element("strong", "Mixed provenance, compared on request"),
+        *(element("p", line) for line in view.mixed),
+    ]
+    return element(
+        "header",
+        element("p", "nearmetal report", class_="eyebrow"),
+        element("h1", view.title),
+        element("p", f"Study {view.name}, {view.created_utc}. {words.blocks_sentence(view)}", class_="meta"),
+        element("p", element("strong", "What these figures are"), f"{view.host_label}.", class_="honest"),
+        *([element("div", *mixed, class_="honest warn")] if view.mixed else []),
+        element(
+            "nav",
+            element("ul", *(element("li", element("a", text, href=f"#{target}")) for target, text in links)),
+            aria_label="Sections",
+        ),
+    )
+
+
+# ---- verdicts
+
+
+def _verdicts(view: View) -> Markup:
+    return element(
+        "section",
+        element("h2", "Verdicts"),
+        element("p", _lead(view), class_="lead"),
+        element("ul", *(_card(view, one) for one in view.verdicts), class_="cards"),
+        element("p", words.noise_sentence(view)),
+        element("p", words.method_sentence(view), class_="note"),
+        id="verdicts",
+    )
+
+
+def _lead(view: View) -> str:
+    """Return the answer in one sentence."""
+    parts = []
+    for verdict in Verdict:
+        paths = [one.path for one in view.verdicts if one.verdict is verdict]
+        if paths:
+            parts.append(f"{verdict}: {', '.join(paths)}")
+    if not parts:
+        return f"The study has no path to compare with {view.baseline}."
+    return f"Against {view.baseline}, with a margin of {words.percent(view.margin)} - {'; '.join(parts)}."
+
+
+def _card(view: View, one: PathVerdict) -> Markup:
+    entry = next(path for path in view.paths if path.label == one.path)
+    worst = []
+    if one.worst is not None:
+        cell, comparison = one.worst
+        worst.append(element("p", f"Worst: {words.cell_title(view, cell)}: {words.found(comparison)}", class_="note"))
+    return element(
+        "li",
+        element("h3", charts.swatch(entry), one.path),
+        element("p", f"{_GLYPHS[one.verdict]} {one.verdict}", class_=f"verdict {one.verdict}"),
+        element("p", f"{words.reach(one)} times {view.baseline}", class_="reach"),
+        element("p", f"{one.reason[:1].upper()}{one.reason[1:]}."),
+        *worst,
+        class_=f"card is-{one.verdict}",
+    )
+
+
+# ---- one workload and operation
+
+
+def _group(view: View, group: GroupId, number: int) -> Markup:
+    cells = view.cells_of(group)
+    better = "larger" if cells[0].shown.rate else "smaller"
+    return element(
+        "section",
+        element("h2", words.group_title(view, group)),
+        element("p", f"{cells[0].shown.name}, in {cells[0].shown.unit}; {better} is better.", class_="note"),
+        element(
+            "div",
+            _figure("Medians with 95 % intervals over blocks", charts.levels(view, group)),
+            element("div", _table(tables.levels(view, group)), _table(tables.levels(view, group, "p99"))),
+            class_="pair",
+        ),
+        element(
+            "div",
+            _figure(f"Ratio to {view.baseline}, with 95 % intervals", charts.ratio_chart(view, group), _RATIO_NOTE),
+            element("div", _table(tables.comparisons(view, group))),
+            class_="pair",
+        ),
+        _distributions(view, cells, number),
+        id=f"group-{number}",
+    )
+
+
+_RATIO_NOTE = (
+    "Large marks: medians; hollow where undecided. Small hollow marks below: p99. "
+    "Green band: the margin that counts as equal."
+)
+_TAIL_NOTE = (
+    "All trials' iterations together, for looking only: no test uses them. "
+    "Dashed: so few iterations that a percentile there has no 95 % interval."
+)
+
+
+def _distributions(view: View, cells: Sequence[Cell], number: int) -> Markup:
+    """Return a panel a size; radio buttons choose, so that it works by keyboard and without script."""
+    parts: list[Markup] = []
+    for index, cell in enumerate(cells):
+        name = f"g{number}-c{index}"
+        parts.append(
+            element("input", type="radio", name=f"g{number}", id=name, checked=index == 0, aria_label=words.size(cell))
+        )
+        parts.append(element("label", words.size(cell), for_=name))
+        parts.append(element("div", _panel(view, cell), class_="panel"))
+    return together(
+        element("h3", "Distributions and drift"),
+        element("fieldset", element("legend", "Message size"), *parts, class_="tabs"),
+    )
+
+
+def _panel(view: View, cell: Cell) -> Markup:
+    rows = sum(len(one.trials) for each in view.cells for one in each.paths)
+    trials = tables.trials(view, cell) if rows <= MAX_TRIAL_ROWS else None
+    details = [element("details", element("summary", "Every trial by itself"), _table(trials))] if trials else []
+    return together(
+        element(
+            "div",
+            _figure("Cumulative distribution", charts.ecdf_chart(view, cell)),
+            _figure("Percentiles, out to the maximum", charts.tail_chart(view, cell), _TAIL_NOTE),
+            class_="pair",
+        ),
+        element(
+            "div",
+            _figure("Drift over blocks", charts.drift_chart(view, cell)),
+            element("div", *([_table(tables.noise(view))] if cell.noise else [])),
+            class_="pair",
+        ),
+        *details,
+    )
+
+
+def _figure(title: str, chart: Markup, note: str = "") -> Markup:
+    notes = [element("p", note, class_="note")] if note else []
+    return element("figure", element("figcaption", title), chart, *notes)
+
+
+# ---- tables
+
+
+def _table(table: Table) -> Markup:
+    """Return a table, in a region that scrolls by keyboard where it is too wide; nothing when it has no rows."""
+    if not table.rows:
+        return Markup("")
+    head = element("tr", *(element("th", h, scope="col", class_=_words(table, i)) for i, h in enumerate(table.head)))
+    body = [element("tr", *(_entry(table, i, text) for i, text in enumerate(row))) for row in table.rows]
+    drawn = element("table", element("caption", table.title), element("thead", head), element("tbody", *body))
+    note = [element("p", table.note, class_="note")] if table.note else []
+    region = element("div", drawn, class_="scroll", tabindex=0, role="region", aria_label=table.title)
+    return together(region, *note)
+
+
+def _words(table: Table, column: int) -> str | None:
+    wide = table.left > 1 and column == len(table.head) - 1
+    return "words" if column < table.left or wide else None
+
+
+def _entry(table: Table, column: int, text: str) -> Markup:
+    figure, _, interval = text.partition("\n")
+    small = [element("small", interval)] if interval else []
+    if column == 0:
+        return element("th", figure, scope="row")
+    if text in set(Verdict):
+        verdict = Verdict(text)
+        return element("td", element("span", f"{_GLYPHS[verdict]} {text}", class_=f"verdict {text}"), class_="words")
+    return element("td", figure, *small, class_=_words(table, column))
+
+
+# ---- the rest
+
+
+def _settings(view: View) -> Markup:
+    if not view.settings:
+        return Markup("")
+    return element("section", element("h2", "Settings"), _table(tables.settings(view)), id="settings")
+
+
+def _evidence(view: View) -> Markup:
+    same = "All facts that were recorded are the same on every path."
+    return element(
+        "section",
+        element("h2", "What differs between paths"),
+        _table(tables.facts(view)) or element("p", same),
+        _table(tables.counters(view)),
+        _table(tables.noise(view)),
+        id="evidence",
+    )
+
+
+def _failures(view: View) -> Markup:
+    if not view.failures:
+        return Markup("")
+    hints = dict.fromkeys(one.hint for one in view.failures if one.hint)
+    return element(
+        "section",
+        element("h2", "Failed trials"),
+        element("p", "Failed trials stay on record and are part of no comparison.", class_="note"),
+        _table(tables.failures(view)),
+        *(element("p", f"Next step: {hint}.") for hint in hints),
+        id="failed",
+    )
+
+
+def _repeat(view: View) -> Markup:
+    facts = [together(element("dt", key), element("dd", str(value))) for key, value in view.provenance]
+    lines = [f"{name}:\n  {shlex.join(argv)}" for name, argv in view.repeat.launches]
+    return element(
+        "section",
+        element("h2", "How to repeat it"),
+        element("p", "Save the study below as study.toml; the same seed gives the same order of trials."),
+        element("pre", element("code", "nearmetal plan study.toml\nnearmetal run study.toml"), tabindex=0),
+        element("h3", "Measured with"),
+        element(
+            "dl",
+            *facts,
+            element("dt", "study sha256"),
+            element("dd", view.repeat.study_sha256),
+            element("dt", "seed"),
+            element("dd", str(view.repeat.seed)),
+            element("dt", "nearmetal"),
+            element("dd", view.nearmetal_version),
+        ),
+        element("details", element("summary", "The study"), element("pre", view.repeat.study_text, tabindex=0)),
+        element("details", element("summary", "Launch lines"), element("pre", "\n".join(lines), tabindex=0)),
+        id="repeat",
+    )
+
+
+def _footer(view: View) -> Markup:
+    return element(
+        "footer",
+        element("p", f"nearmetal {view.nearmetal_version}. Figures from {view.host_label}.", class_="note"),
+    )
