@@ -1,0 +1,99 @@
+"""Programs are built at first use, once, by whoever comes first; a build that fails says why and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal import native, process
+from nearmetal.errors import NearmetalError, UnavailableError
+from nearmetal.workloads.build import build_program
+from nearmetal.workloads.mpi.mpi import Mpi
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a checkout of its own with one program in it, and a cache beside it."""
+    room = tmp_path / "native" / "toy"
+    room.mkdir(parents=True)
+    (room / "toy.h").write_text("#define ANSWER 42\n")
+    (room / "toy.c").write_text('#include "toy.h"\nint main(void) { return ANSWER; }\n')
+    monkeypatch.setattr(native, "_ROOTS", (tmp_path / "native",))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("NEARMETAL_PREBUILT", raising=False)
+    return tmp_path
+
+
+def mpi(site: Path, version: str = "5.0", compiler_version: str = "1") -> Mpi:
+    """Return an MPI whose compiler counts how often it compiles."""
+    mpicc = site / f"mpicc-{compiler_version}"
+    mpicc.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo cc {compiler_version} && exit\n'
+        f'echo run >>"{site}/runs"\nexec cc "$@"\n'
+    )
+    mpicc.chmod(0o755)
+    return Mpi("openmpi", version, "mpirun", str(mpicc))
+
+
+def runs(site: Path) -> int:
+    return len((site / "runs").read_text().split())
+
+
+def test_a_program_is_built_once(site: Path) -> None:
+    program = build_program(mpi(site), "toy", "toy")
+    assert process.run([str(program)], timeout_s=10).exit_status == 42
+    assert build_program(mpi(site), "toy", "toy") == program
+    assert runs(site) == 1
+    assert program.is_relative_to(site / "cache" / "nearmetal")
+
+
+def test_whatever_could_change_it_builds_it_anew(site: Path) -> None:
+    programs = {build_program(mpi(site), "toy", "toy")}
+    programs.add(build_program(mpi(site, version="5.1"), "toy", "toy"))
+    programs.add(build_program(mpi(site, compiler_version="2"), "toy", "toy"))
+    programs.add(build_program(mpi(site), "toy", "toy", extra_flags=("-DMORE",)))
+    (site / "native" / "toy" / "toy.h").write_text("#define ANSWER 43\n")
+    programs.add(build_program(mpi(site), "toy", "toy"))
+    assert len(programs) == runs(site) == 5
+
+
+def test_a_failed_build_shows_the_compilers_words_and_leaves_nothing(site: Path) -> None:
+    (site / "native" / "toy" / "toy.c").write_text("int main(void) { return no_such_thing; }\n")
+    with pytest.raises(NearmetalError, match="no_such_thing") as caught:
+        build_program(mpi(site), "toy", "toy")
+    assert caught.value.hint
+    assert [path.name for path in (site / "cache" / "nearmetal" / "programs").iterdir()] == ["toy.lock"]
+
+
+def test_builders_at_the_same_time_do_the_work_once(site: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from nearmetal import native;"
+        "from nearmetal.workloads.build import build_program; from nearmetal.workloads.mpi.mpi import Mpi;"
+        "native._ROOTS = (Path(sys.argv[1]),);"
+        "print(build_program(Mpi('openmpi', '5.0', 'mpirun', sys.argv[2]), 'toy', 'toy'))"
+    )
+    argv = [sys.executable, "-c", code, str(site / "native"), mpi(site).mpicc]
+    builders = [process.spawn(argv, env=dict(os.environ)) for _ in range(4)]
+    said = {builder.communicate(timeout=60)[0] for builder in builders}
+    assert len(said) == 1
+    assert said != {b""}
+    assert runs(site) == 1
+
+
+def test_an_mpi_without_a_compiler_is_unavailable_unless_programs_are_ready(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = Mpi("openmpi", "5.0", "mpirun")
+    with pytest.raises(UnavailableError, match="without mpicc"):
+        build_program(bare, "toy", "toy")
+    ready = site / "ready" / "toy-openmpi-5.0"
+    ready.parent.mkdir()
+    ready.touch()
+    monkeypatch.setenv("NEARMETAL_PREBUILT", str(ready.parent))
+    assert build_program(bare, "toy", "toy") == ready
