@@ -1,0 +1,153 @@
+/* describe.c - MPI calls as data: which entry of the CALL table a call is. */
+#include <stdlib.h>
+
+#include "comms.h"
+#include "interpose.h"
+
+extern struct nmt_recorder nmt_recorder;
+
+static uint64_t size_of(MPI_Datatype type) {
+    MPI_Count size = 0;
+    PMPI_Type_size_x(type, &size);
+    return size > 0 ? (uint64_t)size : 0;
+}
+
+static uint32_t element_bytes(MPI_Datatype type) {
+    uint64_t bytes = size_of(type);
+    return bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX;
+}
+
+struct nmt_call nmt_p2p(int kind, int flags, long long count, MPI_Datatype type, int peer, int tag, MPI_Comm comm) {
+    const struct nmt_comm_info *info = nmt_comms_find(comm);
+    struct nmt_call call = nmt_blank_call(kind, info ? info->entry : 0);
+    call.flags = (uint16_t)flags;
+    if (!info)
+        call.kind = NMT_UNSUPPORTED;
+    if (peer == MPI_PROC_NULL)
+        call.kind = NMT_SKIP;
+    if (peer == MPI_ANY_SOURCE)
+        call.flags |= NMT_ANY_SOURCE;
+    else
+        call.peer = peer;
+    if (tag == MPI_ANY_TAG)
+        call.flags |= NMT_ANY_TAG;
+    else
+        call.tag = tag;
+    if (type != MPI_DATATYPE_NULL && call.kind != NMT_SKIP) {
+        call.bytes = (uint64_t)count * size_of(type);
+        call.type_bytes = element_bytes(type);
+    }
+    return call;
+}
+
+struct nmt_call nmt_sendrecv(struct nmt_call send, struct nmt_call recv) {
+    if (send.kind == NMT_SKIP)
+        return recv;
+    if (recv.kind == NMT_SKIP)
+        return send;
+    if (send.kind == NMT_SEND)
+        send.kind = NMT_SENDRECV;
+    send.flags |= recv.flags;
+    send.recv_peer = recv.peer;
+    send.recv_tag = recv.tag;
+    send.recv_bytes = recv.bytes;
+    return send;
+}
+
+/* Start a collective; on communicators that the format cannot say enough about it is only counted. */
+static struct nmt_call collective(int kind, int root, MPI_Comm comm, const struct nmt_comm_info **info) {
+    *info = nmt_comms_find(comm);
+    bool neighbours = kind == NMT_NEIGHBOR_ALLGATHER || kind == NMT_NEIGHBOR_ALLTOALL;
+    bool known = *info && !(*info)->inter && (!neighbours || (*info)->dimensions);
+    struct nmt_call call = nmt_blank_call(known ? kind : NMT_UNSUPPORTED, known ? (*info)->entry : 0);
+    call.peer = root;
+    return call;
+}
+
+struct nmt_call nmt_barrier(MPI_Comm comm) {
+    const struct nmt_comm_info *info;
+    return collective(NMT_BARRIER, -1, comm, &info);
+}
+
+struct nmt_call nmt_whole(int kind, long long count, MPI_Datatype type, int root, MPI_Comm comm, const void *buffer) {
+    const struct nmt_comm_info *info;
+    struct nmt_call call = collective(kind, root, comm, &info);
+    call.bytes = (uint64_t)count * size_of(type);
+    call.type_bytes = element_bytes(type);
+    call.flags |= buffer == MPI_IN_PLACE ? NMT_IN_PLACE : 0;
+    return call;
+}
+
+struct nmt_call nmt_exchange(int kind, struct nmt_side tells, struct nmt_side other, int root, MPI_Comm comm) {
+    struct nmt_side side = tells.buffer == MPI_IN_PLACE ? other : tells;
+    return nmt_whole(kind, side.count, side.type, root, comm, tells.buffer);
+}
+
+static long long count_at(struct nmt_counts counts, int i) {
+    return counts.wide ? (long long)((const MPI_Count *)counts.values)[i] : ((const int *)counts.values)[i];
+}
+
+static uint64_t type_size_at(const struct nmt_vector *vector, int i) {
+    if (!vector->types.values)
+        return size_of(vector->type);
+    if (vector->types.fortran)
+        return size_of(PMPI_Type_f2c(((const MPI_Fint *)vector->types.values)[i]));
+    return size_of(((const MPI_Datatype *)vector->types.values)[i]);
+}
+
+/* Intern the bytes for each peer and add them up. */
+static uint32_t intern_vector(const struct nmt_vector *vector, int peers, uint64_t *total) {
+    *total = 0;
+    uint64_t *bytes = malloc((size_t)peers * sizeof *bytes + 1);
+    if (!bytes)
+        return NMT_NONE;
+    uint64_t type_bytes = vector->types.values ? 0 : size_of(vector->type);
+    for (int i = 0; i < peers; ++i) {
+        bytes[i] = (uint64_t)count_at(vector->counts, i) * (type_bytes ? type_bytes : type_size_at(vector, i));
+        *total += bytes[i];
+    }
+    uint32_t list = nmt_recorder_list(&nmt_recorder, bytes, (size_t)peers);
+    free(bytes);
+    return list;
+}
+
+/* How many counts a vector has: one a rank, or two a dimension for neighbours. */
+static int peers_of(const struct nmt_comm_info *info, int kind) {
+    bool neighbours = kind == NMT_NEIGHBOR_ALLGATHER || kind == NMT_NEIGHBOR_ALLTOALL;
+    return neighbours ? 2 * info->dimensions : info->size;
+}
+
+struct nmt_call nmt_one_to_many(int kind, struct nmt_side one, struct nmt_vector many, int root, MPI_Comm comm) {
+    const struct nmt_comm_info *info;
+    struct nmt_call call = collective(kind, root, comm, &info);
+    if (call.kind == NMT_UNSUPPORTED)
+        return call;
+    call.flags |= NMT_VECTOR;
+    bool in_place = one.buffer == MPI_IN_PLACE;
+    call.flags |= in_place ? NMT_IN_PLACE : 0;
+    if (root < 0 || root == info->my_rank) {
+        uint32_t list = intern_vector(&many, peers_of(info, kind), &call.bytes);
+        call.type_bytes = element_bytes(many.type);
+        call.list_a = kind == NMT_SCATTER ? list : NMT_NONE;
+        call.list_b = kind == NMT_SCATTER ? NMT_NONE : list;
+    } else {
+        call.bytes = (uint64_t)one.count * size_of(one.type);
+        call.type_bytes = element_bytes(one.type);
+    }
+    return call;
+}
+
+struct nmt_call nmt_many_to_many(int kind, struct nmt_vector send, struct nmt_vector recv, MPI_Comm comm) {
+    const struct nmt_comm_info *info;
+    struct nmt_call call = collective(kind, -1, comm, &info);
+    if (call.kind == NMT_UNSUPPORTED)
+        return call;
+    bool in_place = send.buffer == MPI_IN_PLACE;
+    call.flags |= NMT_VECTOR | (in_place ? NMT_IN_PLACE : 0);
+    uint64_t received;
+    call.list_b = intern_vector(&recv, peers_of(info, kind), &received);
+    call.list_a = in_place ? call.list_b : intern_vector(&send, peers_of(info, kind), &call.bytes);
+    call.bytes = in_place ? received : call.bytes;
+    call.type_bytes = recv.types.values ? 1 : element_bytes(recv.type);
+    return call;
+}

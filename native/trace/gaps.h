@@ -1,0 +1,41 @@
+/* gaps.h - how long a rank computes between two calls: one distribution for each place in the program.
+ *
+ * A place (site) is told by four numbers: the code addresses and the CALL entries before and after it. The first
+ * NMT_GAP_EXACT durations of a site are kept as they are; from then on the site is a histogram with NMT_GAP_STEPS
+ * bins an octave (a value is known to 1/16 of itself). Sites beyond NMT_GAP_SITES share one for each pair of kinds.
+ */
+#ifndef NMT_GAPS_H
+#define NMT_GAPS_H
+
+#include "bytes.h"
+
+enum {
+    NMT_GAP_EXACT = 256,
+    NMT_GAP_STEPS = 16,
+    NMT_GAP_BINS = NMT_GAP_STEPS * 44, /* exact below 16 ns, then octaves up to 78 hours */
+    NMT_GAP_SITES = 8192,
+    NMT_GAP_POINTS = 33,
+};
+
+struct nmt_place {
+    uint64_t code_before;
+    uint64_t code_after;
+    uint32_t call_before;
+    uint32_t call_after;
+};
+
+struct nmt_gaps;
+
+/* Return an empty table, or NULL without memory. */
+struct nmt_gaps *nmt_gaps_new(void);
+
+/* Add a duration at a place and return its site; `kinds` tells which site shared by the rest it joins when there are
+ * too many. NMT_NONE without memory. */
+uint32_t nmt_gaps_add(struct nmt_gaps *gaps, const struct nmt_place *place, uint32_t kinds, uint64_t duration_ns);
+
+/* Append the payload of the GAPS section. */
+void nmt_gaps_encode(const struct nmt_gaps *gaps, struct nmt_bytes *bytes);
+
+void nmt_gaps_free(struct nmt_gaps *gaps);
+
+#endif

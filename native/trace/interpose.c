@@ -1,0 +1,426 @@
+/* interpose.c - from a traced call to the recorder: stamps, nesting, the lock, start and end of a recording. */
+#define _GNU_SOURCE
+#include "interpose.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comms.h"
+
+enum { PATH_ROOM = 4096, META_ROOM = 8192 };
+
+struct nmt_recorder nmt_recorder;
+
+static struct {
+    bool on;
+    bool threaded;
+    pthread_mutex_t lock;
+    struct nmt_requests requests;
+    struct nmt_requests messages;
+    struct nmt_run run;
+    uint64_t started_ns;
+    uint64_t own_ns; /* spent here, outside MPI */
+    uint64_t unsupported;
+    uint64_t local_calls;
+    uint64_t local_ns;
+    int threads;
+    char directory[PATH_ROOM];
+    char part[PATH_ROOM];
+    char path[PATH_ROOM];
+} state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+#define FAST_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
+
+static FAST_LOCAL int depth;
+static FAST_LOCAL uint64_t *handle_buffer;
+static FAST_LOCAL size_t handle_room;
+
+uint64_t nmt_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+void nmt_nest(int by) { depth += by; }
+
+bool nmt_enter(struct nmt_mark *mark, const void *code) {
+    if (!state.on || depth)
+        return false;
+    depth = 1;
+    mark->handle_count = 0;
+    mark->noted = false;
+    mark->code = (uint64_t)(uintptr_t)code;
+    mark->enter_ns = nmt_now_ns();
+    return true;
+}
+
+void nmt_leave(struct nmt_mark *mark) {
+    mark->leave_ns = nmt_now_ns();
+    if (state.threaded)
+        pthread_mutex_lock(&state.lock);
+}
+
+void nmt_done(struct nmt_mark *mark) {
+    if (mark->noted) {
+        uint64_t now_ns = nmt_now_ns();
+        nmt_recorder_resume(&nmt_recorder, now_ns);
+        state.own_ns += now_ns - mark->leave_ns;
+    }
+    if (state.threaded)
+        pthread_mutex_unlock(&state.lock);
+    depth = 0;
+}
+
+/* ---------------------------------------------------------------- start and end */
+
+static void complain(const char *what, const char *why) {
+    fprintf(stderr, "nearmetal trace: rank %u: %s: %s\n", state.run.rank, what, why);
+}
+
+/* A program that runs with another MPI than this library was compiled for hands over handles of another shape. */
+static bool library_fits(void) {
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length;
+    PMPI_Get_library_version(version, &length);
+    version[strcspn(version, "\n")] = 0;
+    if (!strncmp(version, NMT_LIBRARY, strlen(NMT_LIBRARY)))
+        return true;
+    fprintf(stderr,
+            "nearmetal trace: the program runs with %.60s, the profiler was built for " NMT_LIBRARY
+            "; nothing is recorded\n",
+            version);
+    return false;
+}
+
+static bool name_files(const char *directory) {
+    int sizes[] = {snprintf(state.directory, sizeof state.directory, "%s", directory),
+                   snprintf(state.path, sizeof state.path, "%s/rank-%06u.nmtrace", directory, state.run.rank),
+                   snprintf(state.part, sizeof state.part, "%s.part", state.path)};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i)
+        if (sizes[i] < 0 || sizes[i] >= PATH_ROOM)
+            return false;
+    return true;
+}
+
+static void identify(void) {
+    int rank, ranks;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    const char *id = getenv("NEARMETAL_TRACE_ID");
+    state.run =
+        (struct nmt_run){.rank = (uint32_t)rank, .ranks = (uint32_t)ranks, .trace_id = id ? strtoull(id, NULL, 16) : 0};
+}
+
+static bool start(const char *directory) {
+    if (!library_fits())
+        return false;
+    identify();
+    if (!name_files(directory)) {
+        complain("cannot write the trace", "the path is too long");
+        return false;
+    }
+    int error = nmt_recorder_claim(&state.run, state.part);
+    if (error) {
+        complain(state.part, strerror(error));
+        return false;
+    }
+    if (!nmt_recorder_start(&nmt_recorder, state.directory) || !nmt_comms_start(&nmt_recorder)) {
+        complain("cannot record", "there is no memory");
+        return false;
+    }
+    return true;
+}
+
+void nmt_init(int result, uint64_t enter_ns, int threads) {
+    uint64_t leave_ns = nmt_now_ns();
+    const char *directory = getenv("NEARMETAL_TRACE_DIR");
+    if (result != MPI_SUCCESS || state.on || !directory || !start(directory))
+        return;
+    state.threads = threads;
+    state.threaded = threads == MPI_THREAD_MULTIPLE;
+    struct nmt_call call = nmt_blank_call(NMT_INIT, 0);
+    nmt_recorder_note(&nmt_recorder, call, 0, enter_ns, leave_ns);
+    state.started_ns = leave_ns;
+    nmt_recorder_resume(&nmt_recorder, nmt_now_ns());
+    state.on = true;
+}
+
+/* Copy text into a META line: a new line in it would end the line. */
+static void add_meta(struct nmt_bytes *meta, const char *key, const char *value) {
+    nmt_bytes_put(meta, key, strlen(key));
+    nmt_bytes_put(meta, "=", 1);
+    for (const char *at = value; *at; ++at)
+        nmt_bytes_put(meta, *at == '\n' ? " " : at, 1);
+    nmt_bytes_put(meta, "\n", 1);
+}
+
+static void add_meta_number(struct nmt_bytes *meta, const char *key, uint64_t value) {
+    char text[24];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    add_meta(meta, key, text);
+}
+
+/* The command line, arguments joined by spaces; bytes outside ASCII become `?` so that META stays UTF-8. */
+static void add_command(struct nmt_bytes *meta) {
+    char text[META_ROOM / 2];
+    FILE *file = fopen("/proc/self/cmdline", "re");
+    size_t size = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file)
+        fclose(file);
+    while (size && !text[size - 1])
+        --size;
+    for (size_t i = 0; i < size; ++i)
+        text[i] = !text[i] ? ' ' : (text[i] & 0x80) ? '?' : text[i];
+    text[size] = 0;
+    add_meta(meta, "command", text);
+}
+
+static void describe_run(struct nmt_bytes *meta) {
+    static const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
+    static const char *const names[] = {"single", "funneled", "serialized", "multiple"};
+    char node[256] = "", library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length;
+    gethostname(node, sizeof node - 1);
+    add_meta(meta, "node", node);
+    add_command(meta);
+    PMPI_Get_library_version(library, &length);
+    library[strcspn(library, "\n")] = 0;
+    add_meta(meta, "library", library);
+    for (size_t i = 0; i < 4; ++i)
+        if (levels[i] == state.threads)
+            add_meta(meta, "threads", names[i]);
+    add_meta_number(meta, "unsupported", state.unsupported);
+    add_meta_number(meta, "rounded", nmt_recorder.rounded);
+    add_meta_number(meta, "local_calls", state.local_calls);
+    add_meta_number(meta, "local_ns", state.local_ns);
+    add_meta_number(meta, "profiler_ns", state.own_ns);
+    nmt_bytes_put(meta, "", 1);
+}
+
+static void finish(const void *code) {
+    uint64_t now_ns = nmt_now_ns();
+    struct nmt_call call = nmt_blank_call(NMT_FINALIZE, 0);
+    nmt_recorder_note(&nmt_recorder, call, (uint64_t)(uintptr_t)code, now_ns, now_ns);
+    state.run.elapsed_ns = now_ns - state.started_ns;
+    struct nmt_bytes meta = {0};
+    describe_run(&meta);
+    state.run.meta = (const char *)meta.data;
+    int error = meta.failed ? ENOMEM : nmt_recorder_write(&nmt_recorder, &state.run, state.part, state.path);
+    if (error)
+        complain("the trace is not complete", nmt_recorder.failure ? nmt_recorder.failure : strerror(error));
+    nmt_bytes_free(&meta);
+}
+
+void nmt_finalize(const void *code) {
+    if (!state.on)
+        return;
+    pthread_mutex_lock(&state.lock);
+    state.on = false;
+    finish(code);
+    nmt_comms_free();
+    nmt_recorder_free(&nmt_recorder);
+    nmt_requests_free(&state.requests);
+    nmt_requests_free(&state.messages);
+    pthread_mutex_unlock(&state.lock);
+}
+
+/* ---------------------------------------------------------------- noting calls */
+
+void nmt_note(struct nmt_mark *mark, struct nmt_call call) {
+    if (call.kind == NMT_UNSUPPORTED)
+        ++state.unsupported;
+    if (call.kind == NMT_UNSUPPORTED || call.kind == NMT_SKIP)
+        return;
+    nmt_recorder_note(&nmt_recorder, call, mark->code, mark->enter_ns, mark->leave_ns);
+    mark->noted = true;
+}
+
+static bool is_recorded(const struct nmt_call *call) { return call->kind != NMT_UNSUPPORTED && call->kind != NMT_SKIP; }
+
+void nmt_note_request(struct nmt_mark *mark, struct nmt_call call, MPI_Request request) {
+    call.flags |= NMT_NONBLOCKING;
+    uint32_t slot = is_recorded(&call) ? nmt_requests_take_slot(&state.requests) : NMT_NONE;
+    nmt_requests_add(&state.requests, NMT_HANDLE(request), slot, NULL);
+    call.request = slot;
+    nmt_note(mark, call);
+}
+
+void nmt_note_persistent(struct nmt_mark *mark, struct nmt_call call, MPI_Request request) {
+    call.flags |= NMT_NONBLOCKING | NMT_PERSISTENT;
+    call.request = is_recorded(&call) ? nmt_requests_take_slot(&state.requests) : NMT_NONE;
+    nmt_requests_add(&state.requests, NMT_HANDLE(request), call.request, &call);
+    nmt_note_local(mark);
+}
+
+static bool make_handle_room(struct nmt_mark *mark, int count) {
+    if (count < 0 || !nmt_grow(&handle_buffer, &handle_room, 2 * (size_t)count, sizeof *handle_buffer))
+        return false;
+    mark->handles = handle_buffer;
+    mark->slots = handle_buffer + count;
+    mark->handle_count = count;
+    return true;
+}
+
+void nmt_snapshot(struct nmt_mark *mark, int count, const MPI_Request *requests) {
+    if (make_handle_room(mark, count))
+        for (int i = 0; i < count; ++i)
+            mark->handles[i] = NMT_HANDLE(requests[i]);
+}
+
+void nmt_snapshot_fortran(struct nmt_mark *mark, int count, const MPI_Fint *requests) {
+    if (make_handle_room(mark, count))
+        for (int i = 0; i < count; ++i)
+            mark->handles[i] = NMT_HANDLE(PMPI_Request_f2c(requests[i]));
+}
+
+void nmt_snapshot_message(struct nmt_mark *mark, const MPI_Message *message) {
+    if (make_handle_room(mark, 1))
+        mark->handles[0] = NMT_HANDLE(*message);
+}
+
+void nmt_snapshot_message_fortran(struct nmt_mark *mark, const MPI_Fint *message) {
+    if (make_handle_room(mark, 1))
+        mark->handles[0] = NMT_HANDLE(PMPI_Message_f2c(*message));
+}
+
+void nmt_note_completed(struct nmt_mark *mark, int flags, int count, const int *indices, int base) {
+    int total = indices ? count : mark->handle_count;
+    size_t slots = 0;
+    for (int i = 0; i < total; ++i) {
+        int at = indices ? indices[i] - base : i;
+        if (at < 0 || at >= mark->handle_count)
+            continue;
+        uint32_t slot = nmt_requests_complete(&state.requests, mark->handles[at]);
+        if (slot != NMT_NONE)
+            mark->slots[slots++] = slot;
+    }
+    if (!slots)
+        return;
+    struct nmt_call call = nmt_blank_call(NMT_WAIT, 0);
+    call.flags = (uint16_t)flags;
+    call.request = nmt_recorder_list(&nmt_recorder, mark->slots, slots);
+    nmt_note(mark, call);
+}
+
+static void note_poll(struct nmt_mark *mark) {
+    nmt_recorder_poll(&nmt_recorder, mark->enter_ns, mark->leave_ns);
+    mark->noted = true;
+}
+
+void nmt_note_tested(struct nmt_mark *mark, bool found, int count, const int *indices, int base) {
+    if (found)
+        nmt_note_completed(mark, NMT_POLLED, count, indices, base);
+    else
+        note_poll(mark);
+}
+
+void nmt_note_started(struct nmt_mark *mark) {
+    for (int i = 0; i < mark->handle_count; ++i) {
+        const struct nmt_call *call = nmt_requests_start(&state.requests, mark->handles[i]);
+        if (!call)
+            continue;
+        bool noted_before = mark->noted;
+        nmt_note(mark, *call);
+        /* MPI_Startall: its time is the first request's, the others start at the same moment. */
+        if (mark->noted && !noted_before)
+            mark->enter_ns = mark->leave_ns;
+    }
+}
+
+void nmt_note_request_freed(struct nmt_mark *mark) {
+    for (int i = 0; i < mark->handle_count; ++i)
+        nmt_requests_forget(&state.requests, mark->handles[i], NULL);
+    nmt_note_local(mark);
+}
+
+void nmt_note_probe(struct nmt_mark *mark, bool found, int flags, int source, int tag, MPI_Comm comm) {
+    if (!found)
+        note_poll(mark);
+    else
+        nmt_note(mark, nmt_p2p(NMT_PROBE, flags, 0, MPI_DATATYPE_NULL, source, tag, comm));
+}
+
+void nmt_note_message(struct nmt_mark *mark, int source, int tag, MPI_Comm comm, MPI_Message message) {
+    (void)mark;
+    struct nmt_call call = nmt_p2p(NMT_RECV, 0, 0, MPI_DATATYPE_NULL, source, tag, comm);
+    nmt_requests_add(&state.messages, NMT_HANDLE(message), NMT_NONE, &call);
+}
+
+struct nmt_call nmt_message(struct nmt_mark *mark, long long count, MPI_Datatype type) {
+    struct nmt_call call = {.kind = NMT_SKIP};
+    if (mark->handle_count && nmt_requests_forget(&state.messages, mark->handles[0], &call)) {
+        struct nmt_call sized = nmt_p2p(NMT_RECV, 0, count, type, 0, 0, MPI_COMM_WORLD);
+        call.bytes = sized.bytes;
+        call.type_bytes = sized.type_bytes;
+    }
+    return call;
+}
+
+/* Note the creation of a communicator whose uid is known. */
+static void note_comm(struct nmt_mark *mark, int call_kind, int comm_kind, uint32_t parent, uint64_t uid,
+                      MPI_Comm created) {
+    struct nmt_call call = nmt_blank_call(call_kind, parent);
+    if (created != MPI_COMM_NULL)
+        call.request = nmt_comms_add(&nmt_recorder, created, comm_kind, parent, uid);
+    nmt_note(mark, call);
+}
+
+void nmt_note_new_comm(struct nmt_mark *mark, int call_kind, int comm_kind, MPI_Comm parent, MPI_Comm created) {
+    struct nmt_comm_info *info = nmt_comms_find(parent);
+    if (!info) {
+        ++state.unsupported;
+        return;
+    }
+    uint64_t nth = info->created++;
+    uint64_t uid = created != MPI_COMM_NULL ? nmt_comms_uid(info->uid, nth, created) : 0;
+    note_comm(mark, call_kind, comm_kind, info->entry, uid, created);
+}
+
+void nmt_note_group_comm(struct nmt_mark *mark, MPI_Comm parent, MPI_Comm created) {
+    const struct nmt_comm_info *info = nmt_comms_find(parent);
+    if (!info)
+        ++state.unsupported;
+    else if (created != MPI_COMM_NULL)
+        note_comm(mark, NMT_COMM_CREATE, NMT_CREATE, info->entry, nmt_comms_uid_by_members(info->uid, created),
+                  created);
+}
+
+void nmt_note_inter_comm(struct nmt_mark *mark, MPI_Comm local, MPI_Comm created) {
+    const struct nmt_comm_info *info = nmt_comms_find(local);
+    if (!info)
+        ++state.unsupported;
+    else
+        note_comm(mark, NMT_COMM_CREATE, NMT_INTER, info->entry, nmt_comms_uid_by_members(0, created), created);
+}
+
+void nmt_snapshot_comm(struct nmt_mark *mark, MPI_Comm comm) {
+    if (state.threaded)
+        pthread_mutex_lock(&state.lock);
+    const struct nmt_comm_info *info = nmt_comms_find(comm);
+    mark->entry = info ? info->entry : NMT_NONE;
+    if (state.threaded)
+        pthread_mutex_unlock(&state.lock);
+}
+
+void nmt_note_comm_freed(struct nmt_mark *mark) {
+    if (mark->entry == NMT_NONE)
+        return;
+    nmt_comms_forget(mark->entry);
+    nmt_note(mark, nmt_blank_call(NMT_COMM_FREE, mark->entry));
+}
+
+void nmt_note_unsupported(struct nmt_mark *mark) {
+    (void)mark;
+    ++state.unsupported;
+}
+
+void nmt_note_local(struct nmt_mark *mark) {
+    ++state.local_calls;
+    state.local_ns += mark->leave_ns - mark->enter_ns;
+}

@@ -1,0 +1,128 @@
+/* interpose.h - what the wrappers of calls.h are made of.
+ *
+ * Every wrapper does the same: nmt_enter, the real call, nmt_leave, describe the call as data, hand the description
+ * to one of the nmt_note functions, nmt_done. Calls that MPI makes itself inside another call are not recorded. With
+ * several threads the recorder sees calls in the order in which they ended.
+ */
+#ifndef NMT_INTERPOSE_H
+#define NMT_INTERPOSE_H
+
+#include <mpi.h>
+
+#include "recorder.h"
+
+#ifdef OPEN_MPI
+#define NMT_LIBRARY "Open MPI"
+#elif defined(MPICH_VERSION)
+#define NMT_LIBRARY "MPICH"
+#else
+#define NMT_LIBRARY "MPI"
+#endif
+
+/* A handle as a number: pointers in Open MPI, integers in MPICH. */
+#define NMT_HANDLE(handle) ((uint64_t)(uintptr_t)(handle))
+
+/* One call that is being made. */
+struct nmt_mark {
+    uint64_t enter_ns;
+    uint64_t leave_ns;
+    uint64_t code;
+    uint64_t *handles; /* the requests it was given, copied before it changed them */
+    uint64_t *slots;   /* room for the slots that they hold */
+    int handle_count;
+    uint32_t entry; /* Comm_free: the entry that is going away */
+    bool noted;
+};
+
+/* Return whether this call is to be recorded, and stamp its start. */
+bool nmt_enter(struct nmt_mark *mark, const void *code);
+
+/* Stamp the end of the real call and lock the recorder. */
+void nmt_leave(struct nmt_mark *mark);
+
+/* Unlock the recorder; the program computes again from here on. */
+void nmt_done(struct nmt_mark *mark);
+
+/* Tell calls from nested ones around MPI_Init and MPI_Finalize, which are not recorded like the others. */
+void nmt_init(int result, uint64_t enter_ns, int threads);
+void nmt_finalize(const void *code);
+uint64_t nmt_now_ns(void);
+void nmt_nest(int by);
+
+/* Copy the handles of requests (or of one message) before a call changes them. */
+void nmt_snapshot(struct nmt_mark *mark, int count, const MPI_Request *requests);
+void nmt_snapshot_fortran(struct nmt_mark *mark, int count, const MPI_Fint *requests);
+void nmt_snapshot_message(struct nmt_mark *mark, const MPI_Message *message);
+void nmt_snapshot_message_fortran(struct nmt_mark *mark, const MPI_Fint *message);
+
+/* ---------------------------------------------------------------- describing calls */
+
+/* Counts are int, or MPI_Count in the large-count calls; datatypes are C or Fortran handles. */
+struct nmt_counts {
+    const void *values;
+    bool wide;
+};
+struct nmt_types {
+    const void *values;
+    bool fortran;
+};
+
+/* One side of a collective: what a rank gives or takes. */
+struct nmt_side {
+    const void *buffer;
+    long long count;
+    MPI_Datatype type;
+};
+
+/* The same with one count for each peer; with `types.values` one datatype each, else `type`. */
+struct nmt_vector {
+    const void *buffer;
+    struct nmt_counts counts;
+    struct nmt_types types;
+    MPI_Datatype type;
+};
+
+/* A call with one peer. MPI_PROC_NULL gives NMT_SKIP, an unknown communicator NMT_UNSUPPORTED. */
+struct nmt_call nmt_p2p(int kind, int flags, long long count, MPI_Datatype type, int peer, int tag, MPI_Comm comm);
+
+/* A send and a receive in one call; with MPI_PROC_NULL on one side it is the other side's call. */
+struct nmt_call nmt_sendrecv(struct nmt_call send, struct nmt_call recv);
+
+/* Collectives; `root` is -1 where there is none. Calls on inter-communicators are NMT_UNSUPPORTED. */
+struct nmt_call nmt_barrier(MPI_Comm comm);
+struct nmt_call nmt_whole(int kind, long long count, MPI_Datatype type, int root, MPI_Comm comm, const void *buffer);
+/* ... where the side that is in place does not say how much: the other one does. */
+struct nmt_call nmt_exchange(int kind, struct nmt_side tells, struct nmt_side other, int root, MPI_Comm comm);
+/* ... with a count for each rank: `many` is known at the root only (or everywhere, root -1). */
+struct nmt_call nmt_one_to_many(int kind, struct nmt_side one, struct nmt_vector many, int root, MPI_Comm comm);
+struct nmt_call nmt_many_to_many(int kind, struct nmt_vector send, struct nmt_vector recv, MPI_Comm comm);
+
+/* ---------------------------------------------------------------- noting calls */
+
+void nmt_note(struct nmt_mark *mark, struct nmt_call call);
+void nmt_note_request(struct nmt_mark *mark, struct nmt_call call, MPI_Request request);
+void nmt_note_persistent(struct nmt_mark *mark, struct nmt_call call, MPI_Request request);
+
+/* The requests of the snapshot with these indices are complete (NULL: all of them). */
+void nmt_note_completed(struct nmt_mark *mark, int flags, int count, const int *indices, int base);
+/* The same for a test: nothing complete is a fruitless poll. */
+void nmt_note_tested(struct nmt_mark *mark, bool found, int count, const int *indices, int base);
+void nmt_note_started(struct nmt_mark *mark);
+void nmt_note_request_freed(struct nmt_mark *mark);
+
+/* Probes; a matched probe remembers what its message is received with. */
+void nmt_note_probe(struct nmt_mark *mark, bool found, int flags, int source, int tag, MPI_Comm comm);
+void nmt_note_message(struct nmt_mark *mark, int source, int tag, MPI_Comm comm, MPI_Message message);
+struct nmt_call nmt_message(struct nmt_mark *mark, long long count, MPI_Datatype type);
+
+void nmt_note_new_comm(struct nmt_mark *mark, int call_kind, int comm_kind, MPI_Comm parent, MPI_Comm created);
+void nmt_note_group_comm(struct nmt_mark *mark, MPI_Comm parent, MPI_Comm created);
+void nmt_note_inter_comm(struct nmt_mark *mark, MPI_Comm local, MPI_Comm created);
+void nmt_snapshot_comm(struct nmt_mark *mark, MPI_Comm comm);
+void nmt_note_comm_freed(struct nmt_mark *mark);
+
+/* Calls that the format has no kind for, and calls that stay on this rank (datatypes, topologies). */
+void nmt_note_unsupported(struct nmt_mark *mark);
+void nmt_note_local(struct nmt_mark *mark);
+
+#endif

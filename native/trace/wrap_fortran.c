@@ -1,0 +1,170 @@
+/* wrap_fortran.c - the Fortran wrappers: calls.h twice, for `mpif.h` and `use mpi`, and for `use mpi_f08`.
+ *
+ * Open MPI's Fortran bindings call PMPI_ functions, so a tracer never sees them in C; MPICH's call MPI_ functions and
+ * need nothing here. Both Fortran bindings pass every argument by reference and every handle as one integer (the
+ * types of mpi_f08 hold nothing else), so one wrapper shape serves both. Arguments go on untouched; only the
+ * description of the call reads them. `ierror` is optional in mpi_f08.
+ */
+#define _GNU_SOURCE
+#include "interpose.h"
+
+#ifdef OPEN_MPI
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "each.h"
+
+#define CODE __builtin_return_address(0)
+
+_Static_assert(sizeof(MPI_Fint) == sizeof(int), "Fortran's default INTEGER must be C's int");
+
+typedef void any_function(void);
+
+/* Return the library's own function, looking it up at the first call. */
+static any_function *real_function(const char *name) {
+    void *symbol = dlsym(RTLD_NEXT, name);
+    any_function *function;
+    memcpy(&function, &symbol, sizeof function);
+    return function;
+}
+
+/* The Fortran MPI_IN_PLACE is a variable of the library, told by its address. */
+static const void *c_buffer(const void *buffer) {
+    static const void *in_place;
+    if (!in_place)
+        in_place = dlsym(RTLD_DEFAULT, "mpi_fortran_in_place_");
+    return in_place && buffer == in_place ? MPI_IN_PLACE : buffer;
+}
+
+/* How an argument comes in, and what the description of a call reads. */
+#define DECLARE(kind, x) void *f_##x
+#define PASS(kind, x) f_##x
+#define CONVERT(kind, x) __attribute__((unused)) V_##kind(x)
+#define FINT(x) (*(const MPI_Fint *)f_##x)
+
+#define V_IN_BUFFER(x) const void *x = c_buffer(f_##x)
+#define V_OUT_BUFFER(x) const void *x = c_buffer(f_##x)
+#define V_INT(x) int x = FINT(x)
+#define V_COUNT(x) int x = FINT(x)
+#define V_TYPE(x) MPI_Datatype x = PMPI_Type_f2c(FINT(x))
+#define V_COMM(x) MPI_Comm x = PMPI_Comm_f2c(FINT(x))
+#define V_COUNTS(x) const int *x = f_##x
+#define V_TYPES(x) const MPI_Fint *x = f_##x
+#define V_INT_OUT(x) const int *x = f_##x
+#define V_INTS(x) void *x = f_##x
+#define V_DISPLACEMENTS(x) void *x = f_##x
+#define V_ADDRESS(x) void *x = f_##x
+#define V_ADDRESSES(x) void *x = f_##x
+#define V_TYPE_OUT(x) void *x = f_##x
+#define V_OP(x) void *x = f_##x
+#define V_COMM_OUT(x) void *x = f_##x
+#define V_GROUP(x) void *x = f_##x
+#define V_INFO(x) void *x = f_##x
+#define V_STATUS(x) void *x = f_##x
+#define V_REQUESTS(x) void *x = f_##x
+#define V_REQUEST_OUT(x) void *x = f_##x
+#define V_MESSAGES(x) void *x = f_##x
+#define V_WINDOW(x) void *x = f_##x
+#define V_FILE_HANDLE(x) void *x = f_##x
+#define V_OFFSET(x) void *x = f_##x
+
+#define OUT_REQUEST(x) PMPI_Request_f2c(FINT(x))
+#define OUT_COMM(x) PMPI_Comm_f2c(FINT(x))
+#define OUT_MESSAGE(x) PMPI_Message_f2c(FINT(x))
+#define OUT_INT(x) (*x)
+#define INT_LIST(x) x
+#define FIRST_INDEX 1
+#define SNAPSHOT(count, requests) nmt_snapshot_fortran(&mark, count, f_##requests)
+#define SNAPSHOT_MESSAGE(message) nmt_snapshot_message_fortran(&mark, f_##message)
+#define COUNTS(x) {x, false}
+#define TYPES(x) {x, true}
+
+/* One wrapper under the name `symbol`, for the library's function of that name. */
+#define WRAP(symbol, before, after, ...)                                                                               \
+    void symbol(NMT_LIST(DECLARE, __VA_ARGS__), MPI_Fint *ierror);                                                     \
+    void symbol(NMT_LIST(DECLARE, __VA_ARGS__), MPI_Fint *ierror) {                                                    \
+        static void (*real)(NMT_LIST(DECLARE, __VA_ARGS__), MPI_Fint * error);                                         \
+        if (!real)                                                                                                     \
+            real = (void (*)(NMT_LIST(DECLARE, __VA_ARGS__), MPI_Fint * error)) real_function(#symbol);                \
+        struct nmt_mark mark;                                                                                          \
+        if (!nmt_enter(&mark, CODE)) {                                                                                 \
+            real(NMT_LIST(PASS, __VA_ARGS__), ierror);                                                                 \
+            return;                                                                                                    \
+        }                                                                                                              \
+        NMT_STATEMENTS(CONVERT, __VA_ARGS__);                                                                          \
+        before;                                                                                                        \
+        real(NMT_LIST(PASS, __VA_ARGS__), ierror);                                                                     \
+        nmt_leave(&mark);                                                                                              \
+        if (!ierror || *ierror == MPI_SUCCESS)                                                                         \
+            after;                                                                                                     \
+        nmt_done(&mark);                                                                                               \
+    }
+
+/* The same function under the names that other compilers give to it. */
+#define ALIAS(symbol, other) extern __typeof__(symbol) other __attribute__((alias(#symbol)))
+
+#pragma GCC visibility push(default)
+
+void mpi_init_(MPI_Fint *ierror);
+void mpi_init_(MPI_Fint *ierror) {
+    uint64_t enter_ns = nmt_now_ns();
+    nmt_nest(1);
+    int status = PMPI_Init(NULL, NULL), threads = MPI_THREAD_SINGLE;
+    if (status == MPI_SUCCESS)
+        PMPI_Query_thread(&threads);
+    nmt_init(status, enter_ns, threads);
+    nmt_nest(-1);
+    if (ierror)
+        *ierror = status;
+}
+
+void mpi_init_thread_(const MPI_Fint *required, MPI_Fint *provided, MPI_Fint *ierror);
+void mpi_init_thread_(const MPI_Fint *required, MPI_Fint *provided, MPI_Fint *ierror) {
+    uint64_t enter_ns = nmt_now_ns();
+    nmt_nest(1);
+    int threads = MPI_THREAD_SINGLE, status = PMPI_Init_thread(NULL, NULL, *required, &threads);
+    *provided = threads;
+    nmt_init(status, enter_ns, threads);
+    nmt_nest(-1);
+    if (ierror)
+        *ierror = status;
+}
+
+void mpi_finalize_(MPI_Fint *ierror);
+void mpi_finalize_(MPI_Fint *ierror) {
+    nmt_finalize(CODE);
+    int status = PMPI_Finalize();
+    if (ierror)
+        *ierror = status;
+}
+
+ALIAS(mpi_init_, mpi_init);
+ALIAS(mpi_init_, mpi_init__);
+ALIAS(mpi_init_, mpi_init_f08_);
+ALIAS(mpi_init_thread_, mpi_init_thread);
+ALIAS(mpi_init_thread_, mpi_init_thread__);
+ALIAS(mpi_init_thread_, mpi_init_thread_f08_);
+ALIAS(mpi_finalize_, mpi_finalize);
+ALIAS(mpi_finalize_, mpi_finalize__);
+ALIAS(mpi_finalize_, mpi_finalize_f08_);
+
+#define ROW(Name, name, before, after, ...)                                                                            \
+    WRAP(mpi_##name##_, before, after, __VA_ARGS__)                                                                    \
+    ALIAS(mpi_##name##_, mpi_##name);                                                                                  \
+    ALIAS(mpi_##name##_, mpi_##name##__);
+#define PLAIN ROW
+#include "calls.h"
+
+#undef ROW
+#define ROW(Name, name, before, after, ...) WRAP(mpi_##name##_f08_, before, after, __VA_ARGS__)
+#include "calls.h"
+
+#pragma GCC visibility pop
+
+#else
+
+/* ISO C wants a declaration in every file. */
+typedef int nmt_no_fortran_wrappers;
+
+#endif
