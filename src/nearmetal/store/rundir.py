@@ -149,7 +149,8 @@ class RunDir:
 
     def trials(self) -> list[TrialRecord]:
         """Return every finished trial in the order of the plan; raise ForeignFileError for a damaged record."""
-        return [_decode(path) for path in sorted((self.root / "trials").glob("*.json"))]
+        records = [_decode(path) for path in (self.root / "trials").glob("*.json")]
+        return sorted(records, key=lambda record: (record.order.trial, record.attempt))
 
     def values(self, record: TrialRecord, cell: Cell) -> NDArray[np.int64]:
         """Return one cell's values (ns) of a trial, in the order of measurement."""
@@ -161,7 +162,7 @@ class RunDir:
 
 
 def trial_name(trial: int, attempt: int) -> str:
-    """Return the file name stem of a trial; a second attempt sorts after the first."""
+    """Return the file name stem of a trial's record and samples."""
     return f"{trial:06d}" if attempt == 1 else f"{trial:06d}.{attempt}"
 
 

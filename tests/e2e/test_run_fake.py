@@ -1,0 +1,222 @@
+"""The whole tool on the fake host: the same study gives the same bytes, whatever happens on the way."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nearmetal.cli.main import run as nearmetal
+from nearmetal.hosts.fake import FakeHost
+from nearmetal.run import schedule
+from nearmetal.store.disk import Disk
+from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.study.order import Order, Outcome, TrialStatus
+from nearmetal.study.spec import digest, parse_study
+
+STUDY = """
+format = 1
+name = "made-up"
+title = "A made-up study"
+seed = 7
+baseline = "veth"
+[host]
+kind = "fake"
+[[path]]
+name = "veth"
+[[path]]
+name = "tap"
+[[path]]
+name = "macvlan"
+[[workload]]
+name = "latency"
+sizes = [8, "1 KiB"]
+iterations = 400
+warmup = 20
+[trials]
+min_blocks = 5
+max_blocks = 9
+"""
+
+
+class Silent:
+    def __init__(self) -> None:
+        self.trials: list[int] = []
+
+    def block_started(self, number: int, trials: int, open_paths: object) -> None: ...
+
+    def trial_ended(self, record: object) -> None:
+        self.trials.append(record.order.trial)  # type: ignore[attr-defined]
+
+
+def start(root: Path, text: str = STUDY) -> RunDir:
+    return RunDir.create(root, RunInfo("t", digest(text), "fake", "made up", "0", "2026-01-01T00:00:00+00:00"), text)
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """Return every file of a run but for the moments at which things happened."""
+    files = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    del files["lock"]
+    return {name: re.sub(rb'"(started|created)_utc": "[^"]*"', b"", data) for name, data in files.items()}
+
+
+def test_the_same_study_gives_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s.toml").write_text(STUDY)
+    printed = []
+    for name in ("a", "b"):
+        assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / name)]) == 0
+        printed.append(capsys.readouterr().out.replace(str(tmp_path / name), "RUN"))
+    assert printed[0] == printed[1]
+    a, b = contents(tmp_path / "a"), contents(tmp_path / "b")
+    del a["report.html"], b["report.html"]  # it names its run directory and its date
+    assert a == b
+
+
+def test_verdicts_of_the_formula(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s.toml").write_text(STUDY)
+    assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "r")]) == 0
+    capsys.readouterr()
+    assert nearmetal(["compare", str(tmp_path / "r"), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    verdicts = json.dumps(found)
+    assert '"near-metal"' in verdicts, "macvlan is 1 % slower by formula: within the margin"
+    assert '"slower"' in verdicts, "tap is more than twice as slow by formula"
+    assert "made-up figures" in verdicts
+
+
+@pytest.mark.parametrize("after", [1, 5, 13])
+def test_resume_after_kill_minus_9_loses_and_repeats_nothing(tmp_path: Path, after: int) -> None:
+    whole = tmp_path / "whole"
+    (tmp_path / "s.toml").write_text(STUDY)
+    assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(whole)]) == 0
+    program = (
+        "import os, signal, sys\n"
+        "from nearmetal.store.disk import Disk\n"
+        f"left = [{after} * 8 + 10]\n"
+        "def step(self, name, path):\n"
+        "    left[0] -= 1\n"
+        "    if left[0] == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "Disk.step = step\n"
+        "from nearmetal.cli.main import main\n"
+        f"main(['run', {str(tmp_path / 's.toml')!r}, '--out', {str(tmp_path / 'cut')!r}])\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    before = {r.order.trial: r.started_utc for r in RunDir.open(tmp_path / "cut").trials()}
+    assert 0 < len(before) < len(RunDir.open(whole).trials())
+    assert nearmetal(["run", "--resume", str(tmp_path / "cut")]) == 0
+    after_resume = {r.order.trial: r.started_utc for r in RunDir.open(tmp_path / "cut").trials()}
+    assert before.items() <= after_resume.items(), "a finished trial was repeated"
+    ours, theirs = contents(tmp_path / "cut"), contents(whole)
+    del ours["report.html"], theirs["report.html"]
+    assert ours == theirs
+
+
+def test_a_finished_run_that_is_resumed_runs_nothing(tmp_path: Path) -> None:
+    run, study = start(tmp_path / "r"), parse_study(STUDY, "t")
+    with run:
+        schedule.run_study(study, FakeHost({}), run, Silent())
+        again = Silent()
+        schedule.run_study(study, FakeHost({}), run, again)
+        assert again.trials == []
+
+
+def test_decided_comparisons_stop_and_the_cap_holds(tmp_path: Path) -> None:
+    with start(tmp_path / "r") as run:
+        ending = schedule.run_study(parse_study(STUDY, "t"), FakeHost({}), run, Silent())
+        assert 5 <= ending.blocks <= 9
+        blocks = {r.order.path.label: r.order.block for r in run.trials()}
+    assert blocks["tap"] == 4, "tap is decided at the first look"
+
+
+def test_a_path_that_always_fails_is_given_up_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = STUDY.replace('kind = "fake"', 'kind = "fake"\noptions = { "fail.tap" = "the cable is gone" }')
+    (tmp_path / "s.toml").write_text(text)
+    assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "r")]) == 4
+    said = capsys.readouterr()
+    assert "the cable is gone" in said.err
+    assert "given up" in said.err
+    records = RunDir.open(tmp_path / "r").trials()
+    assert sum(r.order.path.label == "tap" for r in records) == schedule.FAILURES_TO_GIVE_UP
+    assert "macvlan" in said.out
+
+
+def test_a_launch_that_timed_out_gets_one_more_attempt_and_both_are_kept(tmp_path: Path) -> None:
+    class Hiccup(FakeHost):
+        seen: set[int] = set()
+
+        def carry_out(self, order: Order, body: object) -> Outcome:  # type: ignore[override]
+            if order.trial == 2 and order.trial not in self.seen:
+                self.seen.add(order.trial)
+                return Outcome(TrialStatus.FAILED, reason="the launch did not end within 1 s")
+            return super().carry_out(order, body)  # type: ignore[arg-type]
+
+    with start(tmp_path / "r") as run:
+        schedule.run_study(parse_study(STUDY, "t"), Hiccup({}), run, Silent())
+        attempts = [(r.attempt, r.valid) for r in run.trials() if r.order.trial == 2]
+    assert attempts == [(1, False), (2, True)]
+
+
+def test_a_torn_sample_file_fails_its_trial_alone(tmp_path: Path) -> None:
+    class Torn(FakeHost):
+        def carry_out(self, order: Order, body: object) -> Outcome:  # type: ignore[override]
+            outcome = super().carry_out(order, body)  # type: ignore[arg-type]
+            if order.trial == 1:
+                return Outcome(TrialStatus.VALID, files={"samples": b"NMSAMPLE torn"})
+            return outcome
+
+    with start(tmp_path / "r") as run:
+        schedule.run_study(parse_study(STUDY, "t"), Torn({}), run, Silent())
+        records = {r.order.trial: r for r in run.trials()}
+    assert not records[1].valid
+    assert records[1].outcome.reason
+    assert records[0].valid
+
+
+def test_a_full_disk_ends_the_run_with_every_finished_trial_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s.toml").write_text(STUDY)
+
+    def step(self: Disk, name: str, path: Path) -> None:
+        if "000003" in path.name and name == "write":
+            raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(Disk, "step", step)
+    assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "r")]) == 1
+    assert "no space left" in capsys.readouterr().err
+    assert len(RunDir.open(tmp_path / "r").trials()) == 3
+    monkeypatch.undo()
+    assert nearmetal(["run", "--resume", str(tmp_path / "r")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "said"),
+    [
+        (["run"], 2, "name a study"),
+        (["run", "gone.toml"], 2, "cannot read the study"),
+        (["run", "--resume", "gone"], 2, "is not a run directory"),
+        (["compare", "gone"], 2, "is not a run directory"),
+        (["rnu"], 2, "did you mean `nearmetal run`?"),
+        (["run", "--resumee", "x"], 2, "No such option"),
+    ],
+)
+def test_wrong_usage_says_what_and_what_next(
+    argv: list[str],
+    code: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert nearmetal(argv) == code
+    streams = capsys.readouterr()
+    assert said in streams.err
+    assert streams.out == ""
