@@ -93,16 +93,17 @@ def _verdicts(view: View) -> Markup:
     )
 
 
-def _lead(view: View) -> str:
+def _lead(view: View) -> Markup:
     """Return the answer in one sentence."""
-    parts = []
+    parts: list[str] = []
     for verdict in Verdict:
         paths = [one.path for one in view.verdicts if one.verdict is verdict]
         if paths:
-            parts.append(f"{verdict}: {', '.join(paths)}")
+            parts += ["; " if parts else "", element("span", str(verdict), class_=f"verdict {verdict}")]
+            parts.append(f": {', '.join(paths)}")
     if not parts:
-        return f"The study has no path to compare with {view.baseline}."
-    return f"Against {view.baseline}, with a margin of {words.percent(view.margin)} - {'; '.join(parts)}."
+        return together(f"The study has no path to compare with {view.baseline}.")
+    return together(f"Against {view.baseline}, where {words.percent(view.margin)} still counts as equal, ", *parts, ".")
 
 
 def _card(view: View, one: PathVerdict) -> Markup:
@@ -142,7 +143,7 @@ def _group(view: View, group: GroupId, number: int) -> Markup:
             "div",
             _figure(f"Ratio to {view.baseline}, with 95 % intervals", charts.ratio_chart(view, group), _RATIO_NOTE),
             element("div", _table(tables.comparisons(view, group))),
-            class_="pair",
+            class_="pair ratios",
         ),
         _distributions(view, cells, number),
         id=f"group-{number}",
@@ -189,7 +190,7 @@ def _panel(view: View, cell: Cell) -> Markup:
         element(
             "div",
             _figure("Drift over blocks", charts.drift_chart(view, cell)),
-            element("div", *([_table(tables.noise(view))] if cell.noise else [])),
+            element("div", _table(tables.within_trials(view, cell))),
             class_="pair",
         ),
         *details,

@@ -223,7 +223,7 @@ def _ratio_reach(rows: Sequence[_RatioRow]) -> tuple[float, float]:
     ends = [estimate.ratio for estimate in estimates]
     ends += [end for e in estimates if e.interval for end in (e.interval.low, e.interval.high)]
     usable = [end for end in ends if 1e-4 < end < 1e4]
-    return min(usable, default=1.0) * 0.97, max(usable, default=1.0) * 1.03
+    return min(usable, default=1.0) / 1.2, max(usable, default=1.0) * 1.2
 
 
 def _ratio_row(row: _RatioRow, x: Scale, y: float, frame: Frame) -> Markup:
@@ -348,7 +348,7 @@ def tail_chart(view: View, cell: Cell) -> Markup:
 
 
 def _tail_scale(n: int) -> Scale:
-    nines = [0.0, 0.5, *(1.0 - 10.0**-k for k in range(1, 9))]
+    nines = [0.5, *(1.0 - 10.0**-k for k in range(1, 9))]
     last = 1.0 - 0.5 / n
     ticks = tuple((p, words.percentile_name(p)) for p in nines if p <= last)
     return Scale(0.0, last, FRAME.left, FRAME.right, lambda p: -math.log10(1.0 - min(p, 1.0 - 1e-12)), ticks)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import mean, median, stdev
 from typing import TYPE_CHECKING
 
 from nearmetal.report import words
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from nearmetal.report.records import Cell, FactRow, GroupId, PathCell, SettingContrast, View
     from nearmetal.stats.compare import Comparison
@@ -160,6 +161,40 @@ def failures(view: View) -> Table:
         for one in view.failures
     ]
     return Table("Failed trials", ("trial", "path", "workload", "then", "reason"), tuple(rows), left=5)
+
+
+def within_trials(view: View, cell: Cell) -> Table:
+    """Return what the trials of each path say by themselves: how they spread, and how dependent iterations are."""
+    rows = []
+    for one in cell.paths:
+        own = [trial.summary for trial in one.trials]
+        medians = [cell.shown.value(summary.median_ns) for summary in own if summary.median_ns]
+        spread = stdev(medians) / mean(medians) if len(medians) > 1 else None
+        ends = [cell.shown.value(ns) for s in own for ns in (s.min_ns, s.max_ns) if ns]
+        rows.append(
+            (
+                one.path,
+                str(len(own)),
+                f"{median(s.n for s in own):.0f}",
+                words.NOTHING if spread is None else words.percent(spread),
+                _middle([s.lag1_autocorrelation for s in own], "{:.2f}"),
+                _middle([s.effective_n for s in own], "{:.0f}"),
+                words.figure(min(ends)) if ends else words.NOTHING,
+                words.figure(max(ends)) if ends else words.NOTHING,
+            )
+        )
+    return Table(
+        f"Within trials: {words.cell_title(view, cell)}, {cell.shown.unit}",
+        ("path", "trials", "n", "spread", "lag-1", "effective n", "least", "most"),
+        tuple(rows),
+        "Spread: sd of trial medians. Medians over trials of n, of the lag-1 autocorrelation of iterations and of how "
+        "many independent iterations would be worth as much.",
+    )
+
+
+def _middle(values: Iterable[float | None], form: str) -> str:
+    known = [value for value in values if value is not None]
+    return form.format(median(known)) if known else words.NOTHING
 
 
 def trials(view: View, cell: Cell) -> Table:

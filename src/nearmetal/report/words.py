@@ -71,8 +71,9 @@ def p_value(p: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage with two significant digits."""
-    return f"{share * 100:.{decimals(share * 100, 2)}f} %"
+    """Return a share as a percentage with at most two significant digits."""
+    text = f"{share * 100:.{decimals(share * 100, 2)}f}"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
 
 
 def percentile_name(probability: float) -> str:
