@@ -1,5 +1,5 @@
 # Two commands matter: `make study` and `make test`. Both set up all they need first.
-.PHONY: help setup study test lint bench lock clean
+.PHONY: help setup study test lint bench reference lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -22,6 +22,9 @@ lint: setup ## Check style, types and layering
 bench: setup ## Measure nearmetal against its peers (slow)
 	@.venv/bin/python -m pip install -q --require-hashes -r packaging/requirements-bench.lock
 	@for script in bench/*.py; do echo "== $$script"; .venv/bin/python $$script || exit 1; done
+
+reference: setup ## Write the reference pages that are made from code
+	@.venv/bin/python -m nearmetal.study.describe > docs/reference/study.md
 
 lock: ## Resolve the Python packages anew
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

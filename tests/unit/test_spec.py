@@ -4,6 +4,7 @@ import pytest
 
 from nearmetal.errors import BadInputError
 from nearmetal.study import plan
+from nearmetal.study.describe import reference
 from nearmetal.study.order import Order
 from nearmetal.study.spec import AGAIN, parse_study, read_study
 
@@ -108,3 +109,8 @@ def test_trial_numbers_are_unique_and_seeds_differ() -> None:
 def test_an_order_survives_json() -> None:
     for order in plan.block(parse_study(GOOD, "t"), 1):
         assert Order.from_json(order.to_json()) == order
+
+
+def test_the_reference_page_is_what_the_models_say() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "study.md"
+    assert page.read_text() == reference(), "run `make reference`"

@@ -1,0 +1,77 @@
+"""The reference of the study file, made from its models: `make reference` writes it to docs/reference/study.md."""
+
+from __future__ import annotations
+
+import sys
+import typing
+from types import NoneType, UnionType
+
+from pydantic_core import PydanticUndefined
+
+from nearmetal.study import spec
+
+if typing.TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+_TABLES: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("Top level", spec.Study),
+    ("`[host]`", spec.HostSpec),
+    ("`[mpi]`", spec.MpiSpec),
+    ("`[[path]]`", spec.PathSpec),
+    ("`[[workload]]`", spec.WorkloadSpec),
+    ("`[[setting]]`", spec.SettingSpec),
+    ("`[trials]`", spec.TrialsSpec),
+)
+_WORDS = {int: "integer", float: "number", str: "text", bool: "true or false"}
+
+_HEAD = """# The study file
+
+TOML, format 1. Unknown keys are errors, and all errors are reported at once. Made from `src/nearmetal/study/spec.py` by
+`make reference`.
+
+Sizes are integers of bytes or text with a binary unit (`"64 KiB"`), durations text with a unit (`"30 s"`), shares numbers
+below 1 or text (`"5 %"`).
+"""
+
+
+def reference() -> str:
+    """Return the page as Markdown."""
+    parts = [_HEAD]
+    for title, model in _TABLES:
+        doc = (model.__doc__ or "").strip().splitlines()[0]
+        parts.append(f"\n## {title}\n\n{doc}\n\n| key | type | default | meaning |\n|---|---|---|---|")
+        parts += [_row(name, field) for name, field in model.model_fields.items()]
+    return "\n".join(parts) + "\n"
+
+
+def _row(name: str, field: FieldInfo) -> str:
+    about = field.description or f"See the table below: {name}."
+    return f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {about} |"
+
+
+def _type(annotation: object) -> str:
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _type(inner[0])
+    if origin is typing.Literal:
+        return " or ".join(f"`{value!r}`" for value in inner)
+    if origin is list:
+        return f"list of {_type(inner[0])}"
+    if origin is dict:
+        return "table"
+    if origin in (typing.Union, UnionType):
+        return " or ".join(_type(one) for one in inner if one is not NoneType)
+    return _WORDS.get(annotation, "table") if isinstance(annotation, type) else "text"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    if field.default is PydanticUndefined or field.default is None or field.default == "":
+        return "-"
+    return f"`{field.default!r}`"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())
