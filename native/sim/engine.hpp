@@ -98,6 +98,8 @@ class Engine {
     };
     static constexpr std::uint32_t kContextOwner = 0x80000000; // owner is a Context; else a slot of the rank
 
+    void fetch_ahead() const;
+
     // program
     void run_rank(std::uint32_t rank, bool may_advance);
     bool run_op(std::uint32_t rank, const Op &op, std::uint32_t op_index);
@@ -187,7 +189,7 @@ class Engine {
     std::vector<Ps> stage_planned_; // time of the event in the queue that is still meant
     std::vector<SharedQueue> shared_;
     Pool<Message> messages_;
-    Pool<Receive> receives_;
+    FixedPool<Receive> receives_; // a slot has its own; those of collectives come from the pool
     Pool<Context> contexts_;
     std::vector<std::uint32_t> runnable_;
     std::vector<InterruptStage::Visible> visible_;

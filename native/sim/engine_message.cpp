@@ -81,7 +81,7 @@ void Engine::post_recv(std::uint32_t rank, std::int32_t src, std::int32_t tag, s
         slot(r, owner) = {.state = SlotState::kPending};
     const std::uint32_t found = find_unexpected(r, src, tag, context, true);
     if (found == kNone) {
-        const std::uint32_t index = receives_.take();
+        const std::uint32_t index = owner & kContextOwner ? receives_.take() : r.slot_base + owner;
         receives_[index] = {.next = kNone, .owner = owner, .src = src, .tag = tag, .context = context};
         append(r.posted, receives_, index);
         return;

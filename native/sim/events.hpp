@@ -1,6 +1,8 @@
-// The queue of future events: a 4-ary heap ordered by (time, what), so ties never depend on insertion order.
+// The queue of future events: a calendar queue (Brown, CACM 31(10), 1988) with a total order (time, what), so ties never
+// depend on insertion order and the width of its days never changes a result.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -22,56 +24,131 @@ struct Event {
     std::uint64_t what; // kind << 32 | index
     [[nodiscard]] EventKind kind() const { return static_cast<EventKind>(what >> 32); }
     [[nodiscard]] std::uint32_t index() const { return static_cast<std::uint32_t>(what); }
-    [[nodiscard]] bool before(const Event &other) const {
+    [[nodiscard]] bool operator<(const Event &other) const {
         return time != other.time ? time < other.time : what < other.what;
     }
 };
 
+// Events of the present day are sorted once; those that are added to it later go to a small heap beside it. Events of
+// the days ahead lie unsorted in their day, those beyond the calendar in one heap of leaves.
 class EventQueue {
   public:
-    [[nodiscard]] bool empty() const { return heap_.empty(); }
-    [[nodiscard]] const Event &top() const { return heap_.front(); }
+    [[nodiscard]] bool empty() const { return size_ == 0; }
 
-    void push(Ps time, EventKind kind, std::uint32_t index) {
-        const Event event{time, static_cast<std::uint64_t>(kind) << 32 | index};
-        std::size_t at = heap_.size();
-        heap_.push_back(event);
-        while (at > 0) {
-            const std::size_t parent = (at - 1) / 4;
-            if (!event.before(heap_[parent]))
-                break;
-            heap_[at] = heap_[parent];
-            at = parent;
-        }
-        heap_[at] = event;
+    // The earliest event; the queue must not be empty.
+    const Event &top() {
+        if (at_ == today_.size() && late_.empty())
+            turn_page();
+        return late_first() ? late_.front() : today_[at_];
     }
 
     Event pop() {
-        const Event first = heap_.front(), last = heap_.back();
-        heap_.pop_back();
-        const std::size_t size = heap_.size();
-        if (size == 0)
-            return first;
-        std::size_t at = 0;
-        for (;;) {
-            const std::size_t child = 4 * at + 1;
-            if (child >= size)
-                break;
-            std::size_t least = child;
-            const std::size_t stop = child + 4 < size ? child + 4 : size;
-            for (std::size_t i = child + 1; i < stop; ++i)
-                least = heap_[i].before(heap_[least]) ? i : least;
-            if (!heap_[least].before(last))
-                break;
-            heap_[at] = heap_[least];
-            at = least;
+        const Event first = top();
+        if (late_first()) {
+            std::pop_heap(late_.begin(), late_.end(), Later{});
+            late_.pop_back();
+        } else {
+            ++at_;
         }
-        heap_[at] = last;
+        --size_;
         return first;
     }
 
+    void push(Ps time, EventKind kind, std::uint32_t index) {
+        const Event event{time, static_cast<std::uint64_t>(kind) << 32 | index};
+        ++size_;
+        if (time < day_end_) {
+            late_.push_back(event);
+            std::push_heap(late_.begin(), late_.end(), Later{});
+        } else {
+            file(event);
+        }
+    }
+
+    // The event that is `ahead` places behind the next one, as far as it is known without work; else nullptr.
+    [[nodiscard]] const Event *peek(std::size_t ahead) const {
+        return at_ + ahead < today_.size() ? &today_[at_ + ahead] : nullptr;
+    }
+
   private:
-    std::vector<Event> heap_;
+    static constexpr std::size_t kDays = 4096;
+    static constexpr std::size_t kCrowded = 256, kSparse = 16; // mean events of a day that change its width
+    static constexpr std::size_t kReview = 1024;               // days between two looks at that mean
+
+    struct Later {
+        bool operator()(const Event &a, const Event &b) const { return b < a; }
+    };
+
+    [[nodiscard]] bool late_first() const {
+        return !late_.empty() && (at_ == today_.size() || late_.front() < today_[at_]);
+    }
+
+    void file(const Event &event) {
+        const auto day = static_cast<std::uint64_t>(event.time - start_) >> shift_;
+        if (day < kDays)
+            days_[day].push_back(event);
+        else
+            beyond_.push_back(event);
+    }
+
+    // Find the next day with events; there is one.
+    void turn_page() {
+        today_.clear();
+        at_ = 0;
+        while (today_.empty()) {
+            if (++day_ == kDays) {
+                open_calendar();
+                continue;
+            }
+            std::swap(today_, days_[day_]);
+            day_end_ = start_ + (static_cast<Ps>(day_ + 1) << shift_);
+        }
+        std::sort(today_.begin(), today_.end());
+        turned_events_ += today_.size();
+        if (++turned_days_ == kReview)
+            review();
+    }
+
+    // All days are over: begin a new calendar at the earliest event beyond.
+    void open_calendar() {
+        start_ = std::min_element(beyond_.begin(), beyond_.end())->time >> shift_ << shift_;
+        day_ = static_cast<std::size_t>(-1);
+        day_end_ = start_;
+        refile();
+    }
+
+    void refile() {
+        std::vector<Event> events;
+        events.swap(beyond_);
+        for (const Event &event : events)
+            file(event);
+    }
+
+    void review() {
+        const std::size_t mean = turned_events_ / turned_days_;
+        turned_events_ = turned_days_ = 0;
+        if (mean > kCrowded && shift_ > 0)
+            --shift_;
+        else if (mean < kSparse && shift_ < 50)
+            ++shift_;
+        else
+            return;
+        for (std::size_t day = day_ + 1; day < kDays; ++day) {
+            beyond_.insert(beyond_.end(), days_[day].begin(), days_[day].end());
+            days_[day].clear();
+        }
+        // The present day keeps its end; the new calendar begins there.
+        start_ = day_end_;
+        day_ = static_cast<std::size_t>(-1);
+        refile();
+    }
+
+    std::vector<Event> today_, late_, beyond_;
+    std::vector<std::vector<Event>> days_ = std::vector<std::vector<Event>>(kDays);
+    std::size_t at_ = 0, size_ = 0, day_ = static_cast<std::size_t>(-1);
+    std::size_t turned_days_ = 0, turned_events_ = 0;
+    Ps start_ = 0, day_end_ = 0;
+    int shift_ = 14; // a day is 2^shift ps
 };
 
 } // namespace nearmetal

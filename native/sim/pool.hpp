@@ -31,4 +31,24 @@ template <typename Record> class Pool {
     std::uint32_t used_ = 0;
 };
 
+// A pool whose first `fixed` records belong to somebody already: they are neither taken nor given back.
+template <typename Record> class FixedPool {
+  public:
+    void reserve_fixed(std::uint32_t fixed) { fixed_.resize(fixed); }
+    std::uint32_t take() { return pool_.take() + size(); }
+    void give(std::uint32_t index) {
+        if (index >= size())
+            pool_.give(index - size());
+    }
+    Record &operator[](std::uint32_t index) { return index < size() ? fixed_[index] : pool_[index - size()]; }
+    const Record &operator[](std::uint32_t index) const {
+        return index < size() ? fixed_[index] : pool_[index - size()];
+    }
+
+  private:
+    [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(fixed_.size()); }
+    std::vector<Record> fixed_;
+    Pool<Record> pool_;
+};
+
 } // namespace nearmetal
