@@ -237,7 +237,7 @@ void Moderator::search_dim(int compared) {
         }
     }
     const bool on_top =
-        tune_ == Tune::kRight ? steps_right_ > 1 && steps_left_ == 1 : steps_left_ > 1 && steps_right_ == 1;
+        tune_ == Tune::kRight ? steps_left_ > 1 && steps_right_ == 1 : steps_right_ > 1 && steps_left_ == 1;
     const int stepped = on_top ? static_cast<int>(kEdge) : step_dim();
     if (stepped == kEdge) {
         steps_right_ = steps_left_ = tired_ = 0;
