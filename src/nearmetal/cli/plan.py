@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
 from nearmetal.study.plan import block, combinations
 from nearmetal.study.spec import read_study
@@ -20,6 +21,7 @@ from nearmetal.units import format_duration, format_size
 def command(study: Path, *, order: bool) -> None:
     """Show what STUDY would run, and for about how long. Nothing is started."""
     spec, _ = read_study(study)
+    check_study(spec)
     console = Console()
     per_block = len(combinations(spec))
     shortest, longest = estimate(spec)

@@ -14,6 +14,7 @@ from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.hosts.table import open_host
 from nearmetal.report import as_html, as_table
 from nearmetal.report.view import build_view
+from nearmetal.run.check import check_study
 from nearmetal.run.schedule import run_study
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.spec import Study, digest, parse_study, read_study
@@ -57,6 +58,7 @@ def command(study: Path | None, out: Path | None, resume: Path | None, *, allow_
 
 def _started(study: Path, out: Path | None) -> tuple[Study, RunDir]:
     spec, text = read_study(study)
+    check_study(spec)
     now = dt.datetime.now(dt.UTC)
     root = out or Path("runs") / f"{spec.name}-{now:%Y%m%dT%H%M%SZ}"
     host = open_host(spec)

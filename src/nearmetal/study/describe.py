@@ -27,11 +27,11 @@ _WORDS = {int: "integer", float: "number", str: "text", bool: "true or false"}
 
 _HEAD = """# The study file
 
-TOML, format 1. Unknown keys are errors, and all errors are reported at once. Made from `src/nearmetal/study/spec.py` by
-`make reference`.
+TOML, format 1. Unknown keys are errors, and all errors are reported at once. Made from `src/nearmetal/study/spec.py`
+by `make reference`.
 
-Sizes are integers of bytes or text with a binary unit (`"64 KiB"`), durations text with a unit (`"30 s"`), shares numbers
-below 1 or text (`"5 %"`).
+Sizes are integers of bytes or text with a binary unit (`"64 KiB"`), durations text with a unit (`"30 s"`), shares
+numbers below 1 or text (`"5 %"`).
 """
 
 

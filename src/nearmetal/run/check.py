@@ -1,0 +1,65 @@
+"""A study against what this nearmetal knows: paths, workloads, operations and knobs by name, before anything starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError
+from nearmetal.knobs import mpi as mpi_knobs
+from nearmetal.knobs.table import find as find_knob
+from nearmetal.paths.table import find_path
+from nearmetal.study.plan import block
+from nearmetal.workloads.engine import Engine, engine_argv
+from nearmetal.workloads.operations import operation_named
+from nearmetal.workloads.table import find_workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from nearmetal.study.order import Order
+    from nearmetal.study.spec import Study
+
+
+def check_study(study: Study) -> None:
+    """Raise BadInputError that lists every name in a study that stands for nothing."""
+    problems = [problem for attempt in _checks(study) if (problem := _problem(attempt))]
+    unique = list(dict.fromkeys(problems))
+    if unique:
+        count = "1 error" if len(unique) == 1 else f"{len(unique)} errors"
+        raise BadInputError(f"the study {study.name!r} has {count}:\n  " + "\n  ".join(unique))
+
+
+def _checks(study: Study) -> Iterator[Callable[[], object]]:
+    for path in study.path:
+        yield lambda kind=path.recipe: find_path(kind)  # type: ignore[misc]
+    for order in block(study, 0):
+        yield lambda order=order: _check_workload(order)  # type: ignore[misc]
+    for setting in study.setting:
+        for knob in setting.knobs:
+            yield lambda knob=knob: _check_knob(knob)  # type: ignore[misc]
+
+
+def _check_workload(order: Order) -> None:
+    find_workload(order.workload.kind)
+    if order.workload.kind == Engine.kind:
+        operation = operation_named(str(order.workload.options["operation"]))
+        operation.check_ranks(len(order.workload.placement))
+        if operation.has_size != bool(order.workload.numbers("sizes")):
+            wants = "needs `sizes`" if operation.has_size else "has no sizes"
+            raise BadInputError(f"workload {order.workload.label!r}: {operation.name} {wants}")
+        engine_argv(order)
+
+
+def _check_knob(name: str) -> None:
+    if name.startswith(mpi_knobs.PREFIX):
+        mpi_knobs.find(name)
+    else:
+        find_knob(name)
+
+
+def _problem(attempt: Callable[[], object]) -> str:
+    try:
+        attempt()
+    except BadInputError as error:
+        return f"{error.message} ({error.hint})" if error.hint else error.message
+    return ""
