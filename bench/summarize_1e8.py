@@ -100,16 +100,17 @@ def play(role: str, directory: Path) -> None:
     """Run one side in this process and print seconds, peak memory and answer as JSON."""
     if role != "nearmetal":
         importlib.import_module("polars")  # imports are not what is compared
-    begin = time.perf_counter()
+    begin, begin_cpu = time.perf_counter(), time.process_time()
     answer = ROLES[role](directory)
-    seconds = time.perf_counter() - begin
+    seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - begin_cpu
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"seconds": seconds, "peak_bytes": peak_bytes, "answer": answer}))
+    print(json.dumps({"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_bytes": peak_bytes, "answer": answer}))
 
 
 def race(directory: Path, repeats: int) -> int:
     """Run all sides in turn, print the figures, and return the exit code."""
     seconds: dict[str, list[float]] = {role: [] for role in ROLES}
+    cpu: dict[str, list[float]] = {role: [] for role in ROLES}
     peak: dict[str, int] = {}
     answers: dict[str, str] = {}
     for _ in range(repeats):
@@ -118,12 +119,13 @@ def race(directory: Path, repeats: int) -> int:
             done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
             told = json.loads(done.stdout)
             seconds[role].append(told["seconds"])
+            cpu[role].append(told["cpu_seconds"])
             peak[role] = max(peak.get(role, 0), told["peak_bytes"])
             answers[role] = told["answer"]
     for role in ROLES:
         print(
             f"{role:14s} median {statistics.median(seconds[role]):6.2f} s  best {min(seconds[role]):6.2f} s  "
-            f"peak {peak[role] / 2**20:6.0f} MiB  {answers[role]}"
+            f"CPU {statistics.median(cpu[role]):6.2f} s  peak {peak[role] / 2**20:6.0f} MiB  {answers[role]}"
         )
     peer = min(statistics.median(seconds[role]) for role in ROLES if role != "nearmetal")
     ratio = statistics.median(seconds["nearmetal"]) / peer
