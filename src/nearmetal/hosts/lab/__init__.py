@@ -1,0 +1,1 @@
+"""The lab: an emulated SR-IOV cluster with real drivers and a real hypervisor, in virtual time."""

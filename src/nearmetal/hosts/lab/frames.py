@@ -1,0 +1,118 @@
+"""What leaves the lab's guest: named files, framed, on a serial line that is a file outside.
+
+A frame is a header, the name, and the zlib-compressed content; the CRC-32 covers name and compressed content. The
+last frame has no content and counts the frames before it, so a cut stream is seen. `docs/reference/lab-frames.md`
+holds the layout. Standard library only: the writer runs inside the guest.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import ForeignFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+MAGIC = b"NMF1"
+ORDER_MAGIC = b"NMO1"
+ORDER_AREA_BYTES = 1 << 16
+"""An order's size in the device that carries it: fixed, because the device's layout is part of the snapshot."""
+
+_HEADER = struct.Struct("<4sBxHIII")  # magic, kind, name length, content length, packed length, CRC-32
+_ORDER_HEADER = struct.Struct("<4sII")  # magic, length, CRC-32
+ORDER_HEADER_BYTES = _ORDER_HEADER.size
+_FILE, _END = 1, 2
+_MAX_FILE_BYTES = 1 << 28
+
+
+def _frame(kind: int, name: str, content: bytes) -> bytes:
+    name_bytes, packed = name.encode(), zlib.compress(content, 1) if kind == _FILE else content
+    check = zlib.crc32(packed, zlib.crc32(name_bytes))
+    return _HEADER.pack(MAGIC, kind, len(name_bytes), len(content), len(packed), check) + name_bytes + packed
+
+
+def pack_files(files: Mapping[str, bytes]) -> Iterable[bytes]:
+    """Yield the frames of all files, in order of name, and the closing frame."""
+    for name in sorted(files):
+        yield _frame(_FILE, name, files[name])
+    yield _frame(_END, "", struct.pack("<I", len(files)))
+
+
+def unpack_files(stream: bytes) -> dict[str, bytes]:
+    """Read what `pack_files` wrote; raise ForeignFileError for a torn, damaged or foreign stream."""
+    files: dict[str, bytes] = {}
+    position = 0
+    while True:
+        kind, name, content, position = _next(stream, position)
+        if kind == _END:
+            break
+        if name in files:
+            raise ForeignFileError(f"the lab's answer holds {name!r} twice")
+        files[name] = content
+    if content != struct.pack("<I", len(files)) or position != len(stream):
+        raise ForeignFileError(
+            f"the lab's answer does not end where it should: {len(files)} files, "
+            f"{len(stream) - position} bytes left over"
+        )
+    return files
+
+
+def _next(stream: bytes, position: int) -> tuple[int, str, bytes, int]:
+    torn = ForeignFileError(f"the lab's answer is cut short or foreign at byte {position} of {len(stream)}")
+    body = position + _HEADER.size
+    if len(stream) < body:
+        raise torn
+    magic, kind, name_length, content_length, packed_length, check = _HEADER.unpack_from(stream, position)
+    end = body + name_length + packed_length
+    if magic != MAGIC or kind not in {_FILE, _END} or end > len(stream) or content_length > _MAX_FILE_BYTES:
+        raise torn
+    if zlib.crc32(stream[body:end]) != check:
+        raise ForeignFileError(f"the lab's answer is damaged: CRC mismatch in the frame at byte {position}")
+    packed = stream[body + name_length : end]
+    try:
+        name = stream[body : body + name_length].decode()
+        content = _unpacked(packed, content_length) if kind == _FILE else packed
+    except (UnicodeDecodeError, zlib.error) as error:
+        raise ForeignFileError(f"the lab's answer is damaged at byte {position}: {error}") from error
+    if len(content) != content_length:
+        raise ForeignFileError(f"{name!r} in the lab's answer has {len(content)} bytes, not {content_length}")
+    return kind, name, content, end
+
+
+def _unpacked(packed: bytes, content_length: int) -> bytes:
+    # One byte more than promised is enough to see a lie, and no frame can make the reader allocate without bound.
+    return zlib.decompressobj().decompress(packed, content_length + 1)
+
+
+def pack_order(order: bytes) -> bytes:
+    """Return an order as the fixed-size area that the guest reads; raise ValueError when it does not fit."""
+    packed = zlib.compress(order, 9)
+    if _ORDER_HEADER.size + len(packed) > ORDER_AREA_BYTES:
+        raise ValueError(f"an order of {len(packed)} packed bytes does not fit into {ORDER_AREA_BYTES}")
+    area = _ORDER_HEADER.pack(ORDER_MAGIC, len(packed), zlib.crc32(packed)) + packed
+    return area + b"\0" * (ORDER_AREA_BYTES - len(area))
+
+
+def order_length(header: bytes) -> int:
+    """Return how many bytes follow the header of an order's area; raise ForeignFileError when it is none."""
+    if len(header) < _ORDER_HEADER.size:
+        raise ForeignFileError(f"an order's header has {len(header)} bytes, not {_ORDER_HEADER.size}")
+    magic, length, _ = _ORDER_HEADER.unpack_from(header)
+    if magic != ORDER_MAGIC or length > ORDER_AREA_BYTES - _ORDER_HEADER.size:
+        raise ForeignFileError("the area for the order holds none")
+    return int(length)
+
+
+def unpack_order(area: bytes) -> bytes:
+    """Read what `pack_order` wrote, with or without its padding; raise ForeignFileError for anything else."""
+    length = order_length(area)
+    packed = area[_ORDER_HEADER.size : _ORDER_HEADER.size + length]
+    if zlib.crc32(packed) != _ORDER_HEADER.unpack_from(area)[2]:
+        raise ForeignFileError("the order is damaged: CRC mismatch")
+    try:
+        return zlib.decompress(packed)
+    except zlib.error as error:
+        raise ForeignFileError(f"the order is damaged: {error}") from error

@@ -1,0 +1,129 @@
+"""The lab's guest side: freeze when ready, take the order, answer, power off. Standard library only.
+
+Everything up to the freeze is in the snapshot, so a trial starts with its code loaded. What follows runs on the
+guest's own clock and talks to nothing outside, so the same order gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import os
+import random
+import signal
+import termios
+import time
+import traceback
+import tty
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.hosts.lab import frames
+from nearmetal.hosts.lab.machine import FREEZE_PORT, ORDER_ITEM
+from nearmetal.study.order import Order, Outcome, TrialStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+ANSWER_DEVICE = "/dev/ttyS1"
+OUTCOME_NAME = "outcome.json"
+_ORDER_FILE = f"/sys/firmware/qemu_fw_cfg/by_name/{ORDER_ITEM}/raw"
+_RNDRESEEDCRNG = 0x5207  # include/uapi/linux/random.h
+_LAUNCH_SPREAD_NS = 20_000_000
+_LIMIT_FACTOR = 3
+
+
+def serve(carry_out: Callable[[Order], Outcome]) -> None:
+    """Freeze; then, in every life that is restored from the snapshot, carry one order out and power off."""
+    gc.collect()
+    gc.freeze()
+    freeze()
+    outcome = _carried_out(carry_out)
+    answer({OUTCOME_NAME: outcome.to_json().encode(), **{f"files/{k}": v for k, v in outcome.files.items()}})
+    power_off()
+
+
+def _carried_out(carry_out: Callable[[Order], Outcome]) -> Outcome:
+    try:
+        order = Order.from_json(take_order().decode())
+        differ(order.seed)
+        limit_virtual_time(order.timeout_s * _LIMIT_FACTOR)
+        return carry_out(order)
+    except NearmetalError as error:
+        return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
+    except Exception:  # noqa: BLE001 - the traceback is the answer; there is nobody else in here to tell
+        return Outcome(TrialStatus.FAILED, reason=f"nearmetal failed inside the lab:\n{traceback.format_exc()}")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def freeze() -> None:
+    """Ask the emulator to stop this machine; return when it runs again, possibly in another life."""
+    port = os.open("/dev/port", os.O_WRONLY)
+    try:
+        os.pwrite(port, b"\x01", FREEZE_PORT)
+    finally:
+        os.close(port)
+
+
+def take_order() -> bytes:
+    """Read the order from the emulator's configuration device; raise ForeignFileError when it holds none."""
+    descriptor = os.open(_ORDER_FILE, os.O_RDONLY)
+    try:
+        header = os.pread(descriptor, frames.ORDER_HEADER_BYTES, 0)
+        # The device is read byte by byte from its start every time: ask once, and for no more than there is.
+        whole = frames.ORDER_HEADER_BYTES + frames.order_length(header)
+        area = b""
+        while len(area) < whole:
+            area += os.pread(descriptor, whole - len(area), len(area))
+        return frames.unpack_order(area)
+    finally:
+        os.close(descriptor)
+
+
+def differ(seed: int) -> None:
+    """Make this life differ from others by its seed alone, as launches on a real machine differ.
+
+    The kernel's random numbers (address layout, initial sequence numbers, hash keys) follow from the seed, and
+    so does the moment of the launch within the timer's period.
+    """
+    descriptor = os.open("/dev/urandom", os.O_RDWR)
+    try:
+        os.write(descriptor, seed.to_bytes(16, "little", signed=True))
+        fcntl.ioctl(descriptor, _RNDRESEEDCRNG)
+    finally:
+        os.close(descriptor)
+    time.sleep(random.Random(seed).randrange(_LAUNCH_SPREAD_NS) / 1e9)
+
+
+def limit_virtual_time(limit_s: float) -> None:
+    """Raise TrialError out of whatever runs when this machine's own clock passes the limit."""
+
+    def over(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+        raise TrialError(f"the trial exceeded its limit of {limit_s:.0f} s of virtual time")
+
+    signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+
+
+def answer(files: dict[str, bytes]) -> None:
+    """Write the answer to the serial line and wait until it is out."""
+    descriptor = os.open(ANSWER_DEVICE, os.O_WRONLY | os.O_NOCTTY)
+    try:
+        tty.setraw(descriptor)
+        for frame in frames.pack_files(files):
+            written = 0
+            while written < len(frame):
+                written += os.write(descriptor, frame[written:])
+        termios.tcdrain(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def power_off() -> None:
+    """Switch this machine off at once; nothing on it is worth a tidy shutdown."""
+    Path("/proc/sysrq-trigger").write_text("o")
+    while True:
+        time.sleep(1)

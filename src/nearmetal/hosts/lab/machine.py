@@ -1,0 +1,151 @@
+"""The emulated machine: a frozen description, and the emulator's arguments that follow from it.
+
+The guest's clock counts instructions (`-icount shift=0,sleep=off`: one instruction, one nanosecond; idle time is
+skipped), so nothing that the host does shows in a figure. What must hold for that:
+
+- the root is an initramfs: a block device completes on the host's clock and shows;
+- `-seed` feeds the guest's RDRAND and its boot seed, `-rtc clock=vm` ties its wall clock to the virtual one;
+- orders come by fw_cfg and answers leave by a serial line to a file: both complete within the instruction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ORDER_ITEM = "opt/lab/order"
+"""The fw_cfg item that holds the order."""
+
+FREEZE_PORT = 0x505
+"""The pvpanic port: the guest writes 1 to it when it is ready to be frozen."""
+
+_PORTS = 2
+_KERNEL_OPTIONS = ("console=ttyS0", "quiet", "tsc=reliable", "panic=1", "oops=panic")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One configuration of the lab.
+
+    `tick_us` makes a periodic event in virtual time, so that virtual CPUs, which take turns until the next event,
+    take turns that short. `modules` are loaded before the snapshot.
+    """
+
+    name: str
+    about: str
+    vcpus: int = 1
+    memory_mib: int = 1024
+    cpu: str = "max"
+    iommu: bool = False
+    tick_us: int = 0
+    modules: tuple[str, ...] = ()
+    kernel_options: tuple[str, ...] = ()
+
+    @property
+    def command_line(self) -> str:
+        """Return the guest kernel's command line."""
+        modules = (f"lab.modules={','.join(self.modules)}",) if self.modules else ()
+        return " ".join((*_KERNEL_OPTIONS, *self.kernel_options, *modules))
+
+
+_NET = ("qemu_fw_cfg", "igb", "igbvf", "veth", "bridge", "macvlan", "tun", "sch_netem", "sch_tbf")
+
+MACHINES = {
+    machine.name: machine
+    for machine in (
+        Machine("base", "one virtual CPU", modules=_NET),
+        Machine("smp2", "two virtual CPUs that take turns every 2 us", vcpus=2, tick_us=4, modules=_NET),
+        Machine(
+            "kvm",
+            "one virtual CPU with AMD SVM and an IOMMU, for guests of its own",
+            # All memory must lie below 4 GiB: above it, QEMU 10.0 maps a VF's 64-bit BAR without its upper half.
+            memory_mib=2048,
+            cpu="EPYC-v1,+svm,+npt",
+            iommu=True,
+            modules=(*_NET, "kvm_amd", "vfio-pci", "vfio_iommu_type1", "vhost_net"),
+            kernel_options=("intel_iommu=on", "iommu=pt"),
+        ),
+    )
+}
+
+
+def machine_named(name: str) -> Machine:
+    """Return a configuration by name; raise BadInputError for a name that is none."""
+    try:
+        return MACHINES[name]
+    except KeyError:
+        raise BadInputError(
+            f"{name!r} is not a configuration of the lab", hint=f"one of: {', '.join(MACHINES)}"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where one run of the emulator reads and writes."""
+
+    kernel: Path
+    initrd: Path
+    order: Path
+    console: Path
+    answer: Path
+    control: Path
+    extra: tuple[str, ...] = field(default=())
+
+
+def emulator_argv(emulator: str, machine: Machine, files: Files, *, seed: int, restore: bool) -> tuple[str, ...]:
+    """Return the command that starts the machine, paused, with its control socket connecting to `files.control`.
+
+    With `restore` it waits for a snapshot; the tick is armed only then, because booting under it is slow.
+    """
+    return (
+        emulator,
+        *("-nodefaults", "-no-user-config", "-display", "none", "-S", "-no-reboot", "-action", "panic=pause"),
+        *("-M", "q35,kernel-irqchip=split" if machine.iommu else "q35"),
+        *("-cpu", machine.cpu, "-smp", str(machine.vcpus), "-m", str(machine.memory_mib)),
+        *("-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"),
+        *("-rtc", "base=2026-01-01T00:00:00,clock=vm", "-seed", str(seed)),
+        *("-kernel", str(files.kernel), "-initrd", str(files.initrd), "-append", machine.command_line),
+        *("-serial", f"file:{files.console}", "-serial", f"file:{files.answer}", "-device", "pvpanic"),
+        *("-fw_cfg", f"name={ORDER_ITEM},file={files.order}", "-qmp", f"unix:{files.control},server=off"),
+        *_devices(machine),
+        *(_tick(machine) if restore else ()),
+        *(("-incoming", "defer") if restore else ()),
+    )
+
+
+def shell_argv(emulator: str, machine: Machine, files: Files) -> tuple[str, ...]:
+    """Return the command that starts the machine on this terminal, on the real-time clock: not reproducible."""
+    return (
+        emulator,
+        *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "mon:stdio"),
+        *("-M", "q35,kernel-irqchip=split" if machine.iommu else "q35"),
+        *("-cpu", machine.cpu, "-smp", str(machine.vcpus), "-m", str(machine.memory_mib), "-accel", "tcg"),
+        *("-kernel", str(files.kernel), "-initrd", str(files.initrd), "-append", f"{machine.command_line} lab.shell"),
+        *_devices(machine),
+    )
+
+
+def _devices(machine: Machine) -> tuple[str, ...]:
+    """Return two SR-IOV ports on one wire, each behind a root port of its own, as VFs need."""
+    iommu = ("-device", "intel-iommu,intremap=on,caching-mode=on") if machine.iommu else ()
+    ports: list[str] = []
+    for port in range(_PORTS):
+        ports += ["-netdev", f"hubport,id=h{port},hubid=0"]
+        ports += ["-device", f"pcie-root-port,id=rp{port},slot={port + 1}"]
+        ports += ["-device", f"igb,netdev=h{port},bus=rp{port},mac=52:54:00:00:00:{port + 1:02x}"]
+    return (*iommu, *ports)
+
+
+def _tick(machine: Machine) -> tuple[str, ...]:
+    """Return a packet filter on an idle hub: the emulator's only device that is nothing but a periodic timer."""
+    if not machine.tick_us:
+        return ()
+    return (
+        *("-netdev", "hubport,id=tick,hubid=9"),
+        *("-object", f"filter-buffer,id=ticker,netdev=tick,interval={machine.tick_us}"),
+    )

@@ -1,0 +1,220 @@
+"""One life of the emulator: start it, freeze it into a snapshot, or let it carry an order out."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from nearmetal import process
+from nearmetal.errors import NearmetalError, TrialError, UnavailableError
+from nearmetal.hosts.lab import frames
+from nearmetal.hosts.lab.machine import Files, Machine, emulator_argv
+from nearmetal.hosts.lab.qmp import EmulatorGoneError, Event, Listener, Qmp
+
+if TYPE_CHECKING:
+    import subprocess
+    from types import TracebackType
+
+_START_TIMEOUT_S = 20.0
+_SNAPSHOT_TIMEOUT_S = 60.0
+_LOOK_S = 0.02
+_CONSOLE_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """What an emulated machine starts from: the emulator, the configuration, the kernel and the root."""
+
+    emulator: str
+    machine: Machine
+    kernel: Path
+    initrd: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a trial in the lab left: its files, the guest's console, and the wall time that it took."""
+
+    files: dict[str, bytes]
+    console: str
+    wall_ns: int
+
+
+class Vm:
+    """A running emulator and its private directory; use as a context manager."""
+
+    def __init__(self, boot: Boot, *, order: bytes = b"{}", seed: int = 0, restore: bool = False) -> None:
+        """Start the emulator, paused; raise NearmetalError with its words when it does not start."""
+        self._machine = boot.machine
+        self._folder = Path(tempfile.mkdtemp(prefix="nearmetal-lab-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._qmp: Qmp | None = None
+        self._files = Files(
+            kernel=boot.kernel,
+            initrd=boot.initrd,
+            order=self._folder / "order",
+            console=self._folder / "console",
+            answer=self._folder / "answer",
+            control=self._folder / "qmp",
+        )
+        try:
+            self._files.order.write_bytes(frames.pack_order(order))
+            self._start(emulator_argv(boot.emulator, boot.machine, self._files, seed=seed, restore=restore))
+        except OSError as error:
+            self.close()
+            raise UnavailableError(
+                f"the lab has no room for its files: {error}", hint="free space, or set TMPDIR to another disk"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, argv: tuple[str, ...]) -> None:
+        listener = Listener(self._files.control)
+        try:
+            with (self._folder / "stderr").open("wb") as stderr:
+                started = process.spawn(argv, stdout=stderr.fileno(), stderr=stderr.fileno())
+            self._process = started
+            self._qmp = listener.accept(alive=lambda: started.poll() is None, timeout_s=_START_TIMEOUT_S)
+        except EmulatorGoneError as error:
+            raise self._gone(error) from error
+        finally:
+            listener.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the emulator and remove its directory; calling twice does nothing more."""
+        if self._qmp is not None:
+            self._qmp.close()
+        if self._process is not None and self._process.poll() is None:
+            process.end_session(self._process)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def control(self) -> Qmp:
+        """The control connection."""
+        if self._qmp is None:
+            raise EmulatorGoneError("the emulator is not running")
+        return self._qmp
+
+    @property
+    def pid(self) -> int:
+        """The emulator's process id, or 0 when there is none."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def console(self) -> str:
+        """Return what the guest's kernel has said so far."""
+        with contextlib.suppress(OSError):
+            return self._files.console.read_bytes().decode(errors="backslashreplace")
+        return ""
+
+    def freeze(self, target: Path, *, timeout_s: float) -> None:
+        """Let the guest boot until it asks to be frozen, and save it to `target`.
+
+        Raises NearmetalError when it does not come that far within `timeout_s` of wall time.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        try:
+            self.control.execute("cont")
+            event = self._wait_for({"GUEST_PANICKED", "SHUTDOWN"}, deadline_s)
+            if event is None:
+                raise NearmetalError(self._told(f"the lab did not boot within {timeout_s:.0f} s"))
+            if event.name == "SHUTDOWN":
+                raise NearmetalError(self._told("the lab's guest stopped while booting"))
+            self.control.execute("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
+            self.control.execute("migrate", uri=f"file:{target}")
+            self._wait_migrated()
+        except EmulatorGoneError as error:
+            raise self._gone(error) from error
+
+    def restore(self, snapshot: Path) -> None:
+        """Load a snapshot; the guest stays paused."""
+        try:
+            # Announcing the restored ports on the network would happen on the host's clock.
+            self.control.execute("migrate-set-parameters", **{"announce-rounds": 0})
+            self.control.execute("migrate-incoming", uri=f"file:{snapshot}")
+            self._wait_migrated()
+        except EmulatorGoneError as error:
+            raise self._gone(error) from error
+
+    def carry_out(self, *, timeout_s: float) -> Answer:
+        """Let the guest run until it powers off, and return what it left.
+
+        Raises TrialError with the console's tail when the guest panics, exceeds `timeout_s` of wall time, or
+        leaves no whole answer, and when the emulator is killed.
+        """
+        started_ns = time.monotonic_ns()
+        try:
+            self.control.execute("cont")
+            event = self._wait_for({"SHUTDOWN", "GUEST_PANICKED"}, time.monotonic() + timeout_s)
+        except EmulatorGoneError as error:
+            raise self._gone(error) from error
+        if event is None:
+            raise TrialError(
+                self._told(f"the trial exceeded its limit of {timeout_s:.0f} s of wall time"),
+                hint="a guest that hangs says so on its console; a long trial needs a larger time limit",
+            )
+        if event.data.get("reason") != "guest-shutdown":
+            raise TrialError(self._told(f"the lab's guest panicked ({event.data.get('reason', event.name)})"))
+        self.control.execute("quit")
+        files = self._answer_files()
+        return Answer(files, self.console, time.monotonic_ns() - started_ns)
+
+    def _answer_files(self) -> dict[str, bytes]:
+        try:
+            return frames.unpack_files(self._files.answer.read_bytes())
+        except NearmetalError as error:
+            raise TrialError(self._told(error.message)) from error
+
+    def _wait_for(self, names: set[str], deadline_s: float) -> Event | None:
+        while (event := self.control.wait_event(deadline_s)) is not None and event.name not in names:
+            pass
+        return event
+
+    def _wait_migrated(self) -> None:
+        deadline_s = time.monotonic() + _SNAPSHOT_TIMEOUT_S
+        while time.monotonic() < deadline_s:
+            answer = self.control.execute("query-migrate")
+            status = answer.get("status") if isinstance(answer, dict) else None
+            if status == "completed":
+                return
+            if status == "failed":
+                raise NearmetalError(
+                    f"the snapshot could not be moved: {_described(answer)}",
+                    hint="check free space; `nearmetal lab clean` removes old images",
+                )
+            time.sleep(_LOOK_S)
+        raise NearmetalError(f"the snapshot was not moved within {_SNAPSHOT_TIMEOUT_S:.0f} s")
+
+    def _gone(self, error: EmulatorGoneError) -> TrialError:
+        """Return the error for an emulator that ended: how it ended, its words, and the console's tail."""
+        status = None
+        if self._process is not None:
+            with contextlib.suppress(Exception):
+                status = self._process.wait(_LOOK_S * 50)
+        said = ""
+        with contextlib.suppress(OSError):
+            said = (self._folder / "stderr").read_text(errors="backslashreplace").strip()
+        how = f"{error.message} with status {status}" + (f": {said}" if said else "")
+        return TrialError(self._told(how))
+
+    def _told(self, message: str) -> str:
+        tail = self.console.strip().splitlines()[-_CONSOLE_LINES:]
+        return message + ("\n  console: " + "\n  console: ".join(tail) if tail else " (its console is empty)")
+
+
+def _described(answer: object) -> object:
+    return answer.get("error-desc", answer) if isinstance(answer, dict) else answer
