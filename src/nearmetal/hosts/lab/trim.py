@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MODULE_ROOT = "usr/lib/modules"
-_DEPMOD_FILES = re.compile(r"modules\.(dep|alias|symbols|softdep|builtin|order)[^/]*")
+_DEPMOD_FILES = re.compile(r"modules\.((dep|alias|symbols|builtin|builtin\.alias)\.bin|dep|softdep|order|builtin)")
 
 
 def meaningful_lines(text: str) -> tuple[str, ...]:

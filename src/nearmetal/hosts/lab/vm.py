@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import tempfile
 import time
@@ -24,6 +25,7 @@ _START_TIMEOUT_S = 20.0
 _SNAPSHOT_TIMEOUT_S = 60.0
 _LOOK_S = 0.02
 _CONSOLE_LINES = 20
+_DUMP = re.compile(r"\[[ \d.]+\] +(\? |</?\w+>|R[A-Z0-9]{2}: |RIP: |Code: |[\w.]+\+0x)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,6 @@ class Vm:
             )
         if event.data.get("reason") != "guest-shutdown":
             raise TrialError(self._told(f"the lab's guest panicked ({event.data.get('reason', event.name)})"))
-        self.control.execute("quit")
         files = self._answer_files()
         return Answer(files, self.console, time.monotonic_ns() - started_ns)
 
@@ -212,8 +213,13 @@ class Vm:
         return TrialError(self._told(how))
 
     def _told(self, message: str) -> str:
-        tail = self.console.strip().splitlines()[-_CONSOLE_LINES:]
+        tail = console_tail(self.console)
         return message + ("\n  console: " + "\n  console: ".join(tail) if tail else " (its console is empty)")
+
+
+def console_tail(console: str) -> list[str]:
+    """Return the last lines of a console that a person can use: without the body of stack and register dumps."""
+    return [line for line in console.strip().splitlines() if not _DUMP.match(line)][-_CONSOLE_LINES:]
 
 
 def _described(answer: object) -> object:

@@ -1,0 +1,280 @@
+"""The lab's image: a kernel and an initramfs, made once and cached by everything that decides its content.
+
+Two layers, two archives in one initramfs: the *root* (packages; needs mmdebstrap, made by `nearmetal lab build`)
+and nearmetal's own files over it (made again in a second whenever they change). A snapshot of every configuration
+is kept beside the image, as is a manifest with checksums; what does not match its checksum is made again.
+
+Files under ${XDG_CACHE_HOME:-~/.cache}/nearmetal/lab: `root-<key>/` and `image-<key>/`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearmetal import native
+from nearmetal.errors import ForeignFileError, NearmetalError, UnavailableError
+from nearmetal.hosts.lab import root as rootfs
+from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
+from nearmetal.hosts.lab.programs import PROGRAMS
+from nearmetal.hosts.lab.trim import TrimRules, meaningful_lines, trim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MANIFEST_FORMAT = 1
+_KEY_DIGITS = 16
+_MANIFEST = "manifest.json"
+_CODE_ROOT = "opt/nearmetal/nearmetal"
+_HOST_ONLY = {"cli", "predict", "report", "stats", "store", "tune"}
+"""Rooms that stay outside: they need more than the standard library, and a trial needs none of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a cached folder holds: how it came to be, and the SHA-256 of each of its files."""
+
+    kind: str
+    key: str
+    files: dict[str, str]
+    facts: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def save(self, folder: Path) -> None:
+        """Write it beside the files."""
+        text = json.dumps({"format": MANIFEST_FORMAT, **asdict(self)}, indent=1, sort_keys=True)
+        (folder / _MANIFEST).write_text(text + "\n")
+
+    @staticmethod
+    def load(folder: Path) -> Manifest:
+        """Read what `save` wrote; raise ForeignFileError for anything else."""
+        try:
+            raw = json.loads((folder / _MANIFEST).read_text())
+            if raw.pop("format") != MANIFEST_FORMAT:
+                raise ForeignFileError(f"{folder / _MANIFEST} is of another format than {MANIFEST_FORMAT}")
+            return Manifest(**raw)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ForeignFileError(f"{folder / _MANIFEST} is not a manifest of the lab: {error}") from error
+
+    def damaged(self, folder: Path) -> tuple[str, ...]:
+        """Return the names of the files that are missing or not what they were."""
+        return tuple(name for name, digest in sorted(self.files.items()) if _digest(folder / name) != digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A built image: its folder, its key, and what it was made from."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def kernel(self) -> Path:
+        """The guest's kernel."""
+        return self.folder / "kernel"
+
+    @property
+    def initrd(self) -> Path:
+        """The guest's whole root."""
+        return self.folder / "initramfs"
+
+
+def cache_folder() -> Path:
+    """Return the lab's folder in the cache."""
+    return native.cache_dir() / "lab"
+
+
+def root_recipe_key() -> str:
+    """Return the hash of what nearmetal itself puts into the root layer: lists, rules and native sources."""
+    digest = hashlib.sha256()
+    for name in ("packages.txt", "modules.txt", "trim.txt"):
+        digest.update(rootfs.lab_file(name).read_bytes())
+    digest.update(rootfs.customize_script().encode())
+    rooms = {room for recipe in PROGRAMS.values() for room in (recipe.room, *recipe.include_rooms)}
+    for path in sorted(path for room in rooms for path in native.source_dir(room).glob("*.[ch]")):
+        digest.update(f"{path.parent.name}/{path.name}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:_KEY_DIGITS]
+
+
+def code_nodes() -> tuple[Node, ...]:
+    """Return nearmetal's own files for the image: the first process and the package's rooms that trials need."""
+    package = Path(native.__file__).parent
+    nodes = [Node.file("init", rootfs.lab_file("init").read_bytes(), executable=True)]
+    nodes += [Node.directory(name) for name in ("dev", "proc", "run", "sys", "tmp")]
+    for path in sorted(package.rglob("*.py")):
+        about = path.relative_to(package)
+        if about.parts[0] not in _HOST_ONLY:
+            nodes.append(Node.file(f"{_CODE_ROOT}/{about}", path.read_bytes()))
+    return tuple(nodes)
+
+
+def code_key() -> str:
+    """Return the hash of nearmetal's own files in the image."""
+    digest = hashlib.sha256()
+    for node in code_nodes():
+        digest.update(f"{node.path}\0{node.mode}\0{len(node.data)}\0".encode() + node.data)
+    return digest.hexdigest()[:_KEY_DIGITS]
+
+
+@contextlib.contextmanager
+def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lab's lock: two labs at once build an image or a snapshot once, the second waits for the first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another nearmetal that is building the lab")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def build(say: Callable[[str], None], *, again: bool = False) -> Image:
+    """Make the image for what the release's archive holds now, or return the cached one; `again` ignores the cache.
+
+    Raises UnavailableError when this machine cannot build it and NearmetalError when the build fails.
+    """
+    release = rootfs.this_release()
+    say(f"resolving the packages of {release.distribution} {release.codename}")
+    versions = rootfs.resolve(release)
+    with locked(cache_folder(), say):
+        folder = cache_folder() / f"root-{_root_key(versions)}"
+        if again or _sound(folder, say) is None:
+            _build_root(release, versions, folder, say)
+        return _assemble(folder, say)
+
+
+def current(say: Callable[[str], None]) -> Image:
+    """Return the image for this nearmetal, verified; nearmetal's own files are put over the root again if needed.
+
+    Raises UnavailableError when the root layer has not been built here, or was built for other sources.
+    """
+    with locked(cache_folder(), say):
+        recipe = root_recipe_key()
+        roots = [folder for folder in _folders("root") if _facts(folder).get("recipe") == recipe]
+        for folder in roots:
+            if _sound(folder, say) is not None:
+                return _assemble(folder, say)
+    state = "has not been built on this machine" if not _folders("root") else "was built for other sources or is damaged"
+    raise UnavailableError(f"the lab's image {state}", hint="`nearmetal lab build` makes it in about two minutes")
+
+
+def _root_key(versions: dict[str, str]) -> str:
+    text = json.dumps([root_recipe_key(), versions], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]
+
+
+def _build_root(release: rootfs.Release, versions: dict[str, str], folder: Path, say: Callable[[str], None]) -> None:
+    with _replacing(folder) as fresh, tempfile.TemporaryDirectory(prefix="nearmetal-root-") as scratch:
+        archive = Path(scratch) / "root.tar"
+        say(f"installing {len(versions)} packages and building the measuring programs (about a minute)")
+        rootfs.build(release, archive, Path(scratch))
+        say("trimming")
+        rules = TrimRules.parse(rootfs.lab_file("trim.txt").read_text())
+        trimmed = trim(archive, rules, meaningful_lines(rootfs.lab_file("modules.txt").read_text()))
+        (fresh / "kernel").write_bytes(trimmed.kernel)
+        with (fresh / "root.cpio").open("wb") as stream:
+            write_archive(stream, with_parents(trimmed.nodes), mtime_s=rootfs.EPOCH_S)
+        facts = {
+            "distribution": release.distribution,
+            "codename": release.codename,
+            "kernel": trimmed.kernel_release,
+            "recipe": root_recipe_key(),
+        }
+        _seal(fresh, "root", folder.name.removeprefix("root-"), facts, versions)
+
+
+def _assemble(root: Path, say: Callable[[str], None]) -> Image:
+    """Put nearmetal's own files over a root layer; both archives make one initramfs."""
+    base = Manifest.load(root)
+    code = code_key()
+    key = hashlib.sha256(f"{base.key}{base.files['root.cpio']}{code}".encode()).hexdigest()[:_KEY_DIGITS]
+    folder = cache_folder() / f"image-{key}"
+    manifest = _sound(folder, say)
+    if manifest is None:
+        say("putting nearmetal's own files into the image")
+        with _replacing(folder) as fresh:
+            shutil.copyfile(root / "kernel", fresh / "kernel")
+            shutil.copyfile(root / "root.cpio", fresh / "initramfs")
+            with (fresh / "initramfs").open("ab") as stream:
+                write_archive(stream, with_parents(code_nodes()), mtime_s=rootfs.EPOCH_S, first_inode=1 << 20)
+            _seal(fresh, "image", key, {**base.facts, "root": root.name, "code": code}, base.versions)
+        manifest = Manifest.load(folder)
+    return Image(folder, manifest)
+
+
+@contextlib.contextmanager
+def _replacing(folder: Path) -> Iterator[Path]:
+    """Give a fresh folder that takes `folder`'s place when all went well, and vanishes otherwise."""
+    fresh = Path(tempfile.mkdtemp(prefix="unfinished-", dir=folder.parent))
+    try:
+        yield fresh
+        shutil.rmtree(folder, ignore_errors=True)
+        fresh.chmod(0o755)
+        fresh.rename(folder)
+    except OSError as error:
+        raise NearmetalError(
+            f"the lab's image cannot be written: {error}",
+            hint=f"about 1 GB must be free in {folder.parent} and 3 GB in TMPDIR; `nearmetal lab clean` frees space",
+        ) from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _seal(folder: Path, kind: str, key: str, facts: dict[str, str], versions: dict[str, str]) -> None:
+    files = {path.name: _digest(path) for path in sorted(folder.iterdir())}
+    Manifest(kind, key, files, facts, versions).save(folder)
+
+
+def _sound(folder: Path, say: Callable[[str], None]) -> Manifest | None:
+    """Return the manifest of a folder that is as it was made; say so when it is there and damaged."""
+    if not folder.is_dir():
+        return None
+    try:
+        manifest = Manifest.load(folder)
+        damaged = manifest.damaged(folder)
+    except ForeignFileError as error:
+        say(f"{error.message}; making it again")
+        return None
+    if damaged:
+        say(f"{folder.name}: {', '.join(damaged)} does not match its checksum; making it again")
+        return None
+    return manifest
+
+
+def _facts(folder: Path) -> dict[str, str]:
+    with contextlib.suppress(ForeignFileError):
+        return Manifest.load(folder).facts
+    return {}
+
+
+def _folders(kind: str) -> list[Path]:
+    """Return the cached folders of one kind, newest first."""
+    return sorted(cache_folder().glob(f"{kind}-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def clean(*, everything: bool) -> tuple[Path, ...]:
+    """Remove images, snapshots and unfinished work that no longer serve; `everything` removes the root layers too.
+
+    Returns what was removed.
+    """
+    kinds = ("image", "unfinished", *(("root",) if everything else ()))
+    removed = tuple(folder for kind in kinds for folder in _folders(kind))
+    for folder in removed:
+        shutil.rmtree(folder)
+    return removed
