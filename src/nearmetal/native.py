@@ -67,7 +67,9 @@ def build(recipe: Recipe) -> Path:
     prebuilt = os.environ.get("NEARMETAL_PREBUILT")
     if prebuilt:
         return _prebuilt(Path(prebuilt), recipe)
-    sources = _sources(recipe)
+    folder = source_dir(recipe.room)
+    names = recipe.files or tuple(sorted(path.name for path in folder.glob("*.c")))
+    sources = [folder / name for name in names]
     program = cache_dir() / "programs" / f"{recipe.name}-{_fingerprint(recipe, sources)}"
     if program.exists():
         return program
@@ -75,34 +77,12 @@ def build(recipe: Recipe) -> Path:
     with (program.parent / f"{recipe.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not program.exists():
-            _compile(recipe, program)
+            _compile(recipe, sources, program)
     return program
 
 
-def compile_argv(recipe: Recipe, root: Path | None = None) -> tuple[str, ...]:
-    """Return the compiler's argv without the output; `root` stands for native/ on another root file system."""
-
-    def folder(room: str) -> Path:
-        return source_dir(room) if root is None else root / room
-
-    includes = [f"-I{folder(room)}" for room in (recipe.room, *recipe.include_rooms)]
-    sources = [str(folder(recipe.room) / source.name) for source in _sources(recipe)]
-    return (*recipe.compiler, *_FLAGS, *recipe.extra_flags, *includes, *sources, *recipe.libraries)
-
-
-def prebuilt_name(recipe: Recipe) -> str:
-    """Return the program's file name in a directory of ready programs."""
-    return f"{recipe.name}-{recipe.compiler_id}" if recipe.compiler_id else recipe.name
-
-
-def _sources(recipe: Recipe) -> list[Path]:
-    folder = source_dir(recipe.room)
-    names = recipe.files or tuple(sorted(path.name for path in folder.glob("*.c")))
-    return [folder / name for name in names]
-
-
 def _prebuilt(folder: Path, recipe: Recipe) -> Path:
-    program = folder / prebuilt_name(recipe)
+    program = folder / (f"{recipe.name}-{recipe.compiler_id}" if recipe.compiler_id else recipe.name)
     if not program.exists():
         raise UnavailableError(
             f"{program} is missing", hint="NEARMETAL_PREBUILT names a directory that must hold every program"
@@ -119,10 +99,12 @@ def _fingerprint(recipe: Recipe, sources: list[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _compile(recipe: Recipe, program: Path) -> None:
+def _compile(recipe: Recipe, sources: list[Path], program: Path) -> None:
     with tempfile.TemporaryDirectory(dir=program.parent) as scratch:
         made = Path(scratch) / recipe.name
-        argv = [*compile_argv(recipe), "-o", str(made)]
+        includes = [f"-I{source_dir(room)}" for room in (recipe.room, *recipe.include_rooms)]
+        argv = [*recipe.compiler, *_FLAGS, *recipe.extra_flags, *includes, "-o", str(made)]
+        argv += [str(source) for source in sources] + list(recipe.libraries)
         finished = process.run(argv, timeout_s=BUILD_TIMEOUT_S)
         if not finished.ok:
             raise NearmetalError(

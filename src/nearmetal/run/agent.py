@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nearmetal.hosts.lab.guest import serve
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.run.trial import carry_out
 
@@ -18,3 +19,7 @@ def carry_out_here(order: Order) -> Outcome:
     """Carry one order out on this machine's own network."""
     with NamespaceShell(own_network=False) as shell:
         return carry_out(shell, order)
+
+
+if __name__ == "__main__":
+    serve(carry_out_here)

@@ -2,9 +2,9 @@
 
 Two layers, two archives in one initramfs: the *root* (packages; needs mmdebstrap, made by `nearmetal lab build`)
 and nearmetal's own files over it (made again in a second whenever they change). A snapshot of every configuration
-is kept beside the image, as is a manifest with checksums; what does not match its checksum is made again.
+that was used is kept too. Each folder has a manifest with checksums; what does not match them is made again.
 
-Files under ${XDG_CACHE_HOME:-~/.cache}/nearmetal/lab: `root-<key>/` and `image-<key>/`.
+Folders under ${XDG_CACHE_HOME:-~/.cache}/nearmetal/lab: `root-<key>`, `image-<key>`, `snapshot-<keys>`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,19 @@ from nearmetal import native
 from nearmetal.errors import ForeignFileError, NearmetalError, UnavailableError
 from nearmetal.hosts.lab import root as rootfs
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
-from nearmetal.hosts.lab.programs import PROGRAMS
+from nearmetal.hosts.lab.machine import Files, emulator_argv
 from nearmetal.hosts.lab.trim import TrimRules, meaningful_lines, trim
+from nearmetal.hosts.lab.vm import Vm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from nearmetal.hosts.lab.vm import Boot
+
 MANIFEST_FORMAT = 1
 _KEY_DIGITS = 16
 _MANIFEST = "manifest.json"
+_NO_FILES = Files(*(Path(name) for name in ("kernel", "initrd", "order", "console", "answer", "control")))
 _CODE_ROOT = "opt/nearmetal/nearmetal"
 _HOST_ONLY = {"cli", "predict", "report", "stats", "store", "tune"}
 """Rooms that stay outside: they need more than the standard library, and a trial needs none of them."""
@@ -92,15 +96,8 @@ def cache_folder() -> Path:
 
 
 def root_recipe_key() -> str:
-    """Return the hash of what nearmetal itself puts into the root layer: lists, rules and native sources."""
-    digest = hashlib.sha256()
-    for name in ("packages.txt", "modules.txt", "trim.txt"):
-        digest.update(rootfs.lab_file(name).read_bytes())
-    digest.update(rootfs.customize_script().encode())
-    rooms = {room for recipe in PROGRAMS.values() for room in (recipe.room, *recipe.include_rooms)}
-    for path in sorted(path for room in rooms for path in native.source_dir(room).glob("*.[ch]")):
-        digest.update(f"{path.parent.name}/{path.name}\0".encode() + path.read_bytes())
-    return digest.hexdigest()[:_KEY_DIGITS]
+    """Return the key of what nearmetal itself puts into the root layer."""
+    return rootfs.recipe_digest()[:_KEY_DIGITS]
 
 
 def code_nodes() -> tuple[Node, ...]:
@@ -162,7 +159,9 @@ def current(say: Callable[[str], None]) -> Image:
         for folder in roots:
             if _sound(folder, say) is not None:
                 return _assemble(folder, say)
-    state = "has not been built on this machine" if not _folders("root") else "was built for other sources or is damaged"
+    state = (
+        "has not been built on this machine" if not _folders("root") else "was built for other sources or is damaged"
+    )
     raise UnavailableError(f"the lab's image {state}", hint="`nearmetal lab build` makes it in about two minutes")
 
 
@@ -208,6 +207,24 @@ def _assemble(root: Path, say: Callable[[str], None]) -> Image:
             _seal(fresh, "image", key, {**base.facts, "root": root.name, "code": code}, base.versions)
         manifest = Manifest.load(folder)
     return Image(folder, manifest)
+
+
+def snapshot(image: Image, boot: Boot, version: str, say: Callable[[str], None], *, timeout_s: float) -> Path:
+    """Return the frozen machine that every trial starts from, booting it once per image, machine and emulator.
+
+    One boot differs from another in its last microseconds, so a snapshot is part of what a figure depends on; it
+    is kept with its checksum. Raises NearmetalError when the machine does not boot within `timeout_s`.
+    """
+    described = f"{boot.machine!r} {version} {emulator_argv('', boot.machine, _NO_FILES, seed=0, restore=False)}"
+    key = hashlib.sha256(described.encode()).hexdigest()[:_KEY_DIGITS]
+    folder = cache_folder() / f"snapshot-{image.manifest.key}-{boot.machine.name}-{key}"
+    with locked(cache_folder(), say):
+        if _sound(folder, say) is None:
+            say(f"booting the lab ({boot.machine.about}) to its snapshot, about 25 s")
+            with _replacing(folder) as fresh, Vm(boot) as vm:
+                vm.freeze(fresh / "state", timeout_s=timeout_s)
+                _seal(fresh, "snapshot", key, {"machine": boot.machine.name, "emulator": version}, {})
+    return folder / "state"
 
 
 @contextlib.contextmanager
@@ -273,7 +290,7 @@ def clean(*, everything: bool) -> tuple[Path, ...]:
 
     Returns what was removed.
     """
-    kinds = ("image", "unfinished", *(("root",) if everything else ()))
+    kinds = ("snapshot", "image", "unfinished", *(("root",) if everything else ()))
     removed = tuple(folder for kind in kinds for folder in _folders(kind))
     for folder in removed:
         shutil.rmtree(folder)

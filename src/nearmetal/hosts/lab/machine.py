@@ -10,7 +10,7 @@ skipped), so nothing that the host does shows in a figure. What must hold for th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
@@ -94,7 +94,6 @@ class Files:
     console: Path
     answer: Path
     control: Path
-    extra: tuple[str, ...] = field(default=())
 
 
 def emulator_argv(emulator: str, machine: Machine, files: Files, *, seed: int, restore: bool) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ its own. The measuring programs are built inside, against the release's MPI libr
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import shlex
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from nearmetal import native, process
 from nearmetal.errors import NearmetalError, UnavailableError
-from nearmetal.hosts.lab.programs import PROGRAMS
 from nearmetal.hosts.lab.trim import meaningful_lines
 
 if TYPE_CHECKING:
@@ -56,9 +56,10 @@ class Release:
 
 
 def this_release() -> Release:
-    """Ask this machine for its release and its apt sources; raise UnavailableError when it is neither Debian nor Ubuntu.
+    """Ask this machine for its release and its apt sources.
 
     Only the release itself, its updates and its security archive are used, so the image is the stock release.
+    Raises UnavailableError when the machine is neither Debian nor Ubuntu.
     """
     facts = parse_os_release(Path("/etc/os-release").read_text())
     distribution, codename = facts.get("ID", "unknown"), facts.get("VERSION_CODENAME", "")
@@ -168,13 +169,17 @@ def build(release: Release, target: Path, staging: Path) -> None:
     Raises NearmetalError with mmdebstrap's last words.
     """
     mode = require_builder()
-    shutil.copytree(native.source_dir("."), staging / "native", ignore=shutil.ignore_patterns("tests", "sim"))
+    package = Path(native.__file__).parent
+    ignored = shutil.ignore_patterns("__pycache__", "tests", "native")
+    shutil.copytree(package, staging / "build" / "src" / "nearmetal", ignore=ignored)
+    shutil.copytree(native.source_dir("."), staging / "build" / "native", ignore=ignored)
     hook = staging / "customize"
-    hook.write_text(customize_script())
+    hook.write_text(_CUSTOMIZE)
     hook.chmod(0o755)
     staging.chmod(0o755)
-    argv = _mmdebstrap(release, mode, str(target), f"--customize-hook=copy-in {staging}/native /tmp", f"--customize-hook={hook}")
+    hooks = (f"--customize-hook=copy-in {staging}/build /tmp", f"--customize-hook={hook}")
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH_S), "INITRD": "No", "LC_ALL": "C.UTF-8"}
+    argv = _mmdebstrap(release, mode, str(target), *hooks)
     finished = process.run(argv, timeout_s=_BUILD_TIMEOUT_S, env=environment)
     if not finished.ok:
         raise NearmetalError(
@@ -183,25 +188,31 @@ def build(release: Release, target: Path, staging: Path) -> None:
         )
 
 
-def customize_script() -> str:
-    """Return what mmdebstrap runs on the installed root: build the programs, compile Python, note the packages.
-
-    Python files are compiled with hashes that are never checked: their times change in the image.
-    """
-    lines = ["#!/bin/sh", 'set -e -u', 'root=$1', f'mkdir -p "$root/{PREBUILT}"']
-    for name, argv in build_commands():
-        lines.append(f'chroot "$root" {shlex.join([*argv, "-o", f"/{PREBUILT}/{name}"])}')
-    lines += [
-        'find "$root/usr/lib" -name __pycache__ -path "*python3*" -prune -exec rm -rf {} +',
-        'chroot "$root" python3 -m compileall -q -f --invalidation-mode unchecked-hash '
-        "-x 'test|idlelib|lib2to3|dist-packages' /usr/lib/python3.[0-9]* || true",
-        """chroot "$root" dpkg-query -W -f '${Package} ${Version}\\n' | LC_ALL=C sort >"$root/etc/nearmetal-packages\"""",
-        'rm -rf "$root/tmp/native" "$root"/boot/initrd* "$root"/usr/lib/modules/*/kernel/drivers/gpu',
-        'find "$root/usr/lib" "$root/usr/include" -name "*.a" -delete',
-    ]
-    return "\n".join(lines) + "\n"
+def recipe_digest() -> str:
+    """Return the hash of what nearmetal itself puts into the root: lists, rules, and all that builds its programs."""
+    package = Path(native.__file__).parent
+    sources = native.source_dir(".")
+    paths = [lab_file(name) for name in ("packages.txt", "modules.txt", "trim.txt")]
+    paths += [package / name for name in ("native.py", "run/prebuild.py", "workloads/build.py")]
+    paths += sorted(path for path in sources.rglob("*.[ch]") if not {"tests", "sim"} & set(path.parts))
+    digest = hashlib.sha256(_CUSTOMIZE.encode())
+    for path in paths:
+        digest.update(f"{path.name}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
-def build_commands() -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the name and the compiler's argv, without the output, of every program in the image."""
-    return tuple((name, native.compile_argv(recipe, Path("/tmp/native"))) for name, recipe in PROGRAMS.items())  # noqa: S108
+# What mmdebstrap runs on the installed root, given as $1: build the programs, compile Python, note the packages.
+# Python files are compiled with hashes that are never checked, because their times change in the image. The paths
+# of the compilers' own caches are fixed, so the programs are the same in every build.
+_CUSTOMIZE = f"""#!/bin/sh
+set -eu
+root=$1
+chroot "$root" env PYTHONPATH=/tmp/build/src PYTHONDONTWRITEBYTECODE=1 XDG_CACHE_HOME=/tmp/build/cache \\
+    python3 -m nearmetal.run.prebuild /{PREBUILT}
+find "$root/usr/lib" -name __pycache__ -path '*python3*' -prune -exec rm -rf {{}} +
+chroot "$root" python3 -m compileall -q -f --invalidation-mode unchecked-hash \\
+    -x 'test|idlelib|lib2to3|dist-packages' /usr/lib/python3.[0-9]* || true
+chroot "$root" dpkg-query -W -f '${{Package}} ${{Version}}\\n' | LC_ALL=C sort >"$root/etc/nearmetal-packages"
+rm -rf "$root/tmp/build" "$root"/boot/initrd* "$root"/usr/lib/modules/*/kernel/drivers/gpu
+find "$root/usr/lib" "$root/usr/include" -name '*.a' -delete
+"""

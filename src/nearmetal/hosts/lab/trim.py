@@ -97,7 +97,7 @@ def trim(archive: Path, rules: TrimRules, modules: Sequence[str]) -> Trimmed:
         kept_modules = {
             f"{folder}/{path}" for path in module_closure(modules, _text(tar, members[f"{folder}/modules.dep"]))
         }
-        nodes = []
+        nodes: list[Node] = []
         for path, member in sorted(members.items()):
             about = path.removeprefix(folder + "/")
             wanted = path in kept_modules or (about != path and _DEPMOD_FILES.fullmatch(about)) or rules.keeps(path)
@@ -116,7 +116,7 @@ def _kernel_release(paths: Iterable[str]) -> str:
     releases = [path.removeprefix("boot/vmlinuz-") for path in paths if path.startswith("boot/vmlinuz-")]
     if len(releases) != 1:
         raise NearmetalError(
-            f"the root file system holds {len(releases)} kernels, not one", hint="`nearmetal lab clean --all`, then build"
+            f"the root file system holds {len(releases)} kernels, not one", hint="`nearmetal lab build --again`"
         )
     return releases[0]
 

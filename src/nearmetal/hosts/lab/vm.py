@@ -104,6 +104,11 @@ class Vm:
             process.end_session(self._process)
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def kill(self) -> None:
+        """End the emulator from another thread; whoever waits for it sees it gone."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+
     @property
     def control(self) -> Qmp:
         """The control connection."""

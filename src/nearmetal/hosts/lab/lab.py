@@ -1,0 +1,165 @@
+"""The lab as a host: every trial is a fresh life of one frozen machine, carried out inside it.
+
+The order goes in, the machine runs on its own clock with nothing touching it, the outcome comes out. The trial's
+body is the one in the image, which is nearmetal's own code of this very version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nearmetal import process
+from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError, UnavailableError
+from nearmetal.hosts.lab import image
+from nearmetal.hosts.lab.guest import OUTCOME_NAME
+from nearmetal.hosts.lab.machine import Machine, machine_named
+from nearmetal.hosts.lab.vm import Boot, Vm
+from nearmetal.study.order import Outcome, TrialStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.hosts.lab.vm import Answer
+    from nearmetal.study.order import Order, Scalar
+
+EMULATOR = "qemu-system-x86_64"
+OLDEST_EMULATOR = (10, 0)
+_BOOT_TIMEOUT_S = 240.0
+_WALL_FACTOR = 4.0
+_WALL_ALLOWANCE_S = 60.0
+_SLOTS = 2
+_OPTIONS = {"machine", "slots"}
+
+LABEL = (
+    "instruction-counted figures of an emulated machine: sound for comparing paths, moderation and software cost on "
+    "that machine, not a forecast of any real machine's microseconds"
+)
+
+
+def find_emulator() -> tuple[str, str]:
+    """Return the emulator's path and version; raise UnavailableError when it is missing or too old."""
+    program = shutil.which(EMULATOR)
+    if program is None:
+        raise UnavailableError(f"the lab needs {EMULATOR}, which is not installed", hint=_install_hint())
+    said = process.run([program, "--version"], timeout_s=20, check=True).text
+    match = re.search(r"version (\d+)\.(\d+)(?:\.\d+)?", said)
+    if match is None:
+        raise UnavailableError(f"{program} does not tell its version: {said[:80]!r}", hint=_install_hint())
+    if (int(match[1]), int(match[2])) < OLDEST_EMULATOR:
+        wanted = ".".join(map(str, OLDEST_EMULATOR))
+        raise UnavailableError(
+            f"{program} is version {match[1]}.{match[2]}, the lab needs {wanted} or later", hint=_install_hint()
+        )
+    return program, match[0].removeprefix("version ")
+
+
+def _install_hint() -> str:
+    return (
+        "Debian 12: `apt install -t bookworm-backports qemu-system-x86` with bookworm-backports in the apt sources; "
+        "Debian 13 and later: `apt install qemu-system-x86`"
+    )
+
+
+class LabHost:
+    """Carries trials out in the emulated SR-IOV cluster; safe for use by several threads."""
+
+    kind = "lab"
+    label = LABEL
+
+    def __init__(self, machine: Machine, *, slots: int, say: Callable[[str], None]) -> None:
+        """Verify the image and make the machine's snapshot if there is none.
+
+        Raises UnavailableError when the emulator or the image is missing, and NearmetalError when the machine
+        does not boot.
+        """
+        self._machine = machine
+        self._slots = max(1, slots)
+        program, self._version = find_emulator()
+        built = image.current(say)
+        self._boot = Boot(program, machine, built.kernel, built.initrd)
+        self._image_key = built.manifest.key
+        self._snapshot = image.snapshot(built, self._boot, self._version, say, timeout_s=_BOOT_TIMEOUT_S)
+        self._lives: set[Vm] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def slots(self) -> int:
+        """How many machines run side by side: each keeps one core busy."""
+        return self._slots
+
+    def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:  # noqa: ARG002 (see module)
+        """Let the machine's own copy of the body carry the order out.
+
+        The machine's end, whatever it is, costs this trial alone.
+        """
+        if self._closed:
+            raise NearmetalError("the lab is closed")
+        try:
+            answer = self._live(order)
+            return self._with_facts(_outcome(answer))
+        except (TrialError, ForeignFileError) as error:
+            return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint, facts=self._facts())
+
+    def _live(self, order: Order) -> Answer:
+        # An order that hangs is given several times its own limit: virtual time passes slower than wall time.
+        wall_limit_s = _WALL_ALLOWANCE_S + _WALL_FACTOR * order.timeout_s
+        with Vm(self._boot, order=order.to_json().encode(), seed=order.seed & 0xFFFFFFFF, restore=True) as life:
+            with self._lock:
+                self._lives.add(life)
+            try:
+                life.restore(self._snapshot)
+                return life.carry_out(timeout_s=wall_limit_s)
+            finally:
+                with self._lock:
+                    self._lives.discard(life)
+
+    def close(self) -> None:
+        """End every machine that still runs; calling twice does nothing more."""
+        self._closed = True
+        with self._lock:
+            lives = list(self._lives)
+        for life in lives:
+            with contextlib.suppress(OSError):
+                life.kill()
+
+    def _facts(self) -> dict[str, Scalar]:
+        return {
+            "lab.machine": self._machine.name,
+            "lab.image": self._image_key,
+            "lab.emulator": self._version,
+            "lab.virtual_time": True,
+        }
+
+    def _with_facts(self, outcome: Outcome) -> Outcome:
+        return replace(outcome, facts={**outcome.facts, **self._facts()})
+
+
+def open_lab(options: Mapping[str, Scalar], say: Callable[[str], None]) -> LabHost:
+    """Return the lab that a study's `host.options` describe: `machine` (default `base`) and `slots`.
+
+    Raises BadInputError for an option that the lab does not know.
+    """
+    unknown = sorted(options.keys() - _OPTIONS)
+    if unknown:
+        raise BadInputError(f"the lab has no option {unknown[0]!r}", hint=f"known: {', '.join(sorted(_OPTIONS))}")
+    slots = options.get("slots", min(_SLOTS, len(os.sched_getaffinity(0))))
+    if not isinstance(slots, int) or isinstance(slots, bool) or slots < 1:
+        raise BadInputError(f"the lab's slots is {slots!r}, not a whole number from 1 up")
+    return LabHost(machine_named(str(options.get("machine", "base"))), slots=slots, say=say)
+
+
+def _outcome(answer: Answer) -> Outcome:
+    files = dict(answer.files)
+    try:
+        text = files.pop(OUTCOME_NAME).decode()
+    except (KeyError, UnicodeDecodeError) as error:
+        raise ForeignFileError(f"the lab's answer holds no outcome, only {sorted(files)}") from error
+    return Outcome.from_json(text, {name.removeprefix("files/"): content for name, content in files.items()})

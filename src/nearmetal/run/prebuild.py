@@ -1,0 +1,29 @@
+"""Build every native program that a trial may need into one directory: run inside the lab's image while it is made.
+
+`python3 -m nearmetal.run.prebuild DIRECTORY`; afterwards `NEARMETAL_PREBUILT=DIRECTORY` serves a machine without
+a compiler. Standard library only.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from nearmetal import native
+from nearmetal.paths.tap import RELAY
+from nearmetal.workloads.build import build_engine
+from nearmetal.workloads.mpi import FLAVOURS, find_mpi
+
+
+def prebuild(target: Path) -> None:
+    """Build the engine for every MPI of this machine, and the relay; raise NearmetalError when one fails."""
+    target.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(native.build(RELAY), target / RELAY.name)
+    for flavour in FLAVOURS:
+        mpi = find_mpi(flavour)
+        shutil.copy2(build_engine(mpi), target / f"nmbench-{mpi.label}")
+
+
+if __name__ == "__main__":
+    prebuild(Path(sys.argv[1]))
