@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from nearmetal.hosts.fake import FakeHost
+from nearmetal.hosts.lab.lab import open_lab
 from nearmetal.hosts.local import LocalHost
 
 if TYPE_CHECKING:
@@ -15,8 +17,13 @@ if TYPE_CHECKING:
 
 HOSTS: dict[str, Callable[[Study], Host]] = {
     "local": lambda _: LocalHost(),
+    "lab": lambda study: open_lab(study.host.options, _say),
     "fake": lambda study: FakeHost(study.host.options),
 }
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"lab: {text}\n")
 
 
 def open_host(study: Study) -> Host:

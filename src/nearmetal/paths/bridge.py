@@ -1,10 +1,13 @@
-"""Path `bridge`: each node hangs by a virtual cable on a Linux bridge, as guests do on their host."""
+"""Path `bridge`: each node hangs by a virtual cable on a Linux bridge, as guests do on their host.
+
+Where the machine has ports, each port is on a bridge of its own and the wire joins them.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nearmetal.paths import links
+from nearmetal.paths import links, ports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,18 +23,42 @@ class Bridge:
     kind = "bridge"
     about = "a Linux bridge between the nodes, each on a virtual cable"
 
-    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:  # noqa: ARG002 (the Protocol's)
-        """Build the bridge and hang every node on it; no spanning tree, so ports forward at once."""
-        shell.run(["ip", "link", "add", "nm-br", "type", "bridge", "stp_state", "0", "forward_delay", "0"])
-        shell.run(["ip", "link", "set", "nm-br", "up"])
+    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+        """Build a bridge, or one on each of the machine's ports, and hang every node on one.
+
+        There is no spanning tree, so ports forward at once.
+        """
+        found = ports.find_ports(shell)
+        bridges = make_bridges(shell, order, found)
         node_sides = []
         for index in range(len(nodes)):
             port, node_side = f"nm-p{index}", f"nm-n{index}"
             shell.run(["ip", "link", "add", port, "type", "veth", "peer", "name", node_side])
-            shell.run(["ip", "link", "set", port, "master", "nm-br", "up"])
+            shell.run(["ip", "link", "set", port, "master", bridges[index % len(bridges)], "up"])
             node_sides.append(node_side)
         return links.configure(shell, nodes, node_sides)
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:  # noqa: ARG002 (the Protocol's)
-        """Remove the bridge; its ports vanish with the nodes."""
-        shell.run(["ip", "link", "del", "nm-br"])
+        """Remove the bridges; their ports vanish with the nodes or are free again."""
+        remove_bridges(shell)
+
+
+def make_bridges(shell: Shell, order: PathOrder, found: Sequence[str]) -> list[str]:
+    """Make one bridge on each port that was found, or a single one without; return their names."""
+    bridges = [f"nm-br{number}" for number in range(len(found) or 1)]
+    for bridge in bridges:
+        shell.run(["ip", "link", "add", bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0"])
+        shell.run(["ip", "link", "set", bridge, "up"])
+    for bridge, port in zip(bridges, found, strict=False):
+        shell.run(["ip", "link", "set", port, "master", bridge, "up"])
+        ports.shape_wire(shell, order, port)
+    if not found:
+        ports.refuse_wire(order)
+    return bridges
+
+
+def remove_bridges(shell: Shell) -> None:
+    """Remove every bridge that `make_bridges` made."""
+    text = shell.run(["ip", "-brief", "link", "show", "type", "bridge"]).text
+    for bridge in (line.split()[0] for line in text.splitlines() if line.startswith("nm-br")):
+        shell.run(["ip", "link", "del", bridge])

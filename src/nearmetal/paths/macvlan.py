@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nearmetal.paths import links
+from nearmetal.paths import links, ports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,23 +13,39 @@ if TYPE_CHECKING:
     from nearmetal.paths.path import Endpoints
     from nearmetal.study.order import PathOrder
 
+_PARENT = "nm-parent"
+
 
 class Macvlan:
-    """Macvlan in bridge mode over a parent that goes nowhere; any number of nodes."""
+    """Macvlan in bridge mode over the machine's ports, or over a parent that goes nowhere; any number of nodes."""
 
     kind = "macvlan"
     about = "macvlan devices of one parent in bridge mode"
 
-    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:  # noqa: ARG002 (the Protocol's)
-        """Build the parent (one end of a cable whose other end is idle) and one device a node."""
-        shell.run(["ip", "link", "add", "nm-parent", "type", "veth", "peer", "name", "nm-idle"])
-        for end in ("nm-parent", "nm-idle"):
-            shell.run(["ip", "link", "set", end, "up"])
+    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+        """Make one device a node, on the machine's ports or on a parent of its own."""
+        parents = ports.find_ports(shell)
+        if parents:
+            for parent in parents:
+                shell.run(["ip", "link", "set", parent, "up"])
+                ports.shape_wire(shell, order, parent)
+        else:
+            ports.refuse_wire(order)
+            parents = _idle_cable(shell)
         devices = [f"nm-m{index}" for index in range(len(nodes))]
-        for device in devices:
-            shell.run(["ip", "link", "add", device, "link", "nm-parent", "type", "macvlan", "mode", "bridge"])
+        for index, device in enumerate(devices):
+            parent = parents[index % len(parents)]
+            shell.run(["ip", "link", "add", device, "link", parent, "type", "macvlan", "mode", "bridge"])
         return links.configure(shell, nodes, devices)
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:  # noqa: ARG002 (the Protocol's)
-        """Remove the parent; the nodes' devices go with it."""
-        shell.run(["ip", "link", "del", "nm-parent"])
+        """Remove the parent that was made; the nodes' devices vanish with it or with the nodes."""
+        shell.run(["ip", "link", "del", _PARENT], check=False)
+
+
+def _idle_cable(shell: Shell) -> tuple[str, ...]:
+    """Make a parent that goes nowhere: one end of a cable whose other end is idle."""
+    shell.run(["ip", "link", "add", _PARENT, "type", "veth", "peer", "name", "nm-idle"])
+    for end in (_PARENT, "nm-idle"):
+        shell.run(["ip", "link", "set", end, "up"])
+    return (_PARENT,)

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import BadInputError
 from nearmetal.paths.bridge import Bridge
 from nearmetal.paths.macvlan import Macvlan
+from nearmetal.paths.native import Native
 from nearmetal.paths.shm import Shm
 from nearmetal.paths.tap import Tap
 from nearmetal.paths.veth import Veth
+from nearmetal.paths.vf import Vf
 
 if TYPE_CHECKING:
     from nearmetal.paths.path import Path
 
-PATHS: dict[str, Path] = {path.kind: path for path in (Shm(), Veth(), Bridge(), Macvlan(), Tap())}
+PATHS: dict[str, Path] = {path.kind: path for path in (Shm(), Veth(), Bridge(), Macvlan(), Tap(), Native(), Vf())}
 
 
 def find_path(kind: str) -> Path:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from nearmetal import native
 from nearmetal.errors import TrialError, UnavailableError
-from nearmetal.paths import links
+from nearmetal.paths import links, ports
+from nearmetal.paths.bridge import make_bridges, remove_bridges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nearmetal.hosts.host import Helper, Shell
+    from nearmetal.hosts.host import Shell
     from nearmetal.paths.path import Endpoints
     from nearmetal.study.order import PathOrder
 
@@ -30,21 +31,35 @@ class Tap:
     kind = "tap"
     about = "two tap devices joined by a user-space relay, standing for a software-emulated NIC"
 
-    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:  # noqa: ARG002 (the Protocol's)
-        """Start the relay and give one of its devices to each of two nodes."""
-        links.require_two(self.kind, nodes)
-        relay = shell.start([str(native.build(RELAY)), "nm-t0", "nm-t1"])
-        _wait_until_ready(shell, relay)
-        return links.configure(shell, nodes, ["nm-t0", "nm-t1"])
+    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+        """Start the relay and give one of its devices to each of two nodes.
 
-    def down(self, shell: Shell, endpoints: Endpoints) -> None:
-        """Nothing to do: the relay ends with its shell, the devices with the relay."""
+        Where the machine has ports every node has a relay of its own, from its device to a bridge on its port.
+        """
+        found = ports.find_ports(shell)
+        if not found:
+            ports.refuse_wire(order)
+            links.require_two(self.kind, nodes)
+            _start_relay(shell, "nm-t0", "nm-t1")
+            return links.configure(shell, nodes, ["nm-t0", "nm-t1"])
+        bridges = make_bridges(shell, order, found)
+        devices = [f"nm-t{index}" for index in range(len(nodes))]
+        for index, device in enumerate(devices):
+            outside = f"nm-u{index}"
+            _start_relay(shell, device, outside)
+            shell.run(["ip", "link", "set", outside, "master", bridges[index % len(bridges)], "up"])
+        return links.configure(shell, nodes, devices)
+
+    def down(self, shell: Shell, endpoints: Endpoints) -> None:  # noqa: ARG002 (the Protocol's)
+        """Free the ports; the relay ends with its shell, the devices with the relay."""
+        remove_bridges(shell)
 
 
-def _wait_until_ready(shell: Shell, relay: Helper) -> None:
-    """Wait until both devices exist; raise with the relay's own words when it gives up."""
+def _start_relay(shell: Shell, one: str, other: str) -> None:
+    """Start a relay between two devices that it makes; raise with its own words when it gives up."""
+    relay = shell.start([str(native.build(RELAY)), one, other])
     deadline = time.monotonic() + _READY_TIMEOUT_S
-    while not all(shell.run(["ip", "link", "show", name], check=False).ok for name in ("nm-t0", "nm-t1")):
+    while not all(shell.run(["ip", "link", "show", name], check=False).ok for name in (one, other)):
         ended = relay.ended()
         if ended is not None:
             raise UnavailableError(

@@ -13,7 +13,7 @@ from pathlib import Path
 from nearmetal import native
 from nearmetal.paths.tap import RELAY
 from nearmetal.workloads.build import build_engine
-from nearmetal.workloads.mpi import FLAVOURS, find_mpi
+from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
 
 def prebuild(target: Path) -> None:

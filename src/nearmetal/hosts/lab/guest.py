@@ -18,7 +18,7 @@ import tty
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.errors import NearmetalError
 from nearmetal.hosts.lab import frames
 from nearmetal.hosts.lab.machine import FREEZE_PORT, ORDER_ITEM
 from nearmetal.study.order import Order, Outcome, TrialStatus
@@ -40,7 +40,11 @@ def serve(carry_out: Callable[[Order], Outcome]) -> None:
     gc.collect()
     gc.freeze()
     freeze()
-    outcome = _carried_out(carry_out)
+    conclude(_carried_out(carry_out))
+
+
+def conclude(outcome: Outcome) -> None:
+    """Send the outcome out and switch off."""
     answer({OUTCOME_NAME: outcome.to_json().encode(), **{f"files/{k}": v for k, v in outcome.files.items()}})
     power_off()
 
@@ -99,10 +103,14 @@ def differ(seed: int) -> None:
 
 
 def limit_virtual_time(limit_s: float) -> None:
-    """Raise TrialError out of whatever runs when this machine's own clock passes the limit."""
+    """Conclude when this machine's own clock passes the limit, whatever runs then.
+
+    Nothing is cleaned up first: what hangs may be the kernel, and this life ends anyway.
+    """
 
     def over(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-        raise TrialError(f"the trial exceeded its limit of {limit_s:.0f} s of virtual time")
+        reason = f"the trial exceeded its limit of {limit_s:.0f} s of virtual time"
+        conclude(Outcome(TrialStatus.FAILED, reason=reason))
 
     signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, limit_s)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from nearmetal import native
 from nearmetal.errors import ForeignFileError, NearmetalError, UnavailableError
 from nearmetal.hosts.lab import root as rootfs
+from nearmetal.hosts.lab.closure import import_closure
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
 from nearmetal.hosts.lab.machine import Files, emulator_argv
 from nearmetal.hosts.lab.trim import TrimRules, meaningful_lines, trim
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
 
 MANIFEST_FORMAT = 1
 _KEY_DIGITS = 16
+_KINDS = ("root", "image", "snapshot", "unfinished")
+_SHOWN_FACTS = {"codename", "distribution", "emulator", "kernel", "machine"}
 _MANIFEST = "manifest.json"
 _NO_FILES = Files(*(Path(name) for name in ("kernel", "initrd", "order", "console", "answer", "control")))
 _CODE_ROOT = "opt/nearmetal/nearmetal"
-_HOST_ONLY = {"cli", "predict", "report", "stats", "store", "tune"}
-"""Rooms that stay outside: they need more than the standard library, and a trial needs none of them."""
+_AGENT = "nearmetal.run.agent"
+"""What the guest's first process starts; lab/init names it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +104,15 @@ def root_recipe_key() -> str:
 
 
 def code_nodes() -> tuple[Node, ...]:
-    """Return nearmetal's own files for the image: the first process and the package's rooms that trials need."""
+    """Return nearmetal's own files for the image: the first process, and all that the agent imports."""
     package = Path(native.__file__).parent
     nodes = [Node.file("init", rootfs.lab_file("init").read_bytes(), executable=True)]
     nodes += [Node.directory(name) for name in ("dev", "proc", "run", "sys", "tmp")]
-    for path in sorted(package.rglob("*.py")):
-        about = path.relative_to(package)
-        if about.parts[0] not in _HOST_ONLY:
-            nodes.append(Node.file(f"{_CODE_ROOT}/{about}", path.read_bytes()))
+    nodes.append(Node.file("etc/hosts", b"127.0.0.1 localhost\n"))
+    nodes += [
+        Node.file(f"{_CODE_ROOT}/{path.relative_to(package)}", path.read_bytes())
+        for path in import_closure(package, _AGENT)
+    ]
     return tuple(nodes)
 
 
@@ -148,21 +152,29 @@ def build(say: Callable[[str], None], *, again: bool = False) -> Image:
         return _assemble(folder, say)
 
 
+def require_built() -> None:
+    """Raise UnavailableError unless a root layer for this nearmetal is here; nothing is verified yet."""
+    if not _fitting_roots():
+        state = "was built for other sources" if _folders("root") else "has not been built on this machine"
+        raise UnavailableError(f"the lab's image {state}", hint="`nearmetal lab build` makes it in about a minute")
+
+
 def current(say: Callable[[str], None]) -> Image:
     """Return the image for this nearmetal, verified; nearmetal's own files are put over the root again if needed.
 
-    Raises UnavailableError when the root layer has not been built here, or was built for other sources.
+    Raises UnavailableError when the root layer has not been built here, or only for other sources.
     """
+    require_built()
     with locked(cache_folder(), say):
-        recipe = root_recipe_key()
-        roots = [folder for folder in _folders("root") if _facts(folder).get("recipe") == recipe]
-        for folder in roots:
+        for folder in _fitting_roots():
             if _sound(folder, say) is not None:
                 return _assemble(folder, say)
-    state = (
-        "has not been built on this machine" if not _folders("root") else "was built for other sources or is damaged"
-    )
-    raise UnavailableError(f"the lab's image {state}", hint="`nearmetal lab build` makes it in about two minutes")
+    raise UnavailableError("the lab's image is damaged", hint="`nearmetal lab build` makes it again")
+
+
+def _fitting_roots() -> list[Path]:
+    recipe = root_recipe_key()
+    return [folder for folder in _folders("root") if _facts(folder).get("recipe") == recipe]
 
 
 def _root_key(versions: dict[str, str]) -> str:
@@ -285,12 +297,38 @@ def _digest(path: Path) -> str:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """A folder of the cache, for people."""
+
+    folder: Path
+    about: str
+    size_bytes: int
+    state: str
+
+
+def cached(*, verify: bool) -> tuple[Cached, ...]:
+    """Return what is in the cache, newest first; `verify` reads every file."""
+    return tuple(_described(folder, verify=verify) for kind in _KINDS for folder in _folders(kind))
+
+
+def _described(folder: Path, *, verify: bool) -> Cached:
+    size_bytes = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    try:
+        manifest = Manifest.load(folder)
+    except ForeignFileError:
+        return Cached(folder, "unknown", size_bytes, "unfinished or damaged")
+    about = ", ".join(f"{name} {value}" for name, value in sorted(manifest.facts.items()) if name in _SHOWN_FACTS)
+    damaged = manifest.damaged(folder) if verify else ()
+    return Cached(folder, about, size_bytes, f"damaged: {', '.join(damaged)}" if damaged else "whole" if verify else "")
+
+
 def clean(*, everything: bool) -> tuple[Path, ...]:
     """Remove images, snapshots and unfinished work that no longer serve; `everything` removes the root layers too.
 
     Returns what was removed.
     """
-    kinds = ("snapshot", "image", "unfinished", *(("root",) if everything else ()))
+    kinds = _KINDS if everything else _KINDS[1:]
     removed = tuple(folder for kind in kinds for folder in _folders(kind))
     for folder in removed:
         shutil.rmtree(folder)

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nearmetal import process
@@ -24,6 +24,7 @@ from nearmetal.study.order import Outcome, TrialStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from nearmetal.hosts.host import Shell
     from nearmetal.hosts.lab.vm import Answer
@@ -67,6 +68,15 @@ def _install_hint() -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """What every life starts from."""
+
+    boot: Boot
+    image_key: str
+    snapshot: Path
+
+
 class LabHost:
     """Carries trials out in the emulated SR-IOV cluster; safe for use by several threads."""
 
@@ -74,18 +84,16 @@ class LabHost:
     label = LABEL
 
     def __init__(self, machine: Machine, *, slots: int, say: Callable[[str], None]) -> None:
-        """Verify the image and make the machine's snapshot if there is none.
+        """Check that an emulator and an image are here; raise UnavailableError otherwise.
 
-        Raises UnavailableError when the emulator or the image is missing, and NearmetalError when the machine
-        does not boot.
+        Both are verified, and the machine is booted to its snapshot, when the first trial comes.
         """
         self._machine = machine
-        self._slots = max(1, slots)
-        program, self._version = find_emulator()
-        built = image.current(say)
-        self._boot = Boot(program, machine, built.kernel, built.initrd)
-        self._image_key = built.manifest.key
-        self._snapshot = image.snapshot(built, self._boot, self._version, say, timeout_s=_BOOT_TIMEOUT_S)
+        self._slots = slots
+        self._say = say
+        self._emulator, self._version = find_emulator()
+        image.require_built()
+        self._ready: _Ready | None = None
         self._lives: set[Vm] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -100,22 +108,33 @@ class LabHost:
 
         The machine's end, whatever it is, costs this trial alone.
         """
-        if self._closed:
-            raise NearmetalError("the lab is closed")
+        ready = self._prepared()
         try:
-            answer = self._live(order)
-            return self._with_facts(_outcome(answer))
+            outcome = _outcome(self._live(ready, order))
         except (TrialError, ForeignFileError) as error:
-            return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint, facts=self._facts())
+            outcome = Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
+        return replace(outcome, facts={**outcome.facts, **self._facts(ready)})
 
-    def _live(self, order: Order) -> Answer:
-        # An order that hangs is given several times its own limit: virtual time passes slower than wall time.
+    def _prepared(self) -> _Ready:
+        """Return image and snapshot, verified; made or booted by the first thread that asks."""
+        with self._lock:
+            if self._closed:
+                raise NearmetalError("the lab is closed")
+            if self._ready is None:
+                built = image.current(self._say)
+                boot = Boot(self._emulator, self._machine, built.kernel, built.initrd)
+                frozen = image.snapshot(built, boot, self._version, self._say, timeout_s=_BOOT_TIMEOUT_S)
+                self._ready = _Ready(boot, built.manifest.key, frozen)
+            return self._ready
+
+    def _live(self, ready: _Ready, order: Order) -> Answer:
+        # An order that hangs is given several times its own limit: busy virtual time passes slower than wall time.
         wall_limit_s = _WALL_ALLOWANCE_S + _WALL_FACTOR * order.timeout_s
-        with Vm(self._boot, order=order.to_json().encode(), seed=order.seed & 0xFFFFFFFF, restore=True) as life:
+        with Vm(ready.boot, order=order.to_json().encode(), seed=order.seed & 0xFFFFFFFF, restore=True) as life:
             with self._lock:
                 self._lives.add(life)
             try:
-                life.restore(self._snapshot)
+                life.restore(ready.snapshot)
                 return life.carry_out(timeout_s=wall_limit_s)
             finally:
                 with self._lock:
@@ -130,16 +149,13 @@ class LabHost:
             with contextlib.suppress(OSError):
                 life.kill()
 
-    def _facts(self) -> dict[str, Scalar]:
+    def _facts(self, ready: _Ready) -> dict[str, Scalar]:
         return {
             "lab.machine": self._machine.name,
-            "lab.image": self._image_key,
+            "lab.image": ready.image_key,
             "lab.emulator": self._version,
             "lab.virtual_time": True,
         }
-
-    def _with_facts(self, outcome: Outcome) -> Outcome:
-        return replace(outcome, facts={**outcome.facts, **self._facts()})
 
 
 def open_lab(options: Mapping[str, Scalar], say: Callable[[str], None]) -> LabHost:

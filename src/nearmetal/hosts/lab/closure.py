@@ -1,0 +1,64 @@
+"""Which of nearmetal's own files a module needs: the imports of its sources, followed to the end.
+
+What the lab's guest runs is found, not listed, so only a change of what it runs makes the image another one.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import NearmetalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PACKAGE = "nearmetal"
+
+
+def import_closure(package: Path, module: str) -> tuple[Path, ...]:
+    """Return the files of the package at `package` that `module` imports, directly or not, and its own.
+
+    Imports under `if TYPE_CHECKING` do not count. Raises NearmetalError when a module has no file.
+    """
+    found: dict[str, Path] = {}
+    queue = [module]
+    while queue:
+        name = queue.pop()
+        if name in found:
+            continue
+        path = module_file(package, name)
+        if path is None:
+            raise NearmetalError(f"there is no source for {name} in {package}", hint="the installation is damaged")
+        found[name] = path
+        parents = name.split(".")[:-1]
+        queue += [".".join(parents[: depth + 1]) for depth in range(len(parents))]
+        queue += [wanted for wanted in imports(path.read_text()) if module_file(package, wanted) is not None]
+    return tuple(sorted(set(found.values())))
+
+
+def module_file(package: Path, module: str) -> Path | None:
+    """Return the file of a module of the package, or None when the name is not a module."""
+    base = package.joinpath(*module.split(".")[1:])
+    candidates = (base / "__init__.py", base.with_suffix(".py"))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def imports(source: str) -> Iterator[str]:
+    """Yield the names of the package's modules that a source imports; a name may turn out to be no module."""
+    tree = ast.parse(source)
+    for node in _checked_at_run_time(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == PACKAGE)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _checked_at_run_time(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
+            continue
+        yield child
+        yield from _checked_at_run_time(child)

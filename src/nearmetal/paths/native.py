@@ -1,0 +1,35 @@
+"""Path `native`: each node owns a whole port, as a program on the bare machine does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import TrialError
+from nearmetal.paths import links, ports
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.paths.path import Endpoints
+    from nearmetal.study.order import PathOrder
+
+
+class Native:
+    """The physical function moves into the node; as many nodes as there are ports."""
+
+    kind = "native"
+    about = "the whole port in the node (SR-IOV physical function), nothing between driver and wire"
+
+    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+        """Give port i to node i."""
+        found = ports.require_ports(shell, self.kind)
+        if len(nodes) > len(found):
+            raise TrialError(f"path 'native' joins at most {len(found)} nodes here, not {len(nodes)}", hint="use `vf`")
+        endpoints = links.configure(shell, nodes, found[: len(nodes)])
+        for end in endpoints.ends:
+            ports.shape_wire(shell, order, end.interface, node=end.node)
+        return endpoints
+
+    def down(self, shell: Shell, endpoints: Endpoints) -> None:
+        """Nothing to do: the kernel hands ports back when their node vanishes."""
