@@ -199,7 +199,7 @@ def _build_root(release: rootfs.Release, versions: dict[str, str], folder: Path,
             "kernel": trimmed.kernel_release,
             "recipe": root_recipe_key(),
         }
-        _seal(fresh, "root", folder.name.removeprefix("root-"), facts, versions)
+        seal(fresh, "root", folder.name.removeprefix("root-"), facts, versions)
 
 
 def _assemble(root: Path, say: Callable[[str], None]) -> Image:
@@ -216,7 +216,7 @@ def _assemble(root: Path, say: Callable[[str], None]) -> Image:
             shutil.copyfile(root / "root.cpio", fresh / "initramfs")
             with (fresh / "initramfs").open("ab") as stream:
                 write_archive(stream, with_parents(code_nodes()), mtime_s=rootfs.EPOCH_S, first_inode=1 << 20)
-            _seal(fresh, "image", key, {**base.facts, "root": root.name, "code": code}, base.versions)
+            seal(fresh, "image", key, {**base.facts, "root": root.name, "code": code}, base.versions)
         manifest = Manifest.load(folder)
     return Image(folder, manifest)
 
@@ -235,7 +235,7 @@ def snapshot(image: Image, boot: Boot, version: str, say: Callable[[str], None],
             say(f"booting the lab ({boot.machine.about}) to its snapshot, about 25 s")
             with _replacing(folder) as fresh, Vm(boot) as vm:
                 vm.freeze(fresh / "state", timeout_s=timeout_s)
-                _seal(fresh, "snapshot", key, {"machine": boot.machine.name, "emulator": version}, {})
+                seal(fresh, "snapshot", key, {"machine": boot.machine.name, "emulator": version}, {})
     return folder / "state"
 
 
@@ -257,7 +257,8 @@ def _replacing(folder: Path) -> Iterator[Path]:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _seal(folder: Path, kind: str, key: str, facts: dict[str, str], versions: dict[str, str]) -> None:
+def seal(folder: Path, kind: str, key: str, facts: dict[str, str], versions: dict[str, str]) -> None:
+    """Write the manifest of a folder whose files are complete."""
     files = {path.name: _digest(path) for path in sorted(folder.iterdir())}
     Manifest(kind, key, files, facts, versions).save(folder)
 

@@ -140,6 +140,12 @@ class LabHost:
                 with self._lock:
                     self._lives.discard(life)
 
+    @property
+    def busy(self) -> int:
+        """How many machines run now."""
+        with self._lock:
+            return len(self._lives)
+
     def close(self) -> None:
         """End every machine that still runs; calling twice does nothing more."""
         self._closed = True

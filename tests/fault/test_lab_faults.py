@@ -1,0 +1,216 @@
+"""What goes wrong with the lab from outside: each ends as a clear error that names the next step."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
+from nearmetal.hosts.lab import image, lab
+from nearmetal.hosts.lab.machine import MACHINES
+from nearmetal.hosts.lab.vm import Boot, Vm, console_tail
+from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
+
+ORDER = Order(0, 0, PathOrder("native", "native"), WorkloadOrder("latency", "engine"), seed=7, timeout_s=0.5)
+SOURCES = str(Path(lab.__file__).parents[3])
+
+
+@pytest.fixture
+def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in emulator, the only one on PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / lab.EMULATOR
+    script = Path(__file__).parents[1] / "lab_emulator.py"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={SOURCES} exec {sys.executable} {script} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    return program
+
+
+@pytest.fixture
+def host(emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lab.LabHost:
+    """A lab over the stand-in and an image that needs no packages."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = image.cache_folder() / "root-test"
+    root.mkdir(parents=True)
+    (root / "kernel").write_bytes(b"kernel")
+    (root / "root.cpio").write_bytes(b"root")
+    image.seal(root, "root", "test", {"recipe": image.root_recipe_key()}, {})
+    return lab.open_lab({"machine": "base", "slots": 2}, lambda _: None)
+
+
+def boot(emulator: Path) -> Boot:
+    return Boot(str(emulator), MACHINES["base"], Path("kernel"), Path("initramfs"))
+
+
+def test_an_order_goes_in_and_its_outcome_comes_out(host: lab.LabHost) -> None:
+    outcome = host.carry_out(ORDER, lambda *_: pytest.fail("the body must run inside"))
+    assert outcome.status is TrialStatus.VALID
+    assert outcome.said == "latency"
+    assert outcome.facts["lab.virtual_time"] is True
+
+
+def test_no_emulator_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnavailableError, match="not installed") as caught:
+        lab.find_emulator()
+    assert "bookworm-backports" in caught.value.hint
+
+
+def test_an_old_emulator_is_refused_with_both_versions(emulator: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_EMULATOR_VERSION", "7.2.19")
+    with pytest.raises(UnavailableError, match=r"version 7\.2, the lab needs 10\.0"):
+        lab.find_emulator()
+
+
+def test_an_emulator_that_refuses_its_arguments_is_quoted(emulator: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_EMULATOR", "refuses")
+    with pytest.raises(TrialError, match="not a valid device model"):
+        Vm(boot(emulator))
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        ("dies", "the emulator ended with status -9"),
+        ("panics", "panicked .guest-reset."),
+        ("torn", "cut short or foreign"),
+    ],
+)
+def test_a_life_that_ends_badly_costs_its_trial_alone(
+    host: lab.LabHost, monkeypatch: pytest.MonkeyPatch, mode: str, reason: str
+) -> None:
+    host.carry_out(ORDER, lambda *_: pytest.fail("outside"))  # the snapshot is made
+    monkeypatch.setenv("LAB_EMULATOR", mode)
+    outcome = host.carry_out(ORDER, lambda *_: pytest.fail("outside"))
+    assert outcome.status is TrialStatus.FAILED
+    assert re.search(reason, outcome.reason), outcome.reason
+    monkeypatch.setenv("LAB_EMULATOR", "answers")
+    assert host.carry_out(ORDER, lambda *_: pytest.fail("outside")).status is TrialStatus.VALID
+
+
+def test_a_panic_shows_the_console_without_the_stack(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.carry_out(ORDER, lambda *_: pytest.fail("outside"))
+    monkeypatch.setenv("LAB_EMULATOR", "panics")
+    reason = host.carry_out(ORDER, lambda *_: pytest.fail("outside")).reason
+    assert "Kernel panic - not syncing: test" in reason
+    assert "do_exit" not in reason
+
+
+def test_a_life_without_end_meets_its_wall_limit(emulator: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_EMULATOR", "hangs")
+    with Vm(boot(emulator), restore=True) as life, pytest.raises(TrialError, match="of wall time"):
+        life.carry_out(timeout_s=0.2)
+
+
+def test_closing_ends_a_running_life(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.carry_out(ORDER, lambda *_: pytest.fail("outside"))
+    monkeypatch.setenv("LAB_EMULATOR", "hangs")
+    outcomes = []
+    thread = threading.Thread(target=lambda: outcomes.append(host.carry_out(ORDER, lambda *_: None)))
+    thread.start()
+    while not host.busy:
+        pass
+    host.close()
+    thread.join(30)
+    assert outcomes[0].status is TrialStatus.FAILED
+    with pytest.raises(NearmetalError, match="closed"):
+        host.carry_out(ORDER, lambda *_: None)
+
+
+def test_a_lab_that_does_not_boot_shows_its_console(
+    emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB_EMULATOR", "panics")
+    with Vm(boot(emulator)) as life, pytest.raises(NearmetalError, match=r"while booting(?s:.*)not syncing"):
+        life.freeze(tmp_path / "state", timeout_s=20)
+
+
+def test_no_space_for_a_snapshot_is_said(emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_EMULATOR", "no-space")
+    with Vm(boot(emulator)) as life, pytest.raises(NearmetalError, match="No space left on device"):
+        life.freeze(tmp_path / "state", timeout_s=20)
+
+
+def test_an_image_that_was_never_built_says_so(emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(UnavailableError, match="has not been built") as caught:
+        lab.open_lab({}, lambda _: None)
+    assert "nearmetal lab build" in caught.value.hint
+
+
+def test_a_damaged_image_is_made_again(host: lab.LabHost) -> None:
+    said: list[str] = []
+    built = image.current(said.append)
+    good = built.initrd.read_bytes()
+    built.initrd.write_bytes(good[:-1] + b"X")
+    again = image.current(said.append)
+    assert again.initrd.read_bytes() == good
+    assert any("initramfs does not match its checksum" in line for line in said)
+
+
+def test_a_damaged_root_asks_for_a_build(host: lab.LabHost) -> None:
+    (image.cache_folder() / "root-test" / "kernel").write_bytes(b"other")
+    with pytest.raises(UnavailableError, match="damaged"):
+        image.current(lambda _: None)
+
+
+def test_a_damaged_snapshot_is_made_again(host: lab.LabHost) -> None:
+    host.carry_out(ORDER, lambda *_: pytest.fail("outside"))
+    folder = next(image.cache_folder().glob("snapshot-*"))
+    (folder / "manifest.json").write_text("{}")
+    other = lab.open_lab({}, lambda _: None)
+    assert other.carry_out(ORDER, lambda *_: pytest.fail("outside")).status is TrialStatus.VALID
+    assert image.Manifest.load(folder).kind == "snapshot"
+
+
+def test_no_space_for_an_image_says_how_much_is_needed(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(NearmetalError, match="No space left") as caught:
+        image.current(lambda _: None)
+    assert "must be free" in caught.value.hint
+    assert not list(image.cache_folder().glob("unfinished-*"))
+
+
+def test_a_second_lab_waits_for_the_first(tmp_path: Path) -> None:
+    said: list[str] = []
+    entered = threading.Event()
+
+    def second() -> None:
+        with image.locked(tmp_path, said.append):
+            entered.set()
+
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        thread = threading.Thread(target=second)
+        thread.start()
+        while not said:
+            pass
+        assert not entered.is_set()
+    thread.join(20)
+    assert entered.is_set()
+    assert "waiting for another nearmetal" in said[0]
+
+
+@pytest.mark.parametrize("options", [{"machin": "base"}, {"machine": "huge"}, {"slots": 0}, {"slots": "2"}])
+def test_options_that_the_lab_does_not_know_are_refused(
+    host: lab.LabHost, options: dict[str, str | int | float | bool]
+) -> None:
+    with pytest.raises(BadInputError):
+        lab.open_lab(options, lambda _: None)
+
+
+def test_the_tail_of_a_console_is_short() -> None:
+    assert len(console_tail("\n".join(map(str, range(1000))))) == 20

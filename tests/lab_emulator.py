@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Stands for qemu-system-x86_64 in tests: speaks its protocol and ends as `LAB_EMULATOR` says."""
+
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+from nearmetal.hosts.lab import frames
+
+MODE = os.environ.get("LAB_EMULATOR", "answers")
+VERSION = os.environ.get("LAB_EMULATOR_VERSION", "10.0.2")
+
+
+def after(flag: str, number: int = 0) -> str:
+    places = [index for index, word in enumerate(sys.argv) if word == flag]
+    return sys.argv[places[number] + 1]
+
+
+def main() -> None:
+    if "--version" in sys.argv:
+        print(f"QEMU emulator version {VERSION} (test)")  # noqa: T201
+        return
+    if MODE == "refuses":
+        sys.stderr.write("qemu: -device igb: 'igb' is not a valid device model name\n")
+        sys.exit(1)
+    console, answer = (Path(after("-serial", n).removeprefix("file:")) for n in (0, 1))
+    console.write_text("[    0.1] booting\n")
+    control = socket.socket(socket.AF_UNIX)
+    control.connect(after("-qmp").removeprefix("unix:").partition(",")[0])
+    stream = control.makefile("rw")
+    say(stream, {"QMP": {"version": {}}})
+    for line in stream:
+        command = json.loads(line)["execute"]
+        migrated = "failed" if MODE == "no-space" else "completed"
+        reply = {"status": migrated, "error-desc": "No space left on device"} if command == "query-migrate" else {}
+        say(stream, {"return": reply})
+        if command == "cont":
+            run(stream, console, answer)
+
+
+def run(stream: object, console: Path, answer: Path) -> None:
+    if MODE == "dies":
+        os.kill(os.getpid(), 9)
+    if MODE == "hangs":
+        time.sleep(60)
+    if MODE == "panics":
+        trace = "[    1.0] Kernel panic - not syncing: test\n[    1.0]  ? do_exit+0x1/0x2\n[    1.0] RIP: 0033:0x1\n"
+        console.write_text(trace)
+        event(stream, "SHUTDOWN", guest=True, reason="guest-reset")
+    elif MODE == "boots" or "-incoming" not in sys.argv:
+        event(stream, "GUEST_PANICKED", action="pause")
+        return
+    else:
+        order = frames.unpack_order(Path(after("-fw_cfg").partition("file=")[2]).read_bytes())
+        outcome = {"order_format": 1, "status": "valid", "said": json.loads(order)["workload"]["label"]}
+        packed = b"".join(frames.pack_files({"outcome.json": json.dumps(outcome_of(outcome)).encode()}))
+        answer.write_bytes(packed[: len(packed) // 2] if MODE == "torn" else packed)
+        event(stream, "SHUTDOWN", guest=True, reason="guest-shutdown")
+    sys.exit(0)
+
+
+def outcome_of(partly: dict[str, object]) -> dict[str, object]:
+    rest = {"reason": "", "hint": "", "launch_argv": [], "elapsed_ns": 1, "facts": {}, "counters": {}}
+    return {**rest, "proof": {"moved_packets": {}, "stray_packets": {}}, **partly}
+
+
+def event(stream: object, name: str, **data: object) -> None:
+    say(stream, {"event": name, "data": data, "timestamp": {}})
+
+
+def say(stream: object, message: dict[str, object]) -> None:
+    stream.write(json.dumps(message) + "\r\n")  # type: ignore[attr-defined]
+    stream.flush()  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    main()

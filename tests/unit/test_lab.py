@@ -1,0 +1,193 @@
+"""The lab's pure parts: arguments, rules, archives, and what it reads from the machine."""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+import nearmetal
+from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
+from nearmetal.hosts.lab import closure, cpio, root, trim
+from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
+from nearmetal.hosts.lab.image import Manifest
+from nearmetal.hosts.lab.machine import MACHINES, Files, emulator_argv, machine_named, shell_argv
+
+PACKAGE = Path(nearmetal.__file__).parent
+FILES = Files(*(Path("/run") / name for name in ("kernel", "initrd", "order", "console", "answer", "qmp")))
+
+
+def argv(name: str, *, seed: int = 1, restore: bool = False) -> str:
+    return " ".join(emulator_argv("qemu", MACHINES[name], FILES, seed=seed, restore=restore))
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_machine_counts_instructions_and_hears_no_host_clock(name: str) -> None:
+    line = argv(name, seed=42)
+    assert "-icount shift=0,sleep=off" in line
+    assert "thread=single" in line
+    assert "clock=vm" in line
+    assert "-seed 42" in line
+    for forbidden in ("virtio", "blk", "drive", "user,id", "kvm=on", "-netdev tap", "-netdev user"):
+        assert forbidden not in line
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_both_ports_hang_on_one_wire(name: str) -> None:
+    assert argv(name).count("hubport,id=h") == 2
+    assert argv(name).count("hubid=0") == 2
+    assert argv(name).count("-device igb") == 2
+
+
+def test_the_tick_is_armed_only_when_restored() -> None:
+    assert "filter-buffer" not in argv("smp2")
+    assert "filter-buffer,id=ticker,netdev=tick,interval=4" in argv("smp2", restore=True)
+    assert "filter-buffer" not in argv("base", restore=True)
+
+
+def test_the_hypervisor_machine_keeps_its_memory_below_4_gib() -> None:
+    assert MACHINES["kvm"].memory_mib <= 2048
+    assert "intel-iommu" in argv("kvm")
+    assert "+svm" in argv("kvm")
+
+
+def test_a_console_is_not_on_the_counted_clock() -> None:
+    line = " ".join(shell_argv("qemu", MACHINES["base"], FILES))
+    assert "icount" not in line
+    assert "lab.shell" in line
+
+
+def test_an_unknown_machine_names_those_there_are() -> None:
+    with pytest.raises(BadInputError) as caught:
+        machine_named("big")
+    assert "smp2" in caught.value.hint
+
+
+def test_the_first_rule_that_matches_decides() -> None:
+    rules = trim.TrimRules.parse("# why\n+ usr/share/keep/*\n- usr/share/*\n- *.a\n")
+    assert rules.keeps("usr/share/keep/this.a")
+    assert not rules.keeps("usr/share/other/deep/file")
+    assert not rules.keeps("usr/lib/libc.a")
+    assert rules.keeps("usr/lib/libc.so")
+
+
+@pytest.mark.parametrize("line", ["usr/share/*", "* usr", "-", "- "])
+def test_a_line_that_is_no_rule_is_refused(line: str) -> None:
+    with pytest.raises(BadInputError):
+        trim.TrimRules.parse(line)
+
+
+def test_the_shipped_rules_keep_what_a_trial_needs() -> None:
+    rules = trim.TrimRules.parse(root.lab_file("trim.txt").read_text())
+    libraries = "usr/lib/x86_64-linux-gnu"
+    for path in (
+        "usr/bin/python3.11",
+        "usr/lib/python3.11/json/__init__.py",
+        "usr/lib/python3.11/encodings/utf_8.py",
+        f"{libraries}/libmpi.so.40.30.4",
+        f"{libraries}/libmpich.so.12.2.2",
+        f"{libraries}/openmpi/lib/openmpi3/mca_btl_tcp.so",
+        "usr/bin/mpirun.openmpi",
+        "usr/bin/mpiexec.hydra",
+        "usr/bin/qemu-system-x86_64",
+        "usr/sbin/ethtool",
+        "opt/nearmetal-programs/nmrelay",
+        "usr/share/qemu/bios-256k.bin",
+        "usr/share/openmpi/mpicc-wrapper-data.txt",
+    ):
+        assert rules.keeps(path), path
+    for path in ("usr/lib/gcc/x86_64-linux-gnu/12/cc1", "var/lib/dpkg/status", "usr/include/mpi.h", "boot/initrd.img"):
+        assert not rules.keeps(path), path
+
+
+def test_modules_bring_what_they_depend_on() -> None:
+    dependencies = (
+        "kernel/net/a/igb.ko: kernel/lib/dca.ko kernel/lib/algo-bit.ko\n"
+        "kernel/lib/dca.ko:\nkernel/lib/algo-bit.ko.xz:\nkernel/lib/algo-bit.ko: kernel/lib/core.ko\n"
+        "kernel/lib/core.ko:\nkernel/net/other.ko:\n"
+    )
+    found = trim.module_closure(["igb", "builtin-one"], dependencies)
+    assert found == {"kernel/net/a/igb.ko", "kernel/lib/dca.ko", "kernel/lib/algo-bit.ko", "kernel/lib/core.ko"}
+    assert trim.module_name("kernel/drivers/vfio/vfio-pci.ko.xz") == "vfio_pci"
+
+
+def archive(nodes: list[Node], mtime_s: int = 7) -> bytes:
+    stream = io.BytesIO()
+    length = write_archive(stream, nodes, mtime_s=mtime_s)
+    assert length == len(stream.getvalue())
+    return stream.getvalue()
+
+
+def test_an_archive_is_the_same_for_the_same_content_and_has_parents_first() -> None:
+    one = [Node.file("a/b/c", b"text", executable=True), Node.link("a/l", "b/c"), Node.directory("z")]
+    assert archive(with_parents(one)) == archive(with_parents(reversed(one)))
+    assert [node.path for node in with_parents(one)] == ["a", "a/b", "a/b/c", "a/l", "z"]
+    assert archive(with_parents(one)) != archive(with_parents([*one[:2]]))
+
+
+def test_an_archive_has_the_layout_of_the_kernels_document() -> None:
+    data = archive([Node.file("ab", b"hello")])
+    assert data[:6] == b"070701"
+    fields = [int(data[6 + 8 * i : 14 + 8 * i], 16) for i in range(13)]
+    inode, mode, uid, gid, links, mtime, size, *_, name_size, check = fields
+    assert (inode, mode, uid, gid, links, mtime, size, name_size, check) == (1, 0o100644, 0, 0, 1, 7, 5, 3, 0)
+    assert data[110:113] == b"ab\0"
+    assert data[116:121] == b"hello"  # the header and the name end at a multiple of four
+    assert b"TRAILER!!!" in data
+    assert len(data) % 512 == 0
+    assert cpio.Node.link("x", "y").mode == 0o120777
+
+
+def test_sources_are_the_releases_own_and_no_backports() -> None:
+    targets = (
+        "http://mirror/debian/|bookworm|main|Debian\nhttp://mirror/debian/|bookworm-updates|main|Debian\n"
+        "http://mirror/debian/|bookworm-backports|main|Debian Backports\nhttps://vendor/|bookworm|main|Vendor\n"
+        "http://mirror/security/|bookworm-security|main|Debian\nhttp://mirror/debian/|bookworm|main|Debian\n\n"
+    )
+    found = root.apt_sources(targets, "bookworm", "/k.gpg")
+    assert found == (
+        "deb [signed-by=/k.gpg] http://mirror/debian/ bookworm main",
+        "deb [signed-by=/k.gpg] http://mirror/debian/ bookworm-updates main",
+        "deb [signed-by=/k.gpg] http://mirror/security/ bookworm-security main",
+    )
+
+
+def test_packages_have_a_name_for_each_distribution() -> None:
+    wanted = ("python3", "linux-image-amd64|linux-image-generic")
+    assert root.choose_packages(wanted, "debian") == ("python3", "linux-image-amd64")
+    assert root.choose_packages(wanted, "ubuntu") == ("python3", "linux-image-generic")
+    assert "perftest" in root.wanted_packages()
+
+
+def test_os_release_is_read_with_its_quotes() -> None:
+    assert root.parse_os_release('ID=debian\nNAME="De bian"\n# x\nVERSION_CODENAME=trixie\n')["NAME"] == "De bian"
+
+
+def test_what_the_guest_runs_needs_only_the_standard_library() -> None:
+    files = closure.import_closure(PACKAGE, "nearmetal.run.agent")
+    names = {str(path.relative_to(PACKAGE)) for path in files}
+    assert {"run/agent.py", "run/trial.py", "hosts/lab/guest.py", "paths/vf.py", "__init__.py"} <= names
+    assert "study/spec.py" not in names
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                modules = [node.module]
+            for module in modules:
+                top = module.split(".")[0]
+                assert top in sys.stdlib_module_names or top == "nearmetal", f"{path} imports {module}"
+
+
+def test_a_closure_refuses_a_module_that_is_not_there() -> None:
+    with pytest.raises(NearmetalError):
+        closure.import_closure(PACKAGE, "nearmetal.nothing")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2}', '{"format": 1, "kind": "x"}', "null"])
+def test_a_foreign_manifest_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(ForeignFileError):
+        Manifest.load(tmp_path)
