@@ -4,7 +4,7 @@ Resampling whole blocks with replacement needs more blocks than a study can affo
 and BCa intervals cover 75-92 % instead of 95 %, and the plain bootstrap-t, though it covers, returns absurd intervals
 when one block had a hiccup (a resample that misses it has almost no spread to divide by). Multiplying each block's
 residual by an independent random weight keeps every block in every resample, so the studentized statistic stays
-finite, and its quantiles cover 94-97 % at 5 blocks already (bench/aa_calibration.py measures it).
+finite; 5 blocks of symmetric ratios are covered at 94-98 % already (bench/aa_calibration.py measures it).
 """
 
 from __future__ import annotations
