@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from nearmetal.report.tables import Table
 
 _GLYPHS = {Verdict.NEAR_METAL: "≈", Verdict.SLOWER: "▼", Verdict.FASTER: "▲", Verdict.UNDECIDED: "?"}
+MAX_PANELS = 32
+"""How many cells show their distributions; with more, each table shows some of its sizes."""
 MAX_TRIAL_ROWS = 1_500
 """Beyond this the trials of each cell are left to the JSON report, so that the file stays small."""
 
@@ -50,7 +52,7 @@ def _body(view: View) -> Markup:
         _failures(view),
         _repeat(view),
     )
-    return together(_header(view), main, _footer(view))
+    return together(charts.shapes(), _header(view), main, _footer(view))
 
 
 def _header(view: View) -> Markup:
@@ -163,17 +165,27 @@ _TAIL_NOTE = (
 def _distributions(view: View, cells: Sequence[Cell], number: int) -> Markup:
     """Return a panel a size; radio buttons choose, so that it works by keyboard and without script."""
     parts: list[Markup] = []
-    for index, cell in enumerate(cells):
+    chosen = _spread(cells, max(4, MAX_PANELS // len(view.groups)))
+    for index, cell in enumerate(chosen):
         name = f"g{number}-c{index}"
         parts.append(
             element("input", type="radio", name=f"g{number}", id=name, checked=index == 0, aria_label=words.size(cell))
         )
         parts.append(element("label", words.size(cell), for_=name))
         parts.append(element("div", _panel(view, cell), class_="panel"))
+    left_out = len(chosen) < len(cells)
     return together(
         element("h3", "Distributions and drift"),
         element("fieldset", element("legend", "Message size"), *parts, class_="tabs"),
+        *([element("p", f"{len(chosen)} of {len(cells)} sizes, evenly chosen.", class_="note")] if left_out else []),
     )
+
+
+def _spread(cells: Sequence[Cell], most: int) -> list[Cell]:
+    """Return at most so many cells, the first and the last among them, the others evenly between."""
+    if len(cells) <= most:
+        return list(cells)
+    return [cells[round(number * (len(cells) - 1) / (most - 1))] for number in range(most)]
 
 
 def _panel(view: View, cell: Cell) -> Markup:

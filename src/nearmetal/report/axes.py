@@ -73,8 +73,7 @@ def ratios(low: float, high: float, margin: float, start: float, end: float) -> 
     low, high = min(low, 1.0 / edge / edge), max(high, edge * edge)
     round_ones = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 1.0, 1.25, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
     ticks = [(v, f"{v:g}") for v in round_ones if low <= v <= high and (v == 1.0 or abs(math.log(v)) > 2.5 * bound)]
-    ticks += [(1.0 / edge, f"{1.0 / edge:.3g}"), (edge, f"{edge:.3g}")]
-    return Scale(low, high, start, end, through, tuple(sorted(ticks)))
+    return Scale(low, high, start, end, through, tuple(ticks))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 560.0, 340.0
 FRAME = Frame(left=58.0, top=34.0, right=452.0, bottom=288.0)
 COLOURS = 8
-MARKS = 5
 CURVE_BYTES = 400_000
 """How many bytes of a report curves may take, so that a large study stays below a megabyte."""
 
@@ -37,21 +36,43 @@ def path_class(entry: PathEntry) -> str:
     return "series base" if entry.baseline else f"series c{entry.number % COLOURS} d{entry.number // COLOURS % 3}"
 
 
-def mark(entry: PathEntry, x: float, y: float, size: float = 4.5, *, hollow: bool = False, title: str = "") -> Markup:
-    """Return a path's mark: its shape tells paths apart where colour does not."""
+def mark(entry: PathEntry, x: float, y: float, *, small: bool = False, hollow: bool = False, title: str = "") -> Markup:
+    """Return a path's mark: its shape tells paths apart where colour does not. `title` shows when it is pointed at."""
     tip = [element("title", title)] if title else []
     kind = f"{path_class(entry)} mark{' hollow' if hollow else ''}"
-    shapes = (
-        [(0, -1.25), (1.15, 0.85), (-1.15, 0.85)],
-        [(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
-        [(0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)],
-        [(-1.15, -0.85), (1.15, -0.85), (0, 1.25)],
-    )
-    shape = entry.number % MARKS
-    if entry.baseline or entry.again or shape == 0:
-        return element("circle", *tip, class_=kind, cx=x, cy=y, r=size)
-    points = " ".join(f"{pixels(x + dx * size)},{pixels(y + dy * size)}" for dx, dy in shapes[shape - 1])
-    return element("polygon", *tip, class_=kind, points=points)
+    return element("use", *tip, class_=kind, href=_shape_id(entry, small=small), x=x, y=y)
+
+
+def marks(entry: PathEntry, points: Sequence[tuple[float, float]], *, hollow: bool = False) -> Markup:
+    """Return many marks of one path, briefly."""
+    shape = _shape_id(entry, small=False)
+    placed = [element("use", href=shape, x=x, y=y) for x, y in points]
+    return element("g", *placed, class_=f"{path_class(entry)} mark{' hollow' if hollow else ''}")
+
+
+def _shape_id(entry: PathEntry, *, small: bool) -> str:
+    shape = 0 if entry.baseline or entry.again else entry.number % len(_SHAPES)
+    return f"#{'s' if small else 'm'}{shape}"
+
+
+_SHAPES: tuple[tuple[tuple[float, float], ...], ...] = (
+    (),
+    ((0, -1.25), (1.15, 0.85), (-1.15, 0.85)),
+    ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
+    ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
+    ((-1.15, -0.85), (1.15, -0.85), (0, 1.25)),
+)
+
+
+def shapes() -> Markup:
+    """Return the marks that charts use, large and small; once a page."""
+    drawn = []
+    for number, corners in enumerate(_SHAPES):
+        for letter, size in (("m", 4.3), ("s", 2.2)):
+            points = " ".join(f"{pixels(x * size)},{pixels(y * size)}" for x, y in corners)
+            name = f"{letter}{number}"
+            drawn.append(element("polygon", id=name, points=points) if points else element("circle", id=name, r=size))
+    return element("svg", element("defs", *drawn), class_="defs", aria_hidden="true")
 
 
 def swatch(entry: PathEntry) -> Markup:
@@ -83,7 +104,7 @@ def _labels_at_right(ends: Sequence[tuple[PathEntry, float]], frame: Frame) -> M
         parts.append(
             element("path", class_="leader", d=f"M{pixels(start)} {pixels(wanted)}L{pixels(start + 9)} {pixels(y)}")
         )
-        parts.append(mark(entry, start + 15, y, 4))
+        parts.append(mark(entry, start + 15, y))
         parts.append(element("text", words.short(entry.label), class_="name", x=start + 24, y=y + 4))
     return together(*parts)
 
@@ -191,13 +212,20 @@ def ratio_chart(view: View, group: GroupId) -> Markup:
     parts = [band, x_axis(frame, x, f"ratio to {view.baseline} (log scale, stretched within the margin)")]
     parts.append(element("line", class_="one", x1=x(1), x2=x(1), y1=frame.top, y2=frame.bottom))
     parts.append(
-        element("text", f"margin {words.percent(view.margin)}", class_="tick", x=x(1), y=14, text_anchor="middle")
+        element(
+            "text",
+            f"margin {words.percent(view.margin)}: {1 / edge:.3g}..{edge:.3g}",
+            class_="tick",
+            x=x(1),
+            y=14,
+            text_anchor="middle",
+        )
     )
     y = frame.top + 4.0
     for label in paths:
         own = [row for row in rows if row.entry.label == label]
         y += 20.0
-        parts.append(mark(own[0].entry, 6, y - 4, 4))
+        parts.append(mark(own[0].entry, 6, y - 4))
         title = f"{label} (A/A: {view.baseline} against itself)" if own[0].entry.again else label
         parts.append(element("text", title, class_="name strong", x=16, y=y))
         for row in own:
@@ -235,13 +263,13 @@ def _ratio_row(row: _RatioRow, x: Scale, y: float, frame: Frame) -> Markup:
             parts.append(
                 element("line", class_=f"{path_class(row.entry)} thin", x1=ends[0], x2=ends[1], y1=y + 6, y2=y + 6)
             )
-        parts.append(mark(row.entry, x(row.p99.ratio), y + 6, 2.2, hollow=True, title=tip))
+        parts.append(mark(row.entry, x(row.p99.ratio), y + 6, small=True, hollow=True, title=tip))
     if row.median.interval:
         parts.append(_whisker(row.entry, x(row.median.interval.low), y, x(row.median.interval.high), y))
     undecided = row.verdict in {None, Verdict.UNDECIDED}
     span = words.ratio_span(row.median.interval)
     tip = f"median: {words.ratio(row.median.ratio)} [{span}], n = {row.median.n} blocks"
-    parts.append(mark(row.entry, x(row.median.ratio), y, 4.5, hollow=undecided, title=tip))
+    parts.append(mark(row.entry, x(row.median.ratio), y, hollow=undecided, title=tip))
     says = f"{words.ratio(row.median.ratio)}  [{span}]"
     parts.append(element("text", says, class_="name figures", x=frame.right + 10, y=y + 4))
     return together(*parts)
@@ -278,11 +306,11 @@ def _thinned(points: list[tuple[float, float]], most: int) -> list[tuple[float, 
 
 
 def ecdf_chart(view: View, cell: Cell) -> Markup:
-    """Return the cumulative distribution of every path, up to the p99.5 of the slowest; the tail has its own chart."""
+    """Return the cumulative distribution of every path, up to the p95 of the slowest; the tail has its own chart."""
     title, show = _span_of(cell)
     curves = _curves(view, cell, lambda one: one.ecdf)
     least = min(show(max(1.0, float(curve.ns[0]))) for _, _, curve in curves)
-    most = max(show(_at(curve, 0.995)) for _, _, curve in curves)
+    most = max(show(_at(curve, 0.95)) for _, _, curve in curves)
     x = logarithmic(least, most, FRAME.left, FRAME.right, _figure_label)
     y = linear(0.0, 1.0, FRAME.bottom, FRAME.top, lambda v: f"{v:.0%}".replace("%", " %"))
     parts = [x_axis(FRAME, x, f"{title} (log scale)"), y_axis(FRAME, y, "share of iterations at or below")]
@@ -315,9 +343,9 @@ def _labels_on_median(
     parts = []
     for number, (entry, _, curve) in enumerate(curves):
         median = show(_at(curve, 0.5))
-        parts.append(mark(entry, x(median), y(0.5), 4, title=f"{entry.label}: median {words.figure(median)}"))
+        parts.append(mark(entry, x(median), y(0.5), title=f"{entry.label}: median {words.figure(median)}"))
         at = FRAME.top + 8 + 17.0 * number
-        parts.append(mark(entry, FRAME.right + 20, at, 4))
+        parts.append(mark(entry, FRAME.right + 20, at))
         parts.append(element("text", words.short(entry.label), class_="name", x=FRAME.right + 29, y=at + 4))
     return together(*parts)
 
@@ -376,11 +404,10 @@ def drift_chart(view: View, cell: Cell) -> Markup:
     gap = min(9.0, step / (len(series) + 1))
     for number, (entry, points) in enumerate(series):
         shift = gap * (number - (len(series) - 1) / 2)
-        for block, low, value, high in points:
-            at = middle[block] + shift
-            parts.append(_whisker(entry, at, y(low), at, y(high)))
-            tip = f"{entry.label}, block {block + 1}: {value:+.2f} %"
-            parts.append(mark(entry, at, y(value), 3.6, hollow=entry.again, title=tip))
+        at = {block: middle[block] + shift for block, *_ in points}
+        whiskers = "".join(f"M{pixels(at[block])} {pixels(y(low))}V{pixels(y(high))}" for block, low, _, high in points)
+        parts.append(element("path", class_=f"{path_class(entry)} whisker", d=whiskers))
+        parts.append(marks(entry, [(at[block], y(value)) for block, _, value, _ in points], hollow=entry.again))
         ends.append((entry, frame.top + 8 + 17.0 * number))
     return _chart(
         f"drift over blocks, {words.cell_title(view, cell)}", *parts, _labels_at_right_plain(ends, frame), height=290.0
@@ -403,6 +430,6 @@ def _drift(cell: Cell, one: PathCell) -> list[tuple[int, float, float, float]]:
 def _labels_at_right_plain(ends: Sequence[tuple[PathEntry, float]], frame: Frame) -> Markup:
     parts = []
     for entry, y in ends:
-        parts.append(mark(entry, frame.right + 20, y, 4, hollow=entry.again))
+        parts.append(mark(entry, frame.right + 20, y, hollow=entry.again))
         parts.append(element("text", words.short(entry.label), class_="name", x=frame.right + 29, y=y + 4))
     return together(*parts)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nearmetal.report.records import PathEntry
     from nearmetal.store.rundir import TrialRecord
 
+_INTERFACE = "interface."
 _OF_AN_INTERFACE = re.compile(r"n\d+\.[^.]+\.(?P<fact>.+)")
 
 
@@ -26,13 +27,14 @@ def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tup
             continue
         for key, value in record.outcome.facts.items():
             match = _OF_AN_INTERFACE.fullmatch(key)
-            known.setdefault(f"interface.{match['fact']}" if match else key, set()).add(str(value))
-    measured = {label for label, known in by_path.items() if known}
+            known.setdefault(f"{_INTERFACE}{match['fact']}" if match else key, set()).add(str(value))
+    measured = [known for known in by_path.values() if known]
     rows = []
-    for name in sorted({key for known in by_path.values() for key in known}):
-        values = tuple(_joined(known.get(name)) for known in by_path.values())
-        if len({by_path[label].get(name) is not None and _joined(by_path[label][name]) for label in measured}) > 1:
-            rows.append(FactRow(name, "", values))
+    for name in sorted({key for known in measured for key in known}):
+        seen = {_joined(known.get(name)) for known in measured}
+        # A path without a network has no interface; that says nothing that its name does not.
+        if len(seen - {None} if name.startswith(_INTERFACE) else seen) > 1:
+            rows.append(FactRow(name, "", tuple(_joined(known.get(name)) for known in by_path.values())))
     return tuple(rows)
 
 

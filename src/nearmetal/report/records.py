@@ -110,7 +110,8 @@ class SettingContrast:
 class PathVerdict:
     """What the study says of one path over all its cells; `counts` is how many cells have which verdict.
 
-    `worst` and `best` are the cells with the largest and the smallest cost against the baseline.
+    `worst` and `best` are the cells with the largest and the smallest cost against the baseline. `both_kinds` tells
+    that its cells are of both kinds, times and rates, whose ratios point in opposite directions.
     """
 
     path: str
@@ -119,6 +120,7 @@ class PathVerdict:
     cells: int
     worst: tuple[Cell, Comparison] | None
     best: tuple[Cell, Comparison] | None
+    both_kinds: bool
     reason: str
 
 

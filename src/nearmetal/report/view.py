@@ -328,6 +328,7 @@ def _verdict(path: PathEntry, cells: Sequence[Cell]) -> PathVerdict:
         cells=len(cells),
         worst=by_cost[-1] if by_cost else None,
         best=by_cost[0] if by_cost else None,
+        both_kinds=len({comparison.better for _, comparison in found}) > 1,
         reason=_reason(path.label, cells, found),
     )
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 NOTHING = "-"
 REFUSED = "refused"
 SIGNIFICANT_DIGITS = 4
+_WIDE = 1.5
 VERDICT_MARKS = {Verdict.NEAR_METAL: "=", Verdict.SLOWER: "-", Verdict.FASTER: "+", Verdict.UNDECIDED: "?"}
 
 
@@ -33,9 +34,11 @@ def figure(value: float) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """Return an interval, both ends with as many decimals as its middle deserves."""
+    """Return an interval: both ends with as many decimals as its middle deserves, a wide one with three digits each."""
     if not math.isfinite(high):
         return f"{figure(low)}..unbounded"
+    if low <= 0 or high / low > _WIDE:
+        return f"{low:.{decimals(low, 3)}f}..{high:.{decimals(high, 3)}f}"
     places = decimals((low + high) / 2)
     return f"{low:.{places}f}..{high:.{places}f}"
 
@@ -120,11 +123,16 @@ def p_of_difference(estimate: RatioEstimate) -> str:
 
 
 def reach(verdict: PathVerdict) -> str:
-    """Return the range of ratios over a path's cells, from its best to its worst."""
+    """Return the range of ratios over a path's cells, from its best to its worst.
+
+    Where some cells are times and some rates, ratios of rates are turned round, and the text says `cost`.
+    """
     if verdict.worst is None or verdict.best is None:
         return NOTHING
-    best, worst = ratio(verdict.best[1].median.ratio), ratio(verdict.worst[1].median.ratio)
-    return best if best == worst else f"{best} to {worst}"
+    mixed = verdict.both_kinds
+    ends = [one[1].median.ratio ** (one[1].better.sign if mixed else 1) for one in (verdict.best, verdict.worst)]
+    text = " to ".join(dict.fromkeys(map(ratio, ends)))
+    return f"{text} (cost)" if mixed else text
 
 
 def noise_sentence(view: View) -> str:

@@ -146,7 +146,7 @@ def test_settings_are_compared_with_the_first_path_by_path(tmp_path: Path) -> No
 
 
 def test_facts_are_shown_only_where_paths_differ(view: View) -> None:
-    assert [row.name for row in view.facts] == ["interface.kind", "interface.mtu", "interface.qdisc"]
+    assert [row.name for row in view.facts] == ["interface.kind", "interface.qdisc"]
     switches = next(row for row in view.counters if row.name == "context switches")
     assert switches.values[0] == pytest.approx(14_500 / (3 * 1100))
 
