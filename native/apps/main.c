@@ -1,9 +1,9 @@
 /*
- * nearmetal-apps - application-level workloads: the NAS Parallel Benchmarks, written from their published specification
+ * nmapps - application-level workloads: the NAS Parallel Benchmarks, written from their published specification
  * (report NAS-95-020, "The NAS Parallel Benchmarks 2.0", and RNR-94-007), and an advection equation.
  *
- *     mpirun -n RANKS nearmetal-apps NAME --class S|W|A|B|C [--record FILE] [--record-communication FILE] [--spoil]
- *     mpirun -n RANKS nearmetal-apps advection [--grid XxYxZ] [--size NXxNYxNZ] [--steps T] ...
+ *     mpirun -n RANKS nmapps NAME --class S|W|A|B|C [--record FILE] [--record-communication FILE] [--spoil]
+ *     mpirun -n RANKS nmapps advection [--grid XxYxZ] [--size NXxNYxNZ] [--steps T] ...
  *
  * Exit status: 0 verified, 1 verification failed, 2 wrong options or rank count, 3 the run could not be carried out.
  */
@@ -25,15 +25,15 @@ struct options {
 
 static int complain(const struct run *run, const char *what, const char *value) {
     if (run->rank == 0)
-        fprintf(stderr, "nearmetal-apps: %s%s%s\n", what, value[0] ? ": " : "", value);
+        fprintf(stderr, "nmapps: %s%s%s\n", what, value[0] ? ": " : "", value);
     return STATUS_USAGE;
 }
 
 static int print_help(const struct run *run) {
     if (run->rank != 0)
         return STATUS_USAGE;
-    fputs("usage: nearmetal-apps NAME [--class S|W|A|B|C] [--record FILE] [--record-communication FILE] [--spoil]\n"
-          "       nearmetal-apps advection ... [--grid XxYxZ] [--size NXxNYxNZ] [--steps T]\n",
+    fputs("usage: nmapps NAME [--class S|W|A|B|C] [--record FILE] [--record-communication FILE] [--spoil]\n"
+          "       nmapps advection ... [--grid XxYxZ] [--size NXxNYxNZ] [--steps T]\n",
           stderr);
     for (int i = 0; i < APPS; i++)
         fprintf(stderr, "  %-10s ranks: %s\n", apps[i]->name, apps[i]->ranks_rule);
@@ -112,7 +112,7 @@ static int parse_options(int argc, char **argv, struct run *run, struct options 
     }
     if (!options->app->accepts(run)) {
         if (run->rank == 0)
-            fprintf(stderr, "nearmetal-apps: %s cannot run on %d ranks like this; it takes: %s\n", options->app->name,
+            fprintf(stderr, "nmapps: %s cannot run on %d ranks like this; it takes: %s\n", options->app->name,
                     run->ranks, options->app->ranks_rule);
         return STATUS_USAGE;
     }

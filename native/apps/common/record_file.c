@@ -58,7 +58,7 @@ static void build_header(struct text *header, const struct run *run, const char 
     int length, version, subversion;
     MPI_Get_version(&version, &subversion);
     MPI_Get_library_version(library, &length);
-    text_add(header, "{\"engine\":\"nearmetal-apps\",\"operation\":\"%s.%c%s\",\"kind\":\"collective\"", app,
+    text_add(header, "{\"engine\":\"nmapps\",\"operation\":\"%s.%c%s\",\"kind\":\"collective\"", app,
              run->class_letter, part == RECORD_COMMUNICATION ? ".communication" : "");
     text_add(header, ",\"ranks\":%d,\"window_messages\":1,\"sync\":\"none\"", run->ranks);
     text_add(header, ",\"sizes_bytes\":[0],\"iterations\":[%d],\"warmup\":[0]", run->iterations_done);
@@ -95,7 +95,7 @@ static void write_all(const struct run *run, const struct text *header, int64_t 
     free(flags);
     const int error = sample_file_commit(&file);
     if (error != 0) {
-        fprintf(stderr, "nearmetal-apps: cannot write %s: %s\n", path, strerror(error));
+        fprintf(stderr, "nmapps: cannot write %s: %s\n", path, strerror(error));
         run_abort(run, "the record was not written");
     }
 }

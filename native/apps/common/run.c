@@ -66,7 +66,7 @@ void *run_allocate(const struct run *run, size_t count, size_t bytes_each) {
 }
 
 void run_abort(const struct run *run, const char *what) {
-    fprintf(stderr, "nearmetal-apps: rank %d: %s\n", run->rank, what);
+    fprintf(stderr, "nmapps: rank %d: %s\n", run->rank, what);
     MPI_Abort(MPI_COMM_WORLD, 3);
     abort();
 }

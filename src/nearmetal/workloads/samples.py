@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from nearmetal.errors import ForeignFileError
 from nearmetal.hosts import fake
 from nearmetal.store.samples import CellSamples
+from nearmetal.workloads.apps import COMMUNICATION, ITERATIONS
 from nearmetal.workloads.engine import SAMPLES
 from nearmetal.workloads.sample_file import read_sample_file, to_cell_samples
 
@@ -23,6 +25,18 @@ def _engine(data: bytes) -> list[CellSamples]:
     return list(to_cell_samples(read_sample_file(data)))
 
 
+def _application(data: bytes) -> list[CellSamples]:
+    """Return the iterations, and before them the whole timed part as one sample, under the name with `.total`."""
+    cells = _engine(data)
+    return [_total(cell) for cell in cells] + cells
+
+
+def _total(cell: CellSamples) -> CellSamples:
+    ns = cell.begin_ns[:, -1:] + cell.ns[:, -1:] - cell.begin_ns[:, :1]
+    name = f"{cell.operation}.total"
+    return replace(cell, operation=name, begin_ns=cell.begin_ns[:, :1], ns=ns, flags=cell.flags[:, :1])
+
+
 def _fake(data: bytes) -> list[CellSamples]:
     cells = []
     for cell in json.loads(data)["cells"]:
@@ -33,7 +47,12 @@ def _fake(data: bytes) -> list[CellSamples]:
     return cells
 
 
-_DECODERS: dict[str, Callable[[bytes], list[CellSamples]]] = {SAMPLES: _engine, fake.FILE: _fake}
+_DECODERS: dict[str, Callable[[bytes], list[CellSamples]]] = {
+    SAMPLES: _engine,
+    ITERATIONS: _application,
+    COMMUNICATION: _engine,
+    fake.FILE: _fake,
+}
 
 
 def decode(outcome: Outcome) -> list[CellSamples]:

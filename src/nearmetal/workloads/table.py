@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
+from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.engine import Engine
 
 if TYPE_CHECKING:
     from nearmetal.workloads.workload import Workload
 
-WORKLOADS: dict[str, Workload] = {workload.kind: workload for workload in (Engine(),)}
+WORKLOADS: dict[str, Workload] = {workload.kind: workload for workload in (Engine(), ApplicationWorkload())}
 
 
 def find_workload(kind: str) -> Workload:

@@ -1,0 +1,327 @@
+"""Workload `application`: the programs of native/apps, each verified by its own published or exact result.
+
+The kernels and pseudo-applications of the NAS Parallel Benchmarks are written from their specification (Bailey et al.,
+reports RNR-94-007 and NAS-95-020), the advection equation follows Nanos et al. (2011). Every iteration of every
+rank is kept, and beside it the time that the rank spent inside MPI calls. Standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from nearmetal import native
+from nearmetal.errors import BadInputError, ForeignFileError, TrialError
+from nearmetal.knobs.mpi import mpi_environment
+from nearmetal.units import NS_PER_S
+from nearmetal.workloads.build import build_program
+from nearmetal.workloads.mpi.mpi import Job
+from nearmetal.workloads.mpi.table import find_mpi, launch
+from nearmetal.workloads.workload import Launch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.paths.path import Endpoints
+    from nearmetal.process import Finished
+    from nearmetal.study.order import Order, Scalar
+    from nearmetal.workloads.mpi.mpi import Mpi
+
+ITERATIONS = "application.iterations"
+COMMUNICATION = "application.communication"
+"""The names of an application's two sample files in an outcome."""
+
+CLASSES = "SWABC"
+
+_ENGINE_SOURCES = ("clock.c", "sync.c", "text.c", "sample_file.c")
+_OPTIMIZED = ("-O3",)
+_STUDY_OPTIONS = {"operation", "sizes", "iterations", "warmup"}  # of every workload; the class decides these
+_EXIT_STATUSES = {1: "its verification failed", 2: "it refused its arguments", 3: "it could not be carried out"}
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """One application: what it is, which rank counts it takes, how many iterations a class has.
+
+    `iterations[c]` is of class CLASSES[c]. `options` are flags that a study may give beside the class; `verified_by`
+    says in words what its verification compares.
+    """
+
+    name: str
+    about: str
+    takes: Callable[[int], bool]
+    takes_in_words: str
+    iterations: tuple[int, int, int, int, int]
+    verified_by: str
+    options: tuple[str, ...] = ()
+    messages_each_iteration: bool = True
+
+    def iterations_of(self, letter: str) -> int:
+        """Return the number of timed iterations of a class on one rank."""
+        return self.iterations[CLASSES.index(letter)]
+
+
+def _any(ranks: int) -> bool:
+    return ranks >= 1
+
+
+def _power_of_two(ranks: int) -> bool:
+    return ranks >= 1 and ranks & (ranks - 1) == 0
+
+
+def _square(ranks: int) -> bool:
+    return ranks >= 1 and math.isqrt(ranks) ** 2 == ranks
+
+
+_ROWS = (
+    Application(
+        name="ep",
+        about="Gaussian random pairs; one reduction at the end",
+        takes=_any,
+        takes_in_words="any number of ranks",
+        iterations=(256, 512, 4096, 16384, 65536),
+        verified_by="the sums of both deviates, to 1e-8",
+        messages_each_iteration=False,
+    ),
+    Application(
+        name="cg",
+        about="sparse eigenvalue by conjugate gradients: long vectors and single numbers",
+        takes=_power_of_two,
+        takes_in_words="a power of two",
+        iterations=(15, 15, 15, 75, 75),
+        verified_by="the eigenvalue, to 1e-10",
+    ),
+    Application(
+        name="mg",
+        about="multigrid for the Poisson equation: faces of every size",
+        takes=_power_of_two,
+        takes_in_words="a power of two",
+        iterations=(4, 4, 4, 20, 20),
+        verified_by="the norm of the residual, to 1e-8",
+    ),
+    Application(
+        name="ft",
+        about="diffusion by Fourier transforms: all-to-all of the whole grid",
+        takes=_power_of_two,
+        takes_in_words="a power of two",
+        iterations=(6, 6, 6, 20, 20),
+        verified_by="a complex check sum of every iteration, to 1e-12",
+    ),
+    Application(
+        name="is",
+        about="integer sort: vector all-to-all of every key",
+        takes=_power_of_two,
+        takes_in_words="a power of two",
+        iterations=(10, 10, 10, 10, 10),
+        verified_by="the rank of five keys in every iteration, and the order of all at the end",
+    ),
+    Application(
+        name="lu",
+        about="SSOR wavefront on a flow problem: many small messages",
+        takes=_any,
+        takes_in_words="any number of ranks that leaves each 3 points along x and y",
+        iterations=(50, 300, 250, 250, 250),
+        verified_by="five residual norms, five error norms and a surface integral, to 1e-8",
+    ),
+    Application(
+        name="sp",
+        about="pentadiagonal line solves on a flow problem: long messages around rings",
+        takes=_square,
+        takes_in_words="a square",
+        iterations=(100, 400, 400, 400, 400),
+        verified_by="five residual norms and five error norms, to 1e-8",
+    ),
+    Application(
+        name="advection",
+        about="upwind advection on any process grid: one face to each upper neighbour",
+        takes=_any,
+        takes_in_words="the number of places of `grid`",
+        iterations=(64, 128, 128, 256, 512),
+        verified_by="every point against the exact discrete wave, conservation, and bounds",
+        options=("grid", "size", "steps"),
+    ),
+)
+
+APPLICATIONS: dict[str, Application] = {row.name: row for row in _ROWS}
+
+
+def build_apps(mpi: Mpi, extra_flags: tuple[str, ...] = ()) -> Path:
+    """Return the program that holds all applications, built for an MPI; see build_program for what it raises."""
+    room = native.source_dir("apps")
+    own = tuple(sorted(str(path.relative_to(room)) for path in room.rglob("*.c")))
+    engine = tuple(f"../bench/{name}" for name in _ENGINE_SOURCES)
+    return build_program(
+        mpi,
+        "apps",
+        "nmapps",
+        files=own + engine,
+        include_rooms=("bench", "apps/common"),
+        extra_flags=(*_OPTIMIZED, *extra_flags),
+    )
+
+
+# ---- what it prints ----
+
+
+@dataclass(frozen=True, slots=True)
+class EndBlock:
+    """The end block of an application, with the keys of the NAS benchmarks.
+
+    `elapsed_ns` is the slowest rank's timed part, `communication_ns` the mean over ranks of what each spent inside
+    MPI calls, `mops` millions of operations a second by the formula of the specification.
+    """
+
+    title: str
+    letter: str
+    size: str
+    iterations: int
+    elapsed_ns: int
+    communication_ns: int
+    ranks: int
+    mops: float
+    verified: bool
+
+
+def read_end_block(text: str) -> EndBlock:
+    """Read the end block out of all that an application printed; raise ForeignFileError when it is not there."""
+    title = re.search(r"^ (\w+) Benchmark Completed\.?\s*$", text, re.MULTILINE)
+    if not title:
+        raise ForeignFileError(
+            "the application printed no end block", hint="it did not come to its end; its last words are in the trial"
+        )
+    pairs = re.findall(r"^ (\S[^=\n]*?) *= +(\S.*?) *$", text[title.end() :], re.MULTILINE)
+    fields: dict[str, str] = dict(pairs)
+    try:
+        return EndBlock(
+            title=title[1],
+            letter=fields["Class"],
+            size=fields["Size"].replace(" ", ""),
+            iterations=int(fields["Iterations"]),
+            elapsed_ns=_ns(fields["Time in seconds"]),
+            communication_ns=_ns(fields["Mean comm. time"]),
+            ranks=int(fields["Total processes"]),
+            mops=float(fields["Mop/s total"]),
+            verified=fields["Verification"] == "SUCCESSFUL",
+        )
+    except (KeyError, ValueError, ArithmeticError) as error:
+        raise ForeignFileError(f"the end block of {title[1]} is incomplete or misprinted: {error!r}") from error
+
+
+def _ns(seconds: str) -> int:
+    return int(Decimal(seconds) * NS_PER_S)
+
+
+# ---- the workload ----
+
+
+class ApplicationWorkload:
+    """Launches one application with the order's MPI; it leaves two sample files."""
+
+    kind = "application"
+
+    def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
+        """Build the applications for the MPI when that was not done before, and say how to launch this one."""
+        arguments = application_argv(order)
+        mpi = find_mpi(order.mpi)
+        program = build_apps(mpi)
+        nodes = tuple(endpoints.ends[index].node for index in order.workload.placement)
+        first = endpoints.ends[order.workload.placement[0]]
+        files = {name: f"{shell.scratch}/{first.node}/{name}.nmb" for name in (ITERATIONS, COMMUNICATION)}
+        tuned = mpi_environment(order.knobs, mpi.flavour)
+        recording = ("--record", files[ITERATIONS], "--record-communication", files[COMMUNICATION])
+        job = Job(
+            nodes=nodes,
+            program=(str(program), *arguments, *recording),
+            remote_shell=shell.agent,
+            interface=first.interface,
+            subnet=endpoints.subnet,
+            progress=order.workload.progress,
+            oversubscribed=len(nodes) > (os.cpu_count() or 1),
+            environment=tuple(tuned.env.items()),
+        )
+        command = launch(mpi, job)
+        facts: dict[str, Scalar] = {
+            "mpi.flavour": mpi.flavour,
+            "mpi.version": mpi.version,
+            "mpi.progress": order.workload.progress,
+            "application.build": program.name,
+        }
+        launcher, *rest = command.argv
+        return Launch((launcher, *tuned.argv, *rest), first.node, dict(command.env), files, facts)
+
+    def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
+        """Raise TrialError unless the application ended well, verified itself, and was the one ordered."""
+        del files
+        if not finished.ok:
+            meaning = _EXIT_STATUSES.get(finished.exit_status, "a rank died or the MPI could not start")
+            failures = [line.strip() for line in finished.text.splitlines() if "FAILURE:" in line]
+            raise TrialError(
+                f"the application failed ({meaning}): {'; '.join(failures) or finished.complaint()}",
+                hint="`nearmetal show RUN --trial N` prints the launch line and all that was said",
+            )
+        block = read_end_block(finished.text)
+        ordered = (_application(order).name.upper(), _letter(order), len(order.workload.placement))
+        if not block.verified or (block.title, block.letter, block.ranks) != ordered:
+            raise TrialError(
+                f"{ordered[0]} class {ordered[1]} on {ordered[2]} ranks was ordered, and "
+                f"{block.title} class {block.letter} on {block.ranks} ranks ended, verified: {block.verified}",
+                hint="ranks that each report 1 process were started by the launcher of another MPI",
+            )
+
+    def least_packets(self, order: Order) -> int:
+        """Return one packet for each iteration in which every rank depends on another: a floor, not an estimate."""
+        if len(set(order.workload.placement)) == 1:
+            return 0
+        app = _application(order)
+        if not app.messages_each_iteration:
+            return 1
+        return order.workload.number("steps", app.iterations_of(_letter(order)))
+
+
+def application_argv(order: Order) -> list[str]:
+    """Return an application's own arguments for an order; raise BadInputError for what it cannot do."""
+    app, letter = _application(order), _letter(order)
+    options, ranks = order.workload.options, len(order.workload.placement)
+    known = _STUDY_OPTIONS | {"class", *app.options}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise BadInputError(
+            f"workload {order.workload.label!r}: {app.name} has no option {unknown[0]!r}",
+            hint=f"known: {', '.join(sorted(known - _STUDY_OPTIONS))}",
+        )
+    if not app.takes(ranks):
+        raise BadInputError(
+            f"workload {order.workload.label!r}: {app.name} cannot run on {ranks} ranks",
+            hint=f"it takes {app.takes_in_words}",
+        )
+    argv = [app.name, "--class", letter]
+    for name in app.options:
+        if name in options:
+            argv += [f"--{name}", str(options[name])]
+    return argv
+
+
+def _application(order: Order) -> Application:
+    name = str(order.workload.options.get("operation", order.workload.label))
+    if name not in APPLICATIONS:
+        raise BadInputError(
+            f"workload {order.workload.label!r}: there is no application {name!r}",
+            hint=f"operation is one of: {', '.join(APPLICATIONS)}",
+        )
+    return APPLICATIONS[name]
+
+
+def _letter(order: Order) -> str:
+    letter = str(order.workload.options.get("class", "S"))
+    if len(letter) != 1 or letter not in CLASSES:
+        raise BadInputError(
+            f"workload {order.workload.label!r}: there is no class {letter!r}",
+            hint=f"one of: {', '.join(CLASSES)}",
+        )
+    return letter
