@@ -274,8 +274,6 @@ static void verify(struct lu *lu, int class_index) {
 
 static void start(struct lu *lu) {
     flow_set_initial(&lu->flow, &lu->block);
-    if (lu->run->spoil && lu->run->rank == 0)
-        flow_spoil(&lu->block, 1e-3);
     refresh(lu);
 }
 
@@ -299,6 +297,8 @@ static void divide(struct lu *lu) {
         lu->in[k] = run_allocate(lu->run, (size_t)(FLOW_GHOSTS * face * n[2]), FLOW_PARTS * sizeof(double));
     }
     flow_set_forcing(&lu->flow, &lu->block);
+    if (lu->run->spoil && lu->run->rank == 0)
+        flow_spoil(&lu->block);
 }
 
 static double operations_of(double n, int iterations) {

@@ -221,9 +221,10 @@ static inline void make_row(const struct sp *sp, const struct flow_block *block,
     }
 }
 
-/* Eliminate the two unknowns before the row, given the two rows before it (most recent first), and normalise. */
-static inline void eliminate(double row[SYSTEMS][5], double *rhs, const double *recent, const double *older,
-                             double *out) {
+/* Eliminate the two unknowns before the row, given the two rows before it, and normalise; the result replaces the older
+ * of the two. */
+static inline void eliminate(double row[SYSTEMS][5], double *restrict rhs, const double *restrict recent,
+                             double *restrict older) {
     double scale[SYSTEMS], lower[SYSTEMS];
     for (int s = 0; s < SYSTEMS; s++) {
         lower[s] = row[s][1] - row[s][0] * older[2 * s];
@@ -232,61 +233,70 @@ static inline void eliminate(double row[SYSTEMS][5], double *rhs, const double *
     for (int m = 0; m < FLOW_PARTS; m++) {
         const int s = system_of[m];
         rhs[m] = scale[s] * (rhs[m] - row[s][0] * older[2 * SYSTEMS + m] - lower[s] * recent[2 * SYSTEMS + m]);
-        out[2 * SYSTEMS + m] = rhs[m];
+        older[2 * SYSTEMS + m] = rhs[m];
     }
     for (int s = 0; s < SYSTEMS; s++) {
-        out[2 * s] = scale[s] * (row[s][3] - lower[s] * recent[2 * s + 1]);
-        out[2 * s + 1] = scale[s] * row[s][4];
+        older[2 * s] = scale[s] * (row[s][3] - lower[s] * recent[2 * s + 1]);
+        older[2 * s + 1] = scale[s] * row[s][4];
     }
 }
 
-/* Visit the inner lines of a cell along axis d: place of point 0 of line number `line`, -1 past the last. */
-static int64_t line_place(const struct flow_block *block, int d, int line) {
+/* Inner lines of a block along one axis that lie side by side. They are worked on abreast, point by point: each line
+ * is one long chain of dependent operations, and a processor fills the waits of one with the work of the others. */
+struct sheaf {
+    int64_t first;  /* place of point 0 of line 0 */
+    int64_t across; /* from one line to the next */
+    int lines;
+};
+
+static int sheaves_of(const struct flow_block *block, int d) {
+    const int slow = d == 2 ? 1 : 2;
+    return block->inner[slow][1] - block->inner[slow][0];
+}
+
+static struct sheaf sheaf_of(const struct flow_block *block, int d, int number) {
     const int fast = d == 0 ? 1 : 0, slow = d == 2 ? 1 : 2;
-    const int width = block->inner[fast][1] - block->inner[fast][0];
     int at[3];
     at[d] = 0;
-    at[fast] = block->inner[fast][0] + line % width;
-    at[slow] = block->inner[slow][0] + line / width;
-    return at[slow] < block->inner[slow][1] ? flow_place(block, at[0], at[1], at[2]) : -1;
+    at[fast] = block->inner[fast][0];
+    at[slow] = block->inner[slow][0] + number;
+    return (struct sheaf){flow_place(block, at[0], at[1], at[2]), block->stride[fast],
+                          block->inner[fast][1] - block->inner[fast][0]};
 }
 
-/* Forward elimination of every line of a cell; `carried` [line][FORWARD] holds the two rows before, then the last two.
- */
-static int forward(struct sp *sp, struct cell *cell, int d, double *carried) {
+/* Forward elimination; `carried` [line][2][ROW_FORWARD] holds the last two rows before, then those of here, most recent
+ * first. */
+static void eliminate_sheaf(struct sp *sp, struct cell *cell, int d, struct sheaf sheaf, double *carried) {
     struct flow_block *block = &cell->block;
-    int line = 0;
-    for (int64_t start; (start = line_place(block, d, line)) >= 0; line++) {
-        double window[3][ROW_FORWARD];
-        memcpy(window, carried + (size_t)line * FORWARD, FORWARD * sizeof(double));
-        int recent = 0, older = 1, spare = 2;
-        for (int i = block->inner[d][0]; i < block->inner[d][1]; i++) {
-            const int64_t p = start + i * block->stride[d];
+    int recent = 0; /* which of the two rows is the most recent */
+    for (int i = block->inner[d][0]; i < block->inner[d][1]; i++, recent = !recent) {
+        for (int line = 0; line < sheaf.lines; line++) {
+            const int64_t p = sheaf.first + line * sheaf.across + i * block->stride[d];
+            double *const rows = carried + (size_t)line * FORWARD;
             double row[SYSTEMS][5];
             make_row(sp, block, p, d, block->first[d] + i, row);
-            eliminate(row, block->rhs + FLOW_PARTS * p, window[recent], window[older], window[spare]);
-            memcpy(cell->upper + 2 * SYSTEMS * p, window[spare], 2 * SYSTEMS * sizeof(double));
-            const int free_row = older;
-            older = recent;
-            recent = spare;
-            spare = free_row;
+            eliminate(row, block->rhs + FLOW_PARTS * p, rows + recent * ROW_FORWARD, rows + !recent * ROW_FORWARD);
+            memcpy(cell->upper + 2 * SYSTEMS * p, rows + !recent * ROW_FORWARD, 2 * SYSTEMS * sizeof(double));
         }
-        memcpy(carried + (size_t)line * FORWARD, window[recent], ROW_FORWARD * sizeof(double));
-        memcpy(carried + (size_t)line * FORWARD + ROW_FORWARD, window[older], ROW_FORWARD * sizeof(double));
     }
-    return line * FORWARD;
+    for (int line = 0; recent == 1 && line < sheaf.lines; line++) {
+        double *const rows = carried + (size_t)line * FORWARD, older[ROW_FORWARD];
+        memcpy(older, rows, sizeof older);
+        memcpy(rows, rows + ROW_FORWARD, sizeof older);
+        memcpy(rows + ROW_FORWARD, older, sizeof older);
+    }
 }
 
-/* Back substitution; `carried` [line][BACK] holds the two unknowns after, then the first two. */
-static int backward(struct cell *cell, int d, double *carried) {
+/* Back substitution; `carried` [line][2][FLOW_PARTS] holds the two unknowns after, nearest first, then those of here.
+ */
+static void substitute_sheaf(struct cell *cell, int d, struct sheaf sheaf, double *carried) {
     struct flow_block *block = &cell->block;
-    int line = 0;
-    for (int64_t start; (start = line_place(block, d, line)) >= 0; line++) {
-        double *next = carried + (size_t)line * BACK, *second = next + FLOW_PARTS;
-        for (int i = block->inner[d][1] - 1; i >= block->inner[d][0]; i--) {
-            const int64_t p = start + i * block->stride[d];
-            double *rhs = block->rhs + FLOW_PARTS * p;
-            const double *upper = cell->upper + 2 * SYSTEMS * p;
+    for (int i = block->inner[d][1] - 1; i >= block->inner[d][0]; i--) {
+        for (int line = 0; line < sheaf.lines; line++) {
+            const int64_t p = sheaf.first + line * sheaf.across + i * block->stride[d];
+            double *restrict rhs = block->rhs + FLOW_PARTS * p;
+            double *restrict next = carried + (size_t)line * BACK, *second = next + FLOW_PARTS;
+            const double *restrict upper = cell->upper + 2 * SYSTEMS * p;
             for (int m = 0; m < FLOW_PARTS; m++) {
                 rhs[m] -= upper[2 * system_of[m]] * next[m] + upper[2 * system_of[m] + 1] * second[m];
                 second[m] = next[m];
@@ -294,7 +304,27 @@ static int backward(struct cell *cell, int d, double *carried) {
             }
         }
     }
-    return line * BACK;
+}
+
+/* All lines of a cell; both return the number of values to carry on. */
+static int forward(struct sp *sp, struct cell *cell, int d, double *carried) {
+    int lines = 0;
+    for (int k = 0; k < sheaves_of(&cell->block, d); k++) {
+        const struct sheaf sheaf = sheaf_of(&cell->block, d, k);
+        eliminate_sheaf(sp, cell, d, sheaf, carried + (size_t)lines * FORWARD);
+        lines += sheaf.lines;
+    }
+    return lines * FORWARD;
+}
+
+static int backward(struct cell *cell, int d, double *carried) {
+    int lines = 0;
+    for (int k = 0; k < sheaves_of(&cell->block, d); k++) {
+        const struct sheaf sheaf = sheaf_of(&cell->block, d, k);
+        substitute_sheaf(cell, d, sheaf, carried + (size_t)lines * BACK);
+        lines += sheaf.lines;
+    }
+    return lines * BACK;
 }
 
 /* The cell that this rank owns in slab `slab` of axis d. */
@@ -410,6 +440,8 @@ static void make_cell(struct sp *sp, int k) {
     }
     flow_make_block(sp->run, &sp->flow, &cell->block, n, first);
     flow_set_forcing(&sp->flow, &cell->block);
+    if (sp->run->spoil && sp->run->rank == 0 && k == 0)
+        flow_spoil(&cell->block);
     cell->upper = run_allocate(sp->run, (size_t)cell->block.places, 2 * SYSTEMS * sizeof(double));
 }
 
@@ -438,8 +470,6 @@ static void divide(struct sp *sp) {
 static void start(struct sp *sp) {
     for (int k = 0; k < sp->side; k++)
         flow_set_initial(&sp->flow, &sp->cell[k].block);
-    if (sp->run->spoil && sp->run->rank == 0)
-        flow_spoil(&sp->cell[0].block, 1e-3);
 }
 
 static void release(struct sp *sp) {

@@ -39,7 +39,8 @@ struct run {
     /* Kept by run.c. */
     int iterations, iterations_done;
     int64_t start_ns, stop_ns;              /* of the timed part on this rank */
-    int64_t communication_ns;               /* spent inside RUN_MPI() on this rank, in the timed part */
+    int64_t communication_ns;               /* spent inside RUN_MPI() on this rank since run_start() */
+    int64_t timed_communication_ns;         /* the same, as it was at run_stop() */
     int64_t *begin_ns, *end_ns, *inside_ns; /* [iterations] stamps, and communication time of the iteration */
     int64_t iteration_mark_ns;
     struct clock_offset offset; /* of this rank's clock during the timed part, when recording */

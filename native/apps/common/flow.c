@@ -106,8 +106,9 @@ static void set_points(const struct flow *flow, struct flow_block *block, point_
 
 void flow_set_initial(const struct flow *flow, struct flow_block *block) { set_points(flow, block, initial_value); }
 
-void flow_spoil(struct flow_block *block, double offset) {
-    block->u[FLOW_PARTS * flow_place(block, block->inner[0][0], block->inner[1][0], block->inner[2][0]) + 4] += offset;
+void flow_spoil(struct flow_block *block) {
+    const int64_t p = flow_place(block, block->inner[0][0], block->inner[1][0], block->inner[2][0]);
+    block->forcing[FLOW_PARTS * p + 4] += 1.0;
 }
 
 void flow_derive(struct flow_block *block) {

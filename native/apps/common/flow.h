@@ -66,8 +66,8 @@ void flow_set_forcing(const struct flow *flow, struct flow_block *block);
 /* u = the blend of border values that the specification starts from; the polynomial on the border. Fills ghosts too. */
 void flow_set_initial(const struct flow *flow, struct flow_block *block);
 
-/* Add `offset` to the energy of one inner point: a spoilt start. */
-void flow_spoil(struct flow_block *block, double offset);
+/* Add a source of energy at one inner point, for good: a change of u alone would die away as the flow settles. */
+void flow_spoil(struct flow_block *block);
 
 /* derived = f(u), everywhere; call it whenever u or its ghosts changed. */
 void flow_derive(struct flow_block *block);

@@ -58,8 +58,8 @@ static void build_header(struct text *header, const struct run *run, const char 
     int length, version, subversion;
     MPI_Get_version(&version, &subversion);
     MPI_Get_library_version(library, &length);
-    text_add(header, "{\"engine\":\"nmapps\",\"operation\":\"%s.%c%s\",\"kind\":\"collective\"", app,
-             run->class_letter, part == RECORD_COMMUNICATION ? ".communication" : "");
+    text_add(header, "{\"engine\":\"nmapps\",\"operation\":\"%s.%c%s\",\"kind\":\"collective\"", app, run->class_letter,
+             part == RECORD_COMMUNICATION ? ".communication" : "");
     text_add(header, ",\"ranks\":%d,\"window_messages\":1,\"sync\":\"none\"", run->ranks);
     text_add(header, ",\"sizes_bytes\":[0],\"iterations\":[%d],\"warmup\":[0]", run->iterations_done);
     text_add(header, ",\"sync_window_ns\":[0],\"datatypes\":[\"\"],\"check_rounds\":0,\"check_failures\":[0]");

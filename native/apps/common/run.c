@@ -22,6 +22,7 @@ void run_start(struct run *run) {
 
 void run_stop(struct run *run) {
     run->stop_ns = clock_stamp_ns();
+    run->timed_communication_ns = run->communication_ns;
     if (run->recording)
         run->offset = sync_join_offsets(run->offset, sync_estimate_offset(MPI_COMM_WORLD));
 }

@@ -42,6 +42,7 @@ CLASSES = "SWABC"
 _ENGINE_SOURCES = ("clock.c", "sync.c", "text.c", "sample_file.c")
 _OPTIMIZED = ("-O3",)
 _STUDY_OPTIONS = {"operation", "sizes", "iterations", "warmup"}  # of every workload; the class decides these
+_VERDICTS = {"SUCCESSFUL": True, "UNSUCCESSFUL": False}
 _EXIT_STATUSES = {1: "its verification failed", 2: "it refused its arguments", 3: "it could not be carried out"}
 
 
@@ -207,7 +208,7 @@ def read_end_block(text: str) -> EndBlock:
             communication_ns=_ns(fields["Mean comm. time"]),
             ranks=int(fields["Total processes"]),
             mops=float(fields["Mop/s total"]),
-            verified=fields["Verification"] == "SUCCESSFUL",
+            verified=_VERDICTS[fields["Verification"]],
         )
     except (KeyError, ValueError, ArithmeticError) as error:
         raise ForeignFileError(f"the end block of {title[1]} is incomplete or misprinted: {error!r}") from error

@@ -1,0 +1,215 @@
+"""The applications for real: verified on every rank count, their records read back, a spoilt input seen to fail.
+
+The suite runs class S with every MPI, class W with one, and class A of the quick kernels. `make verify-apps` sets
+NEARMETAL_EVERY_CLASS and runs S, W and A of all of them with every MPI (minutes).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from nearmetal import process
+from nearmetal.errors import TrialError
+from nearmetal.hosts.local import LocalHost
+from nearmetal.run.trial import carry_out
+from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.workloads.apps import APPLICATIONS, ApplicationWorkload, build_apps, read_end_block
+from nearmetal.workloads.mpi.mpi import Job
+from nearmetal.workloads.mpi.table import FLAVOURS, launch
+from nearmetal.workloads.sample_file import SampleFile, iteration_values, read_sample_file
+from nearmetal.workloads.samples import decode
+from tests.mpi_bench import SANITIZED, every_mpi, mpi_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nearmetal.process import Finished
+
+pytestmark = pytest.mark.mpi
+
+EVERY_CLASS = bool(os.environ.get("NEARMETAL_EVERY_CLASS"))
+TIMEOUT_S = 600.0 if EVERY_CLASS else 120.0
+COUNTS = (1, 2, 4)
+ONE_MPI = "mpich"
+QUICK = ("cg", "is", "mg", "advection")
+
+every_application = pytest.mark.parametrize("name", APPLICATIONS)
+
+
+@functools.cache
+def program_of(flavour: str, sanitized: bool = False) -> str:
+    return str(build_apps(mpi_of(flavour), SANITIZED if sanitized else ()))
+
+
+def start(flavour: str, *arguments: str, ranks: int, sanitized: bool = False) -> Finished:
+    """Run an application on this machine; waiting ranks give way, as tests share the cores."""
+    # MPI libraries keep memory until exit: what of it is ours cannot be told.
+    environment = (("ASAN_OPTIONS", "detect_leaks=0"),) if sanitized else ()
+    program = (program_of(flavour, sanitized), *arguments)
+    job = Job(nodes=("here",) * ranks, program=program, oversubscribed=True, environment=environment)
+    command = launch(mpi_of(flavour), job)
+    return process.run(command.argv, timeout_s=TIMEOUT_S, env={**os.environ, **command.env})
+
+
+def verify(flavour: str, name: str, letter: str, ranks: int) -> None:
+    finished = start(flavour, name, "--class", letter, ranks=ranks)
+    assert finished.ok, finished.complaint()
+    block = read_end_block(finished.text)
+    assert (block.title, block.letter, block.ranks) == (name.upper(), letter, ranks)
+    assert block.verified
+    assert "FAILURE" not in finished.text
+    assert block.iterations == -(-APPLICATIONS[name].iterations_of(letter) // (ranks if name == "ep" else 1))
+    assert 0 <= block.communication_ns < block.elapsed_ns
+
+
+def takes(name: str, ranks: int) -> bool:
+    return APPLICATIONS[name].takes(ranks)
+
+
+@every_mpi
+@pytest.mark.parametrize("ranks", COUNTS)
+def test_class_s_verifies(flavour: str, ranks: int) -> None:
+    for name in APPLICATIONS:
+        if takes(name, ranks):
+            verify(flavour, name, "S", ranks)
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS if EVERY_CLASS else [ONE_MPI])
+@pytest.mark.parametrize("ranks", COUNTS)
+@every_application
+def test_class_w_verifies(name: str, ranks: int, flavour: str) -> None:
+    if not takes(name, ranks):
+        pytest.skip(f"{name} takes {APPLICATIONS[name].takes_in_words}")
+    verify(flavour, name, "W", ranks)
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS if EVERY_CLASS else [ONE_MPI])
+@pytest.mark.parametrize("ranks", COUNTS if EVERY_CLASS else [2])
+@pytest.mark.parametrize("name", APPLICATIONS if EVERY_CLASS else QUICK)
+@pytest.mark.timeout(TIMEOUT_S + 30)
+def test_class_a_verifies(name: str, ranks: int, flavour: str) -> None:
+    if not takes(name, ranks):
+        pytest.skip(f"{name} takes {APPLICATIONS[name].takes_in_words}")
+    verify(flavour, name, "A", ranks)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"), [("cg", 8), ("mg", 16), ("ft", 8), ("is", 8), ("lu", 6), ("sp", 9), ("ep", 3)]
+)
+def test_more_ranks_than_the_usual_take_other_branches(name: str, ranks: int) -> None:
+    """CG with twice as many columns as rows, MG with gathered levels, LU and SP with inner blocks, EP unevenly."""
+    finished = start(ONE_MPI, name, "--class", "S", ranks=ranks)
+    assert finished.ok, finished.complaint()
+    assert read_end_block(finished.text).ranks == ranks
+
+
+@pytest.mark.parametrize("grid", ["4x1x1", "1x4x1", "1x1x4", "2x1x2", "2x2x1"])
+def test_advection_is_the_same_on_every_process_grid(grid: str) -> None:
+    size = ("--size", "19x17x23", "--steps", "40")
+    finished = start(ONE_MPI, "advection", "--grid", grid, *size, ranks=4)
+    assert finished.ok, finished.complaint()
+    block = read_end_block(finished.text)
+    assert (block.size, block.iterations) == ("19x17x23", 40)
+
+
+@every_application
+def test_a_spoilt_input_fails_verification_and_the_trial(name: str) -> None:
+    finished = start(ONE_MPI, name, "--class", "S", "--spoil", ranks=1)
+    assert finished.exit_status == 1
+    assert not read_end_block(finished.text).verified
+    order = Order(0, 0, PathOrder("shm", "shm"), WorkloadOrder("w", "application", {"operation": name}, (0,)))
+    with pytest.raises(TrialError, match=r"verification failed.*FAILURE"):
+        ApplicationWorkload().verify(order, finished, {})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ranks", "complaint"),
+    [
+        ((), 1, "usage:"),
+        (("bt",), 1, "unknown application"),
+        (("cg", "--class", "Z"), 1, "--class"),
+        (("cg", "--class", "AB"), 1, "--class"),
+        (("cg", "--class"), 1, "--class"),
+        (("cg", "--grid", "1x1x1"), 1, "--grid"),
+        (("advection", "--grid", "2x1x1"), 1, "cannot run on 1 ranks"),
+        (("advection", "--grid", "1x1"), 1, "--grid"),
+        (("advection", "--size", "0x4x4"), 1, "--size"),
+        (("advection", "--steps", "many"), 1, "--steps"),
+        (("cg",), 3, "a power of two"),
+        (("sp",), 2, "a square"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_reason(arguments: tuple[str, ...], ranks: int, complaint: str) -> None:
+    finished = start(ONE_MPI, *arguments, ranks=ranks)
+    assert finished.exit_status == 2
+    assert complaint in finished.stderr.decode()
+
+
+def recorded(folder: Path, flavour: str, name: str, ranks: int) -> tuple[SampleFile, SampleFile]:
+    paths = [folder / "iterations.nmb", folder / "communication.nmb"]
+    flags = ("--record", str(paths[0]), "--record-communication", str(paths[1]))
+    finished = start(flavour, name, *flags, ranks=ranks)
+    assert finished.ok, finished.complaint()
+    iterations, communication = (read_sample_file(path.read_bytes()) for path in paths)
+    return iterations, communication
+
+
+@every_mpi
+@pytest.mark.parametrize(("name", "ranks"), [("cg", 4), ("lu", 2), ("advection", 3), ("ep", 3)])
+def test_every_iteration_of_every_rank_is_kept(flavour: str, name: str, ranks: int, tmp_path: Path) -> None:
+    iterations, communication = recorded(tmp_path, flavour, name, ranks)
+    assert (iterations.header.operation, iterations.header.ranks) == (f"{name}.S", ranks)
+    assert communication.header.operation == f"{name}.S.communication"
+    (whole,), (inside,) = iterations.cells, communication.cells
+    count = APPLICATIONS[name].iterations_of("S")
+    assert whole.begin_ns.shape == (ranks, -(-count // ranks) if name == "ep" else count)
+    assert (whole.end_ns > whole.begin_ns).all()
+    assert (whole.begin_ns[:, 1:] >= whole.end_ns[:, :-1]).all()
+    assert (inside.begin_ns == whole.begin_ns).all()
+    assert (inside.end_ns <= whole.end_ns).all()
+    if name == "ep":
+        assert (inside.end_ns == inside.begin_ns).all()
+    else:
+        assert (inside.end_ns > inside.begin_ns).all()
+    assert iteration_values(whole).size == whole.begin_ns.shape[1]
+
+
+def test_a_record_that_cannot_be_written_fails_the_run(tmp_path: Path) -> None:
+    finished = start(ONE_MPI, "mg", "--record", str(tmp_path / "no" / "such.nmb"), ranks=2)
+    assert not finished.ok
+    assert "cannot write" in (finished.stderr + finished.stdout).decode()
+
+
+@every_application
+def test_the_sanitizers_find_nothing(name: str, tmp_path: Path) -> None:
+    ranks = 4 if takes(name, 4) else 2
+    finished = start(ONE_MPI, name, "--record", str(tmp_path / "samples.nmb"), ranks=ranks, sanitized=True)
+    assert finished.ok, finished.complaint()
+    assert b"runtime error" not in finished.stderr
+    assert read_end_block(finished.text).verified
+
+
+@pytest.mark.netns
+def test_an_application_is_a_trial_on_a_network_path() -> None:
+    options = {"operation": "cg", "class": "S", "sizes": [], "iterations": 1000, "warmup": 100}
+    asked = WorkloadOrder("w", "application", options, (0, 1))
+    outcome = LocalHost().carry_out(Order(0, 0, PathOrder("veth", "veth"), asked, mpi="openmpi"), carry_out)
+    if "namespaces" in outcome.reason or outcome.reason.startswith("no usable"):
+        pytest.skip(outcome.reason)
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    total, iterations, communication = decode(outcome)
+    assert [cell.operation for cell in (total, iterations, communication)] == [
+        "cg.S.total",
+        "cg.S",
+        "cg.S.communication",
+    ]
+    assert iterations.ns.shape == communication.ns.shape == (2, 15)
+    assert (communication.ns < iterations.ns).all()
+    assert (total.ns[:, 0] >= iterations.ns.sum(axis=1)).all()
+    assert np.array_equal(total.begin_ns[:, 0], iterations.begin_ns[:, 0])
+    assert min(outcome.proof.moved_packets.values()) > 15
