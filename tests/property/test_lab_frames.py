@@ -77,7 +77,7 @@ def test_a_foreign_order_is_refused(area: bytes) -> None:
 
 
 def test_an_order_that_does_not_fit_is_refused() -> None:
-    import random  # noqa: PLC0415 (for this test alone)
+    import random
 
     with pytest.raises(ValueError, match="does not fit"):
         frames.pack_order(random.Random(1).randbytes(frames.ORDER_AREA_BYTES))

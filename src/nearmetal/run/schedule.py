@@ -107,14 +107,13 @@ def open_combinations(
 
 
 def stopping_plan(study: Study) -> StoppingPlan:
-    """Return the looks of this study; every (path, workload, setting) shares its error with the others."""
-    compared = len(study.path) - 1
+    """Return the looks of this study; a path's verdicts over sizes, operations and settings share their error."""
     return StoppingPlan(
         min_blocks=study.trials.min_blocks,
         max_blocks=study.trials.max_blocks,
         margin=study.margin,
         precision=study.trials.precision,
-        comparisons=max(1, compared * sum(max(1, len(w.sizes)) for w in study.workload) * len(study.setting)),
+        comparisons=sum(max(1, len(w.sizes)) for w in study.workload) * len(study.setting),
     )
 
 

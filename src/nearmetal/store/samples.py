@@ -31,6 +31,7 @@ _COLUMNS: dict[str, pa.DataType] = {
     "begin_ns": pa.int64(),
     "ns": pa.int64(),
 }
+_PACKED = ("iteration", "begin_ns", "ns")
 SCHEMA = pa.schema(_COLUMNS, metadata={"nearmetal.samples": "1"})
 
 
@@ -79,8 +80,17 @@ def describe(cells: Sequence[CellSamples]) -> tuple[Cell, ...]:
 
 
 def write_samples(path: Path, cells: Sequence[CellSamples]) -> None:
-    """Write all cells of a trial to a new file; the caller makes it permanent."""
-    with pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=1, use_dictionary=False) as writer:
+    """Write all cells of a trial to a new file; the caller makes it permanent.
+
+    Stamps and durations are delta-packed: about as small as zstd, and read several times as fast.
+    """
+    with pq.ParquetWriter(
+        path,
+        SCHEMA,
+        use_dictionary=False,
+        compression={name: "none" if name in _PACKED else "zstd" for name in _COLUMNS},  # type: ignore[arg-type] # stubs
+        column_encoding=dict.fromkeys(_PACKED, "DELTA_BINARY_PACKED"),
+    ) as writer:
         for index, cell in enumerate(cells):
             for rank in range(cell.ns.shape[0]):
                 writer.write_table(_table(index, cell, rank), row_group_size=max(1, cell.ns.shape[1]))
