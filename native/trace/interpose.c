@@ -1,5 +1,4 @@
 /* interpose.c - from a traced call to the recorder: stamps, nesting, the lock, start and end of a recording. */
-#define _GNU_SOURCE
 #include "interpose.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "program.h"
 
 #include <fcntl.h>

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "recorder.h"
 
 #include <errno.h>

@@ -5,7 +5,6 @@
  * types of mpi_f08 hold nothing else), so one wrapper shape serves both. Arguments go on untouched; only the
  * description of the call reads them. `ierror` is optional in mpi_f08.
  */
-#define _GNU_SOURCE
 #include "interpose.h"
 
 #ifdef OPEN_MPI

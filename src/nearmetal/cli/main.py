@@ -22,6 +22,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "report": ("report", "Write a run's report as HTML."),
     "show": ("show", "Show the trials and samples of a run."),
     "lab": ("lab", "Build, inspect and enter the emulated SR-IOV cluster."),
+    "trace": ("trace", "Profile an MPI program, or show a profile."),
     "doctor": ("doctor", "Say what is missing here, and what mends it."),
 }
 """Verb -> module in this package, and the line in `--help`. A verb is loaded only when it is used."""

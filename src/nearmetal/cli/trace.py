@@ -1,0 +1,79 @@
+"""`nearmetal trace -- mpirun ...`: profile an MPI program; `nearmetal trace show DIR`: what the profile says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nearmetal.errors import ExitCode
+from nearmetal.predict.trace_file import read_trace
+from nearmetal.predict.trace_view import Placement, read_placement, regular_placement, view_trace
+from nearmetal.predict.tracing import run_traced
+from nearmetal.report.trace_html import as_html
+from nearmetal.report.trace_text import as_json, as_text, rounded_size, warnings
+
+_RENDER = {"table": as_text, "json": as_json, "html": as_html}
+
+
+class _TraceGroup(click.Group):
+    """A group whose own arguments are a launch line unless they name a subcommand."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = ["record", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(name="trace", cls=_TraceGroup, subcommand_metavar="[-o DIR] -- mpirun ... | show DIR")
+def command() -> None:
+    """Profile an MPI program with `nearmetal trace -- mpirun -n 4 PROGRAM`, and look at profiles."""
+
+
+@command.command(name="record", context_settings={"allow_interspersed_args": False})
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=Path("trace"), show_default=True,
+    help="A new directory for the trace, seen by all ranks.",
+)  # fmt: skip
+@click.argument("launch", nargs=-1, required=True, type=click.UNPROCESSED)
+def record(output: Path, launch: tuple[str, ...]) -> int:
+    """Run LAUNCH (mpirun and what follows) under the profiler; one file a rank goes into the directory.
+
+    Exit code 0 when every rank left a whole trace and the program ended with 0, else 1.
+    """
+    trace, status = run_traced(launch, output)
+    calls = sum(time.calls for rank in trace.ranks for time in rank.times)
+    size = sum(path.stat().st_size for path in output.iterdir())
+    click.echo(
+        f"traced {trace.world_ranks} ranks and {calls} calls into {output} ({rounded_size(size)}); "
+        f"see `nearmetal trace show {output}`",
+        err=True,
+    )
+    for warning in warnings(view_trace(trace)):
+        click.echo(f"warning: {warning}", err=True)
+    if status:
+        click.echo(f"warning: the trace is whole, but the launcher ended with status {status}", err=True)
+    return ExitCode.FAILED if status else ExitCode.OK
+
+
+@command.command(name="show")
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option(
+    "--placement", "placements", multiple=True, metavar="block:N|cyclic:N|FILE",
+    help="Also tell what would cross nodes: N ranks a node, or a file with a node name a line, or a rankfile.",
+)  # fmt: skip
+@click.option("--format", "form", type=click.Choice(list(_RENDER)), default="table", help="What to print.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write it to this file instead of printing.")
+def show(trace: Path, placements: tuple[str, ...], form: str, output: Path | None) -> None:
+    """Show TRACE: time in compute and MPI, message sizes, who sends to whom, collectives, what crosses nodes."""
+    opened = read_trace(trace)
+    chosen = [_placement(text, opened.world_ranks) for text in placements]
+    text = _RENDER[form](view_trace(opened, chosen))
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+def _placement(text: str, ranks: int) -> Placement:
+    return regular_placement(text, ranks) or read_placement(Path(text), ranks)

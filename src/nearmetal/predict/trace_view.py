@@ -1,0 +1,299 @@
+"""What a trace says at a glance: time, message sizes, who talks to whom, collectives, what crosses nodes.
+
+Messages are point-to-point sends (a sendrecv counts its send); collectives are listed apart because the messages
+inside them are the library's choice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.errors import BadInputError
+from nearmetal.predict.trace import CallFlag, CallKind, CommKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from nearmetal.predict.trace import Call, CallTime, RankTrace, Trace
+
+_OUTSIDE = frozenset({CallKind.INIT, CallKind.FINALIZE})
+_SENDS = frozenset({CallKind.SEND, CallKind.SENDRECV})
+_BLOCK = re.compile(r"(block|cyclic):(\d+)")
+_RANKFILE_LINE = re.compile(r"rank\s+(\d+)\s*=\s*(\S+)(?:\s+slots?\s*=.*)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class RankTimes:
+    """Where one rank's time between MPI_Init and MPI_Finalize went; `profiler_ns` is the profiler's own."""
+
+    rank: int
+    node: str
+    elapsed_ns: int
+    compute_ns: int
+    mpi_ns: int
+    profiler_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """One operation over all ranks."""
+
+    name: str
+    is_collective: bool
+    calls: int
+    total_ns: int
+    max_ns: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SizeBin:
+    """Messages of at most `up_to_bytes`, and of more than the bin before."""
+
+    up_to_bytes: int
+    messages: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Messages from one rank of the world to another."""
+
+    source: int
+    destination: int
+    messages: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where ranks are: `nodes[r]` is the node of rank r, `label` says where that comes from."""
+
+    label: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """How much of the point-to-point traffic goes between nodes under a placement."""
+
+    placement: str
+    nodes: int
+    messages: int
+    total_bytes: int
+    message_share: float
+    byte_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class TraceView:
+    """All that `nearmetal trace show` shows."""
+
+    source: str
+    command: str
+    library: str
+    threads: str
+    ranks: tuple[RankTimes, ...]
+    calls: tuple[CallRow, ...]
+    sizes: tuple[SizeBin, ...]
+    pairs: tuple[Pair, ...]
+    crossings: tuple[Crossing, ...]
+    recorded_calls: int
+    unsupported_calls: int
+    rounded_calls: int
+
+    @property
+    def messages(self) -> int:
+        """Return the number of point-to-point messages."""
+        return sum(pair.messages for pair in self.pairs)
+
+    @property
+    def message_bytes(self) -> int:
+        """Return the bytes of all point-to-point messages."""
+        return sum(pair.total_bytes for pair in self.pairs)
+
+    @property
+    def collectives(self) -> tuple[CallRow, ...]:
+        """Return the collective operations, longest first."""
+        return tuple(row for row in self.calls if row.is_collective)
+
+
+def view_trace(trace: Trace, placements: Sequence[Placement] = ()) -> TraceView:
+    """Return the view of a trace; crossings are for the nodes it ran on, then for `placements`."""
+    pairs = _pairs(trace)
+    traced = Placement("as traced", tuple(rank.node for rank in trace.ranks))
+    meta = trace.ranks[0].meta
+    return TraceView(
+        source=trace.source,
+        command=meta.get("command", ""),
+        library=meta.get("library", ""),
+        threads=meta.get("threads", ""),
+        ranks=tuple(_rank_times(rank) for rank in trace.ranks),
+        calls=_call_rows(trace),
+        sizes=_size_bins(trace),
+        pairs=pairs,
+        crossings=tuple(_crossing(pairs, placement) for placement in (traced, *placements)),
+        recorded_calls=sum(time.calls for rank in trace.ranks for time in rank.times),
+        unsupported_calls=_meta_sum(trace, "unsupported"),
+        rounded_calls=_meta_sum(trace, "rounded"),
+    )
+
+
+def _number(rank: RankTrace, key: str) -> int:
+    text = rank.meta.get(key, "0")
+    return int(text) if text.isdecimal() else 0
+
+
+def _meta_sum(trace: Trace, key: str) -> int:
+    return sum(_number(rank, key) for rank in trace.ranks)
+
+
+def _rank_times(rank: RankTrace) -> RankTimes:
+    inside = sum(time.total_ns for call, time in _timed(rank) if call.kind not in _OUTSIDE)
+    compute = sum(gap.total_ns for gap in rank.gaps)
+    return RankTimes(rank.rank, rank.node, rank.elapsed_ns, compute, inside, _number(rank, "profiler_ns"))
+
+
+def _timed(rank: RankTrace) -> Iterator[tuple[Call, CallTime]]:
+    return zip(rank.calls, rank.times, strict=True)
+
+
+def call_name(call: Call) -> str:
+    """Return a call's name in MPI's words, such as `Isend` or `Alltoallv`."""
+    name = call.kind.name.capitalize()
+    if call.kind is CallKind.WAIT:
+        return "Test (completed)" if call.flags & CallFlag.POLLED else "Wait"
+    for flag, letter in ((CallFlag.SYNCHRONOUS, "S"), (CallFlag.BUFFERED, "B"), (CallFlag.READY, "R")):
+        if call.flags & flag:
+            name = letter + name.lower()
+    if call.flags & CallFlag.VECTOR and call.kind is not CallKind.REDUCE_SCATTER:
+        name += "v"
+    if call.flags & CallFlag.PERSISTENT:
+        return f"{name} (persistent)"
+    return f"I{name.lower()}" if call.flags & CallFlag.NONBLOCKING else name
+
+
+def _call_rows(trace: Trace) -> tuple[CallRow, ...]:
+    rows: dict[tuple[str, bool], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    for rank in trace.ranks:
+        for call, time in _timed(rank):
+            if call.kind not in _OUTSIDE and time.calls:
+                row = rows[call_name(call), call.kind.is_collective]
+                row[0] += time.calls
+                row[1] += time.total_ns
+                row[2] = max(row[2], time.max_ns)
+                row[3] += time.calls * call.message_bytes
+    built = [CallRow(name, collective, *row) for (name, collective), row in rows.items()]
+    return tuple(sorted(built, key=lambda row: (-row.total_ns, row.name)))
+
+
+def _sends(rank: RankTrace) -> Iterator[tuple[Call, int, int]]:
+    """Yield every kind of send with its destination in the world and how often it was made.
+
+    A send over an inter-communicator is left out: the trace does not list the ranks of the other group.
+    """
+    for call, time in _timed(rank):
+        comm = rank.communicators[call.comm]
+        if call.kind in _SENDS and time.calls and comm.kind is not CommKind.INTER:
+            yield call, comm.members[call.peer], time.calls
+
+
+def _pairs(trace: Trace) -> tuple[Pair, ...]:
+    pairs: list[Pair] = []
+    for rank in trace.ranks:
+        found: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+        for call, destination, times in _sends(rank):
+            found[destination][0] += times
+            found[destination][1] += times * call.message_bytes
+        pairs += [Pair(rank.rank, destination, *sums) for destination, sums in sorted(found.items())]
+    return tuple(pairs)
+
+
+def _size_bins(trace: Trace) -> tuple[SizeBin, ...]:
+    """Return bins 0, 1, 2, 4, 8 ... bytes; those between the smallest and the largest in use."""
+    messages: Counter[int] = Counter()
+    totals: Counter[int] = Counter()
+    for rank in trace.ranks:
+        for call, _, times in _sends(rank):
+            exponent = (call.message_bytes - 1).bit_length() if call.message_bytes else -1
+            messages[exponent] += times
+            totals[exponent] += times * call.message_bytes
+    if not messages:
+        return ()
+    return tuple(
+        SizeBin(1 << exponent if exponent >= 0 else 0, messages[exponent], totals[exponent])
+        for exponent in range(min(messages), max(messages) + 1)
+    )
+
+
+# ---------------------------------------------------------------- matrix and placement
+
+
+def matrix(view: TraceView, cells: int) -> NDArray[np.int64]:
+    """Return bytes from ranks (rows) to ranks (columns), at most `cells` x `cells`: ranks are grouped when more."""
+    ranks = len(view.ranks)
+    side = min(cells, ranks)
+    made = np.zeros((side, side), dtype=np.int64)
+    for pair in view.pairs:
+        made[pair.source * side // ranks, pair.destination * side // ranks] += pair.total_bytes
+    return made
+
+
+def _crossing(pairs: Sequence[Pair], placement: Placement) -> Crossing:
+    crossing = [pair for pair in pairs if placement.nodes[pair.source] != placement.nodes[pair.destination]]
+    messages = sum(pair.messages for pair in crossing)
+    total_bytes = sum(pair.total_bytes for pair in crossing)
+    return Crossing(
+        placement.label,
+        len(set(placement.nodes)),
+        messages,
+        total_bytes,
+        messages / max(1, sum(pair.messages for pair in pairs)),
+        total_bytes / max(1, sum(pair.total_bytes for pair in pairs)),
+    )
+
+
+def regular_placement(text: str, ranks: int) -> Placement | None:
+    """Read `block:N` (N ranks a node, in order) or `cyclic:N` (dealt out over ranks / N nodes); None: neither."""
+    match = _BLOCK.fullmatch(text)
+    if match is None:
+        return None
+    a_node = int(match[2])
+    if not a_node:
+        raise BadInputError(f"{text!r} puts no rank on a node", hint="block:2 is two ranks a node")
+    count = -(-ranks // a_node)
+    numbers = [rank // a_node if match[1] == "block" else rank % count for rank in range(ranks)]
+    return Placement(text, tuple(f"n{number}" for number in numbers))
+
+
+def read_placement(path: Path, ranks: int) -> Placement:
+    """Read a file with one node name a line in rank order, or an Open MPI rankfile.
+
+    Raise BadInputError when it cannot be read or does not say the node of every rank exactly once.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"cannot read the placement {path}: {error}", hint="or use block:N or cyclic:N") from error
+    lines = [line.split("#")[0].strip() for line in text.splitlines()]
+    nodes: dict[int, str] = {}
+    for line in filter(None, lines):
+        match = _RANKFILE_LINE.fullmatch(line)
+        rank, node = (int(match[1]), match[2]) if match else (len(nodes), line.split()[0].split(":")[0])
+        if rank in nodes:
+            raise BadInputError(f"{path} places rank {rank} twice")
+        nodes[rank] = node
+    if set(nodes) != set(range(ranks)):
+        raise BadInputError(
+            f"{path} places {len(nodes)} ranks, the trace has {ranks}",
+            hint="one line a rank: a node name, or rank N=node",
+        )
+    return Placement(str(path), tuple(nodes[rank] for rank in range(ranks)))

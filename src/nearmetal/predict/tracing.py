@@ -1,0 +1,198 @@
+"""Run an MPI program under the profiler and say what came of it.
+
+The profiler is a library in front of the program's MPI (LD_PRELOAD), built with the `mpicc` that belongs to the
+launcher. The launcher itself is not traced: it is told to hand three variables to the ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearmetal import process
+from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, UnavailableError
+from nearmetal.predict.elf import Executable, read_executable
+from nearmetal.predict.trace_file import SUFFIX, read_trace
+from nearmetal.workloads.build import build_program
+from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nearmetal.predict.trace import Trace
+    from nearmetal.workloads.mpi.mpi import Mpi
+
+LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "srun")
+_SHARED_LIBRARY = ("-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
+_VERSION_TIMEOUT_S = 30.0
+_FLAVOUR_OF_LIBRARY = {"libmpi.so.40": "openmpi", "libmpi.so.12": "mpich", "libmpich.so.12": "mpich"}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A launch line as it was given: the launcher's place, and the program when one can be told from its options."""
+
+    argv: tuple[str, ...]
+    launcher: Path
+    program: Path | None
+    executable: Executable | None
+
+    @property
+    def by_slurm(self) -> bool:
+        """Tell whether Slurm starts the ranks."""
+        return self.launcher.name == "srun"
+
+
+def understand(argv: Sequence[str]) -> Launch:
+    """Return what a launch line is; raise BadInputError for one that cannot be traced."""
+    if not argv:
+        raise BadInputError("there is nothing to trace", hint="nearmetal trace -- mpirun -n 4 PROGRAM")
+    name = Path(argv[0]).name
+    if name.split(".")[0] not in LAUNCHERS:
+        raise BadInputError(
+            f"the command starts with {argv[0]!r}, not with an MPI launcher ({', '.join(LAUNCHERS)})",
+            hint=f"nearmetal trace -- mpirun -n 1 {argv[0]}",
+        )
+    found = shutil.which(argv[0])
+    if found is None:
+        raise UnavailableError(f"there is no launcher {argv[0]!r} here", hint="load the MPI module, or give its path")
+    program, executable = _find_program(argv[1:])
+    if executable is not None and executable.has_mpi_inside:
+        raise BadInputError(
+            f"{program} has MPI linked in statically, so no profiler can be put in front of it",
+            hint="link it with the shared MPI library (no -static, no libmpi.a)",
+        )
+    return Launch(tuple(argv), Path(found), program, executable)
+
+
+def _find_program(arguments: Sequence[str]) -> tuple[Path | None, Executable | None]:
+    """Return the first argument that is an executable file: launchers' options take numbers and names."""
+    for argument in arguments:
+        found = None if argument.startswith("-") else shutil.which(argument)
+        if found:
+            return Path(found), read_executable(Path(found))
+    return None, None
+
+
+def mpi_of(launch: Launch) -> Mpi:
+    """Return the MPI of a launch line; raise UnavailableError or BadInputError when program and launcher differ."""
+    library = launch.executable.mpi_library if launch.executable else ""
+    of_program = _FLAVOUR_OF_LIBRARY.get(library, "")
+    flavour = of_program if launch.by_slurm else _flavour_of_launcher(launch.launcher)
+    if not flavour:
+        raise UnavailableError(
+            f"it cannot be told which MPI {launch.launcher} and {launch.program or 'the program'} use",
+            hint=f"known: {', '.join(FLAVOURS)}; put the MPI's own mpirun first in the command",
+        )
+    if of_program and of_program != flavour:
+        raise BadInputError(
+            f"{launch.program} is linked with {library} ({of_program}), but {launch.launcher} is {flavour}'s",
+            hint=f"start it with {of_program}'s launcher, or build it with {flavour}'s mpicc",
+        )
+    folder = launch.launcher.parent
+    if launch.by_slurm or folder.name != "bin":
+        return find_mpi(flavour)
+    return find_mpi(flavour, folder.parent)
+
+
+def _flavour_of_launcher(launcher: Path) -> str:
+    finished = process.run([str(launcher), "--version"], timeout_s=_VERSION_TIMEOUT_S)
+    said = (finished.stdout + finished.stderr).decode(errors="replace")
+    return next((name for name, flavour in FLAVOURS.items() if flavour.launcher_version.search(said)), "")
+
+
+def build_profiler(mpi: Mpi) -> Path:
+    """Return the profiler built for an MPI, building it when it is not in the cache."""
+    return build_program(mpi, "trace", "libnearmetal-trace.so", extra_flags=_SHARED_LIBRARY)
+
+
+def traced_command(launch: Launch, mpi: Mpi, variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the launch line that hands `variables` to the ranks; pure.
+
+    Open MPI takes `-x` in each part of a line with `:`; MPICH's `-genv` and Slurm's `--export` hold for all parts.
+    """
+    first, *rest = launch.argv
+    if launch.by_slurm:
+        exported = ",".join(["ALL", *(f"{name}={value}" for name, value in variables.items())])
+        return (first, f"--export={exported}", *rest)
+    if mpi.flavour == "mpich":
+        return (first, *(part for name, value in variables.items() for part in ("-genv", name, value)), *rest)
+    given = [part for name, value in variables.items() for part in ("-x", f"{name}={value}")]
+    argv = [first, *given]
+    for argument in rest:
+        argv += [argument, *(given if argument == ":" else ())]
+    return tuple(argv)
+
+
+def new_trace_directory(path: Path) -> Path:
+    """Make the directory of a run; raise BadInputError when it holds something already."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise BadInputError(f"{path} is there already and not empty", hint="choose another directory with -o DIR")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NearmetalError(f"cannot make {path}: {error.strerror}", hint="choose another one with -o DIR") from error
+    return path.resolve()
+
+
+def run_traced(argv: Sequence[str], directory: Path) -> tuple[Trace, int]:
+    """Run a launch line under the profiler; return its trace and the launcher's exit status.
+
+    Raise BadInputError for a line that cannot be traced (nothing is started) and NearmetalError, saying which ranks
+    are missing and why, when the program leaves no whole trace.
+    """
+    launch = understand(argv)
+    mpi = mpi_of(launch)
+    profiler = build_profiler(mpi)
+    folder = new_trace_directory(directory)
+    before = os.environ.get("LD_PRELOAD", "")
+    variables = {
+        "LD_PRELOAD": f"{profiler}:{before}" if before else str(profiler),
+        "NEARMETAL_TRACE_DIR": str(folder),
+        "NEARMETAL_TRACE_ID": f"{secrets.randbits(63) | 1:x}",
+    }
+    status = _run_in_front(traced_command(launch, mpi, variables))
+    try:
+        return read_trace(folder), status
+    except ForeignFileError as error:
+        raise _incomplete(launch, folder, status) from error
+
+
+def _run_in_front(argv: Sequence[str]) -> int:
+    """Run the launcher with our own output; it ends with us. A traced program may take as long as it likes."""
+    # The launcher is in a session of its own, from which a terminal cannot be read.
+    stdin = subprocess.DEVNULL if os.isatty(0) else 0
+    child = process.spawn(argv, stdin=stdin, stdout=1, stderr=2)
+    try:
+        return child.wait()
+    except BaseException:
+        process.end_session(child)
+        raise
+
+
+def _incomplete(launch: Launch, folder: Path, status: int) -> NearmetalError:
+    """Return the error that says what a run without a whole trace left behind, and the likely reason."""
+    whole = len(list(folder.glob(f"rank-*{SUFFIX}")))
+    begun = len(list(folder.glob(f"rank-*{SUFFIX}.part")))
+    ended = f"the launcher ended with status {status}"
+    if whole or begun:
+        return NearmetalError(
+            f"{begun} of {whole + begun} ranks left only part of a trace in {folder}; {ended}",
+            hint="the program died before MPI_Finalize, or the disk is full: see its messages above. "
+            "Partial traces are refused by every reader",
+        )
+    if launch.executable is not None and not launch.executable.dynamic:
+        hint = f"{launch.program} is statically linked, so the profiler cannot be loaded into it"
+    elif status:
+        hint = "the program did not get as far as MPI_Init: see its messages above"
+    else:
+        hint = (
+            "no rank called MPI_Init through this MPI: is it an MPI program, and is its MPI linked dynamically and the "
+            "same as the launcher's?"
+        )
+    return NearmetalError(f"no rank recorded anything in {folder}; {ended}", hint=hint)

@@ -1,0 +1,163 @@
+"""The view of a trace as one HTML page: no script, no request, the matrix as an SVG picture."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from importlib import resources
+from string import Template
+from typing import TYPE_CHECKING
+
+import nearmetal
+from nearmetal.predict.trace_view import matrix
+from nearmetal.report import trace_text
+from nearmetal.report.markup import Markup, element, together
+from nearmetal.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.predict.trace_view import TraceView
+
+MATRIX_CELLS = 192
+_PICTURE = 560.0
+_SHADES = 32
+_COLOUR = "var(--accent)"
+
+
+def as_html(view: TraceView) -> str:
+    """Return the page as text; write it as UTF-8."""
+    static = resources.files("nearmetal.report") / "static"
+    style = (static / "page.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return Template((static / "page.html").read_text(encoding="utf-8")).substitute(
+        title=html.escape(f"Trace of {view.command or view.source} - nearmetal"),
+        version=html.escape(nearmetal.__version__),
+        style=style,
+        style_sha256=digest,
+        body=_body(view),
+    )
+
+
+def _body(view: TraceView) -> Markup:
+    others = [row for row in view.calls if not row.is_collective]
+    head = element(
+        "header",
+        element("p", "nearmetal trace", class_="eyebrow"),
+        element("h1", view.command or view.source),
+        element(
+            "p",
+            f"{len(view.ranks)} ranks, {view.recorded_calls} calls, {view.messages} messages of "
+            f"{trace_text.rounded_size(view.message_bytes)} in all. {view.library}.",
+            class_="meta",
+        ),
+        *(
+            element("p", f"{warning[:1].upper()}{warning[1:]}.", class_="honest")
+            for warning in trace_text.warnings(view)
+        ),
+    )
+    return together(
+        head,
+        element(
+            "main",
+            _section("Time", _table(trace_text.TIME_COLUMNS, trace_text.time_rows(view)), name="verdicts"),
+            _section("Who sends to whom", _matrix(view)),
+            _section("Message sizes", _sizes(view)),
+            _section("Messages that cross nodes", _table(trace_text.CROSSING_COLUMNS, trace_text.crossing_rows(view))),
+            _section(
+                "Collectives by time",
+                _table(trace_text.CALL_COLUMNS, trace_text.call_rows(view.collectives, view)),
+            ),
+            _section("Other calls by time", _table(trace_text.CALL_COLUMNS, trace_text.call_rows(others, view))),
+        ),
+    )
+
+
+def _section(title: str, *parts: Markup, name: str | None = None) -> Markup:
+    return element("section", element("h2", title), *parts, id=name)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    if not rows:
+        return element("p", "None.")
+    head = element("tr", *(element("th", column, scope="col") for column in columns))
+    body = [
+        element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
+    ]
+    return element("div", element("table", element("thead", head), element("tbody", *body)), class_="scroll")
+
+
+def _matrix(view: TraceView) -> Markup:
+    """Return the matrix as squares whose opacity is the logarithm of the bytes; empty pairs are not drawn."""
+    if not view.pairs:
+        return element("p", "No point-to-point messages.")
+    cells = matrix(view, MATRIX_CELLS)
+    most, side, ranks = int(cells.max()), cells.shape[0], len(view.ranks)
+    step = _PICTURE / side
+    squares = []
+    for row, column in zip(*(axis.tolist() for axis in cells.nonzero()), strict=True):
+        value = int(cells[row, column])
+        opacity = trace_text.shade(value, most, _SHADES) / (_SHADES - 1)
+        tip = element("title", f"{_group(row, side, ranks)} to {_group(column, side, ranks)}: {format_size(value)}")
+        squares.append(
+            element(
+                "rect", tip, x=40 + column * step, y=20 + row * step, width=step, height=step, fill=_COLOUR,
+                fill_opacity=f"{opacity:.2f}",
+            )
+        )  # fmt: skip
+    frame = element("rect", x=40, y=20, width=_PICTURE, height=_PICTURE, fill="none", stroke="var(--line)")
+    size = f"0 0 {_PICTURE + 50:.0f} {_PICTURE + 30:.0f}"
+    picture = element(
+        "svg", *squares, frame, *_labels(side, ranks, step), viewbox=size, class_="chart", role="img",
+        aria_label=f"Bytes from each of {ranks} ranks to each other",
+    )  # fmt: skip
+    caption = (
+        f"Rows send to columns. The darkest square is {trace_text.rounded_size(most)}; four decades below it are "
+        "nearly white, and nothing is drawn where nothing was sent."
+    )
+    return element("figure", picture, element("figcaption", caption))
+
+
+def _group(position: int, side: int, ranks: int) -> str:
+    first, last = -(-position * ranks // side), -(-(position + 1) * ranks // side) - 1
+    return f"rank {first}" if first == last else f"ranks {first} to {last}"
+
+
+def _labels(side: int, ranks: int, step: float) -> list[Markup]:
+    """Return rank numbers along both sides, at most eight each."""
+    every = -(-side // 8)
+    labels = []
+    for position in range(0, side, every):
+        text = f"{-(-position * ranks // side)}"
+        middle = position * step + step / 2
+        labels.append(
+            element("text", text, x=34.0, y=24 + middle, text_anchor="end", fill="currentColor", font_size=12)
+        )
+        labels.append(
+            element("text", text, x=40 + middle, y=14.0, text_anchor="middle", fill="currentColor", font_size=12)
+        )
+    return labels
+
+
+def _sizes(view: TraceView) -> Markup:
+    most = max((one.messages for one in view.sizes), default=1)
+    rows = [
+        element(
+            "tr",
+            element("th", f"at most {format_size(one.up_to_bytes)}", scope="row"),
+            element("td", f"{one.messages}"),
+            element("td", trace_text.rounded_size(one.total_bytes)),
+            element("td", _bar(one.messages / most), class_="words"),
+        )
+        for one in view.sizes
+    ]
+    if not rows:
+        return element("p", "No point-to-point messages.")
+    head = element("tr", *(element("th", text, scope="col") for text in ("size", "messages", "volume", "")))
+    return element("div", element("table", element("thead", head), element("tbody", *rows)), class_="scroll")
+
+
+def _bar(share: float) -> Markup:
+    bar = element("rect", x=0, y=2, width=300 * share, height=10, fill=_COLOUR)
+    return element("svg", bar, viewbox="0 0 300 14", width=300, height=14, aria_hidden="true")
