@@ -88,7 +88,7 @@ def write_samples(path: Path, cells: Sequence[CellSamples]) -> None:
         path,
         SCHEMA,
         use_dictionary=False,
-        compression={name: "none" if name in _PACKED else "zstd" for name in _COLUMNS},  # type: ignore[arg-type] # stubs
+        compression={name: "none" if name in _PACKED else "zstd" for name in _COLUMNS},
         column_encoding=dict.fromkeys(_PACKED, "DELTA_BINARY_PACKED"),
     ) as writer:
         for index, cell in enumerate(cells):
