@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from nearmetal.errors import ForeignFileError
+from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.run.trial import carry_out, timed_out
 from nearmetal.stats.stopping import StoppingPlan, look
 from nearmetal.store.figures import trial_medians
@@ -209,7 +209,7 @@ def _keep(run: RunDir, order: Order, outcome: Outcome, attempt: int, started_utc
     if outcome.status is TrialStatus.VALID:
         try:
             cells = decode(outcome)
-        except ForeignFileError as error:
+        except (ForeignFileError, TrialError) as error:
             outcome = Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint, said=outcome.said)
     return run.append(order, outcome, cells, attempt=attempt, started_utc=started_utc)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.errors import ForeignFileError
+from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.store.samples import CellSamples
 
 if TYPE_CHECKING:
@@ -127,8 +127,15 @@ def to_cell_samples(file: SampleFile) -> tuple[CellSamples, ...]:
     """Return the cells as the store keeps them: durations, each rank's begin stamps from its first of the file.
 
     The warm-up mark becomes the count. An iteration that any rank began too late is flagged on every rank: it has
-    no value.
+    no value. Raise TrialError for a cell that has no value at all.
     """
+    for index, cell in enumerate(file.cells):
+        if cell.missed[cell.warmup :].all():
+            raise TrialError(
+                f"{file.header.operation} of {cell.size_bytes} B has no value: all {file.header.iterations[index]} "
+                f"iterations missed their time window of {file.header.sync_window_ns[index]} ns",
+                hint="windows need a core for each rank; use sync = 'barrier', or a longer sync_window_us",
+            )
     origin_ns = file.cells[0].begin_ns[:, :1]
     return tuple(
         CellSamples(
