@@ -252,6 +252,7 @@ bool Engine::run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_i
     }
     slot(r, c.slot).waited = true;
     r.left = 1;
+    r.computes_until = r.clock;
     r.wait_set = kInternalSet;
     r.state = State::kWaiting;
     advance(index);
@@ -289,6 +290,7 @@ bool Engine::wait(std::uint32_t rank, std::uint32_t set) {
         return true;
     }
     r.left = left;
+    r.computes_until = r.clock;
     r.wait_set = set;
     r.state = State::kWaiting;
     return false;

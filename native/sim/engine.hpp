@@ -68,6 +68,7 @@ class Engine {
     };
     struct Rank {
         Ps clock = 0, tx_free = 0, compute = 0;
+        Ps computes_until = 0; // when waiting: a wait may begin ahead of the global clock
         std::uint32_t pc = 0, draws = 0, left = 0, wait_set = kNone;
         std::uint32_t slot_base = 0, loop_base = 0, comm_base = 0, program = 0;
         List posted, unexpected, deferred;
@@ -94,6 +95,7 @@ class Engine {
         Ps late_time = 0, late_cost = 0; // completions that the process has not looked at yet
         Algorithm algorithm = Algorithm::kDissemination;
         bool closing = false;
+        bool posting = false; // this round's messages are being posted
         bool granted = false; // the process has paid for the next round, wherever it is now
     };
     static constexpr std::uint32_t kContextOwner = 0x80000000; // owner is a Context; else a slot of the rank
@@ -153,6 +155,10 @@ class Engine {
     [[nodiscard]] const PathModel &path(std::uint32_t a, std::uint32_t b) const;
     [[nodiscard]] const Program &program(const Rank &r) const { return job_->programs[r.program]; }
     [[nodiscard]] bool in_call(const Rank &r) const { return r.state >= State::kInCall && r.state <= State::kProbing; }
+    // Whether the process itself looks after messages at `time`; with asynchronous progress not while it computes.
+    [[nodiscard]] bool looks(const Rank &r, Ps time) const {
+        return in_call(r) && !(machine_->async_progress && r.state == State::kWaiting && time < r.computes_until);
+    }
     [[nodiscard]] Ps recv_overhead(const Message &m) const;
     Ps awake(std::uint32_t rank, Ps time);
     std::uint32_t draw(std::uint32_t stream, std::uint32_t &counter, std::uint32_t purpose) const;

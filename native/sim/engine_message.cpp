@@ -71,7 +71,7 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
         slot(r, owner) = {.state = SlotState::kPending};
     }
     // A collective that goes on while its process computes takes the processor for a moment.
-    inject(index, in_call(r) ? r.clock : now_ + overhead);
+    inject(index, looks(r, now_) ? r.clock : now_ + overhead);
 }
 
 void Engine::post_recv(std::uint32_t rank, std::int32_t src, std::int32_t tag, std::uint32_t context,
@@ -188,7 +188,7 @@ void Engine::control(std::uint32_t index, Ps time) {
     Rank &r = ranks_[rank];
     const Ps cost = path(m.src, m.dst).segment(0).recv_overhead_ps;
     m.time = time;
-    if (r.state == State::kWaiting || r.state == State::kProbing) {
+    if (r.state != State::kInCall && looks(r, time)) {
         r.clock = awake(rank, time) + cost;
         events_.push(r.clock, EventKind::kControl, index);
     } else if (r.state == State::kInCall) { // just posted: the message may be visible a little later than now
@@ -275,7 +275,7 @@ void Engine::advance(std::uint32_t index) {
                 finish_context(index);
             return;
         }
-        if (round.send_to != kAny && in_call(r) && r.clock > now_) {
+        if (round.send_to != kAny && looks(r, now_) && r.clock > now_) {
             c.granted = true;
             events_.push(r.clock, EventKind::kContext, index);
             return;
@@ -283,7 +283,7 @@ void Engine::advance(std::uint32_t index) {
         ++c.round;
         c.reduce_bytes = round.reduce_bytes;
         const auto tag = static_cast<std::int32_t>(c.seq);
-        ++c.outstanding; // this round itself, so that no completion inside it goes on to the next
+        c.posting = true; // what completes in here does not go on to the next round
         if (round.recv_from != kAny) {
             ++c.outstanding;
             post_recv(rank,
@@ -293,7 +293,7 @@ void Engine::advance(std::uint32_t index) {
         if (round.send_to != kAny)
             post_send(rank, world_rank(comm, rank, static_cast<std::uint32_t>(round.send_to)), tag,
                       2 * comm.context + 1, round.send_bytes, false, index | kContextOwner);
-        --c.outstanding;
+        c.posting = false;
         if (c.outstanding > 0 && !round.open) {
             c.granted = false;
             return;
@@ -308,16 +308,16 @@ void Engine::context_step_done(std::uint32_t index, Ps time, Ps cost, bool recei
     Context &c = contexts_[index];
     Rank &r = ranks_[c.rank];
     --c.outstanding;
-    if (r.state == State::kWaiting && receive) {
+    if (r.state == State::kWaiting && receive && !c.posting && looks(r, time)) {
         r.clock = awake(c.rank, time) + cost;
     } else {
         c.late_time = std::max(c.late_time, time);
         c.late_cost += cost;
     }
     const bool open = !c.closing && collective_round(call_of(c), c.round == 0 ? 0 : c.round - 1).open;
-    if (c.outstanding > 0 || open)
+    if (c.outstanding > 0 || open || c.posting)
         return;
-    if (in_call(r)) {
+    if (looks(r, time)) {
         r.clock = std::max(r.clock, c.late_time) + c.late_cost;
         c.late_cost = 0;
         c.granted = true;

@@ -1,5 +1,5 @@
-// The queue of future events: a calendar queue (Brown, CACM 31(10), 1988) with a total order (time, what), so ties never
-// depend on insertion order and the width of its days never changes a result.
+// The queue of future events: a calendar queue (Brown, CACM 31(10), 1988) with a total order (time, what), so ties
+// never depend on insertion order and the width of its days never changes a result.
 #pragma once
 
 #include <algorithm>

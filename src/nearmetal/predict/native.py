@@ -1,15 +1,55 @@
-"""Settings as the C++ simulator takes them."""
+"""Schedules and machines as the C++ simulator takes them."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from nearmetal.errors import BadInputError
 from nearmetal.predict import _sim
+from nearmetal.predict.schedule import Op, Program, Schedule, encode_steps
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from nearmetal.predict.models import Distribution, Machine, PathModel
     from nearmetal.predict.moderation import StageSetting
     from nearmetal.predict.moderation_rules import ModerationSetting
+
+_ONE = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where ranks run: `host_of[r]` is the node of rank r, `domain_of[r]` its guest or virtual function.
+
+    Domains are numbered over all hosts; ranks of one domain share memory, a receive ring and its interrupts.
+    """
+
+    host_of: NDArray[np.uint32]
+    domain_of: NDArray[np.uint32]
+
+    @classmethod
+    def block(cls, ranks: int, ranks_per_host: int, domains_per_host: int = 1) -> Placement:
+        """Return consecutive ranks on each host, and consecutive shares of them in each domain."""
+        if ranks_per_host < 1 or domains_per_host < 1 or ranks_per_host % domains_per_host:
+            raise BadInputError(f"{ranks_per_host} ranks on a host cannot be split over {domains_per_host} domains")
+        rank = np.arange(ranks, dtype=np.uint32)
+        share = np.uint32(ranks_per_host // domains_per_host)
+        return cls(rank // np.uint32(ranks_per_host), rank // share)
+
+    @classmethod
+    def of_hosts(cls, host_of: NDArray[np.uint32]) -> Placement:
+        """Return a placement with one domain a host."""
+        host = np.ascontiguousarray(host_of, np.uint32)
+        return cls(host, host)
+
+    @property
+    def hosts(self) -> int:
+        """Return how many hosts are in use, counting holes below the last."""
+        return int(self.host_of.max()) + 1
 
 
 def native_moderation(setting: ModerationSetting) -> _sim.ModerationSetting:
@@ -28,3 +68,120 @@ def native_stage(setting: StageSetting, delivery_tail: int = 0) -> _sim.StageSet
         setattr(native, name, int(getattr(setting, name)))
     native.delivery_tail = delivery_tail
     return native
+
+
+def native_table(distribution: Distribution) -> tuple[list[int], list[int]]:
+    """Return probabilities in units of 2^-32, strictly rising, and their values."""
+    points: dict[int, int] = {}
+    for probability, value in zip(distribution.probabilities, distribution.values_ps, strict=True):
+        points[min(int(probability * _ONE), _ONE - 1)] = value
+    return list(points), list(points.values())
+
+
+def native_job(schedule: Schedule, machine: Machine, placement: Placement) -> _sim.Job:
+    """Return a sealed job.
+
+    Raise BadInputError when the placement is not one of the schedule's ranks, or a program is not well-formed.
+    """
+    if len(placement.host_of) != schedule.ranks or len(placement.domain_of) != schedule.ranks:
+        raise BadInputError(
+            f"the placement has {len(placement.host_of)} ranks, the program {schedule.ranks}",
+            hint="give every rank a host",
+        )
+    job = _sim.Job()
+    job.ranks = schedule.ranks
+    first = [job.add_table(*native_table(gap)) for gap in schedule.gaps]
+    job.machine = _machine(job, machine)
+    for program in schedule.programs:
+        job.add_program(_program(program, first))
+    if not schedule.shared:
+        job.set_program_of(np.arange(schedule.ranks, dtype=np.uint32))
+    job.place(placement.host_of, placement.domain_of)
+    try:
+        job.seal()
+    except ValueError as error:
+        raise BadInputError(f"the simulator refuses {schedule.name or 'the program'}: {error}") from error
+    return job
+
+
+def _machine(job: _sim.Job, machine: Machine) -> _sim.Machine:
+    native = job.machine
+    for pair, path in enumerate((machine.intra, machine.host or machine.inter, machine.inter)):
+        _path(job, native, pair, path)
+    native.port_fs_per_byte, native.port_gap_ps = machine.port_fs_per_byte, machine.port_gap_ps
+    network = machine.network
+    native.topology, native.hop_ps = int(network.topology), network.hop_ps
+    native.nodes_per_leaf, native.leaves_per_group = network.nodes_per_leaf, network.leaves_per_group
+    if machine.stage is not None:
+        delivery = 1 + job.add_table(*native_table(machine.stage_delivery)) if machine.stage_delivery else 0
+        native.has_stage, native.stage = True, native_stage(machine.stage, delivery)
+    native.packet_bytes = machine.packet_bytes
+    if machine.receive_queue is not None:
+        queue = machine.receive_queue
+        native.srq_buffers, native.srq_low = queue.buffers, queue.low
+        native.srq_refill_ps, native.srq_retry_ps = queue.refill_ps, queue.retry_ps
+    progress = machine.progress
+    native.blocking, native.spin_ps, native.wakeup_ps = progress.blocking, progress.spin_ps, progress.wakeup_ps
+    native.async_progress = progress.asynchronous
+    native.reduce_fs_per_byte, native.compute_scale = machine.reduce_fs_per_byte, machine.compute_scale
+    native.collectives = ("openmpi", "mpich").index(machine.collectives)
+    return native
+
+
+def _path(job: _sim.Job, native: _sim.Machine, pair: int, path: PathModel) -> None:
+    for segment in path.segments:
+        tail = 1 + job.add_table(*native_table(segment.residual)) if segment.residual else 0
+        native.add_segment(
+            pair,
+            segment.up_to_bytes,
+            segment.latency_ps,
+            segment.send_overhead_ps,
+            segment.recv_overhead_ps,
+            segment.gap_ps,
+            segment.fs_per_byte,
+            tail,
+        )
+    native.set_eager(pair, path.eager_up_to_bytes)
+
+
+def _program(program: Program, tables: list[int]) -> _sim.Program:
+    native = _sim.Program()
+    for comm in program.comms:
+        native.add_comm(
+            comm.context,
+            list(comm.members),
+            comm.my_rank,
+            comm.stride,
+            comm.size,
+            list(comm.dims),
+            list(comm.periods),
+        )
+    for op in program.ops:
+        _op(native, op)
+    native.gaps = [tables[gap] for gap in program.gaps]
+    native.slot_sets = [list(slots) for slots in program.slot_sets]
+    native.size_lists = [list(sizes) for sizes in program.size_lists]
+    native.dims, native.periods = list(program.dims), list(program.periods)
+    native.slots = program.slots
+    native.code = encode_steps(program.steps)
+    return native
+
+
+def _op(native: _sim.Program, op: Op) -> None:
+    native.add_op(
+        int(op.kind),
+        flags=int(op.nonblocking) | int(op.synchronous) << 1,
+        comm=op.comm,
+        rule=int(op.rule),
+        peer=op.peer,
+        tag=op.tag,
+        bytes=op.message_bytes,
+        recv_rule=int(op.recv_rule),
+        recv_peer=op.recv_peer,
+        recv_tag=op.recv_tag,
+        slot=op.slot,
+        slots=op.slots,
+        collective=int(op.collective),
+        sizes=op.sizes,
+        recv_sizes=op.recv_sizes,
+    )

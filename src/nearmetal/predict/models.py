@@ -1,0 +1,243 @@
+"""What a machine does to messages: path models, the host side, the network; and the model file.
+
+LogGP (Culler et al., PPoPP 1993; Alexandrov et al., SPAA 1995) for each range of message sizes, and beside it the
+residual distribution: what a message takes longer (or shorter) than the parameters say. Durations are integer
+picoseconds, the gap per byte is in femtoseconds, so that 400 Gbit/s (20,000 fs) is an exact number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.predict.moderation import StageSetting  # noqa: TC001 (pydantic reads it at run time)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MODEL_FORMAT = "nearmetal-model"
+MODEL_VERSION = 1
+UNBOUNDED = (1 << 63) - 1
+"""As `up_to_bytes` of the last segment, and as the eager limit of a path without rendezvous."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """An inverse distribution function, linear between points.
+
+    `probabilities` rise strictly from 0 and stay below or at 1; `values_ps` never fall.
+    """
+
+    probabilities: tuple[float, ...]
+    values_ps: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        p, v = self.probabilities, self.values_ps
+        if not p or len(p) != len(v) or p[0] != 0.0 or p[-1] > 1.0:
+            raise BadInputError(f"a distribution with {len(p)} probabilities and {len(v)} values")
+        if any(a >= b for a, b in pairwise(p)) or any(a > b for a, b in pairwise(v)):
+            raise BadInputError("the points of a distribution do not rise")
+
+    def mean_ps(self) -> float:
+        """Return the mean, with the last value held up to probability 1."""
+        points = list(zip(self.probabilities, self.values_ps, strict=True))
+        area = sum((p1 - p0) * (v0 + v1) / 2 for (p0, v0), (p1, v1) in pairwise(points))
+        return area + (1.0 - points[-1][0]) * points[-1][1]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """LogGP parameters for messages of at most `up_to_bytes` (and more than the segment before)."""
+
+    up_to_bytes: int
+    latency_ps: int
+    send_overhead_ps: int = 0
+    recv_overhead_ps: int = 0
+    gap_ps: int = 0
+    fs_per_byte: int = 0
+    residual: Distribution | None = None
+
+    def one_way_ps(self, message_bytes: int) -> int:
+        """Return o_s + L + s G + o_r, the time of one message without its residual."""
+        wire = message_bytes * self.fs_per_byte // 1000
+        return self.send_overhead_ps + self.latency_ps + wire + self.recv_overhead_ps
+
+
+@dataclass(frozen=True, slots=True)
+class FitQuality:
+    """How a path model came to be: method, samples, and the error of the fitted curve at the measured sizes."""
+
+    method: str
+    samples: int
+    median_error: float
+    worst_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class PathModel:
+    """One data path: segments by rising size, and the largest message sent eagerly."""
+
+    segments: tuple[Segment, ...]
+    eager_up_to_bytes: int = UNBOUNDED
+    fit: FitQuality | None = None
+
+    def __post_init__(self) -> None:
+        bounds = [segment.up_to_bytes for segment in self.segments]
+        if not bounds or any(a >= b for a, b in pairwise(bounds)) or bounds[-1] != UNBOUNDED:
+            raise BadInputError(f"segments of a path end at {bounds} bytes; they rise and the last has no bound")
+
+    def segment(self, message_bytes: int) -> Segment:
+        """Return the segment that holds for a size."""
+        return next(segment for segment in self.segments if message_bytes <= segment.up_to_bytes)
+
+
+class Topology(IntEnum):
+    """How switches are wired; numbers are those of the C++ `Topology`."""
+
+    FLAT = 0
+    FAT_TREE = 1
+    DRAGONFLY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Switches between nodes; `hop_ps` is added for each switch beyond the one that the measured nodes share."""
+
+    topology: Topology = Topology.FLAT
+    nodes_per_leaf: int = 1
+    leaves_per_group: int = 1
+    hop_ps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SharedReceiveQueue:
+    """A queue of `buffers` receives that is refilled `refill_ps` after it fell to `low`; empty, it refuses."""
+
+    buffers: int
+    low: int
+    refill_ps: int
+    retry_ps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a waiting process learns of a message.
+
+    `blocking`: after `spin_ps` without one it sleeps, and waking it takes `wakeup_ps`. `asynchronous`: the library
+    goes on with rendezvous and collectives while the process computes.
+    """
+
+    blocking: bool = False
+    spin_ps: int = 0
+    wakeup_ps: int = 0
+    asynchronous: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Everything the simulator needs to know of a cluster.
+
+    `intra` joins ranks of one domain (a guest, or a bare node), `inter` nodes, `host` two guests of one host (None:
+    like `inter`). `port_fs_per_byte` is the wire that all virtual functions of a node share. `stage` describes
+    interrupts that are not in the measured path models; None when the models were measured with theirs.
+    """
+
+    intra: PathModel
+    inter: PathModel
+    host: PathModel | None = None
+    port_fs_per_byte: int = 0
+    port_gap_ps: int = 0
+    network: Network = field(default_factory=Network)
+    stage: StageSetting | None = None
+    stage_delivery: Distribution | None = None
+    packet_bytes: int = 0
+    receive_queue: SharedReceiveQueue | None = None
+    progress: Progress = field(default_factory=Progress)
+    reduce_fs_per_byte: int = 0
+    collectives: Literal["openmpi", "mpich"] = "openmpi"
+    compute_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class NamedMachine:
+    """A fitted machine and what it was fitted from."""
+
+    path: str
+    setting: str
+    progress: str
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """All machines fitted from one run."""
+
+    format: Literal["nearmetal-model"]
+    version: Literal[1]
+    run: str
+    machines: tuple[NamedMachine, ...]
+
+    def find(self, path: str, setting: str | None = None, progress: str | None = None) -> NamedMachine:
+        """Return the only machine of that path (and setting, and progress); raise BadInputError otherwise."""
+        found = [
+            one
+            for one in self.machines
+            if one.path == path and setting in {None, one.setting} and progress in {None, one.progress}
+        ]
+        if len(found) != 1:
+            known = ", ".join(sorted({f"{m.path}/{m.setting}/{m.progress}" for m in self.machines}))
+            raise BadInputError(
+                f"the model has {len(found)} machines for path {path!r}",
+                hint=f"it knows path/setting/progress: {known}",
+            )
+        return found[0]
+
+
+_ADAPTER = TypeAdapter(ModelFile)
+
+
+def write_model(model: ModelFile, path: Path) -> None:
+    """Write a model file; it appears whole or not at all."""
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(_ADAPTER.dump_json(model, indent=1))
+    part.replace(path)
+
+
+def read_model(path: Path) -> ModelFile:
+    """Read a model file; raise ForeignFileError when it is damaged or of another format."""
+    try:
+        return _ADAPTER.validate_json(path.read_bytes())
+    except OSError as error:
+        raise BadInputError(
+            f"{path} cannot be read: {error.strerror}", hint="`nearmetal predict` fits a run"
+        ) from error
+    except (ValidationError, BadInputError) as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
+        where = ".".join(map(str, first["loc"])) or "top level"
+        raise ForeignFileError(
+            f"{path} is not a model file of version {MODEL_VERSION}: {where}: {first['msg']}",
+            hint="fit the run again with this version of nearmetal",
+        ) from error
+
+
+def without_residuals(machine: Machine) -> Machine:
+    """Return the machine with every message taking exactly what its parameters say."""
+
+    def plain(path: PathModel) -> PathModel:
+        return dataclasses.replace(
+            path, segments=tuple(dataclasses.replace(segment, residual=None) for segment in path.segments)
+        )
+
+    return dataclasses.replace(
+        machine,
+        intra=plain(machine.intra),
+        inter=plain(machine.inter),
+        host=plain(machine.host) if machine.host else None,
+        stage_delivery=None,
+    )

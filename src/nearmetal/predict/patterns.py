@@ -1,0 +1,216 @@
+"""Regular communication patterns, read from a small TOML file and extrapolated to any number of ranks.
+
+The program is written once and shared by all ranks; peers are worked out by the simulator when they are needed, so
+a million ranks cost their state and nothing else.
+
+    [pattern]
+    kind = "halo"             # halo, cg or alltoall
+    ranks = 1024
+    steps = 100
+    message_bytes = 8192      # halo: one face; cg: one vector; alltoall: one pair (at `scaling_ranks`)
+    compute = "50 us"         # median compute time of a step (at `scaling_ranks`)
+    compute_spread = 0.1      # p99 of it is (1 + spread) times the median, p1 (1 - spread)
+    dims = [16, 8, 8]         # halo only; left out: as cubic as the ranks allow
+    periodic = true           # halo only
+    allreduce_bytes = 8       # after every step; 0 for none
+    scaling = "weak"          # weak: a rank's work is constant; strong: the whole problem is
+    scaling_ranks = 1024      # the ranks that the figures above belong to (strong scaling)
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from nearmetal.errors import BadInputError
+from nearmetal.predict.models import Distribution
+from nearmetal.predict.schedule import PS_PER_NS, Collective, Comm, Op, OpKind, Peer, Program, Schedule
+from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
+from nearmetal.units import parse_duration_ns
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAX_RANKS = 1 << 24
+
+
+class Pattern(BaseModel):
+    """One pattern, as in the `[pattern]` table; sizes in bytes, `compute` as text with a unit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    kind: Literal["halo", "cg", "alltoall"]
+    ranks: int = Field(ge=1, le=MAX_RANKS)
+    steps: int = Field(ge=1, le=1 << 28)
+    message_bytes: int = Field(ge=0, le=1 << 40)
+    compute: str = "0 us"
+    compute_spread: float = Field(default=0.0, ge=0.0, lt=1.0)
+    dims: tuple[int, ...] = Field(default=(), strict=False)
+    periodic: bool = True
+    allreduce_bytes: int = Field(default=0, ge=0)
+    scaling: Literal["weak", "strong"] = "weak"
+    scaling_ranks: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Pattern:
+        if self.dims and (math.prod(self.dims) != self.ranks or min(self.dims) < 1):
+            raise ValueError(f"dims {list(self.dims)} hold {math.prod(self.dims)} ranks, not {self.ranks}")
+        if self.kind == "cg" and self.ranks & (self.ranks - 1):
+            raise ValueError(f"cg needs a power of two ranks, not {self.ranks}")
+        parse_duration_ns(self.compute)
+        return self
+
+    def at(self, ranks: int) -> Pattern:
+        """Return the same pattern at another number of ranks; a fixed process grid is dropped."""
+        base = self.scaling_ranks or self.ranks
+        return Pattern(**{**self.model_dump(), "ranks": ranks, "dims": (), "scaling_ranks": base})
+
+    @property
+    def shrink(self) -> float:
+        """Return a rank's share of the problem relative to `scaling_ranks`: 1 under weak scaling."""
+        return (self.scaling_ranks or self.ranks) / self.ranks if self.scaling == "strong" else 1.0
+
+
+def read_pattern(path: Path) -> Pattern:
+    """Read a pattern file; raise BadInputError naming every wrong key."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInputError(f"{path} is not a readable TOML file: {error}") from error
+    return parse_pattern(data, str(path))
+
+
+def parse_pattern(data: dict[str, object], name: str = "pattern") -> Pattern:
+    """Check the content of a pattern file; raise BadInputError naming every wrong key."""
+    if set(data) != {"pattern"}:
+        raise BadInputError(f"{name} has the tables {sorted(data)}", hint="it holds one table, [pattern]")
+    try:
+        return Pattern.model_validate(data["pattern"])
+    except ValidationError as error:
+        found = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'pattern'}: {one['msg']}" for one in error.errors())
+        raise BadInputError(f"{name}: {found}", hint="docs/explanation/prediction.md lists the keys") from error
+
+
+def cubic_dims(ranks: int, dimensions: int = 3) -> tuple[int, ...]:
+    """Split ranks into nearly equal factors, largest first, like MPI_Dims_create."""
+    dims: list[int] = []
+    left = ranks
+    for remaining in range(dimensions, 0, -1):
+        target = round(left ** (1 / remaining))
+        factor = next(
+            (d for near in range(target) for d in (target - near, target + near) if d >= 1 and left % d == 0), 1
+        )
+        if remaining == 1:
+            factor = left
+        dims.append(factor)
+        left //= factor
+    return tuple(sorted(dims, reverse=True))
+
+
+def schedule_from_pattern(pattern: Pattern) -> Schedule:
+    """Return the schedule of a pattern; its size does not depend on the number of ranks."""
+    build = {"halo": _halo, "cg": _cg, "alltoall": _alltoall}[pattern.kind]
+    ops, steps, comms, dims = build(pattern)
+    if pattern.allreduce_bytes > 0:
+        steps.append(DoCall(len(ops)))
+        ops.append(Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, message_bytes=pattern.allreduce_bytes))
+    slots = 1 + max((op.slot for op in ops if op.nonblocking), default=-1)
+    program = Program(
+        steps=(Repeat(pattern.steps, (DoGap(0), *steps)),),
+        ops=tuple(ops),
+        comms=comms,
+        gaps=(0,),
+        slot_sets=(tuple(range(slots)),),
+        dims=dims,
+        periods=(int(pattern.periodic),) * len(dims),
+        slots=slots,
+    )
+    return Schedule(pattern.ranks, (program,), (_compute(pattern),), name=pattern.kind)
+
+
+def _compute(pattern: Pattern) -> Distribution:
+    median_ps = parse_duration_ns(pattern.compute) * PS_PER_NS * pattern.shrink
+    factors = (1 - 1.5 * pattern.compute_spread, 1 - pattern.compute_spread, 1.0, 1 + pattern.compute_spread)
+    values = [max(0, round(median_ps * factor)) for factor in factors]
+    return Distribution((0.0, 0.01, 0.5, 0.99), tuple(values))
+
+
+_Parts = tuple[list[Op], list[Step], tuple[Comm, ...], tuple[int, ...]]
+
+
+def _halo(pattern: Pattern) -> _Parts:
+    """Every face neighbour of a Cartesian grid: post all receives, send all, wait for all."""
+    dims = pattern.dims or cubic_dims(pattern.ranks)
+    faces = 2 * len(dims)
+    # Strong scaling: the face of a block shrinks with its volume to the power (d - 1) / d.
+    size = round(pattern.message_bytes * pattern.shrink ** ((len(dims) - 1) / len(dims)))
+    ops = [
+        Op(OpKind.RECV, nonblocking=True, rule=Peer.CART, peer=face, tag=face ^ 1, message_bytes=size, slot=face)
+        for face in range(faces)
+    ]
+    ops += [
+        Op(OpKind.SEND, nonblocking=True, rule=Peer.CART, peer=face, tag=face, message_bytes=size, slot=faces + face)
+        for face in range(faces)
+    ]
+    ops.append(Op(OpKind.WAIT, slots=0))
+    return ops, [DoCall(i) for i in range(len(ops))], (Comm(0, size=pattern.ranks),), dims
+
+
+def _cg(pattern: Pattern) -> _Parts:
+    """One iteration of NPB CG: a reduction along each row, the transpose exchange, two dot products.
+
+    The grid has 2^ceil(log2(p) / 2) columns. A row reduction exchanges the vector with the partners at distance 1, 2,
+    4, ...; where rows and columns differ in number, the transpose goes to the neighbouring half of the row instead.
+    """
+    power = pattern.ranks.bit_length() - 1
+    columns = 1 << ((power + 1) // 2)
+    rows = pattern.ranks // columns
+    size = round(pattern.message_bytes * pattern.shrink**0.5)
+    comms = (Comm(0, size=pattern.ranks), Comm(1, stride=1, size=columns))
+    ops: list[Op] = []
+
+    def exchange(mask: int, message_bytes: int, tag: int) -> None:
+        ops.append(
+            Op(
+                OpKind.SENDRECV,
+                comm=1,
+                rule=Peer.XOR,
+                peer=mask,
+                tag=tag,
+                message_bytes=message_bytes,
+                recv_rule=Peer.XOR,
+                recv_peer=mask,
+                recv_tag=tag,
+            )
+        )
+
+    for bit in range(columns.bit_length() - 1):
+        exchange(1 << bit, size, 1)
+    square = rows == columns
+    rule, peer = (Peer.TRANSPOSE, columns) if square else (Peer.XOR, columns // 2)
+    ops.append(
+        Op(
+            OpKind.SENDRECV,
+            rule=rule,
+            peer=peer,
+            tag=2,
+            message_bytes=size,
+            recv_rule=rule,
+            recv_peer=peer,
+            recv_tag=2,
+        )
+    )
+    for _ in range(2):
+        for bit in range(columns.bit_length() - 1):
+            exchange(1 << bit, 8, 3)
+    return ops, [DoCall(i) for i in range(len(ops))], comms, ()
+
+
+def _alltoall(pattern: Pattern) -> _Parts:
+    """One MPI_Alltoall over all ranks; under strong scaling a pair's block shrinks with the square of the ranks."""
+    size = round(pattern.message_bytes * pattern.shrink**2)
+    ops = [Op(OpKind.COLLECTIVE, collective=Collective.ALLTOALL, message_bytes=size)]
+    return ops, [DoCall(0)], (Comm(0, size=pattern.ranks),), ()

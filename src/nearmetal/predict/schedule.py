@@ -1,0 +1,295 @@
+"""What the simulator replays: programs over tables, made from a trace or from a pattern.
+
+A program that many ranks share names its peers by rule (`Peer`), so its size does not depend on their number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.predict.models import Distribution
+from nearmetal.predict.trace import (
+    NONE,
+    Call,
+    CallFlag,
+    CallKind,
+    CommKind,
+    Communicator,
+    DoCall,
+    DoGap,
+    RankTrace,
+    Repeat,
+    Step,
+    Trace,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PS_PER_NS = 1000
+NEW_COMMUNICATOR_BYTES = 8
+"""What each rank contributes to the agreement on a new communicator (a context number)."""
+
+
+class OpKind(IntEnum):
+    """Operations; numbers are those of the C++ `OpKind`."""
+
+    SEND = 0
+    RECV = 1
+    SENDRECV = 2
+    WAIT = 3
+    PROBE = 4
+    COLLECTIVE = 5
+
+
+class Peer(IntEnum):
+    """How a peer is given; numbers are those of the C++ `Peer`.
+
+    RANK: a rank of the communicator. CART: 2 x dimension + (1 for the upper neighbour) in the program's grid. XOR:
+    own rank xor the number. SHIFT: own rank plus the number, around the end. TRANSPOSE: the mirror of the own rank
+    in a square grid with that many columns.
+    """
+
+    RANK = 0
+    CART = 1
+    XOR = 2
+    SHIFT = 3
+    TRANSPOSE = 4
+
+
+class Collective(IntEnum):
+    """Collectives; numbers are those of the C++ `Collective`."""
+
+    BARRIER = 0
+    BCAST = 1
+    REDUCE = 2
+    ALLREDUCE = 3
+    GATHER = 4
+    ALLGATHER = 5
+    SCATTER = 6
+    ALLTOALL = 7
+    REDUCE_SCATTER = 8
+    SCAN = 9
+    EXSCAN = 10
+    NEIGHBOR_ALLGATHER = 11
+    NEIGHBOR_ALLTOALL = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation. `slot` is the request of a non-blocking one, `slots` what a wait waits for."""
+
+    kind: OpKind
+    nonblocking: bool = False
+    synchronous: bool = False
+    comm: int = 0
+    rule: Peer = Peer.RANK
+    peer: int = -1
+    tag: int = 0
+    message_bytes: int = 0
+    recv_rule: Peer = Peer.RANK
+    recv_peer: int = -1
+    recv_tag: int = 0
+    slot: int = 0
+    slots: int = 0
+    collective: Collective = Collective.BARRIER
+    sizes: int = NONE
+    recv_sizes: int = NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Comm:
+    """A communicator: explicit `members`, or (empty) the rule of blocks of `stride` x `size` ranks."""
+
+    context: int
+    members: tuple[int, ...] = ()
+    my_rank: int = 0
+    stride: int = 1
+    size: int = 1
+    dims: tuple[int, ...] = ()
+    periods: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Steps over tables: `DoCall` refers to `ops`, `DoGap` to `gaps`, which are positions in `Schedule.gaps`."""
+
+    steps: tuple[Step, ...]
+    ops: tuple[Op, ...]
+    comms: tuple[Comm, ...]
+    gaps: tuple[int, ...] = ()
+    slot_sets: tuple[tuple[int, ...], ...] = ()
+    size_lists: tuple[tuple[int, ...], ...] = ()
+    dims: tuple[int, ...] = ()
+    periods: tuple[int, ...] = ()
+    slots: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What all ranks do; every rank runs `programs[0]`, or rank r runs `programs[r]`."""
+
+    ranks: int
+    programs: tuple[Program, ...]
+    gaps: tuple[Distribution, ...] = ()
+    name: str = field(default="", compare=False)
+
+    @property
+    def shared(self) -> bool:
+        """Whether all ranks run one program."""
+        return len(self.programs) == 1 and self.ranks > 1
+
+    def program(self, rank: int) -> Program:
+        """Return the program of a rank."""
+        return self.programs[0] if self.shared else self.programs[rank]
+
+
+_POINT_TO_POINT = {
+    CallKind.SEND: OpKind.SEND,
+    CallKind.RECV: OpKind.RECV,
+    CallKind.SENDRECV: OpKind.SENDRECV,
+    CallKind.WAIT: OpKind.WAIT,
+    CallKind.PROBE: OpKind.PROBE,
+}
+_SILENT = {CallKind.COMM_FREE, CallKind.INIT, CallKind.FINALIZE}
+
+
+def schedule_from_trace(trace: Trace) -> Schedule:
+    """Turn a trace into a schedule.
+
+    Raise UnavailableError for what the simulator does not replay: inter-communicators, and calls that the profiler
+    saw but could not record.
+    """
+    contexts: dict[int, int] = {}
+    gaps: dict[Distribution, int] = {}
+    programs = tuple(_RankReader(rank, contexts, gaps).program() for rank in trace.ranks)
+    return Schedule(trace.world_ranks, programs, tuple(gaps), name=trace.source)
+
+
+class _RankReader:
+    def __init__(self, trace: RankTrace, contexts: dict[int, int], gaps: dict[Distribution, int]) -> None:
+        if int(trace.meta.get("unsupported", "0") or 0) > 0:
+            raise UnavailableError(
+                f"rank {trace.rank} made {trace.meta['unsupported']} MPI calls that a trace does not record",
+                hint="one-sided communication and MPI-IO cannot be predicted yet",
+            )
+        self.trace, self.contexts, self.gaps = trace, contexts, gaps
+        self.slot_sets: dict[tuple[int, ...], int] = {}
+        self.kept: dict[int, int] = {}
+        self.ops: list[Op] = []
+
+    def program(self) -> Program:
+        trace = self.trace
+        for index, call in enumerate(trace.calls):
+            if call.kind not in _SILENT:
+                self.kept[index] = len(self.ops)
+                self.ops.append(self._op(call))
+        gaps = tuple(self._gap(gap.quantiles_ns) for gap in trace.gaps)
+        slots = [op.slot for op in self.ops if op.nonblocking] + [slot for set_ in self.slot_sets for slot in set_]
+        return Program(
+            steps=self._steps(trace.program),
+            ops=tuple(self.ops),
+            comms=tuple(self._comm(comm) for comm in trace.communicators),
+            gaps=gaps,
+            slot_sets=tuple(self.slot_sets),
+            size_lists=trace.lists,
+            slots=max(slots, default=-1) + 1,
+        )
+
+    def _steps(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        kept: list[Step] = []
+        for step in steps:
+            if isinstance(step, Repeat):
+                body = self._steps(step.body)
+                if body:
+                    kept.append(Repeat(step.count, body))
+            elif isinstance(step, DoGap):
+                kept.append(step)
+            elif step.index in self.kept:
+                kept.append(DoCall(self.kept[step.index]))
+        return tuple(kept)
+
+    def _comm(self, comm: Communicator) -> Comm:
+        context = self.contexts.setdefault(comm.uid, len(self.contexts))
+        if comm.members == tuple(range(self.trace.world_ranks)):
+            return Comm(context, size=len(comm.members), dims=comm.dims, periods=comm.periods)
+        return Comm(context, comm.members, comm.my_rank, dims=comm.dims, periods=comm.periods)
+
+    def _gap(self, quantiles_ns: tuple[int, ...]) -> int:
+        table = Distribution(self.trace.gap_probabilities, tuple(ns * PS_PER_NS for ns in quantiles_ns))
+        return self.gaps.setdefault(table, len(self.gaps))
+
+    def _op(self, call: Call) -> Op:
+        if self.trace.communicators[call.comm].kind is CommKind.INTER:
+            raise UnavailableError(
+                f"rank {self.trace.rank} uses an inter-communicator ({call.kind.name.lower()})",
+                hint="only communication inside communicators can be predicted",
+            )
+        return self._collective(call) if call.kind.is_collective else self._point_to_point(call)
+
+    def _point_to_point(self, call: Call) -> Op:
+        kind = _POINT_TO_POINT[call.kind]
+        nonblocking = bool(call.flags & CallFlag.NONBLOCKING)
+        any_tag = bool(call.flags & CallFlag.ANY_TAG)
+        if kind is OpKind.WAIT:
+            slots = self.trace.lists[call.request] if call.request != NONE else ()
+            return Op(kind, slots=self.slot_sets.setdefault(tuple(slots), len(self.slot_sets)))
+        if kind is OpKind.SENDRECV:
+            return Op(
+                kind,
+                comm=call.comm,
+                peer=call.peer,
+                tag=call.tag,
+                message_bytes=call.message_bytes,
+                recv_peer=-1 if call.flags & CallFlag.ANY_SOURCE else call.recv_peer,
+                recv_tag=-1 if any_tag else call.recv_tag,
+            )
+        return Op(
+            kind,
+            nonblocking=nonblocking,
+            synchronous=bool(call.flags & CallFlag.SYNCHRONOUS),
+            comm=call.comm,
+            peer=-1 if call.flags & CallFlag.ANY_SOURCE else call.peer,
+            tag=-1 if any_tag else call.tag,
+            message_bytes=call.message_bytes,
+            slot=call.request if nonblocking else 0,
+        )
+
+    def _collective(self, call: Call) -> Op:
+        creates = CallKind.COMM_DUP <= call.kind <= CallKind.CART_CREATE
+        size = len(self.trace.communicators[call.comm].members)
+        listed = call.flags & CallFlag.VECTOR
+
+        def sizes(index: int) -> int:
+            return index if listed and index != NONE and len(self.trace.lists[index]) == size else NONE
+
+        each = call.message_bytes
+        if listed and sizes(call.list_a) == NONE and call.kind in {CallKind.ALLTOALL, CallKind.SCATTER}:
+            each //= size  # only the total is known
+        return Op(
+            OpKind.COLLECTIVE,
+            nonblocking=bool(call.flags & CallFlag.NONBLOCKING),
+            comm=call.comm,
+            peer=call.peer,
+            message_bytes=NEW_COMMUNICATOR_BYTES if creates else each,
+            slot=call.request if call.flags & CallFlag.NONBLOCKING else 0,
+            collective=Collective.ALLGATHER if creates else Collective[call.kind.name],
+            sizes=sizes(call.list_a),
+            recv_sizes=sizes(call.list_b),
+        )
+
+
+def encode_steps(steps: Sequence[Step]) -> list[int]:
+    """Return the code words of the simulator: argument << 2 | token (0 call, 1 gap, 2 repeat, 3 end)."""
+    words: list[int] = []
+    for step in steps:
+        if isinstance(step, Repeat):
+            if step.count < 1 or not step.body:
+                raise BadInputError(f"a repeat of {step.count} times {len(step.body)} steps")
+            words += [step.count << 2 | 2, *encode_steps(step.body), 3]
+        else:
+            words.append(step.index << 2 | (0 if isinstance(step, DoCall) else 1))
+    return words

@@ -1,0 +1,223 @@
+"""How long a schedule takes on a machine: replicas, their distribution, and what it depends on."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+from scipy import stats as distributions
+
+from nearmetal.errors import BadInputError, NearmetalError
+from nearmetal.predict import _sim
+from nearmetal.predict.native import native_job
+from nearmetal.predict.schedule import OpKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from nearmetal.predict.models import Machine, PathModel, Segment
+    from nearmetal.predict.native import Placement
+    from nearmetal.predict.schedule import Schedule
+
+_FINISHED, _DEADLOCK, _UNMATCHED = range(3)
+INTERVAL_LEVEL = 0.95
+
+
+class DeadlockError(NearmetalError):
+    """The program cannot end: some ranks wait for what never comes."""
+
+
+class UnmatchedError(NearmetalError):
+    """The program ends with messages that nobody received, or receives that nobody answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """A quantile of the run time over replicas with a 95 % interval; None bounds: too few replicas for one."""
+
+    probability: float
+    value_ns: float
+    low_ns: float | None
+    high_ns: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Run times of all replicas (shape (replicas,), int64 ns) and what happened in the first of them."""
+
+    makespan_ns: NDArray[np.int64]
+    messages: int
+    inter_messages: int
+    message_bytes: int
+    inter_bytes: int
+    interrupts: int
+    compute_ns: int
+
+    def quantile(self, probability: float) -> Quantile:
+        """Return a quantile of the run time.
+
+        The interval is that of order statistics (distribution-free; David and Nagaraja, Order Statistics, 7.1): the
+        ranks l < u with P(l <= Binomial(n, p) < u) >= 95 %.
+        """
+        ordered = np.sort(self.makespan_ns)
+        n = ordered.size
+        half = (1 - INTERVAL_LEVEL) / 2
+        low = int(distributions.binom.ppf(half, n, probability)) - 1
+        high = int(distributions.binom.ppf(1 - half, n, probability))
+        return Quantile(
+            probability,
+            float(np.quantile(ordered, probability)),
+            float(ordered[low]) if low >= 0 else None,
+            float(ordered[high]) if high < n else None,
+        )
+
+    @property
+    def inter_share(self) -> float:
+        """Return the share of messages that leave their domain."""
+        return self.inter_messages / self.messages if self.messages else 0.0
+
+
+def simulate(
+    schedule: Schedule,
+    machine: Machine,
+    placement: Placement,
+    *,
+    seed: int = 0,
+    replicas: int = 1,
+    threads: int | None = None,
+) -> Prediction:
+    """Replay a schedule `replicas` times and return the distribution of its run time.
+
+    The answer depends on the arguments only, not on `threads` (default: the processors this process may use).
+    Raise DeadlockError or UnmatchedError with the ranks and calls involved.
+    """
+    if replicas < 1 or seed < 0:
+        raise BadInputError(f"{replicas} replicas with seed {seed}", hint="at least one replica, and a seed from 0 up")
+    job = native_job(schedule, machine, placement)
+    results = _sim.simulate(job, seed, 0, replicas, threads or len(os.sched_getaffinity(0)), False)
+    for result in results:
+        if result.outcome != _FINISHED:
+            _explain(schedule, result)
+    first = results[0]
+    return Prediction(
+        makespan_ns=np.array([result.makespan_ps // 1000 for result in results], dtype=np.int64),
+        messages=first.messages,
+        inter_messages=first.inter_messages,
+        message_bytes=first.bytes,
+        inter_bytes=first.inter_bytes,
+        interrupts=first.interrupts,
+        compute_ns=first.compute_ps // 1000,
+    )
+
+
+def _explain(schedule: Schedule, result: _sim.Result) -> NoReturn:
+    count = result.stuck_count
+    more = f"; and {count - len(result.stuck)} more" if count > len(result.stuck) else ""
+    if result.outcome == _DEADLOCK:
+        told = "; ".join(_describe(schedule, stuck) for stuck in result.stuck)
+        raise DeadlockError(
+            f"deadlock: {count} of {schedule.ranks} ranks cannot go on: {told}{more}",
+            hint="the trace is incomplete, or it relies on buffering beyond the model's eager limit",
+        )
+    told = "; ".join(
+        f"rank {stuck.rank}: {'message' if stuck.bytes else 'message or receive'} from "
+        f"{stuck.peer if stuck.peer >= 0 else 'any'} tag {stuck.tag} ({stuck.bytes} B)"
+        for stuck in result.stuck
+    )
+    raise UnmatchedError(
+        f"{count} messages or receives have no partner: {told}{more}",
+        hint="the trace is incomplete: trace the program again to its end",
+    )
+
+
+def _describe(schedule: Schedule, stuck: _sim.Stuck) -> str:
+    ops = schedule.program(stuck.rank).ops
+    if stuck.op >= len(ops):
+        return f"rank {stuck.rank} before its first call"
+    op = ops[stuck.op]
+    if op.kind is OpKind.COLLECTIVE:
+        return f"rank {stuck.rank} in {op.collective.name.lower()} on communicator {op.comm}"
+    if op.kind is OpKind.WAIT:
+        return f"rank {stuck.rank} in wait for requests {list(schedule.program(stuck.rank).slot_sets[op.slots])}"
+    peer = str(stuck.peer) if stuck.peer >= 0 else "any"
+    return f"rank {stuck.rank} in {op.kind.name.lower()} with {peer}, tag {stuck.tag}, {stuck.bytes} B"
+
+
+# ---------------------------------------------------------------- sensitivity
+
+
+def _scale_path(path: PathModel, change: Callable[[Segment], Segment]) -> PathModel:
+    return dataclasses.replace(path, segments=tuple(map(change, path.segments)))
+
+
+def _scaled(machine: Machine, parameter: str, factor: float) -> Machine:
+    if parameter == "compute":
+        return dataclasses.replace(machine, compute_scale=machine.compute_scale * factor)
+    if parameter == "port":
+        return dataclasses.replace(machine, port_fs_per_byte=round(machine.port_fs_per_byte * factor))
+    which, name = parameter.split(".")
+
+    def change(segment: Segment) -> Segment:
+        if name == "residual":
+            if segment.residual is None:
+                return segment
+            values = tuple(round(v * factor) for v in segment.residual.values_ps)
+            return dataclasses.replace(segment, residual=dataclasses.replace(segment.residual, values_ps=values))
+        fields = {
+            "latency": ("latency_ps",),
+            "overhead": ("send_overhead_ps", "recv_overhead_ps"),
+            "gap": ("gap_ps",),
+            "bandwidth": ("fs_per_byte",),
+        }[name]
+        return dataclasses.replace(segment, **{field: round(getattr(segment, field) * factor) for field in fields})
+
+    if which == "intra":
+        return dataclasses.replace(machine, intra=_scale_path(machine.intra, change))
+    return dataclasses.replace(machine, inter=_scale_path(machine.inter, change))
+
+
+SENSITIVITY_PARAMETERS = (
+    "compute",
+    "port",
+    *(
+        f"{which}.{name}"
+        for which in ("intra", "inter")
+        for name in ("latency", "overhead", "gap", "bandwidth", "residual")
+    ),
+)
+
+
+def sensitivity(
+    schedule: Schedule,
+    machine: Machine,
+    placement: Placement,
+    *,
+    seed: int = 0,
+    replicas: int = 1,
+    threads: int | None = None,
+    step: float = 0.1,
+) -> dict[str, float]:
+    """Return the elasticity of the median run time for each parameter, largest first.
+
+    Elasticity: relative change of the run time over relative change of the parameter, from a `step` in each
+    direction with the same random numbers; 1 means the time is proportional to it, 0 that it does not matter.
+    """
+
+    def median_ns(changed: Machine) -> float:
+        found = simulate(schedule, changed, placement, seed=seed, replicas=replicas, threads=threads)
+        return float(np.median(found.makespan_ns))
+
+    base = median_ns(machine)
+    if base <= 0:
+        raise BadInputError("the program takes no time on this machine", hint="a sensitivity needs a run time above 0")
+    found = {
+        parameter: (median_ns(_scaled(machine, parameter, 1 + step)) - median_ns(_scaled(machine, parameter, 1 - step)))
+        / (2 * step * base)
+        for parameter in SENSITIVITY_PARAMETERS
+    }
+    return dict(sorted(found.items(), key=lambda item: -abs(item[1])))

@@ -1,0 +1,405 @@
+"""The simulator on programs small enough to work the time out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.predict.models import (
+    UNBOUNDED,
+    Distribution,
+    Machine,
+    Network,
+    PathModel,
+    Progress,
+    Segment,
+    SharedReceiveQueue,
+    Topology,
+)
+from nearmetal.predict.moderation import StageSetting
+from nearmetal.predict.moderation_rules import Moderation, ModerationSetting
+from nearmetal.predict.native import Placement
+from nearmetal.predict.patterns import Pattern, cubic_dims, parse_pattern, schedule_from_pattern
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule, schedule_from_trace
+from nearmetal.predict.simulate import DeadlockError, UnmatchedError, sensitivity, simulate
+from nearmetal.predict.trace import (
+    Call,
+    CallFlag,
+    CallKind,
+    CallTime,
+    CommKind,
+    Communicator,
+    DoCall,
+    DoGap,
+    RankTrace,
+    Repeat,
+    Step,
+    Trace,
+)
+
+NS = 1000  # picoseconds
+US = 1_000_000
+
+
+def path(
+    latency: int = 1000, o_s: int = 100, o_r: int = 200, gap: int = 50, fs: int = 1_000_000, eager: int = UNBOUNDED
+) -> PathModel:
+    """Durations in ns; 1,000,000 fs a byte are 1 ns a byte."""
+    return PathModel((Segment(UNBOUNDED, latency * NS, o_s * NS, o_r * NS, gap * NS, fs),), eager)
+
+
+MACHINE = Machine(intra=path(latency=100), inter=path())
+
+
+def program(ops: list[Op], steps: list[Step] | None = None, ranks: int = 2, **rest: object) -> Program:
+    done = steps if steps is not None else [DoCall(i) for i in range(len(ops))]
+    return Program(tuple(done), tuple(ops), (Comm(0, size=ranks),), **rest)  # type: ignore[arg-type]
+
+
+def send(peer: int, size: int = 1000, **rest: object) -> Op:
+    return Op(OpKind.SEND, peer=peer, message_bytes=size, **rest)  # type: ignore[arg-type]
+
+
+def recv(peer: int, size: int = 1000, **rest: object) -> Op:
+    return Op(OpKind.RECV, peer=peer, message_bytes=size, **rest)  # type: ignore[arg-type]
+
+
+def run_ns(schedule: Schedule, machine: Machine = MACHINE, per_host: int = 1) -> int:
+    found = simulate(schedule, machine, Placement.block(schedule.ranks, per_host), threads=1)
+    return int(found.makespan_ns[0])
+
+
+def ping(size: int = 1000) -> Schedule:
+    return Schedule(2, (program([send(1, size)]), program([recv(0, size)])))
+
+
+def test_one_message_takes_overheads_latency_and_bytes() -> None:
+    assert run_ns(ping()) == 100 + 1000 + 1000 + 200
+
+
+def test_ranks_of_one_host_use_the_intra_path() -> None:
+    assert run_ns(ping(), per_host=2) == 100 + 100 + 1000 + 200
+
+
+def test_two_guests_of_one_host_use_the_host_path() -> None:
+    machine = replace(MACHINE, host=path(latency=500))
+    placement = Placement.block(2, ranks_per_host=2, domains_per_host=2)
+    assert simulate(ping(), machine, placement).makespan_ns[0] == 100 + 500 + 1000 + 200
+
+
+def test_a_message_stream_is_limited_by_the_gap_per_byte() -> None:
+    ten = Schedule(2, (program([send(1)], [Repeat(10, (DoCall(0),))]), program([recv(0)], [Repeat(10, (DoCall(0),))])))
+    # Each message occupies the sender's side for gap + bytes = 1050 ns; the last one then takes its way.
+    assert run_ns(ten) == 100 + 9 * 1050 + 1000 + 1000 + 200
+
+
+def test_rendezvous_needs_a_round_trip_before_the_data() -> None:
+    machine = replace(MACHINE, inter=path(eager=999))
+    # request (L), answered after o_r; grant (L), answered after o_r; data.
+    assert run_ns(ping(), machine) == 100 + (1000 + 200) + (1000 + 200) + 1000 + 1000 + 200
+
+
+def late_receiver(async_progress: bool) -> int:
+    """The receiver posts, computes 50 us, then waits; the message needs rendezvous."""
+    receiver = program(
+        [recv(0, nonblocking=True, slot=0), Op(OpKind.WAIT, slots=0)],
+        [DoCall(0), DoGap(0), DoCall(1)],
+        gaps=(0,),
+        slot_sets=((0,),),
+        slots=1,
+    )
+    gaps = (Distribution((0.0,), (50 * US,)),)
+    machine = replace(MACHINE, inter=path(eager=999), progress=Progress(asynchronous=async_progress))
+    return run_ns(Schedule(2, (program([send(1)]), receiver), gaps), machine)
+
+
+def test_rendezvous_waits_until_the_receiver_enters_mpi() -> None:
+    assert late_receiver(async_progress=False) == 50_000 + 200 + (1000 + 200) + 1000 + 1000 + 200
+    assert late_receiver(async_progress=True) == 50_000 + 200
+
+
+def test_a_wildcard_receive_takes_the_first_arrival() -> None:
+    waits = program([recv(-1, tag=-1), recv(-1, tag=-1)], ranks=3)
+    gaps = (Distribution((0.0,), (10 * US,)),)
+    late = program([send(0)], [DoGap(0), DoCall(0)], ranks=3, gaps=(0,))
+    assert run_ns(Schedule(3, (waits, late, program([send(0)], ranks=3)), gaps)) == 10_000 + 2300
+
+
+def test_tags_and_communicators_keep_messages_apart() -> None:
+    comms = (Comm(0, size=2), Comm(1, size=2))
+    sends = replace(program([send(1, tag=1), send(1, tag=2), send(1, comm=1, tag=1)]), comms=comms)
+    receives = replace(program([recv(0, comm=1, tag=1), recv(0, tag=2), recv(0, tag=1)]), comms=comms)
+    # All are there when the third has come; each costs its receive overhead.
+    assert run_ns(Schedule(2, (sends, receives))) == 100 + 2 * 1050 + 1000 + 1000 + 3 * 200
+
+
+def test_ranks_of_a_host_share_its_port() -> None:
+    machine = replace(MACHINE, inter=path(gap=0, fs=500_000), port_fs_per_byte=500_000)
+    pairs = Schedule(
+        4,
+        tuple(program([send(rank + 2)] if rank < 2 else [recv(rank - 2)], ranks=4) for rank in range(4)),
+    )
+    alone = run_ns(ping(), machine)
+    assert run_ns(pairs, machine, per_host=2) == alone + 500
+
+
+@pytest.mark.parametrize(
+    ("topology", "far", "extra"),
+    [
+        (Topology.FLAT, 15, 0),
+        (Topology.FAT_TREE, 1, 0),
+        (Topology.FAT_TREE, 3, 2),
+        (Topology.FAT_TREE, 15, 4),
+        (Topology.DRAGONFLY, 3, 1),
+        (Topology.DRAGONFLY, 15, 3),
+    ],
+)
+def test_switches_beyond_the_first_add_latency(topology: Topology, far: int, extra: int) -> None:
+    machine = replace(MACHINE, network=Network(topology, nodes_per_leaf=2, leaves_per_group=4, hop_ps=100 * NS))
+    hosts = np.array([0, far], dtype=np.uint32)
+    assert simulate(ping(), machine, Placement.of_hosts(hosts)).makespan_ns[0] == 2300 + extra * 100
+
+
+def test_a_sleeping_receiver_pays_for_its_wake_up() -> None:
+    blocking = replace(MACHINE, progress=Progress(blocking=True, spin_ps=2000 * NS, wakeup_ps=5 * US))
+    assert run_ns(ping(), blocking) == 2300 + 5000
+    assert run_ns(ping(), replace(blocking, progress=Progress(blocking=True, spin_ps=3 * US, wakeup_ps=5 * US))) == 2300
+
+
+def test_moderation_delays_a_single_message_by_its_period() -> None:
+    stage = StageSetting(
+        moderation=ModerationSetting(Moderation.FIXED_EQE, usecs=16, frames=44),
+        delivery_ps=1500 * NS,
+        poll_ps=300 * NS,
+        packet_ps=200 * NS,
+    )
+    assert run_ns(ping(), replace(MACHINE, stage=stage)) == 2300 + 16_000 + 1500 + 300 + 200
+
+
+def test_an_empty_shared_receive_queue_delays_what_follows() -> None:
+    queue = SharedReceiveQueue(buffers=2, low=1, refill_ps=20 * US, retry_ps=5 * US)
+    three = Schedule(
+        2,
+        (program([send(1, 0)], [Repeat(3, (DoCall(0),))]), program([recv(0, 0)], [Repeat(3, (DoCall(0),))])),
+    )
+    # Messages arrive at 1100, 1200, 1300; the first leaves 1 <= low, so buffers come 20 us later, and the third
+    # is sent again 5 us after that.
+    assert run_ns(three, replace(MACHINE, receive_queue=queue)) == 1100 + 20_000 + 5000 + 200
+
+
+def test_messages_of_a_pair_do_not_overtake() -> None:
+    fast_then_slow = Distribution((0.0, 0.5), (0, 100 * US))
+    segment = replace(MACHINE.inter.segments[0], residual=fast_then_slow)
+    machine = replace(MACHINE, inter=PathModel((segment,)))
+    many = Schedule(2, (program([send(1)], [Repeat(50, (DoCall(0),))]), program([recv(0)], [Repeat(50, (DoCall(0),))])))
+    # FIFO matching: were they overtaking, the last receive could match an early arrival; the end time is the latest.
+    assert run_ns(many, machine) >= 100 * 1000
+
+
+COLLECTIVES = [one for one in Collective if not one.name.startswith("NEIGHBOR")]
+
+
+@pytest.mark.parametrize("library", ["openmpi", "mpich"])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7, 8, 13])
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_every_collective_ends_at_every_size(collective: Collective, ranks: int, library: str) -> None:
+    machine = replace(MACHINE, collectives=library)  # type: ignore[arg-type]
+    for size in (0, 8, 5000, 1 << 20):
+        op = Op(OpKind.COLLECTIVE, collective=collective, peer=ranks - 1, message_bytes=size)
+        schedule = Schedule(ranks, (program([op], ranks=ranks),) * ranks)
+        time = run_ns(schedule, machine)
+        assert time == 0 if ranks == 1 else time > 0
+
+
+def test_a_barrier_of_eight_takes_three_rounds() -> None:
+    barrier = Schedule(8, (program([Op(OpKind.COLLECTIVE)], ranks=8),))
+    assert run_ns(barrier) == 3 * (100 + 1000 + 200)
+
+
+def test_neighbour_collectives_follow_the_grid() -> None:
+    grid = Comm(0, size=4, dims=(2, 2), periods=(0, 1))
+    ops = [Op(OpKind.COLLECTIVE, collective=Collective.NEIGHBOR_ALLTOALL, message_bytes=10)]
+    found = simulate(
+        Schedule(4, (Program((DoCall(0),), tuple(ops), (grid,)),)), MACHINE, Placement.block(4, 1), threads=1
+    )
+    assert found.messages == 4 * (1 + 2)  # one neighbour down the open dimension, two around the other
+
+
+def test_a_nonblocking_collective_overlaps_with_compute() -> None:
+    op = Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, nonblocking=True, slot=0)
+    overlapped = program(
+        [op, Op(OpKind.WAIT, slots=0)],
+        [DoCall(0), DoGap(0), DoCall(1)],
+        ranks=4,
+        gaps=(0,),
+        slot_sets=((0,),),
+        slots=1,
+    )
+    gaps = (Distribution((0.0,), (50 * US,)),)
+    lazy = run_ns(Schedule(4, (overlapped,), gaps))
+    eager = run_ns(Schedule(4, (overlapped,), gaps), replace(MACHINE, progress=Progress(asynchronous=True)))
+    assert eager < lazy == 100 + 50_000 + 200 + (100 + 1000 + 200)  # at the wait the second round has still to go
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+def test_a_deadlock_names_ranks_and_calls() -> None:
+    machine = replace(MACHINE, inter=path(eager=10))
+    both_send_first = Schedule(
+        2, (program([send(1, tag=7), recv(1, tag=7)]), program([send(0, tag=7), recv(0, tag=7)]))
+    )
+    with pytest.raises(DeadlockError, match=r"2 of 2 ranks.*rank 0 in send with 1, tag 7, 1000 B.*rank 1 in send"):
+        run_ns(both_send_first, machine)
+    assert run_ns(both_send_first) > 0  # with buffering it ends
+
+
+def test_a_lost_message_and_a_lost_receive_are_errors() -> None:
+    with pytest.raises(UnmatchedError, match="rank 1: message from 0 tag 0"):
+        run_ns(Schedule(2, (program([send(1)]), program([], []))))
+    lost = program([recv(0, nonblocking=True, slot=0)], slots=1)
+    with pytest.raises(UnmatchedError, match="1 messages or receives"):
+        run_ns(Schedule(2, (program([], []), lost)))
+    with pytest.raises(DeadlockError, match="rank 1 in recv with 0"):
+        run_ns(Schedule(2, (program([], []), program([recv(0)]))))
+
+
+def test_programs_and_placements_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(BadInputError, match="peer outside"):
+        run_ns(Schedule(2, (program([send(5)]), program([recv(0)]))))
+    with pytest.raises(BadInputError, match="not well-formed"):
+        run_ns(Schedule(2, (program([send(1)], [DoCall(3)]), program([recv(0)]))))
+    with pytest.raises(BadInputError, match="placement has 3 ranks"):
+        simulate(ping(), MACHINE, Placement.block(3, 1))
+    with pytest.raises(BadInputError, match="replicas"):
+        simulate(ping(), MACHINE, Placement.block(2, 1), replicas=0)
+
+
+# ---------------------------------------------------------------- patterns, replicas, traces
+
+TAILED = replace(
+    MACHINE,
+    inter=PathModel(
+        (replace(MACHINE.inter.segments[0], residual=Distribution((0.0, 0.9, 0.999), (0, 500 * NS, 50 * US))),)
+    ),
+)
+
+
+def halo(ranks: int, steps: int = 5) -> Schedule:
+    return schedule_from_pattern(
+        Pattern(kind="halo", ranks=ranks, steps=steps, message_bytes=1000, compute="20 us", compute_spread=0.1)
+    )
+
+
+def test_the_same_seed_gives_the_same_answer_on_any_number_of_threads() -> None:
+    placement = Placement.block(64, 4)
+    one = simulate(halo(64), TAILED, placement, seed=3, replicas=7, threads=1)
+    four = simulate(halo(64), TAILED, placement, seed=3, replicas=7, threads=4)
+    other = simulate(halo(64), TAILED, placement, seed=4, replicas=7, threads=4)
+    assert one.makespan_ns.tolist() == four.makespan_ns.tolist()
+    assert one.makespan_ns.tolist() != other.makespan_ns.tolist()
+    assert len(set(one.makespan_ns.tolist())) > 1
+
+
+def test_halo_sends_to_every_face() -> None:
+    found = simulate(halo(27), MACHINE, Placement.block(27, 1))
+    assert found.messages == 27 * 6 * 5
+    assert found.inter_share == 1.0
+    open_edges = Pattern(kind="halo", ranks=27, steps=1, message_bytes=8, periodic=False)
+    assert simulate(schedule_from_pattern(open_edges), MACHINE, Placement.block(27, 1)).messages == 2 * 3 * 18
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8, 16, 32])
+def test_cg_and_alltoall_run_on_powers_of_two(ranks: int) -> None:
+    for kind in ("cg", "alltoall"):
+        pattern = Pattern(kind=kind, ranks=ranks, steps=2, message_bytes=4000, allreduce_bytes=8)  # type: ignore[arg-type]
+        assert run_ns(schedule_from_pattern(pattern)) > 0
+
+
+def test_strong_scaling_shrinks_the_work_and_weak_does_not() -> None:
+    weak = Pattern(kind="halo", ranks=8, steps=10, message_bytes=64_000, compute="1 ms")
+    strong = Pattern(**{**weak.model_dump(), "scaling": "strong"})
+    at_64 = [run_ns(schedule_from_pattern(one.at(64))) for one in (weak, strong)]
+    assert at_64[0] > 10_000_000 > at_64[1] > 10_000_000 / 8
+
+
+def test_tails_weigh_more_with_more_ranks() -> None:
+    medians = []
+    for ranks in (8, 64, 512):
+        tail = simulate(halo(ranks), TAILED, Placement.block(ranks, 1), replicas=5)
+        plain = simulate(halo(ranks), MACHINE, Placement.block(ranks, 1), replicas=5)
+        medians.append(float(np.median(tail.makespan_ns)) / float(np.median(plain.makespan_ns)))
+    assert medians == sorted(medians)
+
+
+def test_the_interval_of_a_quantile_needs_replicas() -> None:
+    few = simulate(halo(8), TAILED, Placement.block(8, 1), replicas=5).quantile(0.99)
+    many = simulate(halo(8, 2), TAILED, Placement.block(8, 1), replicas=40).quantile(0.5)
+    assert few.high_ns is None
+    assert many.low_ns is not None
+    assert many.high_ns is not None
+    assert many.low_ns <= many.value_ns <= many.high_ns
+
+
+def test_sensitivity_finds_what_the_time_depends_on() -> None:
+    only_compute = schedule_from_pattern(Pattern(kind="halo", ranks=8, steps=2, message_bytes=0, compute="10 ms"))
+    found = sensitivity(only_compute, MACHINE, Placement.block(8, 1))
+    assert next(iter(found)) == "compute"
+    assert found["compute"] == pytest.approx(1, abs=0.01)
+    big = schedule_from_pattern(Pattern(kind="halo", ranks=8, steps=2, message_bytes=1_000_000))
+    assert sensitivity(big, MACHINE, Placement.block(8, 1))["inter.bandwidth"] == pytest.approx(1, abs=0.02)
+
+
+def test_dims_are_as_cubic_as_the_ranks_allow() -> None:
+    assert cubic_dims(64) == (4, 4, 4)
+    assert cubic_dims(131_072) == (64, 64, 32)
+    assert cubic_dims(7) == (7, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("kind", "ring"), ("ranks", 0), ("dims", [3, 3]), ("compute", "fast"), ("colour", 1), ("steps", -1)],
+)
+def test_a_bad_pattern_names_its_key(key: str, value: object) -> None:
+    table: dict[str, object] = {"kind": "halo", "ranks": 8, "steps": 1, "message_bytes": 8, key: value}
+    with pytest.raises(BadInputError, match=key if key != "compute" else "duration"):
+        parse_pattern({"pattern": table})
+
+
+def traced(rank: int, calls: tuple[Call, ...], program_: tuple[Step, ...], **meta: str) -> RankTrace:
+    return RankTrace(
+        rank=rank,
+        world_ranks=2,
+        trace_id=1,
+        elapsed_ns=1,
+        meta=meta,
+        lists=((0,), (0, 1)),
+        communicators=(
+            Communicator(1, CommKind.WORLD, 0xFFFFFFFF, (0, 1), rank),
+            Communicator(2 + rank, CommKind.SELF, 0xFFFFFFFF, (rank,), 0),
+        ),
+        calls=calls,
+        times=tuple(CallTime() for _ in calls),
+        gap_probabilities=(0.0, 1.0),
+        gaps=(),
+        program=program_,
+    )
+
+
+def test_a_trace_is_replayed() -> None:
+    sends = (Call(CallKind.INIT), Call(CallKind.SEND, CallFlag.NONBLOCKING, peer=1, message_bytes=1000, request=0),
+             Call(CallKind.WAIT, request=0))  # fmt: skip
+    receives = (Call(CallKind.RECV, CallFlag.ANY_SOURCE | CallFlag.ANY_TAG, message_bytes=1000), Call(CallKind.BARRIER),
+                Call(CallKind.COMM_FREE))  # fmt: skip
+    one = traced(0, (*sends, Call(CallKind.BARRIER)), tuple(DoCall(i) for i in range(4)))
+    two = traced(1, receives, (DoCall(0), DoCall(1), Repeat(3, (DoCall(2),))))
+    schedule = schedule_from_trace(Trace((one, two)))
+    assert run_ns(schedule) == 2300 + 1300
+
+
+def test_calls_that_a_trace_cannot_hold_are_refused() -> None:
+    with pytest.raises(UnavailableError, match="12 MPI calls"):
+        schedule_from_trace(Trace((traced(0, (), (), unsupported="12"), traced(1, (), ()))))
