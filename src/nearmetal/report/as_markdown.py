@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from nearmetal.report.records import View
     from nearmetal.report.tables import Table
 
-_SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|~"} | {"&": "&amp;"})
+_SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]#|~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 def render(view: View) -> str:

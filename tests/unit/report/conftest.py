@@ -3,9 +3,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from synthetic_run import make_run
 
 from nearmetal.report.view import View, build_view
+from tests.unit.report.synthetic_run import make_run
 
 if TYPE_CHECKING:
     from nearmetal.store.rundir import RunDir

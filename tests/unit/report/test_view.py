@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from synthetic_run import COST, STUDY, Recipe, make_run
 
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_json
@@ -13,6 +12,7 @@ from nearmetal.report.view import View, build_view
 from nearmetal.stats.equivalence import Better, Verdict
 from nearmetal.stats.interval import Interval
 from nearmetal.study.order import Order, WorkloadOrder
+from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from nearmetal.report import as_csv, as_json, as_markdown, as_table, words
+from nearmetal.report.view import View, build_view
+from nearmetal.stats.interval import Interval
+from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests" / "golden" / "report"
+
+
+def _terminal(view: View, width: int = 80, *, brief: bool = False) -> str:
+    text = io.StringIO()
+    as_table.render(view, Console(file=text, width=width, color_system=None), brief=brief)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "render"), [("terminal.txt", _terminal), ("report.md", as_markdown.render), ("report.csv", as_csv.render)]
+)
+def test_the_report_is_the_one_on_file(view: View, name: str, render: object) -> None:
+    assert callable(render)
+    assert render(view) == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+def test_the_terminal_report_keeps_to_80_columns_and_needs_no_colour(view: View) -> None:
+    text = _terminal(view)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\x1b" not in text
+    assert "network namespaces of one machine" in text
+    for word in ("slower", "faster", "near-metal"):
+        assert word in text
+
+
+def test_many_paths_are_parted_into_tables_that_fit(tmp_path: Path) -> None:
+    extra = "".join(f'[[path]]\nname = "path-number-{k}"\nkind = "veth"\n' for k in range(6))
+    study = STUDY.replace("[[workload]]", f"{extra}[[workload]]")
+    names = ["veth", "bridge", "macvlan", "tap", "shm", *(f"path-number-{k}" for k in range(6))]
+    view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=3, cost=dict.fromkeys(names, 1.0))))
+    text = _terminal(view)
+    assert max(map(len, text.splitlines())) <= 80
+    assert all(text.count(name) >= 3 for name in names)
+
+
+def test_the_brief_report_holds_levels_and_verdicts_only(view: View) -> None:
+    text = _terminal(view, brief=True)
+    assert "Verdicts" in text
+    assert "p99" not in text
+
+
+def test_a_refused_percentile_is_nowhere_a_number(tmp_path: Path) -> None:
+    view = build_view(make_run(tmp_path / "run", Recipe(blocks=5, iterations=100)))
+    assert "cannot support it" in _terminal(view)
+    rows = list(csv.DictReader(io.StringIO(as_csv.render(view))))
+    assert {row["p99"] for row in rows} == {""}
+    cell = json.loads(as_json.render(view))["cells"][0]
+    assert cell["paths"][0]["p99"]["value"] is None
+    assert "needs n >= 368" in cell["paths"][0]["p99"]["refused"]
+
+
+def test_csv_holds_unrounded_figures_of_every_path_and_cell(view: View) -> None:
+    rows = list(csv.DictReader(io.StringIO(as_csv.render(view))))
+    assert len(rows) == 3 * 6
+    for row, (cell, one) in zip(rows, ((c, p) for c in view.cells for p in c.paths), strict=True):
+        assert (row["path"], int(row["message_bytes"])) == (one.path, cell.message_bytes)
+        assert float(row["median"]) == one.median.value
+        assert row["verdict"] == (str(one.comparison.verdict) if one.comparison else "")
+
+
+def test_every_key_of_the_json_report_is_documented(view: View) -> None:
+    page = (ROOT / "docs" / "reference" / "report-json.md").read_text(encoding="utf-8")
+    # Keys of these objects are paths, verdicts and facts of the run.
+    by_name = {"by_path", "counts", "provenance"}
+
+    def keys(value: object, inside: str = "") -> set[str]:
+        if isinstance(value, dict):
+            own = set() if inside in by_name else set(value)
+            return own.union(*(keys(each, key) for key, each in value.items()))
+        return set().union(*(keys(each, inside) for each in value)) if isinstance(value, list) else set()
+
+    missing = {key for key in keys(json.loads(as_json.render(view))) if f"`{key}`" not in page}
+    assert not missing
+    assert f"`report_format` is {as_json.REPORT_FORMAT}" in page
+
+
+def test_markdown_of_a_hostile_title_stays_text(tmp_path: Path) -> None:
+    title = "a | b <script>alert(1)</script> # `c` [x](http://example.org)"
+    study = STUDY.replace("Software data paths of this machine", title)
+    text = as_markdown.render(build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=3))))
+    assert "<script" not in text
+    assert "\\[x\\](http" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(21.149, "21.15"), (0.31302, "0.3130"), (12345.6, "12346"), (0.0, "0"), (999.96, "1000.0")],
+)
+def test_figures_have_four_significant_digits(value: float, text: str) -> None:
+    assert words.figure(value) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [(21.09, 21.21, "21.09..21.21"), (1.0172, 1784.8, "1.02..1785"), (2.0, float("inf"), "2.000..unbounded")],
+)
+def test_intervals_show_digits_that_mean_something(low: float, high: float, text: str) -> None:
+    assert words.span(low, high) == text
+
+
+def test_ratios_and_p_values_read_as_in_papers() -> None:
+    assert words.ratio_span(Interval(0.0594, 0.06, 0.95)) == "0.0594..0.0600"
+    assert words.ratio_span(Interval(0.5, float("inf"), 0.95)) == "0.500..unbounded"
+    assert words.ratio_span(None) == "-"
+    assert (words.p_value(0.00004), words.p_value(0.62), words.p_value(None)) == ("< 0.001", "0.620", "-")
+    assert (words.percent(0.05), words.percent(0.00742), words.percent(1.2)) == ("5 %", "0.74 %", "120 %")

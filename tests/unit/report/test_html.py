@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearmetal.report import as_html
+from nearmetal.report.axes import linear, logarithmic, ratios, spread_apart
+from nearmetal.report.markup import Markup, element
+from nearmetal.report.view import View, build_view
+from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nearmetal.study.order import Order
+
+ATTACK = "</title><script>alert('x')</script>\\\"><img src=x onerror=alert(1)>&amp;"
+
+
+class _Page(HTMLParser):
+    """Collects elements and complains about tags that are not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in {"meta", "link", "input", "br"}:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def values(self, attribute: str) -> list[str]:
+        return [value for _, attributes in self.elements if (value := attributes.get(attribute)) is not None]
+
+
+@pytest.fixture(scope="module")
+def page(view: View) -> _Page:
+    return _Page(as_html.render(view))
+
+
+def test_a_five_path_study_stays_below_a_megabyte(view: View) -> None:
+    assert len(as_html.render(view).encode()) < 1_000_000
+
+
+def test_the_page_asks_for_nothing_and_runs_nothing(page: _Page) -> None:
+    assert not {"script", "iframe", "object", "embed", "img"} & {tag for tag, _ in page.elements}
+    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+    assert all(target == "data:," or target.startswith("#") for target in page.values("href"))
+    assert not page.values("src")
+    assert not page.values("style")
+
+
+def test_links_labels_and_marks_point_at_what_exists(page: _Page) -> None:
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    assert {target.removeprefix("#") for target in page.values("href") if target.startswith("#")} <= set(ids)
+    assert set(page.values("for")) <= set(ids)
+
+
+def test_the_policy_allows_this_style_sheet_and_nothing_else(view: View) -> None:
+    text = as_html.render(view)
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert style
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'sha256-{digest}'" in text
+    assert "url(" not in style[1]
+    assert "@import" not in style[1]
+
+
+def test_the_verdict_comes_first_and_the_honesty_label_before_it(view: View) -> None:
+    text = as_html.render(view)
+    label, verdicts = text.index("no wire and no NIC hardware"), text.index('id="verdicts"')
+    assert label < verdicts < text.index('id="group-0"') < text.index('id="evidence"') < text.index('id="repeat"')
+
+
+def test_every_chart_speaks_to_a_screen_reader(page: _Page) -> None:
+    charts = [attributes for tag, attributes in page.elements if tag == "svg" and attributes.get("class") == "chart"]
+    assert len(charts) == 2 + 3 * 3
+    assert all(chart["role"] == "img" and chart["aria-label"] for chart in charts)
+
+
+def test_text_of_a_study_cannot_become_markup(tmp_path: Path) -> None:
+    study = STUDY.replace('"Software data paths of this machine"', f"'''{ATTACK}'''")
+    recipe = Recipe(study=study, blocks=3, facts=lambda order: {f"x.{ATTACK}": f"{order.path.label}{ATTACK}"})
+    text = as_html.render(build_view(make_run(tmp_path / "run", recipe)))
+    page = _Page(text)
+    assert "<script" not in text
+    assert "<img" not in text
+    assert not {"script", "img"} & {tag for tag, _ in page.elements}
+    assert ATTACK in "".join(page.text)
+
+
+def test_failed_trials_are_shown_with_reason_and_next_step(tmp_path: Path) -> None:
+    def fails(order: Order, attempt: int) -> bool:
+        return order.path.label == "tap" and attempt <= 2
+
+    text = as_html.render(build_view(make_run(tmp_path / "run", Recipe(blocks=3, fails=fails))))
+    assert "the launch did not end within 30 s" in text
+    assert "raise `trials.timeout`" in text
+    assert "Not compared in 3 of 3 cells" in text
+
+
+def test_an_operation_without_sizes_and_a_rate_are_drawn(tmp_path: Path) -> None:
+    study = STUDY.replace(
+        "[trials]", '[[workload]]\nname = "barrier"\n[[workload]]\nname = "bw"\nsizes = [8]\n[trials]'
+    )
+    page = _Page(as_html.render(build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=3)))))
+    assert "duration of an iteration, us (log scale)" in page.text
+
+
+@given(st.text(), st.text())
+def test_elements_give_back_the_text_they_were_given(text: str, attribute: str) -> None:
+    kept = [s.replace("\r\n", "\n").replace("\r", "\n").replace("\x00", "") for s in (text, attribute)]
+    page = _Page(element("p", kept[0], title=kept[1]))
+    assert "".join(page.text) == kept[0]
+    assert page.elements == [("p", {"title": kept[1]})]
+
+
+def test_markup_is_not_escaped_twice() -> None:
+    assert element("p", Markup("<b>x</b>"), "&") == "<p><b>x</b>&amp;</p>"
+
+
+POSITIVE = st.floats(min_value=1e-3, max_value=1e9)
+
+
+@given(POSITIVE, POSITIVE, st.sampled_from([linear, logarithmic]))
+def test_scales_hold_both_ends_and_keep_ticks_inside(a: float, b: float, make: object) -> None:
+    assert callable(make)
+    low, high = sorted((a, b))
+    scale = make(low, high, 0.0, 100.0, str)
+    assert 0.0 <= scale(low) <= scale(high) <= 100.0
+    assert all(0.0 <= scale(value) <= 100.0 for value, _ in scale.ticks)
+
+
+@given(st.floats(0.001, 1.0), st.floats(1.0, 1000.0), st.floats(0.001, 0.5))
+def test_the_ratio_scale_is_even_both_ways_and_shows_the_margin(low: float, high: float, margin: float) -> None:
+    scale = ratios(low, high, margin, 0.0, 100.0)
+    edge = 1 + margin
+    assert scale(1) - scale(1 / edge) == pytest.approx(scale(edge) - scale(1), abs=1e-6)
+    assert scale(low) <= scale(1 / edge) or low > 1 / edge
+    assert scale(float("inf")) == 100.0
+    assert "1" in [label for _, label in scale.ticks]
+
+
+@given(st.lists(st.floats(0.0, 300.0), min_size=1, max_size=10))
+def test_labels_never_touch(wanted: list[float]) -> None:
+    placed = sorted(spread_apart(wanted, 15.0, 0.0, 300.0))
+    assert all(b - a >= 15.0 - 1e-6 for a, b in itertools.pairwise(placed))
+    assert placed[-1] <= 300.0
