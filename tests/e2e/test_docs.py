@@ -1,0 +1,72 @@
+"""Every command in README and docs runs: each `sh` block, line by line, in a workspace of its own a page.
+
+Studies are shortened (few iterations, three blocks) so that a page takes seconds; nothing else is changed. A line
+that needs more than this machine offers carries a comment `# needs: WHAT`, and WHAT is one of `_NEEDS`.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_NEEDS = {
+    "lab": "a built lab (`nearmetal lab build`)",
+    "cluster": "a second machine",
+    "set-up": "the set-up itself, which is what runs this test",
+}
+
+
+def commands(page: Path) -> list[str]:
+    lines: list[str] = []
+    for block in _BLOCK.findall(page.read_text()):
+        joined = block.replace("\\\n", " ")
+        lines += [line for line in joined.splitlines() if line.strip() and not line.startswith("#")]
+    return lines
+
+
+def shorten(study: Path) -> None:
+    """Leave everything as it is but the amount of work."""
+    text = study.read_text()
+    text = re.sub(r"^(iterations\w*) = .*$", r"\1 = 30", text, flags=re.MULTILINE)
+    text = re.sub(r"^warmup = .*$", "warmup = 5", text, flags=re.MULTILINE)
+    text = re.sub(r"^(min|max)_blocks = .*$", r"\1_blocks = 3", text, flags=re.MULTILINE)
+    study.write_text(text)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "studies", tmp_path / "studies")
+    for study in (tmp_path / "studies").glob("*.toml"):
+        shorten(study)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
+    return tmp_path
+
+
+@pytest.mark.netns
+@pytest.mark.mpi
+@pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_commands_of_a_page_run(page: Path, workspace: Path) -> None:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "80"}
+    for line in commands(page):
+        needs = re.search(r"# needs: ([a-z-]+)", line)
+        if needs:
+            assert needs[1] in _NEEDS, f"{page}: {line!r} needs something that is not in the table"
+            continue
+        done = subprocess.run(
+            ["bash", "-euc", line],
+            cwd=workspace,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == 0, f"$ {line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
