@@ -1,4 +1,4 @@
-"""The HTML report in a real browser: it renders as styled, says nothing on the console, asks the network for nothing."""
+"""The HTML report in a real browser: it renders as styled, prints nothing on the console, asks nothing of a network."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import shutil
 import struct
 import subprocess
 import zlib
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from nearmetal.report import as_html
 from nearmetal.report.view import build_view
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = (

@@ -147,6 +147,7 @@ def _group(view: View, group: GroupId, number: int) -> Markup:
             element("div", _table(tables.comparisons(view, group))),
             class_="pair ratios",
         ),
+        element("details", element("summary", "The tests behind the verdicts"), _table(tables.tests(view, group))),
         _distributions(view, cells, number),
         id=f"group-{number}",
     )

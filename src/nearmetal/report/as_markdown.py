@@ -23,6 +23,7 @@ def render(view: View) -> str:
             _table(tables.levels(view, group)),
             _table(tables.levels(view, group, "p99")),
             _table(tables.comparisons(view, group)),
+            _table(tables.tests(view, group)),
         ]
     others = (tables.settings, tables.noise, tables.counters, tables.facts, tables.failures)
     parts += [_table(make(view)) for make in others]

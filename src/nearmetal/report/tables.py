@@ -92,6 +92,37 @@ def _figures(comparison: Comparison) -> tuple[str, ...]:
     )
 
 
+def tests(view: View, group: GroupId) -> Table:
+    """Return the tests behind the verdicts, for readers who compare with published p-values."""
+    rows = []
+    for cell in view.cells_of(group):
+        for one in cell.paths:
+            if one.comparison is None:
+                continue
+            median = one.comparison.median
+            rows.append(
+                (
+                    words.size(cell),
+                    one.path,
+                    str(median.n),
+                    words.p_value(median.t_test.p_value if median.t_test else None),
+                    words.p_value(median.wilcoxon.p_value if median.wilcoxon else None),
+                    words.p_value(median.judgement.p_difference),
+                    words.p_value(median.judgement.p_equivalence),
+                    words.NOTHING if median.hedges_gz is None else f"{median.hedges_gz:+.2f}",
+                    median.judgement.reason,
+                )
+            )
+    return Table(
+        f"{words.group_title(view, group)}: tests on the medians",
+        ("size", "path", "n", "paired t", "Wilcoxon", "difference", "TOST", "Hedges' g", "why"),
+        tuple(rows),
+        "p-values of the paired t-test and of Wilcoxon's stand alone, as papers print them; those of difference and "
+        "equivalence (TOST) are Holm-corrected and decide.",
+        left=2,
+    )
+
+
 def settings(view: View) -> Table:
     """Return each further setting against the study's first; no rows where the study has one setting."""
     return Table(

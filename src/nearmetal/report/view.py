@@ -67,7 +67,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False) -> View:
         refuse_mixed(mixed)
     paths = _paths(study)
     plan = _plan_of(study)
-    cells = _with_comparisons(_cells(run, good, paths), study, plan)
+    cells = _with_comparisons(_cells(run, study, good, paths), study, plan)
     return View(
         name=study.name,
         title=study.title or study.name,
@@ -125,7 +125,7 @@ def _provenance(records: Sequence[TrialRecord]) -> tuple[tuple[str, Scalar], ...
 # ---- cells
 
 
-def _cells(run: RunDir, records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> list[Cell]:
+def _cells(run: RunDir, study: Study, records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> list[Cell]:
     """Return the cells, without comparisons, ordered as the study names workloads and settings, then by size."""
     sources: dict[_CellKey, dict[str, list[TrialRecord]]] = {}
     shown: dict[_CellKey, Shown] = {}
@@ -135,7 +135,6 @@ def _cells(run: RunDir, records: Sequence[TrialRecord], paths: Sequence[PathEntr
             key = (GroupId(wanted.workload.label, cell.operation, wanted.setting), cell.message_bytes)
             sources.setdefault(key, {}).setdefault(wanted.path.label, []).append(record)
             shown.setdefault(key, shown_for(wanted.workload, cell.operation, cell.message_bytes))
-    study = parse_study(run.study_text(), "study.toml")
     rank = {(workload.name, setting): n for n, (_, workload, setting) in enumerate(combinations(study))}
     keys = sorted(sources, key=lambda key: (rank.get((key[0].workload, key[0].setting), len(rank)), key[0], key[1]))
     return [
