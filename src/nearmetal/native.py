@@ -18,7 +18,8 @@ from nearmetal import process
 from nearmetal.errors import NearmetalError, UnavailableError
 
 BUILD_TIMEOUT_S = 120.0
-_FLAGS = ("-std=c11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wpedantic", "-Wmissing-prototypes")
+# Warnings are errors in the test suite, not on a user's machine: a newer compiler knows new ones.
+_FLAGS = ("-std=c11", "-O2", "-g", "-Wall", "-Wextra", "-Wshadow", "-Wpedantic", "-Wmissing-prototypes")
 _ROOTS = (Path(__file__).parent / "native", Path(__file__).parents[2] / "native")
 
 

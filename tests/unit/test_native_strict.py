@@ -1,0 +1,31 @@
+"""Every C program builds without a warning with the compilers of this machine."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from nearmetal import native
+from nearmetal.errors import UnavailableError
+from nearmetal.paths.tap import RELAY
+from nearmetal.workloads.build import build_program
+from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_the_relay_builds_without_a_warning() -> None:
+    assert native.build(dataclasses.replace(RELAY, extra_flags=("-Werror",))).exists()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_the_engine_builds_without_a_warning(flavour: str) -> None:
+    try:
+        mpi = find_mpi(flavour)
+    except UnavailableError as error:
+        pytest.skip(error.render())
+    assert build_program(mpi, "bench", "nmbench", extra_flags=("-Werror",)).exists()
