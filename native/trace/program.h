@@ -13,12 +13,19 @@
 
 #include "bytes.h"
 
+#ifdef NMT_SMALL_LIMITS /* for tests: every limit is met within a few hundred calls */
+enum { NMT_WINDOW = 64, NMT_LIVE_STEPS = 200, NMT_SPILL_BYTES = 128 };
+#else
 enum {
     NMT_WINDOW = 16384,        /* steps open to folding: loops of up to half as many calls are found */
     NMT_LIVE_STEPS = 1 << 20,  /* steps inside repeats that are open to folding */
-    NMT_MAX_DEPTH = 32,        /* how deep repeats nest; part of the file format */
-    NMT_CANDIDATES = 32,       /* earlier equal steps that are tried as the start of a repeat */
     NMT_SPILL_BYTES = 1 << 20, /* encoded bytes kept in memory */
+};
+#endif
+
+enum {
+    NMT_MAX_DEPTH = 32,  /* how deep repeats nest; part of the file format */
+    NMT_CANDIDATES = 32, /* earlier equal steps that are tried as the start of a repeat */
 };
 
 struct nmt_program;

@@ -66,7 +66,7 @@ void nmt_recorder_note(struct nmt_recorder *recorder, struct nmt_call call, uint
     uint32_t index = nmt_calls_intern(&recorder->calls, &call);
     if (index == NMT_NONE || index >= NMT_MAX_CALLS) {
         give_up(recorder, index == NMT_NONE ? "there is no memory for another distinct call"
-                                            : "it makes more than 1048576 distinct calls (a tag that counts up?)");
+                                            : "it makes too many distinct calls (a tag that counts up?)");
         return;
     }
     uint64_t inside_ns = (leave_ns > enter_ns ? leave_ns - enter_ns : 0) + recorder->polling_ns;
@@ -94,7 +94,7 @@ void nmt_recorder_resume(struct nmt_recorder *recorder, uint64_t now_ns) { recor
 uint32_t nmt_recorder_add_comm(struct nmt_recorder *recorder, const struct nmt_comm *comm) {
     if (recorder->comm_count >= NMT_MAX_COMMUNICATORS ||
         !nmt_grow(&recorder->comms, &recorder->comms_room, recorder->comm_count + 1U, sizeof *recorder->comms)) {
-        give_up(recorder, "it makes more than 65536 communicators");
+        give_up(recorder, "it makes too many communicators");
         return NMT_NONE;
     }
     recorder->comms[recorder->comm_count] = *comm;

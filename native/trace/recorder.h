@@ -11,11 +11,18 @@
 #include "requests.h"
 #include "tables.h"
 
+#ifdef NMT_SMALL_LIMITS
+enum { NMT_EXACT_CALLS = 64, NMT_MAX_CALLS = 128 };
+#else
 enum {
-    NMT_POLL_PAUSE_NS = 2000,       /* time between fruitless polls that counts as waiting, not as compute */
-    NMT_EXACT_CALLS = 1 << 16,      /* distinct calls after which message sizes are rounded and vectors dropped */
-    NMT_MAX_CALLS = 1 << 20,        /* distinct calls after which the recording is given up */
-    NMT_MAX_COMMUNICATORS = 1 << 16 /* the same for communicators, freed ones too */
+    NMT_EXACT_CALLS = 1 << 16, /* distinct calls after which message sizes are rounded and lists left out */
+    NMT_MAX_CALLS = 1 << 20,   /* distinct calls after which the recording is given up */
+};
+#endif
+
+enum {
+    NMT_POLL_PAUSE_NS = 2000,        /* time between fruitless polls that counts as waiting, not as compute */
+    NMT_MAX_COMMUNICATORS = 1 << 16, /* communicators after which the recording is given up, freed ones too */
 };
 
 enum nmt_comm_kind {

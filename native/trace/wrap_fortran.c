@@ -1,13 +1,14 @@
-/* wrap_fortran.c - the Fortran wrappers: calls.h twice, for `mpif.h` and `use mpi`, and for `use mpi_f08`.
+/* wrap_fortran.c - the Fortran wrappers: calls.h once for each binding that calls PMPI_ functions in C, where a tracer
+ * never sees them: Open MPI's `mpif.h`, `use mpi` and `use mpi_f08`, MPICH's `use mpi_f08` (its others call MPI_).
  *
- * Open MPI's Fortran bindings call PMPI_ functions, so a tracer never sees them in C; MPICH's call MPI_ functions and
- * need nothing here. Both Fortran bindings pass every argument by reference and every handle as one integer (the
- * types of mpi_f08 hold nothing else), so one wrapper shape serves both. Arguments go on untouched; only the
- * description of the call reads them. `ierror` is optional in mpi_f08.
+ * All bindings pass every argument by reference and every handle as one integer (the types of mpi_f08 hold nothing
+ * else), so one wrapper shape serves all. Only buffers differ: in MPICH's mpi_f08 calls with a buffer, whose names end
+ * in `f08ts`, a buffer comes as an array descriptor, which starts with the address. Arguments go on untouched; only
+ * the description of the call reads them. `ierror` is optional in mpi_f08.
  */
 #include "interpose.h"
 
-#ifdef OPEN_MPI
+#if defined(OPEN_MPI) || defined(MPICH_VERSION)
 
 #include <dlfcn.h>
 #include <string.h>
@@ -29,12 +30,24 @@ static any_function *real_function(const char *name) {
 }
 
 /* The Fortran MPI_IN_PLACE is a variable of the library, told by its address. */
-static const void *c_buffer(const void *buffer) {
+static const void *buffer_at(const void *buffer) {
     static const void *in_place;
     if (!in_place)
         in_place = dlsym(RTLD_DEFAULT, "mpi_fortran_in_place_");
+    if (!in_place)
+        in_place = dlsym(RTLD_DEFAULT, "MPIR_F08_MPI_IN_PLACE");
     return in_place && buffer == in_place ? MPI_IN_PLACE : buffer;
 }
+
+#ifdef MPICH_VERSION
+static const void *buffer_of_descriptor(const void *descriptor) {
+    const void *buffer;
+    memcpy(&buffer, descriptor, sizeof buffer);
+    return buffer_at(buffer);
+}
+#endif
+
+#define c_buffer buffer_at
 
 /* How an argument comes in, and what the description of a call reads. */
 #define DECLARE(kind, x) void *f_##x
@@ -103,61 +116,79 @@ static const void *c_buffer(const void *buffer) {
 /* The same function under the names that other compilers give to it. */
 #define ALIAS(symbol, other) extern __typeof__(symbol) other __attribute__((alias(#symbol)))
 
+/* The library's own Fortran start does more than MPI_Init, such as finding Fortran's constants: it must run. */
+#define WRAP_START(symbol)                                                                                             \
+    void symbol(MPI_Fint *ierror);                                                                                     \
+    void symbol(MPI_Fint *ierror) {                                                                                    \
+        uint64_t enter_ns = nmt_now_ns();                                                                              \
+        int threads = MPI_THREAD_SINGLE;                                                                               \
+        MPI_Fint status = MPI_SUCCESS;                                                                                 \
+        nmt_nest(1);                                                                                                   \
+        ((void (*)(MPI_Fint *))real_function(#symbol))(&status);                                                       \
+        if (status == MPI_SUCCESS)                                                                                     \
+            PMPI_Query_thread(&threads);                                                                               \
+        nmt_init(status, enter_ns, threads);                                                                           \
+        nmt_nest(-1);                                                                                                  \
+        if (ierror)                                                                                                    \
+            *ierror = status;                                                                                          \
+    }
+
+#define WRAP_START_THREADS(symbol)                                                                                     \
+    void symbol(MPI_Fint *required, MPI_Fint *provided, MPI_Fint *ierror);                                             \
+    void symbol(MPI_Fint *required, MPI_Fint *provided, MPI_Fint *ierror) {                                            \
+        uint64_t enter_ns = nmt_now_ns();                                                                              \
+        MPI_Fint status = MPI_SUCCESS;                                                                                 \
+        nmt_nest(1);                                                                                                   \
+        ((void (*)(MPI_Fint *, MPI_Fint *, MPI_Fint *))real_function(#symbol))(required, provided, &status);           \
+        nmt_init(status, enter_ns, *provided);                                                                         \
+        nmt_nest(-1);                                                                                                  \
+        if (ierror)                                                                                                    \
+            *ierror = status;                                                                                          \
+    }
+
+#define WRAP_END(symbol)                                                                                               \
+    void symbol(MPI_Fint *ierror);                                                                                     \
+    void symbol(MPI_Fint *ierror) {                                                                                    \
+        nmt_finalize(CODE);                                                                                            \
+        ((void (*)(MPI_Fint *))real_function(#symbol))(ierror);                                                        \
+    }
+
 #pragma GCC visibility push(default)
 
-void mpi_init_(MPI_Fint *ierror);
-void mpi_init_(MPI_Fint *ierror) {
-    uint64_t enter_ns = nmt_now_ns();
-    nmt_nest(1);
-    int status = PMPI_Init(NULL, NULL), threads = MPI_THREAD_SINGLE;
-    if (status == MPI_SUCCESS)
-        PMPI_Query_thread(&threads);
-    nmt_init(status, enter_ns, threads);
-    nmt_nest(-1);
-    if (ierror)
-        *ierror = status;
-}
+#define PLAIN ROW
 
-void mpi_init_thread_(const MPI_Fint *required, MPI_Fint *provided, MPI_Fint *ierror);
-void mpi_init_thread_(const MPI_Fint *required, MPI_Fint *provided, MPI_Fint *ierror) {
-    uint64_t enter_ns = nmt_now_ns();
-    nmt_nest(1);
-    int threads = MPI_THREAD_SINGLE, status = PMPI_Init_thread(NULL, NULL, *required, &threads);
-    *provided = threads;
-    nmt_init(status, enter_ns, threads);
-    nmt_nest(-1);
-    if (ierror)
-        *ierror = status;
-}
+#ifdef OPEN_MPI
+#define BY_OLD_NAMES(symbol)                                                                                           \
+    ALIAS(symbol##_, symbol);                                                                                          \
+    ALIAS(symbol##_, symbol##__)
 
-void mpi_finalize_(MPI_Fint *ierror);
-void mpi_finalize_(MPI_Fint *ierror) {
-    nmt_finalize(CODE);
-    int status = PMPI_Finalize();
-    if (ierror)
-        *ierror = status;
-}
-
-ALIAS(mpi_init_, mpi_init);
-ALIAS(mpi_init_, mpi_init__);
-ALIAS(mpi_init_, mpi_init_f08_);
-ALIAS(mpi_init_thread_, mpi_init_thread);
-ALIAS(mpi_init_thread_, mpi_init_thread__);
-ALIAS(mpi_init_thread_, mpi_init_thread_f08_);
-ALIAS(mpi_finalize_, mpi_finalize);
-ALIAS(mpi_finalize_, mpi_finalize__);
-ALIAS(mpi_finalize_, mpi_finalize_f08_);
-
+WRAP_START(mpi_init_)
+WRAP_START_THREADS(mpi_init_thread_)
+WRAP_END(mpi_finalize_)
+BY_OLD_NAMES(mpi_init);
+BY_OLD_NAMES(mpi_init_thread);
+BY_OLD_NAMES(mpi_finalize);
 #define ROW(Name, name, before, after, ...)                                                                            \
     WRAP(mpi_##name##_, before, after, __VA_ARGS__)                                                                    \
-    ALIAS(mpi_##name##_, mpi_##name);                                                                                  \
-    ALIAS(mpi_##name##_, mpi_##name##__);
-#define PLAIN ROW
+    BY_OLD_NAMES(mpi_##name);
 #include "calls.h"
-
 #undef ROW
+#endif
+
+WRAP_START(mpi_init_f08_)
+WRAP_START_THREADS(mpi_init_thread_f08_)
+WRAP_END(mpi_finalize_f08_)
 #define ROW(Name, name, before, after, ...) WRAP(mpi_##name##_f08_, before, after, __VA_ARGS__)
 #include "calls.h"
+#undef ROW
+
+#ifdef MPICH_VERSION
+#undef c_buffer
+#define c_buffer buffer_of_descriptor
+#define ROW(Name, name, before, after, ...) WRAP(mpi_##name##_f08ts_, before, after, __VA_ARGS__)
+#include "calls.h"
+#undef ROW
+#endif
 
 #pragma GCC visibility pop
 
