@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import TrialError
+from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.knobs import mpi
 from nearmetal.knobs.journal import host_lock
@@ -100,14 +100,15 @@ def _split(wanted: Mapping[str, Scalar]) -> dict[bool, dict[str, Scalar]]:
 
 @contextmanager
 def _applied(session: Session) -> Iterator[Session]:
+    failure: BaseException | None = None
     try:
         session.apply()
         yield session
-    except BaseException:
-        session.restore()
-        session.journal.path.unlink(missing_ok=True)
+    except BaseException as error:
+        failure = error
         raise
-    _, report = session.restore()
-    session.journal.path.unlink(missing_ok=True)
-    if report:
-        raise TrialError(f"the watchdog acted during the trial, so its figures do not count: {report}")
+    finally:
+        _, report = session.restore()
+        session.journal.path.unlink(missing_ok=True)
+        if report and (failure is None or isinstance(failure, NearmetalError)):
+            raise TrialError(f"the watchdog acted, so the trial does not count: {report}") from failure

@@ -1,0 +1,214 @@
+"""Knobs, roll-back and watchdog on real devices of the kernel: veth and tap in network namespaces."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal.errors import BadInputError, NearmetalError, TrialError
+from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.knobs import session
+from nearmetal.knobs.access import KnobError, read_all
+from nearmetal.knobs.hold import hold
+from nearmetal.knobs.journal import open_journals
+from nearmetal.knobs.knob import Target
+from nearmetal.knobs.table import FAMILIES, find
+from nearmetal.knobs.watchdog import Guard, Watchdog
+from nearmetal.paths.path import Endpoint, Endpoints
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.netns
+
+NODE = "n0"
+V0 = Target(NODE, "v0")
+ENDS = Endpoints((Endpoint(NODE, "v0", "10.0.0.1"), Endpoint(NODE, "v1", "10.0.0.2")), "10.0.0.0/24")
+# Waits for a condition in the shell, at most 100 looks of 50 ms.
+_UNTIL = 'for i in $(seq 100); do [ "$("$@")" = "$0" ] && exit 0; sleep 0.05; done; exit 1'
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[NamespaceShell]:
+    try:
+        shell = NamespaceShell()
+    except NearmetalError as error:
+        pytest.skip(error.message)
+    with shell:
+        shell.add_node(NODE)
+        veth = ("ip", "link", "add", "v0", "numrxqueues", "2", "type", "veth", "peer", "name", "v1", "numrxqueues", "2")
+        shell.run(veth, node=NODE)
+        for device in ("v0", "v1"):
+            shell.run(["ip", "link", "set", device, "up"], node=NODE)
+        yield shell
+
+
+@pytest.fixture
+def shell(machine: NamespaceShell) -> Iterator[NamespaceShell]:
+    """Yield the machine, and hold that every test leaves it as it was."""
+    before = _state(machine)
+    yield machine
+    machine.run(["ip", "link", "set", "v1", "up"], node=NODE)
+    assert _state(machine) == before
+
+
+def _needs_ethtool(shell: NamespaceShell) -> None:
+    if not shell.run(["sh", "-c", "command -v ethtool"], check=False).ok:
+        pytest.skip("ethtool is not installed")
+
+
+def _state(shell: NamespaceShell) -> list[str | None]:
+    names = ("nic.mtu", "nic.gro-flush-timeout-ns", "nic.napi-defer-hard-irqs", "nic.tso", "nic.gro")
+    places = [(find(name), Target(NODE, device)) for name in names for device in ("v0", "v1")]
+    return [reading.value for reading in read_all(shell, [a for k, place in places for a in k.accesses(shell, place)])]
+
+
+def _until(shell: NamespaceShell, value: str, *argv: str) -> bool:
+    return shell.run(["sh", "-c", _UNTIL, value, *argv], node=NODE, check=False).ok
+
+
+def _mtu(shell: NamespaceShell) -> str | None:
+    return find("nic.mtu").read(shell, V0).value
+
+
+SAFE_VALUES = {
+    "nic.mtu": "1400",
+    "nic.txqueuelen": "500",
+    "nic.napi-defer-hard-irqs": "2",
+    "nic.gro-flush-timeout-ns": "20000",
+    "nic.rps-cpus": "1",
+    "nic.tso": "off",
+    "nic.gso": "off",
+    "nic.gro": "on",
+    "nic.tx-checksum": "off",
+    "nic.rx-udp-gro-forwarding": "on",
+    "nic.channels-rx": "2",
+    "host.tcp_autocorking": "0",
+    "host.tcp_rmem": "4096 65536 1048576",
+    "host.tcp_congestion_control": "reno",
+    "host.tcp_limit_output_bytes": "65536",
+}
+
+
+@pytest.mark.parametrize("name", SAFE_VALUES)
+def test_every_knob_of_veth_is_held_and_put_back(shell: NamespaceShell, tmp_path: Path, name: str) -> None:
+    knob = find(name)
+    target = V0 if name.startswith("nic.") else Target(NODE)
+    before = knob.read(shell, target)
+    if before.value is None:
+        pytest.skip(f"{name}: {before.reason}")
+    ends = Endpoints(ENDS.ends[:1], ENDS.subnet)
+    value = "0" if name == "nic.rps-cpus" else SAFE_VALUES[name]
+    with hold(shell, ends, {name: value}, tmp_path) as held:
+        assert knob.read(shell, target).value == SAFE_VALUES[name]
+        assert held.facts == {f"knob.{name}": SAFE_VALUES[name]}
+    assert knob.read(shell, target).value == before.value
+
+
+def test_tap_rounds_as_known(shell: NamespaceShell, tmp_path: Path) -> None:
+    _needs_ethtool(shell)
+    made = shell.run(["ip", "tuntap", "add", "t0", "mode", "tap"], node=NODE, check=False)
+    if not made.ok:
+        pytest.skip(made.complaint())
+    ends = Endpoints((Endpoint(NODE, "t0", "10.0.0.3"),), ENDS.subnet)
+    with hold(shell, ends, {"nic.rx-frames": 132}, tmp_path) as held:
+        assert held.facts == {"knob.nic.rx-frames": "64"}
+    assert find("nic.rx-frames").read(shell, Target(NODE, "t0")).value == "0"
+    shell.run(["ip", "link", "del", "t0"], node=NODE)
+
+
+def test_drivers_answer_reaches_the_user(shell: NamespaceShell, tmp_path: Path) -> None:
+    _needs_ethtool(shell)
+    with pytest.raises(KnobError, match="Operation not supported"), hold(shell, ENDS, {"nic.rx-usecs": 0}, tmp_path):
+        pytest.fail("veth has no coalescing")
+    with pytest.raises(BadInputError, match="takes 0 to 2"), hold(shell, ENDS, {"nic.channels-rx": 9}, tmp_path):
+        pytest.fail("above the maximum")
+
+
+def test_every_knob_reads_or_says_why_not(shell: NamespaceShell) -> None:
+    for knob in (knob for family in FAMILIES.values() for knob in family):
+        reading = knob.read(shell, V0)
+        assert (reading.value is None) == bool(reading.reason), knob.name
+
+
+def test_undo_script_does_what_undo_does(shell: NamespaceShell, tmp_path: Path) -> None:
+    intended = session.plan(shell, {"nic.mtu": 1400, "nic.napi-defer-hard-irqs": 1}, [V0])
+    begun = session.begin(shell, intended, tmp_path)
+    begun.apply()
+    shell.run(["ip", "link", "set", "v0", "txqueuelen", "1000"], node=NODE)
+    said = shell.run(["sh", "-c", begun.undo_script], node=NODE)
+    assert "put back: nic.mtu of n0/v0 to 1500" in said.text
+    assert shell.run(["sh", "-c", begun.undo_script], node=NODE).text == ""
+    begun.restore()
+
+
+def test_undo_script_leaves_what_somebody_else_set(shell: NamespaceShell, tmp_path: Path) -> None:
+    begun = session.begin(shell, session.plan(shell, {"nic.mtu": 1400}, [V0]), tmp_path)
+    begun.apply()
+    shell.run(["ip", "link", "set", "v0", "mtu", "1300"], node=NODE)
+    said = shell.run(["sh", "-c", begun.undo_script], node=NODE)
+    assert "left, somebody else set it: nic.mtu of n0/v0, now 1300" in said.text
+    assert _mtu(shell) == "1300"
+    shell.run(["ip", "link", "set", "v0", "mtu", "1500"], node=NODE)
+    begun.restore()
+
+
+class TestWatchdog:
+    @pytest.mark.parametrize(
+        ("guard", "because"),
+        [
+            (Guard(deadline_s=1, look_ms=50), "the deadline has passed"),
+            (Guard(links=("v0",), look_ms=50, patience=2), "the link of v0 is lost"),
+            (Guard(storm_per_s=20, look_ms=50), "interrupts came in"),
+            (Guard(probe="10.99.99.99", look_ms=50, patience=1), "10.99.99.99 does not answer"),
+        ],
+        ids=["deadline", "link", "storm", "probe"],
+    )
+    def test_acts_and_the_trial_does_not_count(
+        self, shell: NamespaceShell, tmp_path: Path, guard: Guard, because: str
+    ) -> None:
+        def body() -> None:
+            with hold(shell, ENDS, {"nic.mtu": 1400}, tmp_path, guard=guard):
+                if guard.links:
+                    shell.run(["ip", "link", "set", "v1", "down"], node=NODE)
+                assert _until(shell, "1500", "cat", "/sys/class/net/v0/mtu")
+
+        with pytest.raises(TrialError, match=because):
+            body()
+
+    def test_is_quiet_when_all_is_well(self, shell: NamespaceShell, tmp_path: Path) -> None:
+        with hold(shell, ENDS, {"nic.mtu": 1400}, tmp_path, guard=Guard(links=("v0",), look_ms=50)):
+            assert _mtu(shell) == "1400"
+        assert _mtu(shell) == "1500"
+
+    def test_disarmed_is_gone(self, shell: NamespaceShell, tmp_path: Path) -> None:
+        dog = Watchdog.arm(shell, NODE, Guard(look_ms=50), "exit 0", str(tmp_path / "report"))
+        assert dog.alive()
+        assert dog.disarm() == ""
+        # An empty command line is that of a process that has ended, whether or not its parent has noticed.
+        assert _until(shell, "", "sh", "-c", f"cat /proc/{dog.process}/cmdline 2>/dev/null")
+
+    def test_restores_when_its_parent_is_killed(self, shell: NamespaceShell, tmp_path: Path) -> None:
+        _needs_ethtool(shell)
+        orphan = Path(__file__).with_name("knob_orphan.py")
+        source = str(Path(session.__file__).parents[2])
+        argv = [sys.executable, str(orphan), "v0", str(tmp_path)]
+        ended = shell.run(argv, node=NODE, env={"PYTHONPATH": source}, check=False)
+        assert ended.exit_status in {-9, 137}, ended.complaint()
+        (journal,) = open_journals(tmp_path)
+        report = f"{journal}.0.watchdog"
+        assert _until(shell, "undo ended with status 0", "tail", "-n", "1", report)
+        assert "is gone" in Path(report).read_text()
+        assert _mtu(shell) == "1500"
+
+
+def test_roll_back_in_another_process_on_real_devices(shell: NamespaceShell, tmp_path: Path) -> None:
+    begun = session.begin(shell, session.plan(shell, {"nic.mtu": 1400, "host.tcp_autocorking": 0}, [V0]), tmp_path)
+    begun.apply()
+    begun.journal.close()
+    undone = session.roll_back(shell, begun.journal.path)
+    assert undone.put_back == ("nic.mtu of n0/v0", "host.tcp_autocorking of n0")
+    assert not undone.foreign + undone.gone + undone.stuck
