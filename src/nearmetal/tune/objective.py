@@ -1,0 +1,95 @@
+"""What "better" means: figures of one trial turned into one cost, relative to the present setting.
+
+The cost of a setting in a block is the weighted mean over cells of log(figure / figure of the present setting in the
+same block), with the sign turned for figures where more is better: the logarithm of a geometric mean of ratios
+(Fleming and Wallace (1986), CACM 29(3)). Below 0 is better than present. Against native the cost differs by a constant,
+so the same setting wins; the ratio to native is reported beside it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nearmetal.errors import BadInputError
+from nearmetal.stats.equivalence import Better
+
+Figures = Mapping[str, float]
+"""One trial: cell name such as `osu_latency/8 B/median` to a positive figure."""
+
+_PENALTY = 5.0
+"""How much a constraint that is broken by 1 % costs: 5 %. Feasibility is judged again, on fresh blocks, in the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """No cell that matches `cells` (a shell pattern) may be worse than present by more than `worse`, such as 0.02."""
+
+    cells: str
+    worse: float
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """Weights of cells by shell pattern (the first that matches counts), which cells are rates, and limits.
+
+    A cell that matches no weight is measured for the limits and the Pareto front only.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=lambda: {"*": 1.0})
+    larger_is_better: tuple[str, ...] = ("*bandwidth*", "*rate*")
+    limits: tuple[Limit, ...] = ()
+
+    def better(self, cell: str) -> Better:
+        """Return the direction of a cell."""
+        return Better.LARGER if _any(cell, self.larger_is_better) else Better.SMALLER
+
+    def weight(self, cell: str) -> float:
+        """Return the weight of a cell."""
+        return next((weight for pattern, weight in self.weights.items() if fnmatch.fnmatchcase(cell, pattern)), 0.0)
+
+    def log_costs(self, figures: Figures, present: Figures) -> dict[str, float]:
+        """Return each cell's log cost relative to present."""
+        return {cell: self.better(cell).sign * math.log(figures[cell] / present[cell]) for cell in present}
+
+    def cost(self, log_costs: Mapping[str, float]) -> float:
+        """Return the cost of one trial, limits included as a penalty."""
+        excess = max((self._excess(cell, value) for cell, value in log_costs.items()), default=0.0)
+        return self.aim(log_costs) + _PENALTY * max(0.0, excess)
+
+    def aim(self, log_costs: Mapping[str, float]) -> float:
+        """Return the weighted mean of log costs, limits left aside."""
+        weights = {cell: self.weight(cell) for cell in log_costs}
+        total = sum(weights.values())
+        if total <= 0.0:
+            raise BadInputError(
+                f"no cell has a weight; cells are {', '.join(log_costs)}", hint="let one pattern of the objective match"
+            )
+        return sum(weights[cell] * value for cell, value in log_costs.items()) / total
+
+    def broken(self, log_costs: Mapping[str, float]) -> tuple[str, ...]:
+        """Return the cells that are beyond their limits."""
+        return tuple(cell for cell, value in log_costs.items() if self._excess(cell, value) > 0.0)
+
+    def _excess(self, cell: str, log_cost: float) -> float:
+        limits = [limit.worse for limit in self.limits if fnmatch.fnmatchcase(cell, limit.cells)]
+        return log_cost - math.log1p(min(limits)) if limits else -math.inf
+
+
+def _any(cell: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(cell, pattern) for pattern in patterns)
+
+
+def pareto_front(costs: Mapping[str, tuple[float, ...]]) -> tuple[str, ...]:
+    """Return the names that no other dominates, in the order given; every value of `costs` counts, smaller is better."""
+    return tuple(
+        name
+        for name, own in costs.items()
+        if not any(_dominates(other, own) for other_name, other in costs.items() if other_name != name)
+    )
+
+
+def _dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return all(a <= b for a, b in zip(one, other, strict=True)) and one != other

@@ -1,0 +1,182 @@
+"""Racing: learn from a few blocks which settings may be best, then race those with a sequential test.
+
+Screening: each block measures the setting that seems best and some that may be better, drawn from what the model
+believes (Thompson (1933), Biometrika 25; batches as in Kandasamy and others (2018), AISTATS). It ends when the model
+expects no further gain worth having (expected improvement: Jones, Schonlau and Welch (1998), J. Global Optim. 13).
+
+Race: the contenders are measured in the same blocks and each is compared with the leader, paired by block. A contender
+leaves when the repeated confidence interval of its difference excludes zero or lies within the tolerance; the chance
+that the best contender is ever dropped for a worse leader is at most `error`, split over the contenders (Maron and
+Moore (1997), "The racing algorithm"; Birattari and others (2002), "A racing algorithm for configuring
+metaheuristics"; intervals from `nearmetal.stats.stopping`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import linalg, special
+
+from nearmetal.stats.stopping import StoppingPlan, sequential_evidence
+from nearmetal.tune.model import Belief, Model
+from nearmetal.tune.sweeps import Tally
+
+if TYPE_CHECKING:
+    from nearmetal.stats.interval import FloatArray
+    from nearmetal.tune.method import Costs
+    from nearmetal.tune.space import Point, Space
+
+# A belief after many observations is nearly singular; this much variance (0.1 % of cost) is of no account.
+_JITTER = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class RacePlan:
+    """How a race is run; fixed before the first block.
+
+    `width` settings are screened a block, beside the present one. Screening ends after `max_screen_blocks`, or when the
+    expected gain is below `tolerance` (a log ratio: 0.01 is 1 %). At most `contenders` race, for at most
+    `race_blocks` blocks, with `error` as the chance of dropping the best of them wrongly.
+    """
+
+    width: int = 4
+    min_screen_blocks: int = 4
+    max_screen_blocks: int = 16
+    contenders: int = 4
+    race_blocks: int = 6
+    tolerance: float = 0.01
+    error: float = 0.05
+
+
+class Race:
+    """The method; see the module."""
+
+    name = "race"
+
+    def __init__(self, space: Space, *, seed: int, plan: RacePlan | None = None) -> None:
+        self._space = space
+        self._plan = plan or RacePlan()
+        self._rng = np.random.default_rng(seed)
+        self._model = Model(space)
+        self._tally = Tally()
+        self._observed: list[tuple[int, Point, float]] = []
+        self._belief = self._model.belief([])
+        self._blocks = 0
+        self._racing: dict[Point, list[float]] | None = None
+        self._raced = 0
+
+    def ask(self) -> tuple[Point, ...]:
+        """Return the next block's settings."""
+        if self._racing is None and self._screened():
+            self._racing = {point: [] for point in self._contenders()}
+        if self._racing is None:
+            return self._draw()
+        over = len(self._racing) < 2 or self._raced >= self._plan.race_blocks
+        return () if over else tuple(point for point in self._racing if point != self._space.present)
+
+    def tell(self, costs: Costs) -> None:
+        """Take the costs of a block."""
+        self._tally.tell(costs)
+        self._observed += [(self._blocks, point, cost) for point, cost in costs.items() if cost is not None]
+        self._blocks += 1
+        self._belief = self._model.belief(self._observed)
+        if self._racing is not None:
+            self._eliminate(costs)
+
+    def recommend(self) -> Point:
+        """Return the leader: of the race by its blocks and the model together, else of the model."""
+        pool = self._racing if self._racing else self._space.points
+        return self._leader([point for point in pool if point not in self._tally.failed])
+
+    def hopeless_above(self) -> float:
+        """Return the cost above which no noise of this size hides a winner."""
+        return float(self._belief.mean.min()) + 6.0 * self._belief.noise_sd * math.sqrt(2.0)
+
+    @property
+    def belief(self) -> Belief:
+        """Return what the model believes now, in the order of the space's points."""
+        return self._belief
+
+    def _leader(self, pool: list[Point]) -> Point:
+        mean = dict(zip(self._space.points, self._belief.mean.tolist(), strict=True))
+        # The present setting wins ties: nothing is recommended without a reason.
+        return min([self._space.present, *pool], key=lambda point: mean[point])
+
+    def _draw(self) -> tuple[Point, ...]:
+        """Return the leader and points that are best in draws from the belief."""
+        allowed = [
+            i for i, p in enumerate(self._space.points) if p != self._space.present and p not in self._tally.failed
+        ]
+        chosen: list[int] = []
+        if self._blocks:
+            chosen.append(min(allowed, key=lambda i: self._belief.mean[i]))
+        root = linalg.cholesky(self._belief.covariance + _JITTER * np.eye(len(self._belief.mean)), lower=True)
+        standard = self._rng.standard_normal((4 * self._plan.width, len(self._belief.mean)))
+        draws = self._belief.mean + standard @ root.T
+        for draw in draws:
+            chosen.append(min(allowed, key=lambda i: draw[i]))  # noqa: B023 - used at once
+        return tuple(self._space.points[i] for i in list(dict.fromkeys(chosen))[: self._plan.width])
+
+    def _screened(self) -> bool:
+        if self._blocks < self._plan.min_screen_blocks:
+            return False
+        if self._blocks >= self._plan.max_screen_blocks:
+            return True
+        return float(self._expected_gain().max()) < self._plan.tolerance / 4
+
+    def _expected_gain(self) -> FloatArray:
+        """Return each point's expected improvement over the leader."""
+        lead = self._space.points.index(self._leader(list(self._space.points)))
+        covariance = self._belief.covariance
+        spread = np.diag(covariance) + covariance[lead, lead] - 2.0 * covariance[lead]
+        sd = np.sqrt(np.maximum(spread, 1e-18))
+        gap = self._belief.mean[lead] - self._belief.mean
+        z = gap / sd
+        density = np.exp(-z * z / 2.0) / math.sqrt(2.0 * math.pi)
+        return np.asarray(gap * special.ndtr(z) + sd * density)
+
+    def _contenders(self) -> list[Point]:
+        gain = self._expected_gain()
+        leader = self._leader(list(self._space.points))
+        ranked = sorted(range(len(self._space.points)), key=lambda i: -gain[i])
+        worth = [self._space.points[i] for i in ranked if gain[i] > self._plan.tolerance / 20]
+        pool = [point for point in worth if point not in self._tally.failed and point != leader]
+        return [leader, *pool[: self._plan.contenders - 1]]
+
+    def _eliminate(self, costs: Costs) -> None:
+        """Drop the contenders that the test tells from the leader, or that cannot be told from it in any way that matters."""
+        assert self._racing is not None
+        self._raced += 1
+        for point in list(self._racing):
+            cost = 0.0 if point == self._space.present else costs.get(point)
+            if cost is None:
+                del self._racing[point]
+            else:
+                self._racing[point].append(cost)
+        if not self._racing:
+            return
+        leader = min(self._racing, key=lambda point: sum(self._racing[point]) if self._racing else 0.0)
+        rivals = len(self._racing) - 1
+        self._racing = {
+            point: own
+            for point, own in self._racing.items()
+            if point == leader or self._undecided(own, self._racing[leader], rivals)
+        }
+
+    def _undecided(self, own: list[float], leading: list[float], rivals: int) -> bool:
+        plan = StoppingPlan(
+            max_blocks=self._plan.race_blocks,
+            min_blocks=3,
+            alpha=min(0.4, self._plan.error / max(1, rivals)),
+            margin=math.expm1(self._plan.tolerance),
+        )
+        found = sequential_evidence(np.array(own) - np.array(leading), plan)
+        if found is None:
+            return True
+        interval = found[1].difference
+        worse = interval.low > 0.0
+        alike = interval.inside(-self._plan.tolerance, self._plan.tolerance)
+        return not (worse or alike)

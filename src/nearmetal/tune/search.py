@@ -1,0 +1,192 @@
+"""Carry a search out: blocks of trials, then the proof of the winner on fresh blocks.
+
+`measure(setting, block)` is given by the caller: it yields the figures of one trial, cell by cell, so that a trial
+that has become hopeless is not finished. It raises TrialError or KnobError when the trial fails; the setting is then
+out of the search. Any other error ends the search.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.errors import TrialError
+from nearmetal.knobs.access import KnobError
+from nearmetal.stats.equivalence import Verdict
+from nearmetal.stats.stopping import StoppingPlan, look
+
+if TYPE_CHECKING:
+    from nearmetal.stats.interval import Interval
+    from nearmetal.tune.method import Method
+    from nearmetal.tune.objective import Objective
+    from nearmetal.tune.space import Point, Space
+
+Measure = Callable[[Mapping[str, str], int], Iterable[tuple[str, float]]]
+
+CONFIRM_MARGIN = 0.01
+"""Settings within 1 % of the present one are not worth a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialNote:
+    """One trial of a search: log costs by cell relative to the present setting of its block; `reason` if it failed.
+
+    `cut` tells that the trial became hopeless and was not finished: `cost` is then the least that it can be.
+    """
+
+    block: int
+    point: Point
+    cost: float | None
+    log_costs: Mapping[str, float] = field(default_factory=dict)
+    reason: str = ""
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found before its proof; `trials` counts every launch, those of the present setting too."""
+
+    winner: Point
+    notes: tuple[TrialNote, ...]
+    trials: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """The proof on fresh blocks: the only figures of a search that may be reported.
+
+    `ratio` and `interval` are of winner / present over the whole objective, below 1 is better; `cells` holds the same
+    for each cell. `recommended` tells whether the winner should replace the present setting, `reason` why or why not.
+    """
+
+    recommended: bool
+    reason: str
+    blocks: int
+    trials: int
+    ratio: float | None = None
+    interval: Interval | None = None
+    cells: Mapping[str, tuple[float, Interval | None]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Laboratory:
+    """Measures blocks and keeps what it learnt about the cells."""
+
+    space: Space
+    measure: Measure
+    objective: Objective
+    seed: int
+    trials: int = 0
+    _reference: dict[str, float] = field(default_factory=dict)
+    _least: dict[str, float] = field(default_factory=dict)
+
+    def block(self, number: int, asked: tuple[Point, ...], hopeless_above: float = float("inf")) -> list[TrialNote]:
+        """Measure the settings and the present one in random order, and return the notes of the settings."""
+        order = [self.space.present, *(point for point in asked if point != self.space.present)]
+        random.Random(f"{self.seed}/{number}").shuffle(order)
+        outcomes = {point: self._trial(number, point, hopeless_above) for point in order}
+        present = outcomes.pop(self.space.present)
+        if isinstance(present, str) or not present:
+            raise TrialError(
+                f"the present setting failed in block {number}: {present or 'it gave no figure'}",
+                hint="nothing can be compared without it; run the study without tuning first",
+            )
+        self._reference = present
+        return [self._note(number, point, outcome, present) for point, outcome in outcomes.items()]
+
+    def _trial(self, block: int, point: Point, hopeless_above: float) -> dict[str, float] | str:
+        """Return the figures of one trial, fewer than all when it became hopeless, or why it failed."""
+        self.trials += 1
+        figures: dict[str, float] = {}
+        try:
+            for cell, value in self.measure(self.space.setting(point), block):
+                figures[cell] = value
+                if point != self.space.present and self._at_least(figures) > hopeless_above:
+                    break
+        except (TrialError, KnobError) as error:
+            return error.message
+        return figures
+
+    def _at_least(self, figures: Mapping[str, float]) -> float:
+        """Return the least cost a trial can still reach: cells to come are taken as good as ever seen."""
+        if not figures.keys() <= self._reference.keys() or not self._least:
+            return float("-inf")
+        known = self.objective.log_costs(figures, {cell: self._reference[cell] for cell in figures})
+        return self.objective.cost({**self._least, **known})
+
+    def _note(
+        self, block: int, point: Point, outcome: dict[str, float] | str, present: Mapping[str, float]
+    ) -> TrialNote:
+        if isinstance(outcome, str):
+            return TrialNote(block, point, None, reason=outcome)
+        log_costs = self.objective.log_costs(outcome, {cell: present[cell] for cell in outcome})
+        for cell, value in log_costs.items():
+            self._least[cell] = min(value, self._least.get(cell, 0.0))
+        if cut := outcome.keys() != present.keys():
+            return TrialNote(block, point, self.objective.cost({**self._least, **log_costs}), log_costs, cut=cut)
+        return TrialNote(block, point, self.objective.cost(log_costs), log_costs)
+
+
+def search(laboratory: Laboratory, method: Method, *, max_trials: int) -> Found:
+    """Run a method until it ends or `max_trials` are spent; a block that has begun is finished."""
+    notes: list[TrialNote] = []
+    blocks = 0
+    while laboratory.trials < max_trials and (asked := method.ask()):
+        told = laboratory.block(blocks, asked, method.hopeless_above())
+        blocks += 1
+        notes += told
+        method.tell({note.point: note.cost for note in told})
+    return Found(method.recommend(), tuple(notes), laboratory.trials, blocks)
+
+
+def confirm(
+    laboratory: Laboratory, winner: Point, *, first_block: int, max_blocks: int = 15, margin: float = CONFIRM_MARGIN
+) -> Confirmation:
+    """Measure the winner against the present setting on fresh blocks, from `first_block` on.
+
+    The search picked the winner because its figures were good, so those figures flatter it; none of them is used here.
+    Stops by the sequential rule of `nearmetal.stats.stopping`, whose intervals stay true under repeated looks.
+    """
+    if winner == laboratory.space.present:
+        return Confirmation(recommended=False, reason="no setting seems better than the present one", blocks=0, trials=0)
+    plan = StoppingPlan(max_blocks=max_blocks, margin=margin)
+    before = laboratory.trials
+    notes: list[TrialNote] = []
+    for block in range(max_blocks):
+        (note,) = laboratory.block(first_block + block, (winner,))
+        if note.cost is None:
+            return Confirmation(False, f"the winner failed: {note.reason}", block + 1, laboratory.trials - before)
+        notes.append(note)
+        aims = np.array([laboratory.objective.aim(note.log_costs) for note in notes])
+        seen = look(aims, plan)
+        if seen.stop:
+            break
+    cells = {cell: look(np.array([note.log_costs[cell] for note in notes]), plan) for cell in notes[0].log_costs}
+    broken = laboratory.objective.broken(
+        {cell: float(np.mean([note.log_costs[cell] for note in notes])) for cell in cells}
+    )
+    recommended = seen.verdict is Verdict.FASTER and not broken
+    return Confirmation(
+        recommended,
+        _why(seen.verdict, broken),
+        len(notes),
+        laboratory.trials - before,
+        seen.ratio,
+        seen.interval,
+        {cell: (one.ratio or float("nan"), one.interval) for cell, one in cells.items()},
+    )
+
+
+def _why(verdict: Verdict, broken: tuple[str, ...]) -> str:
+    if verdict is Verdict.FASTER:
+        return f"better, but beyond its limit in {', '.join(broken)}" if broken else "better on fresh blocks"
+    words = {
+        Verdict.NEAR_METAL: "no setting beats the present one: the winner of the search is equal to it on fresh blocks",
+        Verdict.SLOWER: "no setting beats the present one: the winner of the search is worse on fresh blocks",
+    }
+    return words.get(verdict, "no setting is proven to beat the present one: fresh blocks leave it undecided")

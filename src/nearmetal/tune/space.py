@@ -1,0 +1,137 @@
+"""The space of settings: a few values for each knob, numbered; one of each is the present value.
+
+A point is a tuple of indices, one an axis. Index 0 of every axis is the present value, so the point of zeros is the
+present setting, whatever the machine's values are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError
+from nearmetal.knobs import mpi
+from nearmetal.knobs.knob import Scope, Target, canon
+from nearmetal.knobs.session import targets_of
+from nearmetal.knobs.table import find
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.study.order import Scalar
+
+Point = tuple[int, ...]
+MAX_POINTS = 200_000
+"""More points than that cannot be listed; a study narrows the axes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One knob and its values as the kernel writes them, the present one first.
+
+    `ordered` says that neighbouring numbers act alike, which the model of the race uses; `rank` is then each
+    value's place among the others, else empty.
+    """
+
+    knob: str
+    values: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.values or len(set(self.values)) != len(self.values):
+            raise BadInputError(f"{self.knob} has values {list(self.values)}", hint="give different values, at least one")
+
+    @property
+    def ordered(self) -> bool:
+        """Tell whether the values are at least three numbers."""
+        return len(self.values) > 2 and all(value.isdecimal() for value in self.values)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Return each value's place in rising order; the index itself for words."""
+        if not self.ordered:
+            return tuple(range(len(self.values)))
+        rising = sorted(self.values, key=int)
+        return tuple(rising.index(value) for value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The axes, and what is left out: `allowed` tells whether a setting is legal."""
+
+    axes: tuple[Axis, ...]
+    points: tuple[Point, ...]
+
+    @staticmethod
+    def of(axes: Sequence[Axis], allowed: Callable[[Mapping[str, str]], bool] = lambda _setting: True) -> Space:
+        """Return the space of all legal combinations; the present setting is always one of them."""
+        if not axes:
+            raise BadInputError("there is no knob to tune", hint="name knobs and values in the study's [tune] table")
+        size = math.prod(len(axis.values) for axis in axes)
+        if size > MAX_POINTS:
+            raise BadInputError(f"the space has {size} settings, at most {MAX_POINTS} can be searched", hint="give fewer values")
+        everything: Iterator[Point] = itertools.product(*(range(len(axis.values)) for axis in axes))
+        points = tuple(p for p in everything if not any(p) or allowed(_named(axes, p)))
+        return Space(tuple(axes), points)
+
+    @property
+    def present(self) -> Point:
+        """Return the point of the present setting."""
+        return (0,) * len(self.axes)
+
+    def setting(self, point: Point) -> dict[str, str]:
+        """Return the knobs that differ from the present setting, with their values."""
+        named = _named(self.axes, point)
+        return {axis.knob: named[axis.knob] for axis, index in zip(self.axes, point, strict=True) if index}
+
+    def point(self, setting: Mapping[str, str]) -> Point:
+        """Return the point of a setting; raise BadInputError when it is not in the space."""
+        unknown = setting.keys() - {axis.knob for axis in self.axes}
+        if unknown:
+            raise BadInputError(f"{', '.join(sorted(unknown))} is not an axis of this space")
+        try:
+            return tuple(axis.values.index(setting.get(axis.knob, axis.values[0])) for axis in self.axes)
+        except ValueError as error:
+            raise BadInputError(f"{dict(setting)} is not in this space") from error
+
+    def neighbours(self, point: Point) -> Iterator[Point]:
+        """Yield the points that differ on one axis."""
+        legal = set(self.points)
+        for number, axis in enumerate(self.axes):
+            for index in range(len(axis.values)):
+                other = (*point[:number], index, *point[number + 1 :])
+                if other != point and other in legal:
+                    yield other
+
+
+def _named(axes: Sequence[Axis], point: Point) -> dict[str, str]:
+    return {axis.knob: axis.values[index] for axis, index in zip(axes, point, strict=True)}
+
+
+def present_axes(
+    shell: Shell, interfaces: Sequence[Target], wanted: Mapping[str, Iterable[Scalar]]
+) -> tuple[list[Axis], dict[str, str]]:
+    """Return the axes of the knobs that the machine has, and why the others were left out.
+
+    `wanted` maps knob names to the values to try; the present value is added in front. `mpi.` knobs have no present
+    value that could be read: their first value stands for it. A knob whose present values differ between the
+    interfaces is left out, because no one value means "as it is".
+    """
+    axes, left_out = [], {}
+    for name, values in wanted.items():
+        if name.startswith(mpi.PREFIX):
+            kind = mpi.find(name).kind
+            axes.append(Axis(name, tuple(dict.fromkeys(kind.canon(value) for value in values))))
+            continue
+        knob = find(name)
+        targets = [Target("")] if knob.scope is Scope.MACHINE else targets_of(knob, interfaces)
+        readings = [knob.read(shell, target) for target in targets]
+        missing = next((reading.reason for reading in readings if reading.value is None), "")
+        present = {reading.value for reading in readings if reading.value is not None}
+        if missing or len(present) != 1:
+            left_out[name] = missing or "its present values differ between interfaces: " + ", ".join(sorted(present))
+            continue
+        axes.append(Axis(name, tuple(dict.fromkeys((*present, *(canon(knob, value) for value in values))))))
+    return [axis for axis in axes if len(axis.values) > 1], left_out
