@@ -139,7 +139,15 @@ def main() -> None:
         return
     sys.stderr = out.with_suffix(".log").open("w")
     process.run(["mount", "-t", "sysfs", "sysfs", "/sys"], timeout_s=5, check=True)
-    hold_argv = ["unshare", "--net", "--mount", "--", "sh", "-c", "mount -t sysfs sysfs /sys; echo ready; exec sleep 4h"]
+    hold_argv = [
+        "unshare",
+        "--net",
+        "--mount",
+        "--",
+        "sh",
+        "-c",
+        "mount -t sysfs sysfs /sys; echo ready; exec sleep 4h",
+    ]
     holder = process.spawn(hold_argv)
     assert holder.stdout is not None
     holder.stdout.readline()

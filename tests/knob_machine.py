@@ -67,6 +67,9 @@ class KnobMachine:
     def add_node(self, name: str) -> None:
         raise NotImplementedError
 
+    def give_interface(self, interface: str, node: str, name: str) -> None:
+        raise NotImplementedError
+
     def start(self, argv: Sequence[str], *, node: str = "") -> object:
         raise NotImplementedError
 

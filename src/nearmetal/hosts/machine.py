@@ -49,6 +49,10 @@ class MachineShell:
         """Refuse: nodes are what namespaces are for."""
         raise UnavailableError(f"cannot make node {name!r}: this machine alone has no nodes")
 
+    def give_interface(self, interface: str, node: str, name: str) -> None:
+        """Refuse: there is no node to give it to."""
+        raise UnavailableError(f"cannot give {interface} to node {node!r} as {name}: this machine alone has no nodes")
+
     def run(
         self,
         argv: Sequence[str],

@@ -18,13 +18,7 @@ if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
     from nearmetal.knobs.journal import Cell, Story
 
-_PREAMBLE = r"""#!/bin/sh
-# Puts back what nearmetal had changed, and nothing else. Runs as often as you like. Written by nearmetal.
-LC_ALL=C
-export LC_ALL
-status=0
-say() { printf '%s\n' "$*"; }
-value_of() {
+VALUE_OF_FUNCTION = r"""value_of() {
     pick=$1
     shift
     found=$("$@" 2>/dev/null | sed -nE "$pick" | head -n 1)
@@ -34,6 +28,15 @@ value_of() {
     set +f
     printf '%s' "$*"
 }
+"""
+"""A shell function: `value_of SED_SCRIPT COMMAND...` prints the value that a command shows, with single blanks."""
+
+_PREAMBLE = r"""#!/bin/sh
+# Puts back what nearmetal had changed, and nothing else. Runs as often as you like. Written by nearmetal.
+LC_ALL=C
+export LC_ALL
+status=0
+say() { printf '%s\n' "$*"; }
 """
 
 
@@ -112,7 +115,7 @@ def script(cells: Iterable[Cell]) -> str:
     judge = [f"judge_{cell.cell}" for cell in ordered]
     put_back = [f"put_back_{cell.cell}" for cell in [*reversed(ordered), *ordered]]
     check = [f"check_{cell.cell}" for cell in ordered]
-    return "\n".join([_PREAMBLE, *functions, *judge, *put_back, *check, "exit $status"]) + "\n"
+    return "\n".join([_PREAMBLE + VALUE_OF_FUNCTION, *functions, *judge, *put_back, *check, "exit $status"]) + "\n"
 
 
 def _judge(cell: Cell) -> str:

@@ -83,7 +83,7 @@ def _any(cell: str, patterns: tuple[str, ...]) -> bool:
 
 
 def pareto_front(costs: Mapping[str, tuple[float, ...]]) -> tuple[str, ...]:
-    """Return the names that no other dominates, in the order given; every value of `costs` counts, smaller is better."""
+    """Return the names that no other dominates, in the order given; smaller is better."""
     return tuple(
         name
         for name, own in costs.items()

@@ -88,7 +88,7 @@ class Race:
 
     def recommend(self) -> Point:
         """Return the leader: of the race by its blocks and the model together, else of the model."""
-        pool = self._racing if self._racing else self._space.points
+        pool = self._racing or self._space.points
         return self._leader([point for point in pool if point not in self._tally.failed])
 
     def hopeless_above(self) -> float:
@@ -116,8 +116,7 @@ class Race:
         root = linalg.cholesky(self._belief.covariance + _JITTER * np.eye(len(self._belief.mean)), lower=True)
         standard = self._rng.standard_normal((4 * self._plan.width, len(self._belief.mean)))
         draws = self._belief.mean + standard @ root.T
-        for draw in draws:
-            chosen.append(min(allowed, key=lambda i: draw[i]))  # noqa: B023 - used at once
+        chosen += [allowed[int(best)] for best in draws[:, allowed].argmin(axis=1)]
         return tuple(self._space.points[i] for i in list(dict.fromkeys(chosen))[: self._plan.width])
 
     def _screened(self) -> bool:
@@ -147,7 +146,7 @@ class Race:
         return [leader, *pool[: self._plan.contenders - 1]]
 
     def _eliminate(self, costs: Costs) -> None:
-        """Drop the contenders that the test tells from the leader, or that cannot be told from it in any way that matters."""
+        """Drop the contenders that are worse than the leader, or as good to within the tolerance."""
         assert self._racing is not None
         self._raced += 1
         for point in list(self._racing):

@@ -153,7 +153,9 @@ def confirm(
     Stops by the sequential rule of `nearmetal.stats.stopping`, whose intervals stay true under repeated looks.
     """
     if winner == laboratory.space.present:
-        return Confirmation(recommended=False, reason="no setting seems better than the present one", blocks=0, trials=0)
+        return Confirmation(
+            recommended=False, reason="no setting seems better than the present one", blocks=0, trials=0
+        )
     plan = StoppingPlan(max_blocks=max_blocks, margin=margin)
     before = laboratory.trials
     notes: list[TrialNote] = []

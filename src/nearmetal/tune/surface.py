@@ -1,12 +1,12 @@
 """A recorded response surface: every setting of a space measured in several blocks, and a simulator made from it.
 
 A search can be judged only where the truth is known and many searches can be afforded. The truth of the simulator is
-what an analysis of variance with main effects and pairs finds in the recording, plus each setting's own deviation shrunk
-by its reliability (James and Stein (1961), Proc. 4th Berkeley Symp. 1); the noise is the recording's own: whole
+what an analysis of variance with main effects and pairs finds in the recording, plus each setting's own deviation
+shrunk by its reliability (James and Stein (1961), Proc. 4th Berkeley Symp. 1); the noise is the recording's own: whole
 residual vectors are drawn, with their outliers, skew and correlation between cells.
 
-File: JSON, `surface_format` 1, `about`, `knobs` (name to values), `present`, `cells`, and `figures_ns[block][setting][cell]`
-with settings in the order of `itertools.product` over the knobs' values. docs/reference/surface.md describes it.
+File: JSON, `surface_format` 1, `about`, `knobs` (name to values), `present`, `cells`, and
+`figures_ns[block][setting][cell]` with settings in the order of `itertools.product` over the knobs' values. docs/reference/surface.md describes it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import itertools
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.tune.objective import Objective
 from nearmetal.tune.space import Axis, Space
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nearmetal.stats.interval import FloatArray
+    from nearmetal.tune.objective import Objective
     from nearmetal.tune.space import Point
 
 SURFACE_FORMAT = 1
@@ -46,22 +46,24 @@ class Recording:
 def read_recording(path: Path) -> Recording:
     """Read a recorded surface; raise ForeignFileError for anything else."""
     try:
-        raw = json.loads(path.read_text())
-        if raw["surface_format"] != SURFACE_FORMAT:
-            raise ValueError(f"format {raw['surface_format']}, this nearmetal reads {SURFACE_FORMAT}")
-        axes = [_axis(knob, values, raw["present"][knob]) for knob, values in raw["knobs"].items()]
-        space = Space.of(axes)
-        recorded = list(itertools.product(*raw["knobs"].values()))
-        figures = np.asarray(raw["figures_ns"], dtype=np.float64)
-        cells = tuple(map(str, raw["cells"]))
-        if figures.ndim != 3 or figures.shape[1:] != (len(recorded), len(cells)) or len(figures) < 3:
-            raise ValueError(f"figures of shape {figures.shape} for {len(recorded)} settings and {len(cells)} cells")
-        if not bool((figures > 0).all()):
-            raise ValueError("a figure is not positive")
-        order = [recorded.index(_named(space, point)) for point in space.points]
-        return Recording(str(raw["about"]), space, cells, np.log(figures[:, order]))
+        return _recording(json.loads(path.read_text()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ForeignFileError(f"{path} is not a recorded surface: {error}") from error
+
+
+def _recording(raw: dict[str, Any]) -> Recording:
+    if raw["surface_format"] != SURFACE_FORMAT:
+        raise ValueError(f"format {raw['surface_format']}, this nearmetal reads {SURFACE_FORMAT}")
+    space = Space.of([_axis(knob, values, raw["present"][knob]) for knob, values in raw["knobs"].items()])
+    recorded = list(itertools.product(*raw["knobs"].values()))
+    figures = np.asarray(raw["figures_ns"], dtype=np.float64)
+    cells = tuple(map(str, raw["cells"]))
+    if figures.ndim != 3 or figures.shape[1:] != (len(recorded), len(cells)) or len(figures) < 3:
+        raise ValueError(f"figures of shape {figures.shape} for {len(recorded)} settings and {len(cells)} cells")
+    if not bool((figures > 0).all()):
+        raise ValueError("a figure is not positive")
+    order = [recorded.index(_named(space, point)) for point in space.points]
+    return Recording(str(raw["about"]), space, cells, np.log(figures[:, order]))
 
 
 def _axis(knob: str, values: Sequence[str], present: str) -> Axis:

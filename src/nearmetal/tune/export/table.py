@@ -1,0 +1,34 @@
+"""The table of exports: the word on the command line, and what makes the files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError
+from nearmetal.tune.export import ansible, module, networkmanager, scripts, systemd_link, tuned, udev
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nearmetal.tune.export.common import Exported
+    from nearmetal.tune.profile import Profile
+
+EXPORTS: dict[str, Callable[[Profile], Exported]] = {
+    "systemd-link": systemd_link.export,
+    "networkmanager": networkmanager.export,
+    "tuned": tuned.export,
+    "udev": udev.export,
+    "ansible": ansible.export,
+    "ethtool": scripts.ethtool_script,
+    "module": module.export,
+    "slurm": scripts.slurm,
+}
+
+
+def export(profile: Profile, to: str) -> Exported:
+    """Return a profile in the words of one tool; raise BadInputError when that tool can express none of it."""
+    made = EXPORTS[to](profile)
+    if not made.files:
+        reasons = "; ".join(f"{knob}: {reason}" for knob, reason in made.left_out.items())
+        raise BadInputError(f"{to} can express nothing of the profile {profile.name}: {reasons or 'it sets nothing'}")
+    return made
