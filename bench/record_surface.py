@@ -3,7 +3,9 @@
     sudo python bench/record_surface.py bench/data/veth_surface.json [BLOCKS]
 
 Two network namespaces of this machine are joined by a veth pair. Every trial puts one setting on both ends with
-nearmetal's own knobs and measures a TCP ping-pong of 64 B and 16 KiB (median, ns) and a stream of 6 MiB (best of 8, ns). Root only,
+nearmetal's own knobs and measures a TCP ping-pong of 64 B and 16 KiB (median, ns) and a
+stream of 6 MiB (best of 8, ns).
+Root only,
 because one namespace of the machine itself is used. The file is what `bench/tune_race.py` races on.
 """
 
@@ -19,13 +21,16 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nearmetal import process
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs.hold import hold
 from nearmetal.paths.path import Endpoint, Endpoints
-from nearmetal.process import Finished
 from nearmetal.tune.surface import SURFACE_FORMAT
+
+if TYPE_CHECKING:
+    from nearmetal.process import Finished
 
 KNOBS: dict[str, list[str]] = {
     "nic.mtu": ["1500", "576", "9000", "65535"],
@@ -66,13 +71,15 @@ class PairShell(MachineShell):
 
     def __init__(self, holder: int) -> None:
         super().__init__()
-        self._enter = ("nsenter", "--target", str(holder), "--net", "--mount", "--")
+        self.enter = ("nsenter", "--target", str(holder), "--net", "--mount", "--")
 
     def run(self, argv, *, node="", env=None, stdin=b"", timeout_s=20.0, check=True) -> Finished:  # type: ignore[no-untyped-def]
-        there = (*self._enter, *argv) if node == "b" else tuple(argv)
+        """Run a program here or on node `b`."""
+        there = (*self.enter, *argv) if node == "b" else tuple(argv)
         return super().run(there, env=env, stdin=stdin, timeout_s=timeout_s, check=check)
 
     def write(self, path: str, data: bytes, *, node: str = "") -> None:
+        """Write a file here or on node `b`."""
         if node == "b":
             self.run(["dd", f"of={path}", "conv=notrunc", "status=none"], node=node, stdin=data)
         else:
@@ -89,6 +96,7 @@ def _patient_measure(setting: tuple[str, ...]) -> list[int]:
 
 
 def measure() -> list[int]:
+    """Return the figures of one trial, in ns, one a cell."""
     with socket.create_connection(("10.78.0.2", PORT), timeout=3) as link:
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return [_round_trip(link, 64, 400), _round_trip(link, 16384, 150), min(_stream(link) for _ in range(8))]
@@ -116,6 +124,7 @@ def _stream(link: socket.socket) -> int:
 
 
 def record(shell: PairShell, blocks: int, journals: Path) -> list[list[list[int]]]:
+    """Return figures[block][setting][cell] of every setting in every block."""
     settings = list(itertools.product(*KNOBS.values()))
     ends = Endpoints((Endpoint("", "va", "10.78.0.1"), Endpoint("b", "vb", "10.78.0.2")), "10.78.0.0/24")
     figures = [[[0] * len(CELLS) for _ in settings] for _ in range(blocks)]
@@ -131,6 +140,7 @@ def record(shell: PairShell, blocks: int, journals: Path) -> list[list[list[int]
 
 
 def main() -> None:
+    """Make the namespaces, record, write the file."""
     out, blocks = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 6
     if os.environ.get("NEARMETAL_SURFACE") != "inside":
         env = {**os.environ, "NEARMETAL_SURFACE": "inside"}
@@ -159,7 +169,7 @@ def main() -> None:
         for node, device, address in (("", "va", "10.78.0.1/24"), ("b", "vb", "10.78.0.2/24")):
             shell.run(["ip", "address", "add", address, "dev", device], node=node)
             shell.run(["ip", "link", "set", device, "up"], node=node)
-        server = process.spawn([*shell._enter, sys.executable, "-c", SERVER, str(PORT)])
+        server = process.spawn([*shell.enter, sys.executable, "-c", SERVER, str(PORT)])
         assert server.stdout is not None
         server.stdout.readline()
         figures = record(shell, blocks, Path(journals))

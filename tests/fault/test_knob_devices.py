@@ -193,7 +193,7 @@ class TestWatchdog:
 
     def test_restores_when_its_parent_is_killed(self, shell: NamespaceShell, tmp_path: Path) -> None:
         _needs_ethtool(shell)
-        orphan = Path(__file__).with_name("knob_orphan.py")
+        orphan = Path(__file__).parents[1] / "knob_orphan.py"
         source = str(Path(session.__file__).parents[2])
         argv = [sys.executable, str(orphan), "v0", str(tmp_path)]
         ended = shell.run(argv, node=NODE, env={"PYTHONPATH": source}, check=False)

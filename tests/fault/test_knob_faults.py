@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from knob_machine import AnswerError, KnobMachine
+from knob_victim import SETTING
 from nearmetal import process
 from nearmetal.errors import ForeignFileError, StoreError, TrialError
 from nearmetal.knobs import session
@@ -23,7 +24,7 @@ from tests.fault.knob_victim import SETTING
 FILES = {"/proc/sys/net/core/busy_read": "0\n"}
 TARGETS = [Target("", "eth1"), Target("")]
 ENDS = Endpoints((Endpoint("", "eth1", "10.0.0.1"),), "10.0.0.0/24")
-VICTIM = Path(__file__).with_name("knob_victim.py")
+VICTIM = Path(__file__).parents[1] / "knob_victim.py"
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 def _victim(machine: KnobMachine, folder: Path, event: int) -> int:
     source = Path(session.__file__).parents[2]
-    env = {**os.environ, "PYTHONPATH": f"{VICTIM.parent.parent}:{source}"}
+    env = {**os.environ, "PYTHONPATH": f"{VICTIM.parent}:{source}"}
     argv = [sys.executable, str(VICTIM), str(machine.root), str(folder), str(event)]
     return process.run(argv, timeout_s=30, env=env).exit_status
 

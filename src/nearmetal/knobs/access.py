@@ -30,6 +30,7 @@ BLANKS = "[ \t]*"
 NOT_LISTED = "n/a"
 """What ethtool prints for a parameter that the driver does not have."""
 
+_CAT = ("cat", "--")
 _NO_PROGRAM_STATUS = (126, 127)
 _C_LOCALE = {"LC_ALL": "C"}
 
@@ -155,7 +156,7 @@ class Access:
 
 def file_access(node: str, path: str, *, pick: Pick | None = None, choices_path: str = "") -> Access:
     """Return the access to a file of sysfs or procfs whose first line is the value."""
-    return Access(node, ("cat", "--", path), pick or Pick(), path=path, choices_path=choices_path)
+    return Access(node, (*_CAT, path), pick or Pick(), path=path, choices_path=choices_path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +172,10 @@ class Reading:
 
 def read_all(shell: Shell, accesses: Iterable[Access]) -> list[Reading]:
     """Read values, each command once; what is absent is a reading with a reason, never an error."""
+    wanted = list(accesses)
     printed = _Printed(shell)
-    return [_reading(printed, access) for access in accesses]
+    printed.read_files(wanted)
+    return [_reading(printed, access) for access in wanted]
 
 
 def read_one(shell: Shell, access: Access) -> Reading:
@@ -219,6 +222,23 @@ class _Printed:
         if (node, argv) not in self._kept:
             self._kept[node, argv] = self._run(node, argv)
         return self._kept[node, argv]
+
+    def read_files(self, accesses: Iterable[Access]) -> None:
+        """Read the plain files of each node with one program instead of one program each."""
+        paths: dict[str, list[str]] = {}
+        for access in accesses:
+            if access.show[:-1] == _CAT:
+                paths.setdefault(access.node, []).append(access.show[-1])
+        for node, files in paths.items():
+            if len(files) > 1:
+                self._read_together(node, list(dict.fromkeys(files)))
+
+    def _read_together(self, node: str, files: list[str]) -> None:
+        # Whatever is absent, empty or not readable is left to `cat`, which says why.
+        lines = run_c(self._shell, ("grep", "-sH", "", *files), node).text.splitlines()
+        for path in files:
+            if found := [line.removeprefix(f"{path}:") for line in lines if line.startswith(f"{path}:")]:
+                self._kept[node, (*_CAT, path)] = ("\n".join(found), "")
 
     def _run(self, node: str, argv: tuple[str, ...]) -> tuple[str, str]:
         try:

@@ -16,6 +16,8 @@ from nearmetal.errors import BadInputError
 from nearmetal.knobs.access import Access, Reading, read_all, write_one
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nearmetal.hosts.host import Shell
     from nearmetal.study.order import Scalar
 
@@ -275,6 +277,15 @@ def joined(readings: list[Reading]) -> Reading:
     same = len(set(values)) == 1
     first = readings[0]
     return Reading(values[0] if same else ";".join(values), "", first.lowest, first.highest, first.choices)
+
+
+def targets_of(knob: Knob, interfaces: Sequence[Target]) -> list[Target]:
+    """Return where a knob applies, given the interfaces of a setting; the machine is the target without a node."""
+    if knob.scope is Scope.INTERFACE:
+        return [target for target in interfaces if target.interface]
+    if knob.scope is Scope.NODE:
+        return list(dict.fromkeys(Target(target.node) for target in interfaces))
+    return [Target("")]
 
 
 def canon(knob: Knob, value: Scalar) -> str:

@@ -16,7 +16,7 @@ from nearmetal.knobs import drivers, undo
 from nearmetal.knobs.access import KnobError, Reading, read_all, read_one, write_one
 from nearmetal.knobs.guards import Rival, boot_id, identify, refuse_management, rivals
 from nearmetal.knobs.journal import SUFFIX, Cell, Device, EndState, Journal, Story, cell_record, read_story
-from nearmetal.knobs.knob import Knob, Scope, Step, Target, canon, check_limits
+from nearmetal.knobs.knob import Knob, Step, Target, canon, check_limits, targets_of
 from nearmetal.knobs.table import find
 from nearmetal.knobs.watchdog import Guard, Watchdog
 
@@ -62,15 +62,6 @@ class Plan:
     def planned(self) -> tuple[Cell, ...]:
         """Return the cells to write, in order."""
         return tuple(cell for cell in self.cells if cell.new is not None)
-
-
-def targets_of(knob: Knob, interfaces: Sequence[Target]) -> list[Target]:
-    """Return where a knob applies, given the interfaces of a setting; the machine is the target without a node."""
-    if knob.scope is Scope.INTERFACE:
-        return [target for target in interfaces if target.interface]
-    if knob.scope is Scope.NODE:
-        return list(dict.fromkeys(Target(target.node) for target in interfaces))
-    return [Target("")]
 
 
 def plan(

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
 from nearmetal.knobs import mpi
-from nearmetal.knobs.knob import Scope, Target, canon
-from nearmetal.knobs.session import targets_of
+from nearmetal.knobs.knob import Scope, Target, canon, targets_of
 from nearmetal.knobs.table import find
 
 if TYPE_CHECKING:

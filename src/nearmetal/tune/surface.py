@@ -6,7 +6,8 @@ shrunk by its reliability (James and Stein (1961), Proc. 4th Berkeley Symp. 1); 
 residual vectors are drawn, with their outliers, skew and correlation between cells.
 
 File: JSON, `surface_format` 1, `about`, `knobs` (name to values), `present`, `cells`, and
-`figures_ns[block][setting][cell]` with settings in the order of `itertools.product` over the knobs' values. docs/reference/surface.md describes it.
+`figures_ns[block][setting][cell]` with settings in the order of `itertools.product` over the knobs' values.
+docs/reference/surface.md describes it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ def export(profile: Profile) -> Exported:
     """Return `nearmetal-NAME.yml`."""
     found, missed = steps(profile)
     tasks = "".join(_task(name, interface, step) for name, interface, step in found)
-    text = f"{banner(profile)}- name: nearmetal profile {profile.name}\n  hosts: all\n  become: true\n  tasks:\n{tasks}"
+    head = "  hosts: all\n  gather_facts: false\n  become: true\n  tasks:\n"
+    text = f"{banner(profile)}- name: nearmetal profile {profile.name}\n{head}{tasks}"
     where = f"anywhere; then `ansible-playbook nearmetal-{profile.name}.yml`"
     return Exported({f"nearmetal-{profile.name}.yml": text} if tasks else {}, where, missed)
 

@@ -30,21 +30,20 @@ def slurm(profile: Profile) -> Exported:
     """
     found, missed = steps(profile)
     numbered = list(enumerate(found))
-    save = "".join(
-        f'value_of {shlex.quote(step.access.pick.sed())} {shlex.join(step.access.show)} > "$kept/{i}"\n'
-        for i, (_, _, step) in numbered
-    )
+    save = "".join(f'{_value_of(step)} > "$kept.new/{i}"\n' for i, (_, _, step) in numbered)
     change = "".join(
         f"{_set(step, shlex.quote(step.value))} || say 'could not set {name}'\n" for _, (name, _, step) in numbered
     )
-    restore = "".join(
-        f'old=$(cat "$kept/{i}"); [ "$old" ] && {{ {_set(step, _OLD)} || failed="$failed {name}"; }}\n'
-        for i, (name, _, step) in reversed(numbered)
+    # Backward, then forward: modes reset values, and some modes forbid writing values. The second pass judges.
+    back = "".join(f"{_from_file(i, step)}\n" for i, (_, _, step) in reversed(numbered))
+    forward = "".join(
+        f'[ "$({_value_of(step)})" = "$(cat "$kept/{i}")" ] || {_from_file(i, step)} || failed="$failed {name}"\n'
+        for i, (name, _, step) in numbered
     )
     head = f"#!/bin/sh\n{banner(profile)}{_SLURM_HEAD}"
     prolog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] && exit 0\nmkdir -p "$kept.new" || exit 0\n'
-    prolog += save.replace('"$kept/', '"$kept.new/') + f'sync\nmv "$kept.new" "$kept" || exit 0\n{change}exit 0\n'
-    epilog = f'{head}[ -d "$kept" ] || exit 0\nfailed=\n{restore}'
+    prolog += save + f'sync\nmv "$kept.new" "$kept" || exit 0\n{change}exit 0\n'
+    epilog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] || exit 0\nfailed=\n{back}{forward}'
     epilog += 'if [ "$failed" ]; then say "could not put back:$failed"; else rm -r "$kept"; fi\nexit 0\n'
     files = {f"prolog-nearmetal-{profile.name}.sh": prolog, f"epilog-nearmetal-{profile.name}.sh": epilog}
     where = "the directories that Prolog= and Epilog= of slurm.conf name; nodes must be exclusive to one job"
@@ -55,6 +54,14 @@ _OLD = '"$old"'
 _SLURM_HEAD = """kept=/run/nearmetal/${SLURM_JOB_ID:?}
 say() { logger -t nearmetal -- "$1" 2>/dev/null || echo "print $1"; }
 """
+
+
+def _value_of(step: Step) -> str:
+    return f"value_of {shlex.quote(step.access.pick.sed())} {shlex.join(step.access.show)}"
+
+
+def _from_file(number: int, step: Step) -> str:
+    return f'{{ old=$(cat "$kept/{number}"); [ -z "$old" ] || {_set(step, _OLD)}; }}'
 
 
 def _set(step: Step, value: str) -> str:

@@ -1,0 +1,98 @@
+"""`nearmetal apply PROFILE --confirm 60`: put a profile on this machine, and take it back unless it is confirmed."""
+
+from __future__ import annotations
+
+import select
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from nearmetal.errors import ExitCode
+from nearmetal.knobs import mpi, places
+from nearmetal.knobs.journal import host_lock
+from nearmetal.knobs.knob import Target
+from nearmetal.knobs.session import QuarantinedError, Session, begin, plan
+from nearmetal.knobs.watchdog import Guard
+from nearmetal.tune.profile import Profile
+
+_SPARE_S = 5
+"""The watchdog acts this much after the verb itself should have."""
+_LOOK_S = 0.2
+
+
+@click.command(name="apply")
+@click.argument("profile", type=click.Path(path_type=Path))
+@click.option("--host", default=places.LOCAL, show_default=True, help="Where to apply it.")
+@click.option(
+    "--confirm", "confirm_s", default=60, show_default=True, type=click.IntRange(1, 3600), help="Seconds to confirm in."
+)
+@click.option("--probe", default="", help="An address that must go on answering, such as the gateway.")
+@click.option("--storm", default=0, help="Interrupts a second above which everything returns; 0 is off.")
+@click.option("--allow-management", is_flag=True, help="Also touch the interface that you may be logged in over.")
+@click.option("--accept", is_flag=True, help="Confirm an apply that waits in another terminal.")
+def command(
+    profile: Path, host: str, confirm_s: int, probe: str, storm: int, *, allow_management: bool, accept: bool
+) -> int:
+    """Apply PROFILE; type `yes` within the time, or everything returns to what it was.
+
+    A watchdog of its own puts everything back also when this process, its terminal or the link dies.
+    """
+    wanted = Profile.read(profile)
+    folder = places.journal_folder(host)
+    accepted = folder / f"{wanted.name}.accepted"
+    if accept:
+        accepted.touch()
+        return ExitCode.OK
+    knobs = {name: value for name, value in wanted.setting.items() if not name.startswith(mpi.PREFIX)}
+    targets = [Target("", interface) for interface in wanted.interfaces] or [Target("")]
+    guard = Guard(confirm_s + _SPARE_S, wanted.interfaces, probe, storm)
+    with places.open_shell(host) as shell, host_lock(folder):
+        accepted.unlink(missing_ok=True)
+        intended = plan(shell, knobs, targets, allow_management=allow_management)
+        for rival in intended.rivals:
+            click.echo(f"warning: {rival}", err=True)
+        session = begin(shell, intended, folder, host=host, guard=guard)
+        try:
+            session.apply()
+            for name, value in session.facts().items():
+                click.echo(f"{name.removeprefix('knob.')} = {value}")
+            kept = _confirmed(accepted, confirm_s, wanted.name)
+        except BaseException:
+            _restore(session)
+            raise
+        accepted.unlink(missing_ok=True)
+        if kept:
+            session.confirm()
+            click.echo("CONFIRMED: the profile stays until the next boot; `nearmetal export` makes it permanent")
+            return ExitCode.OK
+        return _restore(session)
+
+
+def _confirmed(accepted: Path, confirm_s: int, name: str) -> bool:
+    """Wait for `yes` on stdin or for `--accept` from elsewhere; False when the time is up."""
+    click.echo(f"applied {name}; type yes within {confirm_s} s to keep it (or `nearmetal apply --accept`)", err=True)
+    deadline = time.monotonic() + confirm_s
+    listening = True
+    while (left := deadline - time.monotonic()) > 0:
+        if accepted.exists():
+            return True
+        ready = select.select([sys.stdin] if listening else [], [], [], min(left, _LOOK_S))[0]
+        if ready:
+            line = sys.stdin.readline()
+            if line.strip().lower() == "yes":
+                return True
+            listening = bool(line)
+    return False
+
+
+def _restore(session: Session) -> int:
+    try:
+        _, report = session.restore()
+    except QuarantinedError as error:
+        click.echo(f"QUARANTINED\n{error.render()}", err=True)
+        click.echo(error.undo_script)
+        return ExitCode.FAILED
+    click.echo("RESTORED: everything is as it was" + (f" ({report})" if report else ""))
+    return ExitCode.OK

@@ -1,0 +1,31 @@
+"""`nearmetal export PROFILE --to TOOL`: a profile in the words of another tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nearmetal.tune.export.table import EXPORTS, export
+from nearmetal.tune.profile import Profile
+
+
+@click.command(name="export")
+@click.argument("profile", type=click.Path(path_type=Path))
+@click.option("--to", required=True, type=click.Choice(list(EXPORTS)), help="The tool that is to apply it.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the files below this directory; else to stdout.")
+def command(profile: Path, to: str, out: Path | None) -> None:
+    """Write PROFILE as files for another tool. Knobs that the tool cannot express are named on stderr."""
+    made = export(Profile.read(profile), to)
+    for name, text in made.files.items():
+        if out is None:
+            click.echo(text, nl=False)
+            continue
+        place = out / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+        place.chmod(0o755 if text.startswith("#!/") else 0o600 if to == "networkmanager" else 0o644)
+        click.echo(str(place))
+    for knob, reason in made.left_out.items():
+        click.echo(f"warning: {knob} is left out: {reason}", err=True)
+    click.echo(f"it belongs in {made.where}", err=True)

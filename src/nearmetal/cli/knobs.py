@@ -1,0 +1,47 @@
+"""`nearmetal knobs [HOST]`: every knob, its value, its range, and why it is not there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from nearmetal.knobs import places
+from nearmetal.knobs.guards import rivals
+from nearmetal.knobs.inventory import Row, rows
+from nearmetal.knobs.knob import Target
+
+
+@click.command(name="knobs")
+@click.argument("host", default=places.LOCAL)
+@click.option("--interface", "-i", "chosen", multiple=True, help="Only this interface; may be given more than once.")
+@click.option("--all", "everything", is_flag=True, help="Also list what is not there, and why not.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(host: str, chosen: tuple[str, ...], *, everything: bool, form: str) -> None:
+    """List the knobs of HOST with their values and ranges. Nothing is changed."""
+    with places.open_shell(host) as shell:
+        targets = [Target("", name) for name in chosen] or places.interfaces(shell)
+        found = list(rows(shell, targets))
+        fought = rivals(shell, "", [row.knob for row in found if row.value is not None])
+    shown = [row for row in found if everything or row.value is not None]
+    if form == "json":
+        click.echo(json.dumps([asdict(row) for row in shown], indent=2))
+    else:
+        Console().print(_table(shown, everything=everything))
+        if not everything:
+            click.echo(f"{len(found) - len(shown)} more are not there; --all says why", err=True)
+    for rival in fought:
+        click.echo(f"warning: {rival}", err=True)
+
+
+def _table(shown: list[Row], *, everything: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("knob", "on", "value", "takes", "note"):
+        table.add_column(column, overflow="fold")
+    for row in shown:
+        note = row.doubt or (row.reason if everything else "")
+        table.add_row(row.knob, row.target, row.value if row.value is not None else "-", row.takes, note)
+    return table

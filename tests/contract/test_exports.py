@@ -1,0 +1,217 @@
+"""Each export is read by its real consumer where that is installed, else the test says what is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal import process
+from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.tune.export.table import EXPORTS, export
+from nearmetal.tune.profile import Evidence, Profile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EVIDENCE = Evidence("race", 80, 6, 0.81, 0.79, 0.83, 0.95, "geometric mean of medians", {"latency": [0.8, 0.7, 0.9]})
+PROFILE = Profile(
+    "low-latency",
+    "latency-bound",
+    ("v0",),
+    {
+        "nic.adaptive-rx": "off",
+        "nic.rx-usecs": "0",
+        "nic.rx-frames": "1",
+        "nic.gro": "off",
+        "nic.ring-rx": "512",
+        "nic.mtu": "9000",
+        "nic.napi-defer-hard-irqs": "2",
+        "nic.pause-rx": "off",
+        "host.tcp_rmem": "4096 131072 6291456",
+        "host.tcp_autocorking": "0",
+        "mpi.progress": "polling",
+        "mpi.bind": "core",
+    },
+    {"nic.rx-usecs": "3"},
+    "openmpi5",
+    EVIDENCE,
+)
+
+
+def _need(program: str) -> str:
+    found = shutil.which(program)
+    if not found:
+        pytest.skip(f"{program} is not installed")
+    return found
+
+
+def _write(folder: Path, to: str, profile: Profile = PROFILE) -> list[Path]:
+    places = []
+    for name, text in export(profile, to).files.items():
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+        places.append(place)
+    return places
+
+
+@pytest.mark.parametrize("to", EXPORTS)
+class TestEveryExport:
+    def test_says_each_knob_or_names_it(self, to: str) -> None:
+        made = export(PROFILE, to)
+        text = "".join(made.files.values())
+        for knob, value in PROFILE.setting.items():
+            if knob not in made.left_out:
+                assert any(word in text for word in (value, "yes", "no", "false", "0")), knob
+        assert "0.810" in text
+        assert made.where
+
+    def test_is_the_same_every_time(self, to: str) -> None:
+        assert export(PROFILE, to) == export(PROFILE, to)
+
+    def test_an_empty_profile_is_refused(self, to: str) -> None:
+        with pytest.raises(BadInputError, match="can express nothing"):
+            export(Profile("empty", "any", ("v0",), {}), to)
+
+
+@pytest.mark.parametrize("to", ["ethtool", "slurm"])
+def test_scripts_parse(tmp_path: Path, to: str) -> None:
+    for place in _write(tmp_path, to):
+        assert process.run(["sh", "-n", str(place)], timeout_s=10, check=True).ok
+
+
+def test_networkmanager_reads_the_keyfile(tmp_path: Path) -> None:
+    nmcli = _need("nmcli")
+    (place,) = _write(tmp_path, "networkmanager")
+    argv = [nmcli, "--offline", "connection", "modify", "connection.autoconnect", "no"]
+    read = process.run(argv, timeout_s=20, stdin=place.read_bytes())
+    if "--offline" in read.complaint():
+        pytest.skip("this nmcli has no --offline")
+    assert read.ok, read.complaint()
+    for line in ("coalesce-rx-usecs=0", "coalesce-adaptive-rx=0", "feature-gro=false", "ring-rx=512", "mtu=9000"):
+        assert line in read.text
+    assert "pause-rx=false" in read.text
+
+
+def test_tuned_loads_the_profile(tmp_path: Path) -> None:
+    python = os.environ.get("NEARMETAL_TUNED_PYTHON", sys.executable)
+    if not process.run([python, "-c", "import tuned.profiles.loader"], timeout_s=20).ok:
+        pytest.skip("the tuned package cannot be imported")
+    (place,) = _write(tmp_path, "tuned")
+    load = (
+        "import sys\nfrom tuned.profiles import factory, functions, loader, locator, merger, variables\n"
+        "from tuned.utils.config_parser import ConfigParser\n"
+        "import tuned.utils.global_config as g\n"
+        "made = loader.Loader(locator.Locator([sys.argv[1]]), factory.Factory(), merger.Merger(),"
+        " g.GlobalConfig(sys.argv[3]), variables.Variables())\n"
+        "units = made.load([sys.argv[2]]).units\n"
+        "print(units['net'].options['coalesce'], units['net'].options['ring'], units['sysctl'].options)\n"
+    )
+    (tmp_path / "main.conf").touch()
+    argv = [python, "-c", load, str(tmp_path), place.parent.name, str(tmp_path / "main.conf")]
+    read = process.run(argv, timeout_s=20)
+    assert read.ok, read.complaint()
+    assert "adaptive-rx off rx-usecs 0 rx-frames 1" in read.text
+    assert "net.ipv4.tcp_autocorking" in read.text
+
+
+def test_ansible_checks_the_play(tmp_path: Path) -> None:
+    playbook = _need("ansible-playbook")
+    (place,) = _write(tmp_path, "ansible")
+    env = {**os.environ, "ANSIBLE_HOME": str(tmp_path), "ANSIBLE_LOCALHOST_WARNING": "0", "LC_ALL": "C.UTF-8"}
+    argv = [playbook, "--check", "--connection", "local", "--inventory", "localhost,", "--extra-vars"]
+    argv += [f"ansible_become=false ansible_python_interpreter={sys.executable}", str(place)]
+    checked = process.run(argv, timeout_s=60, env=env)
+    assert checked.ok, checked.complaint() + checked.text
+    assert "unreachable=0    failed=0" in checked.text
+
+
+def _in_a_private_tree(folder: str, source: Path, argv: list[str]) -> process.Finished:
+    """Run a program that sees `source` as a directory of the system, in a mount namespace of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to show udev a private directory")
+    script = 'mkdir -p "$1" && mount --bind "$2" "$1" && shift 2 && exec "$@"'
+    wrapped = ["unshare", "--mount", "--net", "--", "sh", "-c"]
+    inner = 'ip link add v0 type veth peer name v1; mount -t sysfs sysfs /sys; exec sh -c "$0" tree "$@"'
+    return process.run([*wrapped, inner, script, folder, str(source), *argv], timeout_s=20)
+
+
+def test_udev_reads_the_link_file(tmp_path: Path) -> None:
+    udevadm = _need("udevadm")
+    _write(tmp_path, "systemd-link")
+    argv = [udevadm, "test-builtin", "net_setup_link", "/sys/class/net/v0"]
+    read = _in_a_private_tree("/run/systemd/network", tmp_path, argv)
+    said = read.text + read.stderr.decode()
+    assert "10-nearmetal-v0.link" in said, said
+    for complaint in ("Unknown key", "Unknown section", "Failed to parse"):
+        assert complaint not in said, said
+
+
+def test_udev_reads_the_rule(tmp_path: Path) -> None:
+    udevadm = _need("udevadm")
+    (place,) = _write(tmp_path, "udev")
+    read = _in_a_private_tree("/run/udev/rules.d", tmp_path, [udevadm, "test", "--action=add", "/sys/class/net/v0"])
+    said = read.text + read.stderr.decode()
+    complaints = [line for line in said.splitlines() if place.name in line and "Reading rules file" not in line]
+    assert not [line for line in complaints if "nvalid" in line or "nknown" in line], said
+    assert "ethtool -C v0 rx-usecs 0" in said
+
+
+def test_module_is_tcl(tmp_path: Path) -> None:
+    tclsh = _need("tclsh")
+    (place,) = _write(tmp_path, "module")
+    script = 'proc setenv {n v} {puts "$n=$v"}; proc module-whatis {t} {}; source [lindex $argv 0]\n'
+    read = process.run([tclsh, "/dev/stdin", str(place)], timeout_s=10, stdin=script.encode())
+    assert "OMPI_MCA_mpi_yield_when_idle=0" in read.text, read.complaint()
+
+
+@pytest.mark.netns
+def test_slurm_prolog_sets_and_epilog_puts_back(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not shutil.which("ethtool"):
+        pytest.skip("needs root and ethtool")
+    setting = {"nic.mtu": "1400", "nic.gro": "on", "nic.napi-defer-hard-irqs": "2", "host.tcp_autocorking": "0"}
+    prolog, epilog = _write(tmp_path, "slurm", Profile("job", "any", ("v0",), setting))
+    script = """set -e
+mount -t tmpfs tmpfs /run; mount -t sysfs sysfs /sys
+ip link add v0 type veth peer name v1
+show() { cat /sys/class/net/v0/mtu /sys/class/net/v0/napi_defer_hard_irqs /proc/sys/net/ipv4/tcp_autocorking
+    ethtool -k v0 | grep ^generic-receive; }
+before=$(show); sh "$1"; during=$(show); sh "$2"; after=$(show); sh "$2"
+[ "$before" = "$after" ] && [ "$before" != "$during" ] && ls /run/nearmetal && echo "$during"
+"""
+    argv = ["unshare", "--mount", "--net", "--", "sh", "-c", script, "job", str(prolog), str(epilog)]
+    ran = process.run(argv, timeout_s=20, env={**os.environ, "SLURM_JOB_ID": "77"})
+    assert ran.text.split() == ["1400", "2", "0", "generic-receive-offload:", "on"], ran.complaint() + ran.text
+
+
+class TestProfileFile:
+    def test_is_read_as_written(self, tmp_path: Path) -> None:
+        place = tmp_path / "p.json"
+        place.write_text(PROFILE.to_json())
+        assert Profile.read(place) == PROFILE
+
+    @pytest.mark.parametrize("text", ["", "{}", "[]", '{"profile_format": 2}', "\x00", '{"profile_format": 1}'])
+    def test_foreign_files_are_refused(self, tmp_path: Path, text: str) -> None:
+        place = tmp_path / "p.json"
+        place.write_text(text)
+        with pytest.raises(ForeignFileError):
+            Profile.read(place)
+
+    @pytest.mark.parametrize(
+        ("name", "interfaces", "setting"),
+        [
+            ("a/b", ("v0",), {}),
+            ("ok", ("v0; rm",), {}),
+            ("ok", ("v0",), {"nic.rx-usecs": "0; reboot"}),
+            ("ok", ("v0",), {"nic.no-such-knob": "1"}),
+        ],
+    )
+    def test_nothing_that_could_reach_a_shell_is_taken(
+        self, name: str, interfaces: tuple[str, ...], setting: dict[str, str]
+    ) -> None:
+        with pytest.raises(BadInputError):
+            Profile(name, "any", interfaces, setting)

@@ -1,0 +1,220 @@
+"""The search: its parts on small spaces with known truth."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from nearmetal.errors import BadInputError, ForeignFileError, TrialError
+from nearmetal.stats.equivalence import Better
+from nearmetal.tune.model import Model
+from nearmetal.tune.objective import Limit, Objective, pareto_front
+from nearmetal.tune.race import Race
+from nearmetal.tune.search import Laboratory, confirm, search
+from nearmetal.tune.space import Axis, Space
+from nearmetal.tune.surface import Surface, read_recording
+from nearmetal.tune.sweeps import Grid, OneAtATime
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from nearmetal.tune.method import Method
+    from nearmetal.tune.space import Point
+
+AXES = (Axis("nic.rx-usecs", ("3", "0", "10", "50")), Axis("nic.gro", ("on", "off")), Axis("nic.mtu", ("1500", "9000")))
+SPACE = Space.of(AXES)
+EFFECT = {"nic.rx-usecs": {"0": -0.2, "10": 0.1, "50": 0.5}, "nic.gro": {"off": -0.05}, "nic.mtu": {"9000": 0.02}}
+BEST = SPACE.point({"nic.rx-usecs": "0", "nic.gro": "off"})
+LATENCY = Objective()
+
+
+def _laboratory(noise: float = 0.01, *, seed: int = 1, flat: bool = False) -> Laboratory:
+    rng = np.random.default_rng(seed)
+
+    def measure(setting: Mapping[str, str], _block: int) -> Iterator[tuple[str, float]]:
+        cost = 0.0 if flat else sum(EFFECT[knob].get(value, 0.0) for knob, value in setting.items())
+        for cell in ("latency 8 B", "latency 64 KiB"):
+            yield cell, 1e4 * math.exp(cost + noise * rng.standard_normal())
+
+    return Laboratory(SPACE, measure, LATENCY, seed)
+
+
+def _methods(seed: int) -> list[Method]:
+    return [Race(SPACE, seed=seed), Grid(SPACE, blocks=3, seed=seed), OneAtATime(SPACE, blocks=3, seed=seed)]
+
+
+class TestSpace:
+    def test_point_of_zeros_is_the_present_setting(self) -> None:
+        assert SPACE.setting(SPACE.present) == {}
+        assert len(SPACE.points) == 16
+
+    def test_settings_and_points_agree(self) -> None:
+        for point in SPACE.points:
+            assert SPACE.point(SPACE.setting(point)) == point
+
+    def test_illegal_settings_are_left_out_but_never_the_present_one(self) -> None:
+        space = Space.of(AXES, lambda setting: setting["nic.gro"] == "off")
+        assert space.present in space.points
+        assert len(space.points) == 9
+
+    def test_neighbours_differ_on_one_knob(self) -> None:
+        for other in SPACE.neighbours(BEST):
+            assert sum(a != b for a, b in zip(other, BEST, strict=True)) == 1
+
+    def test_too_large_a_space_is_refused(self) -> None:
+        with pytest.raises(BadInputError, match="settings"):
+            Space.of([Axis(f"k{i}", tuple(map(str, range(10)))) for i in range(6)])
+
+    def test_unknown_values_are_refused(self) -> None:
+        with pytest.raises(BadInputError):
+            SPACE.point({"nic.rx-usecs": "7"})
+
+
+class TestObjective:
+    def test_rates_count_the_other_way_round(self) -> None:
+        assert LATENCY.better("osu_bw/bandwidth") is Better.LARGER
+        costs = LATENCY.log_costs({"latency": 2.0, "bandwidth": 2.0}, {"latency": 1.0, "bandwidth": 1.0})
+        assert costs["latency"] == pytest.approx(math.log(2))
+        assert costs["bandwidth"] == pytest.approx(-math.log(2))
+        assert LATENCY.cost(costs) == pytest.approx(0.0)
+
+    def test_weights_go_by_the_first_pattern(self) -> None:
+        objective = Objective({"*p99": 3.0, "*median": 1.0})
+        assert objective.aim({"a/p99": 0.1, "a/median": -0.1, "irq": 9.0}) == pytest.approx(0.05)
+
+    def test_a_broken_limit_costs_and_is_named(self) -> None:
+        objective = Objective({"a": 1.0}, limits=(Limit("*", 0.02),))
+        assert objective.cost({"a": -0.1, "b": 0.0}) == pytest.approx(-0.1)
+        assert objective.cost({"a": -0.1, "b": 0.1}) > 0.2
+        assert objective.broken({"a": -0.1, "b": 0.03}) == ("b",)
+
+    def test_pareto_front(self) -> None:
+        costs = {"fast": (0.1, 0.9), "slow": (0.9, 0.1), "both": (0.5, 0.5), "bad": (0.6, 0.6), "same": (0.5, 0.5)}
+        assert pareto_front(costs) == ("fast", "slow", "both", "same")
+
+
+@pytest.mark.parametrize("number", range(3), ids=["race", "grid", "one-at-a-time"])
+class TestEveryMethod:
+    def test_finds_the_best_setting(self, number: int) -> None:
+        found = search(_laboratory(), _methods(1)[number], max_trials=500)
+        assert SPACE.setting(found.winner) == SPACE.setting(BEST)
+
+    def test_is_a_function_of_its_seed(self, number: int) -> None:
+        first, second = (search(_laboratory(), _methods(7)[number], max_trials=500) for _ in range(2))
+        assert first == second
+
+    def test_stays_within_its_trials(self, number: int) -> None:
+        found = search(_laboratory(), _methods(1)[number], max_trials=10)
+        assert found.trials <= 10 + 9
+
+    def test_a_setting_that_fails_is_never_recommended(self, number: int) -> None:
+        laboratory = _laboratory()
+        inner = laboratory.measure
+
+        def refusing(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
+            if setting.get("nic.rx-usecs") == "0":
+                raise TrialError("the link went down")
+            yield from inner(setting, block)
+
+        laboratory.measure = refusing
+        found = search(laboratory, _methods(2)[number], max_trials=500)
+        assert SPACE.setting(found.winner).get("nic.rx-usecs") != "0"
+        assert any("link went down" in note.reason for note in found.notes)
+
+
+class TestRace:
+    def test_needs_fewer_trials_than_the_grid(self) -> None:
+        raced = search(_laboratory(), Race(SPACE, seed=1), max_trials=500)
+        swept = search(_laboratory(), Grid(SPACE, blocks=5, seed=1), max_trials=500)
+        assert raced.trials < swept.trials
+
+    def test_hopeless_trials_are_cut(self) -> None:
+        laboratory, hopeless = _laboratory(), SPACE.point({"nic.rx-usecs": "50"})
+        (whole,) = laboratory.block(0, (hopeless,), hopeless_above=0.1)
+        (cut,) = laboratory.block(1, (hopeless,), hopeless_above=0.1)
+        assert (whole.cut, cut.cut) == (False, True)
+        assert list(cut.log_costs) == ["latency 8 B"]
+        assert cut.cost is not None
+        assert cut.cost > 0.1
+
+    def test_model_learns_what_it_has_not_seen(self) -> None:
+        seen = [p for p in SPACE.points if p not in {BEST, SPACE.present}]
+        truth = {p: sum(EFFECT[k].get(v, 0.0) for k, v in SPACE.setting(p).items()) for p in SPACE.points}
+        belief = Model(SPACE).belief([(i, point, truth[point]) for i, point in enumerate(seen)])
+        assert belief.mean[SPACE.points.index(BEST)] == pytest.approx(truth[BEST], abs=0.04)
+        assert belief.mean[SPACE.points.index(SPACE.present)] == pytest.approx(0.0, abs=1e-9)
+
+    def test_present_failing_ends_the_search(self) -> None:
+        def broken(_setting: Mapping[str, str], _block: int) -> Iterator[tuple[str, float]]:
+            raise TrialError("no MPI")
+
+        with pytest.raises(TrialError, match="present setting failed in block 0: no MPI"):
+            search(Laboratory(SPACE, broken, LATENCY, 1), Race(SPACE, seed=1), max_trials=50)
+
+
+class TestConfirmation:
+    def test_a_real_winner_is_recommended_with_its_interval(self) -> None:
+        made = confirm(_laboratory(), BEST, first_block=100)
+        assert made.recommended
+        assert made.interval is not None
+        assert made.interval.low < math.exp(-0.25) < made.interval.high
+        assert set(made.cells) == {"latency 8 B", "latency 64 KiB"}
+
+    def test_nothing_is_recommended_on_a_flat_surface(self) -> None:
+        made = [confirm(_laboratory(seed=seed, flat=True), BEST, first_block=0) for seed in range(40)]
+        assert sum(one.recommended for one in made) <= 4
+
+    def test_present_setting_needs_no_proof(self) -> None:
+        made = confirm(_laboratory(), SPACE.present, first_block=0)
+        assert not made.recommended
+        assert made.trials == 0
+
+    def test_a_winner_beyond_its_limit_is_not_recommended(self) -> None:
+        def measure(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
+            better = bool(setting)
+            yield "latency", (100.0 - 30.0 * better) * (1 + block / 1000)
+            yield "irq", 100.0 + 10.0 * better + block / 10
+
+        laboratory = Laboratory(SPACE, measure, Objective({"latency": 1.0}, limits=(Limit("irq", 0.02),)), 1)
+        made = confirm(laboratory, BEST, first_block=0)
+        assert not made.recommended
+        assert "beyond its limit in irq" in made.reason
+
+
+def _surface_file(place: Path, **changes: object) -> Path:
+    knobs = {"a": ["0", "1"], "b": ["x", "y", "z"]}
+    figures = [[[1000 + 100 * s + block, 50 + s] for s in range(6)] for block in range(3)]
+    raw = {
+        "surface_format": 1,
+        "about": "made up",
+        "knobs": knobs,
+        "present": {"a": "1", "b": "x"},
+        "cells": ["l", "m"],
+    }
+    place.write_text(json.dumps({**raw, "figures_ns": figures, **changes}))
+    return place
+
+
+class TestSurface:
+    def test_is_read_in_the_order_of_the_space(self, tmp_path: Path) -> None:
+        recording = read_recording(_surface_file(tmp_path / "s.json"))
+        here: Point = recording.space.point({"b": "z"})
+        assert np.exp(recording.log_figures[0, recording.space.points.index(here), 0]) == pytest.approx(1500)
+
+    @pytest.mark.parametrize(
+        "changes", [{"surface_format": 2}, {"cells": ["l"]}, {"figures_ns": []}, {"present": {}}, {"knobs": []}]
+    )
+    def test_foreign_files_are_refused(self, tmp_path: Path, changes: dict[str, object]) -> None:
+        with pytest.raises(ForeignFileError, match="not a recorded surface"):
+            read_recording(_surface_file(tmp_path / "s.json", **changes))
+
+    def test_flat_surface_has_no_effect_and_the_same_noise(self, tmp_path: Path) -> None:
+        surface = Surface.of(read_recording(_surface_file(tmp_path / "s.json")))
+        assert surface.costs(LATENCY).min() < -0.05
+        assert not surface.flat().costs(LATENCY).any()
+        assert surface.flat().residuals is surface.residuals
