@@ -19,7 +19,6 @@ from nearmetal.knobs.hold import hold
 from nearmetal.knobs.journal import EndState, Journal, host_lock, open_journals, read_story
 from nearmetal.knobs.knob import Target
 from nearmetal.paths.path import Endpoint, Endpoints
-from tests.fault.knob_victim import SETTING
 
 FILES = {"/proc/sys/net/core/busy_read": "0\n"}
 TARGETS = [Target("", "eth1"), Target("")]
