@@ -6,17 +6,18 @@ are one factor times, or divided by, the duration, so that a percentile of durat
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearmetal.stats.equivalence import Better
-from nearmetal.units import NS_PER_US
+from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US
 from nearmetal.workloads.operations import OPERATIONS, Shape
 
 if TYPE_CHECKING:
-    from nearmetal.stats.interval import FloatArray, IntArray, Interval
+    from nearmetal.stats.interval import Interval
     from nearmetal.study.order import WorkloadOrder
 
 DEFAULT_WINDOW_MESSAGES = 64
@@ -38,13 +39,10 @@ class Shown:
         return self.better is Better.LARGER
 
     def value(self, ns: float) -> float:
-        """Return the figure of one duration (> 0 for a rate)."""
-        return self.factor / ns if self.rate else self.factor * ns
-
-    def values(self, ns: IntArray | FloatArray) -> FloatArray:
-        """Return the figures of durations, in the same shape and order."""
-        spans = np.asarray(ns, dtype=np.float64)
-        return np.asarray(self.factor / spans if self.rate else self.factor * spans, dtype=np.float64)
+        """Return the figure of one duration; the rate of no time at all is infinite."""
+        if not self.rate:
+            return self.factor * ns
+        return self.factor / ns if ns else math.inf
 
     def ends(self, interval_ns: Interval) -> tuple[float, float]:
         """Return the ends, in ascending order, of an interval of durations."""
@@ -52,6 +50,7 @@ class Shown:
         return low, high
 
 
+_UNITS = (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US))
 _NAMES = {
     "round_trip": "latency (half a round trip)",
     "window": "bandwidth",
@@ -60,11 +59,15 @@ _NAMES = {
 }
 
 
-def shown_for(workload: WorkloadOrder, operation: str, message_bytes: int) -> Shown:
-    """Return how a cell is shown: by the table of operations for the engine, as plain time for anything else."""
+def shown_for(workload: WorkloadOrder, operation: str, message_bytes: int, typical_ns: float = 0.0) -> Shown:
+    """Return how a cell is shown: by the table of operations for the engine, as plain time for anything else.
+
+    The unit of a plain time fits `typical_ns`, so that an application's seconds are not shown as microseconds.
+    """
     row = OPERATIONS.get(operation) if workload.kind == "engine" else None
     if row is None:
-        return Shown("time", "us", Better.SMALLER, 1.0 / NS_PER_US)
+        unit, unit_ns = next(one for one in _UNITS if typical_ns >= one[1] or one is _UNITS[-1])
+        return Shown("time", unit, Better.SMALLER, 1.0 / unit_ns)
     window = int(str(workload.options.get("window", DEFAULT_WINDOW_MESSAGES)))
     shape = Shape(message_bytes, window, max(1, len(workload.placement) // 2))
     # The figure of 1 ns is the factor: every figure of the table is proportional to the duration or to its inverse.

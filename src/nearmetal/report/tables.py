@@ -238,9 +238,9 @@ def trials(view: View, cell: Cell) -> Table:
                 words.REFUSED if q.value_ns is None else words.figure(cell.shown.value(q.value_ns))
                 for q in own.percentiles
             ]
-            ends = sorted(cell.shown.value(ns) for ns in (own.min_ns, own.max_ns) if ns or not cell.shown.rate)
+            ends = sorted(cell.shown.value(ns) for ns in (own.min_ns, own.max_ns))
             lag1 = words.NOTHING if own.lag1_autocorrelation is None else f"{own.lag1_autocorrelation:.2f}"
-            row = (one.path, str(trial.block), str(own.n), words.figure(cell.shown.value(own.median_ns)))
+            row = (one.path, str(trial.block + 1), str(own.n), words.figure(cell.shown.value(own.median_ns)))
             rows.append((*row, *percentiles, words.figure(ends[0]), words.figure(ends[-1]), lag1))
     names = tuple(words.percentile_name(q.probability) for q in cell.paths[0].trials[0].summary.percentiles)
     return Table(

@@ -32,7 +32,7 @@ from nearmetal.stats.noise import NoiseFloor, noise_floor
 from nearmetal.stats.order import order, quantile_ranks
 from nearmetal.stats.summary import summarize
 from nearmetal.stats.tails import ecdf, tail_curve
-from nearmetal.store.query import MACHINE_FACTS, disagreements, refuse_mixed, valid
+from nearmetal.store.query import CODE_FACTS, MACHINE_FACTS, disagreements, refuse_mixed, valid
 from nearmetal.study.plan import combinations
 from nearmetal.study.spec import AGAIN, parse_study
 
@@ -118,7 +118,7 @@ def _plan_of(study: Study) -> StoppingPlan | None:
 def _provenance(records: Sequence[TrialRecord]) -> tuple[tuple[str, Scalar], ...]:
     facts = {key: value for record in records for key, value in record.outcome.facts.items()}
     machine = [key for key in facts if key in MACHINE_FACTS or key.startswith(("cpu.", "kernel."))]
-    versions = [key for key in facts if key.endswith(".version") and key not in machine]
+    versions = [key for key in facts if key.endswith(CODE_FACTS) and key not in machine]
     return tuple((key, facts[key]) for key in [*sorted(machine), *sorted(versions)])
 
 
@@ -129,12 +129,15 @@ def _cells(run: RunDir, study: Study, records: Sequence[TrialRecord], paths: Seq
     """Return the cells, without comparisons, ordered as the study names workloads and settings, then by size."""
     sources: dict[_CellKey, dict[str, list[TrialRecord]]] = {}
     shown: dict[_CellKey, Shown] = {}
+    typical_ns: dict[GroupId, float] = {}
     for record in records:
         wanted = record.order
         for cell in record.cells:
             key = (GroupId(wanted.workload.label, cell.operation, wanted.setting), cell.message_bytes)
             sources.setdefault(key, {}).setdefault(wanted.path.label, []).append(record)
-            shown.setdefault(key, shown_for(wanted.workload, cell.operation, cell.message_bytes))
+            if key[0] not in typical_ns:
+                typical_ns[key[0]] = float(np.median(run.values(record, cell)))
+            shown.setdefault(key, shown_for(wanted.workload, cell.operation, cell.message_bytes, typical_ns[key[0]]))
     rank = {(workload.name, setting): n for n, (_, workload, setting) in enumerate(combinations(study))}
     keys = sorted(sources, key=lambda key: (rank.get((key[0].workload, key[0].setting), len(rank)), key[0], key[1]))
     return [

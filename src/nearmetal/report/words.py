@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from nearmetal.stats.equivalence import Verdict
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ NOTHING = "-"
 REFUSED = "refused"
 SIGNIFICANT_DIGITS = 4
 _WIDE = 1.5
-VERDICT_MARKS = {Verdict.NEAR_METAL: "=", Verdict.SLOWER: "-", Verdict.FASTER: "+", Verdict.UNDECIDED: "?"}
 
 
 def decimals(value: float, digits: int = SIGNIFICANT_DIGITS) -> int:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MACHINE_FACTS = ("cpu.model", "kernel.release", "kernel.version")
 """Must agree over all trials of a run."""
+CODE_FACTS = (".version", ".build", ".flavour")
+"""Endings of facts that must agree over the trials of one workload: they say which code ran."""
 INTERFACE_FACTS = ("kind", "driver", "device", "firmware")
 """Last parts of `<node>.<interface>.<fact>` that must agree over the trials of one path: they say which NIC it is."""
 
@@ -46,7 +48,7 @@ def disagreements(records: Iterable[TrialRecord]) -> tuple[Disagreement, ...]:
     """Return every fact that must agree between these trials and does not.
 
     The machine and its kernel must agree over all trials, an interface over the trials of one path, and versions
-    (`mpi.version`, `engine.version` ...) over the trials of one workload. A trial that lacks a fact where others have
+    (`mpi.version`, `engine.build` ...) over the trials of one workload. A trial that lacks a fact where others have
     it disagrees with them, as `not recorded`.
     """
     groups: dict[tuple[str, str], list[dict[str, Scalar]]] = {}
@@ -59,7 +61,7 @@ def disagreements(records: Iterable[TrialRecord]) -> tuple[Disagreement, ...]:
             {k: v for k, v in facts.items() if k.count(".") >= 2 and k.rsplit(".", 1)[1] in INTERFACE_FACTS}
         )
         groups.setdefault((f"workload {workload}", "code"), []).append(
-            {k: v for k, v in facts.items() if k.endswith(".version") and k not in MACHINE_FACTS}
+            {k: v for k, v in facts.items() if k.endswith(CODE_FACTS) and k not in MACHINE_FACTS}
             | {"mpi": record.order.mpi}
         )
     return tuple(found for (within, _), sets in groups.items() for found in _differing(within, sets))

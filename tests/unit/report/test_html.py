@@ -127,6 +127,15 @@ def test_an_operation_without_sizes_and_a_rate_are_drawn(tmp_path: Path) -> None
     assert "duration of an iteration, us (log scale)" in page.text
 
 
+@pytest.mark.parametrize("iterations", [1, 2, 7])
+def test_very_short_trials_are_drawn_all_the_same(tmp_path: Path, iterations: int) -> None:
+    study = STUDY.replace('name = "latency"', 'name = "step"\nkind = "application"')
+    view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=3, iterations=iterations)))
+    page = _Page(as_html.render(view))
+    assert "refused" in page.text
+    assert "nan" not in as_html.render(view)
+
+
 @given(st.text(), st.text())
 def test_elements_give_back_the_text_they_were_given(text: str, attribute: str) -> None:
     kept = [s.replace("\r\n", "\n").replace("\r", "\n").replace("\x00", "") for s in (text, attribute)]
@@ -166,3 +175,9 @@ def test_labels_never_touch(wanted: list[float]) -> None:
     placed = sorted(spread_apart(wanted, 15.0, 0.0, 300.0))
     assert all(b - a >= 15.0 - 1e-6 for a, b in itertools.pairwise(placed))
     assert placed[-1] <= 300.0
+
+
+def test_a_run_with_too_few_blocks_is_drawn_without_intervals(tmp_path: Path) -> None:
+    text = as_html.render(build_view(make_run(tmp_path / "run", Recipe(blocks=1))))
+    assert "The noise floor is not known" in text
+    assert "undecided" in text

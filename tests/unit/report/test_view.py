@@ -60,9 +60,20 @@ def test_a_rate_is_larger_when_the_duration_is_shorter_and_its_interval_stays_in
     assert shown.ends(Interval(1e6, 2e6, 0.95)) == (pytest.approx(5.0), pytest.approx(10.0))
 
 
-def test_a_workload_of_another_kind_is_shown_as_time() -> None:
-    shown = shown_for(WorkloadOrder("nbody", "application"), "step", 0)
-    assert (shown.unit, shown.value(2500.0)) == ("us", 2.5)
+@pytest.mark.parametrize(
+    ("ns", "unit", "value"), [(2.5e3, "us", 2.5), (2.5e6, "ms", 2.5), (9e10, "s", 90), (5, "us", 0.005)]
+)
+def test_a_workload_of_another_kind_is_shown_as_time_in_a_unit_that_fits(ns: float, unit: str, value: float) -> None:
+    shown = shown_for(WorkloadOrder("nbody", "application"), "step", 0, typical_ns=ns)
+    assert (shown.unit, shown.value(ns)) == (unit, pytest.approx(value))
+
+
+def test_another_build_of_the_engine_is_refused(tmp_path: Path) -> None:
+    run = make_run(
+        tmp_path / "run", Recipe(blocks=3, facts=lambda order: {"engine.build": f"nmbench-{min(order.block, 1)}"})
+    )
+    with pytest.raises(BadInputError, match=r"engine\.build \(workload latency\): nmbench-0 \| nmbench-1"):
+        build_view(run)
 
 
 def test_bandwidth_verdicts_point_the_right_way(tmp_path: Path) -> None:
@@ -153,3 +164,23 @@ def test_facts_are_shown_only_where_paths_differ(view: View) -> None:
 
 def test_the_view_is_the_same_every_time(run: RunDir, view: View) -> None:
     assert as_json.render(build_view(run)) == as_json.render(view)
+
+
+def test_a_study_of_the_baseline_alone_still_states_its_noise(tmp_path: Path) -> None:
+    study = STUDY[: STUDY.index('[[path]]\nname = "bridge"')] + STUDY[STUDY.index("[[workload]]") :]
+    view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=5)))
+    assert view.verdicts == ()
+    assert view.noise_floor is not None
+
+
+def test_a_run_that_was_interrupted_in_its_first_blocks_decides_nothing(tmp_path: Path) -> None:
+    def fails(order: Order, attempt: int) -> bool:
+        return order.block == 1 and order.path.label == "shm"
+
+    view = build_view(make_run(tmp_path / "run", Recipe(blocks=2, fails=fails)))
+    assert {one.verdict for one in view.verdicts} == {Verdict.UNDECIDED}
+    assert view.noise_floor is None
+    shm = view.cells[0].of("shm")
+    assert shm is not None
+    assert shm.comparison is not None
+    assert shm.comparison.median.n == 1
