@@ -274,6 +274,13 @@ static double iterate(struct cg *cg, double shift, double *residual) {
     return shift + 1.0 / sums[0];
 }
 
+static int64_t count_nonzeros(struct cg *cg) {
+    const int64_t here = cg->matrix.row_start[cg->matrix.rows];
+    int64_t everywhere;
+    MPI_Allreduce(&here, &everywhere, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+    return everywhere;
+}
+
 static void ones(struct cg *cg) {
     for (int i = 0; i < cg->column_count; i++)
         cg->x[i] = 1.0;
@@ -343,8 +350,9 @@ static void run_cg(struct run *run) {
     }
     run_stop(run);
 
+    const int64_t nonzeros_total = count_nonzeros(&cg);
     if (run->rank == 0)
-        printf(" residual %e\n", residual);
+        printf(" nonzeros %lld\n residual %e\n", (long long)nonzeros_total, residual);
     run_check(run, "zeta", zeta, classes[class_index].zeta, 1e-10);
     release(&cg);
 }
