@@ -26,6 +26,9 @@ bench: setup ## Measure nearmetal against its peers (slow)
 reference: setup ## Write the reference pages that are made from code
 	@.venv/bin/python -m nearmetal.study.describe > docs/reference/study.md
 
+verify-apps: setup ## Verify every application, class (S, W, A) and rank count with every MPI (minutes)
+	@NEARMETAL_EVERY_CLASS=1 .venv/bin/python -m pytest tests/e2e/test_applications.py -k verifies
+
 lock: ## Resolve the Python packages anew
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	    pyproject.toml --group dev -o packaging/requirements.lock
