@@ -28,6 +28,7 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     const Segment &segment = path(from, to).segment(bytes);
     Rank &r = ranks_[from];
     const Ps wire = time_of(bytes, segment.fs_per_byte);
+    const Ps flight = time_of(bytes, segment.latency_fs_per_byte);
     Ps start = std::max(time, r.tx_free);
     Ps latency = segment.latency_ps;
     if (segment.tail > 0)
@@ -39,7 +40,7 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
         latency += machine_->hop_ps * machine_->extra_switches(host(from), host(to));
     }
     r.tx_free = start + segment.gap_ps + wire;
-    const Ps arrival = in_order(from, to, std::max(start + latency + wire, now_));
+    const Ps arrival = in_order(from, to, std::max(start + latency + flight, now_));
     events_.push(arrival, EventKind::kArrive, index);
     return start + wire;
 }

@@ -48,7 +48,7 @@ def path(
     latency: int = 1000, o_s: int = 100, o_r: int = 200, gap: int = 50, fs: int = 1_000_000, eager: int = UNBOUNDED
 ) -> PathModel:
     """Durations in ns; 1,000,000 fs a byte are 1 ns a byte."""
-    return PathModel((Segment(UNBOUNDED, latency * NS, o_s * NS, o_r * NS, gap * NS, fs),), eager)
+    return PathModel((Segment(UNBOUNDED, latency * NS, o_s * NS, o_r * NS, gap * NS, fs, fs),), eager)
 
 
 MACHINE = Machine(intra=path(latency=100), inter=path())

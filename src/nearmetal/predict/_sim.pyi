@@ -57,6 +57,7 @@ class Machine:
         send_overhead_ps: int,
         recv_overhead_ps: int,
         gap_ps: int,
+        latency_fs_per_byte: int,
         fs_per_byte: int,
         tail: int = 0,
     ) -> None: ...

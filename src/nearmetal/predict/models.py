@@ -53,19 +53,25 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """LogGP parameters for messages of at most `up_to_bytes` (and more than the segment before)."""
+    """LogGP parameters for messages of at most `up_to_bytes` (and more than the segment before).
+
+    LogGP has one gap per byte G. A path that copies, or that cuts messages into packets, delays one message more
+    for each byte than it delays the next message, so there are two: `latency_fs_per_byte` for a message's own way,
+    and `fs_per_byte` (G) for how long it keeps the sender from the next.
+    """
 
     up_to_bytes: int
     latency_ps: int
     send_overhead_ps: int = 0
     recv_overhead_ps: int = 0
     gap_ps: int = 0
+    latency_fs_per_byte: int = 0
     fs_per_byte: int = 0
     residual: Distribution | None = None
 
     def one_way_ps(self, message_bytes: int) -> int:
-        """Return o_s + L + s G + o_r, the time of one message without its residual."""
-        wire = message_bytes * self.fs_per_byte // 1000
+        """Return o_s + L + s G_latency + o_r, the time of one message without its residual."""
+        wire = message_bytes * self.latency_fs_per_byte // 1000
         return self.send_overhead_ps + self.latency_ps + wire + self.recv_overhead_ps
 
 
@@ -143,12 +149,12 @@ class Progress:
 class Machine:
     """Everything the simulator needs to know of a cluster.
 
-    `intra` joins ranks of one domain (a guest, or a bare node), `inter` nodes, `host` two guests of one host (None:
-    like `inter`). `port_fs_per_byte` is the wire that all virtual functions of a node share. `stage` describes
-    interrupts that are not in the measured path models; None when the models were measured with theirs.
+    `intra` joins ranks of one domain (a guest, or a bare node; None when it was not measured), `inter` nodes, `host`
+    two guests of one host (None: like `inter`). `port_fs_per_byte` is the wire that all virtual functions of a node
+    share. `stage` describes interrupts that are not in the path models; None when those were measured with theirs.
     """
 
-    intra: PathModel
+    intra: PathModel | None
     inter: PathModel
     host: PathModel | None = None
     port_fs_per_byte: int = 0
@@ -236,7 +242,7 @@ def without_residuals(machine: Machine) -> Machine:
 
     return dataclasses.replace(
         machine,
-        intra=plain(machine.intra),
+        intra=plain(machine.intra) if machine.intra else None,
         inter=plain(machine.inter),
         host=plain(machine.host) if machine.host else None,
         stage_delivery=None,

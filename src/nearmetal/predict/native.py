@@ -88,6 +88,11 @@ def native_job(schedule: Schedule, machine: Machine, placement: Placement) -> _s
             f"the placement has {len(placement.host_of)} ranks, the program {schedule.ranks}",
             hint="give every rank a host",
         )
+    if machine.intra is None and len(np.unique(placement.domain_of)) < schedule.ranks:
+        raise BadInputError(
+            "the placement puts ranks into one node, and the model has no path for that",
+            hint="measure the path `shm` in the same run, or place one rank on each node",
+        )
     job = _sim.Job()
     job.ranks = schedule.ranks
     first = [job.add_table(*native_table(gap)) for gap in schedule.gaps]
@@ -106,7 +111,7 @@ def native_job(schedule: Schedule, machine: Machine, placement: Placement) -> _s
 
 def _machine(job: _sim.Job, machine: Machine) -> _sim.Machine:
     native = job.machine
-    for pair, path in enumerate((machine.intra, machine.host or machine.inter, machine.inter)):
+    for pair, path in enumerate((machine.intra or machine.inter, machine.host or machine.inter, machine.inter)):
         _path(job, native, pair, path)
     native.port_fs_per_byte, native.port_gap_ps = machine.port_fs_per_byte, machine.port_gap_ps
     network = machine.network
@@ -138,6 +143,7 @@ def _path(job: _sim.Job, native: _sim.Machine, pair: int, path: PathModel) -> No
             segment.send_overhead_ps,
             segment.recv_overhead_ps,
             segment.gap_ps,
+            segment.latency_fs_per_byte,
             segment.fs_per_byte,
             tail,
         )

@@ -172,12 +172,13 @@ def _scaled(machine: Machine, parameter: str, factor: float) -> Machine:
             "latency": ("latency_ps",),
             "overhead": ("send_overhead_ps", "recv_overhead_ps"),
             "gap": ("gap_ps",),
-            "bandwidth": ("fs_per_byte",),
+            "bandwidth": ("fs_per_byte", "latency_fs_per_byte"),
         }[name]
         return dataclasses.replace(segment, **{field: round(getattr(segment, field) * factor) for field in fields})
 
     if which == "intra":
-        return dataclasses.replace(machine, intra=_scale_path(machine.intra, change))
+        intra = _scale_path(machine.intra, change) if machine.intra else None
+        return dataclasses.replace(machine, intra=intra)
     return dataclasses.replace(machine, inter=_scale_path(machine.inter, change))
 
 

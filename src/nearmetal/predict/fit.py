@@ -1,0 +1,299 @@
+"""Path models from raw samples: LogGP-style parameters for each range of sizes, and the residual distribution.
+
+Method, in this order; every step uses medians, so single slow messages move the residual and not the parameters.
+
+1. One-way time t(s): half the median round trip at each size s.
+2. Segments: t(s) is cut into straight lines by dynamic programming over all break points (Bellman and Roth, JASA
+   64(327), 1969), least squares of the *relative* error in each, with a penalty for every further segment. So a
+   change of protocol shows as a break point and is nowhere assumed.
+3. Streaming: a window of W messages lasts w = (W - 1) tau(s) + t(s) + t(acknowledgement). In each segment
+   tau(s) = g + s G. A single message's own slope over s is kept apart from G (see `Segment`).
+4. Overheads: a sender cannot be busy with a message for longer than tau(s), nor both ends together for longer than
+   t(s): o_s = o_r = min(tau, t / 4) at the smallest size of the segment. Without streaming samples they are 0.
+   L = t - o_s - o_r at size 0.
+5. Residual, for one way: each size with enough samples has its own; others take the mean of the quantile functions of
+   their segment (Vincent averaging; Ratcliff, Psychological Bulletin 86, 1979). A round trip is the sum of two ways.
+   Its tail comes from one slow way (P(sum > x) = 2 P(one > x) for heavy tails; Feller II, VIII.8), its body from two
+   independent ones, whose spread is that of the sum divided by the square root of 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.errors import BadInputError
+from nearmetal.predict.models import UNBOUNDED, Distribution, FitQuality, PathModel, Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+METHOD = "relative least squares on medians, break points by dynamic programming"
+MAX_SEGMENTS = 8
+SEGMENT_PENALTY = 0.02
+"""Squared relative error that a further segment must save: one of 2 % at about 50 points, or 14 % at one."""
+BODY, TAIL = 0.8, 0.95
+"""Below BODY a residual quantile is scaled as a body, above TAIL as a tail; between them both are blended."""
+_PROBABILITIES = (
+    *(0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.875),
+    *(1 - 10 ** -(1 + k / 10) for k in range(41)),
+)
+OWN_RESIDUAL = 1000
+"""Samples from which on a size has a residual of its own; below, it takes the one of its segment."""
+_PS_PER_NS, _FS_PER_NS = 1000, 1_000_000
+_DRAWS = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTrips:
+    """Ping-pong samples of one size: `ns` has shape (n,), int64, whole round trips."""
+
+    message_bytes: int
+    ns: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Streaming samples of one size: `ns` (n,), int64, is the time of `window_messages` of each of `pairs` pairs."""
+
+    message_bytes: int
+    window_messages: int
+    pairs: int
+    ns: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PortFit:
+    """The wire that pairs share: its gap per byte, and whether pairs really saturated it."""
+
+    fs_per_byte: int
+    pairs: int
+    saturated: bool
+
+
+def fit_path(
+    round_trips: Sequence[RoundTrips], windows: Sequence[Windows] = (), eager_up_to_bytes: int = UNBOUNDED
+) -> PathModel:
+    """Fit one path.
+
+    `eager_up_to_bytes` is the library's limit, when known: above it the measured times contain the handshake, which
+    is taken out of L because the simulator plays it. Raise BadInputError for fewer than two sizes or a size without
+    enough samples.
+    """
+    merged = _by_size(round_trips)
+    sizes = np.array(sorted(merged), dtype=np.float64)
+    times = np.array([np.median(merged[int(size)]) / 2 for size in sizes])
+    tau = _gaps_between_messages(windows, sizes, times)
+    segments: list[Segment] = []
+    predicted = np.empty_like(times)
+    for first, stop in _cut(sizes, times):
+        intercept, slope = _line(sizes[first:stop], times[first:stop])
+        predicted[first:stop] = intercept + slope * sizes[first:stop]
+        line = _segment(
+            up_to_bytes=UNBOUNDED if stop == sizes.size else int(sizes[stop - 1]),
+            smallest=(float(sizes[first]), float(times[first])),
+            intercept=intercept,
+            slope=slope,
+            streaming=_streaming(tau, sizes[first], sizes[stop - 1]),
+        )
+        segments += _with_residuals(line, {int(size): merged[int(size)] for size in sizes[first:stop]})
+    error = np.abs(predicted / times - 1)
+    quality = FitQuality(
+        METHOD, int(sum(ns.size for ns in merged.values())), float(np.median(error)), float(error.max())
+    )
+    return PathModel(_without_handshake(segments, eager_up_to_bytes), eager_up_to_bytes, quality)
+
+
+def fit_port(windows: Sequence[Windows]) -> PortFit:
+    """Return the shared wire of a node from streaming with one and more pairs.
+
+    The wire is as fast as the largest total throughput seen. It is saturated when more pairs brought less than
+    their number in total: below 90 % of the throughput of one pair times the pairs.
+    """
+    rates: dict[int, float] = {}
+    for window in windows:
+        total_bytes = window.message_bytes * window.window_messages * window.pairs
+        rates[window.pairs] = max(rates.get(window.pairs, 0.0), total_bytes / float(np.median(window.ns)))
+    if not rates or max(rates.values()) <= 0:
+        raise BadInputError("no streaming samples with bytes in them", hint="the run needs the operation `bw`")
+    pairs, best = max(rates.items(), key=lambda item: item[1])
+    most, alone = max(rates), min(rates)
+    saturated = most > alone and rates[most] < 0.9 * rates[alone] * most / alone
+    return PortFit(round(_FS_PER_NS / best), pairs, saturated)
+
+
+def _by_size(round_trips: Sequence[RoundTrips]) -> dict[int, NDArray[np.int64]]:
+    merged: dict[int, list[NDArray[np.int64]]] = {}
+    for one in round_trips:
+        merged.setdefault(one.message_bytes, []).append(one.ns)
+    found = {size: np.concatenate(parts) for size, parts in merged.items()}
+    if len(found) < 2:
+        raise BadInputError(
+            f"a path needs ping-pong samples of at least 2 sizes, there are {len(found)}",
+            hint="add the operation `latency` with several sizes to the study",
+        )
+    for size, ns in found.items():
+        if ns.size < 10 or int(ns.min()) <= 0:
+            raise BadInputError(
+                f"{ns.size} ping-pong samples of {size} B, shortest {int(ns.min()) if ns.size else 0} ns",
+                hint="a fit needs at least 10 positive samples of each size",
+            )
+    return found
+
+
+def _line(sizes: Floats, times: Floats) -> tuple[float, float]:
+    """Least squares of the relative error of a + b s, with a, b >= 0."""
+    weight = 1 / times
+    if sizes.size == 1 or sizes[0] == sizes[-1]:
+        return float(times.mean()), 0.0
+    design = np.stack([weight, sizes * weight], axis=1)
+    (intercept, slope), *_ = np.linalg.lstsq(design, np.ones_like(times), rcond=None)
+    if slope < 0:
+        return float(weight.sum() / (weight**2).sum()), 0.0
+    if intercept < 0:
+        relative = sizes * weight
+        return 0.0, float(relative.sum() / (relative**2).sum())
+    return float(intercept), float(slope)
+
+
+def _cut(sizes: Floats, times: Floats) -> list[tuple[int, int]]:
+    """Return [first, stop) of each segment: the cut with the least squared relative error plus penalties."""
+    n = sizes.size
+    cost = np.full(n + 1, np.inf)
+    cost[0] = 0.0
+    back = np.zeros(n + 1, dtype=np.int64)
+    count = np.zeros(n + 1, dtype=np.int64)
+    for stop in range(2, n + 1):
+        for first in (0, *range(2, stop - 1)):
+            if count[first] >= MAX_SEGMENTS or not np.isfinite(cost[first]):
+                continue
+            intercept, slope = _line(sizes[first:stop], times[first:stop])
+            error = (intercept + slope * sizes[first:stop]) / times[first:stop] - 1
+            total = cost[first] + float((error**2).sum()) + SEGMENT_PENALTY
+            if total < cost[stop]:
+                cost[stop], back[stop], count[stop] = total, first, count[first] + 1
+    cuts: list[tuple[int, int]] = []
+    stop = n
+    while stop > 0:
+        cuts.append((int(back[stop]), stop))
+        stop = int(back[stop])
+    return cuts[::-1]
+
+
+def _gaps_between_messages(windows: Sequence[Windows], sizes: Floats, times: Floats) -> dict[int, float]:
+    """Return ns between messages of one pair, by size.
+
+    A window lasts W - 1 gaps, the way of its last message and the way of the acknowledgement.
+    """
+    gaps: dict[int, float] = {}
+    for window in windows:
+        if window.pairs != 1:
+            continue
+        total, count = float(np.median(window.ns)), window.window_messages
+        ends = float(np.interp(window.message_bytes, sizes, times)) + float(times[0])
+        gaps[window.message_bytes] = max((total - ends) / (count - 1), total / count / 2) if count > 1 else total
+    return gaps
+
+
+def _streaming(tau: dict[int, float], low: float, high: float) -> tuple[float, float] | None:
+    """Return (g, G) in ns and ns per byte over the sizes of a segment; None without samples."""
+    if not tau:
+        return None
+    chosen = sorted(size for size in tau if low <= size <= high) or [min(tau, key=lambda size: abs(size - high))]
+    return _line(np.array(chosen, dtype=np.float64), np.array([tau[size] for size in chosen]))
+
+
+def _segment(
+    *,
+    up_to_bytes: int,
+    smallest: tuple[float, float],
+    intercept: float,
+    slope: float,
+    streaming: tuple[float, float] | None,
+) -> Segment:
+    size, time = smallest
+    gap, per_byte = streaming or (0.0, slope)
+    overhead = min(gap + per_byte * size, time / 4, intercept / 2) if streaming else 0.0
+    overhead_ps = round(overhead * _PS_PER_NS)
+    return Segment(
+        up_to_bytes=up_to_bytes,
+        latency_ps=max(0, round(intercept * _PS_PER_NS) - 2 * overhead_ps),
+        send_overhead_ps=overhead_ps,
+        recv_overhead_ps=overhead_ps,
+        gap_ps=round(gap * _PS_PER_NS),
+        latency_fs_per_byte=round(slope * _FS_PER_NS),
+        fs_per_byte=round(per_byte * _FS_PER_NS),
+    )
+
+
+def _without_handshake(segments: list[Segment], eager_up_to_bytes: int) -> tuple[Segment, ...]:
+    small = segments[0]
+    handshake_ps = 2 * (small.latency_ps + small.recv_overhead_ps)
+    cut: list[Segment] = []
+    lowest = 0
+    for segment in segments:
+        if lowest < eager_up_to_bytes < segment.up_to_bytes and eager_up_to_bytes != UNBOUNDED:
+            cut.append(replace(segment, up_to_bytes=eager_up_to_bytes))
+        rendezvous = segment.up_to_bytes > eager_up_to_bytes
+        shorter = max(0, segment.latency_ps - handshake_ps) if rendezvous else segment.latency_ps
+        cut.append(replace(segment, latency_ps=shorter))
+        lowest = segment.up_to_bytes
+    return tuple(cut)
+
+
+# ---------------------------------------------------------------- residual
+
+
+def _supported(samples: int) -> Floats:
+    """Return the probabilities that this many round trips say something about: one slow way in 2 n ways."""
+    last = 1 - 1 / (2 * samples)
+    return np.array([p for p in _PROBABILITIES if p < last] + [last])
+
+
+def one_way_quantiles(round_trip_ns: NDArray[np.int64], probabilities: Floats) -> Floats:
+    """Return quantiles (ns) of one way's deviation from half the median round trip.
+
+    Two independent draws add up to the round trip: its median exactly, its tail where one slow way makes it.
+    """
+    centre = float(np.median(round_trip_ns))
+    body = (np.quantile(round_trip_ns, probabilities) - centre) / np.sqrt(2)
+    tail = np.quantile(round_trip_ns, np.clip(1 - 2 * (1 - probabilities), 0, 1)) - centre
+    blend = np.clip((probabilities - BODY) / (TAIL - BODY), 0, 1)
+    one_way = np.maximum.accumulate((1 - blend) * body + blend * np.maximum(tail, body))
+    return one_way - _median_of_sum(one_way, probabilities) / 2
+
+
+def _median_of_sum(values: Floats, probabilities: Floats) -> float:
+    """Median of two independent draws, by quasi-random points of the plane (R2 sequence, Roberts 2018)."""
+    index = np.arange(1, _DRAWS + 1)
+    first = np.interp(index * 0.7548776662466927 % 1, probabilities, values)
+    second = np.interp(index * 0.5698402909980532 % 1, probabilities, values)
+    return float(np.median(first + second))
+
+
+def _with_residuals(line: Segment, samples: dict[int, NDArray[np.int64]]) -> list[Segment]:
+    """Return the segment cut between its sizes (at their geometric mean), each part with its residual."""
+    pooled = _residual(list(samples.values()))
+    parts: list[Segment] = []
+    sizes = sorted(samples)
+    for size, following in zip(sizes, [*sizes[1:], None], strict=True):
+        up_to = line.up_to_bytes if following is None else max(size, int((size * following) ** 0.5))
+        residual = _residual([samples[size]]) if samples[size].size >= OWN_RESIDUAL else pooled
+        if parts and parts[-1].residual is residual:
+            parts[-1] = replace(parts[-1], up_to_bytes=up_to)
+        else:
+            parts.append(replace(line, up_to_bytes=up_to, residual=residual))
+    return parts
+
+
+def _residual(samples: Sequence[NDArray[np.int64]]) -> Distribution:
+    probabilities = _supported(min(ns.size for ns in samples))
+    quantiles = np.mean([one_way_quantiles(ns, probabilities) for ns in samples], axis=0)
+    values = np.maximum.accumulate(np.round(quantiles * _PS_PER_NS).astype(np.int64))
+    return Distribution(tuple(map(float, probabilities)), tuple(map(int, values)))

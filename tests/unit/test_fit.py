@@ -1,0 +1,158 @@
+"""Fitting: known parameters come back from samples made with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.predict.fit import RoundTrips, Windows, fit_path, fit_port, one_way_quantiles
+from nearmetal.predict.models import Machine, ModelFile, NamedMachine, read_model, write_model
+from nearmetal.predict.native import Placement
+from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.simulate import simulate
+from nearmetal.predict.trace import DoCall, Repeat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+SIZES = [0, *(1 << k for k in range(21))]
+
+
+def one_way_ns(size: int) -> float:
+    """8 us + 1 ns/B up to 4 KiB; then another protocol: 20 us + 0.4 ns/B."""
+    return 8_000 + size if size <= 4096 else 20_000 + 0.4 * size
+
+
+def samples(time: Callable[[int], float], n: int = 4000, tail: float = 0.0, noise: float = 0.02) -> list[RoundTrips]:
+    rng = np.random.default_rng(1)
+
+    def way(size: int) -> NDArray[np.float64]:
+        base = time(size) * (1 + noise * rng.standard_normal(n))
+        slow = rng.random(n) < tail
+        return base + slow * rng.exponential(200_000, n)
+
+    return [RoundTrips(size, (way(size) + way(size)).astype(np.int64)) for size in SIZES]
+
+
+def stream(tau: Callable[[int], float], window: int = 64) -> list[Windows]:
+    return [
+        Windows(
+            size, window, 1, np.full(50, (window - 1) * tau(size) + one_way_ns(size) + one_way_ns(0)).astype(np.int64)
+        )
+        for size in SIZES[1:]
+    ]
+
+
+def test_segments_and_parameters_come_back() -> None:
+    path = fit_path(samples(one_way_ns), stream(lambda size: 500 + 0.3 * size))
+    assert 4096 in [segment.up_to_bytes for segment in path.segments]
+    small, large = path.segment(4096), path.segment(4097)
+    assert (path.segment(0).latency_ps, path.segment(1 << 30).latency_ps) == (small.latency_ps, large.latency_ps)
+    assert small.one_way_ps(0) == pytest.approx(8_000_000, rel=0.01)
+    assert small.latency_fs_per_byte == pytest.approx(1_000_000, rel=0.02)
+    assert large.latency_fs_per_byte == pytest.approx(400_000, rel=0.02)
+    assert large.fs_per_byte == pytest.approx(300_000, rel=0.02)
+    assert small.gap_ps == pytest.approx(500_000, rel=0.05)
+    assert small.send_overhead_ps == pytest.approx(500_000, rel=0.05)
+    assert path.fit is not None
+    assert path.fit.worst_error < 0.02
+
+
+def ping_pong(size: int, rounds: int) -> Schedule:
+    def program(peer: int, order: tuple[int, int]) -> Program:
+        ops = (Op(OpKind.SEND, peer=peer, message_bytes=size), Op(OpKind.RECV, peer=peer, message_bytes=size))
+        return Program((Repeat(rounds, tuple(DoCall(i) for i in order)),), ops, (Comm(0, size=2),))
+
+    return Schedule(2, (program(1, (0, 1)), program(0, (1, 0))))
+
+
+@pytest.mark.parametrize("size", [8, 4096, 65_536])
+def test_a_simulated_ping_pong_has_the_measured_distribution(size: int) -> None:
+    measured = samples(one_way_ns, n=20_000, tail=0.02)
+    path = fit_path(measured, stream(lambda s: 500 + 0.3 * s))
+    found = simulate(ping_pong(size, 1), Machine(None, path), Placement.block(2, 1), replicas=20_000).makespan_ns
+    truth = next(one.ns for one in measured if one.message_bytes == size)
+    assert np.median(found) == pytest.approx(np.median(truth), rel=0.01)
+    for p, tolerance in ((0.05, 0.02), (0.9, 0.02), (0.99, 0.12), (0.999, 0.12)):
+        assert np.quantile(found, p) == pytest.approx(np.quantile(truth, p), rel=tolerance)
+
+
+def test_above_the_eager_limit_the_handshake_is_not_counted_twice() -> None:
+    path = fit_path(samples(one_way_ns), stream(lambda size: 500 + 0.3 * size), eager_up_to_bytes=4096)
+    assert path.eager_up_to_bytes == 4096
+    found = simulate(ping_pong(65_536, 10), Machine(None, path), Placement.block(2, 1), replicas=200).makespan_ns
+    assert np.median(found) / 20 == pytest.approx(one_way_ns(65_536), rel=0.04)
+
+
+def test_a_one_way_residual_keeps_the_median_of_the_round_trip() -> None:
+    rng = np.random.default_rng(2)
+    round_trip = (20_000 + rng.exponential(3000, 10_000) + rng.exponential(3000, 10_000)).astype(np.int64)
+    probabilities = np.linspace(0, 1, 101)
+    residual = one_way_quantiles(round_trip, probabilities)
+    draws = np.interp(rng.random((2, 50_000)), probabilities, residual).sum(axis=0)
+    assert np.median(draws) == pytest.approx(0, abs=100)
+    assert (np.diff(residual) >= 0).all()
+
+
+def windows_of(pairs: int, total_ns_per_byte: float) -> Windows:
+    ns = int(65_536 * 64 * pairs * total_ns_per_byte)
+    return Windows(65_536, 64, pairs, np.full(10, ns, dtype=np.int64))
+
+
+def test_pairs_that_share_a_wire_saturate_it() -> None:
+    shared = fit_port([windows_of(1, 0.8), windows_of(2, 0.8), windows_of(4, 0.75)])
+    assert (shared.fs_per_byte, shared.saturated) == (750_000, True)
+    alone = fit_port([windows_of(1, 0.8), windows_of(2, 0.4)])
+    assert not alone.saturated
+
+
+def test_too_little_to_fit_is_an_error() -> None:
+    with pytest.raises(BadInputError, match="at least 2 sizes"):
+        fit_path(samples(one_way_ns)[:1])
+    with pytest.raises(BadInputError, match="5 ping-pong samples"):
+        fit_path([RoundTrips(size, np.full(5, 100, dtype=np.int64)) for size in (1, 2, 4)])
+    with pytest.raises(BadInputError, match="no streaming"):
+        fit_port([])
+
+
+def test_a_model_file_is_read_back(tmp_path: Path) -> None:
+    machine = Machine(None, fit_path(samples(one_way_ns, n=50)))
+    model = ModelFile("nearmetal-model", 1, "run", (NamedMachine("veth", "as-found", "polling", machine),))
+    file = tmp_path / "model.json"
+    write_model(model, file)
+    assert read_model(file) == model
+    assert model.find("veth").machine == machine
+    with pytest.raises(BadInputError, match="0 machines for path 'vf'") as caught:
+        model.find("vf")
+    assert "veth/as-found/polling" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace('"version": 1', '"version": 2'),
+        lambda text: text.replace("nearmetal-model", "other"),
+        lambda text: text.replace('"up_to_bytes": 9223372036854775807', '"up_to_bytes": 5'),
+    ],
+)
+def test_a_damaged_model_file_is_refused(tmp_path: Path, damage: Callable[[str], str]) -> None:
+    machine = Machine(None, fit_path(samples(one_way_ns, n=50)))
+    file = tmp_path / "model.json"
+    write_model(ModelFile("nearmetal-model", 1, "run", (NamedMachine("a", "b", "polling", machine),)), file)
+    file.write_text(damage(file.read_text()))
+    with pytest.raises((ForeignFileError, BadInputError)):
+        read_model(file)
+
+
+def test_without_the_intra_path_two_ranks_of_a_node_are_refused() -> None:
+    machine = Machine(None, fit_path(samples(one_way_ns, n=50)))
+    with pytest.raises(BadInputError, match="no path for that"):
+        simulate(ping_pong(8, 1), replace(machine), Placement.block(2, 2))
