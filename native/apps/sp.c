@@ -7,6 +7,7 @@
  * belong to one rank, and a stage ends with one long message (report NAS-95-020, 3.4: the multi-partition scheme).
  */
 #include "common/app.h"
+#include "common/characteristics.h"
 #include "common/flow.h"
 #include "common/grid.h"
 #include <math.h>
@@ -119,66 +120,7 @@ static void exchange_faces(struct sp *sp) {
 
 /* ---- changes of variables ---------------------------------------------------------------------------------------- */
 
-typedef void point_change(const double *u, const double *derived, double r[FLOW_PARTS]);
-
-/* To the characteristic quantities of x. */
-static void to_characteristics(const double *u, const double *derived, double r[FLOW_PARTS]) {
-    const double inverse = derived[FLOW_INVERSE_DENSITY], *v = derived + FLOW_VELOCITY, sound = derived[FLOW_SOUND];
-    const double root_half = sqrt(0.5);
-    (void)u;
-    const double pressure =
-        FLOW_C2 / (sound * sound) * (derived[FLOW_KINETIC] * r[0] - v[0] * r[1] - v[1] * r[2] - v[2] * r[3] + r[4]);
-    const double along = root_half * inverse * (v[0] * r[0] - r[1]);
-    const double wave = root_half * inverse * sound * pressure;
-    const double first = r[0];
-    r[0] = first - pressure;
-    r[1] = -inverse * (v[2] * first - r[3]);
-    r[2] = inverse * (v[1] * first - r[2]);
-    r[3] = wave - along;
-    r[4] = wave + along;
-}
-
-/* From those of x to those of y. */
-static void x_to_y(const double *u, const double *derived, double r[FLOW_PARTS]) {
-    const double root_half = sqrt(0.5), turn = root_half * r[2], mean = 0.5 * (r[3] + r[4]);
-    const double second = r[0];
-    (void)u;
-    (void)derived;
-    r[0] = -r[1];
-    r[1] = second;
-    r[2] = root_half * (r[3] - r[4]);
-    r[3] = mean - turn;
-    r[4] = mean + turn;
-}
-
-/* From those of y to those of z. */
-static void y_to_z(const double *u, const double *derived, double r[FLOW_PARTS]) {
-    const double root_half = sqrt(0.5), turn = root_half * r[0], mean = 0.5 * (r[3] + r[4]);
-    const double third = r[1];
-    (void)u;
-    (void)derived;
-    r[0] = root_half * (r[3] - r[4]);
-    r[1] = -r[2];
-    r[2] = third;
-    r[3] = mean - turn;
-    r[4] = mean + turn;
-}
-
-/* From the characteristic quantities of z back to the conserved ones. */
-static void from_characteristics(const double *u, const double *derived, double r[FLOW_PARTS]) {
-    const double *v = derived + FLOW_VELOCITY, density = u[0], sound = derived[FLOW_SOUND],
-                 scaled = sqrt(0.5) * density;
-    const double wave = scaled / sound * (r[3] + r[4]), mass = r[2] + wave, along = scaled * (r[3] - r[4]);
-    const double first = r[0], second = r[1];
-    r[0] = mass;
-    r[1] = v[0] * mass - density * second;
-    r[2] = v[1] * mass + density * first;
-    r[3] = v[2] * mass + along;
-    r[4] = density * (v[1] * first - v[0] * second) + derived[FLOW_KINETIC] * mass + sound * sound / FLOW_C2 * wave +
-           v[2] * along;
-}
-
-static void change_variables(struct sp *sp, point_change *change) {
+static void change_variables(struct sp *sp, characteristics_change *change) {
     for (int k = 0; k < sp->side; k++) {
         const struct flow_block *block = &sp->cell[k].block;
         for (int z = block->inner[2][0]; z < block->inner[2][1]; z++)
@@ -395,13 +337,13 @@ static void iterate(struct sp *sp) {
     for (int k = 0; k < sp->side; k++)
         for (int64_t i = 0; i < sp->cell[k].block.places * FLOW_PARTS; i++)
             sp->cell[k].block.rhs[i] *= sp->flow.dt;
-    change_variables(sp, to_characteristics);
+    change_variables(sp, characteristics_of_x);
     solve_lines(sp, 0);
-    change_variables(sp, x_to_y);
+    change_variables(sp, characteristics_x_to_y);
     solve_lines(sp, 1);
-    change_variables(sp, y_to_z);
+    change_variables(sp, characteristics_y_to_z);
     solve_lines(sp, 2);
-    change_variables(sp, from_characteristics);
+    change_variables(sp, characteristics_undo);
     for (int k = 0; k < sp->side; k++)
         for (int64_t i = 0; i < sp->cell[k].block.places * FLOW_PARTS; i++)
             sp->cell[k].block.u[i] += sp->cell[k].block.rhs[i];

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.errors import BadInputError, ForeignFileError, TrialError
+from nearmetal import native
+from nearmetal.errors import BadInputError, ForeignFileError, TrialError, UnavailableError
 from nearmetal.process import Finished
 from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 from nearmetal.workloads.apps import (
@@ -17,8 +19,13 @@ from nearmetal.workloads.apps import (
     ApplicationWorkload,
     EndBlock,
     application_argv,
+    build_apps,
     read_end_block,
 )
+from nearmetal.workloads.mpi.mpi import Mpi
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # As printed by `nmapps mg --class S` on two ranks.
 PRINTED = """\
@@ -121,6 +128,17 @@ def test_only_what_was_ordered_and_verified_is_believed() -> None:
         workload.verify(order("mg"), finished("", exit_status=2), {})
     with pytest.raises(ForeignFileError):
         workload.verify(order("mg"), finished("nothing"), {})
+
+
+def test_a_prebuilt_program_needs_no_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mpi = Mpi("mpich", "5.0.2", "/nowhere/mpirun")
+    monkeypatch.setenv("NEARMETAL_PREBUILT", str(tmp_path))
+    monkeypatch.setattr(native, "_ROOTS", (tmp_path / "no-sources",))
+    with pytest.raises(UnavailableError, match="nmapps-mpich"):
+        build_apps(mpi)
+    ready = tmp_path / "nmapps-mpich-5.0.2"
+    ready.touch()
+    assert build_apps(mpi) == ready
 
 
 def test_the_floor_of_packets() -> None:

@@ -12,17 +12,19 @@ from pathlib import Path
 
 from nearmetal import native
 from nearmetal.paths.tap import RELAY
+from nearmetal.workloads.apps import PROGRAM, build_apps
 from nearmetal.workloads.build import build_engine
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
 
 def prebuild(target: Path) -> None:
-    """Build the engine for every MPI of this machine, and the relay; raise NearmetalError when one fails."""
+    """Build engine and applications for every MPI here, and the relay; raise NearmetalError when one fails."""
     target.mkdir(parents=True, exist_ok=True)
     shutil.copy2(native.build(RELAY), target / RELAY.name)
     for flavour in FLAVOURS:
         mpi = find_mpi(flavour)
         shutil.copy2(build_engine(mpi), target / f"nmbench-{mpi.label}")
+        shutil.copy2(build_apps(mpi), target / f"{PROGRAM}-{mpi.label}")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ ITERATIONS = "application.iterations"
 COMMUNICATION = "application.communication"
 """The names of an application's two sample files in an outcome."""
 
+PROGRAM = "nmapps"
 CLASSES = "SWABC"
 
 _ENGINE_SOURCES = ("clock.c", "sync.c", "text.c", "sample_file.c")
@@ -154,17 +155,23 @@ APPLICATIONS: dict[str, Application] = {row.name: row for row in _ROWS}
 
 def build_apps(mpi: Mpi, extra_flags: tuple[str, ...] = ()) -> Path:
     """Return the program that holds all applications, built for an MPI; see build_program for what it raises."""
-    room = native.source_dir("apps")
-    own = tuple(sorted(str(path.relative_to(room)) for path in room.rglob("*.c")))
-    engine = tuple(f"../bench/{name}" for name in _ENGINE_SOURCES)
     return build_program(
         mpi,
         "apps",
-        "nmapps",
-        files=own + engine,
+        PROGRAM,
+        files=_sources(),
         include_rooms=("bench", "apps/common"),
         extra_flags=(*_OPTIMIZED, *extra_flags),
     )
+
+
+def _sources() -> tuple[str, ...]:
+    """Return the C files below native/apps and what they share with the engine; none where programs are prebuilt."""
+    if os.environ.get("NEARMETAL_PREBUILT"):
+        return ()
+    room = native.source_dir("apps")
+    own = tuple(sorted(str(path.relative_to(room)) for path in room.rglob("*.c")))
+    return own + tuple(f"../bench/{name}" for name in _ENGINE_SOURCES)
 
 
 # ---- what it prints ----
