@@ -12,7 +12,12 @@
 
 #include "comms.h"
 
-enum { PATH_ROOM = 4096, META_ROOM = 8192 };
+enum {
+    PATH_ROOM = 4096,
+    COMMAND_ROOM = 4096,
+    /* Not MPI_MAX_LIBRARY_VERSION_STRING: the library that answers may be another one, with a larger limit. */
+    VERSION_ROOM = 1 << 16,
+};
 
 struct nmt_recorder nmt_recorder;
 
@@ -82,12 +87,19 @@ static void complain(const char *what, const char *why) {
     fprintf(stderr, "nearmetal trace: rank %u: %s: %s\n", state.run.rank, what, why);
 }
 
-/* A program that runs with another MPI than this library was compiled for hands over handles of another shape. */
-static bool library_fits(void) {
-    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+/* Read the first line of what the MPI that runs says of itself. */
+static void read_version(char version[VERSION_ROOM]) {
     int length;
     PMPI_Get_library_version(version, &length);
     version[strcspn(version, "\n")] = 0;
+    for (char *at = version; *at; ++at)
+        *at = *at == '\t' ? ' ' : *at;
+}
+
+/* A program that runs with another MPI than this library was compiled for hands over handles of another shape. */
+static bool library_fits(void) {
+    char version[VERSION_ROOM] = "";
+    read_version(version);
     if (!strncmp(version, NMT_LIBRARY, strlen(NMT_LIBRARY)))
         return true;
     fprintf(stderr,
@@ -167,7 +179,7 @@ static void add_meta_number(struct nmt_bytes *meta, const char *key, uint64_t va
 
 /* The command line, arguments joined by spaces; bytes outside ASCII become `?` so that META stays UTF-8. */
 static void add_command(struct nmt_bytes *meta) {
-    char text[META_ROOM / 2];
+    char text[COMMAND_ROOM];
     FILE *file = fopen("/proc/self/cmdline", "re");
     size_t size = file ? fread(text, 1, sizeof text - 1, file) : 0;
     if (file)
@@ -183,13 +195,11 @@ static void add_command(struct nmt_bytes *meta) {
 static void describe_run(struct nmt_bytes *meta) {
     static const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
     static const char *const names[] = {"single", "funneled", "serialized", "multiple"};
-    char node[256] = "", library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-    int length;
+    char node[256] = "", library[VERSION_ROOM] = "";
     gethostname(node, sizeof node - 1);
     add_meta(meta, "node", node);
     add_command(meta);
-    PMPI_Get_library_version(library, &length);
-    library[strcspn(library, "\n")] = 0;
+    read_version(library);
     add_meta(meta, "library", library);
     for (size_t i = 0; i < 4; ++i)
         if (levels[i] == state.threads)

@@ -1,0 +1,323 @@
+"""Programs under the profiler, with every MPI of this machine: what is recorded is what they do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal import process
+from nearmetal.cli.main import run
+from nearmetal.errors import BadInputError, NearmetalError
+from nearmetal.predict.trace import CallFlag, CallKind, CommKind, DoCall
+from nearmetal.predict.trace_file import read_trace
+from nearmetal.predict.trace_view import call_name
+from nearmetal.predict.tracing import build_profiler, mpi_of, run_traced, understand
+from tests.mpi_bench import LAUNCH_TIMEOUT_S, REPOSITORY, STRICT, every_mpi
+from tests.mpi_bench import mpi_of as installed_mpi
+from tests.trace_recorder import expand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from nearmetal.predict.trace import Call, RankTrace, Trace
+    from nearmetal.workloads.mpi.mpi import Mpi
+
+pytestmark = [pytest.mark.mpi, pytest.mark.xdist_group("mpi")]
+
+RANKS = 3
+STEPS = 50
+NO_THREADS = 77
+
+
+@pytest.fixture(autouse=True)
+def _as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
+    monkeypatch.setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+
+
+def build(mpi: Mpi, name: str, folder: Path) -> str:
+    program = folder / name
+    source = REPOSITORY / "tests" / "native" / f"{name}.c"
+    # MPICH 4.0's header and GCC 12 disagree about MPI_STATUSES_IGNORE (see workloads/build.py).
+    argv = [mpi.mpicc, *STRICT, "-D_GNU_SOURCE", "-Wno-stringop-overflow", "-pthread", "-O1", str(source)]
+    process.run([*argv, "-o", str(program)], timeout_s=LAUNCH_TIMEOUT_S, check=True)
+    return str(program)
+
+
+def launch_line(mpi: Mpi, ranks: int, *program: str) -> list[str]:
+    crowd = ["--oversubscribe"] if mpi.flavour == "openmpi" else []
+    return [mpi.mpirun, *crowd, "-n", str(ranks), *program]
+
+
+@pytest.fixture(scope="module", params=["openmpi", "mpich"])
+def traced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    mpi = installed_mpi(request.param)
+    folder = tmp_path_factory.mktemp(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        patch.setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        trace, status = run_traced(launch_line(mpi, RANKS, build(mpi, "trace_calls", folder)), folder / "trace")
+    assert status == 0
+    assert not list((folder / "trace").glob("*.part"))
+    return trace
+
+
+def counts(rank: RankTrace) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for call, time in zip(rank.calls, rank.times, strict=True):
+        found[call_name(call)] += time.calls
+    return found
+
+
+def test_every_call_is_recorded_once(traced: Trace) -> None:
+    for rank in traced.ranks:
+        found = counts(rank)
+        expected = {
+            "Init": 1,
+            "Finalize": 1,
+            "Isend": 2 * STEPS + STEPS,
+            "Issend": STEPS,
+            "Send": STEPS + 1,
+            "Recv": 3 * STEPS,
+            "Probe": 2 * STEPS,
+            "Sendrecv": 2 * STEPS,
+            "Irecv": STEPS + STEPS + 1,
+            "Send (persistent)": STEPS,
+            "Recv (persistent)": STEPS,
+            "Wait": 3 * STEPS + 2 * STEPS + 2 + 1,
+            "Test (completed)": STEPS,
+            "Barrier": 2,
+            "Ibarrier": 1,
+            "Bcast": 1,
+            "Reduce": 1,
+            "Allreduce": 1,
+            "Iallreduce": 1,
+            "Scan": 1,
+            "Exscan": 1,
+            "Gather": 1,
+            "Scatter": 1,
+            "Allgather": 1,
+            "Alltoall": 1,
+            "Alltoallv": 1,
+            "Allgatherv": 1,
+            "Gatherv": 1,
+            "Reduce_scatter": 1,
+            "Comm_split": 3,
+            "Comm_dup": 1,
+            "Comm_create": 1 if rank.rank == 0 else 0,
+            "Cart_create": 1,
+            "Neighbor_allgather": 1,
+            "Comm_free": 5,
+        }
+        assert dict(found) == {name: count for name, count in expected.items() if count}
+        assert rank.meta["unsupported"] == "3"
+        assert int(rank.meta["local_calls"]) >= 5
+
+
+def test_peers_sizes_and_wildcards(traced: Trace) -> None:
+    rank = traced.ranks[1]
+    calls = {(call.kind, call.tag, call.flags): call for call in rank.calls}
+    nonblocking = CallFlag.NONBLOCKING
+    sent = calls[CallKind.SEND, 1, nonblocking]
+    assert (sent.peer, sent.message_bytes, sent.type_bytes) == (2, 128, 8)
+    anyone = calls[CallKind.RECV, 1, CallFlag.ANY_SOURCE]
+    assert (anyone.peer, anyone.message_bytes) == (-1, 160)
+    assert calls[CallKind.RECV, 0, CallFlag.ANY_TAG].peer == 0
+    both = calls[CallKind.SENDRECV, 3, CallFlag.NONE]
+    assert (both.peer, both.message_bytes, both.recv_peer, both.recv_tag, both.recv_bytes) == (2, 12, 0, 3, 20)
+    assert calls[CallKind.RECV, 6, CallFlag.NONE].message_bytes == 7
+    column = calls[CallKind.SEND, 11, CallFlag.NONE]
+    assert (column.message_bytes, column.type_bytes) == (64, 64)
+
+
+def test_collectives_say_what_they_move(traced: Trace) -> None:
+    rank = traced.ranks[0]
+    calls = {call_name(call): call for call in rank.calls if call.kind.is_collective}
+    assert (calls["Bcast"].message_bytes, calls["Bcast"].peer) == (80, 0)
+    assert (calls["Reduce"].message_bytes, calls["Reduce"].peer) == (16, 1)
+    assert calls["Allreduce"].flags == CallFlag.IN_PLACE
+    assert [calls[name].message_bytes for name in ("Gather", "Scatter", "Allgather", "Alltoall")] == [8, 8, 16, 4]
+    ramp = (4, 8, 12)
+    assert rank.lists[calls["Alltoallv"].list_a] == ramp
+    assert rank.lists[calls["Alltoallv"].list_b] == (4, 4, 4)
+    assert rank.lists[calls["Gatherv"].list_b] == rank.lists[calls["Allgatherv"].list_b] == ramp
+    assert calls["Gatherv"].message_bytes == 24
+    elsewhere = {call_name(call): call for call in traced.ranks[2].calls}["Gatherv"]
+    assert elsewhere.message_bytes == 12
+
+
+def test_slots_are_taken_and_given_back(traced: Trace) -> None:
+    for rank in traced.ranks:
+        busy: set[int] = set()
+        kept: set[int] = set()
+        for call in executed(rank):
+            if call.kind is CallKind.WAIT:
+                slots = set(rank.lists[call.request])
+                assert slots <= busy
+                busy -= slots
+            elif call.flags & CallFlag.NONBLOCKING:
+                assert call.request not in busy
+                busy.add(call.request)
+                kept.add(call.request)
+        assert not busy
+        assert max(kept) < 4
+
+
+def executed(rank: RankTrace) -> Iterator[Call]:
+    return (rank.calls[step.index] for step in expand(rank.program) if isinstance(step, DoCall))
+
+
+def test_communicators_have_one_name_on_all_members(traced: Trace) -> None:
+    named: dict[int, set[tuple[int, ...]]] = {}
+    members: Counter[int] = Counter()
+    for rank in traced.ranks:
+        for comm in rank.communicators:
+            named.setdefault(comm.uid, set()).add(comm.members)
+            members[comm.uid] += 1
+            assert comm.members[comm.my_rank] == rank.rank
+    assert all(len(lists) == 1 for lists in named.values())
+    assert all(members[uid] == len(next(iter(lists))) for uid, lists in named.items())
+    (grid,) = (comm for comm in traced.ranks[0].communicators if comm.dims == (RANKS, 1))
+    assert (grid.kind, grid.periods, grid.members) == (CommKind.CART, (1, 0), (0, 1, 2))
+
+
+def test_what_is_sent_is_received(traced: Trace) -> None:
+    sent: Counter[tuple[int, int]] = Counter()
+    received: Counter[int] = Counter()
+    for rank in traced.ranks:
+        for call, time in zip(rank.calls, rank.times, strict=True):
+            if call.kind in (CallKind.SEND, CallKind.SENDRECV):
+                sent[rank.rank, rank.communicators[call.comm].members[call.peer]] += time.calls
+            if call.kind in (CallKind.RECV, CallKind.SENDRECV):
+                received[rank.rank] += time.calls
+    for rank in traced.ranks:
+        assert received[rank.rank] == sum(n for (_, destination), n in sent.items() if destination == rank.rank)
+
+
+def test_time_adds_up(traced: Trace) -> None:
+    for rank in traced.ranks:
+        inside = sum(
+            time.total_ns
+            for call, time in zip(rank.calls, rank.times, strict=True)
+            if call.kind not in (CallKind.INIT, CallKind.FINALIZE)
+        )
+        told = inside + sum(gap.total_ns for gap in rank.gaps) + int(rank.meta["profiler_ns"])
+        assert 0.5 * rank.elapsed_ns < told <= 1.01 * rank.elapsed_ns
+
+
+@every_mpi
+def test_threads_are_recorded_together(flavour: str, tmp_path: Path) -> None:
+    mpi = installed_mpi(flavour)
+    trace, status = run_traced(launch_line(mpi, 2, build(mpi, "trace_threads", tmp_path)), tmp_path / "trace")
+    if status == NO_THREADS:
+        pytest.skip(f"{mpi.label} does not grant MPI_THREAD_MULTIPLE")
+    assert status == 0
+    for rank in trace.ranks:
+        found = counts(rank)
+        assert [found[name] for name in ("Irecv", "Send", "Wait", "Comm_dup")] == [1000, 1000, 1000, 2]
+        assert rank.meta["threads"] == "multiple"
+
+
+@every_mpi
+def test_the_command_line_records_and_shows(flavour: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    mpi = installed_mpi(flavour)
+    program = build(mpi, "trace_calls", tmp_path)
+    trace = tmp_path / "trace"
+    assert run(["trace", "-o", str(trace), "--", *launch_line(mpi, 2, program)]) == 0
+    assert "traced 2 ranks" in capfd.readouterr().err
+    assert run(["trace", "show", str(trace), "--placement", "block:1", "--format", "json"]) == 0
+    shown = json.loads(capfd.readouterr().out)
+    assert [pair["messages"] for pair in shown["pairs"]] == [6 * STEPS + STEPS + STEPS + 1] * 2
+    assert [crossing["message_share"] for crossing in shown["crossings"]] == [0.0, 1.0]
+    # The same directory again would mix two runs.
+    assert run(["trace", "-o", str(trace), "--", *launch_line(mpi, 2, program)]) == 2
+    assert "not empty" in capfd.readouterr().err
+
+
+@every_mpi
+def test_a_program_that_dies_leaves_a_refused_trace(flavour: str, tmp_path: Path) -> None:
+    mpi = installed_mpi(flavour)
+    program = build(mpi, "trace_calls", tmp_path)
+    with pytest.raises(NearmetalError, match=r"of 2 ranks left only part of a trace") as caught:
+        run_traced(launch_line(mpi, 2, program, "die"), tmp_path / "trace")
+    assert "died before MPI_Finalize" in caught.value.hint
+    with pytest.raises(NearmetalError):
+        read_trace(tmp_path / "trace")
+
+
+@every_mpi
+def test_a_whole_trace_of_a_failing_program_is_kept(flavour: str, tmp_path: Path) -> None:
+    mpi = installed_mpi(flavour)
+    line = launch_line(mpi, 2, build(mpi, "trace_calls", tmp_path), "fail")
+    assert run(["trace", "-o", str(tmp_path / "trace"), "--", *line]) == 1
+    assert read_trace(tmp_path / "trace").world_ranks == 2
+
+
+@every_mpi
+def test_a_program_without_mpi_is_told(flavour: str, tmp_path: Path) -> None:
+    mpi = installed_mpi(flavour)
+    with pytest.raises(NearmetalError, match="no rank recorded anything") as caught:
+        run_traced(launch_line(mpi, 1, shutil.which("true") or "true"), tmp_path / "trace")
+    assert "no rank called MPI_Init" in caught.value.hint
+
+
+def test_launcher_and_program_of_two_mpis_are_refused(tmp_path: Path) -> None:
+    program = build(installed_mpi("mpich"), "trace_calls", tmp_path)
+    with pytest.raises(BadInputError, match=r"is linked with libmpi\.so\.12 \(mpich\)"):
+        mpi_of(understand(launch_line(installed_mpi("openmpi"), 2, program)))
+
+
+def test_a_profiler_of_another_mpi_records_nothing_and_harms_nothing(tmp_path: Path) -> None:
+    mpich = installed_mpi("mpich")
+    program = build(mpich, "trace_calls", tmp_path)
+    env = {"LD_PRELOAD": str(build_profiler(installed_mpi("openmpi"))), "NEARMETAL_TRACE_DIR": str(tmp_path)}
+    given = [part for name, value in env.items() for part in ("-genv", name, value)]
+    finished = process.run([mpich.mpirun, *given, "-n", "2", program], timeout_s=LAUNCH_TIMEOUT_S)
+    assert finished.ok, finished.complaint()
+    assert b"the profiler was built for Open MPI; nothing is recorded" in finished.stderr
+    assert not list(tmp_path.glob("rank-*"))
+
+
+@pytest.mark.parametrize("binding", ["mpi", "mpi_f08"])
+@every_mpi
+def test_fortran_programs(flavour: str, binding: str, tmp_path: Path) -> None:
+    """Wheels have no Fortran, so this is the system's MPI."""
+    compiler = shutil.which(f"mpifort.{flavour}")
+    launcher = shutil.which(f"mpirun.{flavour}")
+    if not compiler or not launcher or not shutil.which("gfortran"):
+        pytest.skip(f"there is no Fortran compiler of {flavour} here (mpifort.{flavour})")
+    text = (REPOSITORY / "tests" / "native" / "trace_fortran.f90").read_text().replace("BINDING", binding)
+    source, program = tmp_path / "program.F90", tmp_path / "program"
+    source.write_text(text)
+    flags = ["-DF08"] if binding == "mpi_f08" else []
+    process.run([compiler, *flags, str(source), "-o", str(program)], timeout_s=LAUNCH_TIMEOUT_S, check=True)
+    crowd = ["--oversubscribe"] if flavour == "openmpi" else []
+    trace, status = run_traced([launcher, *crowd, "-n", "2", str(program)], tmp_path / "trace")
+    assert status == 0
+    for rank in trace.ranks:
+        found = counts(rank)
+        names = ("Irecv", "Isend", "Send", "Wait", "Test (completed)", "Allreduce", "Alltoallv", "Cart_create")
+        assert [found[name] for name in names] == [200, 100, 100, 100, 100, 100, 1, 1]
+        allreduce = next(call for call in rank.calls if call.kind is CallKind.ALLREDUCE)
+        assert allreduce.flags == CallFlag.IN_PLACE
+        (vector,) = (call for call in rank.calls if call.flags & CallFlag.VECTOR)
+        assert rank.lists[vector.list_a] == (64, 64)
+
+
+def test_a_static_program_is_refused(tmp_path: Path) -> None:
+    launcher = installed_mpi("openmpi").mpirun
+    source, program = tmp_path / "static.c", tmp_path / "static"
+    source.write_text("int PMPI_Init(void); int PMPI_Init(void) { return 0; } int main(void) { return PMPI_Init(); }")
+    built = subprocess.run(["cc", "-static", "-o", program, source], capture_output=True, check=False)
+    if built.returncode:
+        pytest.skip("there is no static C library here")
+    with pytest.raises(BadInputError, match="statically"):
+        understand([launcher, "-n", "2", str(program)])
+    assert os.access(program, os.X_OK)

@@ -1,0 +1,153 @@
+/* trace_calls.c - one of everything the profiler knows, on 2 ranks or more; STEPS says how often the loop runs. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNT = 16, STEPS = 50, ROOM = 64 };
+
+static int rank, ranks, next, before;
+static double out[COUNT * ROOM], in[COUNT * ROOM];
+
+static void one_peer(MPI_Comm comm) {
+    MPI_Status status;
+    MPI_Request requests[3];
+    MPI_Isend(out, COUNT, MPI_DOUBLE, next, 1, comm, &requests[0]);
+    MPI_Issend(out, COUNT, MPI_DOUBLE, next, 2, comm, &requests[1]);
+    MPI_Probe(before, 1, comm, &status);
+    MPI_Recv(in, COUNT + 4, MPI_DOUBLE, MPI_ANY_SOURCE, 1, comm, &status);
+    MPI_Recv(in, COUNT, MPI_DOUBLE, before, MPI_ANY_TAG, comm, MPI_STATUS_IGNORE);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    MPI_Sendrecv(out, 3, MPI_INT, next, 3, in, 5, MPI_INT, before, 3, comm, MPI_STATUS_IGNORE);
+    MPI_Sendrecv_replace(in, 2, MPI_INT, next, 4, before, 4, comm, MPI_STATUS_IGNORE);
+    /* A neighbour outside the domain costs nothing, and its request must not be taken for another's. */
+    MPI_Irecv(in, 1, MPI_INT, MPI_PROC_NULL, 5, comm, &requests[0]);
+    MPI_Isend(out, 1, MPI_INT, MPI_PROC_NULL, 5, comm, &requests[1]);
+    MPI_Irecv(in, 1, MPI_INT, before, 5, comm, &requests[2]);
+    MPI_Send(out, 1, MPI_INT, next, 5, comm);
+    MPI_Waitall(3, requests, MPI_STATUSES_IGNORE);
+    MPI_Message message;
+    MPI_Isend(out, 7, MPI_CHAR, next, 6, comm, &requests[0]);
+    MPI_Mprobe(before, 6, comm, &message, &status);
+    MPI_Mrecv(in, 7, MPI_CHAR, &message, &status);
+    MPI_Wait(&requests[0], &status);
+}
+
+static void persistent(void) {
+    MPI_Request requests[2];
+    MPI_Recv_init(in, 8, MPI_INT, before, 9, MPI_COMM_WORLD, &requests[0]);
+    MPI_Send_init(out, 8, MPI_INT, next, 9, MPI_COMM_WORLD, &requests[1]);
+    for (int step = 0; step < STEPS; ++step) {
+        MPI_Startall(2, requests);
+        for (int left = 2, index; left; --left)
+            MPI_Waitany(2, requests, &index, MPI_STATUS_IGNORE);
+    }
+    MPI_Request_free(&requests[0]);
+    MPI_Request_free(&requests[1]);
+}
+
+static void polling(void) {
+    MPI_Request requests[2];
+    for (int step = 0; step < STEPS; ++step) {
+        MPI_Irecv(in, 1, MPI_INT, before, 10, MPI_COMM_WORLD, &requests[0]);
+        MPI_Isend(out, 1, MPI_INT, next, 10, MPI_COMM_WORLD, &requests[1]);
+        for (int done = 0; !done;)
+            MPI_Testall(2, requests, &done, MPI_STATUSES_IGNORE);
+    }
+}
+
+static void collectives(MPI_Comm comm) {
+    int counts[ROOM], places[ROOM], takes[ROOM], taken_at[ROOM];
+    MPI_Request request;
+    for (int i = 0; i < ranks; ++i) {
+        counts[i] = i + 1;
+        places[i] = i * (i + 1) / 2;
+        takes[i] = rank + 1;
+        taken_at[i] = i * (rank + 1);
+    }
+    MPI_Barrier(comm);
+    MPI_Bcast(out, 10, MPI_DOUBLE, 0, comm);
+    MPI_Reduce(out, in, 2, MPI_DOUBLE, MPI_SUM, 1, comm);
+    MPI_Allreduce(MPI_IN_PLACE, in, 3, MPI_DOUBLE, MPI_SUM, comm);
+    MPI_Scan(out, in, 1, MPI_DOUBLE, MPI_SUM, comm);
+    MPI_Exscan(out, in, 1, MPI_DOUBLE, MPI_SUM, comm);
+    MPI_Gather(out, 2, MPI_INT, in, 2, MPI_INT, 0, comm);
+    MPI_Scatter(out, 2, MPI_INT, in, 2, MPI_INT, 0, comm);
+    MPI_Allgather(out, 4, MPI_INT, in, 4, MPI_INT, comm);
+    MPI_Alltoall(out, 1, MPI_INT, in, 1, MPI_INT, comm);
+    MPI_Alltoallv(out, counts, places, MPI_INT, in, takes, taken_at, MPI_INT, comm);
+    MPI_Allgatherv(out, counts[rank], MPI_INT, in, counts, places, MPI_INT, comm);
+    MPI_Gatherv(out, counts[rank], MPI_INT, in, counts, places, MPI_INT, 0, comm);
+    MPI_Reduce_scatter_block(out, in, 1, MPI_INT, MPI_SUM, comm);
+    MPI_Ibarrier(comm, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Iallreduce(out, in, 1, MPI_INT, MPI_SUM, comm, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+static void communicators(void) {
+    MPI_Comm pair, copy, grid, line, some;
+    int dims[2] = {ranks, 1}, periods[2] = {1, 0}, keep[2] = {1, 0}, first[1] = {0};
+    MPI_Group world, group;
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &pair);
+    MPI_Comm_dup(pair, &copy);
+    MPI_Barrier(copy);
+    MPI_Comm_free(&copy);
+    MPI_Comm_free(&pair);
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_incl(world, 1, first, &group);
+    if (rank == 0) {
+        MPI_Comm_create_group(MPI_COMM_WORLD, group, 3, &some);
+        MPI_Comm_free(&some);
+    }
+    MPI_Group_free(&group);
+    MPI_Group_free(&world);
+    MPI_Cart_create(MPI_COMM_WORLD, 2, dims, periods, 0, &grid);
+    MPI_Cart_sub(grid, keep, &line);
+    MPI_Neighbor_allgather(out, 2, MPI_INT, in, 2, MPI_INT, grid);
+    MPI_Comm_split(MPI_COMM_WORLD, rank ? 0 : MPI_UNDEFINED, 0, &pair);
+    if (pair != MPI_COMM_NULL)
+        MPI_Comm_free(&pair);
+    MPI_Comm_free(&line);
+    MPI_Comm_free(&grid);
+}
+
+static void datatypes(void) {
+    MPI_Datatype column;
+    MPI_Request request;
+    MPI_Type_vector(4, 2, 8, MPI_DOUBLE, &column);
+    MPI_Type_commit(&column);
+    MPI_Irecv(in, 1, column, before, 11, MPI_COMM_WORLD, &request);
+    MPI_Send(out, 1, column, next, 11, MPI_COMM_WORLD);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Type_free(&column);
+}
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    next = (rank + 1) % ranks;
+    before = (rank + ranks - 1) % ranks;
+    if (argc > 1 && !strcmp(argv[1], "die") && rank == ranks - 1)
+        abort();
+    if (argc > 1 && !strcmp(argv[1], "fail")) {
+        MPI_Finalize();
+        return 3;
+    }
+    for (int step = 0; step < STEPS; ++step)
+        one_peer(MPI_COMM_WORLD);
+    persistent();
+    polling();
+    collectives(MPI_COMM_WORLD);
+    communicators();
+    datatypes();
+    MPI_Win window;
+    MPI_Win_create(in, sizeof in, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    MPI_Win_fence(0, window);
+    MPI_Put(out, 1, MPI_INT, next, 0, 1, MPI_INT, window);
+    MPI_Win_fence(0, window);
+    MPI_Win_free(&window);
+    MPI_Finalize();
+    return 0;
+}
