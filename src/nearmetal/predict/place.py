@@ -1,0 +1,354 @@
+"""Where ranks should go: geometric blocks, partitions of the traffic graph, and improvement on the simulated time.
+
+A candidate is a full assignment of ranks to hosts that respects the slots of each host exactly. Candidates are
+judged by the simulator, not by the size of their cut, because a cut does not know about ports, tails or moderation.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.predict.native import Placement
+from nearmetal.predict.schedule import Comm, Op, OpKind, Peer, Program, Schedule
+from nearmetal.predict.simulate import simulate
+from nearmetal.predict.trace import DoCall, DoGap, Repeat
+from nearmetal.predict.traffic import inter_share, traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+    from scipy import sparse
+
+    from nearmetal.predict.models import Distribution, Machine
+
+    Hosts = NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The machine's hosts and how many ranks each takes."""
+
+    names: tuple[str, ...]
+    counts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.counts) or not self.names or min(self.counts) < 1:
+            raise BadInputError(f"{len(self.names)} hosts with slots {list(self.counts)[:8]}")
+        if len(set(self.names)) != len(self.names):
+            raise BadInputError("a host is named twice", hint="name each host once, with all its slots")
+
+    def check(self, ranks: int) -> None:
+        """Raise BadInputError when the ranks do not fit."""
+        if sum(self.counts) < ranks:
+            raise BadInputError(
+                f"{ranks} ranks on {sum(self.counts)} slots of {len(self.names)} hosts",
+                hint="give more hosts, or more slots on each",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A placement, how it was made, its share of traffic between hosts and its simulated run times (ns)."""
+
+    method: str
+    host_of: Hosts
+    inter_share: float
+    makespan_ns: NDArray[np.int64]
+
+    @property
+    def median_ns(self) -> float:
+        """Return the median run time."""
+        return float(np.median(self.makespan_ns))
+
+
+def in_order(ranks: int, slots: Slots) -> Hosts:
+    """Fill host after host: what a launcher does by default."""
+    slots.check(ranks)
+    return np.repeat(np.arange(len(slots.counts), dtype=np.uint32), slots.counts)[:ranks]
+
+
+def round_robin(ranks: int, slots: Slots) -> Hosts:
+    """Deal ranks out, one to each host in turn, skipping full hosts."""
+    slots.check(ranks)
+    deals = [host for turn in range(max(slots.counts)) for host, count in enumerate(slots.counts) if turn < count]
+    return np.array(deals[:ranks], dtype=np.uint32)
+
+
+def block_shape(dims: Sequence[int], block_ranks: int) -> tuple[int, ...] | None:
+    """Return the block of `block_ranks` grid points with the least surface that tiles the grid; None if none does."""
+    divisors = [[d for d in range(1, extent + 1) if extent % d == 0] for extent in dims]
+    shapes = [shape for shape in itertools.product(*divisors) if math.prod(shape) == block_ranks]
+
+    def surface(shape: tuple[int, ...]) -> float:
+        # A block that spans a periodic dimension has no surface across it.
+        faces = (block_ranks / side for side, extent in zip(shape, dims, strict=True) if side < extent)
+        return sum(faces)
+
+    return min(shapes, key=lambda shape: (surface(shape), shape), default=None)
+
+
+def geometric(dims: Sequence[int], slots: Slots) -> Hosts | None:
+    """Cut a Cartesian grid (row-major ranks) into equal blocks, one a host; None when no block shape fits."""
+    ranks = math.prod(dims)
+    slots.check(ranks)
+    if len(set(slots.counts)) != 1:
+        return None
+    shape = block_shape(dims, min(slots.counts[0], ranks))
+    if shape is None:
+        return None
+    coordinates = np.unravel_index(np.arange(ranks), tuple(dims))
+    blocks = [at // side for at, side in zip(coordinates, shape, strict=True)]
+    counts = [extent // side for extent, side in zip(dims, shape, strict=True)]
+    return np.ravel_multi_index(tuple(blocks), tuple(counts)).astype(np.uint32)
+
+
+def partition(graph: sparse.csr_array, slots: Slots, *, seed: int = 0) -> Hosts:
+    """Cut the traffic graph into parts of exactly the slots' sizes.
+
+    METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998) when the extra `place` is installed, else greedy graph
+    growing; both are then brought to exact sizes and improved by the best swaps (Kernighan and Lin, BSTJ 49(2), 1970).
+    """
+    ranks = graph.shape[0]
+    slots.check(ranks)
+    sizes = np.bincount(in_order(ranks, slots), minlength=len(slots.counts))
+    both = (graph + graph.T).tocsr()
+    try:
+        start = _metis(both, sizes)
+    except UnavailableError:
+        start = _grow(both, sizes)
+    return _swap_pass(both, _exact(both, start, sizes), np.random.default_rng(seed))
+
+
+def _metis(graph: sparse.csr_array, sizes: NDArray[np.int64]) -> Hosts:
+    try:
+        pymetis = importlib.import_module("pymetis")
+    except ImportError as error:
+        raise UnavailableError("pymetis is not installed", hint="install nearmetal with its extra `place`") from error
+    heaviest = float(graph.data.max()) if graph.nnz else 1.0
+    weights = np.maximum(1, graph.data * (10_000 / heaviest)).astype(int)
+    shares = (sizes / sizes.sum()).tolist()
+    _, parts = pymetis.part_graph(
+        len(sizes), xadj=graph.indptr.tolist(), adjncy=graph.indices.tolist(), eweights=weights.tolist(), tpwgts=shares
+    )
+    return np.array(parts, dtype=np.uint32)
+
+
+def _grow(graph: sparse.csr_array, sizes: NDArray[np.int64]) -> Hosts:
+    """Fill each part with the unplaced rank that is tied to it most; begin with the lowest unplaced rank."""
+    ranks = graph.shape[0]
+    host_of = np.full(ranks, len(sizes), dtype=np.uint32)
+    free = np.ones(ranks, dtype=bool)
+    for host, size in enumerate(sizes):
+        pull = np.zeros(ranks)
+        for _ in range(int(size)):
+            reached = np.where(free, pull, -1.0)
+            rank = int(np.argmax(reached))
+            host_of[rank], free[rank] = host, False
+            row = slice(graph.indptr[rank], graph.indptr[rank + 1])
+            pull[graph.indices[row]] += graph.data[row]
+    return host_of
+
+
+def _pulls(graph: sparse.csr_array, rank: int, host_of: Hosts, hosts: int) -> NDArray[np.float64]:
+    """Weight between a rank and each host."""
+    row = slice(graph.indptr[rank], graph.indptr[rank + 1])
+    return np.bincount(host_of[graph.indices[row]], weights=graph.data[row], minlength=hosts).astype(np.float64)
+
+
+def _exact(graph: sparse.csr_array, host_of: Hosts, sizes: NDArray[np.int64]) -> Hosts:
+    """Move ranks off hosts that got too many, each time the one whose move costs least."""
+    host_of = host_of.copy()
+    counts = np.bincount(host_of, minlength=len(sizes))
+    while (counts > sizes).any():
+        host = int(np.argmax(counts - sizes))
+        room = np.flatnonzero(counts < sizes)
+        best = (-math.inf, -1, -1)
+        for rank in np.flatnonzero(host_of == host):
+            pulls = _pulls(graph, int(rank), host_of, len(sizes))
+            to = int(room[np.argmax(pulls[room])])
+            best = max(best, (float(pulls[to] - pulls[host]), -int(rank), to))
+        _, negative, to = best
+        host_of[-negative] = to
+        counts[host] -= 1
+        counts[to] += 1
+    return host_of
+
+
+def _swap_pass(
+    graph: sparse.csr_array, host_of: Hosts, rng: np.random.Generator, rounds: int = 4, tries: int = 20_000
+) -> Hosts:
+    """Swap pairs that lessen the cut: each rank looks at the hosts of its neighbours."""
+    host_of = host_of.copy()
+    hosts = int(host_of.max()) + 1
+    for _ in range(rounds):
+        swapped = 0
+        for rank in rng.permutation(graph.shape[0])[:tries]:
+            swapped += _best_swap(graph, host_of, int(rank), hosts)
+        if swapped == 0:
+            break
+    return host_of
+
+
+def _best_swap(graph: sparse.csr_array, host_of: Hosts, rank: int, hosts: int) -> bool:
+    here = int(host_of[rank])
+    pulls = _pulls(graph, rank, host_of, hosts)
+    there = int(np.argmax(pulls))
+    if there == here:
+        return False
+    best, partner = 0.0, -1
+    for other in np.flatnonzero(host_of == there):
+        others = _pulls(graph, int(other), host_of, hosts)
+        tie = float(graph[rank, int(other)])
+        gain = float(pulls[there] - pulls[here] + others[here] - others[there]) - 2 * tie
+        if gain > best + 1e-9:
+            best, partner = gain, int(other)
+    if partner < 0:
+        return False
+    host_of[rank], host_of[partner] = there, here
+    return True
+
+
+# ---------------------------------------------------------------- choosing on the simulated time
+
+
+def recommend(
+    schedule: Schedule,
+    machine: Machine,
+    slots: Slots,
+    *,
+    dims: Sequence[int] = (),
+    seed: int = 0,
+    replicas: int = 5,
+    tries: int = 50,
+) -> list[Candidate]:
+    """Return candidate placements, fastest first; the launcher's default (`in-order`) is always among them.
+
+    `dims` is the process grid of a Cartesian program, if known (patterns bring theirs). The fastest is improved by
+    `tries` swaps of communicating ranks that are kept when the simulated median falls.
+    """
+    grid = tuple(dims) or schedule.programs[0].dims
+    graph = traffic(schedule)
+    made = {"in-order": in_order(schedule.ranks, slots), "round-robin": round_robin(schedule.ranks, slots)}
+    if grid and math.prod(grid) == schedule.ranks and (blocks := geometric(grid, slots)) is not None:
+        made["geometric"] = blocks
+    if graph.nnz:
+        made["partition"] = partition(graph, slots, seed=seed)
+
+    def judge(method: str, host_of: Hosts) -> Candidate:
+        found = simulate(schedule, machine, Placement.of_hosts(host_of), seed=seed, replicas=replicas)
+        return Candidate(method, host_of, inter_share(graph, host_of), found.makespan_ns)
+
+    judged = sorted((judge(*one) for one in made.items()), key=lambda candidate: candidate.median_ns)
+    best = judged[0]
+    rng = np.random.default_rng(seed)
+    for _ in range(tries):
+        pair = _crossing_pair(graph, best.host_of, rng)
+        if pair is None:
+            break
+        swapped = best.host_of.copy()
+        swapped[list(pair)] = swapped[list(pair[::-1])]
+        tried = judge("improved", swapped)
+        if tried.median_ns < best.median_ns:
+            best = tried
+    return judged if best is judged[0] else [best, *judged]
+
+
+def _crossing_pair(graph: sparse.csr_array, host_of: Hosts, rng: np.random.Generator) -> tuple[int, int] | None:
+    """Return a rank with traffic to another host, and a rank of that host to swap it with."""
+    entries = graph.tocoo()
+    crossing = np.flatnonzero(host_of[entries.coords[0]] != host_of[entries.coords[1]])
+    if crossing.size == 0:
+        return None
+    edge = int(rng.choice(crossing))
+    rank, peer = int(entries.coords[0][edge]), int(entries.coords[1][edge])
+    others = np.flatnonzero(host_of == host_of[peer])
+    others = others[others != peer]
+    return (rank, int(rng.choice(others))) if others.size else None
+
+
+# ---------------------------------------------------------------- break-even
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """Run time (median, ns) on two machines against the share of messages between nodes; `share` where they meet.
+
+    `share` is None when one machine is faster at every share; `first_faster_below` tells which side is which.
+    """
+
+    shares: tuple[float, ...]
+    first_ns: tuple[float, ...]
+    second_ns: tuple[float, ...]
+    share: float | None
+    first_faster_below: bool
+
+
+def share_schedule(
+    inter_share: float, *, messages: int = 100, message_bytes: int = 8192, compute: Distribution | None = None
+) -> Schedule:
+    """Return four ranks that exchange `messages` messages a step, that share of them with the other node.
+
+    Ranks 0 and 1 are meant for one node, 2 and 3 for the other (`Placement.block(4, 2)`).
+    """
+    if not 0 <= inter_share <= 1 or messages < 1:
+        raise BadInputError(f"a share of {inter_share} of {messages} messages")
+    far = round(inter_share * messages)
+
+    def exchange(mask: int) -> Op:
+        return Op(
+            OpKind.SENDRECV,
+            rule=Peer.XOR,
+            peer=mask,
+            message_bytes=message_bytes,
+            recv_rule=Peer.XOR,
+            recv_peer=mask,
+        )
+
+    counts = ((0, messages - far), (1, far))
+    steps = tuple(Repeat(count, (DoCall(op),)) for op, count in counts if count)
+    program = Program(
+        steps=((DoGap(0),) if compute else ()) + steps,
+        ops=(exchange(1), exchange(2)),
+        comms=(Comm(0, size=4),),
+        gaps=(0,) if compute else (),
+    )
+    return Schedule(4, (program,), (compute,) if compute else (), name=f"{inter_share:.0%} between nodes")
+
+
+def break_even(
+    first: Machine,
+    second: Machine,
+    *,
+    message_bytes: int = 8192,
+    compute: Distribution | None = None,
+    points: int = 21,
+    replicas: int = 5,
+    seed: int = 0,
+) -> BreakEven:
+    """Return how two machines compare over all shares of inter-node messages, and where they break even."""
+    shares = tuple(float(share) for share in np.linspace(0, 1, points))
+
+    def curve(machine: Machine) -> tuple[float, ...]:
+        placement = Placement.block(4, 2)
+        schedules = (share_schedule(s, message_bytes=message_bytes, compute=compute) for s in shares)
+        found = (simulate(one, machine, placement, seed=seed, replicas=replicas) for one in schedules)
+        return tuple(float(np.median(one.makespan_ns)) for one in found)
+
+    first_ns, second_ns = curve(first), curve(second)
+    difference = np.array(first_ns) - np.array(second_ns)
+    signs = np.sign(difference)
+    crossings = np.flatnonzero((signs[:-1] != 0) & (signs[:-1] != signs[1:]))
+    share = None
+    if crossings.size:
+        at = int(crossings[0])
+        before, after = difference[at], difference[at + 1]
+        share = shares[at] + (shares[at + 1] - shares[at]) * float(before / (before - after))
+    return BreakEven(shares, first_ns, second_ns, share, bool(difference[0] < 0))

@@ -1,0 +1,141 @@
+"""Placement: cuts, improvement on the simulated time, the break-even share, and the launchers' files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nearmetal.errors import BadInputError
+from nearmetal.predict.launcher_files import WRITERS
+from nearmetal.predict.models import UNBOUNDED, Machine, PathModel, Segment
+from nearmetal.predict.native import Placement
+from nearmetal.predict.patterns import Pattern, schedule_from_pattern
+from nearmetal.predict.place import (
+    Slots,
+    block_shape,
+    break_even,
+    geometric,
+    in_order,
+    partition,
+    recommend,
+    round_robin,
+    share_schedule,
+)
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.simulate import simulate
+from nearmetal.predict.trace import DoCall
+from nearmetal.predict.traffic import inter_share, traffic
+
+US, NS = 1_000_000, 1000
+
+
+def path(latency_us: float, fs_per_byte: int = 100_000, overhead_ns: int = 300) -> PathModel:
+    segment = Segment(
+        UNBOUNDED, round(latency_us * US), overhead_ns * NS, overhead_ns * NS, 0, fs_per_byte, fs_per_byte
+    )
+    return PathModel((segment,))
+
+
+MACHINE = Machine(intra=path(0.5), inter=path(20), port_fs_per_byte=100_000)
+
+
+def hosts(count: int, slots: int) -> Slots:
+    return Slots(tuple(f"n{i}" for i in range(count)), (slots,) * count)
+
+
+def halo(ranks: int, dims: tuple[int, ...], **rest: object) -> Schedule:
+    return schedule_from_pattern(
+        Pattern(kind="halo", ranks=ranks, dims=dims, steps=3, message_bytes=8192, **rest)  # type: ignore[arg-type]
+    )
+
+
+def test_a_block_of_sixteen_cuts_a_cube_as_known() -> None:
+    schedule = halo(512, (8, 8, 8))
+    graph = traffic(schedule)
+    blocks = geometric((8, 8, 8), hosts(32, 16))
+    assert blocks is not None
+    assert block_shape((8, 8, 8), 16) in {(2, 2, 4), (2, 4, 2), (4, 2, 2)}
+    assert inter_share(graph, blocks) == pytest.approx(0.41667, abs=1e-4)
+    assert inter_share(graph, in_order(512, hosts(32, 16))) == pytest.approx(0.5, abs=1e-4)  # two whole rows
+    assert np.bincount(blocks).tolist() == [16] * 32
+
+
+def test_no_block_fits_a_prime_grid() -> None:
+    assert geometric((7, 5), hosts(9, 4)) is None
+    assert block_shape((6, 6), 4) == (2, 2)
+
+
+def test_a_partition_has_exact_sizes_and_a_small_cut() -> None:
+    graph = traffic(halo(64, (8, 8)))
+    slots = Slots(("a", "b", "c", "d"), (16, 20, 12, 16))
+    host_of = partition(graph, slots)
+    assert np.bincount(host_of).tolist() == [16, 20, 12, 16]
+    assert inter_share(graph, host_of) < inter_share(graph, round_robin(64, slots)) / 2
+
+
+def test_traffic_counts_every_message_once() -> None:
+    graph = traffic(halo(8, (2, 2, 2)))
+    assert graph.sum() == 8 * 6 * 3 * (8192 + 4096)
+    cg = traffic(schedule_from_pattern(Pattern(kind="cg", ranks=16, steps=1, message_bytes=1000)))
+    assert (cg != cg.T).nnz == 0
+    assert cg[1, 4] > 0  # the transpose of a 4 x 4 grid
+
+
+def test_traffic_of_a_collective_is_that_of_its_algorithm() -> None:
+    barrier = Op(OpKind.COLLECTIVE, collective=Collective.BARRIER)
+    graph = traffic(Schedule(4, (Program((DoCall(0),), (barrier,), (Comm(0, size=4),)),)))
+    assert graph.nnz == 4 * 2
+    assert graph[0, 1] == graph[3, 1] == 4096
+
+
+def test_the_recommended_placement_is_the_fastest_found() -> None:
+    found = recommend(halo(64, (4, 4, 4)), MACHINE, hosts(4, 16), replicas=1, tries=3)
+    methods = {candidate.method for candidate in found}
+    assert {"in-order", "round-robin", "geometric", "partition"} <= methods
+    assert [c.median_ns for c in found] == sorted(c.median_ns for c in found)
+    slowest = next(candidate for candidate in found if candidate.method == "round-robin")
+    assert found[0].median_ns < slowest.median_ns
+    assert np.bincount(found[0].host_of).tolist() == [16] * 4
+
+
+def test_more_ranks_than_slots_is_an_error() -> None:
+    with pytest.raises(BadInputError, match="64 ranks on 32 slots of 2 hosts"):
+        recommend(halo(64, (4, 4, 4)), MACHINE, hosts(2, 16))
+    with pytest.raises(BadInputError, match="named twice"):
+        Slots(("a", "a"), (1, 1))
+
+
+def test_break_even_lies_where_the_paths_costs_meet() -> None:
+    # First: everything through a path of 5 us. Second: 1 us inside, 21 us between nodes: equal at a share of 20 %.
+    first = Machine(intra=path(5), inter=path(5))
+    second = Machine(intra=path(1), inter=path(21))
+    found = break_even(first, second, replicas=1)
+    assert found.share == pytest.approx(0.2, abs=0.01)
+    assert not found.first_faster_below
+    assert found.second_ns == tuple(sorted(found.second_ns))
+    assert break_even(first, first, replicas=1).share is None
+
+
+def test_the_share_of_a_share_schedule_is_the_one_asked_for() -> None:
+    for share in (0.0, 0.25, 1.0):
+        assert simulate(share_schedule(share), MACHINE, Placement.block(4, 2)).inter_share == share
+    with pytest.raises(BadInputError, match=r"share of 1\.5"):
+        share_schedule(1.5)
+
+
+HOST_OF = np.array([0, 1, 1, 0], dtype=np.uint32)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "text"),
+    [
+        ("openmpi", "rank 0=n0 slot=0\nrank 1=n1 slot=0\nrank 2=n1 slot=1\nrank 3=n0 slot=1\n"),
+        ("mpich", "n0:1\nn1:2\nn0:1\n"),
+        ("slurm", "n0\nn1\nn1\nn0\n"),
+        ("reorder", "0\n3\n1\n2\n"),
+    ],
+)
+def test_each_launcher_gets_its_file(launcher: str, text: str) -> None:
+    assert WRITERS[launcher](HOST_OF, hosts(2, 2)) == text
+    with pytest.raises(BadInputError, match="slots"):
+        WRITERS[launcher](HOST_OF, hosts(2, 1))
