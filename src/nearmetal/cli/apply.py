@@ -40,7 +40,7 @@ def command(
     A watchdog of its own puts everything back also when this process, its terminal or the link dies.
     """
     wanted = Profile.read(profile)
-    folder = places.journal_folder(host)
+    folder = places.folder_of(host)
     accepted = folder / f"{wanted.name}.accepted"
     if accept:
         accepted.touch()

@@ -23,6 +23,11 @@ VERBS: dict[str, tuple[str, str]] = {
     "show": ("show", "Show the trials and samples of a run."),
     "lab": ("lab", "Build, inspect and enter the emulated SR-IOV cluster."),
     "trace": ("trace", "Profile an MPI program, or show a profile."),
+    "knobs": ("knobs", "List every knob of a host, its value and its range."),
+    "tune": ("tune", "Search settings, and prove the winner on fresh trials."),
+    "apply": ("apply", "Put a profile on this machine; it returns unless it is confirmed."),
+    "rollback": ("rollback", "Put back what an interrupted session left changed."),
+    "export": ("export", "Write a profile in the words of another tool."),
     "doctor": ("doctor", "Say what is missing here, and what mends it."),
 }
 """Verb -> module in this package, and the line in `--help`. A verb is loaded only when it is used."""

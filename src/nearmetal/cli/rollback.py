@@ -21,7 +21,7 @@ def command(host: str, journals: Path | None, *, script: bool) -> int:
 
     Values that somebody else has changed since are left as they are, and named. Doing it twice does nothing more.
     """
-    folder = journals or places.journal_folder(host)
+    folder = journals or places.folder_of(host)
     with places.open_shell(host) as shell, host_lock(folder):
         paths = open_journals(folder)
         if script:

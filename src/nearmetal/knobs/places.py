@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.hosts.machine import MachineShell
+from nearmetal.knobs.journal import journal_folder
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.nic import listing
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from nearmetal.hosts.host import Shell
 
 LOCAL = "local"
@@ -26,12 +27,11 @@ def open_shell(host: str) -> MachineShell:
     return MachineShell()
 
 
-def journal_folder(host: str) -> Path:
-    """Return where the journals of a host are kept: `/var/lib/nearmetal` as root, else the user's state directory."""
+def folder_of(host: str) -> Path:
+    """Return where the journals of a host's knobs are kept; those of this machine are where trials keep theirs."""
     if not host or "/" in host or host.startswith("."):
         raise BadInputError(f"{host!r} is not the name of a host")
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
-    return (Path("/var/lib") if os.geteuid() == 0 else state) / "nearmetal" / "knobs" / host
+    return journal_folder() if host == LOCAL else journal_folder() / host
 
 
 def interfaces(shell: Shell) -> list[Target]:

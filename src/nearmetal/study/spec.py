@@ -150,6 +150,28 @@ class TrialsSpec(_Model):
         return self
 
 
+class TuneSpec(_Model):
+    """What `nearmetal tune` searches."""
+
+    path: str = Field("", description="The path to tune; the first that is not the baseline when left out.")
+    knobs: dict[str, list[Scalar]] = Field(min_length=1, description="Knob name to the values to try.")
+    method: Literal["race", "grid", "one-at-a-time", "optuna-tpe", "optuna-random"] = Field(
+        "race", description="How to search."
+    )
+    weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        default_factory=lambda: {"*/median": 1.0},
+        description="Weight of cells by pattern; a cell is `WORKLOAD/OPERATION/SIZE/median` or `.../p99`.",
+    )
+    limits: dict[str, Share] = Field(
+        default_factory=dict, description="Cells by pattern, and how much worse than present they may get."
+    )
+    max_trials: Annotated[int, Field(ge=10, le=1_000_000)] = Field(400, description="The search ends after these.")
+    workload_class: str = Field(
+        "latency-bound", description="What the profile is for: one setting does not serve every workload."
+    )
+    interfaces: list[str] = Field(default_factory=list, description="Interfaces that the profile will name.")
+
+
 class Study(_Model):
     """What to compare."""
 
@@ -167,6 +189,7 @@ class Study(_Model):
         default_factory=lambda: [SettingSpec(name="as-found")], min_length=1, description="The settings."
     )
     trials: TrialsSpec = Field(default_factory=TrialsSpec)
+    tune: TuneSpec | None = Field(None, description="What `nearmetal tune` searches.")
 
     @field_validator("path", "workload", "setting")
     @classmethod

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from nearmetal.study.order import Scalar
 
 Point = tuple[int, ...]
-MAX_POINTS = 200_000
-"""More points than that cannot be listed; a study narrows the axes."""
+AS_FOUND = "as-found"
+"""The present value where it cannot be read beforehand, as in namespaces that a trial makes: the knob is left alone."""
+MAX_POINTS = 5_000
+"""The race keeps a covariance for every pair of settings; a study narrows the axes."""
+_FAR = -1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +49,17 @@ class Axis:
 
     @property
     def ordered(self) -> bool:
-        """Tell whether the values are at least three numbers."""
-        return len(self.values) > 2 and all(value.isdecimal() for value in self.values)
+        """Tell whether there are at least three numbers."""
+        numbers = [value for value in self.values if value != AS_FOUND]
+        return len(numbers) > 2 and all(value.isdecimal() for value in numbers)
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Return each value's place in rising order; the index itself for words."""
+        """Return each value's place in rising order, far off for `as-found`; the index itself for words."""
         if not self.ordered:
             return tuple(range(len(self.values)))
-        rising = sorted(self.values, key=int)
-        return tuple(rising.index(value) for value in self.values)
+        rising = sorted((value for value in self.values if value != AS_FOUND), key=int)
+        return tuple(rising.index(value) if value != AS_FOUND else _FAR for value in self.values)
 
 
 @dataclass(frozen=True, slots=True)
