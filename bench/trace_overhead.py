@@ -1,0 +1,118 @@
+"""What the profiler costs: NPB CG with and without it, in random order within each block.
+
+Two figures for each MPI: the paired ratio of run times (with the noise of this machine), and the profiler's own account
+of its time, in total and for each call.
+
+    python bench/trace_overhead.py                       CG class A, 2 ranks, 15 blocks
+    python bench/trace_overhead.py --class W --blocks 5
+
+Exit code 1 when the profiler's own account, or the whole interval of the ratio, is above 2 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nearmetal import process
+from nearmetal.errors import UnavailableError
+from nearmetal.predict.trace_file import read_trace
+from nearmetal.predict.tracing import build_profiler
+from nearmetal.stats import BlockFigures, estimate_ratio
+from nearmetal.workloads.apps import build_apps, read_end_block
+from nearmetal.workloads.mpi.mpi import Job, Mpi
+from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi, launch
+
+LIMIT = 0.02
+TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One traced run: the timed part, the profiler's own share of it and what it recorded."""
+
+    elapsed_ns: int
+    own_share: float
+    calls: int
+    own_ns_a_call: float
+    file_bytes: int
+
+
+def run_once(mpi: Mpi, arguments: list[str], ranks: int, environment: dict[str, str]) -> int:
+    """Run CG once; return its timed part."""
+    program = (str(build_apps(mpi)), *arguments)
+    crowd = ranks > (os.cpu_count() or 1)
+    command = launch(mpi, Job(("here",) * ranks, program, oversubscribed=crowd, environment=tuple(environment.items())))
+    finished = process.run(command.argv, env={**os.environ, **command.env}, timeout_s=TIMEOUT_S, check=True)
+    return read_end_block(finished.text).elapsed_ns
+
+
+def run_traced_once(mpi: Mpi, arguments: list[str], ranks: int) -> Measured:
+    """Run CG once under the profiler."""
+    with tempfile.TemporaryDirectory() as folder:
+        variables = {"LD_PRELOAD": str(build_profiler(mpi)), "NEARMETAL_TRACE_DIR": folder, "NEARMETAL_TRACE_ID": "1"}
+        elapsed_ns = run_once(mpi, arguments, ranks, variables)
+        trace = read_trace(Path(folder))
+        own = [int(rank.meta["profiler_ns"]) for rank in trace.ranks]
+        calls = [sum(time.calls for time in rank.times) for rank in trace.ranks]
+        share = max(spent / rank.elapsed_ns for spent, rank in zip(own, trace.ranks, strict=True))
+        size = max(path.stat().st_size for path in Path(folder).iterdir())
+        return Measured(elapsed_ns, share, max(calls), sum(own) / sum(calls), size)
+
+
+def measure(mpi: Mpi, arguments: list[str], ranks: int, blocks: int, rng: np.random.Generator) -> bool:
+    """Measure one MPI and print its line; return whether it keeps the limit."""
+    run_once(mpi, arguments, ranks, {})
+    plain: list[int] = []
+    traced: list[Measured] = []
+    for _ in range(blocks):
+        for with_profiler in rng.permutation([True, False]):
+            if with_profiler:
+                traced.append(run_traced_once(mpi, arguments, ranks))
+            else:
+                plain.append(run_once(mpi, arguments, ranks, {}))
+    figures = BlockFigures(np.array([one.elapsed_ns for one in traced], float), np.array(plain, float))
+    estimate = estimate_ratio(figures, rng=rng)
+    interval = estimate.interval
+    span = f"[{interval.low:.4f}, {interval.high:.4f}]" if interval else "no interval"
+    own_share = float(np.median([one.own_share for one in traced]))
+    last = traced[-1]
+    print(
+        f"{mpi.label}: {np.median(plain) / 1e9:.2f} s; "
+        f"traced / plain {estimate.ratio:.4f} {span} over {blocks} blocks; "
+        f"own account {100 * own_share:.2f} % ({np.median([one.own_ns_a_call for one in traced]):.0f} ns a call, "
+        f"{last.calls} calls, {last.file_bytes} bytes a rank)"
+    )
+    return own_share <= LIMIT and (interval is None or interval.low <= 1 + LIMIT)
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--app", default="cg")
+    parser.add_argument("--class", dest="letter", default="A")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--blocks", type=int, default=15)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    rng = np.random.default_rng(options.seed)
+    kept = []
+    for flavour in FLAVOURS:
+        try:
+            mpi = find_mpi(flavour)
+        except UnavailableError as error:
+            print(f"{flavour}: {error.message}")
+            continue
+        arguments = [options.app, "--class", options.letter]
+        kept.append(measure(mpi, arguments, options.ranks, options.blocks, rng))
+    return 0 if kept and all(kept) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""What a trace shows, and how a launch line is taken apart, on small traces made by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nearmetal.errors import BadInputError
+from nearmetal.predict.elf import read_executable
+from nearmetal.predict.trace import (
+    NONE,
+    Call,
+    CallFlag,
+    CallKind,
+    CallTime,
+    CommKind,
+    Communicator,
+    DoCall,
+    Gap,
+    RankTrace,
+    Repeat,
+    Trace,
+)
+from nearmetal.predict.trace_view import matrix, read_placement, regular_placement, view_trace
+from nearmetal.predict.tracing import Launch, new_trace_directory, traced_command, understand
+from nearmetal.report.trace_html import as_html
+from nearmetal.report.trace_text import as_json, as_text, shade
+from nearmetal.workloads.mpi.mpi import Mpi
+
+RANKS = 4
+
+
+def ring_rank(rank: int, *, command: str = "ring") -> RankTrace:
+    """Each rank sends 1000 messages of 64 bytes to the next one in a communicator of reversed ranks."""
+    everyone = tuple(range(RANKS))
+    return RankTrace(
+        rank=rank,
+        world_ranks=RANKS,
+        trace_id=7,
+        elapsed_ns=1_000_000,
+        meta={"node": f"host{rank // 2}", "command": command, "library": "Some MPI", "profiler_ns": "1000"},
+        lists=(),
+        communicators=(
+            Communicator(1, CommKind.WORLD, NONE, everyone, rank),
+            Communicator(2 + rank, CommKind.SELF, NONE, (rank,), 0),
+            Communicator(99, CommKind.SPLIT, 0, everyone[::-1], RANKS - 1 - rank),
+        ),
+        calls=(
+            Call(CallKind.INIT),
+            Call(CallKind.SEND, comm=2, peer=RANKS - 1 - (rank + 1) % RANKS, message_bytes=64),
+            Call(CallKind.RECV, comm=2, peer=RANKS - 1 - (rank - 1) % RANKS, message_bytes=64),
+            Call(CallKind.ALLREDUCE, message_bytes=8),
+            Call(CallKind.SEND, CallFlag.NONBLOCKING, peer=rank, message_bytes=3, request=0),
+        ),
+        times=(
+            CallTime(1, 5_000_000, 5_000_000),
+            CallTime(1000, 100_000, 300),
+            CallTime(1000, 200_000, 900),
+            CallTime(10, 300_000, 40_000),
+            CallTime(1, 10, 10),
+        ),
+        gap_probabilities=(0.0, 1.0),
+        gaps=(Gap(2010, 390_000, (100, 200)),),
+        program=(Repeat(1000, (DoCall(1), DoCall(2))), Repeat(10, (DoCall(3),)), DoCall(0), DoCall(4)),
+    )
+
+
+def ring(command: str = "ring") -> Trace:
+    return Trace(tuple(ring_rank(rank, command=command) for rank in range(RANKS)), source="here")
+
+
+def test_messages_go_to_world_ranks() -> None:
+    view = view_trace(ring())
+    sent = {(pair.source, pair.destination): (pair.messages, pair.total_bytes) for pair in view.pairs}
+    assert sent == {
+        **{(rank, (rank + 1) % RANKS): (1000, 64_000) for rank in range(RANKS)},
+        **{(rank, rank): (1, 3) for rank in range(RANKS)},
+    }
+    assert (view.messages, view.message_bytes) == (4004, 256_012)
+
+
+def test_time_leaves_init_out() -> None:
+    first = view_trace(ring()).ranks[0]
+    assert (first.compute_ns, first.mpi_ns, first.profiler_ns) == (390_000, 600_010, 1000)
+
+
+def test_operations_are_sorted_by_time() -> None:
+    rows = view_trace(ring()).calls
+    assert [(row.name, row.calls, row.total_ns) for row in rows] == [
+        ("Allreduce", 40, 1_200_000),
+        ("Recv", 4000, 800_000),
+        ("Send", 4000, 400_000),
+        ("Isend", 4, 40),
+    ]
+    assert [row.name for row in view_trace(ring()).collectives] == ["Allreduce"]
+
+
+def test_sizes_fall_into_powers_of_two() -> None:
+    bins = [(one.up_to_bytes, one.messages) for one in view_trace(ring()).sizes]
+    assert bins == [(4, 4), (8, 0), (16, 0), (32, 0), (64, 4000)]
+
+
+def test_crossings_depend_on_the_placement() -> None:
+    placements = [found for text in ("block:2", "cyclic:2", "block:4") if (found := regular_placement(text, RANKS))]
+    shares = [(one.placement, one.nodes, one.messages) for one in view_trace(ring(), placements).crossings]
+    assert shares == [("as traced", 2, 2000), ("block:2", 2, 2000), ("cyclic:2", 2, 4000), ("block:4", 1, 0)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a\na\nb\nb\n",
+        "# ranks\na:2\na\nb slots=2\nb\n",
+        "rank 3=b slot=1\nrank 2=b slot=0\nrank 0=a slot=0:1\nrank 1=a",
+    ],
+)
+def test_placements_are_read_from_host_lists_and_rankfiles(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "placement"
+    file.write_text(text)
+    assert read_placement(file, RANKS).nodes == ("a", "a", "b", "b")
+
+
+@pytest.mark.parametrize(("text", "said"), [("a\nb\n", "places 2 ranks"), ("rank 0=a\nrank 0=b\n", "twice")])
+def test_placements_that_do_not_fit_are_refused(text: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "placement"
+    file.write_text(text)
+    with pytest.raises(BadInputError, match=said):
+        read_placement(file, RANKS)
+    with pytest.raises(BadInputError, match="cannot read"):
+        read_placement(tmp_path / "nothing", RANKS)
+    with pytest.raises(BadInputError, match="no rank"):
+        regular_placement("block:0", RANKS)
+
+
+def test_a_matrix_groups_ranks() -> None:
+    view = view_trace(ring())
+    assert matrix(view, 64).tolist()[0] == [3, 64_000, 0, 0]
+    assert matrix(view, 2).tolist() == [[64_006, 64_000], [64_000, 64_006]]
+
+
+def test_shades_span_four_decades() -> None:
+    assert [shade(value, 1e6, 10) for value in (0, 1, 1e2, 1e4, 1e6)] == [0, 1, 1, 5, 9]
+
+
+def test_text_names_what_matters() -> None:
+    text = as_text(view_trace(ring()))
+    assert "Time: 39.0 % compute, 60.0 % in MPI" in text
+    assert "       0 |..@@" in text
+    assert max(len(line) for line in text.splitlines()) <= 120
+
+
+def test_json_has_everything() -> None:
+    data = json.loads(as_json(view_trace(ring())))
+    assert data["nearmetal_trace_view"] == 1
+    assert {"ranks", "calls", "sizes", "pairs", "crossings", "recorded_calls", "unsupported_calls"} <= data.keys()
+
+
+def test_html_escapes_the_command() -> None:
+    page = as_html(view_trace(ring("<script>alert(1)</script>")))
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert page.count("<rect") >= 8
+
+
+# ---------------------------------------------------------------- launch lines
+
+
+def launch(name: str, *rest: str) -> Launch:
+    return Launch((name, *rest), Path("/opt/mpi/bin") / name, None, None)
+
+
+VARIABLES = {"A": "1", "B": "x y"}
+
+
+def test_open_mpi_gets_variables_in_every_part() -> None:
+    mpi = Mpi("openmpi", "5.0.1", "/opt/mpi/bin/mpirun")
+    line = launch("mpirun", "-n", "2", "./a", ":", "-n", "1", "./b")
+    given = ("-x", "A=1", "-x", "B=x y")
+    assert traced_command(line, mpi, VARIABLES) == (
+        "mpirun", *given, "-n", "2", "./a", ":", *given, "-n", "1", "./b"
+    )  # fmt: skip
+
+
+def test_mpich_and_slurm_get_variables_once() -> None:
+    mpich = Mpi("mpich", "4.0", "/opt/mpi/bin/mpirun")
+    assert traced_command(launch("mpirun", "./a"), mpich, VARIABLES) == (
+        "mpirun", "-genv", "A", "1", "-genv", "B", "x y", "./a"
+    )  # fmt: skip
+    assert traced_command(launch("srun", "./a"), mpich, VARIABLES) == ("srun", "--export=ALL,A=1,B=x y", "./a")
+
+
+def test_a_line_without_a_launcher_is_refused() -> None:
+    with pytest.raises(BadInputError, match="not with an MPI launcher") as caught:
+        understand(["./program"])
+    assert "mpirun -n 1 ./program" in caught.value.hint
+    with pytest.raises(BadInputError, match="nothing to trace"):
+        understand([])
+
+
+def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
+    assert new_trace_directory(tmp_path / "a" / "b").is_dir()
+    (tmp_path / "a" / "file").touch()
+    with pytest.raises(BadInputError, match="not empty"):
+        new_trace_directory(tmp_path / "a")
+
+
+def test_executables_name_their_libraries(tmp_path: Path) -> None:
+    found = read_executable(Path("/bin/sh").resolve())
+    assert found is not None
+    assert found.dynamic
+    assert any(name.startswith("libc.so") for name in found.needed)
+    assert found.mpi_library == ""
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(Path("/bin/sh").read_bytes()[:40])
+    assert read_executable(damaged) is None
+    damaged.write_text("#!/bin/sh\n")
+    assert read_executable(damaged) is None
