@@ -49,8 +49,8 @@ def command(study: Path | None, out: Path | None, resume: Path | None, *, allow_
         html.write_text(as_html.render(view), encoding="utf-8")
     finally:
         run.close()
-    as_table.render(view, Console(highlight=False))
-    click.echo(f"report: {html}")
+    as_table.render(view, Console(highlight=False), brief=True)
+    click.echo(f"all tables: nearmetal compare {run.root}\nreport: {html}")
     for path, workload, setting in ending.given_up:
         console.print(f"given up after repeated failures: {path} / {workload} / {setting} (see `nearmetal show`)")
     return ExitCode.PARTIAL if ending.given_up else ExitCode.OK

@@ -12,8 +12,6 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nearmetal.hosts.host import Shell
     from nearmetal.paths.path import Endpoints
     from nearmetal.study.order import Scalar
@@ -60,12 +58,6 @@ def parse_link(text: str) -> dict[str, Scalar]:
         if key in link:
             facts[key] = link[key]
     return facts
-
-
-def provenance(facts: dict[str, Scalar], keys: Sequence[str] = ()) -> dict[str, Scalar]:
-    """Return the part of the facts that must agree between trials that are compared."""
-    chosen = keys or ("cpu.model", "kernel.release", "kernel.version", "mpi.flavour", "mpi.version", "engine.build")
-    return {key: facts[key] for key in chosen if key in facts}
 
 
 def _optional(shell: Shell, path: str) -> str:

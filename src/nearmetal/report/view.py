@@ -227,7 +227,10 @@ def _p99_level(summaries: Sequence[TrialSummary], shown: Shown) -> Level:
 
 
 def _with_comparisons(cells: Sequence[Cell], study: Study, plan: StoppingPlan | None) -> tuple[Cell, ...]:
-    """Compare every path with the baseline of its cell, A/A included, and correct over the whole study."""
+    """Compare every path with the baseline of its cell; correct each path over its sizes, operations and settings.
+
+    The family is the one that `stopping_plan` divides by, so that correction here never undoes a stop.
+    """
     raw: dict[tuple[int, str], Comparison] = {}
     for number, cell in enumerate(cells):
         base = cell.of(study.baseline)
@@ -237,7 +240,10 @@ def _with_comparisons(cells: Sequence[Cell], study: Study, plan: StoppingPlan | 
             found = _compare(one, base, cell.shown, study, plan)
             if found is not None:
                 raw[number, one.path] = found
-    corrected = dict(zip(raw, correct_family(list(raw.values()), alpha=ALPHA), strict=True))
+    corrected: dict[tuple[int, str], Comparison] = {}
+    for path in {path for _, path in raw}:
+        family = [key for key in raw if key[1] == path]
+        corrected |= zip(family, correct_family([raw[key] for key in family], alpha=ALPHA), strict=True)
     return tuple(
         replace(
             cell,

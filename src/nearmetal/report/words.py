@@ -164,8 +164,8 @@ def method_sentence(view: View) -> str:
     return (
         f"Ratios are path / {view.baseline} of per-block medians (geometric mean over blocks), 95 % intervals by "
         f"{' and '.join(methods) or 'no method: nothing could be compared'}; p-values are Holm-corrected over all "
-        f"{sum(1 for _ in view.compared())} comparisons; near-metal means equivalent within {percent(view.margin)} "
-        "(TOST). A large p is never taken for equality."
+        f"sizes, operations and settings of a path; near-metal means equivalent within {percent(view.margin)} (TOST). "
+        "A large p is never taken for equality."
     )
 
 

@@ -139,9 +139,9 @@ def _rank_values(file: pq.ParquetFile, group: int) -> tuple[NDArray[np.int64], N
 
     The row group's own statistics tell when no iteration has a flag; the column is then not read at all.
     """
-    ns = np.asarray(file.read_row_group(group, columns=["ns"]).column(0).to_numpy(), dtype=np.int64)
+    ns = np.asarray(file.read_row_group(group, columns=["ns"], use_threads=False).column(0).to_numpy(), dtype=np.int64)
     statistics = file.metadata.row_group(group).column(SCHEMA.get_field_index("flags")).statistics
     if statistics is not None and statistics.has_min_max and statistics.max == 0:
         return ns, np.ones(ns.size, np.bool_)
-    flags = np.asarray(file.read_row_group(group, columns=["flags"]).column(0).to_numpy())
+    flags = np.asarray(file.read_row_group(group, columns=["flags"], use_threads=False).column(0).to_numpy())
     return ns, flags == 0
