@@ -1,0 +1,115 @@
+"""`nearmetal place TRACE|PATTERN --on RUN`: the data path and the rank mapping to choose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from nearmetal.cli.predict import choose, load_model, load_schedule
+from nearmetal.errors import BadInputError
+from nearmetal.predict.launcher_files import WRITERS
+from nearmetal.predict.place import Candidate, Slots, recommend
+from nearmetal.units import format_duration
+
+if TYPE_CHECKING:
+    from nearmetal.predict.models import NamedMachine
+
+
+def parse_hosts(text: str) -> Slots:
+    """Read `n0:16,n1:16` (one slot where no number is given); raise BadInputError otherwise."""
+    names: list[str] = []
+    counts: list[int] = []
+    for part in text.split(","):
+        name, _, count = part.strip().partition(":")
+        if not name or (count and not count.isdigit()):
+            raise BadInputError(f"{part!r} is not a host", hint="write --hosts n0:16,n1:16")
+        names.append(name)
+        counts.append(int(count or 1))
+    return Slots(tuple(names), tuple(counts))
+
+
+@click.command(name="place")
+@click.argument("program", type=click.Path(path_type=Path))
+@click.option("--on", "source", type=click.Path(path_type=Path), required=True, help="A run directory or model file.")
+@click.option("--hosts", required=True, help="Hosts and their slots, such as 'n0:16,n1:16'.")
+@click.option("--path", "paths", multiple=True, help="Only this path (repeatable); all by default.")
+@click.option("--ranks", type=click.IntRange(min=1), help="Ranks of a pattern, when not those of its file.")
+@click.option("--dims", help="The process grid of a Cartesian program, such as '4x2x2'.")
+@click.option("--eager", help="The MPI's eager limit, such as '64 KiB'; rendezvous above it.")
+@click.option("--replicas", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option(
+    "--tries", type=click.IntRange(min=0), default=50, show_default=True, help="Swaps tried on simulated time."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--launcher", type=click.Choice(sorted(WRITERS)), default="openmpi", show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the launcher's file here.")
+def command(
+    *,
+    program: Path,
+    source: Path,
+    hosts: str,
+    paths: tuple[str, ...],
+    ranks: int | None,
+    dims: str | None,
+    eager: str | None,
+    replicas: int,
+    tries: int,
+    seed: int,
+    launcher: str,
+    output: Path | None,
+) -> None:
+    """Recommend a data path and a rank mapping for PROGRAM, and write it for the launcher."""
+    schedule = load_schedule(program, ranks)
+    slots = parse_hosts(hosts)
+    slots.check(schedule.ranks)
+    grid = _parse_dims(dims)
+    found: list[tuple[NamedMachine, Candidate]] = []
+    for named in choose(load_model(source, eager), paths):
+        candidates = recommend(schedule, named.machine, slots, dims=grid, seed=seed, replicas=replicas, tries=tries)
+        found += [(named, candidate) for candidate in candidates]
+    found.sort(key=lambda one: one[1].median_ns)
+    _print(found)
+    text = WRITERS[launcher](found[0][1].host_of, slots)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    part = output.with_name(output.name + ".part")
+    part.write_text(text)
+    part.replace(output)
+
+
+def _parse_dims(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    parts = text.split("x")
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise BadInputError(f"{text!r} is not a process grid", hint="write --dims 4x2x2")
+    return tuple(map(int, parts))
+
+
+def _print(found: list[tuple[NamedMachine, Candidate]]) -> None:
+    table = Table(title="Placements, fastest first", title_justify="left")
+    for column in ("path / setting / progress", "placement", "median", "gain on in-order", "traffic between nodes"):
+        table.add_column(column)
+    default = {named: candidate for named, candidate in found if candidate.method == "in-order"}
+    for named, candidate in found:
+        table.add_row(
+            f"{named.path} / {named.setting} / {named.progress}",
+            candidate.method,
+            format_duration(candidate.median_ns),
+            _gain(candidate, default[named]),
+            f"{candidate.inter_share:.0%}",
+        )
+    Console(highlight=False, stderr=True).print(table)
+
+
+def _gain(candidate: Candidate, default: Candidate) -> str:
+    """Median of the paired ratios (both used the same random numbers) and the range of their middle 95 %."""
+    gains = 1 - candidate.makespan_ns / default.makespan_ns
+    low, middle, high = np.quantile(gains, (0.025, 0.5, 0.975))
+    return f"{middle:+.1%} [{low:+.1%}, {high:+.1%}]"
