@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.elf import read_executable
+from nearmetal.predict.elf import Executable, read_executable
 from nearmetal.predict.trace import (
     NONE,
     Call,
@@ -24,7 +24,7 @@ from nearmetal.predict.trace import (
     Trace,
 )
 from nearmetal.predict.trace_view import matrix, read_placement, regular_placement, view_trace
-from nearmetal.predict.tracing import Launch, new_trace_directory, traced_command, understand
+from nearmetal.predict.tracing import Launch, mpi_of, new_trace_directory, traced_command, understand
 from nearmetal.report.trace_html import as_html
 from nearmetal.report.trace_text import as_json, as_text, shade
 from nearmetal.workloads.mpi.mpi import Mpi
@@ -217,3 +217,10 @@ def test_executables_name_their_libraries(tmp_path: Path) -> None:
     assert read_executable(damaged) is None
     damaged.write_text("#!/bin/sh\n")
     assert read_executable(damaged) is None
+
+
+def test_the_standard_abi_is_refused() -> None:
+    program = Executable(dynamic=True, needed=("libmpi_abi.so.1", "libc.so.6"), has_mpi_inside=False)
+    line = Launch(("mpirun", "./a"), Path("/opt/mpi/bin/mpirun"), Path("./a"), program)
+    with pytest.raises(BadInputError, match="standard ABI"):
+        mpi_of(line)

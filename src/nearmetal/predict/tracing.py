@@ -82,6 +82,11 @@ def _find_program(arguments: Sequence[str]) -> tuple[Path | None, Executable | N
 def mpi_of(launch: Launch) -> Mpi:
     """Return the MPI of a launch line; raise UnavailableError or BadInputError when program and launcher differ."""
     library = launch.executable.mpi_library if launch.executable else ""
+    if library.startswith("libmpi_abi"):
+        raise BadInputError(
+            f"{launch.program} is built for MPI's standard ABI ({library}), which the profiler does not know",
+            hint="build it with mpicc instead of mpicc_abi to trace it",
+        )
     of_program = _FLAVOUR_OF_LIBRARY.get(library, "")
     flavour = of_program if launch.by_slurm else _flavour_of_launcher(launch.launcher)
     if not flavour:

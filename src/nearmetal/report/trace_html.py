@@ -61,7 +61,7 @@ def _body(view: TraceView) -> Markup:
         head,
         element(
             "main",
-            _section("Time", _table(trace_text.TIME_COLUMNS, trace_text.time_rows(view)), name="verdicts"),
+            _section("Time", element("p", trace_text.time_sentence(view)), _times(view), name="verdicts"),
             _section("Who sends to whom", _matrix(view)),
             _section("Message sizes", _sizes(view)),
             _section("Messages that cross nodes", _table(trace_text.CROSSING_COLUMNS, trace_text.crossing_rows(view))),
@@ -72,6 +72,10 @@ def _body(view: TraceView) -> Markup:
             _section("Other calls by time", _table(trace_text.CALL_COLUMNS, trace_text.call_rows(others, view))),
         ),
     )
+
+
+def _times(view: TraceView) -> Markup:
+    return _table(trace_text.TIME_COLUMNS, trace_text.time_rows(view))
 
 
 def _section(title: str, *parts: Markup, name: str | None = None) -> Markup:

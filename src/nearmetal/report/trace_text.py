@@ -116,13 +116,17 @@ def _head(view: TraceView) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _times(view: TraceView) -> str:
+def time_sentence(view: TraceView) -> str:
+    """Return the shares of all ranks' time, and which ranks the table shows."""
     elapsed = sum(rank.elapsed_ns for rank in view.ranks)
     compute = sum(rank.compute_ns for rank in view.ranks) / max(1, elapsed)
     inside = sum(rank.mpi_ns for rank in view.ranks) / max(1, elapsed)
-    few = "" if len(view.ranks) <= _RANK_ROWS else f", the {_RANK_ROWS} ranks with the least and the most"
-    title = f"Time: {percent(compute)} compute, {percent(inside)} in MPI{few}"
-    return f"{title}\n{table(TIME_COLUMNS, time_rows(view))}"
+    few = "" if len(view.ranks) <= _RANK_ROWS else f"; the {_RANK_ROWS} ranks with the least and the most MPI"
+    return f"{percent(compute)} compute, {percent(inside)} in MPI{few}"
+
+
+def _times(view: TraceView) -> str:
+    return f"Time: {time_sentence(view)}\n{table(TIME_COLUMNS, time_rows(view))}"
 
 
 CALL_COLUMNS = ("call", "calls", "total", "mean", "longest", "of MPI time", "mean size")
