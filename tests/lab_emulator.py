@@ -58,7 +58,7 @@ def run(stream: object, console: Path, answer: Path) -> None:
         outcome = {"order_format": 1, "status": "valid", "said": json.loads(order)["workload"]["label"]}
         packed = b"".join(frames.pack_files({"outcome.json": json.dumps(outcome_of(outcome)).encode()}))
         answer.write_bytes(packed[: len(packed) // 2] if MODE == "torn" else packed)
-        event(stream, "SHUTDOWN", guest=True, reason="guest-shutdown")
+        event(stream, "SHUTDOWN", guest=True, reason="guest-reset")
     sys.exit(0)
 
 

@@ -7,6 +7,7 @@ through them: node `i` belongs to port `i mod (number of ports)`, so traffic bet
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from nearmetal.study.order import PathOrder, Scalar
 
 WIRE_OPTIONS = {"wire_delay_us", "wire_rate_mbit"}
-_MAX_VFS = 7
+MAX_VFS = 7
+"""What an 82576 offers."""
+CARRIER_TIMEOUT_S = 10.0
+_POLL_S = 0.05
 
 
 def find_ports(shell: Shell) -> tuple[str, ...]:
@@ -78,24 +82,54 @@ def wire_words(options: Mapping[str, Scalar]) -> list[str]:
     return words
 
 
-def make_vfs(shell: Shell, port: str, count: int) -> list[str]:
-    """Split a port into virtual functions and return their interfaces, in order; the port itself stays.
+def split_ports(shell: Shell, counts: Mapping[str, int]) -> dict[str, list[str]]:
+    """Split each port into that many virtual functions; return their interfaces by port, in order.
 
-    Each gets a fixed MAC address, because an igbvf without one draws it at random. Raise TrialError when the port
-    cannot be split that often.
+    The order of steps is the drivers': functions appear while the port is down, get their MAC addresses, the port
+    raises their reset-done bit when it comes up, and only then, with the link there, igbvf takes them. Otherwise
+    igbvf finds its port in reset, draws a random address, and its later resets may never end. Raise TrialError
+    when a port cannot be split that often or has no link.
     """
-    if not 1 <= count <= _MAX_VFS:
-        raise TrialError(f"port {port} can be split into 1 to {_MAX_VFS} virtual functions, not {count}")
+    for port, count in counts.items():
+        _declare_vfs(shell, port, count)
+    for port in counts:
+        shell.run(["ip", "link", "set", port, "up"])
+    for port in counts:
+        wait_for_carrier(shell, port)
+    return {port: [_probe_vf(shell, port, index) for index in range(count)] for port, count in counts.items()}
+
+
+def _declare_vfs(shell: Shell, port: str, count: int) -> None:
+    if not 1 <= count <= MAX_VFS:
+        raise TrialError(f"port {port} can be split into 1 to {MAX_VFS} virtual functions, not {count}")
     device = f"/sys/class/net/{port}/device"
-    # The port must be down while its functions appear, and raises their reset-done bit when it comes up.
     shell.run(["ip", "link", "set", port, "down"])
+    shell.write(f"{device}/sriov_drivers_autoprobe", b"0\n")
     shell.write(f"{device}/sriov_numvfs", f"{count}\n".encode())
-    shell.run(["ip", "link", "set", port, "up"])
     number = port[-1] if port[-1].isdigit() else "0"
     for index in range(count):
-        mac = f"52:54:00:0{number}:00:{index + 1:02x}"
+        mac = f"52:54:00:01:0{number}:{index + 1:02x}"
         shell.run(["ip", "link", "set", port, "vf", str(index), "mac", mac])
-    return [vf_interface(shell, port, index) for index in range(count)]
+
+
+def _probe_vf(shell: Shell, port: str, index: int) -> str:
+    shell.write(f"/sys/class/net/{port}/device/sriov_drivers_autoprobe", b"1\n")
+    shell.write("/sys/bus/pci/drivers_probe", vf_address(shell, port, index).encode())
+    return vf_interface(shell, port, index)
+
+
+def vf_address(shell: Shell, port: str, index: int) -> str:
+    """Return the PCI address of a port's virtual function, such as `0000:01:10.0`."""
+    return shell.run(["readlink", f"/sys/class/net/{port}/device/virtfn{index}"]).text.strip().rpartition("/")[2]
+
+
+def wait_for_carrier(shell: Shell, port: str) -> None:
+    """Wait until a port that is up has its link; raise TrialError after `CARRIER_TIMEOUT_S`."""
+    deadline = time.monotonic() + CARRIER_TIMEOUT_S
+    while shell.read(f"/sys/class/net/{port}/carrier") != b"1\n":
+        if time.monotonic() > deadline:
+            raise TrialError(f"port {port} had no link within {CARRIER_TIMEOUT_S:.0f} s")
+        time.sleep(_POLL_S)
 
 
 def vf_interface(shell: Shell, port: str, index: int) -> str:

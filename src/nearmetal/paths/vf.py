@@ -23,19 +23,18 @@ class Vf:
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Split every port into as many functions as it has nodes, and give each node one."""
         found = ports.require_ports(shell, self.kind)
-        functions = {
-            port: ports.make_vfs(shell, port, len(nodes[number :: len(found)]))
-            for number, port in enumerate(found)
-            if nodes[number :: len(found)]
-        }
+        counts = {port: max(1, len(nodes[number :: len(found)])) for number, port in enumerate(found)}
+        functions = ports.split_ports(shell, counts)
         interfaces = [functions[found[i % len(found)]][i // len(found)] for i in range(len(nodes))]
         endpoints = links.configure(shell, nodes, interfaces)
         for end in endpoints.ends:
             ports.shape_wire(shell, order, end.interface, node=end.node)
         return endpoints
 
-    def down(self, shell: Shell, endpoints: Endpoints) -> None:  # noqa: ARG002 (the Protocol's)
-        """Make the ports whole again."""
+    def down(self, shell: Shell, endpoints: Endpoints) -> None:
+        """Make the ports whole again: igbvf must be at rest before its device goes, or its last reset never ends."""
+        for end in endpoints.ends:
+            shell.run(["ip", "link", "set", end.interface, "down"], node=end.node)
         for port in ports.find_ports(shell):
             if shell.run(["test", "-e", f"/sys/class/net/{port}/device/sriov_numvfs"], check=False).ok:
                 shell.write(f"/sys/class/net/{port}/device/sriov_numvfs", b"0\n")

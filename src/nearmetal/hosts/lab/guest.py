@@ -1,4 +1,4 @@
-"""The lab's guest side: freeze when ready, take the order, answer, power off. Standard library only.
+"""The lab's guest side: freeze when ready, take the order, answer, switch off. Standard library only.
 
 Everything up to the freeze is in the snapshot, so a trial starts with its code loaded. What follows runs on the
 guest's own clock and talks to nothing outside, so the same order gives the same bytes.
@@ -36,7 +36,7 @@ _LIMIT_FACTOR = 3
 
 
 def serve(carry_out: Callable[[Order], Outcome]) -> None:
-    """Freeze; then, in every life that is restored from the snapshot, carry one order out and power off."""
+    """Freeze; then, in every life that is restored from the snapshot, carry one order out and switch off."""
     gc.collect()
     gc.freeze()
     freeze()
@@ -46,7 +46,7 @@ def serve(carry_out: Callable[[Order], Outcome]) -> None:
 def conclude(outcome: Outcome) -> None:
     """Send the outcome out and switch off."""
     answer({OUTCOME_NAME: outcome.to_json().encode(), **{f"files/{k}": v for k, v in outcome.files.items()}})
-    power_off()
+    switch_off()
 
 
 def _carried_out(carry_out: Callable[[Order], Outcome]) -> Outcome:
@@ -130,8 +130,8 @@ def answer(files: dict[str, bytes]) -> None:
         os.close(descriptor)
 
 
-def power_off() -> None:
-    """Switch this machine off at once; nothing on it is worth a tidy shutdown."""
-    Path("/proc/sysrq-trigger").write_text("o")
+def switch_off() -> None:
+    """Reset this machine at once, which ends its life: a tidy shutdown would wait for drivers, and one may hang."""
+    Path("/proc/sysrq-trigger").write_text("b")
     while True:
         time.sleep(1)
