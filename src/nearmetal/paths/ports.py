@@ -91,7 +91,7 @@ def split_ports(shell: Shell, counts: Mapping[str, int]) -> dict[str, list[str]]
     when a port cannot be split that often or has no link.
     """
     for port, count in counts.items():
-        _declare_vfs(shell, port, count)
+        declare_vfs(shell, port, count)
     for port in counts:
         shell.run(["ip", "link", "set", port, "up"])
     for port in counts:
@@ -99,7 +99,8 @@ def split_ports(shell: Shell, counts: Mapping[str, int]) -> dict[str, list[str]]
     return {port: [_probe_vf(shell, port, index) for index in range(count)] for port, count in counts.items()}
 
 
-def _declare_vfs(shell: Shell, port: str, count: int) -> None:
+def declare_vfs(shell: Shell, port: str, count: int) -> None:
+    """Make a port's virtual functions, with fixed addresses and no driver; the port is down afterwards."""
     if not 1 <= count <= MAX_VFS:
         raise TrialError(f"port {port} can be split into 1 to {MAX_VFS} virtual functions, not {count}")
     device = f"/sys/class/net/{port}/device"

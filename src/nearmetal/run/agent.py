@@ -5,10 +5,11 @@ The machine's own ports are the point there, so the hypervisor side keeps the ma
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.hosts.lab.guest import serve
-from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.hosts.lab.hypervisor import LabShell, write_guest_initrd
 from nearmetal.run.trial import carry_out
 
 if TYPE_CHECKING:
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
 
 def carry_out_here(order: Order) -> Outcome:
     """Carry one order out on this machine's own network."""
-    with NamespaceShell(own_network=False) as shell:
+    with LabShell() as shell:
         return carry_out(shell, order)
 
 
 if __name__ == "__main__":
+    if Path("/dev/kvm").exists():
+        write_guest_initrd()
     serve(carry_out_here)

@@ -183,13 +183,15 @@ def _root_key(versions: dict[str, str]) -> str:
 
 
 def _build_root(release: rootfs.Release, versions: dict[str, str], folder: Path, say: Callable[[str], None]) -> None:
+    recipe = root_recipe_key()  # what is read from here on is what this key stands for
+    rules = TrimRules.parse(rootfs.lab_file("trim.txt").read_text())
+    modules = meaningful_lines(rootfs.lab_file("modules.txt").read_text())
     with _replacing(folder) as fresh, tempfile.TemporaryDirectory(prefix="nearmetal-root-") as scratch:
         archive = Path(scratch) / "root.tar"
         say(f"installing {len(versions)} packages and building the measuring programs (about a minute)")
         rootfs.build(release, archive, Path(scratch))
         say("trimming")
-        rules = TrimRules.parse(rootfs.lab_file("trim.txt").read_text())
-        trimmed = trim(archive, rules, meaningful_lines(rootfs.lab_file("modules.txt").read_text()))
+        trimmed = trim(archive, rules, modules)
         (fresh / "kernel").write_bytes(trimmed.kernel)
         with (fresh / "root.cpio").open("wb") as stream:
             write_archive(stream, with_parents(trimmed.nodes), mtime_s=rootfs.EPOCH_S)
@@ -197,7 +199,7 @@ def _build_root(release: rootfs.Release, versions: dict[str, str], folder: Path,
             "distribution": release.distribution,
             "codename": release.codename,
             "kernel": trimmed.kernel_release,
-            "recipe": root_recipe_key(),
+            "recipe": recipe,
         }
         seal(fresh, "root", folder.name.removeprefix("root-"), facts, versions)
 

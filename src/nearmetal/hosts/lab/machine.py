@@ -67,7 +67,7 @@ MACHINES = {
             memory_mib=2048,
             cpu="EPYC-v1,+svm,+npt",
             iommu=True,
-            modules=(*_NET, "kvm_amd", "vfio-pci", "vfio_iommu_type1", "vhost_net"),
+            modules=(*_NET, "kvm_amd", "vfio-pci", "vfio_iommu_type1", "vhost_net", "vhost_vsock"),
             kernel_options=("intel_iommu=on", "iommu=pt"),
         ),
     )
