@@ -32,6 +32,7 @@ def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     script = Path(__file__).parents[1] / "lab_emulator.py"
     program.write_text(f'#!/bin/sh\nPYTHONPATH={SOURCES} exec {sys.executable} {script} "$@"\n')
     program.chmod(0o755)
+    (folder / "setpriv").symlink_to(shutil.which("setpriv") or "/usr/bin/setpriv")
     monkeypatch.setenv("PATH", str(folder))
     return program
 
@@ -118,7 +119,7 @@ def test_closing_ends_a_running_life(host: lab.LabHost, monkeypatch: pytest.Monk
     outcomes = []
     thread = threading.Thread(target=lambda: outcomes.append(host.carry_out(ORDER, lambda *_: None)))
     thread.start()
-    while not host.busy:
+    while not host.running_pids:
         pass
     host.close()
     thread.join(30)

@@ -1,7 +1,8 @@
 """What happened during a trial: kernel counters read before and after, as flat names and integers.
 
 Names are `irq.<line>`, `softirq.<name>`, `cpu.<state>` (USER_HZ ticks), `sched.context_switches`,
-`tcp.<node>.<counter>` and `link.<node>.<interface>.<counter>`. Parsing is pure; reading goes through a shell.
+`kvm.<statistic>` (a hypervisor's exits, injected interrupts, halts of its guests), `tcp.<node>.<counter>` and
+`link.<node>.<interface>.<counter>`. Parsing is pure; reading goes through a shell.
 Formats: the kernel's Documentation/filesystems/proc.rst and net/ipv4/proc.c.
 """
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 _CPU_STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _TCP_COUNTERS = ("RetransSegs", "InErrs", "TCPTimeouts", "TCPLostRetransmit", "TCPFastRetrans", "TCPSpuriousRTOs")
+_KVM_FILES = tuple(
+    f"/sys/kernel/debug/kvm/{name}"
+    for name in ("exits", "io_exits", "mmio_exits", "halt_exits", "irq_exits", "irq_injections", "halt_wakeup")
+)
 _LINK_COUNTERS = ("packets", "bytes", "errors", "dropped")
 
 
@@ -75,11 +80,19 @@ def parse_links(text: str) -> dict[str, int]:
     return counts
 
 
+def parse_kvm(text: str) -> dict[str, int]:
+    """Read `path:value` lines of KVM's statistics in debugfs: `kvm.<statistic>` -> count."""
+    pairs = (line.rpartition(":") for line in text.splitlines())
+    return {f"kvm.{path.rpartition('/')[2]}": int(value) for path, _, value in pairs if value.strip().isdigit()}
+
+
 def read_counters(shell: Shell, nodes: Sequence[str]) -> dict[str, int]:
     """Read every counter of the machine and of each node; raise NearmetalError when one cannot be read."""
     counts = parse_interrupts(shell.read("/proc/interrupts").decode())
     counts |= parse_softirqs(shell.read("/proc/softirqs").decode())
     counts |= parse_stat(shell.read("/proc/stat").decode())
+    # Only a hypervisor has these, and only for root.
+    counts |= parse_kvm(shell.run(["grep", "-H", "", *_KVM_FILES], check=False).text)
     for node in nodes:
         tables = shell.run(["cat", "/proc/net/snmp", "/proc/net/netstat"], node=node).text
         tcp = parse_snmp(tables)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.errors import TrialError, UnavailableError
 from nearmetal.paths import links, ports
 from nearmetal.paths.bridge import remove_bridges
 
@@ -60,17 +60,10 @@ class GuestPath:
         return endpoints
 
     def _moderate(self, shell: Shell, order: PathOrder, endpoints: Endpoints, port: str) -> None:
-        usecs = order.options.get("rx_usecs")
-        if usecs is None:
-            return
-        if isinstance(usecs, bool) or not isinstance(usecs, int):
-            raise BadInputError(f"rx_usecs is {usecs!r}, not a whole number")
-        change = ["rx-usecs", str(usecs)]
-        real = endpoints.ends if self.own_interrupts else endpoints.ends[:1]
-        for end in real:
-            shell.run(["ethtool", "-C", end.interface, *change], node=end.node)
+        for end in endpoints.ends if self.own_interrupts else endpoints.ends[:1]:
+            ports.moderate(shell, order, end.interface, node=end.node)
         if not self.own_interrupts:
-            shell.run(["ethtool", "-C", port, *change])
+            ports.moderate(shell, order, port)
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:  # noqa: ARG002 (the Protocol's)
         """Free the port of its bridge; guests end with their shell."""

@@ -29,6 +29,7 @@ class Native:
         endpoints = links.configure(shell, nodes, found[: len(nodes)])
         for end in endpoints.ends:
             ports.shape_wire(shell, order, end.interface, node=end.node)
+            ports.moderate(shell, order, end.interface, node=end.node)
         return endpoints
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:

@@ -82,6 +82,20 @@ def wire_words(options: Mapping[str, Scalar]) -> list[str]:
     return words
 
 
+def moderate(shell: Shell, order: PathOrder, interface: str, *, node: str = HYPERVISOR) -> None:
+    """Set an interface's receive interrupt moderation to the path's option `rx_usecs`, where that is given.
+
+    This is for ports that a trial's setting does not reach, such as the one under a bridge. Raise BadInputError for
+    a value that is no whole number.
+    """
+    usecs = order.options.get("rx_usecs")
+    if usecs is None:
+        return
+    if isinstance(usecs, bool) or not isinstance(usecs, int) or usecs < 0:
+        raise BadInputError(f"rx_usecs is {usecs!r}, not a whole number from 0 up")
+    shell.run(["ethtool", "-C", interface, "rx-usecs", str(usecs)], node=node)
+
+
 def split_ports(shell: Shell, counts: Mapping[str, int]) -> dict[str, list[str]]:
     """Split each port into that many virtual functions; return their interfaces by port, in order.
 

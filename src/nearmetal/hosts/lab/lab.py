@@ -141,10 +141,10 @@ class LabHost:
                     self._lives.discard(life)
 
     @property
-    def busy(self) -> int:
-        """How many machines run now."""
+    def running_pids(self) -> list[int]:
+        """The process ids of the machines that run now."""
         with self._lock:
-            return len(self._lives)
+            return [life.pid for life in self._lives]
 
     def close(self) -> None:
         """End every machine that still runs; calling twice does nothing more."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import subprocess
     from types import TracebackType
 
+# An emulator whose nearmetal was killed would keep a core busy for ever.
+_DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 _START_TIMEOUT_S = 20.0
 _SNAPSHOT_TIMEOUT_S = 60.0
 _LOOK_S = 0.02
@@ -81,7 +83,7 @@ class Vm:
         listener = Listener(self._files.control)
         try:
             with (self._folder / "stderr").open("wb") as stderr:
-                started = process.spawn(argv, stdout=stderr.fileno(), stderr=stderr.fileno())
+                started = process.spawn([*_DIE_WITH_PARENT, *argv], stdout=stderr.fileno(), stderr=stderr.fileno())
             self._process = started
             self._qmp = listener.accept(alive=lambda: started.poll() is None, timeout_s=_START_TIMEOUT_S)
         except EmulatorGoneError as error:

@@ -1,0 +1,94 @@
+"""The lab itself: it boots, its paths carry traffic, and the same seed gives the same bytes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from nearmetal.errors import NearmetalError
+from nearmetal.hosts.lab.lab import LabHost, open_lab
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.workloads.samples import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab"), pytest.mark.timeout(900)]
+
+ENGINE = {"operation": "latency", "sizes": [64], "iterations": 100, "warmup": 10}
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[LabHost]:
+    try:
+        host = open_lab({"machine": "base"}, lambda _: None)
+    except NearmetalError as error:
+        pytest.skip(f"{error.message}; {error.hint}")
+    yield host
+    host.close()
+
+
+def order(path: str, *, seed: int = 1, rx_usecs: int = 0, timeout_s: float = 30.0) -> Order:
+    workload = WorkloadOrder("latency", "engine", dict(ENGINE))
+    return Order(
+        0, 0, PathOrder(path, path), workload, knobs={"nic.rx-usecs": rx_usecs}, seed=seed, timeout_s=timeout_s
+    )
+
+
+def carry_out(host: LabHost, *orders: Order) -> list[Outcome]:
+    with ThreadPoolExecutor(host.slots) as pool:
+        return list(pool.map(lambda entry: host.carry_out(entry, lambda *_: pytest.fail("outside")), orders))
+
+
+def median_ns(outcome: Outcome) -> float:
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    (cell,) = decode(outcome)
+    return float(np.median(cell.ns[list(cell.value_ranks)][:, cell.warmup :]))
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(lab: LabHost) -> None:
+    first, again, other = carry_out(lab, order("vf", seed=5), order("vf", seed=5), order("vf", seed=6))
+    assert first == again
+    assert first.files["samples"] != other.files["samples"]
+
+
+def test_moderation_dominates_the_function_and_tuning_closes_the_gap(lab: LabHost) -> None:
+    outcomes = carry_out(lab, *(order(path, rx_usecs=usecs) for usecs in (3, 0) for path in ("native", "vf")))
+    native_default, vf_default, native_tuned, vf_tuned = map(median_ns, outcomes)
+    assert vf_default > 1.5 * native_default
+    assert vf_tuned < 1.3 * native_tuned
+    assert vf_tuned < vf_default / 2
+
+
+@pytest.mark.parametrize("path", ["bridge", "macvlan", "tap"])
+def test_every_path_crosses_the_wire(lab: LabHost, path: str) -> None:
+    wanted = replace(order(path), knobs={})
+    (outcome,) = carry_out(lab, wanted)
+    assert median_ns(outcome) > 0
+    assert all(count > 100 for count in outcome.proof.moved_packets.values())
+
+
+def test_a_machine_killed_in_a_trial_costs_that_trial_alone(lab: LabHost) -> None:
+    outcomes: list[Outcome] = []
+    thread = threading.Thread(target=lambda: outcomes.extend(carry_out(lab, order("native"))))
+    thread.start()
+    while not lab.running_pids:
+        pass
+    os.kill(lab.running_pids[0], signal.SIGKILL)
+    thread.join(300)
+    assert outcomes[0].status is TrialStatus.FAILED
+    assert "the emulator ended" in outcomes[0].reason
+    assert carry_out(lab, order("native"))[0].status is TrialStatus.VALID
+
+
+def test_virtual_time_has_a_limit(lab: LabHost) -> None:
+    (outcome,) = carry_out(lab, order("native", timeout_s=0.01))
+    assert outcome.status is TrialStatus.FAILED
+    assert "limit" in outcome.reason or "did not end within" in outcome.reason
