@@ -92,7 +92,10 @@ RANGES: dict[str, dict[str, Range]] = {
         "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt, set rx-usecs"),
     },
     "igbvf": {
-        "nic.rx-usecs": Range(10, 10000, frozenset({0, 2, 3}), reason="2 and 3 are its dynamic modes"),
+        # igbvf_set_coalesce: off is the shortest throttle that the device's clock needs, and reads back as 1.
+        "nic.rx-usecs": Range(
+            10, 10000, frozenset({0, 2, 3}), becomes={0: 1}, reason="2 and 3 are its dynamic modes, 0 reads back as 1"
+        ),
         "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt, set rx-usecs"),
     },
     "ixgbevf": {

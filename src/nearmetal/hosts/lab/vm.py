@@ -180,8 +180,9 @@ class Vm:
         return Answer(self._answer_files(), self.console, time.monotonic_ns() - started_ns)
 
     def _answer_files(self) -> dict[str, bytes]:
+        said = self._files.answer.read_bytes() if self._files.answer.exists() else b""
         try:
-            return frames.unpack_files(self._files.answer.read_bytes())
+            return frames.unpack_files(said)
         except NearmetalError as error:
             panicked = _PANIC in self.console
             raise TrialError(self._told("the lab's guest panicked" if panicked else error.message)) from error
