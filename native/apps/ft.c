@@ -305,7 +305,7 @@ static void run_ft(struct run *run) {
     run_plan(run, iterations);
     allocate(&ft);
 
-    solve(&ft, 1, checksums); /* untimed, as specified */
+    solve(&ft, 0, checksums); /* the set-up once untimed, as specified */
     run_start(run);
     solve(&ft, iterations, checksums); /* the specification times the set-up of the field too */
     run_stop(run);

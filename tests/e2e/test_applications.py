@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,7 @@ from nearmetal.workloads.mpi.mpi import Job
 from nearmetal.workloads.mpi.table import FLAVOURS, launch
 from nearmetal.workloads.sample_file import SampleFile, iteration_values, read_sample_file
 from nearmetal.workloads.samples import decode
-from tests.mpi_bench import SANITIZED, every_mpi, mpi_of
+from tests.mpi_bench import REPOSITORY, SANITIZED, STRICT, every_mpi, mpi_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,10 +47,18 @@ def program_of(flavour: str, sanitized: bool = False) -> str:
     return str(build_apps(mpi_of(flavour), SANITIZED if sanitized else ()))
 
 
-def start(flavour: str, *arguments: str, ranks: int, sanitized: bool = False) -> Finished:
+# MPI libraries keep memory until exit: what of it is ours cannot be told.
+NO_LEAKS = (("ASAN_OPTIONS", "detect_leaks=0"),)
+
+
+def start(
+    flavour: str,
+    *arguments: str,
+    ranks: int,
+    sanitized: bool = False,
+    environment: tuple[tuple[str, str], ...] = (),
+) -> Finished:
     """Run an application on this machine; waiting ranks give way, as tests share the cores."""
-    # MPI libraries keep memory until exit: what of it is ours cannot be told.
-    environment = (("ASAN_OPTIONS", "detect_leaks=0"),) if sanitized else ()
     program = (program_of(flavour, sanitized), *arguments)
     job = Job(nodes=("here",) * ranks, program=program, oversubscribed=True, environment=environment)
     command = launch(mpi_of(flavour), job)
@@ -188,10 +197,37 @@ def test_a_record_that_cannot_be_written_fails_the_run(tmp_path: Path) -> None:
 @every_application
 def test_the_sanitizers_find_nothing(name: str, tmp_path: Path) -> None:
     ranks = 4 if takes(name, 4) else 2
-    finished = start(ONE_MPI, name, "--record", str(tmp_path / "samples.nmb"), ranks=ranks, sanitized=True)
+    finished = start(
+        ONE_MPI, name, "--record", str(tmp_path / "samples.nmb"), ranks=ranks, sanitized=True, environment=NO_LEAKS
+    )
     assert finished.ok, finished.complaint()
     assert b"runtime error" not in finished.stderr
     assert read_end_block(finished.text).verified
+
+
+# What rank 0 of 4 sends in class S: to which rank, how many messages, how many bytes. Those of CG and SP are exactly what
+# NPB 3.3.1 sends (counted with Open MPI's monitoring); its LU and MG send 1 and 2 messages more, in their set-up.
+TRAFFIC = {
+    "cg": {0: (416, 2329600), 1: (1264, 2336512)},
+    "sp": {1: (406, 1233920), 2: (406, 1233920), 3: (406, 1233920)},
+    "lu": {1: (563, 427680), 2: (563, 427680)},
+    "mg": {1: (146, 204352), 2: (146, 241536)},
+    "advection": {1: (64, 262144), 2: (64, 262144)},
+    "ep": {},
+}
+
+
+@pytest.mark.parametrize("name", TRAFFIC)
+def test_the_messages_are_those_of_the_benchmark(name: str, tmp_path: Path) -> None:
+    counter = tmp_path / "count_messages.so"
+    source = REPOSITORY / "tests" / "native" / "count_messages.c"
+    argv = [mpi_of(ONE_MPI).mpicc, *STRICT, "-shared", "-fPIC", "-o", str(counter), str(source)]
+    process.run(argv, timeout_s=60, check=True)
+    grid = ("--grid", "2x2x1") if name == "advection" else ()
+    finished = start(ONE_MPI, name, *grid, ranks=4, environment=(("LD_PRELOAD", str(counter)),))
+    assert finished.ok, finished.complaint()
+    lines = re.findall(r"^sent to (\d+): (\d+) messages, (\d+) bytes$", finished.text, re.MULTILINE)
+    assert {int(peer): (int(messages), int(sent)) for peer, messages, sent in lines} == TRAFFIC[name]
 
 
 @pytest.mark.netns
