@@ -25,6 +25,7 @@ bench: setup ## Measure nearmetal against its peers (slow)
 
 reference: setup ## Write the reference pages that are made from code
 	@.venv/bin/python -m nearmetal.study.describe > docs/reference/study.md
+	@.venv/bin/python -m nearmetal.knobs.describe > docs/reference/knobs.md
 
 verify-apps: setup ## Verify every application, class (S, W, A) and rank count with every MPI (minutes)
 	@NEARMETAL_EVERY_CLASS=1 .venv/bin/python -m pytest tests/e2e/test_applications.py -k verifies

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,15 +10,13 @@ from knob_machine import KnobMachine
 from nearmetal.errors import BadInputError
 from nearmetal.knobs import drivers, mpi
 from nearmetal.knobs.access import Access, KnobError
+from nearmetal.knobs.describe import reference
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.knob import Knob, Numbers, PlainKnob, Scope, Target, Whole, Word, canon
 from nearmetal.knobs.mpi import mpi_environment
 from nearmetal.knobs.session import plan
 from nearmetal.knobs.table import FAMILIES, find
 from nearmetal.paths.path import Endpoint, Endpoints
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KNOBS = [knob for family in FAMILIES.values() for knob in family]
 ENDS = Endpoints((Endpoint("", "eth1", "10.0.0.1"),), "10.0.0.0/24")
@@ -264,3 +262,8 @@ class TestMpi:
 
 def test_plain_knobs_are_most_knobs() -> None:
     assert sum(isinstance(knob, PlainKnob) for knob in KNOBS) >= len(KNOBS) - 2
+
+
+def test_the_reference_page_is_what_the_tables_say() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "knobs.md"
+    assert page.read_text() == reference(), "run `make reference`"

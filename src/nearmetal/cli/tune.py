@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nearmetal.tune.space import Space
 
 _SHOWN_EFFECTS = 8
+_LEAST_SHARE = 0.01
 
 
 @click.command(name="tune")
@@ -102,17 +103,19 @@ def _report(console: Console, space: Space, found: Found, proof: Confirmation) -
 
 def _explain(console: Console, space: Space, found: Found) -> None:
     made = explain(space, found.notes)
-    if not made.effects:
+    shown = [effect for effect in made.effects if effect.share >= _LEAST_SHARE][:_SHOWN_EFFECTS]
+    if not shown:
         return
     table = Table(
         box=None, pad_edge=False, header_style="bold", title="what mattered in the search", title_justify="left"
     )
     for column in ("knob", "cell", "share", "log cost by value"):
         table.add_column(column)
-    for effect in made.effects[:_SHOWN_EFFECTS]:
+    for effect in shown:
         values = ", ".join(f"{value}: {cost:+.3f}" for value, cost in effect.by_value.items())
         table.add_row(effect.knob, effect.cell, f"{effect.share:.0%}", values)
-    for pair in made.interactions[: _SHOWN_EFFECTS // 2]:
+    pairs = [pair for pair in made.interactions if pair.share >= _LEAST_SHARE]
+    for pair in pairs[: _SHOWN_EFFECTS // 2]:
         table.add_row(" x ".join(pair.knobs), pair.cell, f"{pair.share:.0%}", "together, beyond each alone")
     console.print(table)
 

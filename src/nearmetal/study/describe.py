@@ -22,6 +22,7 @@ _TABLES: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`[[workload]]`", spec.WorkloadSpec),
     ("`[[setting]]`", spec.SettingSpec),
     ("`[trials]`", spec.TrialsSpec),
+    ("`[tune]`", spec.TuneSpec),
 )
 _WORDS = {int: "integer", float: "number", str: "text", bool: "true or false"}
 

@@ -1,6 +1,6 @@
 """Record a response surface from real trials: every setting of a small space, in blocks, in random order.
 
-    sudo python bench/record_surface.py bench/data/veth_surface.json [BLOCKS]
+    sudo python bench/data/record_surface.py bench/data/veth_surface.json [BLOCKS]
 
 Two network namespaces of this machine are joined by a veth pair. Every trial puts one setting on both ends with
 nearmetal's own knobs and measures a TCP ping-pong of 64 B and 16 KiB (median, ns) and a
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nearmetal.process import Finished
 
 KNOBS: dict[str, list[str]] = {
-    "nic.mtu": ["1500", "576", "9000", "65535"],
+    "nic.mtu": ["1500", "9000", "65535"],
     "nic.gso": ["on", "off"],
     "nic.tso": ["on", "off"],
     "nic.gro": ["off", "on"],
@@ -123,20 +123,34 @@ def _stream(link: socket.socket) -> int:
     return time.perf_counter_ns() - started
 
 
-def record(shell: PairShell, blocks: int, journals: Path) -> list[list[list[int]]]:
-    """Return figures[block][setting][cell] of every setting in every block."""
+def record(shell: PairShell, blocks: int, journals: Path, out: Path) -> None:
+    """Measure every setting in every block; the file is written anew after each block."""
     settings = list(itertools.product(*KNOBS.values()))
     ends = Endpoints((Endpoint("", "va", "10.78.0.1"), Endpoint("b", "vb", "10.78.0.2")), "10.78.0.0/24")
-    figures = [[[0] * len(CELLS) for _ in settings] for _ in range(blocks)]
+    figures: list[list[list[int]]] = []
     for block in range(blocks):
         order = list(range(len(settings)))
         random.Random(block).shuffle(order)
+        measured = {}
         for number in order:
-            wanted = dict(zip(KNOBS, settings[number], strict=True))
-            with hold(shell, ends, wanted, journals):
-                figures[block][number] = _patient_measure(settings[number])
+            with hold(shell, ends, dict(zip(KNOBS, settings[number], strict=True)), journals):
+                measured[number] = _patient_measure(settings[number])
+        figures.append([measured[number] for number in range(len(settings))])
+        _write(out, figures)
         print(f"block {block + 1} of {blocks} done", file=sys.stderr, flush=True)
-    return figures
+
+
+def _write(out: Path, figures: list[list[list[int]]]) -> None:
+    raw = {
+        "surface_format": SURFACE_FORMAT,
+        "about": f"veth pair, two namespaces of one machine, {os.cpu_count()} processors shared with other work",
+        "knobs": KNOBS,
+        "present": {knob: values[0] for knob, values in KNOBS.items()},
+        "cells": CELLS,
+        "figures_ns": figures,
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(raw, separators=(",", ":")) + "\n")
 
 
 def main() -> None:
@@ -172,20 +186,9 @@ def main() -> None:
         server = process.spawn([*shell.enter, sys.executable, "-c", SERVER, str(PORT)])
         assert server.stdout is not None
         server.stdout.readline()
-        figures = record(shell, blocks, Path(journals))
+        record(shell, blocks, Path(journals), out)
         process.end_session(server)
     process.end_session(holder)
-    about = f"veth pair, two namespaces of one machine, {os.cpu_count()} processors shared with other work"
-    raw = {
-        "surface_format": SURFACE_FORMAT,
-        "about": about,
-        "knobs": KNOBS,
-        "present": {knob: values[0] for knob, values in KNOBS.items()},
-        "cells": CELLS,
-        "figures_ns": figures,
-    }
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(raw, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,128 @@
+"""The verbs about knobs, from the command line to the kernel, in a namespace of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import nearmetal
+from nearmetal import process
+from nearmetal.cli.main import run
+from nearmetal.tune.profile import Profile
+
+STUDY = """
+name = "tuned"
+baseline = "native"
+host = { kind = "fake" }
+path = [{ name = "native", kind = "shm" }, { name = "vf", kind = "shm" }]
+workload = [{ name = "latency", sizes = [8] }]
+[tune]
+max_trials = 20
+[tune.knobs]
+"nic.rx-usecs" = [0, 10]
+"""
+
+
+def _in_namespace(tmp_path: Path, script: str, *arguments: str) -> process.Finished:
+    if os.geteuid() != 0 or not shutil.which("ethtool"):
+        pytest.skip("needs root and ethtool")
+    source = str(Path(nearmetal.__file__).parents[1])
+    env = {
+        **os.environ,
+        "PYTHONPATH": source,
+        "XDG_STATE_HOME": str(tmp_path),
+        "NM": sys.executable,
+        "SSH_CONNECTION": "",
+    }
+    head = (
+        'nm() { "$NM" -c "from nearmetal.cli.main import main; main()" "$@"; }\n'
+        "mtu() { cat /sys/class/net/v0/mtu; }\n"
+        "mount -t sysfs sysfs /sys; ip link add v0 type veth peer name v1\n"
+        "ip link set v0 up; ip link set v1 up\n"
+    )
+    argv = ["unshare", "--net", "--mount", "--", "sh", "-c", head + script, "verbs", *arguments]
+    return process.run(argv, timeout_s=60, env=env)
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    place = tmp_path / "p.json"
+    place.write_text(Profile("p", "any", ("v0",), {"nic.mtu": "1400", "nic.gro": "on"}).to_json())
+    return place
+
+
+pytestmark = pytest.mark.netns
+
+
+def test_apply_and_yes_keeps_the_profile(tmp_path: Path, profile: Path) -> None:
+    ran = _in_namespace(tmp_path, 'echo yes | nm apply "$1"; echo "status $?"; mtu; nm rollback; mtu', str(profile))
+    assert "CONFIRMED" in ran.text, ran.complaint()
+    assert ran.text.split()[-1] == "1400", "what was confirmed is not rolled back"
+    assert "nic.mtu = 1400" in ran.text
+
+
+def test_apply_without_an_answer_returns_everything(tmp_path: Path, profile: Path) -> None:
+    ran = _in_namespace(tmp_path, 'nm apply "$1" --confirm 1 < /dev/null; echo "status $?"; mtu', str(profile))
+    assert "RESTORED" in ran.text, ran.complaint()
+    assert ran.text.split()[-2:] == ["0", "1500"]
+
+
+def test_apply_is_accepted_from_elsewhere(tmp_path: Path, profile: Path) -> None:
+    script = """nm apply "$1" --confirm 30 < /dev/null > "$2" 2>&1 & waits=$!
+for i in $(seq 200); do grep -q 'type yes' "$2" 2>/dev/null && break; sleep 0.05; done
+nm apply "$1" --accept; wait $waits; cat "$2"; mtu"""
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "said"))
+    assert "CONFIRMED" in ran.text, ran.complaint() + ran.text
+    assert ran.text.split()[-1] == "1400"
+
+
+def test_killed_apply_is_rolled_back_by_verb(tmp_path: Path, profile: Path) -> None:
+    script = """"$NM" -c "from nearmetal.cli.main import main; main()" apply "$1" --confirm 30 </dev/null >"$2" 2>&1 &
+waits=$!
+for i in $(seq 200); do grep -q 'type yes' "$2" 2>/dev/null && break; sleep 0.05; done
+kill -9 $waits; nm rollback --script; nm rollback; mtu; nm rollback"""
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "said"))
+    # The watchdog may have been quicker than the verb: either way everything is as it was.
+    assert ran.text.split()[-1] == "1500", ran.complaint() + ran.text
+    assert "ip link set dev v0 mtu" in ran.text
+    assert b"nothing to put back" in ran.stderr
+
+
+def test_management_interface_is_refused(tmp_path: Path, profile: Path) -> None:
+    script = (
+        'ip address add 10.9.0.1/24 dev v0; ip route add default via 10.9.0.2; nm apply "$1"; echo "status $?"; mtu'
+    )
+    ran = _in_namespace(tmp_path, script, str(profile))
+    assert b"carries the default route" in ran.stderr
+    assert ran.text.split()[-2:] == ["2", "1500"]
+
+
+def test_knobs_lists_as_json(tmp_path: Path) -> None:
+    ran = _in_namespace(tmp_path, "nm knobs -i v0 --all --format json")
+    rows = {row["knob"]: row for row in json.loads(ran.text)}
+    assert rows["nic.mtu"]["value"] == "1500"
+    assert rows["nic.rx-usecs"]["value"] is None
+    assert "not supported" in rows["nic.rx-usecs"]["reason"]
+    assert rows["nic.channels-rx"]["takes"] == "0 to 1" or rows["nic.channels-rx"]["value"] is not None
+
+
+def test_tune_of_a_flat_world_recommends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = tmp_path / "s.toml"
+    study.write_text(STUDY)
+    assert run(["tune", str(study), "--out", str(tmp_path / "p.json")]) == 0
+    assert "no setting" in capsys.readouterr().out
+    assert not (tmp_path / "p.json").exists()
+
+
+def test_export_writes_files_and_names_what_is_left_out(
+    tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["export", str(profile), "--to", "systemd-link", "--out", str(tmp_path)]) == 0
+    assert "MTUBytes=1400" in (tmp_path / "10-nearmetal-v0.link").read_text()
+    assert run(["export", str(profile), "--to", "module"]) == 2
+    assert "can express nothing" in capsys.readouterr().err
