@@ -371,13 +371,16 @@ struct nmt_call nmt_message(struct nmt_mark *mark, long long count, MPI_Datatype
     return call;
 }
 
-/* Note the creation of a communicator whose uid is known. */
-static void note_comm(struct nmt_mark *mark, int call_kind, int comm_kind, uint32_t parent, uint64_t uid,
-                      MPI_Comm created) {
-    struct nmt_call call = nmt_blank_call(call_kind, parent);
+/* Note the creation of a communicator whose uid is known. Made by its own members only, it is a call on itself. */
+static void note_comm(struct nmt_mark *mark, int call_kind, int comm_kind, const struct nmt_comm_info *parent,
+                      uint64_t uid, MPI_Comm created, bool by_members) {
+    struct nmt_call call = nmt_blank_call(call_kind, parent->entry);
     if (created != MPI_COMM_NULL)
-        call.request = nmt_comms_add(&nmt_recorder, created, comm_kind, parent, uid);
-    nmt_note(mark, call);
+        call.request = nmt_comms_add(&nmt_recorder, created, comm_kind, call.comm, uid);
+    if (by_members)
+        call.comm = call.request;
+    if (call.comm != NMT_NONE)
+        nmt_note(mark, call);
 }
 
 void nmt_note_new_comm(struct nmt_mark *mark, int call_kind, int comm_kind, MPI_Comm parent, MPI_Comm created) {
@@ -388,24 +391,26 @@ void nmt_note_new_comm(struct nmt_mark *mark, int call_kind, int comm_kind, MPI_
     }
     uint64_t nth = info->created++;
     uint64_t uid = created != MPI_COMM_NULL ? nmt_comms_uid(info->uid, nth, created) : 0;
-    note_comm(mark, call_kind, comm_kind, info->entry, uid, created);
+    note_comm(mark, call_kind, comm_kind, info, uid, created, false);
 }
 
 void nmt_note_group_comm(struct nmt_mark *mark, MPI_Comm parent, MPI_Comm created) {
     const struct nmt_comm_info *info = nmt_comms_find(parent);
-    if (!info)
+    if (!info) {
         ++state.unsupported;
-    else if (created != MPI_COMM_NULL)
-        note_comm(mark, NMT_COMM_CREATE, NMT_CREATE, info->entry, nmt_comms_uid_by_members(info->uid, created),
-                  created);
+        return;
+    }
+    uint64_t uid = created != MPI_COMM_NULL ? nmt_comms_uid_by_members(info->uid, created) : 0;
+    note_comm(mark, NMT_COMM_CREATE, NMT_CREATE, info, uid, created, true);
 }
 
 void nmt_note_inter_comm(struct nmt_mark *mark, MPI_Comm local, MPI_Comm created) {
     const struct nmt_comm_info *info = nmt_comms_find(local);
-    if (!info)
+    if (!info) {
         ++state.unsupported;
-    else
-        note_comm(mark, NMT_COMM_CREATE, NMT_INTER, info->entry, nmt_comms_uid_by_members(0, created), created);
+        return;
+    }
+    note_comm(mark, NMT_COMM_CREATE, NMT_INTER, info, nmt_comms_uid_by_members(0, created), created, false);
 }
 
 void nmt_snapshot_comm(struct nmt_mark *mark, MPI_Comm comm) {

@@ -184,6 +184,9 @@ def test_communicators_have_one_name_on_all_members(traced: Trace) -> None:
             assert comm.members[comm.my_rank] == rank.rank
     assert all(len(lists) == 1 for lists in named.values())
     assert all(members[uid] == len(next(iter(lists))) for uid, lists in named.items())
+    # Made by rank 0 alone: nobody else waits for it.
+    (alone,) = (call for call in traced.ranks[0].calls if call.kind is CallKind.COMM_CREATE)
+    assert traced.ranks[0].communicators[alone.comm].members == (0,)
     (grid,) = (comm for comm in traced.ranks[0].communicators if comm.dims == (RANKS, 1))
     assert (grid.kind, grid.periods, grid.members) == (CommKind.CART, (1, 0), (0, 1, 2))
 
