@@ -205,8 +205,8 @@ def test_the_sanitizers_find_nothing(name: str, tmp_path: Path) -> None:
     assert read_end_block(finished.text).verified
 
 
-# What rank 0 of 4 sends in class S: to which rank, how many messages, how many bytes. Those of CG and SP are exactly what
-# NPB 3.3.1 sends (counted with Open MPI's monitoring); its LU and MG send 1 and 2 messages more, in their set-up.
+# What rank 0 of 4 sends in class S: to which rank, how many messages, how many bytes. CG and SP send exactly what
+# NPB 3.3.1 does (counted with Open MPI's monitoring); its LU and MG send 1 and 2 messages more, in their set-up.
 TRAFFIC = {
     "cg": {0: (416, 2329600), 1: (1264, 2336512)},
     "sp": {1: (406, 1233920), 2: (406, 1233920), 3: (406, 1233920)},
