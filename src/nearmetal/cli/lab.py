@@ -13,7 +13,7 @@ from rich.table import Table
 
 from nearmetal.errors import ExitCode, NearmetalError
 from nearmetal.hosts.lab import image
-from nearmetal.hosts.lab.lab import LABEL, find_emulator
+from nearmetal.hosts.lab.lab import LABEL, find_emulator, open_lab
 from nearmetal.hosts.lab.machine import MACHINES, Files, machine_named, shell_argv
 from nearmetal.hosts.lab.root import require_builder
 from nearmetal.units import format_size
@@ -27,13 +27,14 @@ def command() -> None:
 @command.command()
 @click.option("--again", is_flag=True, help="Build although the cached image is up to date.")
 def build(*, again: bool) -> None:
-    """Make the image from this machine's Debian or Ubuntu packages; cached by content."""
+    """Make the image from this machine's Debian or Ubuntu packages, cached by content, and boot it once."""
     started_s = time.monotonic()
 
     def say(text: str) -> None:
         click.echo(f"[{time.monotonic() - started_s:5.1f} s] {text}", err=True)
 
     built = image.build(say, again=again)
+    open_lab({}, say).prepare()
     say("done")
     click.echo(str(built.folder))
 

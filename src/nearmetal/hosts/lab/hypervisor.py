@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import TrialError, UnavailableError
 from nearmetal.hosts.host import HYPERVISOR
+from nearmetal.hosts.lab import remote
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
 from nearmetal.hosts.namespaces import NamespaceShell
 
@@ -59,7 +60,9 @@ mkdir -p /root/dev/pts /root/dev/shm
 mount -t devpts devpts /root/dev/pts
 mount -t tmpfs shm /root/dev/shm
 mount -t tmpfs run /root/run
-mount --bind "/root$scratch/hosts" /root/etc/hosts
+mount -t tmpfs tmp "/root$scratch/$name"
+: >/root/run/hosts
+mount --bind /root/run/hosts /root/etc/hosts
 hostname "$name"
 export PYTHONPATH=/opt/nearmetal PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
 exec switch_root /root /usr/bin/python3 -S -m nearmetal.hosts.lab.remote serve
@@ -127,6 +130,14 @@ class LabShell(NamespaceShell):
                 said = ended.complaint() if ended else f"it did not answer within {_BOOT_TIMEOUT_S:.0f} s"
                 raise TrialError(f"guest {node} did not come up: {said}; its console: {_tail(Path(console))}")
             time.sleep(_POLL_S)
+        self.run(["ip", "link", "set", "lo", "up"], node=node)
+
+    def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
+        """Write a file as that node sees it; guests have the names of nodes in a file of their own."""
+        super().write(path, data, node=node)
+        if path == f"{self._scratch}/hosts":
+            for guest in self._guests:
+                super().write("/etc/hosts", data, node=guest)
 
     def give_interface(self, interface: str, node: str, name: str) -> None:
         """Move an interface into a node; a guest has its own, whatever the host calls it."""
@@ -138,7 +149,7 @@ class LabShell(NamespaceShell):
     def _enter(self, node: str = HYPERVISOR) -> list[str]:
         if node not in self._guests:
             return super()._enter(node)
-        return [*super()._enter(), "python3", "-S", "-m", "nearmetal.hosts.lab.remote", str(self._guests[node]), "--"]
+        return [*super()._enter(), "python3", "-S", "-m", remote.__name__, str(self._guests[node]), "--"]
 
 
 def _tail(console: Path) -> str:

@@ -115,6 +115,10 @@ class LabHost:
             outcome = Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
         return replace(outcome, facts={**outcome.facts, **self._facts(ready)})
 
+    def prepare(self) -> None:
+        """Verify the image, and boot the machine to its snapshot when there is none; the first trial does it too."""
+        self._prepared()
+
     def _prepared(self) -> _Ready:
         """Return image and snapshot, verified; made or booted by the first thread that asks."""
         with self._lock:

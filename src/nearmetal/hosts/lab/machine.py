@@ -68,7 +68,7 @@ MACHINES = {
             cpu="EPYC-v1,+svm,+npt",
             iommu=True,
             modules=(*_NET, "kvm_amd", "vfio-pci", "vfio_iommu_type1", "vhost_net", "vhost_vsock"),
-            kernel_options=("intel_iommu=on", "iommu=pt"),
+            kernel_options=("intel_iommu=on", "iommu=pt", "kvm_amd.nested=0"),
         ),
     )
 }
