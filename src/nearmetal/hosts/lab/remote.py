@@ -107,7 +107,12 @@ def _attend(program: subprocess.Popen[bytes], link: _Link) -> None:
         thread.start()
     for thread in pumps:
         thread.join()
-    link.send(_END, str(program.wait()).encode())
+    status = program.wait()
+    for stream in (program.stdin, program.stdout, program.stderr):
+        with contextlib.suppress(BrokenPipeError):
+            stream.close()
+    with contextlib.suppress(OSError):  # the caller may be gone
+        link.send(_END, str(status).encode())
 
 
 def _feed(program: subprocess.Popen[bytes], link: _Link) -> None:
@@ -118,7 +123,7 @@ def _feed(program: subprocess.Popen[bytes], link: _Link) -> None:
             if kind == _INPUT_END:
                 program.stdin.close()
             elif kind == _INPUT:
-                with contextlib.suppress(BrokenPipeError):
+                with contextlib.suppress(BrokenPipeError, ValueError):  # it ended, or closed its input
                     program.stdin.write(content)
                     program.stdin.flush()
     except (EOFError, OSError):

@@ -1,0 +1,214 @@
+"""Recipes on ports and into guests: what they ask of a shell, without a machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.hosts.lab import remote
+from nearmetal.paths import ports
+from nearmetal.paths.guests import GUEST_PATHS, Hypervisor
+from nearmetal.paths.table import PATHS
+from nearmetal.process import Finished
+from nearmetal.study.order import PathOrder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+LINKS = json.dumps(
+    [
+        {"ifname": "lo"},
+        {"ifname": "eth1", "parentbus": "pci", "parentdev": "0000:02:00.0"},
+        {"ifname": "eth0", "parentbus": "pci", "parentdev": "0000:01:00.0"},
+        {"ifname": "nm-br0", "linkinfo": {"info_kind": "bridge"}},
+    ]
+)
+
+
+@dataclass
+class Recorder:
+    """A shell that answers as a machine with two ports would, and remembers what it was asked."""
+
+    links: str = LINKS
+    asked: list[str] = field(default_factory=list)
+    written: list[tuple[str, bytes]] = field(default_factory=list)
+    guests: dict[str, list[str]] = field(default_factory=dict)
+    scratch: str = "/tmp/nm-test"
+    agent: str = "/tmp/nm-test/agent"
+
+    def run(self, argv: Sequence[str], *, node: str = "", check: bool = True, **_: object) -> Finished:
+        line = " ".join(argv)
+        self.asked.append(f"{node}: {line}")
+        said = ""
+        if line == "ip -json -details link show":
+            said = self.links
+        elif argv[0] == "readlink":
+            said = f"../0000:0{argv[1][len('/sys/class/net/eth')]}:10.0\n"
+        elif argv[0] == "ls":
+            said = f"{argv[1].split('/')[4]}v{argv[1].split('virtfn')[1].split('/')[0]}\n"
+        return Finished(tuple(argv), 0, said.encode(), b"", 1)
+
+    def read(self, path: str, *, node: str = "") -> bytes:
+        return b"1\n"
+
+    def write(self, path: str, data: bytes, *, node: str = "") -> None:
+        self.written.append((path, data))
+
+    def give_interface(self, interface: str, node: str, name: str) -> None:
+        self.asked.append(f"give {interface} to {node}")
+
+    def boot_guest(self, node: str, devices: Sequence[str]) -> None:
+        self.guests[node] = list(devices)
+
+
+def order(kind: str, **options: str | float | bool) -> PathOrder:
+    return PathOrder(kind, kind, dict(options))
+
+
+def test_ports_are_the_interfaces_on_pci_in_order() -> None:
+    assert ports.parse_ports(LINKS) == ("eth0", "eth1")
+    assert ports.parse_ports("[]") == ()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"parentbus": "pci"}]'])
+def test_an_interface_list_that_is_none_is_refused(text: str) -> None:
+    if text == "{}":
+        assert ports.parse_ports(text) == ()
+        return
+    with pytest.raises(TrialError):
+        ports.parse_ports(text)
+
+
+def test_a_wire_has_a_delay_and_a_rate() -> None:
+    options: Mapping[str, float] = {"wire_delay_us": 5, "wire_rate_mbit": 1000}
+    assert ports.wire_words(options) == ["delay", "5us", "rate", "1000mbit"]
+    assert ports.wire_words({"other": 1}) == []
+
+
+@pytest.mark.parametrize("value", [0, -1, "5", True])
+def test_a_wire_option_that_is_no_positive_number_is_refused(value: str | int) -> None:
+    with pytest.raises(BadInputError):
+        ports.wire_words({"wire_delay_us": value})
+
+
+@pytest.mark.parametrize("kind", ["bridge", "macvlan"])
+def test_namespaces_have_no_wire_to_shape(kind: str) -> None:
+    with pytest.raises(BadInputError, match="no wire"):
+        PATHS[kind].up(Recorder(links="[]"), order(kind, wire_delay_us=5), ["n0", "n1"])
+
+
+@pytest.mark.parametrize("kind", ["native", "vf", "passthrough"])
+def test_a_path_on_ports_says_where_ports_are(kind: str) -> None:
+    with pytest.raises(UnavailableError, match="two network ports") as caught:
+        PATHS[kind].up(Recorder(links="[]"), order(kind), ["n0", "n1"])
+    assert "lab" in caught.value.hint
+
+
+def test_a_bridge_stands_on_every_port() -> None:
+    shell = Recorder()
+    PATHS["bridge"].up(shell, order("bridge", wire_delay_us=5), ["n0", "n1", "n2"])
+    assert ": ip link set eth0 master nm-br0 up" in shell.asked
+    assert ": ip link set eth1 master nm-br1 up" in shell.asked
+    assert ": ip link set nm-p2 master nm-br0 up" in shell.asked
+    assert ": tc qdisc replace dev eth1 root netem delay 5us" in shell.asked
+
+
+def test_functions_get_their_driver_after_the_link() -> None:
+    shell = Recorder()
+    made = ports.split_ports(shell, {"eth0": 2, "eth1": 1})
+    assert made == {"eth0": ["eth0v0", "eth0v1"], "eth1": ["eth1v0"]}
+    first_up = shell.asked.index(": ip link set eth0 up")
+    assert shell.asked.index(": ip link set eth1 down") < first_up
+    assert shell.asked.index(": ip link set eth1 vf 0 mac 52:54:00:01:01:01") < first_up
+    assert [data for path, data in shell.written if path.endswith("sriov_numvfs")] == [b"2\n", b"1\n"]
+
+
+@pytest.mark.parametrize("count", [0, 8])
+def test_a_port_has_seven_functions(count: int) -> None:
+    with pytest.raises(TrialError, match="1 to 7"):
+        ports.split_ports(Recorder(), {"eth0": count})
+
+
+@pytest.mark.parametrize("path", GUEST_PATHS, ids=lambda path: path.kind)
+def test_a_guest_has_one_card_and_the_peer_the_other_port(path: object) -> None:
+    shell = Recorder()
+    assert isinstance(shell, Hypervisor)
+    kind = path.kind  # type: ignore[attr-defined]
+    endpoints = PATHS[kind].up(shell, order(kind, rx_usecs=0), ["n0", "n1"])
+    assert list(shell.guests) == ["n1"]
+    assert shell.guests["n1"].count("-device") == 1
+    assert "give eth1 to n0" in shell.asked
+    assert "n0: ethtool -C eth0 rx-usecs 0" in shell.asked
+    assert [end.node for end in endpoints.ends] == ["n0", "n1"]
+    assigned = kind in {"guest-vf", "passthrough"}
+    assert ("n1: ethtool -C eth0 rx-usecs 0" in shell.asked) is assigned
+    assert any("vfio-pci,host=" in word for word in shell.guests["n1"]) is assigned
+    assert any(data == b"vfio-pci\n" for _, data in shell.written) is assigned
+
+
+def test_a_whole_port_serves_one_guest() -> None:
+    with pytest.raises(TrialError, match="one guest"):
+        PATHS["passthrough"].up(Recorder(), order("passthrough"), ["n0", "n1", "n2"])
+
+
+def test_four_guests_share_a_port() -> None:
+    shell = Recorder()
+    PATHS["guest-vf"].up(shell, order("guest-vf"), ["n0", "n1", "n2", "n3", "n4"])
+    assert len({" ".join(devices) for devices in shell.guests.values()}) in {1, 4}
+    assert ("/sys/class/net/eth0/device/sriov_numvfs", b"4\n") in shell.written
+
+
+def test_a_guest_path_needs_a_hypervisor() -> None:
+    class NoHypervisor:
+        pass
+
+    with pytest.raises(UnavailableError, match="needs a hypervisor"):
+        PATHS["vhost"].up(NoHypervisor(), order("vhost"), ["n0", "n1"])  # type: ignore[arg-type]
+
+
+def remote_run(argv: list[str], stdin: bytes = b"", **env: str) -> tuple[bytes, bytes, int]:
+    """Run a program over the guest's protocol, on a pair of sockets instead of vsock."""
+    here, there = socket.socketpair()
+    thread = threading.Thread(target=remote._answer, args=(there,))
+    thread.start()
+    link = remote._Link(here)
+    link.send(b"r", json.dumps({"argv": argv, "cwd": "/", "env": {"PATH": os.environ["PATH"], **env}}).encode())
+    link.send(b"i", stdin)
+    link.send(b"e")
+    said = {b"1": b"", b"2": b""}
+    while True:
+        kind, content = link.receive()
+        if kind == b"x":
+            here.close()
+            thread.join(20)
+            assert not thread.is_alive()
+            return said[b"1"], said[b"2"], int(content)
+        said[kind] += content
+
+
+def test_a_guest_runs_programs_with_streams_and_status() -> None:
+    out, err, status = remote_run(["sh", "-c", 'cat; echo "$WORD"; echo no >&2; exit 3'], b"in\0put", WORD="env")
+    assert (out, err, status) == (b"in\0putenv\n", b"no\n", 3)
+
+
+def test_a_guest_says_that_a_program_is_missing() -> None:
+    assert remote_run(["/nothing/here"]) == (b"", b"/nothing/here: No such file or directory\n", 127)
+
+
+def test_a_guest_ends_a_program_whose_caller_is_gone() -> None:
+    here, there = socket.socketpair()
+    thread = threading.Thread(target=remote._answer, args=(there,))
+    thread.start()
+    request = {"argv": ["sleep", "600"], "cwd": "/", "env": {"PATH": os.environ["PATH"]}}
+    remote._Link(here).send(b"r", json.dumps(request).encode())
+    here.shutdown(socket.SHUT_RDWR)
+    here.close()
+    thread.join(30)
+    assert not thread.is_alive()
