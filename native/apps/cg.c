@@ -1,7 +1,6 @@
 /*
  * cg.c - smallest eigenvalue of a large sparse matrix by inverse iteration with conjugate gradients
- * (report NAS-95-020, 2.4). Unstructured sparse matrix products, and two kinds of message: long vectors, single
- * numbers.
+ * (report NAS-95-020, 2.4). Sparse matrix products, and two kinds of message: long vectors and single numbers.
  *
  * Ranks form a rows x columns grid, columns = rows or 2 rows. Rank (i, j) holds the matrix block of row part i and
  * column part j. Vectors are divided among the columns and repeated in every row of the grid. A product is summed along

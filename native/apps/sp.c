@@ -163,8 +163,8 @@ static inline void make_row(const struct sp *sp, const struct flow_block *block,
     }
 }
 
-/* Eliminate the two unknowns before the row, given the two rows before it, and normalise; the result replaces the older
- * of the two. */
+/* Eliminate the two unknowns before the row, given the two rows before it, and normalise; the result replaces the
+ * older one. */
 static inline void eliminate(double row[SYSTEMS][5], double *restrict rhs, const double *restrict recent,
                              double *restrict older) {
     double scale[SYSTEMS], lower[SYSTEMS];

@@ -6,8 +6,7 @@
  *
  * run() must, in this order:
  *   1. fill `size` and `operations`, and call run_plan() with the number of iterations;
- *   2. set up, then call run_start(), and for each iteration run_iteration_begin() / run_iteration_end(), and
- * run_stop();
+ *   2. set up; run_start(); run_iteration_begin() and run_iteration_end() around each iteration; run_stop();
  *   3. call run_check() once for each published value, which settles `verified`.
  *
  * Every MPI call inside the timed part goes through RUN_MPI(), so that communication time is known apart.

@@ -1,7 +1,7 @@
 /*
  * characteristics.h - the changes of variables of SP (report NAS-95-020, 3.4): the matrices of eigenvectors that
- * diagonalise the convective Jacobians along x, y and z, and their inverses, applied to the five values of one point in
- * place.
+ * diagonalise the convective Jacobians along x, y and z, and their inverses, applied in place to the values of one
+ * point.
  *
  * Of the five characteristic quantities the first three travel with the flow, the fourth and fifth with sound to either
  * side. `u` and `derived` are the point's values in a flow_block; FLOW_SOUND must be set.
