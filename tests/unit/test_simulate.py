@@ -321,7 +321,7 @@ def test_cg_and_alltoall_run_on_powers_of_two(ranks: int) -> None:
 
 def test_strong_scaling_shrinks_the_work_and_weak_does_not() -> None:
     weak = Pattern(kind="halo", ranks=8, steps=10, message_bytes=64_000, compute="1 ms")
-    strong = Pattern(**{**weak.model_dump(), "scaling": "strong"})
+    strong = replace(weak, scaling="strong")
     at_64 = [run_ns(schedule_from_pattern(one.at(64))) for one in (weak, strong)]
     assert at_64[0] > 10_000_000 > at_64[1] > 10_000_000 / 8
 

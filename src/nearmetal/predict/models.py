@@ -10,16 +10,17 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
-
-from pydantic import TypeAdapter, ValidationError
 
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.predict.moderation import StageSetting  # noqa: TC001 (pydantic reads it at run time)
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pydantic import TypeAdapter
 
 MODEL_FORMAT = "nearmetal-model"
 MODEL_VERSION = 1
@@ -205,31 +206,38 @@ class ModelFile:
         return found[0]
 
 
-_ADAPTER = TypeAdapter(ModelFile)
+@cache
+def _adapter() -> TypeAdapter[ModelFile]:
+    # Only model files need pydantic, and loading it takes longer than most simulations.
+    from pydantic import TypeAdapter  # noqa: PLC0415
+
+    return TypeAdapter(ModelFile)
 
 
 def write_model(model: ModelFile, path: Path) -> None:
     """Write a model file; it appears whole or not at all."""
     part = path.with_name(path.name + ".part")
-    part.write_bytes(_ADAPTER.dump_json(model, indent=1))
+    part.write_bytes(_adapter().dump_json(model, indent=1))
     part.replace(path)
 
 
 def read_model(path: Path) -> ModelFile:
     """Read a model file; raise ForeignFileError when it is damaged or of another format."""
     try:
-        return _ADAPTER.validate_json(path.read_bytes())
+        return _adapter().validate_json(path.read_bytes())
     except OSError as error:
         raise BadInputError(
             f"{path} cannot be read: {error.strerror}", hint="`nearmetal predict` fits a run"
         ) from error
-    except (ValidationError, BadInputError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
-        where = ".".join(map(str, first["loc"])) or "top level"
+    except (ValueError, BadInputError) as error:  # pydantic's ValidationError is a ValueError
         raise ForeignFileError(
-            f"{path} is not a model file of version {MODEL_VERSION}: {where}: {first['msg']}",
+            f"{path} is not a model file of version {MODEL_VERSION}: {_first_line(error)}",
             hint="fit the run again with this version of nearmetal",
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).split("\n")[1:3]) or str(error)
 
 
 def without_residuals(machine: Machine) -> Machine:

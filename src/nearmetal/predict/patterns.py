@@ -21,9 +21,8 @@ from __future__ import annotations
 
 import math
 import tomllib
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.models import Distribution
@@ -32,41 +31,45 @@ from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
 from nearmetal.units import parse_duration_ns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 MAX_RANKS = 1 << 24
 
 
-class Pattern(BaseModel):
-    """One pattern, as in the `[pattern]` table; sizes in bytes, `compute` as text with a unit."""
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One pattern, as in the `[pattern]` table; sizes in bytes, `compute` as text with a unit.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    Raises BadInputError naming every field that is wrong.
+    """
 
     kind: Literal["halo", "cg", "alltoall"]
-    ranks: int = Field(ge=1, le=MAX_RANKS)
-    steps: int = Field(ge=1, le=1 << 28)
-    message_bytes: int = Field(ge=0, le=1 << 40)
+    ranks: int
+    steps: int
+    message_bytes: int
     compute: str = "0 us"
-    compute_spread: float = Field(default=0.0, ge=0.0, lt=1.0)
-    dims: tuple[int, ...] = Field(default=(), strict=False)
+    compute_spread: float = 0.0
+    dims: tuple[int, ...] = ()
     periodic: bool = True
-    allreduce_bytes: int = Field(default=0, ge=0)
+    allreduce_bytes: int = 0
     scaling: Literal["weak", "strong"] = "weak"
-    scaling_ranks: int = Field(default=0, ge=0)
+    scaling_ranks: int = 0
 
-    @model_validator(mode="after")
-    def _fits(self) -> Pattern:
-        if self.dims and (math.prod(self.dims) != self.ranks or min(self.dims) < 1):
-            raise ValueError(f"dims {list(self.dims)} hold {math.prod(self.dims)} ranks, not {self.ranks}")
-        if self.kind == "cg" and self.ranks & (self.ranks - 1):
-            raise ValueError(f"cg needs a power of two ranks, not {self.ranks}")
+    def __post_init__(self) -> None:
+        wrong = [f"{name} is {getattr(self, name)!r}, not {wanted}" for name, wanted in _wrong_fields(self)]
+        if not wrong and self.dims and (math.prod(self.dims) != self.ranks or min(self.dims) < 1):
+            wrong.append(f"dims {list(self.dims)} hold {math.prod(self.dims)} ranks, not {self.ranks}")
+        if not wrong and self.kind == "cg" and self.ranks & (self.ranks - 1):
+            wrong.append(f"ranks is {self.ranks}; cg needs a power of two")
+        if wrong:
+            raise BadInputError("; ".join(wrong), hint="docs/explanation/prediction.md lists the keys")
         parse_duration_ns(self.compute)
-        return self
 
     def at(self, ranks: int) -> Pattern:
         """Return the same pattern at another number of ranks; a fixed process grid is dropped."""
         base = self.scaling_ranks or self.ranks
-        return Pattern(**{**self.model_dump(), "ranks": ranks, "dims": (), "scaling_ranks": base})
+        return replace(self, ranks=ranks, dims=(), scaling_ranks=base)
 
     @property
     def shrink(self) -> float:
@@ -87,11 +90,49 @@ def parse_pattern(data: dict[str, object], name: str = "pattern") -> Pattern:
     """Check the content of a pattern file; raise BadInputError naming every wrong key."""
     if set(data) != {"pattern"}:
         raise BadInputError(f"{name} has the tables {sorted(data)}", hint="it holds one table, [pattern]")
+    table = data["pattern"]
+    known = {one.name: one.default is MISSING for one in fields(Pattern)}
+    if not isinstance(table, dict):
+        raise BadInputError(f"{name}: pattern is not a table")
+    unknown = sorted(set(table) - set(known))
+    missing = [key for key, needed in known.items() if needed and key not in table]
+    if unknown or missing:
+        raise BadInputError(
+            f"{name}: unknown keys {unknown}, missing keys {missing}",
+            hint=f"a pattern has the keys {', '.join(known)}",
+        )
+    if isinstance(table.get("dims"), list):
+        table = {**table, "dims": tuple(table["dims"])}
     try:
-        return Pattern.model_validate(data["pattern"])
-    except ValidationError as error:
-        found = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'pattern'}: {one['msg']}" for one in error.errors())
-        raise BadInputError(f"{name}: {found}", hint="docs/explanation/prediction.md lists the keys") from error
+        return Pattern(**table)
+    except BadInputError as error:
+        raise BadInputError(f"{name}: {error.message}", hint=error.hint) from error
+
+
+def _whole(low: int, high: int) -> Callable[[object], bool]:
+    return lambda value: type(value) is int and low <= value <= high
+
+
+_CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "kind": ("halo, cg or alltoall", lambda value: value in {"halo", "cg", "alltoall"}),
+    "ranks": (f"a whole number from 1 to {MAX_RANKS}", _whole(1, MAX_RANKS)),
+    "steps": ("a whole number from 1 up", _whole(1, 1 << 28)),
+    "message_bytes": ("a size in bytes", _whole(0, 1 << 40)),
+    "compute": ("a duration such as '50 us'", lambda value: isinstance(value, str)),
+    "compute_spread": ("a share from 0 to below 2/3", lambda value: type(value) in {int, float} and 0 <= value < 2 / 3),  # type: ignore[operator]
+    "dims": (
+        "a list of whole numbers",
+        lambda value: isinstance(value, tuple) and all(map(_whole(1, MAX_RANKS), value)),
+    ),
+    "periodic": ("true or false", lambda value: isinstance(value, bool)),
+    "allreduce_bytes": ("a size in bytes", _whole(0, 1 << 40)),
+    "scaling": ("weak or strong", lambda value: value in {"weak", "strong"}),
+    "scaling_ranks": ("a number of ranks", _whole(0, MAX_RANKS)),
+}
+
+
+def _wrong_fields(pattern: Pattern) -> list[tuple[str, str]]:
+    return [(name, wanted) for name, (wanted, holds) in _CHECKS.items() if not holds(getattr(pattern, name))]
 
 
 def cubic_dims(ranks: int, dimensions: int = 3) -> tuple[int, ...]:

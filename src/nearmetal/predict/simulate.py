@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
-from scipy import stats as distributions
+from scipy import special
 
 from nearmetal.errors import BadInputError, NearmetalError
 from nearmetal.predict import _sim
@@ -67,8 +68,8 @@ class Prediction:
         ordered = np.sort(self.makespan_ns)
         n = ordered.size
         half = (1 - INTERVAL_LEVEL) / 2
-        low = int(distributions.binom.ppf(half, n, probability)) - 1
-        high = int(distributions.binom.ppf(1 - half, n, probability))
+        low = math.ceil(special.bdtrik(half, n, probability)) - 1
+        high = math.ceil(special.bdtrik(1 - half, n, probability))
         return Quantile(
             probability,
             float(np.quantile(ordered, probability)),
