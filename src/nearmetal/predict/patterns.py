@@ -114,7 +114,7 @@ def _whole(low: int, high: int) -> Callable[[object], bool]:
 
 
 _CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
-    "kind": ("halo, cg or alltoall", lambda value: value in {"halo", "cg", "alltoall"}),
+    "kind": ("halo, cg or alltoall", lambda value: isinstance(value, str) and value in {"halo", "cg", "alltoall"}),
     "ranks": (f"a whole number from 1 to {MAX_RANKS}", _whole(1, MAX_RANKS)),
     "steps": ("a whole number from 1 up", _whole(1, 1 << 28)),
     "message_bytes": ("a size in bytes", _whole(0, 1 << 40)),
@@ -126,7 +126,7 @@ _CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
     ),
     "periodic": ("true or false", lambda value: isinstance(value, bool)),
     "allreduce_bytes": ("a size in bytes", _whole(0, 1 << 40)),
-    "scaling": ("weak or strong", lambda value: value in {"weak", "strong"}),
+    "scaling": ("weak or strong", lambda value: isinstance(value, str) and value in {"weak", "strong"}),
     "scaling_ranks": ("a number of ranks", _whole(0, MAX_RANKS)),
 }
 

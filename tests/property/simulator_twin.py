@@ -1,0 +1,353 @@
+"""A slow, plain Python twin of the simulator's core, written from docs/explanation/prediction.md.
+
+Point-to-point messages only: matching, eager and rendezvous, ports, order of a pair, residuals, waking. Times in ps.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nearmetal.predict import _sim
+from nearmetal.predict.native import Placement, native_table
+from nearmetal.predict.schedule import Op, OpKind, Schedule
+from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
+
+if TYPE_CHECKING:
+    from nearmetal.predict.models import Distribution, Machine, PathModel
+
+RANK, ARRIVE, READY, CONTROL = 0, 1, 2, 5
+
+
+@dataclass
+class Message:
+    src: int
+    dst: int
+    tag: int
+    context: int
+    size: int
+    kind: str
+    send_slot: int
+    recv_slot: int = -1
+    time: int = 0
+
+    @property
+    def sender(self) -> int:
+        return self.dst if self.kind == "grant" else self.src
+
+    @property
+    def target(self) -> int:
+        return self.src if self.kind == "grant" else self.dst
+
+    @property
+    def wire(self) -> int:
+        return self.size if self.kind in {"eager", "data"} else 0
+
+
+@dataclass
+class Slot:
+    state: str = "free"
+    time: int = 0
+    overhead: int = 0
+    waited: bool = False
+
+
+@dataclass
+class Rank:
+    steps: list[Op | int]
+    clock: int = 0
+    tx_free: int = 0
+    at: int = 0
+    draws: int = 0
+    state: str = "computing"
+    slots: dict[int, Slot] = field(default_factory=dict)
+    wait_for: list[int] = field(default_factory=list)
+    posted: list[tuple[int, int, int, int]] = field(default_factory=list)
+    unexpected: list[int] = field(default_factory=list)
+    deferred: list[int] = field(default_factory=list)
+    flows: dict[int, int] = field(default_factory=dict)
+
+    def slot(self, index: int) -> Slot:
+        return self.slots.setdefault(index, Slot())
+
+
+def unroll(steps: tuple[Step, ...], ops: tuple[Op, ...], gaps: tuple[int, ...]) -> list[Op | int]:
+    flat: list[Op | int] = []
+    for step in steps:
+        if isinstance(step, Repeat):
+            flat += unroll(step.body, ops, gaps) * step.count
+        elif isinstance(step, DoGap):
+            flat.append(gaps[step.index])
+        else:
+            assert isinstance(step, DoCall)
+            flat.append(ops[step.index])
+    return flat
+
+
+class Twin:
+    def __init__(self, schedule: Schedule, machine: Machine, placement: Placement, seed: int, replica: int = 0) -> None:
+        self.machine, self.placement, self.seed, self.replica = machine, placement, seed, replica
+        self.schedule = schedule
+        self.ranks = [
+            Rank(unroll(p.steps, p.ops, p.gaps)) for p in (schedule.program(r) for r in range(schedule.ranks))
+        ]
+        self.events: list[tuple[int, int, int]] = []
+        self.now = 0
+        self.messages: list[Message | None] = []
+        self.free: list[int] = []
+        hosts = placement.hosts
+        self.tx_free, self.rx_free = [0] * hosts, [0] * hosts
+        self.tables: dict[Distribution, tuple[list[int], list[int]]] = {}
+
+    def run(self) -> tuple[str, int]:
+        for rank in range(len(self.ranks)):
+            self.push(0, RANK, rank)
+        while self.events:
+            self.now, kind, index = heapq.heappop(self.events)
+            self.runnable: list[int] = []
+            handler = {RANK: self.go_on, ARRIVE: self.arrive, READY: self.deliver_now, CONTROL: self.answer}[kind]
+            handler(index)
+            for rank in self.runnable:
+                self.go_on(rank)
+        end = max(rank.clock for rank in self.ranks)
+        if any(rank.state != "done" for rank in self.ranks):
+            return "deadlock", end
+        if any(rank.unexpected or rank.posted for rank in self.ranks):
+            return "unmatched", end
+        return "finished", end
+
+    # -- small things
+
+    def push(self, time: int, kind: int, index: int) -> None:
+        heapq.heappush(self.events, (time, kind, index))
+
+    def draw(self, rank: int, table: Distribution | None) -> int:
+        if table is None:
+            return 0
+        u = _sim.philox([rank, self.ranks[rank].draws, self.replica, 0], self.seed)[0]
+        self.ranks[rank].draws += 1
+        points, values = self.tables.setdefault(table, native_table(table))
+        at = bisect_right(points, u) - 1
+        if at + 1 == len(points):
+            return values[at]
+        slope = float(values[at + 1] - values[at]) / float(points[at + 1] - points[at])
+        return values[at] + int(float(u - points[at]) * slope)
+
+    def path(self, a: int, b: int) -> PathModel:
+        if self.placement.domain_of[a] == self.placement.domain_of[b]:
+            assert self.machine.intra is not None
+            return self.machine.intra
+        return self.machine.inter
+
+    def crosses(self, a: int, b: int) -> bool:
+        return bool(self.placement.domain_of[a] != self.placement.domain_of[b])
+
+    def message(self, index: int) -> Message:
+        found = self.messages[index]
+        assert found is not None
+        return found
+
+    def keep(self, message: Message) -> int:
+        if self.free:  # the one freed last
+            index = self.free.pop()
+            self.messages[index] = message
+            return index
+        self.messages.append(message)
+        return len(self.messages) - 1
+
+    def drop(self, index: int) -> None:
+        self.messages[index] = None
+        self.free.append(index)
+
+    def awake(self, rank: Rank, time: int) -> int:
+        progress = self.machine.progress
+        if rank.clock >= time:
+            return rank.clock
+        return time + progress.wakeup_ps if progress.blocking and time - rank.clock > progress.spin_ps else time
+
+    # -- programs
+
+    def go_on(self, index: int) -> None:
+        rank = self.ranks[index]
+        rank.state = "computing"
+        while rank.at < len(rank.steps):
+            step = rank.steps[rank.at]
+            if isinstance(step, int):
+                rank.clock += self.draw(index, self.schedule.gaps[step])
+                rank.at += 1
+                continue
+            if step.kind is not OpKind.WAIT and rank.clock > self.now:
+                self.push(rank.clock, RANK, index)
+                return
+            rank.at += 1
+            rank.state = "in call"
+            self.enter(rank)
+            if not self.do(index, step):
+                return
+            rank.state = "computing"
+        rank.state = "done"
+
+    def enter(self, rank: Rank) -> None:
+        for index in rank.deferred:
+            m = self.message(index)
+            rank.clock = max(rank.clock, m.time) + self.path(m.src, m.dst).segment(0).recv_overhead_ps
+            self.push(rank.clock, CONTROL, index)
+        rank.deferred = []
+
+    def do(self, index: int, op: Op) -> bool:
+        """Returns whether the rank goes on at once."""
+        if op.kind is OpKind.WAIT:
+            return self.wait(index, list(self.schedule.program(index).slot_sets[op.slots]))
+        internal_send, internal_recv = -2, -3
+        if op.kind in {OpKind.RECV, OpKind.SENDRECV}:
+            both = op.kind is OpKind.SENDRECV
+            peer, tag = (op.recv_peer, op.recv_tag) if both else (op.peer, op.tag)
+            self.post_recv(index, peer, tag, op.comm, op.slot if op.nonblocking else internal_recv)
+        if op.kind in {OpKind.SEND, OpKind.SENDRECV}:
+            self.post_send(index, op, op.slot if op.nonblocking else internal_send)
+        return op.nonblocking or self.wait(index, [internal_send, internal_recv])
+
+    def wait(self, index: int, slots: list[int]) -> bool:
+        rank = self.ranks[index]
+        left = 0
+        for slot in (rank.slot(one) for one in slots):
+            if slot.state == "ready":
+                rank.clock = self.awake(rank, slot.time) + slot.overhead
+                slot.state, slot.time = "done", rank.clock
+            elif slot.state == "pending":
+                slot.waited = True
+                left += 1
+        rank.wait_for = slots
+        if left:
+            rank.state = "waiting"
+            return False
+        self.finish_wait(rank)
+        return True
+
+    def finish_wait(self, rank: Rank) -> None:
+        for slot in rank.wait_for:
+            if rank.slot(slot).state == "done":
+                rank.clock = max(rank.clock, rank.slot(slot).time)
+            rank.slots[slot] = Slot()
+
+    def complete(self, index: int, slot_index: int, time: int) -> None:
+        rank = self.ranks[index]
+        slot = rank.slot(slot_index)
+        slot.state, slot.time = "done", time
+        waits = rank.state == "waiting" and slot.waited
+        if waits and all(rank.slot(s).state != "pending" for s in rank.wait_for):
+            rank.state = "in call"
+            self.finish_wait(rank)
+            self.runnable.append(index)
+
+    # -- messages
+
+    def post_send(self, index: int, op: Op, slot: int) -> None:
+        rank, path = self.ranks[index], self.path(index, op.peer)
+        eager = op.message_bytes <= path.eager_up_to_bytes and not op.synchronous
+        m = Message(index, op.peer, op.tag, op.comm, op.message_bytes, "eager" if eager else "request", slot)
+        rank.clock += path.segment(m.wire).send_overhead_ps
+        rank.slots[slot] = Slot("done", rank.clock) if eager else Slot("pending")
+        self.inject(self.keep(m), rank.clock)
+
+    def post_recv(self, index: int, peer: int, tag: int, context: int, slot: int) -> None:
+        rank = self.ranks[index]
+        rank.slots[slot] = Slot("pending")
+        for m_index in rank.unexpected:
+            m = self.message(m_index)
+            if m.context == context and peer in {-1, m.src} and tag in {-1, m.tag}:
+                rank.unexpected.remove(m_index)
+                m.recv_slot = slot
+                self.matched(m_index)
+                return
+        rank.posted.append((peer, tag, context, slot))
+
+    def matched(self, m_index: int) -> None:
+        m = self.message(m_index)
+        if m.kind == "request":
+            self.control(m_index)
+            return
+        self.complete_recv(m)
+        self.drop(m_index)
+
+    def complete_recv(self, m: Message) -> None:
+        rank = self.ranks[m.dst]
+        overhead = self.path(m.src, m.dst).segment(m.size).recv_overhead_ps
+        if rank.state == "waiting":
+            rank.clock = self.awake(rank, m.time) + overhead
+            self.complete(m.dst, m.recv_slot, rank.clock)
+        else:
+            slot = rank.slot(m.recv_slot)
+            slot.state, slot.time, slot.overhead = "ready", m.time, overhead
+
+    def inject(self, m_index: int, time: int) -> int:
+        m = self.message(m_index)
+        a, b = m.sender, m.target
+        segment, rank = self.path(a, b).segment(m.wire), self.ranks[a]
+        start = max(time, rank.tx_free)
+        latency = segment.latency_ps + self.draw(a, segment.residual)
+        if self.crosses(a, b):
+            host = int(self.placement.host_of[a])
+            start = max(start, self.tx_free[host])
+            self.tx_free[host] = start + self.machine.port_gap_ps + m.wire * self.machine.port_fs_per_byte // 1000
+        wire = m.wire * segment.fs_per_byte // 1000
+        rank.tx_free = start + segment.gap_ps + wire
+        arrival = max(start + latency + m.wire * segment.latency_fs_per_byte // 1000, self.now)
+        rank.flows[b] = arrival = max(arrival, rank.flows.get(b, 0))
+        self.push(arrival, ARRIVE, m_index)
+        return start + wire
+
+    def arrive(self, m_index: int) -> None:
+        m = self.message(m_index)
+        if self.crosses(m.src, m.dst):
+            host = int(self.placement.host_of[m.target])
+            busy = m.wire * self.machine.port_fs_per_byte // 1000
+            self.rx_free[host] = max(self.now, self.rx_free[host] + busy)
+            if self.rx_free[host] > self.now:
+                self.push(self.rx_free[host], READY, m_index)
+                return
+        self.deliver_now(m_index)
+
+    def deliver_now(self, m_index: int) -> None:
+        m = self.message(m_index)
+        m.time = self.now
+        if m.kind == "grant":
+            self.control(m_index)
+        elif m.kind == "data":
+            self.matched(m_index)
+        else:
+            rank = self.ranks[m.dst]
+            for posted in rank.posted:
+                peer, tag, context, slot = posted
+                if m.context == context and peer in {-1, m.src} and tag in {-1, m.tag}:
+                    rank.posted.remove(posted)
+                    m.recv_slot = slot
+                    self.matched(m_index)
+                    return
+            rank.unexpected.append(m_index)
+
+    def control(self, m_index: int) -> None:
+        m = self.message(m_index)
+        rank = self.ranks[m.target]
+        cost = self.path(m.src, m.dst).segment(0).recv_overhead_ps
+        if rank.state == "waiting":
+            rank.clock = self.awake(rank, m.time) + cost
+            self.push(rank.clock, CONTROL, m_index)
+        elif rank.state == "in call":
+            rank.clock += cost
+            self.push(max(rank.clock, m.time), CONTROL, m_index)
+        elif rank.state == "done":
+            self.push(max(self.now, m.time) + cost, CONTROL, m_index)
+        else:
+            rank.deferred.append(m_index)
+
+    def answer(self, m_index: int) -> None:
+        m = self.message(m_index)
+        if m.kind == "request":
+            m.kind = "grant"
+            self.inject(m_index, self.now)
+        else:
+            m.kind = "data"
+            self.complete(m.src, m.send_slot, self.inject(m_index, self.now))

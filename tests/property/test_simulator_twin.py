@@ -1,0 +1,149 @@
+"""The C++ simulator and its slow Python twin agree to the picosecond on random programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearmetal.predict import _sim
+from nearmetal.predict.models import UNBOUNDED, Distribution, Machine, PathModel, Progress, Segment
+from nearmetal.predict.native import Placement, native_job
+from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
+
+from .simulator_twin import Twin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OUTCOMES = ("finished", "deadlock", "unmatched")
+COMMS = 2
+
+durations = st.integers(0, 3_000_000)
+residuals = st.none() | st.builds(
+    lambda values: Distribution((0.0, 0.5, 0.9), tuple(sorted(values))),
+    st.lists(st.integers(-500_000, 20_000_000), min_size=3, max_size=3),
+)
+segments = st.builds(
+    Segment, st.just(UNBOUNDED), durations, durations, durations, durations, st.integers(0, 10**6),
+    st.integers(0, 10**6), residuals,
+)  # fmt: skip
+paths = st.builds(
+    lambda small, large, eager: PathModel((Segment(500, *_fields(small)), large), eager),
+    segments,
+    segments,
+    st.sampled_from([0, 400, 2000, UNBOUNDED]),
+)
+
+
+def _fields(segment: Segment) -> tuple[int, int, int, int, int, int, Distribution | None]:
+    return (
+        segment.latency_ps,
+        segment.send_overhead_ps,
+        segment.recv_overhead_ps,
+        segment.gap_ps,
+        segment.latency_fs_per_byte,
+        segment.fs_per_byte,
+        segment.residual,
+    )
+
+
+machines = st.builds(
+    Machine,
+    intra=paths,
+    inter=paths,
+    port_fs_per_byte=st.sampled_from([0, 80_000, 1_000_000]),
+    port_gap_ps=st.sampled_from([0, 100_000]),
+    progress=st.builds(
+        Progress, blocking=st.booleans(), spin_ps=st.sampled_from([0, 10**6]), wakeup_ps=st.just(4 * 10**6)
+    ),
+)
+
+
+@st.composite
+def schedules(draw: Callable[..., object]) -> Schedule:
+    """Messages in one global order, so that most programs end; wildcards and blocking sends make some deadlock."""
+    ranks = int(str(draw(st.integers(2, 4))))
+    ops: list[list[Op]] = [[] for _ in range(ranks)]
+    steps: list[list[Step]] = [[] for _ in range(ranks)]
+    open_slots: list[list[int]] = [[] for _ in range(ranks)]
+
+    def do(rank: int, op: Op) -> None:
+        steps[rank].append(DoCall(len(ops[rank])))
+        ops[rank].append(op)
+        if op.nonblocking:
+            open_slots[rank].append(op.slot)
+
+    slots_used = [0] * ranks
+    for _ in range(int(str(draw(st.integers(1, 8))))):
+        src = int(str(draw(st.integers(0, ranks - 1))))
+        dst = int(str(draw(st.integers(0, ranks - 1))))
+        size = int(str(draw(st.sampled_from([0, 100, 500, 501, 1000, 5000]))))
+        tag = int(str(draw(st.integers(0, 1))))
+        comm = int(str(draw(st.integers(0, COMMS - 1))))
+        flags = [bool(draw(st.booleans())) for _ in range(4)]
+        receive = Op(
+            OpKind.RECV,
+            nonblocking=flags[0] or src == dst,
+            comm=comm,
+            peer=-1 if flags[2] else src,
+            tag=-1 if flags[3] else tag,
+            slot=slots_used[dst],
+        )
+        slots_used[dst] += receive.nonblocking
+        first_gap = bool(draw(st.booleans()))
+        send = Op(
+            OpKind.SEND,
+            nonblocking=flags[1] or src == dst,
+            synchronous=flags[0] and flags[1],
+            comm=comm,
+            peer=dst,
+            tag=tag,
+            message_bytes=size,
+            slot=slots_used[src],
+        )
+        slots_used[src] += send.nonblocking
+        if first_gap:
+            steps[src].append(DoGap(0))
+        do(dst if flags[1] else src, receive if flags[1] else send)
+        do(src if flags[1] else dst, send if flags[1] else receive)
+        if bool(draw(st.booleans())):
+            steps[dst].append(DoGap(0))
+    repeat = int(str(draw(st.integers(1, 3))))
+    programs = []
+    for rank in range(ranks):
+        wait = Op(OpKind.WAIT, slots=0)
+        do(rank, wait)
+        programs.append(
+            Program(
+                (Repeat(repeat, tuple(steps[rank])),),
+                tuple(ops[rank]),
+                tuple(Comm(context, size=ranks) for context in range(COMMS)),
+                gaps=(0,),
+                slot_sets=(tuple(open_slots[rank]),),
+                slots=slots_used[rank],
+            )
+        )
+    gap = Distribution((0.0, 0.5, 0.99), (0, 5_000_000, 50_000_000))
+    return Schedule(ranks, tuple(programs), (gap,))
+
+
+@settings(deadline=None, max_examples=300)
+@given(schedules(), machines, st.integers(0, 2**64 - 1), st.data())
+def test_the_simulator_equals_its_twin(schedule: Schedule, machine: Machine, seed: int, data: st.DataObject) -> None:
+    hosts = data.draw(st.lists(st.integers(0, 2), min_size=schedule.ranks, max_size=schedule.ranks))
+    placement = Placement.of_hosts(np.array(hosts, dtype=np.uint32))
+    native = _sim.simulate(native_job(schedule, machine, placement), seed, 0, 1, 1, False)[0]
+    outcome, end_ps = Twin(schedule, machine, placement, seed).run()
+    assert OUTCOMES[native.outcome] == outcome
+    assert native.makespan_ps == end_ps
+
+
+def test_philox_gives_the_published_numbers() -> None:
+    # Random123 known-answer vectors for philox4x32-10 (kat_vectors).
+    assert _sim.philox([0, 0, 0, 0], 0) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    ones = 0xFFFFFFFF
+    assert _sim.philox([ones] * 4, 2**64 - 1) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
