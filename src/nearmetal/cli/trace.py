@@ -8,7 +8,7 @@ import click
 
 from nearmetal.errors import ExitCode
 from nearmetal.predict.trace_file import read_trace
-from nearmetal.predict.trace_view import Placement, read_placement, regular_placement, view_trace
+from nearmetal.predict.trace_view import RankMap, read_placement, regular_placement, view_trace
 from nearmetal.predict.tracing import run_traced
 from nearmetal.report.trace_html import as_html
 from nearmetal.report.trace_text import as_json, as_text, rounded_size, warnings
@@ -75,5 +75,5 @@ def show(trace: Path, placements: tuple[str, ...], form: str, output: Path | Non
         output.write_text(text, encoding="utf-8")
 
 
-def _placement(text: str, ranks: int) -> Placement:
+def _placement(text: str, ranks: int) -> RankMap:
     return regular_placement(text, ranks) or read_placement(Path(text), ranks)

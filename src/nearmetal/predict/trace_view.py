@@ -74,8 +74,8 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """Where ranks are: `nodes[r]` is the node of rank r, `label` says where that comes from."""
+class RankMap:
+    """Where ranks are, by name: `nodes[r]` is the node of rank r, `label` says where that comes from."""
 
     label: str
     nodes: tuple[str, ...]
@@ -126,10 +126,10 @@ class TraceView:
         return tuple(row for row in self.calls if row.is_collective)
 
 
-def view_trace(trace: Trace, placements: Sequence[Placement] = ()) -> TraceView:
+def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
     """Return the view of a trace; crossings are for the nodes it ran on, then for `placements`."""
     pairs = _pairs(trace)
-    traced = Placement("as traced", tuple(rank.node for rank in trace.ranks))
+    traced = RankMap("as traced", tuple(rank.node for rank in trace.ranks))
     meta = trace.ranks[0].meta
     return TraceView(
         source=trace.source,
@@ -247,7 +247,7 @@ def matrix(view: TraceView, cells: int) -> NDArray[np.int64]:
     return made
 
 
-def _crossing(pairs: Sequence[Pair], placement: Placement) -> Crossing:
+def _crossing(pairs: Sequence[Pair], placement: RankMap) -> Crossing:
     crossing = [pair for pair in pairs if placement.nodes[pair.source] != placement.nodes[pair.destination]]
     messages = sum(pair.messages for pair in crossing)
     total_bytes = sum(pair.total_bytes for pair in crossing)
@@ -261,7 +261,7 @@ def _crossing(pairs: Sequence[Pair], placement: Placement) -> Crossing:
     )
 
 
-def regular_placement(text: str, ranks: int) -> Placement | None:
+def regular_placement(text: str, ranks: int) -> RankMap | None:
     """Read `block:N` (N ranks a node, in order) or `cyclic:N` (dealt out over ranks / N nodes); None: neither."""
     match = _BLOCK.fullmatch(text)
     if match is None:
@@ -271,10 +271,10 @@ def regular_placement(text: str, ranks: int) -> Placement | None:
         raise BadInputError(f"{text!r} puts no rank on a node", hint="block:2 is two ranks a node")
     count = -(-ranks // a_node)
     numbers = [rank // a_node if match[1] == "block" else rank % count for rank in range(ranks)]
-    return Placement(text, tuple(f"n{number}" for number in numbers))
+    return RankMap(text, tuple(f"n{number}" for number in numbers))
 
 
-def read_placement(path: Path, ranks: int) -> Placement:
+def read_placement(path: Path, ranks: int) -> RankMap:
     """Read a file with one node name a line in rank order, or an Open MPI rankfile.
 
     Raise BadInputError when it cannot be read or does not say the node of every rank exactly once.
@@ -296,4 +296,4 @@ def read_placement(path: Path, ranks: int) -> Placement:
             f"{path} places {len(nodes)} ranks, the trace has {ranks}",
             hint="one line a rank: a node name, or rank N=node",
         )
-    return Placement(str(path), tuple(nodes[rank] for rank in range(ranks)))
+    return RankMap(str(path), tuple(nodes[rank] for rank in range(ranks)))
