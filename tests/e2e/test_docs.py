@@ -19,6 +19,7 @@ _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _NEEDS = {
     "lab": "a built lab (`nearmetal lab build`)",
     "cluster": "a second machine",
+    "program": "an MPI program of the reader's own (tests/e2e/test_trace.py runs these lines with one)",
     "set-up": "the set-up itself, which is what runs this test",
 }
 
