@@ -1,6 +1,7 @@
 #include "program.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -227,11 +228,23 @@ static bool write_all(int fd, const uint8_t *data, size_t size) {
     return true;
 }
 
+/* Open a file without a name. Not O_TMPFILE: network file systems, where traces live, do not have it. */
+static int open_unnamed(const char *directory) {
+    char path[4096 + 32];
+    int length = snprintf(path, sizeof path, "%s/.nmtrace-XXXXXX", directory);
+    if (length < 0 || length >= (int)sizeof path)
+        return -1;
+    int fd = mkostemp(path, O_CLOEXEC);
+    if (fd >= 0)
+        unlink(path);
+    return fd;
+}
+
 static void spill(struct nmt_program *program) {
     if (program->encoded.size < NMT_SPILL_BYTES || !program->spill_directory)
         return;
     if (program->spill_fd < 0)
-        program->spill_fd = open(program->spill_directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+        program->spill_fd = open_unnamed(program->spill_directory);
     if (program->spill_fd < 0 || !write_all(program->spill_fd, program->encoded.data, program->encoded.size)) {
         program->failed = true;
         return;
