@@ -13,11 +13,17 @@ from rich.table import Table
 from nearmetal.cli.predict import choose, load_model, load_schedule
 from nearmetal.errors import BadInputError
 from nearmetal.predict.launcher_files import WRITERS
-from nearmetal.predict.place import Candidate, Slots, recommend
+from nearmetal.predict.models import Distribution
+from nearmetal.predict.native import Placement
+from nearmetal.predict.place import BreakEven, Candidate, Slots, break_even, in_order, recommend
+from nearmetal.predict.simulate import simulate
 from nearmetal.units import format_duration
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from nearmetal.predict.models import NamedMachine
+    from nearmetal.predict.schedule import Schedule
 
 
 def parse_hosts(text: str) -> Slots:
@@ -47,6 +53,9 @@ def parse_hosts(text: str) -> Slots:
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--launcher", type=click.Choice(sorted(WRITERS)), default="openmpi", show_default=True)
+@click.option(
+    "--break-even", "pair", nargs=2, help="Two paths: also show at which share of inter-node messages they are equal."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the launcher's file here.")
 def command(
     *,
@@ -61,6 +70,7 @@ def command(
     tries: int,
     seed: int,
     launcher: str,
+    pair: tuple[str, str] | None,
     output: Path | None,
 ) -> None:
     """Recommend a data path and a rank mapping for PROGRAM, and write it for the launcher."""
@@ -69,11 +79,15 @@ def command(
     slots.check(schedule.ranks)
     grid = _parse_dims(dims)
     found: list[tuple[NamedMachine, Candidate]] = []
-    for named in choose(load_model(source, eager), paths):
+    model = load_model(source, eager)
+    both = (model.find(pair[0]), model.find(pair[1])) if pair else None
+    for named in choose(model, paths):
         candidates = recommend(schedule, named.machine, slots, dims=grid, seed=seed, replicas=replicas, tries=tries)
         found += [(named, candidate) for candidate in candidates]
     found.sort(key=lambda one: one[1].median_ns)
     _print(found)
+    if both:
+        _print_break_even(*both, schedule, in_order(schedule.ranks, slots), seed)
     text = WRITERS[launcher](found[0][1].host_of, slots)
     if output is None:
         click.echo(text, nl=False)
@@ -113,3 +127,48 @@ def _gain(candidate: Candidate, default: Candidate) -> str:
     gains = 1 - candidate.makespan_ns / default.makespan_ns
     low, middle, high = np.quantile(gains, (0.025, 0.5, 0.975))
     return f"{middle:+.1%} [{low:+.1%}, {high:+.1%}]"
+
+
+def _print_break_even(
+    first: NamedMachine, second: NamedMachine, schedule: Schedule, host_of: NDArray[np.uint32], seed: int
+) -> None:
+    """Show both paths over all shares, for the program's mean message and its compute time between messages."""
+    seen = simulate(schedule, first.machine, Placement.of_hosts(host_of), seed=seed)
+    messages = max(1, seen.messages)
+    # A step of `share_schedule` is 100 exchanges of each of 4 ranks, so it has 100 times the compute of one message.
+    compute = Distribution((0.0,), (100_000 * (seen.compute_ns // messages),))
+    found = break_even(
+        first.machine, second.machine, message_bytes=seen.message_bytes // messages, compute=compute, seed=seed
+    )
+    table = Table(
+        title=f"{first.path} against {second.path}: messages of {seen.message_bytes // messages} B, "
+        f"{format_duration(seen.compute_ns // messages)} of compute a message",
+        title_justify="left",
+    )
+    for column in ("between nodes", first.path, second.path, ""):
+        table.add_column(column)
+    longest = max(*found.first_ns, *found.second_ns)
+    for share, first_ns, second_ns in zip(found.shares, found.first_ns, found.second_ns, strict=True):
+        table.add_row(
+            f"{share:.0%}", format_duration(first_ns), format_duration(second_ns), _curve(first_ns, second_ns, longest)
+        )
+    console = Console(highlight=False, stderr=True)
+    console.print(table)
+    console.print(_verdict(first.path, second.path, found))
+
+
+def _curve(first_ns: float, second_ns: float, longest_ns: float, width: int = 32) -> str:
+    """Draw one line of the picture: 1 and 2 where the two paths are, X where they meet."""
+    line = [" "] * (width + 1)
+    at = [round(width * ns / longest_ns) for ns in (first_ns, second_ns)]
+    line[at[0]], line[at[1]] = "1", "2"
+    if at[0] == at[1]:
+        line[at[0]] = "X"
+    return "".join(line).rstrip()
+
+
+def _verdict(first: str, second: str, found: BreakEven) -> str:
+    below, above = (first, second) if found.first_faster_below else (second, first)
+    if found.share is None:
+        return f"{below} is not slower at any share"
+    return f"{below} is faster below {found.share:.0%} of messages between nodes, {above} above"

@@ -1,0 +1,98 @@
+"""`nearmetal predict` and `nearmetal place` on a pattern and a model file."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from nearmetal.cli.place import command as place
+from nearmetal.cli.place import parse_hosts
+from nearmetal.cli.predict import command as predict
+from nearmetal.errors import BadInputError, NearmetalError
+from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click import Command
+
+PATTERN = """
+[pattern]
+kind = "halo"
+ranks = 8
+steps = 4
+message_bytes = 4096
+dims = [2, 2, 2]
+periodic = false
+"""
+
+
+def path(latency_us: int) -> PathModel:
+    return PathModel((Segment(UNBOUNDED, latency_us * 1_000_000, 300_000, 300_000, 0, 100_000, 100_000),))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    (tmp_path / "halo.toml").write_text(PATTERN)
+    machines = (
+        NamedMachine("veth", "as-found", "polling", Machine(path(5), path(5))),
+        NamedMachine("vf", "as-found", "polling", Machine(path(1), path(21))),
+    )
+    write_model(ModelFile("nearmetal-model", 1, "run", machines), tmp_path / "model.json")
+    return str(tmp_path / "halo.toml"), str(tmp_path / "model.json")
+
+
+def run(command: Command, *argv: str) -> tuple[str, str]:
+    result = CliRunner().invoke(command, list(argv), catch_exceptions=False, standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout, result.stderr
+
+
+def test_predict_lists_paths_by_time(files: tuple[str, str]) -> None:
+    out, _ = run(predict, files[0], "--on", files[1], "--per-node", "4", "--replicas", "3", "--format", "json")
+    rows = json.loads(out)
+    assert [row["path"] for row in rows] == ["veth", "vf"]
+    assert rows[0]["quantiles"][0]["ns"] < rows[1]["quantiles"][0]["ns"]
+    assert rows[0]["messages"] == 8 * 3 * 4
+
+
+def test_predict_in_words(files: tuple[str, str]) -> None:
+    out, _ = run(predict, files[0], "--on", files[1], "--path", "vf", "--replicas", "2", "--sensitivity")
+    assert "do not contain the error of the models" in out.replace("\n", " ").replace("  ", " ")
+    assert "inter.latency" in out
+
+
+def test_place_writes_the_file_of_the_launcher(files: tuple[str, str], tmp_path: Path) -> None:
+    target = tmp_path / "ranks"
+    argv = ("--hosts", "a:4,b:4", "--replicas", "1", "--tries", "0", "-o", str(target))
+    _, err = run(place, files[0], "--on", files[1], *argv, "--break-even", "veth", "vf")
+    assert target.read_text().startswith("rank 0=a slot=0\n")
+    assert "vf is faster below 20% of messages between nodes, veth above" in err.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (("--hosts", "a:4"), "8 ranks on 4 slots"),
+        (("--hosts", "a:x"), "'a:x' is not a host"),
+        (("--hosts", "a:8", "--path", "tap"), "no path tap"),
+        (("--hosts", "a:8", "--dims", "2xx"), "'2xx' is not a process grid"),
+    ],
+)
+def test_bad_input_is_told_and_nothing_is_written(
+    files: tuple[str, str], tmp_path: Path, argv: tuple[str, ...], told: str
+) -> None:
+    target = tmp_path / "ranks"
+    with pytest.raises(NearmetalError, match=told):
+        run(place, files[0], "--on", files[1], "-o", str(target), *argv)
+    assert not target.exists()
+
+
+def test_hosts_have_one_slot_unless_told() -> None:
+    assert parse_hosts("a, b:2").counts == (1, 2)
+    with pytest.raises(BadInputError, match="named twice"):
+        parse_hosts("a,a")
