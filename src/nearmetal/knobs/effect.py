@@ -1,0 +1,120 @@
+"""Does a moderation setting do what it says? Judged by the interrupt rate under load, because registers can lie.
+
+A setting of u microseconds allows at most 1e6 / u interrupts a second and vector, whether the device throttles (a
+minimum gap: igb, igbvf, ixgbevf, iavf) or delays (mlx4, mlx5, virtio-net), unless `frames` packets end the wait
+earlier.
+More interrupts than that, or fewer than the load must cause, contradict the read-back. igbvf is known to fall back to
+122 us (`igbvf_set_itr`: register 488 in units of 1/4 us, Linux 6.12) while 0 or 50 reads back; that is looked for.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import TrialError
+from nearmetal.knobs.nic import listing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.knobs.knob import Target
+
+_US_PER_S = 1_000_000
+_TOLERANCE = 1.3
+"""Timers start late and interrupts are counted at the edges of the interval."""
+_SATURATED = 2.0
+"""A load that offers this many times the allowed rate must reach it."""
+
+FALLBACK_USECS = {"igbvf": 122}
+"""What a driver's device really does after it lost the value that still reads back."""
+
+
+class Agreement(StrEnum):
+    """What the interrupt rate says about a read-back."""
+
+    AGREES = "agrees"
+    CONTRADICTS = "contradicts"
+    SILENT = "silent"
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a device did under load: received packets and interrupts over a time, on how many vectors."""
+
+    packets: int
+    interrupts: int
+    elapsed_ns: int
+    vectors: int
+
+    @property
+    def packets_per_s(self) -> float:
+        """Return the packet rate of one vector."""
+        return self.packets * 1e9 / self.elapsed_ns / self.vectors
+
+    @property
+    def interrupts_per_s(self) -> float:
+        """Return the interrupt rate of one vector."""
+        return self.interrupts * 1e9 / self.elapsed_ns / self.vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The judgement and the figures it rests on, in words."""
+
+    agreement: Agreement
+    reason: str
+
+
+def judge(observed: Observed, *, driver: str, usecs: int, frames: int = 0) -> Effect:
+    """Judge fixed moderation of `usecs` and `frames` (0: no such limit) by what was observed."""
+    rate, load = observed.interrupts_per_s, observed.packets_per_s
+    allowed = _allowed(usecs, frames, load)
+    seen = f"{rate:.0f} interrupts/s and vector under {load:.0f} packets/s"
+    if rate > _TOLERANCE * allowed:
+        return Effect(Agreement.CONTRADICTS, f"{seen}: more than the {allowed:.0f} that {usecs} us allows")
+    fallback = FALLBACK_USECS.get(driver)
+    if fallback and allowed > _TOLERANCE * _SATURATED * _US_PER_S / fallback:
+        held_back = _US_PER_S / fallback
+        if load > _SATURATED * held_back and rate < _TOLERANCE * held_back:
+            return Effect(Agreement.CONTRADICTS, f"{seen}: that is {fallback} us, its fallback, and not {usecs} us")
+    if usecs and load > _SATURATED * allowed and rate < allowed / _SATURATED:
+        return Effect(Agreement.CONTRADICTS, f"{seen}: far fewer than the {allowed:.0f} that {usecs} us allows")
+    if load < _SATURATED * allowed:
+        return Effect(Agreement.SILENT, f"{seen}: too little load to tell")
+    return Effect(Agreement.AGREES, f"{seen}, {usecs} us allows {allowed:.0f}")
+
+
+def _allowed(usecs: int, frames: int, load: float) -> float:
+    """Return the most interrupts a second that a setting allows; without a timer, one a packet."""
+    by_time = _US_PER_S / usecs if usecs else load
+    return max(by_time, load / frames) if frames else by_time
+
+
+def observe(shell: Shell, target: Target, load: Callable[[], None]) -> Observed:
+    """Run a load and count what it caused; raise TrialError for devices without interrupts of their own."""
+    before = _counts(shell, target)
+    started_ns = time.monotonic_ns()
+    load()
+    elapsed_ns = time.monotonic_ns() - started_ns
+    after = _counts(shell, target)
+    return Observed(after[0] - before[0], after[1] - before[1], elapsed_ns, after[2])
+
+
+def _counts(shell: Shell, target: Target) -> tuple[int, int, int]:
+    """Return received packets, interrupts, and vectors that have ever fired."""
+    packets = int(shell.read(f"/sys/class/net/{target.interface}/statistics/rx_packets", node=target.node))
+    vectors = set(listing(shell, target.node, f"/sys/class/net/{target.interface}/device/msi_irqs"))
+    totals = []
+    for line in shell.read("/proc/interrupts", node=target.node).decode().splitlines():
+        number, _, rest = line.strip().partition(":")
+        if number in vectors or re.search(rf"\b{re.escape(target.interface)}\b", rest):
+            totals.append(sum(int(word) for word in rest.split() if word.isdecimal()))
+    fired = [total for total in totals if total]
+    if not fired:
+        raise TrialError(f"{target} has no interrupts of its own, so its moderation cannot be verified")
+    return packets, sum(fired), len(fired)

@@ -1,0 +1,72 @@
+"""The interrupt rate against what a register says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from knob_machine import KnobMachine
+from nearmetal.errors import TrialError
+from nearmetal.knobs.effect import Agreement, Observed, judge, observe
+from nearmetal.knobs.knob import Target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ETH1 = Target("", "eth1")
+SECOND_NS = 1_000_000_000
+
+
+def _seen(packets: int, interrupts: int, vectors: int = 1) -> Observed:
+    return Observed(packets, interrupts, SECOND_NS, vectors)
+
+
+@pytest.mark.parametrize(
+    ("driver", "usecs", "frames", "packets", "interrupts", "agreement"),
+    [
+        ("igb", 50, 0, 100_000, 19_500, Agreement.AGREES),
+        ("igb", 50, 0, 100_000, 40_000, Agreement.CONTRADICTS),
+        ("igb", 50, 0, 100_000, 8_000, Agreement.CONTRADICTS),
+        ("igb", 50, 0, 5_000, 5_000, Agreement.SILENT),
+        ("igbvf", 50, 0, 60_000, 8_197, Agreement.CONTRADICTS),
+        ("igbvf", 0, 0, 60_000, 8_197, Agreement.CONTRADICTS),
+        ("igbvf", 122, 0, 60_000, 8_197, Agreement.AGREES),
+        ("mlx5_core", 16, 32, 6_400_000, 200_000, Agreement.AGREES),
+        ("mlx5_core", 16, 0, 6_400_000, 200_000, Agreement.CONTRADICTS),
+    ],
+)
+def test_rates_are_held_against_the_setting(
+    driver: str, usecs: int, frames: int, packets: int, interrupts: int, agreement: Agreement
+) -> None:
+    made = judge(_seen(packets, interrupts), driver=driver, usecs=usecs, frames=frames)
+    assert made.agreement is agreement, made.reason
+
+
+def test_rates_are_those_of_one_vector() -> None:
+    assert judge(_seen(400_000, 78_000, vectors=4), driver="igb", usecs=50).agreement is Agreement.AGREES
+
+
+def test_what_a_load_causes_is_counted(tmp_path: Path) -> None:
+    machine = KnobMachine.make(
+        tmp_path,
+        {"eth1": {}},
+        {
+            "/sys/class/net/eth1/statistics/rx_packets": "1000\n",
+            "/sys/class/net/eth1/device/msi_irqs/31": "msix\n",
+            "/proc/interrupts": "  CPU0 CPU1\n 31: 10 20 IR-PCI-MSI 1 eth1-rx\n 9: 5 5 acpi\n",
+        },
+    )
+
+    def load() -> None:
+        machine.write("/sys/class/net/eth1/statistics/rx_packets", b"5000\n")
+        machine.write("/proc/interrupts", b"  CPU0 CPU1\n 31: 110 220 IR-PCI-MSI 1 eth1-rx\n 9: 50 50 acpi\n")
+
+    seen = observe(machine, ETH1, load)
+    assert (seen.packets, seen.interrupts, seen.vectors) == (4000, 300, 1)
+
+
+def test_devices_without_interrupts_are_named(tmp_path: Path) -> None:
+    files = {"/sys/class/net/eth1/statistics/rx_packets": "1\n", "/proc/interrupts": " 9: 5 5 acpi\n"}
+    with pytest.raises(TrialError, match="no interrupts of its own"):
+        observe(KnobMachine.make(tmp_path, {"eth1": {}}, files), ETH1, lambda: None)
