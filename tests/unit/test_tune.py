@@ -11,9 +11,11 @@ import pytest
 
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError
 from nearmetal.stats.equivalence import Better
+from nearmetal.tune.explain import explain
 from nearmetal.tune.model import Model
 from nearmetal.tune.objective import Limit, Objective, pareto_front
 from nearmetal.tune.race import Race
+from nearmetal.tune.samplers import Sampler
 from nearmetal.tune.search import Laboratory, confirm, search
 from nearmetal.tune.space import Axis, Space
 from nearmetal.tune.surface import Surface, read_recording
@@ -218,3 +220,20 @@ class TestSurface:
         assert surface.costs(LATENCY).min() < -0.05
         assert not surface.flat().costs(LATENCY).any()
         assert surface.flat().residuals is surface.residuals
+
+
+def test_optuna_samplers_speak_the_same_interface() -> None:
+    pytest.importorskip("optuna", reason="the extra `tune` is not installed")
+    found = search(_laboratory(), Sampler(SPACE, trials=25, seed=1), max_trials=500)
+    assert found.trials <= 2 * 25
+    assert SPACE.setting(found.winner).get("nic.rx-usecs") == "0"
+
+
+def test_effects_are_told_knob_by_knob() -> None:
+    found = search(_laboratory(0.001), Grid(SPACE, blocks=2, seed=1), max_trials=500)
+    made = explain(SPACE, found.notes)
+    first = made.effects[0]
+    assert first.knob == "nic.rx-usecs"
+    assert first.share > 0.8
+    assert first.by_value["50"] == pytest.approx(0.5, abs=0.05)
+    assert all(pair.share < 0.1 for pair in made.interactions)

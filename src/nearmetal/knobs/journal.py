@@ -227,9 +227,9 @@ def host_lock(folder: Path) -> Iterator[None]:
 
 
 def _line(sequence: int, record: dict[str, Any], chain: int) -> tuple[bytes, int]:
-    body = json.dumps({"seq": sequence, **record}, sort_keys=True)
-    checksum = zlib.crc32(body.encode(), chain)
-    return f'{{"crc":"{checksum:08x}","record":{body}}}\n'.encode(), checksum
+    body = json.dumps({"seq": sequence, **record}, sort_keys=True).encode()
+    checksum = zlib.crc32(body, chain)
+    return _frame(body, checksum), checksum
 
 
 def _parse(path: Path, content: bytes) -> tuple[list[dict[str, Any]], int, int]:
@@ -259,14 +259,16 @@ def _body(line: bytes) -> bytes:
 
 
 def _record(line: bytes, sequence: int, chain: int) -> dict[str, Any] | None:
-    try:
-        raw = json.loads(line)
-        body = _body(line)
-        whole = raw["crc"] == f"{zlib.crc32(body, chain):08x}" and raw["record"]["seq"] == sequence
-    except (ValueError, KeyError, TypeError):
+    """Return the record of a line, or None unless the line is byte for byte what was written."""
+    body = _body(line)
+    if line != _frame(body, zlib.crc32(body, chain)):
         return None
-    record: dict[str, Any] = raw["record"]
-    return record if whole and line.endswith(b"\n") else None
+    record: dict[str, Any] = json.loads(body)
+    return record if record.get("seq") == sequence else None
+
+
+def _frame(body: bytes, checksum: int) -> bytes:
+    return b'{"crc":"%08x","record":%s}\n' % (checksum, body)
 
 
 def _story(records: list[dict[str, Any]]) -> Story:

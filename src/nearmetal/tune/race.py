@@ -42,9 +42,9 @@ class RacePlan:
     `race_blocks` blocks, with `error` as the chance of dropping the best of them wrongly.
     """
 
-    width: int = 4
+    width: int = 6
     min_screen_blocks: int = 4
-    max_screen_blocks: int = 16
+    max_screen_blocks: int = 12
     contenders: int = 4
     race_blocks: int = 6
     tolerance: float = 0.01

@@ -1,0 +1,71 @@
+"""Readers of journals, profiles and surfaces: whatever is in the file, they read it or refuse it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from knob_machine import KnobMachine
+from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.knobs import session
+from nearmetal.knobs.journal import read_story
+from nearmetal.knobs.knob import Target, format_cpus, parse_cpus
+from nearmetal.tune.profile import Profile
+from nearmetal.tune.surface import read_recording
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> bytes:
+    machine = KnobMachine.make(tmp_path / "m", {"eth1": {}}, {})
+    begun = session.begin(machine, session.plan(machine, {"nic.adaptive-rx": "off"}, [Target("", "eth1")]), tmp_path)
+    begun.apply()
+    begun.journal.close()
+    return begun.journal.path.read_bytes()
+
+
+@_QUICK
+@given(st.data())
+def test_a_damaged_journal_is_read_in_part_or_refused(tmp_path: Path, journal: bytes, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(journal) - 1))
+    damaged = bytearray(journal)
+    if data.draw(st.booleans()):
+        damaged[place] ^= data.draw(st.integers(1, 255))
+    else:
+        del damaged[place:]
+    path = tmp_path / "x.journal"
+    path.write_bytes(bytes(damaged))
+    whole = read_story_of(tmp_path, journal)
+    try:
+        story = read_story(path)
+    except ForeignFileError:
+        return
+    assert all(whole.cells[number] == cell for number, cell in story.cells.items())
+
+
+def read_story_of(folder: Path, content: bytes) -> session.Story:
+    path = folder / "whole.journal"
+    path.write_bytes(content)
+    return read_story(path)
+
+
+@_QUICK
+@given(st.binary(max_size=400) | st.recursive(st.none() | st.text(), st.lists).map(lambda x: repr(x).encode()))
+def test_foreign_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "foreign"
+    path.write_bytes(content)
+    for reader in (read_story, Profile.read, read_recording):
+        with pytest.raises((ForeignFileError, BadInputError)):
+            reader(path)
+
+
+@given(st.sets(st.integers(0, 300), min_size=1))
+def test_lists_of_processors_survive(cpus: set[int]) -> None:
+    assert parse_cpus(format_cpus(sorted(cpus))) == sorted(cpus)
