@@ -1,0 +1,77 @@
+"""HPL and HPCC: the result rows of HPL, and the summary section of hpccoutf.txt. Read with HPL 2.x and HPCC 1.5.
+
+Only the summary of HPCC is read: the text above it prints latencies in milliseconds, the summary in microseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from nearmetal.workloads.formats.lines import number, refuse, to_text, whole
+
+PROGRAM = "HPL or HPCC"
+
+_BEGIN, _END = "Begin of Summary section.", "End of Summary section."
+_ROW = re.compile(r"^W[RC]\w+ +(\d+) +(\d+) +(\d+) +(\d+) +([\d.]+) +([\d.]+e[+-]\d+)\s*$", re.MULTILINE)
+_CHECK = re.compile(r"^\|\|Ax-b\|\|.*\.\.\.\.\.\. (PASSED|FAILED)\s*$", re.MULTILINE)
+_UNIT_ENDS = (
+    ("_Tflops", "Tflop/s"),
+    ("_Gflops", "Gflop/s"),
+    ("_GUPs", "Gup/s"),
+    ("_GBs", "GB/s"),
+    ("_GBytes", "GB/s"),
+    ("_usec", "us"),
+)
+_STREAM = re.compile(r"(?:Star|Single)STREAM_(?:Copy|Scale|Add|Triad)")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure with its unit, a name of `rates.UNITS`."""
+
+    name: str
+    value: float
+    unit: str
+
+
+def parse(data: bytes) -> tuple[Figure, ...]:
+    """Read the figures of one run; raise ForeignFileError for anything else, a failed residual included."""
+    text = to_text(data, PROGRAM)
+    checks = _CHECK.findall(text)
+    if "FAILED" in checks:
+        raise refuse(PROGRAM, "a residual check failed")
+    if _BEGIN in text or _END in text:
+        return _summary(text)
+    rows = _ROW.findall(text)
+    if len(rows) != 1 or len(checks) != 1:
+        raise refuse(PROGRAM, f"it has {len(rows)} results and {len(checks)} residual checks, not one of each")
+    return (Figure("HPL", _positive("HPL", rows[0][5]), "Gflop/s"),)
+
+
+def _summary(text: str) -> tuple[Figure, ...]:
+    sections = re.findall(re.escape(_BEGIN) + r"(.*?)" + re.escape(_END), text, re.DOTALL)
+    if len(sections) != 1:
+        raise refuse(PROGRAM, f"it has {len(sections)} whole summary sections, not one")
+    fields = dict(line.split("=", 1) for line in sections[0].splitlines() if "=" in line)
+    if whole(fields.get("Success", "").strip() or "missing", PROGRAM, "Success") != 1:
+        raise refuse(PROGRAM, "HPCC itself says that it did not succeed")
+    figures = [Figure(name, float(value), unit) for name, value in fields.items() if (unit := _unit(name, value))]
+    if not figures:
+        raise refuse(PROGRAM, "its summary holds no figure")
+    return tuple(figures)
+
+
+def _unit(name: str, value: str) -> str:
+    """Return the unit of a key, empty for one that is no figure or was not measured (0 or negative)."""
+    unit = "GB/s" if _STREAM.fullmatch(name) else next((unit for end, unit in _UNIT_ENDS if name.endswith(end)), "")
+    if not unit or value.strip().startswith("-"):
+        return ""
+    return unit if number(value, PROGRAM, name) > 0 else ""
+
+
+def _positive(name: str, word: str) -> float:
+    value = number(word, PROGRAM, name)
+    if value == 0:
+        raise refuse(PROGRAM, f"{name} is 0")
+    return value

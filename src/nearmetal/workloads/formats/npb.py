@@ -1,0 +1,54 @@
+"""The NAS Parallel Benchmarks: the end block that every one prints. Read with 2.4 to 3.4, MPI and OpenMP.
+
+The time has two decimals, so a small class reads 0.00 or is wrong by tens of percent: adopted is the rate, Mop/s.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from nearmetal.workloads.formats.lines import number, refuse, to_text, whole
+
+PROGRAM = "the NAS Parallel Benchmarks"
+
+_TITLE = re.compile(r"^ (\w{2})(?:-MZ)? Benchmark Completed\.?\s*$", re.MULTILINE)
+_FIELD = re.compile(r"^ (\S[^=\n]*?) *= +(\S.*?) *$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One benchmark: name in lower case, class letter, processes, and the rate of the whole."""
+
+    name: str
+    letter: str
+    processes: int
+    mops: float
+    seconds: float
+    version: str
+
+
+def parse(data: bytes) -> Result:
+    """Read one benchmark's output; raise ForeignFileError for anything else, a failed verification included."""
+    text = to_text(data, PROGRAM)
+    titles = list(_TITLE.finditer(text))
+    if len(titles) != 1:
+        raise refuse(PROGRAM, f"it has {len(titles)} end blocks, not one")
+    fields: dict[str, str] = dict(_FIELD.findall(text[titles[0].end() :]))
+    missing = [key for key in ("Class", "Time in seconds", "Mop/s total", "Verification") if key not in fields]
+    if missing:
+        raise refuse(PROGRAM, f"its end block lacks {missing[0]!r}")
+    if fields["Verification"] != "SUCCESSFUL":
+        raise refuse(PROGRAM, f"its verification says {fields['Verification'][:40]}")
+    mops = number(fields["Mop/s total"], PROGRAM, "the rate")
+    if mops == 0:
+        raise refuse(PROGRAM, "its rate is 0: the run was too short for its clock")
+    processes = fields.get("Total processes") or fields.get("Total threads") or "1"
+    return Result(
+        titles[0][1].lower(),
+        fields["Class"][:1],
+        whole(processes, PROGRAM, "the number of processes"),
+        mops,
+        number(fields["Time in seconds"], PROGRAM, "the time"),
+        fields.get("Version", ""),
+    )

@@ -1,0 +1,128 @@
+"""OSU Micro-Benchmarks 5.x to 7.x, also with -f and -z, and the mpi4py benchmarks that print in the same form.
+
+A row is a mean over all iterations of a launch: of half the round trip, of the bandwidth, or of a collective. What
+`-f` adds is the least and the greatest *rank's mean*, not an iteration's; the percentiles that `-z` adds to a
+collective are of each iteration's mean over ranks, and those of a bandwidth are of ascending bandwidths, so that "P99"
+is near the best. None of these is adopted; they stay in the record of the import.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from nearmetal.workloads.formats.lines import number, refuse, to_text, whole
+
+PROGRAM = "the OSU micro-benchmarks"
+
+_TITLE = re.compile(r"^# (?:OSU|OMB-Py) (?P<title>.*?)(?: Test)?(?: v(?P<version>[\d.]+\w*))?\s*$", re.MULTILINE)
+_PAIRS = re.compile(r"^# \[ ?pairs: (\d+) ?\] ?\[ ?window size: (\w+) ?\]", re.MULTILINE)
+_GAP = re.compile(r"\s{2,}|\t")
+
+_OPERATIONS = {
+    "latency": "latency",
+    "multi latency": "multi_latency",
+    "multi-threaded latency": "multi_latency",
+    "bandwidth": "bw",
+    "bi-directional bandwidth": "bibw",
+    "multiple bandwidth / message rate": "message_rate",
+    "barrier latency": "barrier",
+    "broadcast latency": "bcast",
+    "reduce latency": "reduce",
+    "allreduce latency": "allreduce",
+    "allgather latency": "allgather",
+    "all-to-all personalized exchange latency": "alltoall",
+    "alltoall latency": "alltoall",
+    "gather latency": "gather",
+    "scatter latency": "scatter",
+}
+_MEANS = {
+    "latency (us)": "us",
+    "avg latency(us)": "us",
+    "avg lat(us)": "us",
+    "bandwidth (mb/s)": "MB/s",
+    "mb/s": "MB/s",
+    "messages/s": "1/s",
+}
+_SIZES = ("size", "# size")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One size: the mean figure in the table's unit."""
+
+    message_bytes: int
+    mean: float
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One benchmark's table: nearmetal's name of the operation, and whether `-f`, `-z` columns were left aside."""
+
+    version: str
+    operation: str
+    unit: str
+    pairs: int
+    rows: tuple[Row, ...]
+    left_aside: tuple[str, ...]
+
+
+def parse(data: bytes) -> Table:
+    """Read one benchmark's output; raise ForeignFileError for anything else, a failed validation included."""
+    text = to_text(data, PROGRAM)
+    titles = list(_TITLE.finditer(text))
+    if len(titles) != 1:
+        raise refuse(PROGRAM, f"it has {len(titles)} lines that name a benchmark, not one")
+    operation = _operation(titles[0]["title"])
+    pairs = _PAIRS.search(text)
+    head, body = _columns(text[titles[0].end() :])
+    mean, unit = _mean_column(head, operation)
+    rows = tuple(_row(line, head, mean) for line in body)
+    if not rows:
+        raise refuse(PROGRAM, "there are no rows below its columns")
+    aside = tuple(
+        name for i, name in enumerate(head) if i != mean and name not in (*_SIZES, "pass", "validation", "mb/s")
+    )
+    count = whole(pairs[1], PROGRAM, "the number of pairs") if pairs else 1
+    return Table(titles[0]["version"] or "", operation, unit, count, rows, aside)
+
+
+def _operation(title: str) -> str:
+    """Return the operation of a title such as `MPI Allreduce Latency` or `MPI-CUDA Bandwidth`."""
+    words = re.sub(r"^MPI(?:-\w+)?\s+", "", title.strip(), flags=re.IGNORECASE).lower()
+    if words not in _OPERATIONS:
+        raise refuse(PROGRAM, f"nearmetal has no operation like {title.strip()[:60]!r}")
+    return _OPERATIONS[words]
+
+
+def _columns(text: str) -> tuple[list[str], list[str]]:
+    """Return the names of the columns, lower case, and the lines below them."""
+    lines = text.splitlines()
+    heads = [
+        i for i, line in enumerate(lines) if line.startswith("#") and any(known in line.lower() for known in _MEANS)
+    ]
+    if len(heads) != 1:
+        raise refuse(PROGRAM, f"it has {len(heads)} lines of columns, not one")
+    names = [name.strip().lower() for name in _GAP.split(lines[heads[0]].lstrip("# ").rstrip()) if name.strip()]
+    return names, [line for line in lines[heads[0] + 1 :] if line.strip() and not line.startswith("#")]
+
+
+def _mean_column(head: list[str], operation: str) -> tuple[int, str]:
+    wanted = ["messages/s"] if operation == "message_rate" else [name for name in _MEANS if name != "messages/s"]
+    found = [(i, _MEANS[name]) for i, name in enumerate(head) if name in wanted]
+    if len(found) != 1:
+        raise refuse(PROGRAM, f"its columns are {', '.join(head)[:120]}")
+    return found[0]
+
+
+def _row(line: str, head: list[str], mean: int) -> Row:
+    words = line.split()
+    if len(words) != len(head):
+        raise refuse(PROGRAM, f"{line[:60]!r} has {len(words)} columns, not {len(head)}")
+    if "fail" in (word.lower() for word in words):
+        raise refuse(PROGRAM, f"its validation failed: {line[:60]!r}")
+    size = whole(words[0], PROGRAM, "a size") if head[0] in _SIZES else 0
+    value = number(words[mean], PROGRAM, "a mean")
+    if value == 0:
+        raise refuse(PROGRAM, f"a mean is 0 in {line[:60]!r}")
+    return Row(size, value)

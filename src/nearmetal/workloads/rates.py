@@ -1,0 +1,88 @@
+"""Figures of other programs as durations: the one form in which the store keeps everything.
+
+A time is itself. A rate is kept as the time that a fixed amount takes at it: 1 GiB for bytes, 10^12 for counted
+things, so that smaller is better for every stored sample and the rate comes back to nine digits. Standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US
+
+VOLUME_BYTES = 1 << 30
+"""The amount whose duration stands for a rate in bytes or bits."""
+COUNTED = 10**12
+"""The amount whose duration stands for a rate of anything else."""
+
+_MOST_NS = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit of a figure: `scale` is the ns of one unit of time, or of the amount at a rate of one."""
+
+    name: str
+    rate: bool
+    scale: float
+
+    def to_ns(self, figure: float) -> int:
+        """Return what the store keeps for a figure, at least 1 ns; raise ForeignFileError when there is none."""
+        if not math.isfinite(figure) or figure < 0 or (self.rate and figure == 0):
+            raise ForeignFileError(f"{figure} {self.name} is not a figure that a program can have measured")
+        ns = self.scale / figure if self.rate else self.scale * figure
+        if ns > _MOST_NS:
+            raise ForeignFileError(f"{figure} {self.name} is beyond every measurement")
+        return max(1, round(ns))
+
+
+def _times() -> dict[str, float]:
+    return {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
+
+
+def _rates() -> dict[str, float]:
+    """Return the units of rates: one a second of them, and so the ns of the amount at that rate."""
+    in_bytes = {
+        "B/s": 1.0,
+        "kB/s": 1e3,
+        "MB/s": 1e6,
+        "GB/s": 1e9,
+        "KiB/s": float(1 << 10),
+        "MiB/s": float(1 << 20),
+        "GiB/s": float(1 << 30),
+        "bit/s": 1 / 8,
+        "Mbit/s": 1e6 / 8,
+        "Gbit/s": 1e9 / 8,
+    }
+    counted = {
+        "1/s": 1.0,
+        "Mop/s": 1e6,
+        "Mflop/s": 1e6,
+        "Gflop/s": 1e9,
+        "Tflop/s": 1e12,
+        "Gup/s": 1e9,
+        "ns/day": 1 / 86400,
+    }
+    return {name: VOLUME_BYTES * NS_PER_S / per_s for name, per_s in in_bytes.items()} | {
+        name: COUNTED * NS_PER_S / per_s for name, per_s in counted.items()
+    }
+
+
+UNITS: dict[str, Unit] = {name: Unit(name, rate=False, scale=scale) for name, scale in _times().items()} | {
+    name: Unit(name, rate=True, scale=scale) for name, scale in _rates().items()
+}
+
+
+def unit_named(name: str) -> Unit:
+    """Return a unit; raise BadInputError for a name that is not in the table."""
+    if name not in UNITS:
+        raise BadInputError(f"{name!r} is not a unit of a figure", hint=f"one of: {', '.join(UNITS)}")
+    return UNITS[name]
+
+
+def jain(shares: list[float]) -> float:
+    """Return Jain's fairness index (Jain, Chiu, Hawe 1984): 1 when all shares are equal, 1/n when one has all."""
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else 0.0

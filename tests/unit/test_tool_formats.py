@@ -1,0 +1,210 @@
+"""Readers of other programs' output, on recorded files; what they do not know they refuse."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearmetal.errors import ForeignFileError
+from nearmetal.workloads.formats import hpcc, imb, iperf3, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
+from nearmetal.workloads.formats.perftest_dump import parse_dump
+
+DATA = Path(__file__).parents[1] / "data" / "tools"
+
+
+def data(name: str) -> bytes:
+    return (DATA / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "retransmits"),
+    [
+        ("nuttcp-6.1.2-parse.txt", 4915.3286, 0),
+        ("nuttcp-6.1.2-parse-intervals.txt", 5126.4591, 0),
+        ("nuttcp-6.1.2-plain.txt", 4534.3235, 0),
+        ("nuttcp-6.1.2-plain-intervals.txt", 6595.5563, 0),
+        ("nuttcp-6.1.2-two-streams.txt", 8870.7535, -1),
+    ],
+)
+def test_nuttcp_tcp(name: str, rate: float, retransmits: int) -> None:
+    transfer = nuttcp.parse(data(name))
+    assert transfer.rate_mbit_s == rate
+    assert transfer.retransmits == retransmits
+    assert transfer.datagrams == 0
+
+
+def test_nuttcp_udp_counts_datagrams_in_both_forms() -> None:
+    parse, plain = nuttcp.parse(data("nuttcp-6.1.2-udp-parse.txt")), nuttcp.parse(data("nuttcp-6.1.2-udp-plain.txt"))
+    assert (parse.datagrams, parse.lost) == (4438, 0)
+    assert (plain.datagrams, plain.lost) == (4455, 0)
+
+
+def test_iperf3_intervals_and_sum() -> None:
+    report = iperf3.parse(data("iperf3-3.12-tcp.json"))
+    assert report.version == "iperf 3.12"
+    assert (report.protocol, report.block_bytes) == ("tcp", 131072)
+    assert len(report.intervals) == 4
+    moved = sum(one.moved_bytes for one in report.intervals)
+    seconds = sum(one.seconds for one in report.intervals)
+    assert report.received_bit_s == pytest.approx(8 * moved / seconds, rel=0.05)
+
+
+def test_iperf3_leaves_omitted_intervals_out() -> None:
+    report = iperf3.parse(data("iperf3-3.12-two-streams-omit.json"))
+    assert len(report.intervals) == 2
+    assert report.retransmits >= 0
+
+
+def test_iperf3_udp_has_no_retransmits() -> None:
+    report = iperf3.parse(data("iperf3-3.12-udp.json"))
+    assert (report.protocol, report.retransmits) == ("udp", -1)
+
+
+def test_iperf3_error_is_told_in_its_words() -> None:
+    with pytest.raises(ForeignFileError, match=r"iperf3 says: .*unable to connect"):
+        iperf3.parse(data("iperf3-3.12-error.json"))
+
+
+def test_sockperf_log_holds_whole_round_trips() -> None:
+    packets = sockperf.parse_full_log(data("sockperf-3.7-full-log-first-200.csv"))
+    summary = sockperf.parse_summary(data("sockperf-3.7-pp.txt"))
+    assert packets.message_bytes == 64
+    assert len(packets.round_trip_ns) > 150
+    first = data("sockperf-3.7-full-log-first-200.csv").decode().split("latency(usec)\n")[1].splitlines()[0].split(", ")
+    assert packets.round_trip_ns[0] == pytest.approx(2000 * float(first[3]), abs=2)
+    assert summary.dropped == summary.duplicated == summary.out_of_order == 0
+    assert summary.observations > len(packets.round_trip_ns)
+
+
+def test_sockperf_log_that_was_cut_is_refused() -> None:
+    whole = data("sockperf-3.7-full-log-first-200.csv")
+    with pytest.raises(ForeignFileError, match="cut"):
+        sockperf.parse_full_log(whole[: len(whole) // 2])
+
+
+def test_qperf_reads_ns_and_bytes_only() -> None:
+    (latency,) = qperf.parse(data("qperf-0.4.11-tcp_lat.txt"))
+    assert (latency.test, latency.message_bytes) == ("tcp_lat", 64)
+    assert latency.latency_ns > 1000
+    three = qperf.parse(data("qperf-0.4.11-three.txt"))
+    assert [one.test for one in three] == ["tcp_bw", "udp_bw", "udp_lat"]
+    assert three[1].rate_bytes_s > 1e6
+    with pytest.raises(ForeignFileError, match="not in 'bytes/sec'"):
+        qperf.parse(data("qperf-0.4.11-other-units.txt"))
+
+
+def test_netperf_keys() -> None:
+    result = netperf.parse(data("written-netperf-2.7-tcp_stream.txt"))
+    assert (result.throughput, result.unit, result.retransmits) == (9411.22, "Mbit/s", 7)
+
+
+def test_perftest_rows_are_means_and_the_dump_is_exact() -> None:
+    text = data("written-perftest-4.5-ib_write_lat.txt")
+    result = perftest.parse(text)
+    assert (result.operation, result.dumped) == ("ib_write_lat", True)
+    assert [(row.message_bytes, row.iterations, row.latency_us) for row in result.rows] == [(64, 8, 48.90)]
+    assert parse_dump(text).tolist() == [48400, 51020, 47980, 107900, 48410, 48390, 48400]
+
+
+def test_perftest_bandwidth_label_mb_means_mib() -> None:
+    result = perftest.parse(data("written-perftest-4.5-ib_send_bw.txt"))
+    assert (result.operation, result.unit, result.rows[0].bandwidth) == ("ib_send_bw", "MiB/s", 101.17)
+
+
+def test_perftest_sorted_dump_is_refused() -> None:
+    values = np.arange(1, 50)
+    text = b"\n#, usec\n" + b"".join(b"%d, %d.50\n" % (i, i) for i in values)
+    with pytest.raises(ForeignFileError, match="sorted"):
+        parse_dump(text)
+
+
+def test_perftest_dump_with_a_missing_line_is_refused() -> None:
+    text = data("written-perftest-4.5-ib_write_lat.txt").replace(b"3, 47.98\n", b"")
+    with pytest.raises(ForeignFileError, match="numbered"):
+        parse_dump(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "operation", "unit", "rows", "aside"),
+    [
+        ("written-omb-7.4-latency-z.txt", "latency", "us", [(1, 1.25), (2, 1.26), (65536, 12.84)], 3),
+        ("written-omb-5.9-bw.txt", "bw", "MB/s", [(1, 2.97), (1024, 1850.11), (4194304, 11022.80)], 0),
+        ("written-omb-7.4-allreduce-fz.txt", "allreduce", "us", [(4, 2.11), (8, 2.12)], 6),
+        ("written-omb-7.4-barrier.txt", "barrier", "us", [(0, 3.05)], 0),
+        ("written-omb-7.4-mbw_mr.txt", "message_rate", "1/s", [(1, 5850123.37), (8, 5846250.05)], 0),
+    ],
+)
+def test_omb_tables(name: str, operation: str, unit: str, rows: list[tuple[int, float]], aside: int) -> None:
+    table = omb.parse(data(name))
+    assert (table.operation, table.unit) == (operation, unit)
+    assert [(row.message_bytes, row.mean) for row in table.rows] == rows
+    assert len(table.left_aside) == aside
+
+
+def test_omb_failed_validation_is_refused() -> None:
+    text = b"# OSU MPI Latency Test v7.4\n# Size  Avg Latency(us)  Validation\n8    1.00    Fail\n"
+    with pytest.raises(ForeignFileError, match="validation failed"):
+        omb.parse(text)
+
+
+def test_imb_blocks_and_those_without_an_operation() -> None:
+    output = imb.parse(data("imb-2021.11.txt"))
+    assert output.version.startswith("2021.11")
+    assert [(block.benchmark, block.operation) for block in output.blocks] == [
+        ("PingPong", "latency"),
+        ("Allreduce", "allreduce"),
+        ("Barrier", "barrier"),
+        ("Exchange", ""),
+    ]
+    assert [row.message_bytes for row in output.blocks[0].rows] == [0, 1, 2, 4, 8, 16, 32, 64]
+    assert (output.blocks[0].rows[4].mean_us, output.blocks[1].rows[1].mean_us) == (0.25, 0.39)
+    assert output.blocks[2].rows[0].message_bytes == 0
+
+
+def test_hpcc_summary_in_its_units() -> None:
+    figures = {one.name: one for one in hpcc.parse(data("hpcc-1.5.0-hpccoutf.txt"))}
+    assert figures["HPL_Tflops"].unit == "Tflop/s"
+    assert figures["AvgPingPongLatency_usec"].unit == "us"
+    assert figures["StarSTREAM_Triad"].unit == "GB/s"
+    assert "HPL_N" not in figures
+    assert 0.01 < figures["AvgPingPongLatency_usec"].value < 100_000
+
+
+def test_hpl_row_needs_its_residual_check() -> None:
+    text = data("hpcc-1.5.0-hpl-section.txt")
+    (figure,) = hpcc.parse(text)
+    assert (figure.name, figure.value, figure.unit) == ("HPL", 0.05465, "Gflop/s")
+    with pytest.raises(ForeignFileError, match="residual"):
+        hpcc.parse(text.replace(b"PASSED", b"FAILED"))
+
+
+def test_npb_end_block_and_failed_verification() -> None:
+    text = data("written-npb-3.4-cg-S.txt")
+    result = npb.parse(text)
+    assert (result.name, result.letter, result.processes, result.mops) == ("cg", "S", 2, 4046.24)
+    with pytest.raises(ForeignFileError, match="UNSUCCESSFUL"):
+        npb.parse(text.replace(b"    SUCCESSFUL\n Version", b"  UNSUCCESSFUL\n Version"))
+
+
+READERS: list[Callable[[bytes], object]] = [
+    nuttcp.parse,
+    iperf3.parse,
+    sockperf.parse_summary,
+    sockperf.parse_full_log,
+    netperf.parse,
+    qperf.parse,
+    perftest.parse,
+    parse_dump,
+    omb.parse,
+    imb.parse,
+    hpcc.parse,
+    npb.parse,
+]
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("junk", [b"", b"\xff\xfe", b"hello\n", b"{}", b"[1]", b"\0" * 64])
+def test_every_reader_refuses_what_is_not_its_own(reader: Callable[[bytes], object], junk: bytes) -> None:
+    with pytest.raises(ForeignFileError):
+        reader(junk)
