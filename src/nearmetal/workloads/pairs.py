@@ -1,0 +1,165 @@
+"""Client and server pairs: who talks to whom, servers that are waited for, and the one launch of all clients.
+
+Rank 2k of the placement is the client of pair k, rank 2k+1 its server. All pairs run at the same time. Standard
+library only.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.workloads.crew import LOG, Command, crew_argv, crew_environment, overlap, read_log
+from nearmetal.workloads.workload import Launch
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from nearmetal.hosts.host import Helper, Shell
+    from nearmetal.paths.path import Endpoint, Endpoints
+    from nearmetal.process import Finished
+    from nearmetal.study.order import Order, Scalar, WorkloadOrder
+
+COMMON_OPTIONS = frozenset({"operation", "sizes", "iterations", "warmup"})
+"""What every order carries; a tool that has no use for one of them leaves it alone."""
+
+LEAST_OVERLAP = 0.7
+"""Share of the time in which all pairs must have run together for their sum to mean anything."""
+
+_SERVER_TIMEOUT_S = 10.0
+_POLL_S = 0.02
+_LISTENING = {"tcp": "0A", "udp": "07"}
+_TIMEOUT_MARGIN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One client and its server; `port` is a port that no other pair of the trial uses, nor the next above it."""
+
+    number: int
+    client: Endpoint
+    server: Endpoint
+    port: int
+
+
+def pair_count(workload: WorkloadOrder) -> int:
+    """Return the number of pairs; raise BadInputError for an odd number of ranks."""
+    ranks = len(workload.placement)
+    if ranks < 2 or ranks % 2:
+        raise BadInputError(f"workload {workload.label!r}: {workload.kind} takes pairs of ranks, not {ranks} ranks")
+    return ranks // 2
+
+
+def pairs_of(order: Order, endpoints: Endpoints, first_port: int) -> tuple[Pair, ...]:
+    """Return the pairs; raise BadInputError when a pair has no network between its two ends."""
+    placement = order.workload.placement
+    pairs = []
+    for number in range(pair_count(order.workload)):
+        client, server = (endpoints.ends[placement[2 * number + side]] for side in (0, 1))
+        if not endpoints.networked or client.address == server.address:
+            raise BadInputError(
+                f"workload {order.workload.label!r} needs a network between two nodes, pair {number} has none",
+                hint="name a path that joins two nodes, and place each rank pair on two nodes",
+            )
+        pairs.append(Pair(number, client, server, first_port + 2 * number))
+    return tuple(pairs)
+
+
+def check_options(workload: WorkloadOrder, known: Collection[str]) -> None:
+    """Raise BadInputError for an option that the workload does not have."""
+    unknown = sorted(set(workload.options) - COMMON_OPTIONS - set(known))
+    if unknown:
+        raise BadInputError(
+            f"workload {workload.label!r}: {workload.kind} has no option {unknown[0]!r}",
+            hint=f"known: {', '.join(sorted(known))}",
+        )
+
+
+def text_option(workload: WorkloadOrder, name: str, default: str, allowed: Collection[str] = ()) -> str:
+    """Return an option that is text; raise BadInputError when it is something else or not among `allowed`."""
+    value = workload.options.get(name, default)
+    if not isinstance(value, str) or (allowed and value not in allowed):
+        wanted = f"one of {', '.join(sorted(allowed))}" if allowed else "text"
+        raise BadInputError(f"workload {workload.label!r}: option {name!r} is {wanted}, not {value!r}")
+    return value
+
+
+def require_program(shell: Shell, node: str, program: str, package: str) -> None:
+    """Raise UnavailableError unless a node has a program."""
+    if not shell.run(["which", program], node=node, check=False).ok:
+        raise UnavailableError(f"{program} is not installed on {node}", hint=f"on Debian: `apt install {package}`")
+
+
+def start_server(shell: Shell, argv: Sequence[str], node: str, port: int, protocol: str = "tcp") -> Helper:
+    """Start a server on a node and wait until it listens; raise TrialError with its words when it does not."""
+    helper = shell.start(argv, node=node)
+    deadline = time.monotonic() + _SERVER_TIMEOUT_S
+    while not _listens(shell, node, port, protocol):
+        ended = helper.ended()
+        if ended is not None:
+            raise TrialError(f"the server on {node} did not stay: {ended.complaint()}")
+        if time.monotonic() > deadline:
+            raise TrialError(
+                f"the server {argv[0]} on {node} does not listen on {protocol} port {port} "
+                f"after {_SERVER_TIMEOUT_S:g} s",
+                hint="another program may hold the port, or this version may lack an option",
+            )
+        time.sleep(_POLL_S)
+    return helper
+
+
+def _listens(shell: Shell, node: str, port: int, protocol: str) -> bool:
+    """Tell whether something waits on a port, from the kernel's own tables: connecting would use up the server."""
+    wanted = f":{port:04X}"
+    for table in (protocol, f"{protocol}6"):
+        finished = shell.run(["cat", f"/proc/net/{table}"], node=node, check=False)
+        for line in finished.text.splitlines()[1:]:
+            fields = line.split()
+            if len(fields) > 3 and fields[1].endswith(wanted) and fields[3] == _LISTENING[protocol]:
+                return True
+    return False
+
+
+def launch_crew(
+    shell: Shell,
+    order: Order,
+    commands: Sequence[Command],
+    facts: dict[str, Scalar],
+    *,
+    node: str,
+    files: dict[str, str] | None = None,
+) -> Launch:
+    """Return the launch of all commands from one node; `files` are what they leave besides their output, by name."""
+    folder = f"{shell.scratch}/{node}"
+    own = [replace(command, node="") if command.node == node else command for command in commands]
+    left = {command.stdout: f"{folder}/{command.stdout}" for command in own}
+    return Launch(
+        crew_argv(shell.agent, folder, max(1.0, order.timeout_s - _TIMEOUT_MARGIN_S), own),
+        node,
+        crew_environment(),
+        {**left, **(files or {}), LOG: f"{folder}/{LOG}"},
+        facts,
+    )
+
+
+def check_ended(workload: WorkloadOrder, finished: Finished) -> None:
+    """Raise TrialError unless the crew, and so every command, ended well."""
+    if not finished.ok:
+        raise TrialError(
+            f"{workload.kind} failed: {finished.complaint()}",
+            hint="`nearmetal show RUN --trial N` prints the launch line and all that was said",
+        )
+
+
+def check_together(files: dict[str, bytes]) -> None:
+    """Raise TrialError when pairs that should have shared the port hardly ran at the same time."""
+    ran = read_log(files[LOG])
+    for step in {one.step for one in ran}:
+        share = overlap([one for one in ran if one.step == step])
+        if share < LEAST_OVERLAP:
+            raise TrialError(
+                f"the pairs ran together for {share:.0%} of the time only, at least {LEAST_OVERLAP:.0%} is needed",
+                hint="give each a longer run (option `seconds`)",
+            )
