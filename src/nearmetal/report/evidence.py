@@ -59,6 +59,10 @@ _PER_TRIAL: tuple[tuple[str, str, Callable[[Mapping[str, int]], int]], ...] = (
     ("TCP segments retransmitted", "a trial", _sum_of(r"tcp\..+\.RetransSegs")),
     ("TCP timeouts", "a trial", _sum_of(r"tcp\..+\.TCPTimeouts")),
     ("packets dropped or damaged", "a trial", _sum_of(r"link\..+_(dropped|errors)")),
+    ("retransmits, by the tool's own count", "a trial", _sum_of(r"tool\.retransmits")),
+    ("datagrams lost, by the tool's own count", "a trial", _sum_of(r"tool\.lost_datagrams")),
+    ("fairness between pairs (Jain's index)", "millionths", _sum_of(r"tool\.fairness_ppm")),
+    ("sum of all pairs against the line rate", "millionths", _sum_of(r"tool\.line_rate_ppm")),
     ("CPU time in interrupts and softirqs", "ticks a trial", _sum_of(r"cpu\.(irq|softirq)")),
     ("CPU time stolen by a hypervisor", "ticks a trial", _sum_of(r"cpu\.steal")),
 )

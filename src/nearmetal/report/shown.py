@@ -14,6 +14,7 @@ import numpy as np
 
 from nearmetal.stats.equivalence import Better
 from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US
+from nearmetal.workloads.figures import IMPORTED, figure_of
 from nearmetal.workloads.operations import OPERATIONS, Shape
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Shown:
         return low, high
 
 
+_WITH_OPERATIONS = ("engine", IMPORTED)
 _UNITS = (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US))
 _NAMES = {
     "round_trip": "latency (half a round trip)",
@@ -60,11 +62,15 @@ _NAMES = {
 
 
 def shown_for(workload: WorkloadOrder, operation: str, message_bytes: int, typical_ns: float = 0.0) -> Shown:
-    """Return how a cell is shown: by the table of operations for the engine, as plain time for anything else.
+    """Return how a cell is shown: by the tables of operations, as plain time where none holds it.
 
     The unit of a plain time fits `typical_ns`, so that an application's seconds are not shown as microseconds.
     """
-    row = OPERATIONS.get(operation) if workload.kind == "engine" else None
+    figure = figure_of(workload, operation)
+    if figure is not None:
+        better = Better.LARGER if figure.unit.rate else Better.SMALLER
+        return Shown(figure.name, figure.unit.name, better, figure.factor)
+    row = OPERATIONS.get(operation) if workload.kind in _WITH_OPERATIONS else None
     if row is None:
         unit, unit_ns = next(one for one in _UNITS if typical_ns >= one[1] or one is _UNITS[-1])
         return Shown("time", unit, Better.SMALLER, 1.0 / unit_ns)

@@ -12,6 +12,7 @@ from nearmetal.study.plan import block
 from nearmetal.workloads.engine import Engine, engine_argv
 from nearmetal.workloads.operations import operation_named
 from nearmetal.workloads.table import find_workload
+from nearmetal.workloads.workload import Checking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +41,9 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
 
 
 def _check_workload(order: Order) -> None:
-    find_workload(order.workload.kind)
+    workload = find_workload(order.workload.kind)
+    if isinstance(workload, Checking):
+        workload.check(order.workload)
     if order.workload.kind == Engine.kind:
         operation = operation_named(str(order.workload.options["operation"]))
         operation.check_ranks(len(order.workload.placement))

@@ -18,6 +18,7 @@ from nearmetal.knobs.journal import journal_folder
 from nearmetal.paths.table import find_path
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.workloads.table import find_workload
+from nearmetal.workloads.workload import Telling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +74,8 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
         )
         yield outcome
         _believe(workload, order, measured, outcome, endpoints)
+        if isinstance(workload, Telling):
+            yield replace(outcome, counters=outcome.counters | workload.tell(order, measured.files))
 
 
 _SAID_CHARACTERS = 100_000

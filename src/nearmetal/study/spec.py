@@ -110,7 +110,7 @@ class WorkloadSpec(_Model):
     )
     ranks: Annotated[int, Field(ge=1, le=65536)] = Field(2, description="Ranks, where placement is a word.")
     progress: Progress = Field("polling", description="How waiting ranks wait: `polling` or `blocking`.")
-    options: dict[str, Scalar] = Field(default_factory=dict, description="Further options of that kind.")
+    options: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict, description="Further options of that kind.")
 
     @property
     def placed(self) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from nearmetal.store.samples import CellSamples
 from nearmetal.workloads.apps import COMMUNICATION, ITERATIONS
 from nearmetal.workloads.engine import SAMPLES
 from nearmetal.workloads.sample_file import read_sample_file, to_cell_samples
+from nearmetal.workloads.tool_samples import decode_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +61,7 @@ def decode(outcome: Outcome) -> list[CellSamples]:
     cells = [
         cell for name, decoder in _DECODERS.items() if name in outcome.files for cell in decoder(outcome.files[name])
     ]
+    cells += decode_tools(outcome.files)
     if not cells:
         raise ForeignFileError(f"the trial left no samples, only {sorted(outcome.files) or 'nothing'}")
     return cells

@@ -6,12 +6,30 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
 from nearmetal.workloads.apps import ApplicationWorkload
+from nearmetal.workloads.command import CommandWorkload
 from nearmetal.workloads.engine import Engine
+from nearmetal.workloads.iperf3 import Iperf3
+from nearmetal.workloads.netperf import Netperf
+from nearmetal.workloads.nuttcp import Nuttcp
+from nearmetal.workloads.perftest import Perftest
+from nearmetal.workloads.qperf import Qperf
+from nearmetal.workloads.sockperf import Sockperf
 
 if TYPE_CHECKING:
     from nearmetal.workloads.workload import Workload
 
-WORKLOADS: dict[str, Workload] = {workload.kind: workload for workload in (Engine(), ApplicationWorkload())}
+_ROWS: tuple[Workload, ...] = (
+    Engine(),
+    ApplicationWorkload(),
+    Nuttcp(),
+    Iperf3(),
+    Sockperf(),
+    Netperf(),
+    Qperf(),
+    Perftest(),
+    CommandWorkload(),
+)
+WORKLOADS: dict[str, Workload] = {workload.kind: workload for workload in _ROWS}
 
 
 def find_workload(kind: str) -> Workload:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
     from nearmetal.paths.path import Endpoints
     from nearmetal.process import Finished
-    from nearmetal.study.order import Order, Scalar
+    from nearmetal.study.order import Order, Scalar, WorkloadOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +46,22 @@ class Workload(Protocol):
 
     def least_packets(self, order: Order) -> int:
         """Return how many packets each end of a network path must have carried, at the very least."""
+        ...
+
+
+@runtime_checkable
+class Checking(Protocol):
+    """A workload that can tell, before anything starts, that what a study asks of it cannot work."""
+
+    def check(self, workload: WorkloadOrder) -> None:
+        """Raise BadInputError for options that it does not have or that contradict each other."""
+        ...
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A workload whose program counts things itself, beside its samples."""
+
+    def tell(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
+        """Return those counters, named `tool.<what>`; called after `verify`."""
         ...

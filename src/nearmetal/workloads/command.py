@@ -1,0 +1,218 @@
+"""Workload `command`: any program; the study says what to run, what to time, how to verify and where the figure is.
+
+Options: `argv` (a list; `{address}`, `{peer}`, `{node}` and `{scratch}` are filled in), `env` (a list of `NAME=value`),
+`stdin` (text), `mpi` (launch it as a parallel program over the placement), `output` (the file that it writes, `stdout`
+by default), `figure` (`wall`, `regex` or `json`), `pattern` (a regular expression with one group; each match is a
+sample), `path` (keys and numbers joined by dots, `*` for every element), `unit` (of `rates.UNITS`), `expect` and
+`forbid` (regular expressions that must and must not match), `accept` (exit statuses that are no failure),
+`packets` (how many each end of a network path must have carried at the least). Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, ForeignFileError, TrialError
+from nearmetal.knobs.mpi import mpi_environment
+from nearmetal.workloads.crew import LOG, Command, crew_argv, crew_environment, read_log
+from nearmetal.workloads.mpi.mpi import Job
+from nearmetal.workloads.mpi.table import find_mpi, launch
+from nearmetal.workloads.pairs import check_options, text_option
+from nearmetal.workloads.rates import unit_named
+from nearmetal.workloads.workload import Launch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.paths.path import Endpoints
+    from nearmetal.process import Finished
+    from nearmetal.study.order import Order, Scalar, WorkloadOrder
+
+OUTPUT = "command.output"
+"""The name of what the program printed or wrote, in an outcome."""
+
+_OPTIONS = {"argv", "env", "stdin", "mpi", "output", "figure", "pattern", "path", "unit"}
+_OPTIONS |= {"expect", "forbid", "accept", "packets"}
+_FIGURES = ("wall", "regex", "json")
+ASKED = "command.asked"
+"""The name of what the study asked for: the options as JSON, so that an outcome can be read by itself."""
+
+_STDOUT = "command.stdout"
+_TIMEOUT_MARGIN_S = 2.0
+_MOST_SAMPLES = 1_000_000
+
+
+class CommandWorkload:
+    """Launches what the study says; its samples are what the study says."""
+
+    kind = "command"
+
+    def check(self, workload: WorkloadOrder) -> None:
+        """Raise BadInputError for options that cannot work, before anything is started."""
+        check_options(workload, _OPTIONS)
+        if not _words(workload, "argv"):
+            raise BadInputError(f"workload {workload.label!r}: a command needs `argv`")
+        for word in _words(workload, "env"):
+            if not re.fullmatch(r"[A-Za-z_]\w*=.*", word, re.DOTALL):
+                raise BadInputError(f"workload {workload.label!r}: {word!r} in `env` is not NAME=value")
+        for name in ("pattern", "expect", "forbid"):
+            _pattern(workload, name)
+        figure = text_option(workload, "figure", "wall", _FIGURES)
+        unit = unit_named(text_option(workload, "unit", "s"))
+        if figure == "wall" and (unit.rate or "pattern" in workload.options or "path" in workload.options):
+            raise BadInputError(
+                f"workload {workload.label!r}: the wall clock gives a time and needs no pattern or path"
+            )
+        if figure == "regex" and re.compile(text_option(workload, "pattern", "")).groups != 1:
+            raise BadInputError(f"workload {workload.label!r}: `pattern` needs exactly one group, the figure")
+        if figure == "json" and not text_option(workload, "path", ""):
+            raise BadInputError(f"workload {workload.label!r}: figure 'json' needs `path`")
+        _accepted(workload)
+
+    def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
+        """Say how to launch the command on the first rank's node, or as a parallel program."""
+        self.check(order.workload)
+        workload = order.workload
+        first = endpoints.ends[workload.placement[0]]
+        folder = f"{shell.scratch}/{first.node}"
+        filled = _filled(workload, endpoints, folder)
+        facts: dict[str, Scalar] = {}
+        if workload.options.get("mpi"):
+            argv, env, facts = _parallel(shell, order, endpoints, filled)
+        else:
+            argv, env = filled, {}
+        env |= dict(word.split("=", 1) for word in _words(workload, "env"))
+        command = Command(
+            "", argv, _STDOUT, accept=_accepted(workload), env=env, stdin=text_option(workload, "stdin", "")
+        )
+        asked = f"{folder}/{ASKED}"
+        shell.write(asked, json.dumps(workload.options).encode(), node=first.node)
+        output = text_option(workload, "output", "stdout")
+        read = f"{folder}/{_STDOUT}" if output == "stdout" else output.replace("{scratch}", folder)
+        return Launch(
+            crew_argv(shell.agent, folder, max(1.0, order.timeout_s - _TIMEOUT_MARGIN_S), [command]),
+            first.node,
+            crew_environment(),
+            {OUTPUT: read, ASKED: asked, LOG: f"{folder}/{LOG}"},
+            facts,
+        )
+
+    def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
+        """Raise TrialError unless the command ended as it should and its output says what it must."""
+        if not finished.ok:
+            raise TrialError(f"the command failed: {finished.complaint()}", hint="option `accept` lists good statuses")
+        text = files[OUTPUT].decode(errors="replace")
+        expect, forbid = (_pattern(order.workload, name) for name in ("expect", "forbid"))
+        if expect and not expect.search(text):
+            raise TrialError(
+                f"its verification failed: nothing matches {expect.pattern!r}", hint=f"its last words: {text[-300:]}"
+            )
+        if forbid and (match := forbid.search(text)):
+            raise TrialError(f"its verification failed: {match[0][:100]!r} matches {forbid.pattern!r}")
+        figures_ns(order.workload.options, files)
+
+    def least_packets(self, order: Order) -> int:
+        """Return what the study says: only its author knows what the command sends."""
+        return order.workload.number("packets", 0)
+
+
+def figures_ns(options: Mapping[str, Scalar | list[Scalar]], files: Mapping[str, bytes]) -> list[int]:
+    """Return the command's samples in order, as the store keeps them; raise ForeignFileError when there are none."""
+    unit = unit_named(str(options.get("unit", "s")))
+    figure = options.get("figure", "wall")
+    if figure == "wall":
+        return [max(1, one.ended_ns - one.began_ns) for one in read_log(files[LOG])]
+    text = files[OUTPUT].decode(errors="replace")
+    if figure == "regex":
+        found: list[object] = re.findall(str(options["pattern"]), text, re.MULTILINE)
+    else:
+        try:
+            found = list(_at(json.loads(text), str(options["path"]).split(".")))
+        except (ValueError, RecursionError) as error:
+            raise ForeignFileError(f"the command's output is not JSON: {error}") from error
+    if not 0 < len(found) <= _MOST_SAMPLES:
+        raise ForeignFileError(
+            f"{len(found)} figures were found in the command's output", hint="look at `pattern` or `path` of the study"
+        )
+    return [unit.to_ns(_number(value)) for value in found]
+
+
+def _at(value: object, keys: list[str]) -> Iterator[object]:
+    """Yield what stands at a path of keys; nothing where the path leads nowhere."""
+    if not keys:
+        yield value
+    elif isinstance(value, list) and keys[0] == "*":
+        for one in value:
+            yield from _at(one, keys[1:])
+    elif isinstance(value, list) and keys[0].isdigit() and int(keys[0]) < len(value):
+        yield from _at(value[int(keys[0])], keys[1:])
+    elif isinstance(value, dict) and keys[0] in value:
+        yield from _at(value[keys[0]], keys[1:])
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ForeignFileError(f"the figure {str(value)[:60]!r} is not a number")
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        raise ForeignFileError(f"the figure {str(value)[:60]!r} is not a number") from None
+
+
+def _words(workload: WorkloadOrder, name: str) -> list[str]:
+    value = workload.options.get(name, [])
+    if not isinstance(value, list):
+        raise BadInputError(f"workload {workload.label!r}: option {name!r} is a list, not {value!r}")
+    return [str(word) for word in value]
+
+
+def _pattern(workload: WorkloadOrder, name: str) -> re.Pattern[str] | None:
+    text = text_option(workload, name, "")
+    try:
+        return re.compile(text, re.MULTILINE) if text else None
+    except re.error as error:
+        raise BadInputError(f"workload {workload.label!r}: `{name}` is no regular expression: {error}") from error
+
+
+def _accepted(workload: WorkloadOrder) -> tuple[int, ...]:
+    return tuple(workload.numbers("accept")) or (0,)
+
+
+def _filled(workload: WorkloadOrder, endpoints: Endpoints, folder: str) -> tuple[str, ...]:
+    """Return argv with the places filled in; `peer` is the address of the second rank's node."""
+    own, peer = (endpoints.ends[workload.placement[min(rank, len(workload.placement) - 1)]] for rank in (0, 1))
+    values = {"address": own.address, "peer": peer.address, "node": own.node, "scratch": folder}
+    return tuple(
+        re.sub(r"\{(address|peer|node|scratch)\}", lambda match: values[match[1]], word)
+        for word in _words(workload, "argv")
+    )
+
+
+def _parallel(
+    shell: Shell, order: Order, endpoints: Endpoints, program: tuple[str, ...]
+) -> tuple[tuple[str, ...], dict[str, str], dict[str, Scalar]]:
+    """Return the launch of a parallel program with the order's MPI over the placement."""
+    mpi = find_mpi(order.mpi)
+    placement = order.workload.placement
+    first = endpoints.ends[placement[0]]
+    tuned = mpi_environment(order.knobs, mpi.flavour)
+    command = launch(
+        mpi,
+        Job(
+            nodes=tuple(endpoints.ends[index].node for index in placement),
+            program=program,
+            remote_shell=shell.agent,
+            interface=first.interface,
+            subnet=endpoints.subnet,
+            progress=order.workload.progress,
+            oversubscribed=len(placement) > (os.cpu_count() or 1),
+            environment=tuple(tuned.env.items()),
+        ),
+    )
+    launcher, *arguments = command.argv
+    facts: dict[str, Scalar] = {"mpi.flavour": mpi.flavour, "mpi.version": mpi.version}
+    return (launcher, *tuned.argv, *arguments), dict(command.env), facts

@@ -1,0 +1,131 @@
+"""Foreign programs measured for real between namespaces; each test is skipped where its program is not installed."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from nearmetal.errors import UnavailableError
+from nearmetal.hosts.local import LocalHost
+from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.run.trial import carry_out
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.workloads.samples import decode
+
+pytestmark = [pytest.mark.netns]
+
+
+def carried_out(kind: str, over: str = "veth", placement: tuple[int, ...] = (0, 1), **options: object) -> Outcome:
+    try:
+        with NamespaceShell():
+            pass
+    except UnavailableError as error:
+        pytest.skip(error.render())
+    base = {"operation": kind, "sizes": [], "iterations": 1000, "warmup": 100}
+    asked = WorkloadOrder("w", kind, {**base, **options}, placement)  # type: ignore[arg-type]
+    return LocalHost().carry_out(Order(0, 0, PathOrder(over, over), asked, timeout_s=40.0), carry_out)
+
+
+def valid(program: str, kind: str, **options: object) -> Outcome:
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    outcome = carried_out(kind, **options)  # type: ignore[arg-type]
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    return outcome
+
+
+def test_nuttcp_one_pair_is_one_rate() -> None:
+    outcome = valid("nuttcp", "nuttcp", seconds=1)
+    (cell,) = decode(outcome)
+    assert (cell.operation, cell.ns.shape) == ("tcp_stream", (1, 1))
+    assert outcome.counters["tool.retransmits"] >= 0
+    assert "6" in str(outcome.facts["nuttcp.version"]) or "8" in str(outcome.facts["nuttcp.version"])
+
+
+def test_two_pairs_share_a_port_and_add_up() -> None:
+    outcome = valid("nuttcp", "nuttcp", over="bridge", placement=(0, 1, 2, 3), seconds=1, line_rate_mbit=10_000)
+    first, second, total = decode(outcome)
+    assert [c.operation for c in (first, second, total)] == ["tcp_stream.pair1", "tcp_stream.pair2", "tcp_stream.total"]
+    # 1/duration is a rate: the sum of both is the total.
+    assert 1 / int(total.ns[0, 0]) == pytest.approx(1 / int(first.ns[0, 0]) + 1 / int(second.ns[0, 0]), rel=1e-6)
+    assert 500_000 <= outcome.counters["tool.fairness_ppm"] <= 1_000_000
+    assert outcome.counters["tool.line_rate_ppm"] > 0
+
+
+def test_iperf3_intervals_are_samples() -> None:
+    (cell,) = decode(valid("iperf3", "iperf3", seconds=1))
+    assert cell.ns.shape[1] >= 9
+    assert (np.diff(cell.begin_ns[0]) > 0).all()
+
+
+def test_sockperf_keeps_every_packet() -> None:
+    small, large = decode(valid("sockperf", "sockperf", seconds=1, sizes=[14, 1400]))
+    assert (small.message_bytes, large.message_bytes) == (14, 1400)
+    assert small.ns.shape[1] > 100
+    assert (small.ns > 0).all()
+
+
+def test_qperf_latency() -> None:
+    (cell,) = decode(valid("qperf", "qperf", seconds=1, test="tcp_lat", sizes=[64]))
+    assert (cell.operation, cell.message_bytes, cell.ns.shape) == ("tcp_one_way", 64, (1, 1))
+
+
+def test_a_tool_on_a_path_without_a_network_says_so() -> None:
+    outcome = carried_out("nuttcp", over="shm", placement=(0, 0))
+    assert outcome.status is TrialStatus.FAILED
+    assert "needs a network" in outcome.reason
+
+
+def test_perftest_without_a_device_says_so() -> None:
+    outcome = carried_out("perftest", operation="ib_write_lat", sizes=[64])
+    assert "no RDMA device" in outcome.reason or "not installed" in outcome.reason
+
+
+def test_command_reads_its_figures_with_a_pattern() -> None:
+    outcome = valid(
+        "ping",
+        "command",
+        operation="ping",
+        argv=["ping", "-c", "5", "-i", "0.01", "{peer}"],
+        figure="regex",
+        pattern=r"time=([\d.]+) ms",
+        unit="ms",
+        expect=" 0% packet loss",
+        packets=5,
+    )
+    (cell,) = decode(outcome)
+    assert (cell.operation, cell.ns.shape) == ("ping", (1, 5))
+
+
+def test_command_takes_stdin_environment_and_status() -> None:
+    script = 'read line; echo "{\\"a\\": [{\\"x\\": $line}, {\\"x\\": $MORE}]}"; exit 3'
+    outcome = carried_out(
+        "command",
+        operation="made",
+        argv=["sh", "-c", script],
+        stdin="5\n",
+        env=["MORE=6"],
+        accept=[3],
+        figure="json",
+        path="a.*.x",
+        unit="us",
+    )
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    (cell,) = decode(outcome)
+    assert cell.ns.tolist() == [[5000, 6000]]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"argv": ["false"]}, "ended with status 1"),
+        ({"argv": ["echo", "wrong"], "expect": "SUCCESSFUL"}, "verification failed"),
+        ({"argv": ["echo", "FAILED"], "forbid": "FAILED"}, "verification failed"),
+        ({"argv": ["echo", "none"], "figure": "regex", "pattern": r"t=(\d+)"}, "0 figures"),
+        ({"argv": ["no-such-program-here"]}, "cannot start"),
+    ],
+)
+def test_a_command_that_fails_fails_the_trial(options: dict[str, object], said: str) -> None:
+    outcome = carried_out("command", operation="c", **options)
+    assert outcome.status is TrialStatus.FAILED
+    assert said in outcome.reason

@@ -1,0 +1,107 @@
+"""Studies that ask foreign programs for what they do not have; the crew; rates and figures."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.report.shown import shown_for
+from nearmetal.stats.equivalence import Better
+from nearmetal.study.order import WorkloadOrder
+from nearmetal.workloads import crew
+from nearmetal.workloads.rates import UNITS, jain
+from nearmetal.workloads.table import find_workload
+from nearmetal.workloads.workload import Checking
+
+
+def asked(kind: str, placement: tuple[int, ...] = (0, 1), **options: object) -> WorkloadOrder:
+    base = {"operation": "w", "sizes": [], "iterations": 1000, "warmup": 100}
+    return WorkloadOrder("w", kind, {**base, **options}, placement)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("workload", "said"),
+    [
+        (asked("nuttcp", second=1), "no option 'second'"),
+        (asked("nuttcp", (0, 1, 2)), "pairs of ranks, not 3"),
+        (asked("iperf3", protocol="sctp"), "one of tcp, udp"),
+        (asked("iperf3", seconds=0), "at least 1"),
+        (asked("sockperf", sizes=[8]), "14 bytes"),
+        (asked("netperf", test="FTP"), "TCP_RR"),
+        (asked("qperf", test="rc_lat"), "tcp_lat"),
+        (asked("perftest", operation="ib_fly_lat", sizes=[8]), "ib_write_lat"),
+        (asked("perftest", operation="ib_write_lat"), "needs `sizes`"),
+        (asked("perftest", operation="ib_atomic_lat", sizes=[64]), "8 bytes"),
+        (asked("command"), "needs `argv`"),
+        (asked("command", argv=["x"], figure="regex", pattern="no group"), "exactly one group"),
+        (asked("command", argv=["x"], figure="regex", pattern="(["), "no regular expression"),
+        (asked("command", argv=["x"], figure="json"), "needs `path`"),
+        (asked("command", argv=["x"], unit="furlong"), "not a unit"),
+        (asked("command", argv=["x"], unit="MB/s"), "wall clock gives a time"),
+        (asked("command", argv=["x"], env=["A B=1"]), "NAME=value"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_starts(workload: WorkloadOrder, said: str) -> None:
+    kind = find_workload(workload.kind)
+    assert isinstance(kind, Checking)
+    with pytest.raises(BadInputError) as raised:
+        kind.check(workload)
+    assert said in f"{raised.value.message} {raised.value.hint}"
+
+
+def test_crew_runs_a_step_together_and_steps_in_turn(tmp_path: Path) -> None:
+    say = (sys.executable, "-c", "import time; print(time.monotonic_ns())")
+    commands = [crew.Command("", say, f"out{i}", step=i // 2) for i in range(4)]
+    assert crew.main(["no-agent", str(tmp_path), "20", *(one.to_json() for one in commands)]) == 0
+    ran = crew.read_log((tmp_path / crew.LOG).read_bytes())
+    assert [one.step for one in ran] == [0, 0, 1, 1]
+    assert max(one.ended_ns for one in ran[:2]) <= min(one.began_ns for one in ran[2:])
+    assert all(int((tmp_path / f"out{i}").read_text()) > 0 for i in range(4))
+
+
+def test_crew_reports_the_first_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    bad = crew.Command("", (sys.executable, "-c", "import sys; sys.exit('broken')"), "out")
+    assert crew.main(["no-agent", str(tmp_path), "20", bad.to_json()]) == 1
+    assert "broken" in capfd.readouterr().err
+    assert not (tmp_path / crew.LOG).exists()
+
+
+def test_overlap_of_programs() -> None:
+    def ran(began: int, ended: int) -> crew.Ran:
+        return crew.Ran("", 0, began, ended, 0)
+
+    assert crew.overlap([ran(0, 100), ran(10, 110)]) == pytest.approx(90 / 110)
+    assert crew.overlap([ran(0, 10), ran(20, 30)]) == 0
+
+
+def test_jain_index() -> None:
+    assert jain([5.0, 5.0, 5.0]) == pytest.approx(1)
+    assert jain([9.0, 0.0, 0.0]) == pytest.approx(1 / 3)
+
+
+def test_a_rate_of_nothing_is_no_figure() -> None:
+    with pytest.raises(ForeignFileError):
+        UNITS["MB/s"].to_ns(0)
+
+
+@pytest.mark.parametrize(
+    ("operation", "figure", "stored"),
+    [
+        ("tcp_stream", 1000.0, UNITS["Mbit/s"].to_ns(8000)),
+        ("tcp_stream.total", 1000.0, UNITS["MB/s"].to_ns(1000)),
+        ("tcp_round_trip", 5.0, 10_000),
+        ("ib_read_lat", 5.0, 5_000),
+        ("HPL [Gflop/s]", 12.5, UNITS["Gflop/s"].to_ns(12.5)),
+    ],
+)
+def test_figures_of_foreign_operations(operation: str, figure: float, stored: int) -> None:
+    shown = shown_for(asked("imported"), operation, 0)
+    assert shown.value(stored) == pytest.approx(figure, rel=1e-6)
+    assert (shown.better is Better.LARGER) == ("stream" in operation or "HPL" in operation)
+
+
+def test_json_of_a_command_that_is_none() -> None:
+    with pytest.raises(BadInputError, match="not a command"):
+        crew.Command.from_json(json.dumps({"node": "n0"}))
