@@ -25,11 +25,15 @@ _NEEDS = {
 
 
 def commands(page: Path) -> list[str]:
-    lines: list[str] = []
+    """Return a page's commands: lines, or all lines of a here-document together."""
+    found: list[str] = []
     for block in _BLOCK.findall(page.read_text()):
-        joined = block.replace("\\\n", " ")
-        lines += [line for line in joined.splitlines() if line.strip() and not line.startswith("#")]
-    return lines
+        for line in block.replace("\\\n", " ").splitlines():
+            if found and "<<'END'" in found[-1] and not found[-1].endswith("\nEND"):
+                found[-1] += f"\n{line}"
+            elif line.strip() and not line.startswith("#"):
+                found.append(line)
+    return found
 
 
 def shorten(study: Path) -> None:
