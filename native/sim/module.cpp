@@ -248,7 +248,8 @@ void bind_machine(nb::module_ &m) {
                 segments.push_back({up_to_bytes, latency, send, receive, gap, latency_fs_per_byte, fs_per_byte, tail});
             },
             nb::arg("pair"), nb::arg("up_to_bytes"), nb::arg("latency_ps"), nb::arg("send_overhead_ps"),
-            nb::arg("recv_overhead_ps"), nb::arg("gap_ps"), nb::arg("latency_fs_per_byte"), nb::arg("fs_per_byte"), nb::arg("tail") = 0)
+            nb::arg("recv_overhead_ps"), nb::arg("gap_ps"), nb::arg("latency_fs_per_byte"), nb::arg("fs_per_byte"),
+            nb::arg("tail") = 0)
         .def("set_eager", [](Machine &s, int pair, std::uint64_t bytes) {
             require(pair >= 0 && pair < 3, "machine: no such class of pairs");
             s.paths[pair].eager_up_to_bytes = bytes;

@@ -68,10 +68,6 @@ struct Comm {
 
 enum class Instr : std::uint32_t { kOp = 0, kGap = 1, kRepeat = 2, kEnd = 3 }; // low two bits of a code word
 
-struct Gap {
-    Quantiles duration;
-};
-
 struct Program {
     std::vector<std::uint32_t> code; // argument << 2 | Instr
     std::vector<Op> ops;
@@ -80,7 +76,7 @@ struct Program {
     std::vector<std::vector<std::uint64_t>> size_lists;
     std::vector<Comm> comms;
     std::vector<std::uint32_t> dims, periods; // of Peer::kCart over all ranks
-    std::uint32_t slots = 0;                  // request slots in use; at most 65533
+    std::uint32_t slots = 0;                  // request slots in use
     std::uint32_t depth = 0;                  // deepest nesting of repeats
 
     // Fill in what follows from the code: depth and the partner of each repeat. Returns false when code or an index

@@ -135,9 +135,8 @@ def _metis(graph: sparse.csr_array, sizes: NDArray[np.int64]) -> Hosts:
     heaviest = float(graph.data.max()) if graph.nnz else 1.0
     weights = np.maximum(1, graph.data * (10_000 / heaviest)).astype(int)
     shares = (sizes / sizes.sum()).tolist()
-    _, parts = pymetis.part_graph(
-        len(sizes), xadj=graph.indptr.tolist(), adjncy=graph.indices.tolist(), eweights=weights.tolist(), tpwgts=shares
-    )
+    adjacency = pymetis.CSRAdjacency(graph.indptr.tolist(), graph.indices.tolist())
+    _, parts = pymetis.part_graph(len(sizes), adjacency, eweights=weights.tolist(), tpwgts=shares)
     return np.array(parts, dtype=np.uint32)
 
 
