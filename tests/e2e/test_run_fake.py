@@ -43,6 +43,9 @@ max_blocks = 9
 """
 
 
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
 class Silent:
     def __init__(self) -> None:
         self.trials: list[int] = []
@@ -74,6 +77,19 @@ def test_the_same_study_gives_the_same_bytes(tmp_path: Path, capsys: pytest.Capt
     a, b = contents(tmp_path / "a"), contents(tmp_path / "b")
     del a["report.html"], b["report.html"]  # it names its run directory and its date
     assert a == b
+
+
+def test_what_a_run_prints_is_the_text_on_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.toml").write_text(STUDY)
+    assert nearmetal(["run", "s.toml", "--out", "r"]) == 0
+    printed = capsys.readouterr()
+    lines = [line.rstrip() for line in printed.out.splitlines()]
+    assert lines == (GOLDEN / "run-fake.txt").read_text().splitlines()
+    assert printed.err.splitlines() == (GOLDEN / "run-fake-progress.txt").read_text().splitlines()
 
 
 def test_verdicts_of_the_formula(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
