@@ -21,6 +21,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "compare": ("compare", "Compare the paths of a run."),
     "report": ("report", "Write a run's report as HTML."),
     "show": ("show", "Show the trials and samples of a run."),
+    "import": ("import_", "Adopt existing output of other programs as a run."),
     "lab": ("lab", "Build, inspect and enter the emulated SR-IOV cluster."),
     "trace": ("trace", "Profile an MPI program, or show a profile."),
     "knobs": ("knobs", "List every knob of a host, its value and its range."),

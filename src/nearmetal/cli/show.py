@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nearmetal.errors import BadInputError
+from nearmetal.report import as_osu
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import format_duration, format_size
 
@@ -26,10 +27,16 @@ if TYPE_CHECKING:
 @click.command(name="show")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--trial", type=int, help="One trial: its launch line, facts, counters, and why it failed.")
+@click.option("--as", "form", type=click.Choice(["osu"]), help="All trials in another program's columns.")
 @click.option("--samples", is_flag=True, help="With --trial: its raw samples as CSV on stdout.")
-def command(run: Path, trial: int | None, *, samples: bool) -> None:
+def command(run: Path, trial: int | None, form: str | None, *, samples: bool) -> None:
     """Show the trials of RUN, or one of them."""
     opened = RunDir.open(run)
+    if form is not None:
+        if trial is not None or samples:
+            raise BadInputError("--as shows all trials of a run", hint=f"nearmetal show {run} --as {form}")
+        click.echo(as_osu.render(opened).rstrip("\n"))
+        return
     records = opened.trials()
     if trial is None:
         if samples:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from nearmetal.errors import UnavailableError
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.hosts.lab.lab import open_lab
 from nearmetal.hosts.local import LocalHost
@@ -19,7 +20,15 @@ HOSTS: dict[str, Callable[[Study], Host]] = {
     "local": lambda _: LocalHost(),
     "lab": lambda study: open_lab(study.host.options, _say),
     "fake": lambda study: FakeHost(study.host.options),
+    "import": lambda _: _refuse(),
 }
+
+
+def _refuse() -> Host:
+    raise UnavailableError(
+        "this run was adopted from files: there is no host to measure on",
+        hint="import the new files together with the old ones into another run",
+    )
 
 
 def _say(text: str) -> None:

@@ -73,7 +73,9 @@ class _Model(BaseModel):
 class HostSpec(_Model):
     """Where trials are carried out."""
 
-    kind: Literal["local", "lab", "fake"] = Field("local", description="`local`, `lab` or `fake`.")
+    kind: Literal["local", "lab", "fake", "import"] = Field(
+        "local", description="`local`, `lab` or `fake`; `import` marks a run that was adopted from files."
+    )
     options: dict[str, Scalar] = Field(default_factory=dict, description="What that kind of host understands.")
 
 

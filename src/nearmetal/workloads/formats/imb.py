@@ -15,7 +15,7 @@ PROGRAM = "the Intel MPI Benchmarks"
 
 _START = re.compile(r"^# Benchmarking (\S+)\s*$", re.MULTILINE)
 _PROCESSES = re.compile(r"^# #processes = (\d+)", re.MULTILINE)
-_VERSION = re.compile(r"^#\s+Intel\(R\) MPI Benchmarks (\S+(?: Update \d+)?)", re.MULTILINE)
+_VERSION = re.compile(r"^#\s+Intel\(R\) MPI Benchmarks ([\w.]+(?: Update \d+)?)", re.MULTILINE)
 _HEAD = re.compile(r"^ *(#bytes +)?#repetitions +(t.*?)\s*$", re.MULTILINE)
 
 OPERATIONS = {

@@ -1,0 +1,54 @@
+"""`nearmetal import FILE...`: existing output of other programs as a run that compares like any other."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from nearmetal.errors import BadInputError
+from nearmetal.report import as_table
+from nearmetal.report.view import build_view
+from nearmetal.run.adopt import adopt
+from nearmetal.store.rundir import RunDir
+
+
+@click.command(name="import")
+@click.argument("files", nargs=-1, required=True, metavar="[LABEL=]FILE...")
+@click.option("--out", type=click.Path(path_type=Path), help="The run directory; default runs/imported-TIME.")
+@click.option("--baseline", default="", help="The label to compare with; default the first.")
+@click.option("--allow-mixed", is_flag=True, help="Compare although the programs' versions differ.")
+def command(files: tuple[str, ...], out: Path | None, baseline: str, *, allow_mixed: bool) -> None:
+    """Adopt output of OMB, IMB, perftest, nuttcp, iperf3, sockperf, HPL/HPCC or NPB, one launch a FILE.
+
+    A label says which path a file was measured on; without one it is the name of the file's folder. The first file of
+    each label and program is compared with the first of the others, the second with the second, and so on.
+    """
+    labelled = [_labelled(file) for file in files]
+    root = out or Path("runs") / f"imported-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}"
+    adopted = adopt(labelled, root, baseline=baseline)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for one in adopted:
+        found = one.found
+        values = sum(cell.ns.shape[1] for cell in found.cells)
+        what = f"{len(found.cells)} cells, {values} values"
+        console.print(
+            f"{one.file}: {found.program} {found.version}, {one.label}, block {one.block}: {what}", markup=False
+        )
+        for lack in found.lacks:
+            console.print(f"  {lack}", markup=False)
+    as_table.render(build_view(RunDir.open(root), allow_mixed=allow_mixed), Console(highlight=False))
+    click.echo(f"run: {root}")
+
+
+def _labelled(argument: str) -> tuple[str, Path]:
+    label, given, file = argument.partition("=")
+    if given and not Path(argument).exists():
+        return label, Path(file)
+    path = Path(argument)
+    folder = path.resolve().parent.name
+    if not folder:
+        raise BadInputError(f"{argument} needs a label", hint=f"nearmetal import native={argument}")
+    return folder, path

@@ -1,0 +1,134 @@
+"""Existing output as the trials of a new run, which then compares like any other.
+
+The k-th file of a label and workload is its block k. Nothing was interleaved or drawn at random, so what changed on the
+machines between the files is in the ratios: the run says so wherever it is shown.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import nearmetal
+from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.study.spec import digest, parse_study
+from nearmetal.workloads.figures import IMPORTED
+from nearmetal.workloads.foreign import WINDOW_MESSAGES, Foreign, read_foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from nearmetal.study.order import Scalar
+
+HOST_KIND = "import"
+HOST_LABEL = (
+    "adopted from files of other programs: nearmetal measured none of it, the order of the launches is unknown, and a "
+    "mean supports no percentile"
+)
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
+_LEAST_BLOCKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What became of one file."""
+
+    file: str
+    label: str
+    block: int
+    found: Foreign
+
+
+def adopt(files: Sequence[tuple[str, Path]], root: Path, *, baseline: str = "", name: str = "") -> list[Adopted]:
+    """Make a run directory of labelled files; raise before anything is written when one of them cannot be read.
+
+    `files` are (label, path) in the order of the blocks. Labels become paths, the first is the baseline unless
+    `baseline` names another.
+    """
+    adopted = _read(files)
+    labels = list(dict.fromkeys(one.label for one in adopted))
+    base = baseline or labels[0]
+    if base not in labels:
+        raise BadInputError(f"no file has the label {base!r}", hint=f"labels given: {', '.join(labels)}")
+    text = _study_text(name or "imported", base, labels, adopted)
+    study = parse_study(text, "the import")
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    info = RunInfo(study.name, digest(text), HOST_KIND, HOST_LABEL, nearmetal.__version__, now)
+    with RunDir.create(root, info, text) as run:
+        for number, one in enumerate(adopted):
+            facts: dict[str, Scalar] = {"import.file": one.file, "import.lacks": "; ".join(one.found.lacks)}
+            if one.found.version:
+                facts[f"{one.found.program}.version"] = one.found.version
+            outcome = Outcome(TrialStatus.VALID, launch_argv=("import", one.file), facts=facts)
+            run.append(_order(number, one), outcome, one.found.cells, attempt=1, started_utc=now)
+    return adopted
+
+
+def _read(files: Sequence[tuple[str, Path]]) -> list[Adopted]:
+    adopted: list[Adopted] = []
+    seen: dict[tuple[str, str], int] = {}
+    problems = []
+    for label, path in files:
+        if not _LABEL.fullmatch(label):
+            raise BadInputError(f"{label!r} cannot be a label", hint="letters, digits and . _ + -, at most 40")
+        try:
+            found = read_foreign(path.read_bytes())
+        except OSError as error:
+            problems.append(f"{path}: {error.strerror}")
+            continue
+        except ForeignFileError as error:
+            problems.append(f"{path}: {error.message}" + (f" ({error.hint})" if error.hint else ""))
+            continue
+        for one in found:
+            block = seen.get((label, one.workload), 0)
+            seen[label, one.workload] = block + 1
+            adopted.append(Adopted(str(path), label, block, one))
+    if problems:
+        count = "1 file" if len(problems) == 1 else f"{len(problems)} files"
+        raise ForeignFileError(f"{count} cannot be adopted:\n  " + "\n  ".join(problems))
+    if not adopted:
+        raise BadInputError("no files to adopt", hint="nearmetal import native=a.txt vm=b.txt")
+    return adopted
+
+
+def _order(number: int, one: Adopted) -> Order:
+    sizes: list[Scalar] = [cell.message_bytes for cell in one.found.cells]
+    options: dict[str, Scalar | list[Scalar]] = {
+        "operation": one.found.cells[0].operation,
+        "sizes": list(dict.fromkeys(sizes)),
+        "window": WINDOW_MESSAGES,
+    }
+    placement = tuple(rank % 2 for rank in range(max(1, one.found.ranks)))
+    return Order(
+        number,
+        one.block,
+        PathOrder(one.label, IMPORTED),
+        WorkloadOrder(one.found.workload, IMPORTED, options, placement),
+    )
+
+
+def _study_text(name: str, baseline: str, labels: Sequence[str], adopted: Sequence[Adopted]) -> str:
+    """Return the study that these files could have come from; JSON's strings are TOML's, too."""
+    blocks = max(_LEAST_BLOCKS, 1 + max(one.block for one in adopted))
+    lines = [
+        "# Made by `nearmetal import`: nothing can be run again from it.",
+        "format = 1",
+        f"name = {json.dumps(name)}",
+        'title = "Figures adopted from files of other programs"',
+        f"baseline = {json.dumps(baseline)}",
+        "",
+        "[host]",
+        f"kind = {json.dumps(HOST_KIND)}",
+    ]
+    for label in labels:
+        lines += ["", "[[path]]", f"name = {json.dumps(label)}", f"kind = {json.dumps(IMPORTED)}"]
+    for workload in dict.fromkeys(one.found.workload for one in adopted):
+        lines += ["", "[[workload]]", f"name = {json.dumps(workload)}", f"kind = {json.dumps(IMPORTED)}"]
+    lines += ["", "[trials]", f"min_blocks = {blocks}", f"max_blocks = {blocks}", ""]
+    return "\n".join(lines)

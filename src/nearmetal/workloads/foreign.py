@@ -1,0 +1,183 @@
+"""Existing output of other programs as cells: which program wrote it, what is in it, what it cannot support.
+
+A mean becomes one sample of the operation that it is a mean of, so that a file is one launch like any of ours. No
+percentile that a program computed itself is adopted: they are of other things than their names say (see each reader).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.errors import ForeignFileError
+from nearmetal.workloads.formats import hpcc, imb, iperf3, npb, nuttcp, omb, perftest, sockperf
+from nearmetal.workloads.operations import OPERATIONS, Shape
+from nearmetal.workloads.rates import UNITS
+from nearmetal.workloads.tool_samples import (
+    from_iperf3,
+    from_nuttcp,
+    from_perftest,
+    from_sockperf,
+    in_a_row,
+    one_cell,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nearmetal.store.samples import CellSamples
+
+WINDOW_MESSAGES = 64
+"""The window that a bandwidth's duration is stated for: the default of OMB and of nearmetal's engine alike."""
+
+_ONE_MEAN = "one mean over a launch: no percentiles, no spread within it"
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """What one file holds of one workload: `lacks` says in words what its figures cannot support."""
+
+    program: str
+    version: str
+    workload: str
+    ranks: int
+    cells: tuple[CellSamples, ...]
+    lacks: tuple[str, ...]
+
+
+def read_foreign(data: bytes) -> tuple[Foreign, ...]:
+    """Return what a file holds; raise ForeignFileError when no reader knows it, or when it is damaged."""
+    ends = data[:_LOOK_BYTES] + b"\n" + data[-_LOOK_BYTES:]
+    for marks, read in _READERS:
+        if any(mark in ends for mark in marks):
+            return read(data)
+    raise ForeignFileError(
+        "no reader knows this file",
+        hint="known: OMB, IMB, perftest, nuttcp, iperf3 -J, sockperf (--full-log too), HPL and HPCC, NPB",
+    )
+
+
+_LOOK_BYTES = 1 << 16
+
+
+def _mean_ns(operation: str, figure: float, message_bytes: int, pairs: int = 1) -> int:
+    """Return the duration whose shown figure is `figure`: every figure is a factor times or over its duration."""
+    row = OPERATIONS[operation]
+    factor = float(row.shown(np.ones(1), Shape(message_bytes, WINDOW_MESSAGES, pairs))[0])
+    return max(1, round(factor / figure if row.larger_is_better else figure / factor))
+
+
+def _omb(data: bytes) -> tuple[Foreign, ...]:
+    table = omb.parse(data)
+    if table.unit == "MB/s" and any(row.message_bytes == 0 for row in table.rows):
+        raise ForeignFileError("a bandwidth of messages without bytes is no bandwidth")
+    cells = tuple(
+        one_cell(
+            table.operation,
+            row.message_bytes,
+            in_a_row([_mean_ns(table.operation, row.mean, row.message_bytes, table.pairs)]),
+        )
+        for row in table.rows
+    )
+    aside = f"left aside: {', '.join(table.left_aside)}" if table.left_aside else ""
+    lacks = tuple(filter(None, (_ONE_MEAN, aside)))
+    return (Foreign("OMB", table.version, f"omb-{table.operation}", 2 * table.pairs, cells, lacks),)
+
+
+def _imb(data: bytes) -> tuple[Foreign, ...]:
+    output = imb.parse(data)
+    known: dict[int, list[CellSamples]] = {}
+    for block in (block for block in output.blocks if block.operation):
+        cells = known.setdefault(block.processes, [])
+        cells += [
+            one_cell(
+                block.operation,
+                row.message_bytes,
+                in_a_row([_mean_ns(block.operation, row.mean_us, row.message_bytes)]),
+            )
+            for row in block.rows
+            if row.mean_us > 0
+        ]
+    if not any(known.values()):
+        raise ForeignFileError(f"none of its benchmarks is known: {', '.join(b.benchmark for b in output.blocks)}")
+    others = sorted({block.benchmark for block in output.blocks if not block.operation})
+    lacks = (_ONE_MEAN, *([f"left aside: {', '.join(others)}"] if others else []))
+    return tuple(
+        Foreign("IMB", output.version, f"imb-{ranks}", ranks, tuple(cells), lacks) for ranks, cells in known.items()
+    )
+
+
+def _perftest(data: bytes) -> tuple[Foreign, ...]:
+    result = perftest.parse(data)
+    name = result.operation.replace("_", "-")
+    if result.dumped and len(result.rows) == 1:
+        cell = one_cell(result.operation, result.rows[0].message_bytes, from_perftest(data, result.operation))
+        return (Foreign("perftest", "", name, 2, (cell,), ()),)
+    cells = tuple(
+        one_cell(
+            result.operation,
+            row.message_bytes,
+            in_a_row([UNITS[result.unit].to_ns(row.bandwidth if result.unit != "us" else row.latency_us)]),
+        )
+        for row in result.rows
+    )
+    lacks = (_ONE_MEAN, "its t_stdev and tail columns are not used; run it with -U for every iteration")
+    return (Foreign("perftest", "", name, 2, cells, lacks),)
+
+
+def _nuttcp(data: bytes) -> tuple[Foreign, ...]:
+    operation = "udp_stream" if nuttcp.parse(data).datagrams else "tcp_stream"
+    cell = one_cell(operation, 0, from_nuttcp(data, operation))
+    return (Foreign("nuttcp", "", "nuttcp", 2, (cell,), ("one rate a run: no percentiles, no spread within it",)),)
+
+
+def _iperf3(data: bytes) -> tuple[Foreign, ...]:
+    report = iperf3.parse(data)
+    operation = f"{report.protocol}_stream"
+    cell = one_cell(operation, 0, from_iperf3(data, operation))
+    lacks = ("its samples are intervals, not messages: percentiles are of interval rates; no latency of requests",)
+    return (Foreign("iperf3", report.version, "iperf3", 2, (cell,), lacks),)
+
+
+def _sockperf_log(data: bytes) -> tuple[Foreign, ...]:
+    size = sockperf.parse_full_log(data).message_bytes
+    cell = one_cell("tcp_round_trip", size, from_sockperf(data, "tcp_round_trip"))
+    return (Foreign("sockperf", "", "sockperf", 2, (cell,), ("the log does not say whether it was TCP or UDP",)),)
+
+
+def _sockperf(data: bytes) -> tuple[Foreign, ...]:
+    mean_us = sockperf.parse_summary(data).mean_half_round_trip_us
+    cell = one_cell("tcp_round_trip", 0, in_a_row([UNITS["us"].to_ns(2 * mean_us)]))
+    lacks = (_ONE_MEAN, "its interval is of a mean of dependent packets; give its --full-log instead")
+    return (Foreign("sockperf", "", "sockperf", 2, (cell,), lacks),)
+
+
+def _hpcc(data: bytes) -> tuple[Foreign, ...]:
+    cells = tuple(
+        one_cell(f"{one.name} [{one.unit}]", 0, in_a_row([UNITS[one.unit].to_ns(one.value)]))
+        for one in hpcc.parse(data)
+    )
+    return (Foreign("HPCC", "", "hpcc", 2, cells, ("one figure a run of each kind",)),)
+
+
+def _npb(data: bytes) -> tuple[Foreign, ...]:
+    result = npb.parse(data)
+    cell = one_cell(f"{result.name}.{result.letter} [Mop/s]", 0, in_a_row([UNITS["Mop/s"].to_ns(result.mops)]))
+    lacks = ("one rate a run; its time has two decimals and is not used",)
+    return (Foreign("NPB", result.version, f"npb-{result.name}", result.processes, (cell,), lacks),)
+
+
+_READERS: tuple[tuple[tuple[bytes, ...], Callable[[bytes], tuple[Foreign, ...]]], ...] = (
+    ((b"packet, txTime(sec)",), _sockperf_log),
+    ((b"sockperf: ",), _sockperf),
+    ((b"# OSU ", b"# OMB-Py "), _omb),
+    ((b"# Benchmarking ",), _imb),
+    ((b"of Summary section.", b"||Ax-b||"), _hpcc),
+    ((b" Benchmark Completed",), _npb),
+    ((b"#, usec", b"#bytes"), _perftest),
+    ((b'"intervals"', b'"test_start"', b'"error"'), _iperf3),
+    ((b"rate_Mbps=", b" Mbps "), _nuttcp),
+)
+"""What tells a program's output from all others, most telling first."""

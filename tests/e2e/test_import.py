@@ -1,0 +1,76 @@
+"""Existing output of other programs becomes a run that compares; a run is shown in OMB's columns."""
+
+from pathlib import Path
+
+import pytest
+
+from nearmetal.cli.main import run as cli
+from nearmetal.report import as_osu
+from nearmetal.report.view import build_view
+from nearmetal.store.rundir import RunDir
+from nearmetal.workloads.foreign import read_foreign
+from nearmetal.workloads.formats import omb
+
+DATA = Path(__file__).parents[1] / "data" / "tools"
+
+
+def omb_file(path: Path, scale: float) -> Path:
+    rows = "".join(f"{size:<10}{scale * us:>20.2f}\n" for size, us in ((8, 5.0), (1024, 8.0)))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"# OSU MPI Latency Test v7.4\n# Size         Avg Latency(us)\n{rows}")
+    return path
+
+
+def test_files_become_paths_and_blocks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [omb_file(tmp_path / "native" / f"{i}.txt", 1 + i / 100) for i in range(5)]
+    files += [omb_file(tmp_path / "vm" / f"{i}.txt", 1.5 + i / 100) for i in range(5)]
+    root = tmp_path / "run"
+    assert cli(["import", *map(str, files), "--out", str(root)]) == 0
+    said = capsys.readouterr()
+    assert "no percentiles" in said.err
+    view = build_view(RunDir.open(root))
+    assert (view.baseline, view.blocks, view.host_kind) == ("native", 5, "import")
+    (verdict,) = view.verdicts
+    assert (verdict.path, str(verdict.verdict)) == ("vm", "slower")
+    cell = view.cells[0].of("vm")
+    assert cell is not None
+    assert cell.median.value == pytest.approx(5.0 * 1.52, rel=0.01)
+    assert cell.p99.refused, "a mean supports no percentile"
+
+
+def test_an_adopted_run_cannot_be_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = omb_file(tmp_path / "a" / "1.txt", 1.0)
+    assert cli(["import", f"bare={file}", "--out", str(tmp_path / "run")]) == 0
+    assert cli(["run", "--resume", str(tmp_path / "run")]) == 3
+    assert "adopted from files" in capsys.readouterr().err
+
+
+def test_one_bad_file_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = omb_file(tmp_path / "a" / "1.txt", 1.0), tmp_path / "a" / "2.txt"
+    bad.write_text("hello\n")
+    assert cli(["import", str(good), str(bad), "--out", str(tmp_path / "run")]) == 2
+    assert "no reader knows" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("path", sorted(p for p in DATA.iterdir() if p.suffix != ".md"), ids=lambda p: p.name)
+def test_every_recorded_file_is_recognized_or_refused_by_its_own_reader(path: Path) -> None:
+    if "error" in path.name or path.name.startswith(("qperf", "written-netperf")):
+        return
+    expected = path.name.removeprefix("written-").split("-")[0]
+    for found in read_foreign(path.read_bytes()):
+        assert found.program.lower() == expected
+        assert all((cell.ns > 0).all() for cell in found.cells)
+
+
+def test_our_figures_in_the_columns_of_omb_read_back(tmp_path: Path) -> None:
+    files = [f"a={DATA / name}" for name in ("written-omb-5.9-bw.txt", "written-omb-7.4-allreduce-fz.txt")]
+    assert cli(["import", *files, "--out", str(tmp_path / "run")]) == 0
+    blocks = as_osu.render(RunDir.open(tmp_path / "run")).split("\n\n")
+    tables = {table.operation: table for table in (omb.parse(block.encode()) for block in blocks)}
+    assert [(row.message_bytes, row.mean) for row in tables["bw"].rows] == [
+        (1, 2.97),
+        (1024, pytest.approx(1850.11, abs=0.02)),
+        (4194304, pytest.approx(11022.80, abs=0.02)),
+    ]
+    assert [row.mean for row in tables["allreduce"].rows] == [2.11, 2.12]
