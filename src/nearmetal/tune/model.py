@@ -1,7 +1,7 @@
 """What the race believes about settings that it has not measured: a Gaussian process over the space.
 
-The covariance of two settings is that of an analysis of variance: a share for every knob on which they agree, a
-share for every pair of knobs on which they agree, and a share of its own for each setting (Duvenaud, Nickisch and
+The covariance of two settings is that of an analysis of variance: a share of its own for every knob on which they
+agree, a share for every pair of knobs on which they agree, and one for each setting by itself (Duvenaud, Nickisch and
 Rasmussen (2011), "Additive Gaussian processes", NIPS 24; Rasmussen and Williams, Gaussian Processes for Machine
 Learning, chapters 2 and 5). On a knob of three or more numbers, neighbouring values count as agreeing partly.
 
@@ -12,6 +12,7 @@ that block's present trial; the covariance says so. Outliers, which launches hav
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
 _HUBER = 2.0
 _JITTER = 1e-9
 _REWEIGHTINGS = 3
-# Logarithms of variances: of one knob, of a pair, of a setting, of a trial. Start and bounds of the fit.
-_START = np.log([0.02, 0.005, 0.001, 0.0009])
-_BOUNDS = [(math.log(1e-6), math.log(1.0))] * 3 + [(math.log(1e-7), math.log(0.1))]
+# Variances before anything is known: of a knob, of a pair of knobs, of a setting by itself, and of a trial.
+_KNOB, _PAIR, _OWN, _NOISE = 0.01, 0.001, 0.0003, 0.001
+_LOWEST, _HIGHEST = math.log(1e-7), math.log(4.0)
+_TIE = 2.0
+"""Standard deviation of the logarithm of a variance around its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,38 +54,39 @@ class Model:
 
     def __init__(self, space: Space) -> None:
         self._index = {point: i for i, point in enumerate(space.points)}
-        agreements = [_agreement(space, axis) for axis in range(len(space.axes))]
-        n = len(space.points)
-        one = np.zeros((n, n))
-        two = np.zeros((n, n))
-        for number, agreement in enumerate(agreements):
-            one += agreement
-            for other in agreements[:number]:
-                two += agreement * other
-        self._parts = tuple(self._relative(part, space.present) for part in (one, two, np.eye(n)))
-        self._fitted = _START.copy()
+        knobs = [_agreement(space, axis) for axis in range(len(space.axes))]
+        pairs = sum((one * two for one, two in itertools.combinations(knobs, 2)), np.zeros_like(knobs[0]))
+        parts = [*knobs, pairs, np.eye(len(space.points))]
+        self._parts = np.stack([self._relative(part, space.present) for part in parts])
+        self._start = np.log([*[_KNOB] * len(knobs), _PAIR, _OWN, _NOISE])
+        self._fitted = self._start.copy()
 
-    def belief(self, observed: Sequence[tuple[int, Point, float]], *, fit: bool = True) -> Belief:
-        """Return the belief after observations of (block, point, cost); `fit` also fits the variances to them."""
+    def belief(self, observed: Sequence[tuple[int, Point, float]]) -> Belief:
+        """Return the belief after observations of (block, point, cost), the variances fitted to them."""
         if not observed:
             prior = self._prior(self._fitted)
-            return Belief(np.zeros(len(prior)), prior, math.exp(self._fitted[3] / 2))
+            return Belief(np.zeros(len(prior)), prior, math.exp(self._fitted[-1] / 2))
         rows = np.array([self._index[point] for _, point, _ in observed])
         blocks = np.array([block for block, _, _ in observed])
         costs = np.array([cost for _, _, cost in observed])
+        signal = self._parts[:, rows][:, :, rows]
+        # The error of the block's present trial, which the block's costs share.
+        shared = (blocks[:, None] == blocks[None, :]).astype(np.float64)
         inflation = np.ones(len(rows))
         for _ in range(_REWEIGHTINGS):
-            if fit:
-                self._fit(rows, blocks, costs, inflation)
+            noise = shared + np.diag(inflation)
+            self._fit(np.concatenate((signal, noise[None])), costs)
             prior = self._prior(self._fitted)
-            factor = linalg.cho_factor(self._observed(self._fitted, rows, blocks, inflation), lower=True)
+            variances = np.exp(self._fitted)
+            total = np.tensordot(variances[:-1], signal, 1) + variances[-1] * noise
+            factor = linalg.cho_factor(total + _JITTER * np.eye(len(rows)), lower=True)
             weights = linalg.cho_solve(factor, costs)
-            residuals = costs - prior[rows][:, rows] @ weights
-            scale = math.exp(self._fitted[3] / 2) * math.sqrt(2.0)
+            residuals = costs - np.tensordot(variances[:-1], signal, 1) @ weights
+            scale = math.exp(self._fitted[-1] / 2) * math.sqrt(2.0)
             inflation = np.maximum(1.0, np.abs(residuals) / (_HUBER * scale)) ** 2
         across = prior[:, rows]
         covariance = prior - across @ linalg.cho_solve(factor, across.T)
-        return Belief(across @ weights, covariance, math.exp(self._fitted[3] / 2))
+        return Belief(across @ weights, covariance, math.exp(self._fitted[-1] / 2))
 
     def _relative(self, part: FloatArray, present: Point) -> FloatArray:
         """Return the covariance of differences from the present point."""
@@ -90,28 +94,28 @@ class Model:
         return np.asarray(part - part[:, [p]] - part[[p], :] + part[p, p])
 
     def _prior(self, theta: FloatArray) -> FloatArray:
-        variances = np.exp(theta[:3])
-        return np.asarray(sum(v * part for v, part in zip(variances, self._parts, strict=True)))
+        return np.asarray(np.tensordot(np.exp(theta[:-1]), self._parts, 1))
 
-    def _observed(self, theta: FloatArray, rows: np.ndarray, blocks: np.ndarray, inflation: FloatArray) -> FloatArray:
-        variances, noise = np.exp(theta[:3]), math.exp(theta[3])
-        signal = sum(v * part[np.ix_(rows, rows)] for v, part in zip(variances, self._parts, strict=True))
-        # The trial's own error, and the error of the block's present trial, which the block's costs share.
-        shared = noise * (blocks[:, None] == blocks[None, :])
-        return np.asarray(signal + shared + np.diag(noise * inflation + _JITTER))
+    def _fit(self, parts: FloatArray, costs: FloatArray) -> None:
+        """Set the variances to those under which the costs are most likely, weakly tied to the start.
 
-    def _fit(self, rows: np.ndarray, blocks: np.ndarray, costs: FloatArray, inflation: FloatArray) -> None:
-        """Set the variances to those under which the observations are most likely, weakly tied to the start."""
+        The gradient is that of Rasmussen and Williams, equation 5.9; the covariance is linear in the variances.
+        """
+        jitter = _JITTER * np.eye(len(costs))
 
-        def surprise(theta: FloatArray) -> float:
-            try:
-                factor = linalg.cho_factor(self._observed(theta, rows, blocks, inflation), lower=True)
-            except linalg.LinAlgError:
-                return 1e10
-            fit = 0.5 * float(costs @ linalg.cho_solve(factor, costs)) + float(np.log(np.diag(factor[0])).sum())
-            return fit + 0.5 * float((((theta - _START) / 2.0) ** 2).sum())
+        def surprise(theta: FloatArray) -> tuple[float, FloatArray]:
+            variances = np.exp(theta)
+            factor = linalg.cho_factor(np.tensordot(variances, parts, 1) + jitter, lower=True)
+            weights = linalg.cho_solve(factor, costs)
+            away = (theta - self._start) / _TIE
+            value = 0.5 * float(costs @ weights) + float(np.log(np.diag(factor[0])).sum()) + 0.5 * float(away @ away)
+            inner = linalg.cho_solve(factor, np.eye(len(costs))) - np.outer(weights, weights)
+            return value, 0.5 * variances * np.tensordot(parts, inner, 2) + away / _TIE
 
-        found = optimize.minimize(surprise, self._fitted, method="L-BFGS-B", bounds=_BOUNDS, options={"maxiter": 15})
+        bounds = [(_LOWEST, _HIGHEST)] * len(self._start)
+        found = optimize.minimize(
+            surprise, self._fitted, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 20}
+        )
         self._fitted = np.asarray(found.x)
 
 

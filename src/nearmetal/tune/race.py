@@ -44,9 +44,9 @@ class RacePlan:
 
     width: int = 6
     min_screen_blocks: int = 4
-    max_screen_blocks: int = 12
+    max_screen_blocks: int = 20
     contenders: int = 4
-    race_blocks: int = 6
+    race_blocks: int = 8
     tolerance: float = 0.01
     error: float = 0.05
 

@@ -3,7 +3,8 @@
 A search can be judged only where the truth is known and many searches can be afforded. The truth of the simulator is
 what an analysis of variance with main effects and pairs finds in the recording, plus each setting's own deviation
 shrunk by its reliability (James and Stein (1961), Proc. 4th Berkeley Symp. 1); the noise is the recording's own: whole
-residual vectors are drawn, with their outliers, skew and correlation between cells.
+residual vectors are drawn, with their outliers, skew and correlation between cells, from the settings that are about
+as slow as the one that is simulated, because slow settings are noisy in their own way.
 
 File: JSON, `surface_format` 1, `about`, `knobs` (name to values), `present`, `cells`, and
 `figures_ns[block][setting][cell]` with settings in the order of `itertools.product` over the knobs' values.
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from nearmetal.tune.space import Point
 
 SURFACE_FORMAT = 1
+_ALIKE = 24
+"""How many settings share their noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ def _named(space: Space, point: Point) -> tuple[str, ...]:
 class Surface:
     """The simulator's truth and noise.
 
-    `truth`: log figures, shape (settings, cells). `residuals`: shape (n, cells), what one trial deviates by.
+    `truth`: log figures, shape (settings, cells). `residuals`: shape (settings, n, cells), what a trial of each setting
+    may deviate by.
     """
 
     space: Space
@@ -103,13 +107,17 @@ class Surface:
         # The variance of a median of n normal values is pi / 2n of theirs.
         chance = spread**2 * math.pi / (2 * blocks)
         reliability = np.clip(1.0 - chance / np.maximum(own.var(axis=0), 1e-12), 0.0, 1.0)
-        cells = len(recording.cells)
-        return Surface(recording.space, recording.cells, fitted + reliability * own, residuals.reshape(-1, cells))
+        truth = fitted + reliability * own
+        level = truth.mean(axis=1)
+        alike = np.argsort(np.abs(level[:, None] - level[None, :]), axis=1, kind="stable")[:, :_ALIKE]
+        pools = residuals[:, alike].transpose(1, 0, 2, 3).reshape(len(level), -1, len(recording.cells))
+        return Surface(recording.space, recording.cells, truth, pools)
 
     def flat(self) -> Surface:
-        """Return the surface on which no knob does anything, with the same noise."""
-        level = np.broadcast_to(self.truth.mean(axis=0), self.truth.shape)
-        return Surface(self.space, self.cells, np.asarray(level), self.residuals)
+        """Return the surface on which no knob does anything, with the noise of the present setting."""
+        present = self.space.points.index(self.space.present)
+        truth, residuals = (np.broadcast_to(one[present], one.shape) for one in (self.truth, self.residuals))
+        return Surface(self.space, self.cells, np.asarray(truth), np.asarray(residuals))
 
     def costs(self, objective: Objective) -> FloatArray:
         """Return each setting's true cost relative to the present setting, shape (settings,)."""
@@ -119,8 +127,9 @@ class Surface:
 
     def trial(self, point: Point, rng: np.random.Generator) -> dict[str, float]:
         """Return the figures of one simulated trial."""
-        deviation = self.residuals[rng.integers(len(self.residuals))]
-        logs = self.truth[self.space.points.index(point)] + deviation
+        setting = self.space.points.index(point)
+        pool = self.residuals[setting]
+        logs = self.truth[setting] + pool[rng.integers(len(pool))]
         return dict(zip(self.cells, np.exp(logs).tolist(), strict=True))
 
 
