@@ -17,9 +17,11 @@ import os
 import random
 import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack, redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -161,34 +163,32 @@ def main() -> None:
         argv = ["unshare", "--net", "--mount", "--", sys.executable, *sys.argv]
         print(process.run(argv, timeout_s=4 * 3600, env=env, check=True).stderr.decode())
         return
-    sys.stderr = out.with_suffix(".log").open("w")
     process.run(["mount", "-t", "sysfs", "sysfs", "/sys"], timeout_s=5, check=True)
-    hold_argv = [
-        "unshare",
-        "--net",
-        "--mount",
-        "--",
-        "sh",
-        "-c",
-        "mount -t sysfs sysfs /sys; echo ready; exec sleep 4h",
-    ]
-    holder = process.spawn(hold_argv)
-    assert holder.stdout is not None
-    holder.stdout.readline()
     # Both ends on one processor: wake-ups across processors would otherwise be most of what is measured.
     os.sched_setaffinity(0, {0})
-    with PairShell(holder.pid) as shell, tempfile.TemporaryDirectory(dir="/dev/shm") as journals:
+    script = "mount -t sysfs sysfs /sys; echo ready; exec cat"
+    with ExitStack() as stack:
+        progress = stack.enter_context(out.with_suffix(".log").open("w"))
+        stack.enter_context(redirect_stderr(progress))
+        holder = _started(stack, ["unshare", "--net", "--mount", "--", "sh", "-c", script])
+        shell = stack.enter_context(PairShell(holder.pid))
+        journals = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
         shell.run(["ip", "link", "add", "va", "type", "veth", "peer", "name", "vb"])
         shell.run(["ip", "link", "set", "vb", "netns", str(holder.pid)])
         for node, device, address in (("", "va", "10.78.0.1/24"), ("b", "vb", "10.78.0.2/24")):
             shell.run(["ip", "address", "add", address, "dev", device], node=node)
             shell.run(["ip", "link", "set", device, "up"], node=node)
-        server = process.spawn([*shell.enter, sys.executable, "-c", SERVER, str(PORT)])
-        assert server.stdout is not None
-        server.stdout.readline()
-        record(shell, blocks, Path(journals), out)
-        process.end_session(server)
-    process.end_session(holder)
+        _started(stack, [*shell.enter, sys.executable, "-c", SERVER, str(PORT)])
+        record(shell, blocks, journals, out)
+
+
+def _started(stack: ExitStack, argv: list[str]) -> subprocess.Popen[bytes]:
+    """Start a program that says one line when it is ready and ends with the stack, or with this process."""
+    child = process.spawn(argv, stdin=subprocess.PIPE)
+    stack.callback(process.end_session, child)
+    assert child.stdout is not None
+    child.stdout.readline()
+    return child
 
 
 if __name__ == "__main__":

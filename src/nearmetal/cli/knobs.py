@@ -14,6 +14,8 @@ from nearmetal.knobs.guards import rivals
 from nearmetal.knobs.inventory import Row, rows
 from nearmetal.knobs.knob import Target
 
+_WIDE_COLUMNS = 160
+
 
 @click.command(name="knobs")
 @click.argument("host", default=places.LOCAL)
@@ -30,7 +32,10 @@ def command(host: str, chosen: tuple[str, ...], *, everything: bool, form: str) 
     if form == "json":
         click.echo(json.dumps([asdict(row) for row in shown], indent=2))
     else:
-        Console().print(_table(shown, everything=everything))
+        console = Console()
+        # Into a file or a pipe, names and values stay whole.
+        console = console if console.is_terminal else Console(width=_WIDE_COLUMNS)
+        console.print(_table(shown, everything=everything))
         if not everything:
             click.echo(f"{len(found) - len(shown)} more are not there; --all says why", err=True)
     for rival in fought:
