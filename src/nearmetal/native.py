@@ -13,9 +13,13 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nearmetal import process
 from nearmetal.errors import NearmetalError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BUILD_TIMEOUT_S = 120.0
 # Warnings are errors in the test suite, not on a user's machine: a newer compiler knows new ones.
@@ -68,17 +72,14 @@ def build(recipe: Recipe) -> Path:
     prebuilt = os.environ.get("NEARMETAL_PREBUILT")
     if prebuilt:
         return _prebuilt(Path(prebuilt), recipe)
-    folder = source_dir(recipe.room)
-    names = recipe.files or tuple(sorted(path.name for path in folder.glob("*.c")))
-    sources = [folder / name for name in names]
-    program = cache_dir() / "programs" / f"{recipe.name}-{_fingerprint(recipe, sources)}"
+    program = cache_dir() / "programs" / f"{recipe.name}-{fingerprint(recipe)}"
     if program.exists():
         return program
     program.parent.mkdir(parents=True, exist_ok=True)
     with (program.parent / f"{recipe.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not program.exists():
-            _compile(recipe, sources, program)
+            _compile(recipe, program)
     return program
 
 
@@ -91,21 +92,30 @@ def _prebuilt(folder: Path, recipe: Recipe) -> Path:
     return program
 
 
-def _fingerprint(recipe: Recipe, sources: list[Path]) -> str:
+def fingerprint(recipe: Recipe) -> str:
     """Hash all that decides what the compiler makes: recipe, sources, and every header beside them."""
     digest = hashlib.sha256(repr((recipe, _FLAGS)).encode())
     headers = [h for room in (recipe.room, *recipe.include_rooms) for h in sorted(source_dir(room).glob("*.h"))]
-    for path in [*sources, *headers]:
+    for path in [*(source_dir(recipe.room) / name for name in _sources(recipe)), *headers]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _compile(recipe: Recipe, sources: list[Path], program: Path) -> None:
+def compile_argv(recipe: Recipe, folder_of: Callable[[str], str], program: str) -> list[str]:
+    """Return the compiler's command line; `folder_of` says where the sources of a room are for the compiler."""
+    includes = [f"-I{folder_of(room)}" for room in (recipe.room, *recipe.include_rooms)]
+    sources = [f"{folder_of(recipe.room)}/{name}" for name in _sources(recipe)]
+    return [*recipe.compiler, *_FLAGS, *recipe.extra_flags, *includes, "-o", program, *sources, *recipe.libraries]
+
+
+def _sources(recipe: Recipe) -> tuple[str, ...]:
+    return recipe.files or tuple(sorted(path.name for path in source_dir(recipe.room).glob("*.c")))
+
+
+def _compile(recipe: Recipe, program: Path) -> None:
     with tempfile.TemporaryDirectory(dir=program.parent) as scratch:
         made = Path(scratch) / recipe.name
-        includes = [f"-I{source_dir(room)}" for room in (recipe.room, *recipe.include_rooms)]
-        argv = [*recipe.compiler, *_FLAGS, *recipe.extra_flags, *includes, "-o", str(made)]
-        argv += [str(source) for source in sources] + list(recipe.libraries)
+        argv = compile_argv(recipe, lambda room: str(source_dir(room)), str(made))
         finished = process.run(argv, timeout_s=BUILD_TIMEOUT_S)
         if not finished.ok:
             raise NearmetalError(

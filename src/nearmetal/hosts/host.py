@@ -4,18 +4,21 @@ A `Shell` runs commands, one after another, on a machine and its nodes. A `Host`
 hosts carry a trial out by giving its body a shell (`LocalHost`, `SshHost`); the lab ships the order into an
 emulated machine that holds the same body, because nothing from outside may touch its clock while it runs.
 
-`tests/contract/host_contract.py` holds what every host must do.
+`tests/contract/test_host.py` holds what every host must do.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from nearmetal.process import Finished
     from nearmetal.study.order import Order, Outcome
+
+T = TypeVar("T")
 
 HYPERVISOR = ""
 """The node name that stands for the machine that holds the nodes."""
@@ -69,6 +72,52 @@ class Shell(Protocol):
     def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
         """Write a file as that node sees it; raise NearmetalError when it cannot be written."""
         ...
+
+
+@runtime_checkable
+class FarShell(Shell, Protocol):
+    """A shell on machines that hold nothing of nearmetal's: programs are looked for, and built, on their side."""
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """The nodes that are machines of their own; `HYPERVISOR` alone when the nodes share one."""
+        ...
+
+    @property
+    def site(self) -> Site:
+        """Where things are on the far side."""
+        ...
+
+    def launch_name(self, node: str) -> str:
+        """Return the name by which an MPI launcher on the far side knows a node."""
+        ...
+
+    def lifeline(self, node: str) -> str:
+        """Return the process on that node which ends with the connection; empty when the node itself does."""
+        ...
+
+    def once(self, key: str, make: Callable[[], T]) -> T:
+        """Return what `make` returned when this host was first asked for `key`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where things are on far machines, the same on each.
+
+    `cache` is for programs that can be built again, `state` for journals. `mpi_prefix` is where the MPI is, empty for
+    PATH. `starter` starts ranks instead of the MPI's own launcher (`srun` and its options); empty for none.
+    """
+
+    cache: str
+    state: str
+    mpi_prefix: str = ""
+    starter: tuple[str, ...] = ()
+
+
+def machines_of(shell: Shell) -> tuple[str, ...]:
+    """Return the nodes that stand for whole machines: `HYPERVISOR` alone unless every node is a machine."""
+    return shell.machines if isinstance(shell, FarShell) else (HYPERVISOR,)
 
 
 class Helper(Protocol):

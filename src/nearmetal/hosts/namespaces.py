@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _ANCHOR_TIMEOUT_S = 10.0
-_NODE_NAME = re.compile(r"[a-z][a-z0-9-]{0,14}")
+NODE_NAME = re.compile(r"[a-z][a-z0-9-]{0,14}")
 
 # Scripts are constants; whatever varies reaches them as positional parameters.
-_CRADLE_SCRIPT = """set -e
+CRADLE_SCRIPT = """set -e
 mount -t tmpfs -o size=50%,mode=1777 tmpfs /dev/shm
 test "$1" = shared || ip link set lo up
 echo ready
 exec cat >/dev/null
 """
-_NODE_SCRIPT = """set -e
+NODE_SCRIPT = """set -e
 hostname "$1"
 mount -t tmpfs -o size=50%,mode=1777 tmpfs /dev/shm
 mount --bind "$2" /etc/hosts
@@ -49,7 +49,7 @@ ip link set lo up
 echo $$
 exec cat >/dev/null
 """
-_AGENT_SCRIPT = """#!/bin/sh
+AGENT_SCRIPT = """#!/bin/sh
 # Stands for ssh between nodes: agent [OPTIONS] NODE COMMAND...; the command is evaluated there, as ssh does.
 while [ "${1#-}" != "$1" ]; do shift; done
 here=${0%/*}
@@ -58,7 +58,7 @@ shift
 pid=$(cat "$here/nodes/$node") || exit 255
 TMPDIR=$here/$node exec nsenter --target "$pid" --net --uts --ipc --mount --wd="$PWD" -- sh -c "$*"
 """
-_HINT_USERNS = (
+HINT_USERNS = (
     "run as root, or allow unprivileged user namespaces (Ubuntu 24.04: "
     "`sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`; others: `sysctl user.max_user_namespaces`)"
 )
@@ -81,7 +81,7 @@ class _Anchor:
         if not line:
             process.end_session(child)
             said = child.stderr.read().decode(errors="replace").strip() if child.stderr else ""
-            raise UnavailableError(f"this machine does not let nearmetal make namespaces: {said}", hint=_HINT_USERNS)
+            raise UnavailableError(f"this machine does not let nearmetal make namespaces: {said}", hint=HINT_USERNS)
         return _Anchor(child, line.strip())
 
     def end(self) -> None:
@@ -111,7 +111,7 @@ class NamespaceShell:
         self._helpers: list[_Helper] = []
         try:
             self._write_scratch()
-            self._cradle = _Anchor.start(_cradle_argv(rootless=self._rootless, own_network=own_network))
+            self._cradle = _Anchor.start(cradle_argv(rootless=self._rootless, own_network=own_network))
             self._cradle_pid = _only_child(self._cradle.process.pid)
         except BaseException:
             shutil.rmtree(self._scratch, ignore_errors=True)
@@ -130,7 +130,7 @@ class NamespaceShell:
         (root / "nodes").mkdir()
         (root / "hosts").write_text("127.0.0.1 localhost\n")
         agent = Path(self.agent)
-        agent.write_text(_AGENT_SCRIPT)
+        agent.write_text(AGENT_SCRIPT)
         agent.chmod(0o755)
 
     @property
@@ -145,11 +145,11 @@ class NamespaceShell:
 
     def add_node(self, name: str) -> None:
         """Make a node; raise TrialError when its name is unusable or taken."""
-        if not _NODE_NAME.fullmatch(name) or name in self._nodes:
+        if not NODE_NAME.fullmatch(name) or name in self._nodes:
             raise TrialError(f"{name!r} cannot be the name of a new node")
         Path(self._scratch, name).mkdir()
         unshare = ["unshare", "--net", "--uts", "--ipc", "--mount", "--propagation", "private", "--"]
-        script = ["sh", "-c", _NODE_SCRIPT, "node", name, f"{self._scratch}/hosts"]
+        script = ["sh", "-c", NODE_SCRIPT, "node", name, f"{self._scratch}/hosts"]
         anchor = _Anchor.start([*self._enter(), *unshare, *script])
         self._nodes[name] = anchor
         Path(self._scratch, "nodes", name).write_text(anchor.said)
@@ -262,11 +262,12 @@ class _Helper:
         process.end_session(self._process)
 
 
-def _cradle_argv(*, rootless: bool, own_network: bool) -> list[str]:
+def cradle_argv(*, rootless: bool, own_network: bool) -> list[str]:
+    """Return the command that makes a cradle; it says `ready` and lives for as long as its standard input is open."""
     user = ["--user", "--map-root-user"] if rootless else []
     network = ["--net"] if own_network else []
     namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
-    script = ["sh", "-c", _CRADLE_SCRIPT, "cradle", "own" if own_network else "shared"]
+    script = ["sh", "-c", CRADLE_SCRIPT, "cradle", "own" if own_network else "shared"]
     return ["unshare", *user, *network, *namespaces, "--", *script]
 
 

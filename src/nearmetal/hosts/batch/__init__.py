@@ -1,0 +1,1 @@
+"""Machines that a batch system hands out."""

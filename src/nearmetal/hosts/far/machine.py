@@ -1,0 +1,236 @@
+"""Commands on one far machine, which needs nothing but `sh` and the usual small programs.
+
+Short commands go, one after another, to one `sh` that stays: a command costs a process and a round trip, not a new
+channel. A random mark on both streams tells where the output of a command ends. Programs that take time get a stream
+of their own and a guardian there, which ends the program and its children as soon as the stream is closed, by whatever
+means; so a connection that drops leaves nothing running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.hosts.far import quote
+from nearmetal.hosts.far.stream import LostError
+from nearmetal.process import Finished
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nearmetal.hosts.far.stream import Carrier, Stream
+
+SHORT_S = 20.0
+"""Commands that may take longer get a stream of their own."""
+_GRACE_S = 5.0
+_CHUNK_BYTES = 32 * 1024
+
+# One compound command: sh reads it to its end before it starts, so nothing of it is left for `cat` to swallow.
+_KEEP = b"""{ exec 3<&0
+setsid %s < %s &
+child=$!
+{ cat <&3 > /dev/null; kill -TERM -- "-$child"; sleep 2; kill -KILL -- "-$child"; } > /dev/null 2>&1 &
+guardian=$!
+wait "$child"
+status=$?
+kill "$guardian" 2> /dev/null
+exit "$status"
+}
+"""
+
+
+class Machine:
+    """Runs commands through a carrier; not safe for use by two threads at once."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+        self._mark = secrets.token_hex(16).encode()
+        self._count = 0
+        self._stream: Stream | None = None
+        self.process = ""
+        self.home = ""
+
+    @property
+    def name(self) -> str:
+        """Return the machine's name."""
+        return self._carrier.name
+
+    def connect(self) -> None:
+        """Open the connection when it is not open: the first use does the same."""
+        if self._stream is None:
+            self._stream = self._carrier.open()
+            self._stream.write(b"LC_ALL=C; export LC_ALL; set -f\n")
+            said = self._ask(b"echo $$; cd; pwd", SHORT_S)
+            if said is None:
+                self._give_up()
+                raise LostError(f"{self.name} did not answer within {SHORT_S:.0f} s")
+            # A login banner or a chatty profile may come first.
+            *_, self.process, self.home = said.text.split("\n")[:-1]
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        prefix: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        timeout_s: float = SHORT_S,
+    ) -> Finished:
+        """Run a program to its end; `prefix` is put before `argv` and not shown. Raise LostError with the machine."""
+        line = quote.command([*prefix, *argv], env)
+        started_ns = time.monotonic_ns()
+        self.connect()
+        if stdin or timeout_s > SHORT_S:
+            return self._run_kept(argv, line, stdin, timeout_s)
+        finished = self._ask(line, timeout_s, tuple(argv))
+        if finished is None:
+            self._give_up()
+            return Finished(tuple(argv), -signal.SIGKILL, b"", b"", time.monotonic_ns() - started_ns, timed_out=True)
+        return finished
+
+    def keep(self, argv: Sequence[str], *, prefix: Sequence[str] = (), env: Mapping[str, str] | None = None) -> Kept:
+        """Start a program that stays until it is stopped or the connection is gone."""
+        self.connect()
+        return Kept(tuple(argv), self._keep(quote.command([*prefix, *argv], env), b"/dev/null"))
+
+    def hold(self, argv: Sequence[str]) -> Kept:
+        """Start a program whose own input is the stream: it reads the end of it when the connection is gone."""
+        self.connect()
+        stream = self._carrier.open()
+        stream.write(b"exec %s\n" % quote.command(argv))
+        return Kept(tuple(argv), stream)
+
+    def write(self, path: str, data: bytes, *, append: bool = False) -> None:
+        """Write a file; what is no longer than a page goes out as one write, as sysfs wants it."""
+        self.connect()
+        sign = b">>" if append else b">"
+        first, rest = data[:_CHUNK_BYTES], data[_CHUNK_BYTES:]
+        line = b"{ printf %s %s %s; }" % (quote.printf(first), sign, quote.word(path))
+        written = self._ask(line, SHORT_S)
+        if written is None or not written.ok:
+            said = written.stderr.decode(errors="replace").strip() if written else "no answer"
+            raise NearmetalError(f"cannot write {path} on {self.name}: {said}")
+        if rest:
+            self.write(path, rest, append=True)
+
+    def close(self) -> None:
+        """End the far shell; calling twice does nothing more, and a later command connects anew."""
+        if self._stream is not None:
+            stream, self._stream = self._stream, None
+            with contextlib.suppress(NearmetalError):
+                stream.end_input()
+            stream.close()
+
+    def _ask(self, line: bytes, timeout_s: float, shown: tuple[str, ...] = ("sh",)) -> Finished | None:
+        """Give the far shell one line; return None when it took too long."""
+        assert self._stream is not None
+        self._count += 1
+        mark = b"%s-%d" % (self._mark, self._count)
+        started_ns = time.monotonic_ns()
+        try:
+            self._stream.write(b"%s </dev/null; printf '%%s %%s\\n' %s $?; printf '%%s\\n' %s >&2\n" % (line, mark, mark))
+            said = self._stream.inbox.until(mark, timeout_s)
+        except LostError as error:
+            self._stream.close()
+            self._stream = None
+            raise LostError(f"lost {self.name}: {error.message}", hint=error.hint) from error
+        if said is None:
+            return None
+        out, _, status = said[0].rpartition(b"\n")
+        return Finished(shown, int(status), out, said[1], time.monotonic_ns() - started_ns)
+
+    def _give_up(self) -> None:
+        """End the far shell together with the command that did not come back."""
+        process, stream = self.process, self._stream
+        self._stream = None
+        if stream is not None:
+            stream.close()
+        if process:
+            with contextlib.suppress(NearmetalError):
+                killer = self._carrier.open()
+                killer.write(b"kill -KILL -- -%s || kill -KILL %s\nexit\n" % (process.encode(), process.encode()))
+                killer.inbox.wait(_GRACE_S)
+                killer.close()
+
+    def _run_kept(self, argv: Sequence[str], line: bytes, stdin: bytes, timeout_s: float) -> Finished:
+        source = "/dev/null"
+        if stdin:
+            source = f"/tmp/nm-{secrets.token_hex(16)}.in"  # noqa: S108 - the name cannot be guessed, the mode is 0600
+            assert self._stream is not None
+            self._ask(b"(umask 077; set -C; : > %s)" % quote.word(source), SHORT_S)
+            self.write(source, stdin)
+        kept = Kept(tuple(argv), self._keep(line, quote.word(source)))
+        try:
+            return kept.wait(timeout_s, self.name)
+        finally:
+            if stdin:
+                self._ask(quote.command(["rm", "-f", "--", source]), SHORT_S)
+
+    def _keep(self, line: bytes, source: bytes) -> Stream:
+        stream = self._carrier.open()
+        stream.write(_KEEP % (line, source))
+        return stream
+
+
+class Kept:
+    """A far program that has a stream and a guardian of its own."""
+
+    def __init__(self, argv: tuple[str, ...], stream: Stream) -> None:
+        self._argv = argv
+        self._stream = stream
+        self._started_ns = time.monotonic_ns()
+
+    def ended(self) -> Finished | None:
+        """Return how it ended, or None while it runs."""
+        return self._finished() if self._stream.inbox.ended is not None else None
+
+    def first_lines(self, count: int, timeout_s: float) -> list[str]:
+        """Wait for so many lines of what it says; return fewer when it ended or the time was up before."""
+        return self._stream.inbox.first_lines(count, timeout_s)
+
+    def stop(self) -> None:
+        """End it and its children; calling twice does nothing more."""
+        with contextlib.suppress(NearmetalError):
+            self._stream.end_input()
+        self._stream.inbox.wait(_GRACE_S)
+        self._stream.close()
+
+    def wait(self, timeout_s: float, where: str) -> Finished:
+        """Wait for its end, and end it after the timeout or on an interrupt; raise LostError with the machine."""
+        try:
+            timed_out = not self._stream.inbox.wait(timeout_s)
+        finally:
+            self.stop()
+        finished = self._finished(timed_out=timed_out)
+        end = self._stream.inbox.ended
+        if end is not None and end[0] is None and not timed_out:
+            raise LostError(
+                f"lost {where} while {self._argv[0]} ran: {end[1] or 'the connection was closed'}",
+                hint="its guardian ends the program there; the next trial connects anew",
+            )
+        return finished
+
+    def _finished(self, *, timed_out: bool = False) -> Finished:
+        out, err = self._stream.inbox.taken()
+        status = (self._stream.inbox.ended or (None, ""))[0]
+        elapsed_ns = time.monotonic_ns() - self._started_ns
+        return Finished(self._argv, _as_signal(status), out, err, elapsed_ns, timed_out=timed_out)
+
+
+def _as_signal(status: int | None) -> int:
+    """Return a shell's status as `Finished` has it: 128 plus a signal's number becomes the negative number."""
+    if status is None:
+        return -signal.SIGKILL
+    number = status - 128
+    return -number if number in {int(one) for one in signal.Signals} else status
+
+
+def require_ok(finished: Finished) -> Finished:
+    """Return it, or raise TrialError with the program's last words."""
+    if not finished.ok:
+        raise TrialError(finished.complaint())
+    return finished

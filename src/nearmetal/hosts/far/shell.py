@@ -1,0 +1,185 @@
+"""A shell whose nodes are far machines, each with its own kernel."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.hosts.far.machine import SHORT_S, require_ok
+from nearmetal.hosts.host import HYPERVISOR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+
+    from nearmetal.hosts.far.machine import Kept, Machine
+    from nearmetal.hosts.host import Site
+    from nearmetal.process import Finished
+
+T = TypeVar("T")
+
+_AGENT_SCRIPT = b"""#!/bin/sh
+# Reaches from node to node for MPI launchers: agent [OPTIONS] NODE COMMAND...; ssh's own way to read both.
+while [ "${1#-}" != "$1" ]; do shift; done
+exec %s "$@"
+"""
+
+
+class Memory:
+    """What a host found out once: where the MPI is, which programs are built."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, object] = {}
+
+    def once(self, key: str, make: Callable[[], T]) -> T:
+        """Return what `make` returned the first time; nothing is kept of a `make` that raised."""
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]  # type: ignore[return-value]  # the caller's key stands for one type
+
+
+class MachinesShell:
+    """Nodes are machines, in the order in which they were given; the first stands for the hypervisor as well.
+
+    A context manager, made for one trial; the connections are the host's and stay. `names[i]` is how the machines
+    know each other, `remote_shell` the quoted command that reaches one of them from another.
+    """
+
+    def __init__(
+        self,
+        machines: Sequence[Machine],
+        names: Sequence[str],
+        site: Site,
+        memory: Memory,
+        *,
+        remote_shell: bytes = b"ssh -o BatchMode=yes",
+    ) -> None:
+        self._free = list(zip(machines, names, strict=True))
+        self._first = machines[0]
+        self._site = site
+        self._memory = memory
+        self._remote_shell = remote_shell
+        self._nodes: dict[str, tuple[Machine, str]] = {}
+        self._helpers: list[Kept] = []
+        self._scratch = f"/tmp/nm-{secrets.token_hex(12)}"  # noqa: S108 - made with mkdir -m 700, the name is random
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def scratch(self) -> str:
+        """A private directory, of the same name on every node."""
+        return self._scratch
+
+    @property
+    def agent(self) -> str:
+        """The program that reaches from node to node."""
+        return f"{self._scratch}/agent"
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """Every node is a machine."""
+        return tuple(self._nodes) or (HYPERVISOR,)
+
+    @property
+    def site(self) -> Site:
+        """Where things are on the far side."""
+        return self._site
+
+    def launch_name(self, node: str) -> str:
+        """Return the name by which the machines know each other."""
+        return self._nodes[node][1]
+
+    def lifeline(self, node: str) -> str:
+        """Return the far shell's process."""
+        machine = self._machine(node)
+        machine.connect()
+        return machine.process
+
+    def once(self, key: str, make: Callable[[], T]) -> T:
+        """Return what `make` returned the first time."""
+        return self._memory.once(key, make)
+
+    def add_node(self, name: str) -> None:
+        """Take the next machine as a node; raise TrialError when there is none."""
+        if name in self._nodes or not self._free:
+            raise TrialError(
+                f"there is no machine for node {name!r}: {len(self._nodes)} are in use",
+                hint="name as many machines in the path's option `nodes` as the workload's placement has nodes",
+            )
+        machine, known_as = self._free.pop(0)
+        self._nodes[name] = (machine, known_as)
+        # Two nodes may be one machine, or share a file system: then the directory is there, and it is ours.
+        script = 'test -O "$1" || mkdir -m 700 -- "$1"; mkdir -p -- "$1/$2"'
+        require_ok(machine.run(["sh", "-c", script, "sh", self._scratch, name]))
+        machine.write(self.agent, _AGENT_SCRIPT % self._remote_shell)
+        require_ok(machine.run(["chmod", "755", self.agent]))
+
+    def give_interface(self, interface: str, node: str, name: str) -> None:
+        """Refuse: the interfaces of machines are as they are."""
+        raise TrialError(
+            f"cannot give {interface} to {node} as {name}: the nodes are machines with interfaces of their own",
+            hint="use kind = 'declared' for the path, or name one `hypervisor` that the recipe may build on",
+        )
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        node: str = HYPERVISOR,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        timeout_s: float = SHORT_S,
+        check: bool = True,
+    ) -> Finished:
+        """Run a program on a node to its end."""
+        scratch = {"TMPDIR": f"{self._scratch}/{node}"} if node else {}
+        finished = self._machine(node).run(argv, env={**scratch, **(env or {})}, stdin=stdin, timeout_s=timeout_s)
+        return require_ok(finished) if check else finished
+
+    def start(self, argv: Sequence[str], *, node: str = HYPERVISOR) -> Kept:
+        """Start a program that stays until `stop`, until this shell is closed, or until the connection drops."""
+        helper = self._machine(node).keep(argv)
+        self._helpers.append(helper)
+        return helper
+
+    def read(self, path: str, *, node: str = HYPERVISOR) -> bytes:
+        """Return a file's content."""
+        machine = self._machine(node)
+        finished = machine.run(["cat", "--", path])
+        if not finished.ok:
+            said = finished.stderr.decode(errors="replace").strip()
+            raise NearmetalError(f"cannot read {path} on {machine.name}: {said}")
+        return finished.stdout
+
+    def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
+        """Write a file; a short one goes out as one write."""
+        self._machine(node).write(path, data)
+
+    def close(self) -> None:
+        """End what was started and remove the scratch directories; calling twice does nothing more."""
+        for helper in self._helpers:
+            helper.stop()
+        self._helpers.clear()
+        nodes, self._nodes = self._nodes, {}
+        lost: list[NearmetalError] = []
+        for machine, _ in nodes.values():
+            try:
+                machine.run(["rm", "-rf", "--", self._scratch])
+            except NearmetalError as error:
+                lost.append(error)
+        if lost:
+            raise lost[0]
+
+    def _machine(self, node: str) -> Machine:
+        if node == HYPERVISOR:
+            return self._first
+        if node not in self._nodes:
+            raise TrialError(f"there is no node {node!r}")
+        return self._nodes[node][0]

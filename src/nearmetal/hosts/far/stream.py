@@ -1,0 +1,113 @@
+"""A program on a far machine, as three streams; whoever carries them (ssh, srun) only fills the inbox."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from nearmetal.errors import NearmetalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class LostError(NearmetalError):
+    """The connection to a far machine, or the allocation that held it, is gone."""
+
+
+class Inbox:
+    """What a far program said so far, and how it ended; filled by one thread, read by another."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._said = {1: bytearray(), 2: bytearray()}
+        self._ended: tuple[int | None, str] | None = None
+
+    def put(self, stream: int, data: bytes) -> None:
+        """Take bytes of stdout (1) or stderr (2) in."""
+        with self._changed:
+            self._said[stream] += data
+            self._changed.notify_all()
+
+    def end(self, status: int | None, reason: str = "") -> None:
+        """Note the end: an exit status, or None and the reason when the connection went first."""
+        with self._changed:
+            self._ended = self._ended or (status, reason)
+            self._changed.notify_all()
+
+    @property
+    def ended(self) -> tuple[int | None, str] | None:
+        """Return the exit status and the reason, or None while the program runs."""
+        with self._changed:
+            return self._ended
+
+    def until(self, mark: bytes, timeout_s: float) -> tuple[bytes, bytes] | None:
+        """Take and return what stands before a line that starts with `mark` on both streams, the status line included.
+
+        Returns stdout (the rest of its mark's line behind a newline at its end) and stderr, None after the timeout.
+        Raises LostError when the program ended before it said so.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while not all(self._line_end(stream, mark) for stream in (1, 2)):
+                if self._ended is not None:
+                    raise LostError(f"the far shell ended: {self._ended[1] or f'status {self._ended[0]}'}")
+                if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
+                    return None
+            out, status = self._take(1, mark)
+            err, _ = self._take(2, mark)
+            return out + b"\n" + status, err
+
+    def first_lines(self, count: int, timeout_s: float) -> list[str]:
+        """Wait for the first `count` lines of stdout, left where they are; fewer after the end or the timeout."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._said[1].count(b"\n") >= count or self._ended is not None, timeout_s)
+            return bytes(self._said[1]).decode(errors="replace").split("\n")[:-1][:count]
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until the program has ended; return whether it has."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._ended is not None, timeout_s)
+
+    def taken(self) -> tuple[bytes, bytes]:
+        """Return all of stdout and stderr so far."""
+        with self._changed:
+            return bytes(self._said[1]), bytes(self._said[2])
+
+    def _line_end(self, stream: int, mark: bytes) -> bool:
+        said = self._said[stream]
+        at = said.find(mark)
+        return at >= 0 and said.find(b"\n", at) >= 0
+
+    def _take(self, stream: int, mark: bytes) -> tuple[bytes, bytes]:
+        said = self._said[stream]
+        at = said.find(mark)
+        end = said.find(b"\n", at)
+        before, rest = bytes(said[:at]), bytes(said[at + len(mark) : end])
+        del said[: end + 1]
+        return before, rest.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A running far program: what it said is in `inbox`, the rest are the deeds that its carrier offers."""
+
+    inbox: Inbox
+    write: Callable[[bytes], None]
+    end_input: Callable[[], None]
+    close: Callable[[], None]
+
+
+class Carrier(Protocol):
+    """One far machine, as something that can start `sh` there."""
+
+    @property
+    def name(self) -> str:
+        """The machine's name in errors and facts."""
+        ...
+
+    def open(self) -> Stream:
+        """Start `sh`, which reads its commands from the stream; raise LostError or UnavailableError."""
+        ...
