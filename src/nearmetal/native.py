@@ -108,6 +108,15 @@ def compile_argv(recipe: Recipe, folder_of: Callable[[str], str], program: str) 
     return [*recipe.compiler, *_FLAGS, *recipe.extra_flags, *includes, "-o", program, *sources, *recipe.libraries]
 
 
+def all_files(recipe: Recipe) -> dict[str, Path]:
+    """Return every source and header that a recipe needs, by its place below native/ such as `bench/main.c`."""
+    rooms = (recipe.room, *recipe.include_rooms)
+    headers = [f"{room}/{path.name}" for room in rooms for path in sorted(source_dir(room).glob("*.h"))]
+    names = [os.path.normpath(f"{recipe.room}/{name}") for name in _sources(recipe)]
+    root = source_dir(recipe.room).parents[recipe.room.count("/")]
+    return {name: root / name for name in [*headers, *names]}
+
+
 def _sources(recipe: Recipe) -> tuple[str, ...]:
     return recipe.files or tuple(sorted(path.name for path in source_dir(recipe.room).glob("*.c")))
 

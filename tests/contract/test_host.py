@@ -1,9 +1,14 @@
 """What every host must do, whatever carries its trials out."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import far_machines
+import slurm
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.hosts.host import Host
@@ -15,27 +20,67 @@ from nearmetal.workloads.mpi.table import find_mpi
 from nearmetal.workloads.samples import decode
 
 
-@pytest.fixture(params=["fake", "local"])
-def host(request: pytest.FixtureRequest):
-    """Every host that works here, opened; the others skip with their reason."""
-    if request.param == "fake":
-        made: Host = FakeHost({"fail.broken": "it was asked to fail"})
-    else:
-        try:
-            find_mpi("openmpi")
-            with NamespaceShell():
-                pass
-        except UnavailableError as error:
-            pytest.skip(error.render())
-        made = LocalHost()
-    yield made
-    made.close()
+@contextlib.contextmanager
+def _fake(_: Path) -> Iterator[Host]:
+    yield FakeHost({"fail.broken": "it was asked to fail"})
 
 
-def order(**changes: object) -> Order:
-    options = {"operation": "latency", "sizes": [8, 1024], "iterations": 30, "warmup": 5}
-    base = Order(7, 1, PathOrder("veth", "veth"), WorkloadOrder("latency", "engine", options), seed=11)  # type: ignore[arg-type]
-    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+@contextlib.contextmanager
+def _local(_: Path) -> Iterator[Host]:
+    try:
+        find_mpi("openmpi")
+        with NamespaceShell():
+            pass
+    except UnavailableError as error:
+        pytest.skip(error.render())
+    yield LocalHost()
+
+
+@contextlib.contextmanager
+def _two_machines(folder: Path) -> Iterator[Host]:
+    with far_machines.two_machines(folder) as (host, _):
+        yield host
+
+
+@contextlib.contextmanager
+def _slurm(folder: Path) -> Iterator[Host]:
+    with slurm.host(folder) as host:
+        yield host
+
+
+HOSTS = {
+    "fake": (_fake, "veth"),
+    "local": (_local, "veth"),
+    "ssh-hypervisor": (far_machines.hypervisor, "veth"),
+    "ssh-machines": (_two_machines, "declared"),
+    "slurm": (_slurm, "declared"),
+}
+"""Every kind of host, and a path that it can bring up."""
+
+
+@pytest.fixture(scope="module", params=HOSTS)
+def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    """Every host that works here, opened once; the others skip with their reason."""
+    make, path = HOSTS[request.param]
+    with make(tmp_path_factory.mktemp(request.param)) as host:
+        yield host, path
+        host.close()
+
+
+@pytest.fixture
+def host(opened: tuple[Host, str]) -> Host:
+    return opened[0]
+
+
+@pytest.fixture
+def order(opened: tuple[Host, str]):
+    def make(**changes: object) -> Order:
+        options = {"operation": "latency", "sizes": [8, 1024], "iterations": 30, "warmup": 5}
+        path = PathOrder(opened[1], opened[1])
+        base = Order(7, 1, path, WorkloadOrder("latency", "engine", options), seed=11)  # type: ignore[arg-type]
+        return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+    return make
 
 
 def test_it_says_what_it_is(host: Host) -> None:
@@ -44,7 +89,7 @@ def test_it_says_what_it_is(host: Host) -> None:
     assert host.slots >= 1
 
 
-def test_a_trial_gives_samples_facts_and_counters(host: Host) -> None:
+def test_a_trial_gives_samples_facts_and_counters(host: Host, order) -> None:
     outcome = host.carry_out(order(), carry_out)
     assert outcome.status is TrialStatus.VALID, outcome.reason
     cells = decode(outcome)
@@ -58,7 +103,7 @@ def test_a_trial_gives_samples_facts_and_counters(host: Host) -> None:
     assert outcome.launch_argv
 
 
-def test_a_trial_that_cannot_be_carried_out_is_an_outcome_not_an_error(host: Host) -> None:
+def test_a_trial_that_cannot_be_carried_out_is_an_outcome_not_an_error(host: Host, order) -> None:
     broken = order(path=PathOrder("broken", "no-such-path"))
     outcome = host.carry_out(broken, carry_out)
     assert outcome.status is TrialStatus.FAILED
@@ -67,7 +112,7 @@ def test_a_trial_that_cannot_be_carried_out_is_an_outcome_not_an_error(host: Hos
     assert not outcome.files
 
 
-def test_trials_after_a_failed_one_are_not_touched_by_it(host: Host) -> None:
+def test_trials_after_a_failed_one_are_not_touched_by_it(host: Host, order) -> None:
     host.carry_out(order(path=PathOrder("broken", "no-such-path")), carry_out)
     assert host.carry_out(order(), carry_out).status is TrialStatus.VALID
 

@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError
+from nearmetal.hosts.host import machines_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,10 +88,11 @@ def parse_kvm(text: str) -> dict[str, int]:
 
 
 def read_counters(shell: Shell, nodes: Sequence[str]) -> dict[str, int]:
-    """Read every counter of the machine and of each node; raise NearmetalError when one cannot be read."""
-    counts = parse_interrupts(shell.read("/proc/interrupts").decode())
-    counts |= parse_softirqs(shell.read("/proc/softirqs").decode())
-    counts |= parse_stat(shell.read("/proc/stat").decode())
+    """Read every counter of the machines, summed, and of each node; raise NearmetalError when one cannot be read."""
+    counts: dict[str, int] = {}
+    for machine in machines_of(shell):
+        for name, value in _machine_counters(shell, machine).items():
+            counts[name] = counts.get(name, 0) + value
     # Only a hypervisor has these, and only for root.
     counts |= parse_kvm(shell.run(["grep", "-H", "", *_KVM_FILES], check=False).text)
     for node in nodes:
@@ -103,6 +105,12 @@ def read_counters(shell: Shell, nodes: Sequence[str]) -> dict[str, int]:
             raise NearmetalError(f"cannot read the interface counters of {node}: {error}") from error
         counts |= {f"link.{node}.{name}": value for name, value in links.items()}
     return counts
+
+
+def _machine_counters(shell: Shell, machine: str) -> dict[str, int]:
+    counts = parse_interrupts(shell.read("/proc/interrupts", node=machine).decode())
+    counts |= parse_softirqs(shell.read("/proc/softirqs", node=machine).decode())
+    return counts | parse_stat(shell.read("/proc/stat", node=machine).decode())
 
 
 def difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:

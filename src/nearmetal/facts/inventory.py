@@ -6,8 +6,6 @@ Standard library only: it also runs in the lab's guest.
 from __future__ import annotations
 
 import json
-import os
-import platform
 import re
 from typing import TYPE_CHECKING
 
@@ -27,13 +25,13 @@ def machine_facts(shell: Shell) -> dict[str, Scalar]:
     cpuinfo = shell.read("/proc/cpuinfo").decode(errors="replace")
     model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
     return {
-        "cpu.model": model[1].strip() if model else platform.machine(),
-        "cpu.count": os.cpu_count() or 0,
+        "cpu.model": model[1].strip() if model else "not offered",
+        "cpu.count": len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE)),
         "cpu.hypervisor": bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE)),
         "cpu.governor": _optional(shell, f"{_CPU_DIR}/cpufreq/scaling_governor"),
         "cpu.idle_driver": _optional(shell, "/sys/devices/system/cpu/cpuidle/current_driver"),
-        "kernel.release": platform.release(),
-        "kernel.version": platform.version(),
+        "kernel.release": _optional(shell, "/proc/sys/kernel/osrelease"),
+        "kernel.version": _optional(shell, "/proc/sys/kernel/version"),
         "kernel.clocksource": _optional(shell, "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
     }
 

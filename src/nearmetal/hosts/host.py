@@ -97,7 +97,7 @@ class FarShell(Shell, Protocol):
         ...
 
     def once(self, key: str, make: Callable[[], T]) -> T:
-        """Return what `make` returned when this host was first asked for `key`."""
+        """Return what `make` returned when this host was first asked for `key` on these machines."""
         ...
 
 
@@ -106,13 +106,21 @@ class Site:
     """Where things are on far machines, the same on each.
 
     `cache` is for programs that can be built again, `state` for journals. `mpi_prefix` is where the MPI is, empty for
-    PATH. `starter` starts ranks instead of the MPI's own launcher (`srun` and its options); empty for none.
+    PATH. `starter` starts ranks instead of the MPI's own launcher, where a batch system wants that.
     """
 
     cache: str
     state: str
     mpi_prefix: str = ""
-    starter: tuple[str, ...] = ()
+    starter: Starter | None = None
+
+
+class Starter(Protocol):
+    """What starts ranks on the nodes of a batch system."""
+
+    def command(self, flavour: str, nodes: Sequence[str], hostfile: str) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return the argv prefix and environment that put rank r on `nodes[r]`; `hostfile` holds them, one a line."""
+        ...
 
 
 def machines_of(shell: Shell) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import UnavailableError
+from nearmetal.hosts.batch.host import open_batch
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.hosts.lab.lab import open_lab
 from nearmetal.hosts.local import LocalHost
@@ -16,9 +17,25 @@ if TYPE_CHECKING:
     from nearmetal.hosts.host import Host
     from nearmetal.study.spec import Study
 
+
+def _ssh(study: Study) -> Host:
+    """Load asyncssh only for a study that needs it."""
+    try:
+        from nearmetal.hosts.ssh.host import open_ssh  # noqa: PLC0415
+    except ImportError as error:
+        raise UnavailableError(f"the ssh host needs asyncssh: {error}", hint="pip install 'nearmetal[ssh]'") from error
+    return open_ssh(study.host)
+
+
+def _slurm(study: Study) -> Host:
+    return open_batch("slurm", study)
+
+
 HOSTS: dict[str, Callable[[Study], Host]] = {
     "local": lambda _: LocalHost(),
     "lab": lambda study: open_lab(study.host.options, _say),
+    "ssh": _ssh,
+    "slurm": _slurm,
     "fake": lambda study: FakeHost(study.host.options),
     "import": lambda _: _refuse(),
 }

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, TrialError
-from nearmetal.hosts.host import HYPERVISOR
+from nearmetal.hosts.host import machines_of
 from nearmetal.knobs import mpi
 from nearmetal.knobs.journal import host_lock
 from nearmetal.knobs.knob import Scope, Target
@@ -81,7 +81,8 @@ def hold(
     with ExitStack() as stack:
         if any(parts.values()):
             stack.enter_context(host_lock(journal_folder))
-        sides = ((machine or shell, parts[True], [Target(HYPERVISOR)]), (shell, parts[False], interfaces))
+        machines = [Target(name) for name in machines_of(machine or shell)]
+        sides = ((machine or shell, parts[True], machines), (shell, parts[False], interfaces))
         for side, knobs, targets in sides:
             if knobs:
                 intended = plan(side, knobs, targets, allow_management=allow_management)

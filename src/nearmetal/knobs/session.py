@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.hosts.host import FarShell
 from nearmetal.knobs import drivers, undo
 from nearmetal.knobs.access import KnobError, Reading, read_all, read_one, write_one
 from nearmetal.knobs.guards import Rival, boot_id, identify, refuse_management, rivals
@@ -336,11 +337,21 @@ def begin(shell: Shell, intended: Plan, folder: Path, *, host: str = "local", gu
         if guard is not None:
             for node, script in scripts_of(intended.cells).items():
                 report = f"{path}.{len(session.watchdogs)}.watchdog"
+                if isinstance(shell, FarShell):
+                    report = _far_journal(shell, node, f"{path.name}.{len(session.watchdogs)}", script)
                 session.watchdogs.append(Watchdog.arm(shell, node, guard, script, report))
     except BaseException:
         session.restore()
         raise
     return session
+
+
+def _far_journal(shell: FarShell, node: str, name: str, script: str) -> str:
+    """Leave the undo script on the far node, before anything is written there; return where its report goes."""
+    place = f"{shell.site.state}/journal/{name}"
+    shell.run(["mkdir", "-p", "-m", "700", "--", f"{shell.site.state}/journal"], node=node)
+    shell.write(f"{place}.undo.sh", script.encode(), node=node)
+    return f"{place}.watchdog"
 
 
 def scripts_of(cells: Iterable[Cell]) -> dict[str, str]:

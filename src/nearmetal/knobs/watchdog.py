@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.hosts.host import FarShell
 from nearmetal.knobs.access import run_c
 
 if TYPE_CHECKING:
@@ -145,11 +146,22 @@ class Watchdog:
     def disarm(self) -> str:
         """End it; one that is already putting values back is not. Return what it did, if anything."""
         run_c(self._shell, ("kill", self._process), self._node)
-        return self.report()
+        said = self.report()
+        if isinstance(self._shell, FarShell):
+            undo_script = self._report_path.removesuffix(".watchdog") + ".undo.sh"
+            run_c(self._shell, ("rm", "-f", "--", undo_script, self._report_path), self._node)
+        return said
 
 
 def _visible_self(shell: Shell, node: str) -> tuple[str, str]:
-    """Return this process and its start time when the node sees it under the same number, else ("0", "")."""
+    """Return the process to watch on a node and its start time: this one where the node sees it, else ("0", "").
+
+    On a far machine it is the far end of the connection, so that a connection that drops counts as a death.
+    """
+    if isinstance(shell, FarShell):
+        process = shell.lifeline(node)
+        stat = shell.read(f"/proc/{process}/stat", node=node).decode(errors="replace") if process else ""
+        return (process, _start_time(stat)) if process else ("0", "")
     own = Path("/proc/self/stat").read_text()
     try:
         seen = shell.read(f"/proc/{os.getpid()}/stat", node=node).decode(errors="replace")

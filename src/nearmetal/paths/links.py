@@ -37,20 +37,20 @@ def configure(shell: Shell, nodes: Sequence[str], interfaces: Sequence[str]) -> 
         shell.run(["ip", "link", "set", INTERFACE, "up"], node=node)
         lines.append(f"{address(index)} {node}")
     shell.write(f"{shell.scratch}/hosts", ("\n".join(lines) + "\n").encode())
-    wait_until_reachable(shell, nodes)
+    wait_until_reachable(shell, nodes, [address(index) for index in range(len(nodes))])
     return Endpoints(tuple(Endpoint(node, INTERFACE, address(i)) for i, node in enumerate(nodes)), SUBNET)
 
 
-def wait_until_reachable(shell: Shell, nodes: Sequence[str]) -> None:
-    """Wait until the first node gets an answer from every other; raise TrialError after `LINK_TIMEOUT_S`."""
+def wait_until_reachable(shell: Shell, nodes: Sequence[str], addresses: Sequence[str]) -> None:
+    """Wait until the first node gets an answer from each `addresses[i]`; raise TrialError after `LINK_TIMEOUT_S`."""
     deadline = time.monotonic() + LINK_TIMEOUT_S
-    for index, node in enumerate(nodes[1:], start=1):
-        ping = ["ping", "-c", "1", "-W", "1", "-q", address(index)]
+    for node, there in zip(nodes[1:], addresses[1:], strict=True):
+        ping = ["ping", "-c", "1", "-W", "1", "-q", there]
         while not shell.run(ping, node=nodes[0], check=False).ok:
             if time.monotonic() > deadline:
                 state = shell.run(["ip", "-br", "addr"], node=node, check=False).text.strip()
                 raise TrialError(
-                    f"node {node} ({address(index)}) did not answer {nodes[0]} within {LINK_TIMEOUT_S:.0f} s; "
+                    f"node {node} ({there}) did not answer {nodes[0]} within {LINK_TIMEOUT_S:.0f} s; "
                     f"its interfaces: {state or 'none'}",
                     hint="the link is down or filtered: `nearmetal doctor` checks what each path needs",
                 )

@@ -23,10 +23,15 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """A path that is up: one endpoint a node, in node order, and its subnet such as `10.77.0.0/24`."""
+    """A path that is up: one endpoint a node, in node order, and its subnet such as `10.77.0.0/24`.
+
+    `alone` tells whether the nodes are nearmetal's own; on a machine that others use too, other interfaces carry
+    other traffic.
+    """
 
     ends: tuple[Endpoint, ...]
     subnet: str = ""
+    alone: bool = True
 
     @property
     def networked(self) -> bool:

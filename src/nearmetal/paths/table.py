@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
 from nearmetal.paths.bridge import Bridge
+from nearmetal.paths.declared import Declared
 from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.paths.macvlan import Macvlan
 from nearmetal.paths.native import Native
@@ -17,9 +18,8 @@ from nearmetal.paths.vf import Vf
 if TYPE_CHECKING:
     from nearmetal.paths.path import Path
 
-PATHS: dict[str, Path] = {
-    path.kind: path for path in (Shm(), Veth(), Bridge(), Macvlan(), Tap(), Native(), Vf(), *GUEST_PATHS)
-}
+_ALL: tuple[Path, ...] = (Shm(), Veth(), Bridge(), Macvlan(), Tap(), Native(), Vf(), *GUEST_PATHS, Declared())
+PATHS: dict[str, Path] = {path.kind: path for path in _ALL}
 
 
 def find_path(kind: str) -> Path:

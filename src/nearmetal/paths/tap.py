@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal import native
 from nearmetal.errors import TrialError, UnavailableError
+from nearmetal.hosts.far.build import program
 from nearmetal.paths import links, ports
 from nearmetal.paths.bridge import make_bridges, remove_bridges
 
@@ -57,7 +58,7 @@ class Tap:
 
 def _start_relay(shell: Shell, one: str, other: str) -> None:
     """Start a relay between two devices that it makes; raise with its own words when it gives up."""
-    relay = shell.start([str(native.build(RELAY)), one, other])
+    relay = shell.start([str(program(shell, RELAY)), one, other])
     deadline = time.monotonic() + _READY_TIMEOUT_S
     while not all(shell.run(["ip", "link", "show", name], check=False).ok for name in (one, other)):
         ended = relay.ended()

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.facts import counters, inventory, proof
+from nearmetal.hosts.host import FarShell
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.journal import journal_folder
+from nearmetal.knobs.watchdog import Guard
 from nearmetal.paths.table import find_path
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.workloads.table import find_workload
@@ -58,7 +60,11 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
     nodes = [f"n{index}" for index in range(order.nodes)]
     for node in nodes:
         shell.add_node(node)
-    with _path_up(shell, order, nodes) as endpoints, hold(shell, endpoints, order.knobs, journal_folder()) as held:
+    guard = Guard(deadline_s=int(order.timeout_s) + _KNOB_MARGIN_S) if isinstance(shell, FarShell) else None
+    with (
+        _path_up(shell, order, nodes) as endpoints,
+        hold(shell, endpoints, order.knobs, journal_folder(), guard=guard) as held,
+    ):
         launch = workload.prepare(shell, order, endpoints)
         facts = inventory.machine_facts(shell) | inventory.path_facts(shell, endpoints) | launch.facts | held.facts
         outcome = replace(outcome, facts=facts, launch_argv=launch.argv)
@@ -79,6 +85,8 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
 
 
 _SAID_CHARACTERS = 100_000
+_KNOB_MARGIN_S = 180
+"""How much longer than its launch a trial may hold knobs on a far machine before the watchdog there puts them back."""
 
 
 @contextlib.contextmanager

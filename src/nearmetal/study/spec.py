@@ -70,12 +70,31 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
 
+Address = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.:%][A-Za-z0-9_.:%-]{0,254})?$")]
+User = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.][A-Za-z0-9_.-]{0,63})?$")]
+Interface = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@-]{0,15}$")]
+
+
+class NodeSpec(_Model):
+    """One machine of an ssh host: a bare host or a guest."""
+
+    name: Name = Field(description="Its name in this study; paths name their machines by it.")
+    address: Address = Field("", description="Where ssh finds it; the name when left out.")
+    reach: Address = Field("", description="How the machines find each other; `address` when left out.")
+    user: User = Field("", description="Whom to log in as; ssh's own choice when left out.")
+    port: Annotated[int, Field(ge=1, le=65535)] = Field(22, description="The port of its sshd.")
+    jump: str = Field("", description="Jump hosts on the way, `user@host:port`, separated by commas.")
+    interface: Interface = Field("", description="Its interface on the measured path.")
+
+
 class HostSpec(_Model):
     """Where trials are carried out."""
 
-    kind: Literal["local", "lab", "fake", "import"] = Field(
-        "local", description="`local`, `lab` or `fake`; `import` marks a run that was adopted from files."
+    kind: Literal["local", "lab", "ssh", "slurm", "fake", "import"] = Field(
+        "local", description="`local`, `lab`, `ssh`, `slurm` or `fake`; `import` marks a run adopted from files."
     )
+    node: list[NodeSpec] = Field(default_factory=list, description="For `ssh`: the machines.")
+    hosts_file: str = Field("", description="For `ssh`: a TOML file with further `[[node]]` tables.")
     options: dict[str, Scalar] = Field(default_factory=dict, description="What that kind of host understands.")
 
 
@@ -238,6 +257,23 @@ def parse_study(text: str, source: str) -> Study:
         ) from error
 
 
+class _HostsFile(_Model):
+    node: list[NodeSpec]
+
+
+def read_nodes(path: Path) -> list[NodeSpec]:
+    """Read a hosts file, `[[node]]` tables alone; raise BadInputError that lists every error."""
+    try:
+        return _HostsFile.model_validate(tomllib.loads(path.read_bytes().decode())).node
+    except OSError as error:
+        raise BadInputError(f"cannot read the hosts file {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadInputError(f"the hosts file {path} is not TOML: {error}") from error
+    except ValidationError as error:
+        lines = [_line(detail) for detail in error.errors(include_url=False)]
+        raise BadInputError(f"the hosts file {path} is wrong:\n  " + "\n  ".join(lines)) from error
+
+
 def digest(text: str) -> str:
     """Return the SHA-256 of a study's text: its identity in a run."""
     return hashlib.sha256(text.encode()).hexdigest()
@@ -268,6 +304,7 @@ def _did_you_mean(detail: ErrorDetails) -> str:
 def _known_keys(parents: list[str]) -> list[str]:
     models: dict[str, type[_Model]] = {
         "host": HostSpec,
+        "node": NodeSpec,
         "mpi": MpiSpec,
         "path": PathSpec,
         "workload": WorkloadSpec,

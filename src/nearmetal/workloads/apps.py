@@ -18,9 +18,10 @@ from nearmetal import native
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError
 from nearmetal.knobs.mpi import mpi_environment
 from nearmetal.units import NS_PER_S
-from nearmetal.workloads.build import build_program
+from nearmetal.workloads.build import build_program, mpi_for
+from nearmetal.workloads.mpi.far import oversubscribed
 from nearmetal.workloads.mpi.mpi import Job
-from nearmetal.workloads.mpi.table import find_mpi, launch
+from nearmetal.workloads.mpi.table import job_nodes, launch
 from nearmetal.workloads.workload import Launch
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ _ROWS = (
 APPLICATIONS: dict[str, Application] = {row.name: row for row in _ROWS}
 
 
-def build_apps(mpi: Mpi, extra_flags: tuple[str, ...] = ()) -> Path:
+def build_apps(mpi: Mpi, extra_flags: tuple[str, ...] = (), shell: Shell | None = None) -> Path:
     """Return the program that holds all applications, built for an MPI; see build_program for what it raises."""
     return build_program(
         mpi,
@@ -162,6 +163,7 @@ def build_apps(mpi: Mpi, extra_flags: tuple[str, ...] = ()) -> Path:
         files=_sources(),
         include_rooms=("bench", "apps/common"),
         extra_flags=(*_OPTIMIZED, *extra_flags),
+        shell=shell,
     )
 
 
@@ -236,24 +238,24 @@ class ApplicationWorkload:
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Build the applications for the MPI when that was not done before, and say how to launch this one."""
         arguments = application_argv(order)
-        mpi = find_mpi(order.mpi)
-        program = build_apps(mpi)
+        mpi = mpi_for(shell, order.mpi)
+        program = build_apps(mpi, shell=shell)
         nodes = tuple(endpoints.ends[index].node for index in order.workload.placement)
         first = endpoints.ends[order.workload.placement[0]]
         files = {name: f"{shell.scratch}/{first.node}/{name}.nmb" for name in (ITERATIONS, COMMUNICATION)}
         tuned = mpi_environment(order.knobs, mpi.flavour)
         recording = ("--record", files[ITERATIONS], "--record-communication", files[COMMUNICATION])
         job = Job(
-            nodes=nodes,
+            nodes=job_nodes(shell, nodes),
             program=(str(program), *arguments, *recording),
             remote_shell=shell.agent,
             interface=first.interface,
             subnet=endpoints.subnet,
             progress=order.workload.progress,
-            oversubscribed=len(nodes) > (os.cpu_count() or 1),
+            oversubscribed=oversubscribed(shell, nodes),
             environment=tuple(tuned.env.items()),
         )
-        command = launch(mpi, job)
+        command = launch(mpi, job, shell)
         facts: dict[str, Scalar] = {
             "mpi.flavour": mpi.flavour,
             "mpi.version": mpi.version,

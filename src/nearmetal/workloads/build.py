@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING
 
 from nearmetal import native, process
 from nearmetal.errors import UnavailableError
+from nearmetal.hosts.far.build import program
+from nearmetal.hosts.host import FarShell
+from nearmetal.workloads.mpi.far import find_there
+from nearmetal.workloads.mpi.table import find_mpi, flavour_named
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from nearmetal.hosts.host import Shell
+    from nearmetal.process import Finished
     from nearmetal.workloads.mpi.mpi import Mpi
 
 _VERSION_TIMEOUT_S = 30.0
@@ -18,6 +24,14 @@ _VERSION_TIMEOUT_S = 30.0
 # MPI_STATUSES_IGNORE is a null or one-element pointer for a parameter that headers declare as an array: GCC takes
 # that for an overflow (MPICH 4.0 with GCC 12).
 _FLAGS = ("-D_GNU_SOURCE", "-Wno-stringop-overflow")
+
+
+def mpi_for(shell: Shell, flavour: str) -> Mpi:
+    """Return the MPI of that flavour where the shell's programs run; raise UnavailableError without one."""
+    if not isinstance(shell, FarShell):
+        return find_mpi(flavour)
+    far = shell
+    return far.once(f"mpi {flavour}", lambda: find_there(far, flavour_named(flavour)))
 
 
 def build_program(
@@ -28,38 +42,47 @@ def build_program(
     files: tuple[str, ...] = (),
     include_rooms: tuple[str, ...] = (),
     extra_flags: tuple[str, ...] = (),
+    shell: Shell | None = None,
 ) -> Path:
     """Return the program `name` of native/`room` for an MPI, building it when it is not in the cache.
 
-    The cache is keyed by the flavour, its version and place, the compiler behind it, flags and sources. Raise
-    UnavailableError when that MPI has no compiler, NearmetalError with the compiler's last words when it fails.
+    With a `shell` to far machines it is built there, for all of them. The cache is keyed by the flavour, its version
+    and place, the compiler behind it, flags and sources. Raise UnavailableError when that MPI has no compiler,
+    NearmetalError with the compiler's last words when it fails.
     """
-    return native.build(
-        native.Recipe(
-            name=name,
-            room=room,
-            files=files,
-            include_rooms=include_rooms,
-            compiler=(mpi.mpicc,),
-            compiler_id=mpi.label,
-            toolchain=_toolchain(mpi),
-            extra_flags=(*_FLAGS, *extra_flags),
-        )
+    far = shell if isinstance(shell, FarShell) else None
+    recipe = native.Recipe(
+        name=name,
+        room=room,
+        files=files,
+        include_rooms=include_rooms,
+        compiler=(mpi.mpicc,),
+        compiler_id=mpi.label,
+        toolchain=_toolchain(mpi, far),
+        extra_flags=(*_FLAGS, *extra_flags),
     )
+    return program(far, recipe) if far is not None else native.build(recipe)
 
 
-def build_engine(mpi: Mpi) -> Path:
+def build_engine(mpi: Mpi, shell: Shell | None = None) -> Path:
     """Return the measuring engine built for an MPI."""
-    return build_program(mpi, "bench", "nmbench")
+    return build_program(mpi, "bench", "nmbench", shell=shell)
 
 
-def _toolchain(mpi: Mpi) -> str:
+def _toolchain(mpi: Mpi, far: FarShell | None) -> str:
     """Return the first line that the compiler behind mpicc says of itself; nothing is compiled from prebuilt."""
-    if os.environ.get("NEARMETAL_PREBUILT"):
+    if os.environ.get("NEARMETAL_PREBUILT") and far is None:
         return ""
     if not mpi.mpicc:
         raise UnavailableError(
             f"{mpi.label} at {mpi.mpirun} comes without mpicc",
             hint="install its development package, or name ready programs in NEARMETAL_PREBUILT",
         )
-    return process.run([mpi.mpicc, "--version"], timeout_s=_VERSION_TIMEOUT_S, check=True).text.splitlines()[0]
+    argv = [mpi.mpicc, "--version"]
+    if far is not None:
+        return far.once(f"toolchain {mpi.mpicc}", lambda: _first_line(far.run(argv, timeout_s=_VERSION_TIMEOUT_S)))
+    return _first_line(process.run(argv, timeout_s=_VERSION_TIMEOUT_S, check=True))
+
+
+def _first_line(finished: Finished) -> str:
+    return finished.text.splitlines()[0]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.knobs.mpi import mpi_environment
-from nearmetal.workloads.build import build_engine
+from nearmetal.workloads.build import build_engine, mpi_for
+from nearmetal.workloads.mpi.far import oversubscribed
 from nearmetal.workloads.mpi.mpi import Job
-from nearmetal.workloads.mpi.table import find_mpi, launch
+from nearmetal.workloads.mpi.table import job_nodes, launch
 from nearmetal.workloads.workload import Launch
 
 if TYPE_CHECKING:
@@ -41,23 +41,23 @@ class Engine:
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Build the engine for the MPI when that was not done before, and say how to launch it."""
-        mpi = find_mpi(order.mpi)
-        program = build_engine(mpi)
+        mpi = mpi_for(shell, order.mpi)
+        program = build_engine(mpi, shell)
         nodes = tuple(endpoints.ends[index].node for index in order.workload.placement)
         first = endpoints.ends[order.workload.placement[0]]
         out = f"{shell.scratch}/{first.node}/samples.nmb"
         tuned = mpi_environment(order.knobs, mpi.flavour)
         job = Job(
-            nodes=nodes,
+            nodes=job_nodes(shell, nodes),
             program=(str(program), *engine_argv(order), "--out", out),
             remote_shell=shell.agent,
             interface=first.interface,
             subnet=endpoints.subnet,
             progress=order.workload.progress,
-            oversubscribed=len(nodes) > (os.cpu_count() or 1),
+            oversubscribed=oversubscribed(shell, nodes),
             environment=tuple(tuned.env.items()),
         )
-        command = launch(mpi, job)
+        command = launch(mpi, job, shell)
         facts: dict[str, Scalar] = {
             "mpi.flavour": mpi.flavour,
             "mpi.version": mpi.version,

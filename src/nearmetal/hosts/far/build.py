@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal import native
 from nearmetal.errors import NearmetalError
-from nearmetal.hosts.host import FarShell, machines_of
+from nearmetal.hosts.host import FarShell
 
 if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
@@ -25,7 +25,7 @@ def program(shell: Shell, recipe: Recipe) -> Path:
     if not isinstance(shell, FarShell):
         return native.build(recipe)
     far = shell
-    return far.once(f"program {recipe!r} {machines_of(far)}", lambda: _on_every_machine(far, recipe))
+    return far.once(f"program {recipe!r}", lambda: _on_every_machine(far, recipe))
 
 
 def _on_every_machine(shell: FarShell, recipe: Recipe) -> Path:
@@ -41,10 +41,11 @@ def _build(shell: FarShell, node: str, recipe: Recipe, place: Path) -> None:
     work = f"{place}.{secrets.token_hex(4)}"
     shell.run(["mkdir", "-p", "--", work], node=node)
     try:
-        for room in (recipe.room, *recipe.include_rooms):
-            shell.run(["mkdir", "-p", "--", f"{work}/{room}"], node=node)
-            for file in sorted([*native.source_dir(room).glob("*.h"), *native.source_dir(room).glob("*.c")]):
-                shell.write(f"{work}/{room}/{file.name}", file.read_bytes(), node=node)
+        files = native.all_files(recipe)
+        folders = sorted({f"{work}/{name}".rpartition("/")[0] for name in files})
+        shell.run(["mkdir", "-p", "--", *folders], node=node)
+        for name, path in files.items():
+            shell.write(f"{work}/{name}", path.read_bytes(), node=node)
         made = f"{work}/{recipe.name}"
         argv = native.compile_argv(recipe, lambda room: f"{work}/{room}", made)
         finished = shell.run(argv, node=node, timeout_s=native.BUILD_TIMEOUT_S, check=False)

@@ -132,7 +132,9 @@ class Machine:
         mark = b"%s-%d" % (self._mark, self._count)
         started_ns = time.monotonic_ns()
         try:
-            self._stream.write(b"%s </dev/null; printf '%%s %%s\\n' %s $?; printf '%%s\\n' %s >&2\n" % (line, mark, mark))
+            self._stream.write(
+                b"%s </dev/null; printf '%%s %%s\\n' %s $?; printf '%%s\\n' %s >&2\n" % (line, mark, mark)
+            )
             said = self._stream.inbox.until(mark, timeout_s)
         except LostError as error:
             self._stream.close()

@@ -118,7 +118,7 @@ class FarNamespaceShell:
 
     def once(self, key: str, make: Callable[[], T]) -> T:
         """Return what `make` returned the first time."""
-        return self._memory.once(key, make)
+        return self._memory.once(f"{self._machine.name} {key}", make)
 
     def add_node(self, name: str) -> None:
         """Make a node; raise TrialError when its name is unusable or taken."""

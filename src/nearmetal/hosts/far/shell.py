@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_AGENT_SCRIPT = b"""#!/bin/sh
+# A file system may be shared by the machines: then the directory is there, and it is ours.
+_MAKE_NODE = """test -O "$1" || mkdir -m 700 -- "$1" && mkdir -p -- "$1/$2" && printf %s "$4" > "$3" && chmod 755 "$3"
+"""
+_AGENT_SCRIPT = """#!/bin/sh
 # Reaches from node to node for MPI launchers: agent [OPTIONS] NODE COMMAND...; ssh's own way to read both.
 while [ "${1#-}" != "$1" ]; do shift; done
 exec %s "$@"
@@ -104,7 +107,7 @@ class MachinesShell:
 
     def once(self, key: str, make: Callable[[], T]) -> T:
         """Return what `make` returned the first time."""
-        return self._memory.once(key, make)
+        return self._memory.once(f"{sorted(name for _, name in self._nodes.values())} {key}", make)
 
     def add_node(self, name: str) -> None:
         """Take the next machine as a node; raise TrialError when there is none."""
@@ -115,11 +118,8 @@ class MachinesShell:
             )
         machine, known_as = self._free.pop(0)
         self._nodes[name] = (machine, known_as)
-        # Two nodes may be one machine, or share a file system: then the directory is there, and it is ours.
-        script = 'test -O "$1" || mkdir -m 700 -- "$1"; mkdir -p -- "$1/$2"'
-        require_ok(machine.run(["sh", "-c", script, "sh", self._scratch, name]))
-        machine.write(self.agent, _AGENT_SCRIPT % self._remote_shell)
-        require_ok(machine.run(["chmod", "755", self.agent]))
+        script = _AGENT_SCRIPT % self._remote_shell.decode()
+        require_ok(machine.run(["sh", "-c", _MAKE_NODE, "sh", self._scratch, name, self.agent, script]))
 
     def give_interface(self, interface: str, node: str, name: str) -> None:
         """Refuse: the interfaces of machines are as they are."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
+from nearmetal.hosts.host import FarShell
+from nearmetal.workloads.mpi import starter
 from nearmetal.workloads.mpi.mpi import Flavour, Job, Mpi, MpiLaunch, find
 from nearmetal.workloads.mpi.mpich import MPICH
 from nearmetal.workloads.mpi.openmpi import OPENMPI
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from nearmetal.hosts.host import Shell
 
 FLAVOURS: dict[str, Flavour] = {flavour.name: flavour for flavour in (OPENMPI, MPICH)}
 
@@ -27,6 +32,16 @@ def find_mpi(flavour: str, prefix: Path | None = None) -> Mpi:
     return find(flavour_named(flavour), prefix)
 
 
-def launch(mpi: Mpi, job: Job) -> MpiLaunch:
-    """Return the command line that starts a job with this MPI; pure, raises UnavailableError or BadInputError."""
+def job_nodes(shell: Shell, nodes: Sequence[str]) -> tuple[str, ...]:
+    """Return the nodes by the names that a launcher there knows."""
+    return tuple(map(shell.launch_name, nodes)) if isinstance(shell, FarShell) else tuple(nodes)
+
+
+def launch(mpi: Mpi, job: Job, shell: Shell | None = None) -> MpiLaunch:
+    """Return the command line that starts a job with this MPI; raises UnavailableError or BadInputError.
+
+    Where the shell's site has a starter of its own (a batch system's `srun`), that one starts the ranks.
+    """
+    if isinstance(shell, FarShell) and shell.site.starter:
+        return starter.launch(mpi, job, shell, flavour_named(mpi.flavour))
     return flavour_named(mpi.flavour).launch(mpi, job)

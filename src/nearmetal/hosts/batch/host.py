@@ -1,0 +1,261 @@
+"""Host of a batch system: one allocation for a batch of blocks, trials in steps inside it.
+
+A trial never starts in an allocation that has less time left than the trial may take. An allocation that is lost
+(preemption, a node that fails) fails no trial at once: the trial is carried out again in the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
+from nearmetal.hosts.batch.scheduler import JobState, Phase, Request, Scheduler
+from nearmetal.hosts.batch.slurm import Slurm
+from nearmetal.hosts.batch.step import StepCarrier
+from nearmetal.hosts.far.bind import bind
+from nearmetal.hosts.far.machine import Machine
+from nearmetal.hosts.far.namespaces import FarNamespaceShell
+from nearmetal.hosts.far.shell import MachinesShell, Memory
+from nearmetal.hosts.far.stream import LostError
+from nearmetal.hosts.host import Site
+from nearmetal.study.order import Outcome, TrialStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.study.order import Order, Scalar
+    from nearmetal.study.spec import Study
+
+SCHEDULERS: dict[str, Callable[[str], Scheduler]] = {"slurm": Slurm}
+"""Kind of host -> its batch system, given the host's option `mpi`."""
+
+OPTIONS = {
+    "nodes": "nodes of an allocation (2)",
+    "time_limit_s": "time limit of an allocation (1800)",
+    "queue_timeout_s": "how long to wait for nodes (3600)",
+    "blocks": "blocks that share an allocation (4)",
+    "allocations": "allocations side by side, as an array job (1)",
+    "exclusive": "whole nodes (true)",
+    "mpi": "plugin of the starter, such as `pmix` or `pmi2`; by the MPI's flavour when left out",
+    "mpi_prefix": "directory of the MPI on the nodes; PATH when left out",
+    "cache": "directory for programs built there (`~/.cache/nearmetal`)",
+    "interface": "the nodes' interface on the measured path; a path may name its own",
+    **dict.fromkeys(("partition", "account", "constraint", "nodelist", "exclude"), "as in the batch system"),
+}
+_OF_ALLOCATION = ("partition", "account", "constraint", "nodelist", "exclude")
+"""What a path may ask for itself: native nodes and guests are often two partitions."""
+_ATTEMPTS = 2
+_SPARE_S = 60
+_STUCK_S = 20.0
+_POLL_S = (0.2, 2.0)
+
+
+@dataclass(slots=True)
+class _Allocation:
+    """Nodes that are, or will be, held for some blocks."""
+
+    job: str
+    batch: int
+    state: JobState
+    machines: dict[str, Machine] = field(default_factory=dict)
+    restarts: int = 0
+
+
+class BatchHost:
+    """Carries trials out in the allocations of a batch system."""
+
+    def __init__(self, scheduler: Scheduler, options: Mapping[str, Scalar]) -> None:
+        unknown = sorted(set(options) - set(OPTIONS))
+        if unknown:
+            raise BadInputError(
+                f"the {scheduler.kind} host has no option {unknown[0]!r}", hint=f"known: {', '.join(OPTIONS)}"
+            )
+        self.kind = scheduler.kind
+        self.label = f"allocations of {scheduler.kind}, launched by its own starter"
+        self.slots = int(options.get("allocations", 1))
+        self._scheduler = scheduler
+        self._options = dict(options)
+        self._memory = Memory()
+        self._lock = threading.Lock()
+        self._submitted: dict[Request, list[str]] = {}
+        self._idle: dict[Request, list[_Allocation]] = {}
+        self._jobs: set[str] = set()
+
+    def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
+        """Carry a trial out in an allocation, in a second one when the first is lost on the way."""
+        lost: tuple[str, str] = ("", "")
+        for _ in range(_ATTEMPTS):
+            try:
+                request = self._request(order)
+                allocation = self._take(request, order)
+            except BadInputError as error:
+                return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
+            try:
+                outcome = self._carry_out_in(allocation, order, body)
+            except LostError as error:
+                lost = self._after_loss(allocation, error)
+            except NearmetalError as error:
+                self._put_back(request, allocation)
+                return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
+            except BaseException:
+                self._release(allocation)
+                raise
+            else:
+                self._put_back(request, allocation)
+                if outcome.status is TrialStatus.VALID or self._scheduler.look(allocation.job).phase is Phase.RUNNING:
+                    return outcome
+                lost = self._after_loss(allocation, LostError(outcome.reason))
+            if allocation.state.phase is Phase.WAITING:  # put back into the queue: it will come again
+                self._put_back(request, allocation)
+        return Outcome(TrialStatus.FAILED, reason=lost[0], hint=lost[1])
+
+    def _carry_out_in(self, allocation: _Allocation, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
+        interface = str(order.path.options.get("interface", self._options.get("interface", "")))
+        options = {name: value for name, value in order.path.options.items() if name not in _OF_ALLOCATION}
+        nodes = allocation.state.nodes
+        bound = bind(replace(order, path=replace(order.path, options=options)), dict.fromkeys(nodes, interface))
+        machines = [allocation.machines[name] for name in bound.machines]
+        with self._shell(allocation, machines, built=bound.built, own_network=bound.own_network) as shell:
+            outcome = body(shell, bound.order)
+        facts: dict[str, Scalar] = {
+            f"{self.kind}.job": allocation.state.job,
+            f"{self.kind}.nodes": " ".join(nodes),
+            f"{self.kind}.restarts": allocation.state.restarts,
+        }
+        if "_" in allocation.job:
+            facts[f"{self.kind}.array_task"] = allocation.job
+        return replace(outcome, facts={**outcome.facts, **facts})
+
+    def _shell(
+        self, allocation: _Allocation, machines: list[Machine], *, built: bool, own_network: bool
+    ) -> MachinesShell | FarNamespaceShell:
+        machines[0].connect()
+        home = machines[0].home
+        cache = str(self._options.get("cache", f"{home}/.cache/nearmetal"))
+        prefix = str(self._options.get("mpi_prefix", ""))
+        site = Site(cache, f"{home}/.local/state/nearmetal", prefix)
+        if built:
+            return FarNamespaceShell(machines[0], site, self._memory, own_network=own_network)
+        site = replace(site, starter=self._scheduler.starter(allocation.state.job))
+        return MachinesShell(machines, [machine.name for machine in machines], site, self._memory)
+
+    def _request(self, order: Order) -> Request:
+        time_limit_s = int(self._options.get("time_limit_s", 1800))
+        if time_limit_s < order.timeout_s + _SPARE_S:
+            raise BadInputError(
+                f"time_limit_s is {time_limit_s}, and one trial may take {order.timeout_s:.0f} s and {_SPARE_S} s more",
+                hint="raise the host's option `time_limit_s`, or lower `trials.timeout`",
+            )
+        wanted = {name: str(order.path.options.get(name, self._options.get(name, ""))) for name in _OF_ALLOCATION}
+        return Request(
+            nodes=max(int(self._options.get("nodes", 2)), order.nodes),
+            time_limit_s=time_limit_s,
+            tasks=self.slots,
+            exclusive=bool(self._options.get("exclusive", True)),
+            **wanted,
+        )
+
+    def _take(self, request: Request, order: Order) -> _Allocation:
+        """Return a running allocation with enough time left; submit and wait where there is none."""
+        batch = order.block // int(self._options.get("blocks", 4))
+        while True:
+            with self._lock:
+                idle = self._idle.setdefault(request, [])
+                allocation = idle.pop() if idle else None
+                if allocation is None:
+                    waiting = self._submitted.setdefault(request, [])
+                    if not waiting:
+                        waiting += self._scheduler.submit(request)
+                        self._jobs.update(waiting)
+                    job = waiting.pop(0)
+                    allocation = _Allocation(job, batch, JobState(job, Phase.WAITING, ""))
+            try:
+                self._await(allocation)
+            except BaseException:
+                self._release(allocation)
+                raise
+            enough = allocation.state.left_s >= order.timeout_s + _SPARE_S / 2
+            if allocation.state.phase is Phase.RUNNING and enough and allocation.batch == batch:
+                return allocation
+            self._release(allocation)
+
+    def _await(self, allocation: _Allocation) -> None:
+        """Wait until an allocation runs or has ended; raise UnavailableError when it will not start."""
+        deadline = time.monotonic() + float(self._options.get("queue_timeout_s", 3600))
+        stuck_since, pause_s = 0.0, _POLL_S[0]
+        while True:
+            allocation.state = state = self._scheduler.look(allocation.job)
+            if state.phase is Phase.ENDED:
+                return
+            if state.phase is Phase.RUNNING:
+                self._connect(allocation)
+                return
+            now = time.monotonic()
+            stuck_since = (stuck_since or now) if state.phase is Phase.STUCK else 0.0
+            if now > deadline or (stuck_since and now - stuck_since > _STUCK_S):
+                message, hint = self._scheduler.explain(state)
+                raise UnavailableError(message, hint=hint)
+            time.sleep(pause_s)
+            pause_s = min(_POLL_S[1], pause_s * 1.3)
+
+    def _connect(self, allocation: _Allocation) -> None:
+        """Make machines of the nodes; a job that came back from the queue may have others."""
+        state = allocation.state
+        if state.restarts != allocation.restarts or set(allocation.machines) != set(state.nodes):
+            self._disconnect(allocation)
+            allocation.restarts = state.restarts
+            allocation.machines = {
+                node: Machine(StepCarrier(node, tuple(self._scheduler.shell_argv(state.job, node))))
+                for node in state.nodes
+            }
+
+    def _after_loss(self, allocation: _Allocation, error: LostError) -> tuple[str, str]:
+        """Return why an allocation was lost, in the batch system's words where it has some."""
+        self._disconnect(allocation)
+        allocation.state = state = self._scheduler.look(allocation.job)
+        if state.phase is Phase.RUNNING:
+            self._release(allocation)
+            return error.message, error.hint
+        if state.phase is Phase.ENDED:
+            self._release(allocation)
+        message, hint = self._scheduler.explain(state)
+        return f"{message} during the trial", hint
+
+    def _put_back(self, request: Request, allocation: _Allocation) -> None:
+        with self._lock:
+            self._idle.setdefault(request, []).append(allocation)
+
+    def _release(self, allocation: _Allocation) -> None:
+        self._disconnect(allocation)
+        self._scheduler.cancel(allocation.job)
+        with self._lock:
+            self._jobs.discard(allocation.job)
+
+    @staticmethod
+    def _disconnect(allocation: _Allocation) -> None:
+        for machine in allocation.machines.values():
+            with contextlib.suppress(LostError):  # the allocation is over either way
+                machine.close()
+        allocation.machines.clear()
+
+    def close(self) -> None:
+        """Give every allocation back; calling twice does nothing more."""
+        with self._lock:
+            idle = [one for allocations in self._idle.values() for one in allocations]
+            jobs, self._jobs = self._jobs, set()
+            self._idle.clear()
+            self._submitted.clear()
+        for allocation in idle:
+            self._disconnect(allocation)
+        for job in sorted(jobs):
+            self._scheduler.cancel(job)
+
+
+def open_batch(kind: str, study: Study) -> BatchHost:
+    """Return the host of a study's [host] table; nothing is submitted before the first trial."""
+    return BatchHost(SCHEDULERS[kind](str(study.host.options.get("mpi", ""))), study.host.options)

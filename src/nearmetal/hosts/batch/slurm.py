@@ -1,0 +1,176 @@
+"""Slurm 20.11 and newer, through sbatch, scontrol, scancel and srun."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal import process
+from nearmetal.errors import UnavailableError
+from nearmetal.hosts.batch.scheduler import JobState, Phase, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.process import Finished
+
+_TIMEOUT_S = 60.0
+_HOLD = b"#!/bin/sh\n# Holds the nodes of a nearmetal run; its steps do the work.\nexec sleep 100000000\n"
+# A step's own variables would be orders to an srun that is started inside it.
+_CLEAN_SHELL = """for name in $(env | sed -n 's/^\\(S[LR]U[RN][A-Z]*_[A-Z0-9_]*\\)=.*/\\1/p')
+do [ "$name" = SLURM_CONF ] || unset "$name"; done
+exec /bin/sh"""
+_PLUGINS = {"openmpi": "pmix", "mpich": "pmi2"}
+_FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z:/]*)=(\S*)")
+_WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED", "RESIZING"})
+_STUCK = re.compile(
+    r"ReqNodeNotAvail|DOWN|DRAIN|PartitionDown|PartitionInactive|Partition\w*Limit|BadConstraints|InvalidAccount"
+    r"|InvalidQOS|AssocMax|QOSMax|JobHeld|REQUEUE_HOLD|launch_failed",
+)
+_ENDS = {
+    "TIMEOUT": ("reached its time limit", "raise the host's option `time_limit_s`"),
+    "PREEMPTED": (
+        "was preempted by a job of higher priority",
+        "use another partition or QOS; finished trials are kept",
+    ),
+    "NODE_FAIL": ("lost a node", "look at `sinfo -R`; finished trials are kept, run the same command again"),
+    "CANCELLED": ("was cancelled", "run the same command again to continue the run"),
+    "OUT_OF_MEMORY": ("ran out of memory", "ask for whole nodes, or for fewer ranks"),
+    "DEADLINE": ("passed its deadline", "ask the site's staff about job deadlines"),
+    "BOOT_FAIL": ("could not boot its nodes", "look at `sinfo -R`, and name the nodes in `exclude`"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Slurm:
+    """The Slurm of this machine; `mpi` overrides the plugin of `srun --mpi`."""
+
+    mpi: str = ""
+    kind: str = "slurm"
+
+    def submit(self, request: Request) -> list[str]:
+        """Submit with sbatch; the job may be put back into the queue after a preemption."""
+        finished = _ask(submit_argv(request), stdin=_HOLD)
+        number = finished.text.strip().split(";")[0]
+        if not finished.ok or not number.isdecimal():
+            raise UnavailableError(
+                f"sbatch refused the job: {finished.complaint()}",
+                hint="the host's options `partition`, `account`, `nodes` and `time_limit_s` decide what is asked for",
+            )
+        return [number] if request.tasks == 1 else [f"{number}_{task}" for task in range(request.tasks)]
+
+    def look(self, job: str) -> JobState:
+        """Ask scontrol, and have it expand the list of nodes."""
+        finished = _ask(["scontrol", "--oneliner", "show", "job", job])
+        if not finished.ok:
+            if "Invalid job id" in finished.stderr.decode(errors="replace"):
+                return JobState(job, Phase.ENDED, "GONE", "slurmctld has forgotten it")
+            raise UnavailableError(f"cannot ask Slurm about job {job}: {finished.complaint()}")
+        state, nodes = parse_job(job, finished.text)
+        if state.phase is not Phase.RUNNING:
+            return state
+        expanded = _ask(["scontrol", "show", "hostnames", nodes])
+        if not expanded.ok:
+            raise UnavailableError(f"cannot expand the node list {nodes!r}: {expanded.complaint()}")
+        return JobState(
+            state.job, state.phase, state.word, state.reason, tuple(expanded.text.split()), state.left_s, state.restarts
+        )
+
+    def cancel(self, job: str) -> None:
+        """Call scancel; a job that has ended already is what was wanted."""
+        finished = _ask(["scancel", "--quiet", job])
+        if not finished.ok and self.look(job).phase is not Phase.ENDED:
+            raise UnavailableError(f"cannot cancel job {job}: {finished.complaint()}", hint=f"scancel {job}")
+
+    def shell_argv(self, job: str, node: str) -> list[str]:
+        """Return an overlapping step of one task, without MPI and unbuffered."""
+        alone = ["--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mpi=none", "--unbuffered"]
+        return [*_step(job), *alone, "/bin/sh", "-c", _CLEAN_SHELL]
+
+    def starter(self, job: str) -> SrunStarter:
+        """Return srun inside that job."""
+        return SrunStarter(job, self.mpi)
+
+    def explain(self, state: JobState) -> tuple[str, str]:
+        """Return a sentence for a job that does not start, or did not end as it should."""
+        if state.phase in {Phase.WAITING, Phase.STUCK}:
+            restarted = " after it was put back into the queue" if state.restarts else ""
+            return (
+                f"Slurm job {state.job} does not start{restarted}: {state.reason.replace('_', ' ')}",
+                "`sinfo -R` names drained nodes; name others with `nodelist`, or leave some out with `exclude`",
+            )
+        what, hint = _ENDS.get(
+            state.word, (f"ended as {state.word} ({state.reason})", f"scontrol show job {state.job}")
+        )
+        return f"Slurm job {state.job} {what}", hint
+
+
+@dataclass(frozen=True, slots=True)
+class SrunStarter:
+    """Starts ranks with srun, each on the node that the placement says (`--distribution=arbitrary`)."""
+
+    job: str
+    mpi: str = ""
+
+    def command(self, flavour: str, nodes: Sequence[str], hostfile: str) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return srun and its options, and SLURM_HOSTFILE."""
+        plugin = self.mpi or _PLUGINS.get(flavour, "pmix")
+        argv = [*_step(self.job), f"--mpi={plugin}", f"--nodes={len(set(nodes))}", f"--ntasks={len(nodes)}"]
+        return (*argv, "--distribution=arbitrary"), {"SLURM_HOSTFILE": hostfile}
+
+
+def submit_argv(request: Request) -> list[str]:
+    """Return the sbatch command for a request; the script comes on standard input."""
+    minutes = -(-request.time_limit_s // 60)
+    argv = ["sbatch", "--parsable", "--job-name=nearmetal", f"--nodes={request.nodes}", f"--time={minutes}"]
+    argv += ["--requeue", "--output=/dev/null", "--error=/dev/null", "--input=none", "--chdir=/"]
+    if request.tasks > 1:
+        argv.append(f"--array=0-{request.tasks - 1}")
+    if request.exclusive:
+        argv.append("--exclusive")
+    for name in ("partition", "account", "constraint", "nodelist", "exclude"):
+        if value := getattr(request, name):
+            argv.append(f"--{name}={value}")
+    return argv
+
+
+def parse_job(job: str, text: str) -> tuple[JobState, str]:
+    """Read `scontrol --oneliner show job`; return the state (without nodes) and the compressed node list."""
+    task = job.partition("_")[2]
+    lines = [dict(_FIELD.findall(line)) for line in text.splitlines() if "JobState=" in line]
+    own = [fields for fields in lines if not task or fields.get("ArrayTaskId") == task]
+    # A task that was not yet split off its array is told of by the array's own record.
+    fields = (own or lines or [{}])[0]
+    word = fields.get("JobState", "")
+    reason = fields.get("Reason", "")
+    if word in {"RUNNING", "COMPLETING"}:
+        phase = Phase.RUNNING if word == "RUNNING" else Phase.ENDED
+    elif word in _WAITING:
+        phase = Phase.STUCK if _STUCK.search(reason) else Phase.WAITING
+    elif word:
+        phase = Phase.ENDED
+    else:
+        raise UnavailableError(f"cannot read what Slurm says of job {job}: {text[:200]!r}")
+    left_s = parse_time_s(fields.get("TimeLimit", "")) - parse_time_s(fields.get("RunTime", ""))
+    number = fields.get("JobId", job) if own else job
+    return JobState(number, phase, word, reason, (), left_s, int(fields.get("Restarts", 0))), fields.get("NodeList", "")
+
+
+def parse_time_s(text: str) -> int:
+    """Read Slurm's `[days-]hours:minutes:seconds`; UNLIMITED is a year, anything else 0."""
+    if text == "UNLIMITED":
+        return 365 * 86400
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", text)
+    if not found:
+        return 0
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def _step(job: str) -> list[str]:
+    return ["srun", f"--jobid={job}", "--overlap", "--cpu-bind=none", "--quiet"]
+
+
+def _ask(argv: Sequence[str], stdin: bytes = b"") -> Finished:
+    return process.run(argv, timeout_s=_TIMEOUT_S, stdin=stdin)

@@ -1,0 +1,69 @@
+"""Path `declared`: it is there already; nearmetal looks at it and changes nothing."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, TrialError
+from nearmetal.hosts.host import FarShell
+from nearmetal.paths.links import wait_until_reachable
+from nearmetal.paths.path import Endpoint, Endpoints
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.study.order import PathOrder
+
+
+class Declared:
+    """Nodes are machines that the study names, native hosts or guests; each has its own interface on the path."""
+
+    kind = "declared"
+    about = "what joins the machines that the study names, as it is: bare hosts, guests, whatever their NICs"
+
+    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+        """Find each node's address on its interface, and check that the first reaches the others.
+
+        Options: `interface`, or `interface.I` for node I. Raises BadInputError without one, TrialError when an
+        interface has no IPv4 address, when two are in different networks, or when there is no answer.
+        """
+        if not isinstance(shell, FarShell):
+            raise BadInputError(
+                "path 'declared' joins machines, and this host has none", hint="use [host] kind = 'ssh' or 'slurm'"
+            )
+        ends, networks = [], set()
+        for index, node in enumerate(nodes):
+            interface = str(order.options.get(f"interface.{index}", order.options.get("interface", "")))
+            if not interface:
+                raise BadInputError(
+                    f"path {order.label!r} does not say which interface node {index} has on it",
+                    hint="give the path the option `interface`, or each [[host.node]] its own",
+                )
+            own = address_of(shell.run(["ip", "-json", "addr", "show", "dev", interface], node=node).text, interface)
+            ends.append(Endpoint(node, interface, str(own.ip)))
+            networks.add(own.network)
+        if len(networks) != 1:
+            raise TrialError(
+                f"the interfaces of path {order.label!r} are in {len(networks)} networks: "
+                + ", ".join(sorted(map(str, networks))),
+                hint="name interfaces of one subnet",
+            )
+        wait_until_reachable(shell, nodes, [end.address for end in ends])
+        return Endpoints(tuple(ends), str(networks.pop()), alone=False)
+
+    def down(self, shell: Shell, endpoints: Endpoints) -> None:
+        """Nothing to do: nothing was made."""
+
+
+def address_of(text: str, interface: str) -> ipaddress.IPv4Interface:
+    """Read `ip -json addr show dev X`: its first IPv4 address and network; raise TrialError without one."""
+    try:
+        found = [a for a in json.loads(text)[0]["addr_info"] if a["family"] == "inet"]
+        if found:
+            return ipaddress.IPv4Interface(f"{found[0]['local']}/{found[0]['prefixlen']}")
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise TrialError(f"cannot read the addresses of {interface}: {error}") from error
+    raise TrialError(f"interface {interface} has no IPv4 address", hint="MPI over TCP needs one on each node")

@@ -1,0 +1,72 @@
+"""Finding an MPI on far machines, and how many ranks their cores can hold."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import UnavailableError
+from nearmetal.hosts.host import HYPERVISOR, FarShell
+from nearmetal.workloads.mpi.mpi import Mpi
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Sequence
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.workloads.mpi.mpi import Flavour
+
+_WHICH = 'for name do command -v -- "$name"; done; true'
+_VERSION_TIMEOUT_S = 30.0
+
+
+def find_there(shell: FarShell, flavour: Flavour) -> Mpi:
+    """Return a flavour's installation below the site's prefix, or on the far PATH.
+
+    The first machine is asked; the others must have the same in the same place. Raise UnavailableError with what was
+    looked for when there is none.
+    """
+    mpirun, version = _first(shell, flavour.launchers, ("--version",), flavour.launcher_version)
+    mpicc, compiler_version = _first(shell, flavour.compilers, (flavour.compiler_flag,), flavour.compiler_version)
+    where = f"{shell.site.mpi_prefix}/bin" if shell.site.mpi_prefix else "the PATH of a plain ssh command"
+    if not mpicc or not (mpirun or shell.site.starter):
+        lacking = "mpicc" if mpirun or shell.site.starter else "mpirun"
+        raise UnavailableError(
+            f"the far machine has no {lacking} of {flavour.name} in {where}",
+            hint="name the MPI's directory in the host's option `mpi_prefix`; on a node, `module show` tells it",
+        )
+    if mpirun and version != compiler_version:
+        raise UnavailableError(
+            f"on the far machine {mpirun} is version {version}, but {mpicc} is {compiler_version}",
+            hint="name the directory of one whole installation in the host's option `mpi_prefix`",
+        )
+    return Mpi(flavour.name, compiler_version, mpirun, mpicc)
+
+
+def _first(
+    shell: FarShell, names: Sequence[str], arguments: tuple[str, ...], pattern: re.Pattern[str]
+) -> tuple[str, str]:
+    """Return the first program that answers as the flavour does, and its version; empty when there is none."""
+    prefix = f"{shell.site.mpi_prefix}/bin/" if shell.site.mpi_prefix else ""
+    found = shell.run(["sh", "-c", _WHICH, "sh", *(f"{prefix}{name}" for name in names)]).text.split("\n")
+    for program in filter(None, found):
+        finished = shell.run([program, *arguments], timeout_s=_VERSION_TIMEOUT_S, check=False)
+        match = pattern.search((finished.stdout + finished.stderr).decode(errors="replace"))
+        if match:
+            return program, match[1]
+    return "", ""
+
+
+def oversubscribed(shell: Shell, nodes: Sequence[str]) -> bool:
+    """Tell whether a machine is given more ranks than it has cores; namespaces of one machine share its cores."""
+    if not isinstance(shell, FarShell):
+        return len(nodes) > (os.cpu_count() or 1)
+    far = shell
+    if far.machines == (HYPERVISOR,):
+        return len(nodes) > _cores(far, HYPERVISOR)
+    return any(ranks > _cores(far, node) for node, ranks in Counter(nodes).items())
+
+
+def _cores(shell: FarShell, node: str) -> int:
+    return shell.once(f"cores {node}", lambda: int(shell.run(["getconf", "_NPROCESSORS_ONLN"], node=node).text))

@@ -1,0 +1,33 @@
+"""Ranks started by a batch system instead of the MPI's own launcher; the transport stays the flavour's choice."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import UnavailableError
+from nearmetal.workloads.mpi.mpi import Flavour, Job, Mpi, MpiLaunch
+
+if TYPE_CHECKING:
+    from nearmetal.hosts.host import FarShell
+
+_MCA = "--mca"
+
+
+def launch(mpi: Mpi, job: Job, shell: FarShell, flavour: Flavour) -> MpiLaunch:
+    """Return the command line of the site's starter; the file with each rank's node is written through the shell.
+
+    The flavour's own command line says what transport and progress it would ask for; options that Open MPI takes as
+    `--mca NAME VALUE` become `OMPI_MCA_NAME`, which its ranks read whoever starts them.
+    """
+    starter = shell.site.starter
+    if starter is None:
+        raise UnavailableError("this site has no starter of its own")
+    own = flavour.launch(mpi, job)
+    before_program = own.argv[: len(own.argv) - len(job.program)]
+    triples = zip(before_program, pairwise(before_program[1:]), strict=False)
+    settings = {f"OMPI_MCA_{name}": value for word, (name, value) in triples if word == _MCA}
+    hostfile = f"{shell.scratch}/ranks"
+    shell.write(hostfile, "".join(f"{node}\n" for node in job.nodes).encode())
+    argv, env = starter.command(flavour.name, job.nodes, hostfile)
+    return MpiLaunch((*argv, *job.program), {**own.env, **settings, **dict(job.environment), **env})

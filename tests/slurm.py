@@ -1,0 +1,154 @@
+"""A throw-away Slurm for tests: munged, slurmctld and two slurmd, in namespaces of this machine joined by a cable.
+
+Each slurmd has a namespace of its own with `eth0`, so that a trial crosses a network; the controller is in the first.
+Programs that talk to it (sbatch, srun ...) run in that namespace too, through wrappers in `bin`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal.errors import UnavailableError
+from nearmetal.hosts.batch.host import BatchHost
+from nearmetal.hosts.batch.slurm import Slurm
+from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.paths.table import find_path
+from nearmetal.study.order import PathOrder
+from nearmetal.workloads.mpi.table import find_mpi
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NODES = ["n0", "n1"]
+_DAEMONS = ("munged", "slurmctld", "slurmd")
+_CLIENTS = ("sbatch", "scontrol", "scancel", "srun", "sinfo", "squeue")
+_START_S = 30.0
+_CONFIG = """ClusterName=throwaway
+SlurmctldHost=n0(10.77.0.1)
+SlurmctldPort=16817
+SlurmdPort=16818
+AuthType=auth/munge
+AuthInfo=socket={s}/munge.sock
+CryptoType=crypto/munge
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={s}/state
+SlurmdSpoolDir={s}/spool-%n
+SlurmctldPidFile={s}/ctld.pid
+SlurmdPidFile={s}/slurmd-%n.pid
+SlurmctldLogFile={s}/ctld.log
+SlurmdLogFile={s}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+MpiDefault=none
+ReturnToService=2
+KillWait=2
+OverTimeLimit=0
+TmpFS={s}/scratch-%n
+SchedulerParameters=batch_sched_delay=1,sched_interval=1
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SlurmdParameters=config_overrides
+NodeName=n0 NodeAddr=10.77.0.1 CPUs={cpus} RealMemory=500 State=UNKNOWN
+NodeName=n1 NodeAddr=10.77.0.2 CPUs={cpus} RealMemory=500 State=UNKNOWN
+PartitionName=test Nodes=ALL Default=YES MaxTime=60 State=UP OverSubscribe=YES
+"""
+
+
+def why_not() -> str:
+    """Return why Slurm cannot be tested here, or ''."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    missing = [name for name in (*_DAEMONS, *_CLIENTS) if not shutil.which(name, path=path)]
+    if missing:
+        return f"{missing[0]} is not installed (apt install slurm-wlm munge)"
+    return "" if os.geteuid() == 0 else "slurmd needs root"
+
+
+@contextlib.contextmanager
+def cluster(folder: Path) -> Iterator[Path]:
+    """Bring the cluster up and give the directory of its client programs."""
+    if why_not():
+        pytest.skip(why_not())
+    try:
+        namespaces = NamespaceShell()
+    except UnavailableError as error:
+        pytest.skip(error.render())
+    with namespaces as shell:
+        for node in NODES:
+            shell.add_node(node)
+            (folder / f"scratch-{node}").mkdir()
+            (folder / f"spool-{node}").mkdir()
+            shell.run(["mount", "-t", "tmpfs", "tmpfs", "/sys/fs/cgroup"], node=node)  # slurmd wants it mounted
+        find_path("veth").up(shell, PathOrder("veth", "veth"), NODES)
+        (folder / "state").mkdir()
+        key = folder / "munge.key"
+        key.write_bytes(os.urandom(1024))
+        key.chmod(0o400)
+        (folder / "slurm.conf").write_text(_CONFIG.format(s=folder, cpus=max(2, os.cpu_count() or 2)))
+        (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")  # loaded, and used by nothing here
+        munged = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={folder}/munge.sock"]
+        munged += [f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/seed"]
+        shell.start(["/usr/sbin/" + munged[0], *munged[1:]], node="n0")
+        config = f"SLURM_CONF={folder}/slurm.conf"
+        shell.start(["env", config, "/usr/sbin/slurmctld", "-D"], node="n0")
+        for node in NODES:
+            shell.start(["env", config, "/usr/sbin/slurmd", "-D", "-N", node], node=node)
+        clients = _wrappers(folder, shell)
+        _await_idle(clients, folder)
+        yield clients
+
+
+@contextlib.contextmanager
+def host(folder: Path, mpi: str = "openmpi", **options: str | float) -> Iterator[BatchHost]:
+    """Give a host over a throw-away cluster, its programs first in PATH."""
+    try:
+        prefix = Path(find_mpi(mpi).mpirun).parents[1]
+    except UnavailableError as error:
+        pytest.skip(error.render())
+    given: dict[str, str | int | float | bool] = {"interface": "eth0", "mpi_prefix": str(prefix)}
+    given |= {"cache": str(folder / "cache"), "time_limit_s": 600, "queue_timeout_s": 60, **options}
+    with cluster(folder) as clients, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{clients}:{os.environ['PATH']}")
+        made = BatchHost(Slurm(), given)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def _wrappers(folder: Path, shell: NamespaceShell) -> Path:
+    clients = folder / "bin"
+    clients.mkdir()
+    for name in _CLIENTS:
+        entering = " ".join(shell._enter("n0"))
+        wrapper = clients / name
+        program = shutil.which(name)
+        wrapper.write_text(
+            f'#!/bin/sh\nPATH=${{PATH#{clients}:}} SLURM_CONF={folder}/slurm.conf exec {entering} {program} "$@"\n'
+        )
+        wrapper.chmod(0o755)
+    return clients
+
+
+def _await_idle(clients: Path, folder: Path) -> None:
+    deadline = time.monotonic() + _START_S
+    sinfo = [str(clients / "sinfo"), "-h", "-N", "-o", "%T"]
+    while True:
+        said = subprocess.run(sinfo, capture_output=True, text=True, timeout=30, check=False)
+        if said.stdout.split() == ["idle", "idle"]:
+            return
+        if time.monotonic() > deadline:
+            logs = "\n".join(path.read_text()[-800:] for path in folder.glob("*.log"))
+            pytest.skip(f"Slurm did not come up on {socket.gethostname()}: {said.stdout} {said.stderr}\n{logs}")
+        time.sleep(0.1)

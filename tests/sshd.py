@@ -1,0 +1,103 @@
+"""A throw-away sshd for tests: its own keys and configuration in a temporary folder, loopback only.
+
+A relay takes connections on a loopback port and gives each to `sshd -i`, started behind an argv prefix: with the
+prefix that enters a namespace, that namespace is a machine that only ssh reaches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from pathlib import Path
+from typing import Self
+
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
+def why_not() -> str:
+    """Return why sshd cannot be tested here, or ''."""
+    if not SSHD or not shutil.which("ssh-keygen"):
+        return "sshd or ssh-keygen is not installed (apt install openssh-server)"
+    if os.geteuid() == 0:
+        try:
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where sshd keeps its unprivileged half
+        except OSError as error:
+            return f"sshd needs /run/sshd: {error}"
+    return ""
+
+
+class Sshd:
+    """Keys, configuration and the relays; a context manager."""
+
+    def __init__(self, folder: Path, *, max_sessions: int = 10) -> None:
+        self.folder = folder
+        self.ports: list[int] = []
+        self._listeners: list[socket.socket] = []
+        self._children: list[subprocess.Popen[bytes]] = []
+        for name in ("host", "user", "stranger"):
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True, timeout=20
+            )
+        shutil.copy(folder / "user.pub", folder / "authorized")
+        self.config = folder / "sshd_config"
+        self.config.write_text(
+            f"HostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized\nPidFile none\nUsePAM no\n"
+            "StrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
+            f"AllowTcpForwarding yes\nLogLevel ERROR\nMaxSessions {max_sessions}\n"
+        )
+        (folder / "ssh_config").write_text("")
+        (folder / "known_hosts").write_text("")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for listener in self._listeners:
+            listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+        self.drop()
+
+    @property
+    def options(self) -> dict[str, str | int | float | bool]:
+        """The options of an ssh host that may log in here."""
+        return {name: str(self.folder / file) for name, file in _FILES.items()} | {"connect_timeout_s": 10}
+
+    def serve(self, prefix: list[str]) -> int:
+        """Listen on a loopback port; return it."""
+        assert SSHD
+        listener = socket.create_server(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        with (self.folder / "known_hosts").open("a") as known:
+            known.write(f"[127.0.0.1]:{port} {(self.folder / 'host.pub').read_text()}")
+        self._listeners.append(listener)
+        argv = [*prefix, SSHD, "-i", "-f", str(self.config)]
+        threading.Thread(target=self._relay, args=(listener, argv), daemon=True).start()
+        self.ports.append(port)
+        return port
+
+    def drop(self) -> None:
+        """Cut every connection, as a pulled cable does."""
+        children, self._children = self._children, []
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, 9)
+            child.wait(10)
+
+    def _relay(self, listener: socket.socket, argv: list[str]) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                child = subprocess.Popen(
+                    argv, stdin=connection, stdout=connection, stderr=subprocess.DEVNULL, start_new_session=True
+                )
+            self._children.append(child)
+
+
+_FILES = {"identity": "user", "known_hosts": "known_hosts", "config": "ssh_config"}
