@@ -11,15 +11,16 @@ sample), `path` (keys and numbers joined by dots, `*` for every element), `unit`
 from __future__ import annotations
 
 import json
-import os
 import re
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError
 from nearmetal.knobs.mpi import mpi_environment
+from nearmetal.workloads.build import mpi_for
 from nearmetal.workloads.crew import LOG, Command, crew_argv, crew_environment, read_log
+from nearmetal.workloads.mpi.far import oversubscribed
 from nearmetal.workloads.mpi.mpi import Job
-from nearmetal.workloads.mpi.table import find_mpi, launch
+from nearmetal.workloads.mpi.table import job_nodes, launch
 from nearmetal.workloads.pairs import check_options, text_option
 from nearmetal.workloads.rates import unit_named
 from nearmetal.workloads.workload import Launch
@@ -196,22 +197,24 @@ def _parallel(
     shell: Shell, order: Order, endpoints: Endpoints, program: tuple[str, ...]
 ) -> tuple[tuple[str, ...], dict[str, str], dict[str, Scalar]]:
     """Return the launch of a parallel program with the order's MPI over the placement."""
-    mpi = find_mpi(order.mpi)
+    mpi = mpi_for(shell, order.mpi)
     placement = order.workload.placement
+    nodes = tuple(endpoints.ends[index].node for index in placement)
     first = endpoints.ends[placement[0]]
     tuned = mpi_environment(order.knobs, mpi.flavour)
     command = launch(
         mpi,
         Job(
-            nodes=tuple(endpoints.ends[index].node for index in placement),
+            nodes=job_nodes(shell, nodes),
             program=program,
             remote_shell=shell.agent,
             interface=first.interface,
             subnet=endpoints.subnet,
             progress=order.workload.progress,
-            oversubscribed=len(placement) > (os.cpu_count() or 1),
+            oversubscribed=oversubscribed(shell, nodes),
             environment=tuple(tuned.env.items()),
         ),
+        shell,
     )
     launcher, *arguments = command.argv
     facts: dict[str, Scalar] = {"mpi.flavour": mpi.flavour, "mpi.version": mpi.version}
