@@ -267,3 +267,14 @@ def test_plain_knobs_are_most_knobs() -> None:
 def test_the_reference_page_is_what_the_tables_say() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "knobs.md"
     assert page.read_text() == reference(), "run `make reference`"
+
+
+@pytest.mark.parametrize(("bit", "legal"), [("0", False), ("1", True)])
+def test_virtio_coalesces_only_where_the_device_offers_it(tmp_path: Path, bit: str, legal: bool) -> None:
+    features = {"/sys/class/net/eth1/device/features": "0" * 53 + bit + "0" * 10 + "\n"}
+    machine = KnobMachine.make(tmp_path, {"eth1": {"driver": "virtio_net", "adaptive-rx": "off"}}, features)
+    if legal:
+        assert plan(machine, {"nic.rx-usecs": 8}, [ETH1]).planned
+    else:
+        with pytest.raises(BadInputError, match="NOTF_COAL"):
+            plan(machine, {"nic.rx-usecs": 8}, [ETH1])

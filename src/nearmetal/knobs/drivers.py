@@ -63,6 +63,10 @@ class Range:
         return f"{extra}{self.lowest} to {self.highest}{steps}"
 
 
+VIRTIO_PLAIN = "virtio_net without NOTF_COAL"
+"""What `guards.identify` calls a virtio NIC that has no coalescing."""
+
+
 def _each(names: tuple[str, ...], one: Range) -> dict[str, Range]:
     return {f"nic.{name}": one for name in names}
 
@@ -104,6 +108,11 @@ RANGES: dict[str, dict[str, Range]] = {
     },
     "iavf": _each(_USECS, Range(0, 8160, step=2, rounding="down", reason="the device counts in steps of 2 us")),
     "virtio_net": {},
+    VIRTIO_PLAIN: {
+        **_each(_USECS, Range(0, 0, reason="the device does not offer VIRTIO_NET_F_NOTF_COAL")),
+        "nic.rx-frames": Range(1, 1, reason="the device does not offer VIRTIO_NET_F_NOTF_COAL"),
+        "nic.tx-frames": Range(0, 1, reason="the device does not offer VIRTIO_NET_F_NOTF_COAL"),
+    },
     # tun_set_coalesce: rx_batched is capped at NAPI_POLL_WEIGHT.
     "tun": {"nic.rx-frames": Range(0, 64, rounding="cap")},
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, NearmetalError
 from nearmetal.knobs.access import run_c
+from nearmetal.knobs.drivers import VIRTIO_PLAIN
 from nearmetal.knobs.journal import Device
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ _RIVALS: dict[str, tuple[str, ...]] = {
     "systemd-networkd": ("nic.mtu",),
 }
 """Programs that change knobs by themselves, and the beginnings of the names of those knobs."""
+
+_NOTF_COAL = 53
 
 # One shell for all processes: a `cat` each would take longer than everything else together.
 _NAMES_SCRIPT = 'for f in /proc/[0-9]*/comm; do read -r name < "$f" && echo "$name"; done 2>/dev/null'
@@ -85,6 +88,8 @@ def identify(shell: Shell, target: Target) -> Device:
     namespace = run_c(shell, ("readlink", "/proc/self/ns/net"), target.node).text.strip()
     index = link.text.partition(":")[0]
     driver = about.get("driver", "")
+    if driver == "virtio_net" and not _virtio_coalesces(shell, target):
+        driver = VIRTIO_PLAIN
     words = (namespace, f"ifindex {index}", driver, about.get("bus-info", ""), about.get("firmware-version", ""))
     return Device(str(target), driver, ", ".join(word for word in words if word))
 
@@ -96,6 +101,12 @@ def _driver(shell: Shell, target: Target) -> dict[str, str]:
         return {}
     pairs = (line.partition(":") for line in shown.text.splitlines())
     return {name: value.strip() for name, _, value in pairs} if shown.ok else {}
+
+
+def _virtio_coalesces(shell: Shell, target: Target) -> bool:
+    """Tell whether a virtio NIC offers coalescing: feature bit 53 (virtio 1.2, section 5.1.3)."""
+    shown = run_c(shell, ("cat", "--", f"/sys/class/net/{target.interface}/device/features"), target.node)
+    return shown.text.strip()[_NOTF_COAL : _NOTF_COAL + 1] == "1"
 
 
 def boot_id(shell: Shell) -> str:
