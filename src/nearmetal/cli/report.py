@@ -8,6 +8,7 @@ import click
 
 from nearmetal.report import as_html
 from nearmetal.report.view import build_view
+from nearmetal.report.waterfalls import waterfalls
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir
 
@@ -18,7 +19,8 @@ from nearmetal.store.rundir import RunDir
 @click.option("--allow-mixed", is_flag=True, help="Compare trials although kernel, MPI, NIC or code differ.")
 def command(run: Path, out: Path | None, *, allow_mixed: bool) -> None:
     """Write the report of RUN, a run directory, and print the path of the file."""
-    page = as_html.render(build_view(RunDir.open(run), allow_mixed=allow_mixed))
+    opened = RunDir.open(run)
+    page = as_html.render(build_view(opened, allow_mixed=allow_mixed), waterfalls(opened))
     target = out or run / "report.html"
     Disk().put_bytes(target, page.encode())
     click.echo(target)

@@ -14,6 +14,7 @@ from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.hosts.table import open_host
 from nearmetal.report import as_html, as_table
 from nearmetal.report.view import build_view
+from nearmetal.report.waterfalls import waterfalls
 from nearmetal.run.check import check_study
 from nearmetal.run.schedule import run_study
 from nearmetal.store.rundir import RunDir, RunInfo
@@ -46,7 +47,7 @@ def command(study: Path | None, out: Path | None, resume: Path | None, *, allow_
             host.close()
         view = build_view(run, allow_mixed=allow_mixed)
         html = run.root / "report.html"
-        html.write_text(as_html.render(view), encoding="utf-8")
+        html.write_text(as_html.render(view, waterfalls(run)), encoding="utf-8")
     finally:
         run.close()
     as_table.render(view, Console(highlight=False), brief=True)

@@ -10,7 +10,7 @@ from importlib import resources
 from string import Template
 from typing import TYPE_CHECKING
 
-from nearmetal.report import charts, tables, words
+from nearmetal.report import charts, tables, waterfall_html, words
 from nearmetal.report.markup import Markup, element, together
 from nearmetal.stats.equivalence import Verdict
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from nearmetal.report.records import Cell, GroupId, PathVerdict, View
     from nearmetal.report.tables import Table
+    from nearmetal.report.waterfalls import Waterfall
 
 _GLYPHS = {Verdict.NEAR_METAL: "≈", Verdict.SLOWER: "▼", Verdict.FASTER: "▲", Verdict.UNDECIDED: "?"}
 MAX_PANELS = 32
@@ -27,8 +28,8 @@ MAX_TRIAL_ROWS = 1_500
 """Beyond this the trials of each cell are left to the JSON report, so that the file stays small."""
 
 
-def render(view: View) -> str:
-    """Return the page as text; write it as UTF-8."""
+def render(view: View, traced: Sequence[Waterfall] = ()) -> str:
+    """Return the page as text; write it as UTF-8. `traced` are the run's waterfalls, where trials were traced."""
     static = resources.files("nearmetal.report") / "static"
     style = (static / "page.css").read_text(encoding="utf-8")
     # The policy names the one style sheet by its hash: nothing that data might smuggle in can style or run.
@@ -38,16 +39,17 @@ def render(view: View) -> str:
         version=html.escape(view.nearmetal_version),
         style=style,
         style_sha256=digest,
-        body=_body(view),
+        body=_body(view, traced),
     )
 
 
-def _body(view: View) -> Markup:
+def _body(view: View, traced: Sequence[Waterfall]) -> Markup:
     main = element(
         "main",
         _verdicts(view),
         *(_group(view, group, number) for number, group in enumerate(view.groups)),
         _settings(view),
+        waterfall_html.section(traced, _table),
         _evidence(view),
         _failures(view),
         _repeat(view),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, TrialError
-from nearmetal.facts import counters, inventory, proof
+from nearmetal.facts import counters, inventory, proof, tracing
 from nearmetal.hosts.host import FarShell
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.journal import journal_folder
@@ -101,18 +101,19 @@ def _path_up(shell: Shell, order: Order, nodes: list[str]) -> Iterator[Endpoints
 
 def _measure(shell: Shell, order: Order, launch: Launch, nodes: list[str]) -> _Measured:
     before = counters.read_counters(shell, nodes)
-    finished = shell.run(
-        launch.argv, node=launch.node, env=launch.env, stdin=launch.stdin, timeout_s=order.timeout_s, check=False
-    )
+    with tracing.recorded(shell, order) as trace:
+        finished = shell.run(
+            launch.argv, node=launch.node, env=launch.env, stdin=launch.stdin, timeout_s=order.timeout_s, check=False
+        )
     after = counters.read_counters(shell, nodes)
     if finished.timed_out:
         raise TrialError(
             f"the launch did not end within {order.timeout_s:.0f} s; {finished.complaint()}",
             hint="raise `trials.timeout`, ask for fewer iterations, or look for ranks that wait for each other",
         )
-    files = {}
+    files = dict(trace)
     if finished.ok:
-        files = {name: shell.read(path, node=launch.node) for name, path in launch.files.items()}
+        files |= {name: shell.read(path, node=launch.node) for name, path in launch.files.items()}
     return _Measured(finished, files, counters.difference(before, after))
 
 

@@ -4,9 +4,10 @@
     study.toml          the study as it was given, to the byte
     trials/000042.json  one record a finished trial, valid or failed
     samples/000042.parquet
+    traces/000042.zip   of a trial that was traced: the kernel's trace and the engine's file, as they were
 
-A trial's samples become permanent first, then its record. What is there without a record was never finished:
-`open_for_writing` removes it. Records are only ever added.
+A trial's samples (and trace) become permanent first, then its record. What is there without a record was never
+finished: `open_for_writing` removes it. Records are only ever added.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
+from nearmetal.store.bundle import read_bundle, write_bundle
 from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk
 from nearmetal.store.samples import Cell, CellSamples, describe, read_values, write_samples
 from nearmetal.study.order import Order, Outcome, TrialStatus
@@ -111,7 +113,8 @@ class RunDir:
         info = RunDir.open(root).info
         run = RunDir(root, info, disk or Disk(), _take_lock(root))
         finished = {path.stem for path in (root / "trials").glob("*.json")}
-        for path in [*root.rglob(f"*{TEMPORARY_SUFFIX}"), *(root / "samples").glob("*.parquet")]:
+        left = [*(root / "samples").glob("*.parquet"), *(root / "traces").glob("*.zip")]
+        for path in [*root.rglob(f"*{TEMPORARY_SUFFIX}"), *left]:
             if path.suffix == TEMPORARY_SUFFIX or path.stem not in finished:
                 path.unlink()
         return run
@@ -142,6 +145,9 @@ class RunDir:
             raise StoreError(f"{self.root} is open for reading only")
         name = trial_name(order.trial, attempt)
         record = TrialRecord(order, outcome, attempt, started_utc, describe(cells))
+        if outcome.traced:
+            (self.root / "traces").mkdir(exist_ok=True)
+            self._disk.put(self.root / "traces" / f"{name}.zip", lambda part: write_bundle(part, outcome.files))
         if cells:
             self._disk.put(self.root / "samples" / f"{name}.parquet", lambda part: write_samples(part, cells))
         self._disk.put_bytes(self.root / "trials" / f"{name}.json", _encode(record))
@@ -155,6 +161,14 @@ class RunDir:
     def values(self, record: TrialRecord, cell: Cell) -> NDArray[np.int64]:
         """Return one cell's values (ns) of a trial, in the order of measurement."""
         return read_values(self.samples_path(record), cell)
+
+    def trace(self, record: TrialRecord) -> dict[str, bytes]:
+        """Return the files of a traced trial by name, none when it was not traced.
+
+        Raise ForeignFileError when they are damaged.
+        """
+        path = self.root / "traces" / f"{trial_name(record.order.trial, record.attempt)}.zip"
+        return read_bundle(path) if path.exists() else {}
 
     def samples_path(self, record: TrialRecord) -> Path:
         """Return the path of a trial's samples."""

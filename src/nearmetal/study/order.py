@@ -16,6 +16,9 @@ from nearmetal.errors import BadInputError, ForeignFileError
 
 ORDER_FORMAT = 1
 
+TRACE_FOLDER = "trace/"
+"""What the names of a kernel trace's files in an outcome begin with."""
+
 Scalar = str | int | float | bool
 Progress = Literal["polling", "blocking"]
 
@@ -135,6 +138,11 @@ class Outcome:
     proof: Proof = field(default_factory=Proof)
     said: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def traced(self) -> bool:
+        """Tell whether its files hold a kernel's trace."""
+        return any(name.startswith(TRACE_FOLDER) for name in self.files)
 
     def to_json(self) -> str:
         """Return everything but the files as one JSON object; the files travel beside it."""

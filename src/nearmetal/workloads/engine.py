@@ -30,7 +30,7 @@ _NUMBERS = {
     "warmup_large": "--warmup-large",
     "sync_window_us": "--sync-window-us",
 }
-_OPTIONS = {*_NUMBERS, "operation", "sizes", "sync", "check"}
+_OPTIONS = {*_NUMBERS, "operation", "sizes", "sync", "check", "waterfall"}
 _EXIT_STATUSES = {2: "it refused its arguments", 3: "a payload arrived damaged"}
 
 

@@ -1,0 +1,120 @@
+"""Record kernel tracepoints beside a launch: the raw ring buffer and the layout of its events.
+
+The trace clock is `mono_raw`, the clock of the measuring engine, so both sides' stamps compare to the nanosecond;
+in the lab that clock is virtual time. The buffer is taken raw because the text that the kernel makes of it is rounded
+to microseconds. Two probes at function entries (kprobes over ftrace) mark where a program enters the TCP stack,
+because tracing system calls would put every system call of the machine on its slow path.
+Kernel: Documentation/trace/ftrace.rst, events.rst and kprobetrace.rst. Standard library only: runs inside the lab.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.study.order import TRACE_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.study.order import Order
+
+OPTION = "waterfall"
+"""The workload's option that asks for a trace."""
+
+FORMATS = f"{TRACE_FOLDER}formats"
+RING = f"{TRACE_FOLDER}cpu"
+"""Followed by the number of the CPU whose ring buffer the file holds."""
+
+TCP_SEND, TCP_RECEIVE = "nearmetal/tcp_send", "nearmetal/tcp_receive"
+EVENTS = (
+    TCP_SEND,
+    TCP_RECEIVE,
+    "tcp/tcp_rcv_space_adjust",
+    "net/net_dev_queue",
+    "net/net_dev_start_xmit",
+    "net/net_dev_xmit",
+    "net/napi_gro_receive_entry",
+    "net/netif_receive_skb",
+    "irq/irq_handler_entry",
+    "irq/irq_handler_exit",
+    "irq/softirq_entry",
+    "irq/softirq_exit",
+    "sched/sched_waking",
+)
+_BUFFER_KIB = 8192
+_READ_TIMEOUT_S = 60.0
+
+_START = """set -e
+cd /sys/kernel/tracing
+echo 0 >tracing_on
+echo nop >current_tracer
+echo mono_raw >trace_clock
+echo "$1" >buffer_size_kb
+echo >trace
+echo 'p:nearmetal/tcp_send tcp_sendmsg' >>kprobe_events
+echo 'p:nearmetal/tcp_receive tcp_recvmsg' >>kprobe_events
+echo 'vec == 3' >events/irq/softirq_entry/filter
+echo 'vec == 3' >events/irq/softirq_exit/filter
+shift
+for event; do echo 1 >"events/$event/enable"; done
+echo 1 >tracing_on
+"""
+_STOP = """cd /sys/kernel/tracing
+echo 0 >tracing_on
+for event; do echo 0 >"events/$event/enable"; done
+"""
+_FORMATS = """cd /sys/kernel/tracing
+for event; do echo "event: $event" && cat "events/$event/format"; done
+"""
+_FORGET = """cd /sys/kernel/tracing
+echo 0 >events/irq/softirq_entry/filter
+echo 0 >events/irq/softirq_exit/filter
+echo '-:nearmetal/tcp_send' >>kprobe_events
+echo '-:nearmetal/tcp_receive' >>kprobe_events
+echo >trace
+"""
+
+
+@contextlib.contextmanager
+def recorded(shell: Shell, order: Order) -> Iterator[dict[str, bytes]]:
+    """Trace while the body runs; the mapping it gets holds the trace's files afterwards.
+
+    Nothing happens unless the order's workload asks for a trace. Raises UnavailableError where the kernel cannot be
+    traced, BadInputError for an option that is not true or false.
+    """
+    files: dict[str, bytes] = {}
+    wanted = order.workload.options.get(OPTION, False)
+    if not isinstance(wanted, bool):
+        raise BadInputError(f"workload {order.workload.label!r}: {OPTION} is true or false, not {wanted!r}")
+    if not wanted:
+        yield files
+        return
+    started = shell.run(["sh", "-c", _START, "start", str(_BUFFER_KIB), *EVENTS], check=False)
+    try:
+        if not started.ok:
+            raise UnavailableError(
+                f"this kernel cannot be traced: {started.complaint()}",
+                hint="tracing needs root, tracefs at /sys/kernel/tracing and kprobes; the lab has them",
+            )
+        yield files
+    finally:
+        shell.run(["sh", "-c", _STOP, "stop", *EVENTS], check=False)
+        files.update(_collected(shell) if started.ok else {})
+        shell.run(["sh", "-c", _FORGET, "forget"], check=False)
+
+
+def _collected(shell: Shell) -> dict[str, bytes]:
+    files = {FORMATS: shell.run(["sh", "-c", _FORMATS, "formats", *EVENTS]).stdout}
+    root = "/sys/kernel/tracing/per_cpu"
+    for cpu in shell.run(["ls", root]).text.split():
+        # Without `nonblock` the reader would wait for the next event for ever; the end shows as EAGAIN.
+        ring = shell.run(
+            ["dd", f"if={root}/{cpu}/trace_pipe_raw", "bs=4096", "iflag=nonblock", "status=none"],
+            timeout_s=_READ_TIMEOUT_S,
+            check=False,
+        )
+        files[RING + cpu.removeprefix("cpu")] = ring.stdout
+    return files

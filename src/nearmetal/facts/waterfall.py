@@ -1,0 +1,289 @@
+"""Where one message's time went: a round trip cut at the milestones that the kernel's tracepoints give.
+
+A round trip is two legs. On each leg the milestones are, in this order:
+
+    program -> tcp_sendmsg -> net_dev_queue -> net_dev_start_xmit -> [doorbell] net_dev_xmit -> irq_handler_entry
+    -> softirq_entry -> napi_gro_receive_entry -> sched_waking or softirq_exit -> tcp_recvmsg -> data copied -> program
+
+The stretch between two milestones has one name, so the parts of a round trip add up to it exactly; what lies after
+a milestone that is missing (an event that was lost, a message of several frames) is `unattributed`. Only stamps of
+one clock are compared, so both ends must be on one kernel. Pure, standard library only.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, TrialError
+from nearmetal.facts.tracing import TCP_RECEIVE, TCP_SEND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nearmetal.facts.ftrace import TraceEvent
+
+PARTS: dict[str, str] = {
+    "sending program": "from the program's call to the kernel's TCP",
+    "sender's stack": "TCP, IP and the queueing discipline",
+    "wire": "the queueing discipline that stands for the wire's delay and rate; without one the wire takes no time",
+    "send driver": "the driver, up to and with the doorbell",
+    "moderation wait": "the frame has arrived, and the card holds its interrupt back",
+    "interrupt": "the interrupt's handler, and the way to the polling of the card",
+    "receive driver": "the driver takes the frame out of its ring",
+    "receiver's stack": "IP and TCP, and copying to the program",
+    "wake-up": "until the receiving program runs and asks for its data",
+    "receiving program": "from the data to the end of the call",
+    "unattributed": "between milestones that the trace does not have",
+}
+"""Every part of a message, in the order of its way, and what it is."""
+
+_OVERHEAD_BYTES = 14 + 20 + 20
+"""Ethernet, IP and TCP headers without options: what a frame with data has at the least beside the data."""
+_IRQ, _IRQ_END = "irq/irq_handler_entry", "irq/irq_handler_exit"
+_MOST_RESIDUE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One message: ns by part; parts that took no time are left out."""
+
+    ns: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def total_ns(self) -> int:
+        """The whole message."""
+        return sum(self.ns.values())
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTrip:
+    """One iteration of a ping-pong as measured, cut into its two messages, there and back."""
+
+    iteration: int
+    measured_ns: int
+    there: Leg
+    back: Leg
+
+    def part_ns(self, part: str) -> int:
+        """Return a part's time in both messages together."""
+        return self.there.ns.get(part, 0) + self.back.ns.get(part, 0)
+
+    @property
+    def attributed_ns(self) -> int:
+        """The sum of all parts that have a name of their own."""
+        return sum(self.part_ns(part) for part in PARTS if part != "unattributed")
+
+    @property
+    def residue(self) -> float:
+        """How far the named parts are from the measured time, as a share of it."""
+        return abs(self.measured_ns - self.attributed_ns) / max(1, self.measured_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One iteration as the engine stamped it, on the trace's clock."""
+
+    iteration: int
+    begin_ns: int
+    end_ns: int
+
+
+def round_trips(
+    events: Sequence[TraceEvent], windows: Sequence[Window], *, message_bytes: int, shaped_wire: bool
+) -> list[RoundTrip]:
+    """Cut every iteration that the trace covers into parts.
+
+    `shaped_wire` says that a queueing discipline stands for the wire. Raises TrialError when the trace covers no
+    iteration or does not show exactly two programs that talk.
+    """
+    times_ns = [event.at_ns for event in events]
+
+    def within(begin_ns: int, end_ns: int) -> Sequence[TraceEvent]:
+        return events[bisect.bisect_left(times_ns, begin_ns) : bisect.bisect_right(times_ns, end_ns)]
+
+    covered = [window for window in windows if times_ns and times_ns[0] <= window.begin_ns]
+    slices = [within(window.begin_ns, window.end_ns) for window in covered]
+    near, far = _talkers(slices)
+    lines = _receive_lines(slices, message_bytes)
+    cut = _Cutter(message_bytes, shaped_wire, lines)
+    return [
+        RoundTrip(window.iteration, window.end_ns - window.begin_ns, *cut.both_legs(part, window, near, far))
+        for window, part in zip(covered, slices, strict=True)
+    ]
+
+
+def _talkers(slices: Sequence[Sequence[TraceEvent]]) -> tuple[int, int]:
+    """Return the process ids of the program that begins and of its partner."""
+    first = Counter(next((e.pid for e in part if e.name == TCP_SEND), 0) for part in slices)
+    near = first.most_common(1)[0][0] if first else 0
+    others = Counter(e.pid for part in slices for e in part if e.name == TCP_SEND and e.pid != near)
+    if not near or not others:
+        raise TrialError(
+            f"the trace shows no two programs that talk over TCP in {len(slices)} iterations",
+            hint="the trace's buffer holds only the end of a long launch: ask for fewer iterations; "
+            "both ends must run on the traced kernel, not in guests",
+        )
+    return near, others.most_common(1)[0][0]
+
+
+def _receive_lines(slices: Sequence[Sequence[TraceEvent]], message_bytes: int) -> frozenset[int]:
+    """Return the interrupt lines that bring frames: those that most often come last before a frame with data."""
+    last: Counter[int] = Counter()
+    for part in slices:
+        line = None
+        for event in part:
+            if event.name == _IRQ:
+                line = event.number("irq")
+            elif line is not None and _is_arrival(event, message_bytes):
+                last[line] += 1
+                line = None
+    enough = sum(last.values()) * _MOST_RESIDUE
+    return frozenset(line for line, count in last.items() if count > enough)
+
+
+def _is_arrival(event: TraceEvent, message_bytes: int) -> bool:
+    # The driver has taken the Ethernet header off by now.
+    return event.name == "net/napi_gro_receive_entry" and event.number("len") >= message_bytes + _OVERHEAD_BYTES - 14
+
+
+@dataclass(frozen=True, slots=True)
+class _Cutter:
+    message_bytes: int
+    shaped_wire: bool
+    lines: frozenset[int]
+
+    def both_legs(self, part: Sequence[TraceEvent], window: Window, near: int, far: int) -> tuple[Leg, Leg]:
+        answer = next((e.at_ns for e in part if e.name == TCP_SEND and e.pid == far), window.end_ns)
+        # Each program's own time before it answers belongs to the message that it received.
+        there = self.leg([e for e in part if e.at_ns < answer], window.begin_ns, answer, near, far)
+        back = self.leg([e for e in part if e.at_ns >= answer], answer, window.end_ns, far, near)
+        return there, back
+
+    def leg(self, part: Sequence[TraceEvent], begin_ns: int, end_ns: int, sender: int, receiver: int) -> Leg:
+        """Cut one message. Milestones are looked for in order; at the first that is missing the rest has no name."""
+        found = _Milestones(part)
+        cut = _Cut(begin_ns, {})
+        send = found.next(lambda e: e.name == TCP_SEND and e.pid == sender)
+        queue = found.next(lambda e: e.name == "net/net_dev_queue" and self._has_data(e))
+        if send is None or queue is None:
+            return cut.end("unattributed", end_ns)
+        cut.to("sending program", send.at_ns).to("sender's stack", queue.at_ns)
+        arrival = found.peek(lambda e: _is_arrival(e, self.message_bytes))
+        if arrival is None:
+            return cut.end("unattributed", end_ns)
+        self._send(found.until(arrival), queue, cut)
+        self._interrupt(found.until(arrival), arrival, cut)
+        return self._receive(found.after(arrival), receiver, end_ns, cut)
+
+    def _has_data(self, event: TraceEvent) -> bool:
+        return event.number("len") >= self.message_bytes + _OVERHEAD_BYTES
+
+    def _send(self, part: Sequence[TraceEvent], queue: TraceEvent, cut: _Cut) -> None:
+        """From the queue to the doorbell. Over stacked devices the last driver is the card's."""
+        same = [e for e in part if e.fields.get("skbaddr") == queue.fields.get("skbaddr")]
+        start = _last(same, "net/net_dev_start_xmit")
+        if start is None:
+            return
+        cut.to("wire" if self.shaped_wire else "sender's stack", start.at_ns)
+        done = next((e for e in same if e.name == "net/net_dev_xmit" and e.at_ns > start.at_ns), None)
+        interrupt = next((e for e in part if e.at_ns > start.at_ns and self._brings_frames(e)), None)
+        if interrupt is not None and (done is None or interrupt.at_ns < done.at_ns):
+            # Without moderation the card answers the doorbell at once, on top of the driver that rang it.
+            cut.to("send driver", interrupt.at_ns)
+            handled = next((e for e in part if e.at_ns > interrupt.at_ns and e.name == _IRQ_END), interrupt)
+            cut.to("interrupt", handled.at_ns)
+        if done is not None:
+            cut.to("send driver", done.at_ns)
+
+    def _brings_frames(self, event: TraceEvent) -> bool:
+        return event.name == _IRQ and event.number("irq") in self.lines
+
+    def _interrupt(self, part: Sequence[TraceEvent], arrival: TraceEvent, cut: _Cut) -> None:
+        """From the doorbell to the frame in the driver's hands; a card that is still polled needs no interrupt."""
+        interrupt = next((e for e in part if e.at_ns >= cut.at_ns and self._brings_frames(e)), None)
+        polling = _last(part, "irq/softirq_entry")
+        if interrupt is not None:
+            cut.to("moderation wait", interrupt.at_ns)
+        if polling is not None and polling.at_ns > cut.at_ns:
+            cut.to("interrupt", polling.at_ns)
+        cut.to("receive driver", arrival.at_ns)
+
+    def _receive(self, part: Sequence[TraceEvent], receiver: int, end_ns: int, cut: _Cut) -> Leg:
+        copied = next((e for e in part if e.name == "tcp/tcp_rcv_space_adjust" and e.pid == receiver), None)
+        asks = None
+        if copied is not None:
+            asks = _last([e for e in part if e.at_ns < copied.at_ns and e.pid == receiver], TCP_RECEIVE)
+        if copied is None or asks is None:
+            return cut.end("unattributed", end_ns)
+        before = [e for e in part if e.at_ns < asks.at_ns]
+        woken = next((e for e in before if e.name == "sched/sched_waking" and e.fields.get("pid") == receiver), None)
+        done = woken or next((e for e in before if e.name == "irq/softirq_exit"), asks)
+        cut.to("receiver's stack", done.at_ns).to("wake-up", asks.at_ns).to("receiver's stack", copied.at_ns)
+        return cut.end("receiving program", end_ns)
+
+
+@dataclass(slots=True)
+class _Cut:
+    """How far a message has been cut, and the parts so far."""
+
+    at_ns: int
+    ns: dict[str, int]
+
+    def to(self, part: str, until_ns: int) -> _Cut:
+        """Give a part the time up to `until_ns`; a milestone that was passed already takes nothing."""
+        if until_ns > self.at_ns:
+            self.ns[part] = self.ns.get(part, 0) + until_ns - self.at_ns
+            self.at_ns = until_ns
+        return self
+
+    def end(self, part: str, until_ns: int) -> Leg:
+        """Give the rest to a part."""
+        return Leg(self.to(part, until_ns).ns)
+
+
+class _Milestones:
+    """A walk through events in order of time."""
+
+    def __init__(self, events: Sequence[TraceEvent]) -> None:
+        self._events = events
+        self._position = 0
+
+    def peek(self, wanted: Callable[[TraceEvent], bool]) -> TraceEvent | None:
+        """Return the next event that is wanted, and stay."""
+        return next((e for e in self._events[self._position :] if wanted(e)), None)
+
+    def next(self, wanted: Callable[[TraceEvent], bool]) -> TraceEvent | None:
+        """Return the next event that is wanted, and go behind it; stay when there is none."""
+        for index in range(self._position, len(self._events)):
+            if wanted(self._events[index]):
+                self._position = index + 1
+                return self._events[index]
+        return None
+
+    def until(self, event: TraceEvent) -> Sequence[TraceEvent]:
+        """Return the events from here to before `event`."""
+        return [e for e in self._events[self._position :] if e.at_ns < event.at_ns]
+
+    def after(self, event: TraceEvent) -> Sequence[TraceEvent]:
+        """Return the events behind `event`."""
+        return [e for e in self._events[self._position :] if e.at_ns > event.at_ns]
+
+
+def _last(events: Sequence[TraceEvent], name: str) -> TraceEvent | None:
+    return next((e for e in reversed(events) if e.name == name), None)
+
+
+def nearest_rank(trips: Sequence[RoundTrip], share: float) -> RoundTrip:
+    """Return the round trip at a quantile of the measured time, one that really happened (nearest rank)."""
+    if not trips or not 0 <= share <= 1:
+        raise BadInputError(f"there is no quantile {share} of {len(trips)} round trips")
+    ordered = sorted(trips, key=lambda trip: (trip.measured_ns, trip.iteration))
+    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
+
+
+def mean_ns(trips: Sequence[RoundTrip], part: str) -> float:
+    """Return a part's mean time a message (half of what both messages of a round trip hold)."""
+    return sum(trip.part_ns(part) for trip in trips) / (2 * max(1, len(trips)))

@@ -1,0 +1,144 @@
+"""From traced trials to waterfalls: where the time of a message went, on every path and setting of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.errors import ForeignFileError
+from nearmetal.facts.ftrace import read_trace
+from nearmetal.facts.tracing import OPTION
+from nearmetal.facts.waterfall import PARTS, RoundTrip, Window, mean_ns, nearest_rank, round_trips
+from nearmetal.paths.ports import WIRE_OPTIONS
+from nearmetal.workloads.engine import SAMPLES
+from nearmetal.workloads.sample_file import read_sample_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from nearmetal.store.rundir import RunDir, TrialRecord
+    from nearmetal.workloads.sample_file import SampleCell, SampleFile
+
+TRACE_CLOCK = "CLOCK_MONOTONIC_RAW"
+WORST_RESIDUE = 0.05
+"""How far the parts of a message may be from its measured latency, as a share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waterfall:
+    """The round trips of one combination and size, cut into parts; latencies are of one message: half a round trip.
+
+    `untraced_ns` is the median latency of the same operation without tracing in the same run, where there is one.
+    """
+
+    path: str
+    setting: str
+    workload: str
+    message_bytes: int
+    trials: int
+    trips: tuple[RoundTrip, ...]
+    median: RoundTrip
+    p99: RoundTrip
+    untraced_ns: float | None
+
+    @property
+    def median_ns(self) -> float:
+        """The median latency, with tracing."""
+        return float(np.median([trip.measured_ns for trip in self.trips])) / 2
+
+    @property
+    def mean_ns(self) -> float:
+        """The mean latency, with tracing."""
+        return float(np.mean([trip.measured_ns for trip in self.trips])) / 2
+
+    @property
+    def parts_ns(self) -> dict[str, float]:
+        """The mean of every part that took time, in the order of a message's way."""
+        means = {part: mean_ns(self.trips, part) for part in PARTS}
+        return {part: ns for part, ns in means.items() if ns > 0}
+
+    @property
+    def residue(self) -> float:
+        """The largest distance of a round trip's named parts from its measured time, as a share of it."""
+        return max(trip.residue for trip in self.trips)
+
+    @property
+    def tracing_cost(self) -> float | None:
+        """What tracing adds to the median, as a share of the untraced median."""
+        return None if not self.untraced_ns else self.median_ns / self.untraced_ns - 1
+
+
+_Key = tuple[str, str, str, int]
+
+
+def waterfalls(run: RunDir) -> list[Waterfall]:
+    """Return a waterfall of every combination and size that was traced, in the order of the plan.
+
+    Raises ForeignFileError for a trace that is damaged, TrialError for one that shows no messages.
+    """
+    records = [record for record in run.trials() if record.valid]
+    trips: dict[_Key, list[RoundTrip]] = {}
+    trials: dict[_Key, int] = {}
+    operations: dict[_Key, str] = {}
+    for record in records:
+        if not record.order.workload.options.get(OPTION):
+            continue
+        for operation, message_bytes, found in _of_trial(record, run.trace(record)):
+            key = (record.order.path.label, record.order.setting, record.order.workload.label, message_bytes)
+            trips.setdefault(key, []).extend(found)
+            trials[key] = trials.get(key, 0) + 1
+            operations[key] = operation
+    untraced = _untraced_medians(run, records)
+    return [
+        Waterfall(
+            *key,
+            trials[key],
+            tuple(found),
+            nearest_rank(found, 0.5),
+            nearest_rank(found, 0.99),
+            untraced.get((key[0], key[1], operations[key], key[3])),
+        )
+        for key, found in trips.items()
+        if found
+    ]
+
+
+def _of_trial(record: TrialRecord, files: Mapping[str, bytes]) -> Iterable[tuple[str, int, list[RoundTrip]]]:
+    if SAMPLES not in files:
+        raise ForeignFileError(f"trial {record.order.trial} was traced, and its trace is not in the run")
+    events = read_trace(files)
+    samples = read_sample_file(files[SAMPLES])
+    _check(samples, record)
+    shaped = bool(WIRE_OPTIONS & record.order.path.options.keys())
+    for cell in samples.cells:
+        found = round_trips(events, _windows(cell), message_bytes=cell.size_bytes, shaped_wire=shaped)
+        yield samples.header.operation, cell.size_bytes, found
+
+
+def _check(samples: SampleFile, record: TrialRecord) -> None:
+    header = samples.header
+    if header.kind != "round_trip" or header.ranks != 2 or header.clock != TRACE_CLOCK:
+        raise ForeignFileError(
+            f"trial {record.order.trial} cannot be cut into messages: {header.operation} ({header.kind}) of "
+            f"{header.ranks} ranks, stamped with {header.clock}",
+            hint="a waterfall is of a ping-pong such as `latency` between two ranks",
+        )
+
+
+def _windows(cell: SampleCell) -> list[Window]:
+    begin, end = cell.begin_ns[0].tolist(), cell.end_ns[0].tolist()
+    return [Window(number, begin[number], end[number]) for number in range(cell.warmup, len(begin))]
+
+
+def _untraced_medians(run: RunDir, records: Sequence[TrialRecord]) -> dict[_Key, float]:
+    """Return the median latency (ns) by path, setting, operation and size, over all trials without a trace."""
+    values: dict[_Key, list[int]] = {}
+    for record in records:
+        if record.order.workload.options.get(OPTION):
+            continue
+        for cell in record.cells:
+            key = (record.order.path.label, record.order.setting, cell.operation, cell.message_bytes)
+            values.setdefault(key, []).extend(run.values(record, cell).tolist())
+    return {key: float(np.median(found)) / 2 for key, found in values.items() if found}

@@ -1,0 +1,38 @@
+"""Raw files of one trial in one ZIP archive, the same bytes for the same files."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import ForeignFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_NO_DATE = (1980, 1, 1, 0, 0, 0)
+_MAX_FILE_BYTES = 1 << 28
+
+
+def write_bundle(path: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files, in order of name, without dates."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            archive.writestr(zipfile.ZipInfo(name, _NO_DATE), files[name], zipfile.ZIP_DEFLATED)
+
+
+def read_bundle(path: Path) -> dict[str, bytes]:
+    """Read what `write_bundle` wrote; raise ForeignFileError for a damaged or foreign file."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            if any(entry.file_size > _MAX_FILE_BYTES for entry in entries):
+                raise ForeignFileError(f"{path} holds a file of more than {_MAX_FILE_BYTES} bytes")
+            return {entry.filename: archive.read(entry) for entry in entries}
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise ForeignFileError(
+            f"{path} is not a whole archive of a trial's files: {error}",
+            hint="restore it from a backup, or delete the trial's record and `nearmetal run --resume` the run",
+        ) from error

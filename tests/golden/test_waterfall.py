@@ -1,0 +1,88 @@
+"""A trace recorded in the lab (a VF with default moderation, 64 B, the last 30 of 120 round trips) cut into parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nearmetal.errors import ForeignFileError, TrialError
+from nearmetal.facts.ftrace import PAGE_BYTES, page_events, read_trace
+from nearmetal.facts.waterfall import Window, mean_ns, nearest_rank, round_trips
+from nearmetal.store.bundle import read_bundle
+from nearmetal.workloads.sample_file import read_sample_file
+
+BUNDLE = Path(__file__).with_name("waterfall-v1.zip")
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, bytes]:
+    return read_bundle(BUNDLE)
+
+
+@pytest.fixture(scope="module")
+def windows(files: dict[str, bytes]) -> list[Window]:
+    cell = read_sample_file(files["samples"]).cells[0]
+    begin, end = cell.begin_ns[0].tolist(), cell.end_ns[0].tolist()
+    return [Window(i, begin[i], end[i]) for i in range(cell.warmup, len(begin))]
+
+
+def test_the_parts_add_up_to_what_the_engine_measured(files: dict[str, bytes], windows: list[Window]) -> None:
+    trips = round_trips(read_trace(files), windows, message_bytes=64, shaped_wire=False)
+    measured = {window.iteration: window.end_ns - window.begin_ns for window in windows}
+    assert len(trips) == 30
+    for trip in trips:
+        assert trip.measured_ns == measured[trip.iteration]
+        assert trip.there.total_ns + trip.back.total_ns == trip.measured_ns
+        assert trip.residue < 0.05
+
+
+def test_moderation_is_most_of_a_message_on_a_virtual_function(files: dict[str, bytes], windows: list[Window]) -> None:
+    trips = round_trips(read_trace(files), windows, message_bytes=64, shaped_wire=False)
+    mean = sum(trip.measured_ns for trip in trips) / (2 * len(trips))
+    assert mean_ns(trips, "moderation wait") > 0.6 * mean
+    median = nearest_rank(trips, 0.5)
+    assert {part: median.part_ns(part) for part in ("sender's stack", "moderation wait", "receiver's stack")} == {
+        "sender's stack": 13_860,
+        "moderation wait": 387_408,
+        "receiver's stack": 16_196,
+    }
+
+
+def test_a_lost_event_leaves_time_without_a_name(files: dict[str, bytes], windows: list[Window]) -> None:
+    lost = [e for e in read_trace(files) if e.name != "tcp/tcp_rcv_space_adjust"]
+    trips = round_trips(lost, windows, message_bytes=64, shaped_wire=False)
+    assert all(trip.part_ns("unattributed") > 0 for trip in trips)
+    assert max(trip.residue for trip in trips) > 0.05
+
+
+def test_a_shaped_wire_takes_the_time_of_its_queueing_discipline(
+    files: dict[str, bytes], windows: list[Window]
+) -> None:
+    events = read_trace(files)
+    plain = round_trips(events, windows, message_bytes=64, shaped_wire=False)
+    shaped = round_trips(events, windows, message_bytes=64, shaped_wire=True)
+    for one, other in zip(plain, shaped, strict=True):
+        assert other.part_ns("wire") > 0
+        assert one.part_ns("sender's stack") == other.part_ns("sender's stack") + other.part_ns("wire")
+
+
+def test_a_trace_of_something_else_shows_no_messages(files: dict[str, bytes]) -> None:
+    events = read_trace(files)
+    nothing = [Window(0, events[0].at_ns, events[0].at_ns + 1)]
+    with pytest.raises(TrialError, match="no two programs"):
+        round_trips(events, nothing, message_bytes=64, shaped_wire=False)
+
+
+def test_a_trace_that_was_cut_is_refused(files: dict[str, bytes]) -> None:
+    with pytest.raises(ForeignFileError, match="whole pages"):
+        read_trace({**files, "trace/cpu0": files["trace/cpu0"][:-1]})
+    with pytest.raises(ForeignFileError, match="no trace"):
+        read_trace({"samples": files["samples"]})
+
+
+def test_a_page_cannot_claim_more_than_it_has(files: dict[str, bytes]) -> None:
+    page = bytearray(files["trace/cpu0"][:PAGE_BYTES])
+    page[8:16] = (PAGE_BYTES).to_bytes(8, "little")
+    with pytest.raises(ForeignFileError, match="claims"):
+        list(page_events(bytes(page)))

@@ -1,0 +1,154 @@
+"""Waterfalls as text and HTML, how a traced trial is kept, and what a launch is wrapped in to be traced."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nearmetal.cli.explain import command
+from nearmetal.errors import BadInputError, ForeignFileError, UnavailableError
+from nearmetal.facts import tracing
+from nearmetal.hosts.host import HYPERVISOR
+from nearmetal.process import Finished
+from nearmetal.report import as_html, waterfall_text
+from nearmetal.report.view import build_view
+from nearmetal.report.waterfalls import Waterfall, waterfalls
+from nearmetal.store.bundle import read_bundle, write_bundle
+from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.workloads.samples import decode
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "waterfall-v1.zip"
+STUDY = """
+name = "one"
+baseline = "vf"
+[[path]]
+name = "vf"
+[[workload]]
+name = "traced"
+operation = "latency"
+sizes = [64]
+options = { waterfall = true }
+[[setting]]
+name = "default"
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    """A run with one traced trial and one untraced of the same samples."""
+    info = RunInfo("one", "0", "lab", "figures of a test", "0", "2026-01-01T00:00:00+00:00")
+    made = RunDir.create(tmp_path / "run", info, STUDY)
+    files = read_bundle(GOLDEN)
+    for number, (label, options) in enumerate((("traced", {"waterfall": True}), ("plain", {}))):
+        order = Order(number, 0, PathOrder("vf", "vf"), WorkloadOrder(label, "engine", dict(options)), "default")
+        kept = files if options else {"samples": files["samples"]}
+        outcome = Outcome(TrialStatus.VALID, files=kept)
+        made.append(order, outcome, decode(outcome), attempt=1, started_utc="2026-01-01T00:00:00+00:00")
+    made.close()
+    return made
+
+
+@pytest.fixture
+def one(run: RunDir) -> Waterfall:
+    (found,) = waterfalls(run)
+    return found
+
+
+def test_a_traced_trial_keeps_its_trace_and_gives_a_waterfall(run: RunDir, one: Waterfall) -> None:
+    assert [bool(run.trace(record)) for record in run.trials()] == [True, False]
+    assert (one.path, one.setting, one.message_bytes, len(one.trips), one.trials) == ("vf", "default", 64, 30, 1)
+    assert one.residue < 0.05
+    assert one.tracing_cost is not None
+    assert sum(one.parts_ns.values()) == pytest.approx(one.mean_ns)
+
+
+def test_the_text_names_the_largest_part_and_every_sum(one: Waterfall) -> None:
+    text = waterfall_text.as_text([one], "figures of a test")
+    assert "the largest part is moderation wait" in text
+    assert "figures of a test" in text
+    assert max(map(len, text.splitlines())) <= 130
+    bars = list(waterfall_text.steps(one))
+    assert bars[0][1] == 0
+    assert bars[-1][2] == pytest.approx(1)
+    assert all(this[2] == following[1] for this, following in itertools.pairwise(bars))
+
+
+def test_an_unknown_cost_of_tracing_is_said(one: Waterfall) -> None:
+    assert "not known" in " ".join(waterfall_text.sentences(replace(one, untraced_ns=None)))
+
+
+def test_explain_prints_it_and_says_when_there_is_none(run: RunDir) -> None:
+    said = CliRunner().invoke(command, [str(run.root)], catch_exceptions=False).output
+    assert "vf, default: traced of 64 B" in said
+    with pytest.raises(BadInputError, match="no such traced trial"):
+        CliRunner().invoke(command, [str(run.root), "--path", "native"], catch_exceptions=False)
+
+
+def test_the_report_has_a_section_of_its_own(run: RunDir, one: Waterfall) -> None:
+    view = build_view(run, allow_mixed=True)
+    assert 'id="waterfalls"' in as_html.render(view, [one])
+    assert 'id="waterfalls"' not in as_html.render(view)
+
+
+def test_a_damaged_trace_is_refused(run: RunDir) -> None:
+    path = next((run.root / "traces").glob("*.zip"))
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(ForeignFileError, match="not a whole archive"):
+        waterfalls(run)
+
+
+def test_a_bundle_is_the_same_bytes_every_time(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_bundle(tmp_path / name, {"y": b"2", "x": b"1"})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert read_bundle(tmp_path / "a") == {"x": b"1", "y": b"2"}
+
+
+class _Shell:
+    """Answers what the collector asks, and notes it."""
+
+    scratch = agent = ""
+
+    def __init__(self, *, works: bool) -> None:
+        self.works = works
+        self.asked: list[str] = []
+
+    def run(self, argv: list[str], *, check: bool = True, node: str = HYPERVISOR, timeout_s: float = 1.0) -> Finished:
+        del check, node, timeout_s
+        self.asked.append(argv[3] if argv[0] == "sh" else argv[0])
+        said = {"ls": b"cpu0\ncpu1\n", "dd": b"pages"}.get(argv[0], b"layouts" if "formats" in argv else b"")
+        status = 1 if "start" in argv and not self.works else 0
+        return Finished(tuple(argv), status, said, b"no tracefs" if status else b"", 1)
+
+
+def _order(option: object) -> Order:
+    return Order(0, 0, PathOrder("vf", "vf"), WorkloadOrder("traced", "engine", {"waterfall": option}))  # type: ignore[dict-item]
+
+
+def test_a_launch_is_traced_and_everything_put_back() -> None:
+    shell = _Shell(works=True)
+    with tracing.recorded(shell, _order(option=True)) as files:  # type: ignore[arg-type]
+        assert shell.asked == ["start"]
+    assert files == {"trace/formats": b"layouts", "trace/cpu0": b"pages", "trace/cpu1": b"pages"}
+    assert shell.asked == ["start", "stop", "formats", "ls", "dd", "dd", "forget"]
+
+
+def test_a_launch_is_not_traced_unless_asked() -> None:
+    shell = _Shell(works=True)
+    with tracing.recorded(shell, _order(option=False)) as files:  # type: ignore[arg-type]
+        pass
+    assert (files, shell.asked) == ({}, [])
+
+
+def test_a_kernel_that_cannot_be_traced_says_so_and_is_put_back() -> None:
+    shell = _Shell(works=False)
+    with pytest.raises(UnavailableError, match="no tracefs"), tracing.recorded(shell, _order(option=True)):  # type: ignore[arg-type]
+        pass
+    assert shell.asked == ["start", "stop", "forget"]
+    with pytest.raises(BadInputError, match="true or false"), tracing.recorded(shell, _order(option="yes")):  # type: ignore[arg-type]
+        pass
