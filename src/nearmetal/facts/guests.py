@@ -1,0 +1,219 @@
+"""What a libvirt domain gives its guest: vCPUs and their pins, memory and its pages, NICs and what is behind them.
+
+Reading is pure: from the domain's XML (https://libvirt.org/formatdomain.html) to facts, and from facts to warnings.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import ForeignFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from nearmetal.study.order import Scalar
+
+_UNITS: dict[str, int] = {
+    "b": 1,
+    "bytes": 1,
+    **{name: 1024 ** (power + 1) for power, prefix in enumerate("kmgt") for name in (prefix, f"{prefix}ib")},
+    **{f"{prefix}b": 1000 ** (power + 1) for power, prefix in enumerate("kmgt")},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GuestNic:
+    """One NIC of a guest.
+
+    `kind` is `vf` (a PCI function handed through), `virtio`, `e1000` or another emulated model. `backend` is who moves
+    the packets: `vhost` (the kernel), `qemu` (a thread of the emulator), `hardware`. `source` is the bridge, network,
+    device or PCI address behind it, `target` the host's end. `mtu` is 0 where the domain leaves it open.
+    """
+
+    kind: str
+    backend: str
+    source: str
+    target: str = ""
+    mac: str = ""
+    queues: int = 1
+    mtu: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """One domain; `pins` maps a vCPU to the host CPUs it may run on, `page_bytes` is 0 for ordinary pages."""
+
+    name: str
+    virtualization: str
+    vcpus: int
+    memory_bytes: int
+    cpu_mode: str = ""
+    pins: Mapping[int, str] = field(default_factory=dict)
+    emulator_pin: str = ""
+    hugepages: bool = False
+    page_bytes: int = 0
+    locked: bool = False
+    nics: tuple[GuestNic, ...] = ()
+
+    def facts(self) -> dict[str, Scalar]:
+        """Return the guest as flat facts: `guest.<name>.<what>`."""
+        own: dict[str, Scalar] = {
+            "virtualization": self.virtualization,
+            "vcpus": self.vcpus,
+            "vcpus_pinned": len(self.pins),
+            "emulator_pin": self.emulator_pin or "none",
+            "cpu_mode": self.cpu_mode or "default",
+            "memory_bytes": self.memory_bytes,
+            "hugepages": self.hugepages,
+            "page_bytes": self.page_bytes,
+            "memory_locked": self.locked,
+        }
+        for vcpu, cpus in sorted(self.pins.items()):
+            own[f"vcpu{vcpu}.pin"] = cpus
+        for number, nic in enumerate(self.nics):
+            for name in ("kind", "backend", "source", "target", "mac", "queues", "mtu"):
+                own[f"nic{number}.{name}"] = getattr(nic, name)
+        return {f"guest.{self.name}.{name}": value for name, value in own.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Hypervisor:
+    """What matters on the machine below: the MTU of its interfaces, irqbalance, and the idle states that may be used.
+
+    `deep_idle` maps the name of an idle state that is enabled to its exit latency in microseconds.
+    """
+
+    mtus: Mapping[str, int] = field(default_factory=dict)
+    irqbalance: bool = False
+    deep_idle: Mapping[str, int] = field(default_factory=dict)
+
+
+DEEP_IDLE_US = 10
+"""Exit latencies from here on are of the size of what is measured."""
+
+
+def parse_domain(text: str) -> Guest:
+    """Read `virsh dumpxml`; raise ForeignFileError for anything but a domain."""
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise ForeignFileError("this XML declares entities, which no domain of libvirt does")
+    try:
+        root = ET.fromstring(text)  # noqa: S314 - entities are refused above
+    except ET.ParseError as error:
+        raise ForeignFileError(f"this is not XML: {error}") from error
+    if root.tag != "domain" or not root.findtext("name"):
+        raise ForeignFileError(
+            f"this is a <{root.tag}>, not a <domain> with a name", hint="give what `virsh dumpxml` prints"
+        )
+    try:
+        return _guest(root)
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ForeignFileError(f"cannot read the domain {root.findtext('name')!r}: {error}") from error
+
+
+def _guest(root: ET.Element) -> Guest:
+    page = root.find("memoryBacking/hugepages/page")
+    cpu = root.find("cpu")
+    emulator = root.find("cputune/emulatorpin")
+    return Guest(
+        name=root.findtext("name", "").strip(),
+        virtualization=root.get("type", ""),
+        vcpus=int(root.findtext("vcpu", "1")),
+        memory_bytes=_bytes(root.find("memory")),
+        cpu_mode="" if cpu is None else cpu.get("mode", "custom"),
+        pins={int(pin.attrib["vcpu"]): pin.attrib["cpuset"] for pin in root.findall("cputune/vcpupin")},
+        emulator_pin="" if emulator is None else emulator.get("cpuset", ""),
+        hugepages=root.find("memoryBacking/hugepages") is not None,
+        page_bytes=0 if page is None else int(page.attrib["size"]) * _UNITS[page.get("unit", "KiB").lower()],
+        locked=root.find("memoryBacking/locked") is not None,
+        nics=(*map(_nic, root.findall("devices/interface")), *_functions(root)),
+    )
+
+
+def _bytes(element: ET.Element | None) -> int:
+    if element is None or not element.text:
+        return 0
+    unit_bytes: int = _UNITS[element.get("unit", "KiB").lower()]
+    return int(element.text) * unit_bytes
+
+
+def _nic(element: ET.Element) -> GuestNic:
+    source, target, mac = element.find("source"), element.find("target"), element.find("mac")
+    mtu, driver, model = element.find("mtu"), element.find("driver"), element.find("model")
+    own_mac = "" if mac is None else mac.get("address", "")
+    if element.get("type") == "hostdev":
+        return GuestNic("vf", "hardware", _pci(element.find("source/address")), mac=own_mac)
+    named = {} if source is None else source.attrib
+    where = next(
+        (named[key] for key in ("bridge", "dev", "network", "path") if named.get(key)), element.get("type", "")
+    )
+    kind = "default" if model is None else model.get("type", "default")
+    told = {} if driver is None else driver.attrib
+    # libvirt takes vhost for virtio by itself where the kernel has it; user-mode networking never has it.
+    backend = told.get("name", "vhost" if kind == "virtio" and element.get("type") != "user" else "qemu")
+    return GuestNic(
+        kind,
+        "hardware" if element.get("type") == "vdpa" else backend,
+        where,
+        "" if target is None else target.get("dev", ""),
+        own_mac,
+        int(told.get("queues", 1)),
+        0 if mtu is None else int(mtu.attrib["size"]),
+    )
+
+
+def _functions(root: ET.Element) -> Iterable[GuestNic]:
+    """Return the PCI functions that are handed through without being declared as interfaces; some may be no NICs."""
+    for device in root.findall("devices/hostdev[@type='pci']"):
+        yield GuestNic("pci", "hardware", _pci(device.find("source/address")))
+
+
+def _pci(address: ET.Element | None) -> str:
+    if address is None:
+        return ""
+    parts = [int(address.get(name, "0"), 16) for name in ("domain", "bus", "slot", "function")]
+    return "{:04x}:{:02x}:{:02x}.{:x}".format(*parts)
+
+
+def warnings(guests: Iterable[Guest], below: Hypervisor) -> list[str]:
+    """Return the known confounders as sentences, each with the figures seen and the remedy."""
+    found = [warning for guest in guests for warning in (*_of_guest(guest), *_of_nics(guest, below))]
+    if below.irqbalance:
+        found.append(
+            "irqbalance runs on this machine and moves interrupts while you measure: stop it, or pin and ban them"
+        )
+    if below.deep_idle:
+        states = ", ".join(f"{name} ({latency_us} us)" for name, latency_us in below.deep_idle.items())
+        found.append(
+            f"idle states that take long to leave are enabled: {states}; `cpupower idle-set -D {DEEP_IDLE_US}`"
+        )
+    return found
+
+
+def _of_guest(guest: Guest) -> Iterable[str]:
+    if guest.virtualization == "qemu":
+        yield f"{guest.name}: it is emulated (TCG), not virtualized; its times say nothing about a machine with KVM"
+    free = guest.vcpus - len(guest.pins)
+    if free:
+        yield f"{guest.name}: {free} of {guest.vcpus} vCPUs are not pinned: `virsh vcpupin {guest.name} VCPU CPU`"
+    if not guest.hugepages:
+        yield f"{guest.name}: its memory is in ordinary pages: <memoryBacking><hugepages/></memoryBacking>"
+    if guest.pins and not guest.emulator_pin:
+        yield f"{guest.name}: the emulator's threads may run on the vCPUs' cores: `virsh emulatorpin {guest.name} CPUS`"
+
+
+def _of_nics(guest: Guest, below: Hypervisor) -> Iterable[str]:
+    for number, nic in enumerate(guest.nics):
+        where = f"{guest.name}: nic{number} ({nic.kind})"
+        if nic.kind == "virtio" and nic.backend == "qemu":
+            yield f"{where} is served by the emulator, not by vhost: <driver name='vhost'/>"
+        if nic.kind == "virtio" and nic.queues < guest.vcpus:
+            yield f"{where} has {nic.queues} queues for {guest.vcpus} vCPUs: <driver queues='{guest.vcpus}'/>"
+        mtus = {name: below.mtus[name] for name in (nic.source, nic.target) if name in below.mtus}
+        if nic.mtu:
+            mtus["guest"] = nic.mtu
+        if len(set(mtus.values())) > 1:
+            told = ", ".join(f"{name} {mtu}" for name, mtu in mtus.items())
+            yield f"{where} joins different MTUs: {told}; large frames are cut or lost"

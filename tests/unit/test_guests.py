@@ -1,0 +1,72 @@
+"""Domains of libvirt, read; confounders, told."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearmetal.errors import ForeignFileError
+from nearmetal.facts.below import parse_look
+from nearmetal.facts.guests import Hypervisor, parse_domain, warnings
+
+RECORDED = (Path(__file__).parents[1] / "data" / "domain-vf-virtio.xml").read_text()
+PLAIN = """<domain type='qemu'><name>plain</name><memory unit='MiB'>64</memory><vcpu>2</vcpu><devices>
+<interface type='user'><model type='virtio'/></interface></devices></domain>"""
+
+
+def test_a_guest_with_a_vf_vhost_and_an_emulated_nic() -> None:
+    guest = parse_domain(RECORDED)
+    assert (guest.vcpus, dict(guest.pins), guest.emulator_pin) == (4, {0: "2", 1: "3"}, "0-1")
+    assert (guest.memory_bytes, guest.page_bytes, guest.locked) == (8 << 30, 1 << 30, True)
+    vf, vhost, e1000, handed = guest.nics
+    assert (vf.kind, vf.source, vf.backend) == ("vf", "0000:3b:02.1", "hardware")
+    assert (vhost.kind, vhost.backend, vhost.queues, vhost.mtu, vhost.source) == ("virtio", "vhost", 2, 9000, "br0")
+    assert (e1000.kind, e1000.backend, e1000.source) == ("e1000", "qemu", "virbr0")
+    assert (handed.kind, handed.source) == ("pci", "0000:5e:00.0")
+    assert guest.facts()["guest.hpc-guest.nic1.queues"] == 2
+
+
+def test_confounders_are_named_with_their_figures() -> None:
+    below = Hypervisor({"br0": 1500, "vnet5": 9000}, irqbalance=True, deep_idle={"C6": 133})
+    told = "\n".join(warnings([parse_domain(RECORDED)], below))
+    assert "2 of 4 vCPUs are not pinned" in told
+    assert "2 queues for 4 vCPUs" in told
+    assert "br0 1500, vnet5 9000, guest 9000" in told
+    assert "irqbalance" in told
+    assert "C6 (133 us)" in told
+    assert "ordinary pages" not in told
+
+
+def test_a_plain_emulated_guest() -> None:
+    told = "\n".join(warnings([parse_domain(PLAIN)], Hypervisor()))
+    assert "TCG" in told
+    assert "2 of 2 vCPUs are not pinned" in told
+    assert "ordinary pages" in told
+    assert "not by vhost" in told
+
+
+def test_nothing_is_said_of_what_is_in_order() -> None:
+    tidy = RECORDED.replace("queues='2'", "queues='4'").replace(
+        "<emulatorpin", "<vcpupin vcpu='2' cpuset='4'/><vcpupin vcpu='3' cpuset='5'/><emulatorpin"
+    )
+    assert warnings([parse_domain(tidy)], Hypervisor({"br0": 9000, "vnet5": 9000})) == []
+
+
+@pytest.mark.parametrize("text", ["", "<network/>", "<domain/>", "<!DOCTYPE x [<!ENTITY a 'b'>]><domain/>", PLAIN[:80]])
+def test_what_is_no_domain_is_refused(text: str) -> None:
+    with pytest.raises(ForeignFileError):
+        parse_domain(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, len(RECORDED) - 1), st.text(max_size=6))
+def test_damage_is_an_error_or_a_guest_never_a_crash(at: int, junk: str) -> None:
+    with contextlib.suppress(ForeignFileError):
+        assert parse_domain(RECORDED[:at] + junk + RECORDED[at + len(junk) :]).name
+
+
+def test_the_look_at_the_machine_below() -> None:
+    below = parse_look("mtu br0 1500\nidle C1 2\nidle C6 133\nrunning irqbalance 1\nidle broken\n")
+    assert below == Hypervisor({"br0": 1500}, irqbalance=True, deep_idle={"C6": 133})
