@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
     from nearmetal.hosts.ssh.host import SshHost
 
 BETWEEN_PORT = 2222
+
+
+@dataclass(frozen=True, slots=True)
+class Far:
+    """Two machines: the host, their sshd, and the namespaces as only this side sees them."""
+
+    host: SshHost
+    sshd: Sshd
+    inside: NamespaceShell
 
 
 def need_ssh() -> None:
@@ -52,8 +62,8 @@ def hypervisor(folder: Path) -> Iterator[SshHost]:
 
 
 @contextlib.contextmanager
-def two_machines(folder: Path, mpi: str = "openmpi") -> Iterator[tuple[SshHost, Sshd]]:
-    """Give an ssh host of two machines on one cable, each in namespaces of its own, and their sshd."""
+def two_machines(folder: Path, mpi: str = "openmpi") -> Iterator[Far]:
+    """Give an ssh host of two machines on one cable, each in namespaces of its own."""
     need_ssh()
     from nearmetal.hosts.ssh.host import SshHost
 
@@ -84,6 +94,6 @@ def two_machines(folder: Path, mpi: str = "openmpi") -> Iterator[tuple[SshHost, 
         options = far_options(sshd, mpi) | {"remote_shell": f"ssh -F {between}"}
         host = SshHost(specs, options)
         try:
-            yield host, sshd
+            yield Far(host, sshd, shell)
         finally:
             host.close()

@@ -56,10 +56,7 @@ class Sshd:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for listener in self._listeners:
-            listener.shutdown(socket.SHUT_RDWR)
-            listener.close()
-        self.drop()
+        self.unplug()
 
     @property
     def options(self) -> dict[str, str | int | float | bool]:
@@ -78,6 +75,14 @@ class Sshd:
         threading.Thread(target=self._relay, args=(listener, argv), daemon=True).start()
         self.ports.append(port)
         return port
+
+    def unplug(self) -> None:
+        """Cut every connection and take no new ones."""
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+        self.drop()
 
     def drop(self) -> None:
         """Cut every connection, as a pulled cable does."""

@@ -38,8 +38,8 @@ def _local(_: Path) -> Iterator[Host]:
 
 @contextlib.contextmanager
 def _two_machines(folder: Path) -> Iterator[Host]:
-    with far_machines.two_machines(folder) as (host, _):
-        yield host
+    with far_machines.two_machines(folder) as far:
+        yield far.host
 
 
 @contextlib.contextmanager

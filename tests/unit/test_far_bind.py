@@ -1,0 +1,57 @@
+"""From names in a study to machines."""
+
+import dataclasses
+
+import pytest
+
+from nearmetal.errors import BadInputError
+from nearmetal.hosts.far.bind import bind
+from nearmetal.study.order import Order, PathOrder, WorkloadOrder
+
+MACHINES = {"h1": "ens1", "h2": "ens1", "vm1": "", "vm2": ""}
+
+
+def order(kind: str = "declared", **options: str) -> Order:
+    return Order(0, 0, PathOrder("p", kind, dict(options)), WorkloadOrder("w", "engine"))
+
+
+def test_a_declared_path_takes_its_machines_in_order_with_their_interfaces() -> None:
+    bound = bind(order(nodes="h2 h1"), MACHINES)
+    assert bound.machines == ("h2", "h1")
+    assert bound.order.path.options == {"interface.0": "ens1", "interface.1": "ens1"}
+    assert not bound.built
+
+
+def test_the_paths_own_interface_serves_machines_without_one() -> None:
+    bound = bind(order(nodes="vm1 vm2", interface="eth0"), MACHINES)
+    assert bound.order.path.options == {"interface": "eth0"}
+
+
+def test_a_recipe_is_built_on_the_hypervisor_that_it_names() -> None:
+    bound = bind(order("bridge", hypervisor="h1"), MACHINES)
+    assert (bound.machines, bound.built, bound.own_network) == (("h1",), True, True)
+    assert bound.order.path.options == {}
+    assert not bind(order("vf", hypervisor="h1"), MACHINES).own_network
+    assert bind(order("bridge"), {"only": ""}).machines == ("only",)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (order(nodes="h1 nowhere"), "'nowhere'"),
+        (order(nodes="h1"), "1 machines and the workload needs 2"),
+        (order("bridge"), "does not say where it is built"),
+        (order("bridge", hypervisor="h9"), "'h9'"),
+        (order("bridge", hypervisor="h1", network="none"), "'own' or 'machine'"),
+    ],
+)
+def test_what_does_not_fit_is_said(wrong: Order, said: str) -> None:
+    with pytest.raises(BadInputError, match=said):
+        bind(wrong, MACHINES)
+
+
+def test_the_order_itself_is_left_alone() -> None:
+    given = order(nodes="h1 h2")
+    before = dataclasses.replace(given, path=dataclasses.replace(given.path, options=dict(given.path.options)))
+    bind(given, MACHINES)
+    assert given == before

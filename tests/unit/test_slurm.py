@@ -1,0 +1,82 @@
+"""What Slurm says, read; what Slurm is told, written."""
+
+import pytest
+
+from nearmetal.errors import UnavailableError
+from nearmetal.hosts.batch.scheduler import Phase, Request
+from nearmetal.hosts.batch.slurm import Slurm, SrunStarter, parse_job, parse_time_s, submit_argv
+
+RUNNING = (
+    "JobId=7 ArrayJobId=6 ArrayTaskId=1 JobName=nearmetal UserId=u(1) JobState=RUNNING Reason=None Dependency=(null) "
+    "Requeue=1 Restarts=2 BatchFlag=1 RunTime=00:03:10 TimeLimit=00:10:00 NodeList=n[0-1] BatchHost=n0\n"
+)
+PENDING = (
+    "JobId=6 ArrayJobId=6 ArrayTaskId=0-3 JobState=PENDING Reason={} RunTime=00:00:00 TimeLimit=00:10:00 NodeList=\n"
+)
+
+
+def test_a_running_array_task_with_its_time_left_and_restarts() -> None:
+    state, nodes = parse_job("6_1", PENDING.format("None") + RUNNING)
+    assert (state.job, state.phase, state.left_s, state.restarts, nodes) == ("7", Phase.RUNNING, 410, 2, "n[0-1]")
+
+
+def test_a_task_that_is_still_part_of_its_array_waits() -> None:
+    state, _ = parse_job("6_2", PENDING.format("Priority"))
+    assert (state.job, state.phase) == ("6_2", Phase.WAITING)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "ReqNodeNotAvail,_UnavailableNodes:n1",
+        "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions",
+        "PartitionTimeLimit",
+        "PartitionDown",
+    ],
+)
+def test_reasons_that_do_not_pass_by_themselves(reason: str) -> None:
+    state, _ = parse_job("6", PENDING.format(reason))
+    assert state.phase is Phase.STUCK
+    message, hint = Slurm().explain(state)
+    assert reason.replace("_", " ") in message
+    assert hint
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("TIMEOUT", "time limit"),
+        ("PREEMPTED", "preempted"),
+        ("NODE_FAIL", "lost a node"),
+        ("FAILED", "ended as FAILED"),
+    ],
+)
+def test_ends_are_told_apart(word: str, said: str) -> None:
+    state, _ = parse_job("7", RUNNING.replace("JobState=RUNNING", f"JobState={word}"))
+    assert state.phase is Phase.ENDED
+    assert said in Slurm().explain(state)[0]
+
+
+def test_a_foreign_answer_is_an_error() -> None:
+    with pytest.raises(UnavailableError, match="cannot read"):
+        parse_job("7", "nothing of the kind")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("1-02:03:04", 93784), ("00:10:00", 600), ("UNLIMITED", 31536000), ("Partition", 0)]
+)
+def test_times(text: str, seconds: int) -> None:
+    assert parse_time_s(text) == seconds
+
+
+def test_what_sbatch_is_asked_for() -> None:
+    argv = submit_argv(Request(nodes=2, time_limit_s=601, tasks=3, partition="fast", exclude="n7"))
+    assert {"--nodes=2", "--time=11", "--array=0-2", "--requeue", "--partition=fast", "--exclude=n7"} < set(argv)
+    assert "--exclusive" in argv
+
+
+def test_ranks_are_placed_one_by_one() -> None:
+    argv, env = SrunStarter("7").command("mpich", ["n0", "n1", "n0"], "/s/ranks")
+    assert {"--jobid=7", "--mpi=pmi2", "--nodes=2", "--ntasks=3", "--distribution=arbitrary"} < set(argv)
+    assert env == {"SLURM_HOSTFILE": "/s/ranks"}
+    assert "--mpi=pmix" in SrunStarter("7").command("openmpi", ["n0"], "")[0]
