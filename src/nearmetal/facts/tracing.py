@@ -37,7 +37,6 @@ EVENTS = (
     "net/net_dev_start_xmit",
     "net/net_dev_xmit",
     "net/napi_gro_receive_entry",
-    "net/netif_receive_skb",
     "irq/irq_handler_entry",
     "irq/irq_handler_exit",
     "irq/softirq_entry",

@@ -37,7 +37,9 @@ def picture(one: Waterfall) -> Markup:
     drawn = []
     for number, (part, begin, end) in enumerate(steps):
         y = number * _ROW
-        drawn.append(element("text", part, x=_LEFT - 8, y=y + 0.7 * _ROW, text_anchor="end", font_size=12.0))
+        drawn.append(
+            element("text", part, x=_LEFT - 8, y=y + 0.7 * _ROW, text_anchor="end", font_size=12.0, fill="currentColor")
+        )
         bar = {"x": _LEFT + begin * room, "y": y + 3, "width": max(1.0, (end - begin) * room), "height": _ROW - 6}
         drawn.append(element("rect", element("title", f"{part}: {end - begin:.0%}"), fill=_COLOUR, **bar))
     viewbox = f"0 0 {_WIDTH:.0f} {len(steps) * _ROW:.0f}"

@@ -27,7 +27,8 @@ def as_text(found: Sequence[Waterfall], host_label: str) -> str:
 def title(one: Waterfall) -> str:
     """Return what a waterfall is of."""
     size = format_size(one.message_bytes)
-    return f"{one.path}, {one.setting}: {one.workload} of {size}, {len(one.trips)} round trips of {one.trials} trials"
+    trials = "1 trial" if one.trials == 1 else f"{one.trials} trials"
+    return f"{one.path}, {one.setting}: {one.workload} of {size}, {len(one.trips)} round trips of {trials}"
 
 
 def sentences(one: Waterfall) -> list[str]:
@@ -44,7 +45,7 @@ def sentences(one: Waterfall) -> list[str]:
         said.append("what tracing cost is not known: the run has no untraced workload of the same operation and size")
     else:
         said.append(
-            f"tracing is in these figures: untraced the median is {format_duration(one.untraced_ns)} "
+            f"tracing is in these figures: untraced the mean is {format_duration(one.untraced_ns)} "
             f"({one.tracing_cost:+.1%} with tracing)"
         )
     return said

@@ -30,7 +30,8 @@ WORST_RESIDUE = 0.05
 class Waterfall:
     """The round trips of one combination and size, cut into parts; latencies are of one message: half a round trip.
 
-    `untraced_ns` is the median latency of the same operation without tracing in the same run, where there is one.
+    `untraced_ns` is the mean latency of the same operation without tracing in the same run, where there is one. Means,
+    because under adaptive moderation latencies have two peaks and a median jumps between them.
     """
 
     path: str
@@ -66,8 +67,8 @@ class Waterfall:
 
     @property
     def tracing_cost(self) -> float | None:
-        """What tracing adds to the median, as a share of the untraced median."""
-        return None if not self.untraced_ns else self.median_ns / self.untraced_ns - 1
+        """What tracing adds to the mean, as a share of the untraced mean."""
+        return None if not self.untraced_ns else self.mean_ns / self.untraced_ns - 1
 
 
 _Key = tuple[str, str, str, int]
@@ -90,7 +91,7 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
             trips.setdefault(key, []).extend(found)
             trials[key] = trials.get(key, 0) + 1
             operations[key] = operation
-    untraced = _untraced_medians(run, records)
+    untraced = _untraced_means(run, records)
     return [
         Waterfall(
             *key,
@@ -132,8 +133,8 @@ def _windows(cell: SampleCell) -> list[Window]:
     return [Window(number, begin[number], end[number]) for number in range(cell.warmup, len(begin))]
 
 
-def _untraced_medians(run: RunDir, records: Sequence[TrialRecord]) -> dict[_Key, float]:
-    """Return the median latency (ns) by path, setting, operation and size, over all trials without a trace."""
+def _untraced_means(run: RunDir, records: Sequence[TrialRecord]) -> dict[_Key, float]:
+    """Return the mean latency (ns) by path, setting, operation and size, over all trials without a trace."""
     values: dict[_Key, list[int]] = {}
     for record in records:
         if record.order.workload.options.get(OPTION):
@@ -141,4 +142,4 @@ def _untraced_medians(run: RunDir, records: Sequence[TrialRecord]) -> dict[_Key,
         for cell in record.cells:
             key = (record.order.path.label, record.order.setting, cell.operation, cell.message_bytes)
             values.setdefault(key, []).extend(run.values(record, cell).tolist())
-    return {key: float(np.median(found)) / 2 for key, found in values.items() if found}
+    return {key: float(np.mean(found)) / 2 for key, found in values.items() if found}
