@@ -1,0 +1,308 @@
+"""Ours beside what was published: the same shape or not, never the same figures.
+
+Three questions are asked of every table. Are the configurations in the same order, row by row? Has each effect (the
+ratio of two configurations) the same direction, judged by our interval, and what is its size? Where does an effect
+change its sign over the sizes? Absolute figures are of other machines and are not judged.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.errors import BadInputError
+from nearmetal.report import words
+from nearmetal.report.published_tables import MODERATED, NATIVE
+from nearmetal.report.tables import Table
+from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
+from nearmetal.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nearmetal.report.published_tables import Column, Figures
+    from nearmetal.report.records import Cell, PathCell, TrialSummary, View
+
+NO_EFFECT = 0.02
+"""Published differences below this share are taken as none: the tables print two or three digits."""
+NEAR = 0.05
+"""How far ours may be from 1 where the published effect is none."""
+SIGNIFICANT_P = 0.05
+
+SAME, OTHER, OPEN, MISSING = "same", "different", "undecided", "not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One effect at one size: the published ratio, ours where both sides were measured, and whether they agree."""
+
+    column: str
+    reference: str
+    size_bytes: int
+    published: float
+    ours: RatioEstimate | None
+    agrees: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What of a table's shape is found in ours.
+
+    `orders` holds (size, published order, our order). `significances` holds (column, size, published p, our p or None).
+    """
+
+    figures: Figures
+    ours: Mapping[str, Mapping[int, float]]
+    unit: str
+    orders: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...]
+    effects: tuple[Effect, ...]
+    significances: tuple[tuple[str, int, float, float | None], ...] = ()
+
+
+def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) -> Shape:
+    """Compare a run with a table; `named` maps columns to (path, setting) of the run where the names differ.
+
+    Raises BadInputError when the run has nothing that the table could be compared with.
+    """
+    table = figures.table
+    sources = {column.name: _sources(view, figures, column, named.get(column.name)) for column in table.columns}
+    if not any(sources.values()):
+        raise BadInputError(
+            f"nothing in this run stands for {table.name}: it needs {' or '.join(table.operations)} on "
+            f"{'; '.join('/'.join(column.paths) for column in table.columns)}",
+            hint="name what does: --map COLUMN=PATH or COLUMN=PATH/SETTING",
+        )
+    ours = {name: {size: _middle(found) for size, (_, found) in by.items()} for name, by in sources.items()}
+    if all(column.statistic == "p_value" for column in table.columns):
+        found = tuple(_significances(view, figures, sources))
+        return Shape(figures, {}, "", (), (), found)
+    unit = next(cell.shown.unit for by in sources.values() for cell, _ in by.values())
+    return Shape(figures, ours, unit, tuple(_orders(figures, ours)), tuple(_effects(figures, sources)))
+
+
+_Blocks = dict[int, float]
+_Sources = dict[str, dict[int, tuple["Cell", _Blocks]]]
+
+
+def _sources(
+    view: View, figures: Figures, column: Column, named: tuple[str, str] | None
+) -> dict[int, tuple[Cell, _Blocks]]:
+    """Return, by size, our figures of a column: block -> figure in the shown unit."""
+    paths, settings = ((named[0],), tuple(filter(None, named[1:]))) if named else (column.paths, column.settings)
+    sized = figures.table.rows == "sizes"
+    found: dict[int, tuple[Cell, _Blocks]] = {}
+    for cell in view.cells:
+        if cell.group.operation not in figures.table.operations or (settings and cell.group.setting not in settings):
+            continue
+        if column.workload and cell.group.workload != column.workload:
+            continue
+        size = cell.message_bytes if sized else 0
+        one = next((one for path in paths if (one := cell.of(path)) is not None), None)
+        if one is None or size in found or (sized and size not in figures.values[column.name]):
+            continue
+        blocks = _blocks(cell, one, column)
+        if blocks:
+            found[size] = (cell, blocks)
+    return found
+
+
+def _blocks(cell: Cell, one: PathCell, column: Column) -> _Blocks:
+    taken = {trial.block: _statistic(trial, column) for trial in one.trials}
+    return {block: cell.shown.value(ns) for block, ns in sorted(taken.items()) if ns}
+
+
+def _statistic(trial: TrialSummary, column: Column) -> float | None:
+    if column.statistic == "p99":
+        return trial.summary.percentile(0.99).value_ns
+    return float(trial.summary.max_ns) if column.statistic == "max" else trial.summary.median_ns
+
+
+def _middle(blocks: _Blocks) -> float:
+    return float(np.exp(np.mean(np.log(list(blocks.values())))))
+
+
+def _orders(
+    figures: Figures, ours: Mapping[str, Mapping[int, float]]
+) -> list[tuple[int, tuple[str, ...], tuple[str, ...]]]:
+    """Return, by size, the order of the configurations that both have, from the least figure to the greatest."""
+    found = []
+    for statistic in dict.fromkeys(column.statistic for column in figures.table.columns):
+        names = [column.name for column in figures.table.columns if column.statistic == statistic]
+        for size in sorted({size for name in names for size in figures.values[name]}):
+            both = [name for name in names if size in ours[name] and size in figures.values[name]]
+            if len(both) > 1:
+                theirs = tuple(sorted(both, key=lambda name: figures.values[name][size]))
+                found.append((size, theirs, tuple(sorted(both, key=lambda name: ours[name][size]))))
+    return found
+
+
+def _effects(figures: Figures, sources: _Sources) -> list[Effect]:
+    effects = []
+    for column, reference in figures.table.effects:
+        for size, base in sorted(figures.values[reference].items()):
+            if not base or not figures.values[column].get(size):
+                continue
+            published = figures.values[column][size] / base
+            ours = _ratio(sources[column].get(size), sources[reference].get(size))
+            effects.append(Effect(column, reference, size, published, ours, agreement(published, ours)))
+    return effects
+
+
+def _ratio(one: tuple[Cell, _Blocks] | None, other: tuple[Cell, _Blocks] | None) -> RatioEstimate | None:
+    if one is None or other is None:
+        return None
+    blocks = sorted(one[1].keys() & other[1].keys())
+    if not blocks:
+        return None
+    pair = BlockFigures(*(np.array([side[1][block] for block in blocks]) for side in (one, other)))
+    return estimate_ratio(pair, rng=np.random.default_rng(len(blocks)))
+
+
+def agreement(published: float, ours: RatioEstimate | None) -> str:
+    """Say whether our ratio has the published one's direction: `undecided` while our interval holds both.
+
+    An effect that was published and that ours shows to be none is `different`, too.
+    """
+    if ours is None:
+        return MISSING
+    if ours.interval is None:
+        return OPEN
+    low, high = ours.interval.low, ours.interval.high
+    if abs(published - 1) <= NO_EFFECT:
+        near = ours.equivalence_interval or ours.interval
+        inside = near.low >= 1 - NEAR and near.high <= 1 + NEAR
+        return SAME if inside else OTHER if low > 1 + NEAR or high < 1 - NEAR else OPEN
+    if abs(published - 1) > NEAR and low >= 1 - NEAR and high <= 1 + NEAR:
+        return OTHER
+    if low <= 1 <= high:
+        return OPEN
+    return SAME if (low > 1) == (published > 1) else OTHER
+
+
+def crossovers(points: Sequence[tuple[int, float]]) -> list[tuple[int, int]]:
+    """Return the pairs of neighbouring sizes between which a ratio goes from one side of 1 to the other."""
+    sided = [(size, ratio > 1) for size, ratio in points if abs(ratio - 1) > NO_EFFECT]
+    return [(a, b) for (a, above), (b, also) in itertools.pairwise(sided) if above != also]
+
+
+def _significances(view: View, figures: Figures, sources: _Sources) -> list[tuple[str, int, float, float | None]]:
+    """Return p-values of native under its default against the tuned VM, size by size."""
+    from_default = {
+        (cell.group.workload, cell.message_bytes): cell for cell in view.cells if cell.group.setting in MODERATED
+    }
+    found = []
+    for column in figures.table.columns:
+        for size, published in sorted(figures.values[column.name].items()):
+            ours = sources[column.name].get(size)
+            base = from_default.get((column.workload, size))
+            theirs = next((one for path in NATIVE if base and (one := base.of(path))), None)
+            ratio = _ratio(ours, (base, _blocks(base, theirs, column))) if ours and base and theirs else None
+            p = ratio.t_test.p_value if ratio and ratio.t_test else None
+            found.append((column.name, size, published, p))
+    return found
+
+
+# ---- drawing
+
+
+def tables(found: Shape) -> list[Table]:
+    """Return what is printed: figures side by side, effects, order, crossovers."""
+    if found.significances:
+        return [_significance_table(found)]
+    return [_figure_table(found), _effect_table(found), _order_table(found), _crossover_table(found)]
+
+
+def _size(size_bytes: int) -> str:
+    return format_size(size_bytes) if size_bytes else words.NOTHING
+
+
+def _figure_table(found: Shape) -> Table:
+    names = [column.name for column in found.figures.table.columns]
+    sizes = sorted({size for name in names for size in found.figures.values[name]})
+    rows = [
+        (
+            _size(size),
+            *(f"{_of(found.figures.values[name], size)} | {_of(found.ours.get(name, {}), size)}" for name in names),
+        )
+        for size in sizes
+    ]
+    return Table(
+        f"{found.figures.table.source}: published | ours ({found.unit})",
+        ("size", *names),
+        tuple(rows),
+        f"Absolute figures are of different machines and not judged; {found.figures.table.note}.",
+    )
+
+
+def _of(figures: Mapping[int, float], size: int) -> str:
+    return words.figure(figures[size]) if figures.get(size) else words.NOTHING
+
+
+def _effect_table(found: Shape) -> Table:
+    rows = [
+        (
+            f"{one.column} / {one.reference}",
+            _size(one.size_bytes),
+            words.ratio(one.published),
+            words.ratio(one.ours.ratio) if one.ours else words.NOTHING,
+            words.ratio_span(one.ours.interval) if one.ours else words.NOTHING,
+            one.agrees,
+        )
+        for one in found.effects
+    ]
+    tally = {name: sum(one.agrees == name for one in found.effects) for name in (SAME, OTHER, OPEN, MISSING)}
+    said = ", ".join(f"{name} in {count}" for name, count in tally.items() if count)
+    return Table(
+        "Effects: ratio published and ours, and whether the direction is the same",
+        ("effect", "size", "published", "ours", "95 % interval", "direction"),
+        tuple(rows),
+        f"Direction: {said} of {len(found.effects)}.",
+        left=1,
+    )
+
+
+def _order_table(found: Shape) -> Table:
+    rows = [
+        (_size(size), " < ".join(theirs), " < ".join(ours), SAME if theirs == ours else OTHER)
+        for size, theirs, ours in found.orders
+    ]
+    same = sum(theirs == ours for _, theirs, ours in found.orders)
+    return Table(
+        "Order of the configurations, least figure first",
+        ("size", "published", "ours", "order"),
+        tuple(rows),
+        f"The same order in {same} of {len(rows)} rows that both have.",
+        left=4,
+    )
+
+
+def _crossover_table(found: Shape) -> Table:
+    rows = []
+    for column, reference in found.figures.table.effects:
+        mine = [one for one in found.effects if (one.column, one.reference) == (column, reference)]
+        theirs = crossovers([(one.size_bytes, one.published) for one in mine])
+        ours = crossovers([(one.size_bytes, one.ours.ratio) for one in mine if one.ours])
+        if theirs or ours:
+            rows.append((f"{column} / {reference}", _between(theirs), _between(ours)))
+    return Table("Where an effect changes sign over the sizes", ("effect", "published", "ours"), tuple(rows), left=3)
+
+
+def _between(found: Sequence[tuple[int, int]]) -> str:
+    return "; ".join(f"{format_size(a)} to {format_size(b)}" for a, b in found) or "nowhere"
+
+
+def _significance_table(found: Shape) -> Table:
+    rows = []
+    for column, size, published, ours in found.significances:
+        agrees = MISSING if ours is None else SAME if (published < SIGNIFICANT_P) == (ours < SIGNIFICANT_P) else OTHER
+        shown = words.NOTHING if ours is None else f"{ours:.3g}"
+        rows.append((column, _size(size), f"{published:.3g}", shown, agrees))
+    return Table(
+        f"{found.figures.table.source}: is there a difference?",
+        ("column", "size", "published p", "our p", "answer at 0.05"),
+        tuple(rows),
+        f"{found.figures.table.note}.",
+    )
