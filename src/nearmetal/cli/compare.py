@@ -7,8 +7,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from nearmetal.errors import BadInputError
 from nearmetal.report import as_csv, as_json, as_markdown, as_table
-from nearmetal.report.view import build_view
+from nearmetal.report.published import shape, tables
+from nearmetal.report.published_tables import Published, load, published_named
+from nearmetal.report.view import View, build_view
 from nearmetal.store.rundir import RunDir
 
 
@@ -21,12 +24,35 @@ from nearmetal.store.rundir import RunDir
     default="table",
     help="What to print on stdout.",
 )
+@click.option("--published", default="", help="Print ours beside a published table's figures: the same shape or not.")
+@click.option(
+    "--map", "named", multiple=True, metavar="COLUMN=PATH[/SETTING]", help="With --published: what stands for it."
+)
 @click.option("--allow-mixed", is_flag=True, help="Compare trials although kernel, MPI, NIC or code differ.")
-def command(run: Path, form: str, *, allow_mixed: bool) -> None:
+def command(run: Path, form: str, published: str, named: tuple[str, ...], *, allow_mixed: bool) -> None:
     """Compare the paths of RUN, a run directory."""
+    table = published_named(published) if published else None
     view = build_view(RunDir.open(run), allow_mixed=allow_mixed)
+    if table is not None:
+        _beside(view, table, named)
+        return
     if form == "table":
         as_table.render(view, Console(highlight=False))
         return
     render = {"json": as_json.render, "csv": as_csv.render, "markdown": as_markdown.render}[form]
     click.echo(render(view).rstrip("\n"))
+
+
+def _beside(view: View, table: Published, named: tuple[str, ...]) -> None:
+    """Print ours beside a published table."""
+    chosen: dict[str, tuple[str, str]] = {}
+    for word in named:
+        column, given, target = word.partition("=")
+        if not given or column not in [one.name for one in table.columns]:
+            known = ", ".join(one.name for one in table.columns)
+            raise BadInputError(f"--map {word!r} names no column of {table.name}", hint=f"its columns: {known}")
+        path, _, setting = target.partition("/")
+        chosen[column] = (path, setting)
+    console = Console(highlight=False)
+    console.print(f"Ours: {view.host_label}.", markup=False)
+    as_table.draw(console, tables(shape(view, load(table), chosen)))

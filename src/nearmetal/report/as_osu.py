@@ -1,8 +1,8 @@
 """A run in the columns of the OSU micro-benchmarks 7, for scripts that read those.
 
-The means are computed as OMB does: a bandwidth from all bytes over all time, a collective as the mean over ranks of each
-rank's mean, with the least and the greatest rank's mean beside it. The percentiles are of iterations, as the columns
-of `-z` are for latencies; where there are too few iterations to support one, `nan` stands in its place.
+The means are computed as OMB does: a bandwidth from all bytes over all time, a collective as the mean over ranks of
+each rank's mean, with the least and the greatest rank's mean beside it. The percentiles are of iterations, as the
+columns of `-z` are for latencies; where too few iterations support one, `nan` stands in its place.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _percentile(ordered: IntArray, p: float, row: Operation, shape: Shape) -> fl
     if quantile_ranks(ordered.size, p) is None:
         return float("nan")
     at = int(np.ceil(p * ordered.size)) - 1
-    return float(row.shown(ordered[at : at + 1], shape)[0])
+    return float(row.shown(ordered[at : at + 1].astype(np.float64), shape)[0])
 
 
 def _rank_means(run: RunDir, record: TrialRecord, cell: Cell) -> list[float]:

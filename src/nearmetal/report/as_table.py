@@ -52,6 +52,12 @@ def _talk(console: Console, sentence: str) -> None:
     console.print(Text(sentence), soft_wrap=False)
 
 
+def draw(console: Console, one: Sequence[Table]) -> None:
+    """Print tables below each other; those without rows are left out."""
+    for table in one:
+        _print(console, table)
+
+
 def _print(console: Console, table: Table) -> None:
     """Print a table, in parts one below the other when its columns do not fit; nothing when it has no rows."""
     if not table.rows:

@@ -1,0 +1,95 @@
+"""Ours beside published tables: order, direction, crossovers; and every shipped table is whole."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearmetal.cli.main import run as cli
+from nearmetal.errors import ForeignFileError
+from nearmetal.report import published
+from nearmetal.report.published_tables import PUBLISHED, load, parse, published_named
+from nearmetal.stats.compare import BlockFigures, estimate_ratio
+
+
+def ratio(*ratios: float) -> object:
+    ours = np.array(ratios)
+    return estimate_ratio(BlockFigures(ours, np.ones_like(ours)), rng=np.random.default_rng(1))
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_shipped_table_can_be_read(name: str) -> None:
+    table = published_named(name)
+    figures = load(table)
+    for column in table.columns:
+        assert figures.values[column.name], column.name
+    for pair in table.effects:
+        assert all(table.column(one).name == one for one in pair)
+
+
+def test_the_figures_are_those_of_the_paper() -> None:
+    third = load(published_named("musleh-table3")).values
+    assert (third["native_rx88"][64], third["vm_rx1"][16384]) == (5.05, 14.2)
+    assert load(published_named("nasa-nuttcp")).values["sw_virt"][0] == pytest.approx(145.93, abs=0.1)
+    assert load(published_named("nanos-table1")).values["bridged"][0] == 425.97
+
+
+def test_a_table_that_lacks_a_column_is_refused() -> None:
+    with pytest.raises(ForeignFileError, match="not the table"):
+        parse(published_named("musleh-table3"), "bytes,native_rx88\n64,5.05\n")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "agrees"),
+    [
+        (1.40, (1.2, 1.21, 1.19, 1.22), "same"),
+        (1.40, (0.8, 0.81, 0.79, 0.82), "different"),
+        (1.40, (0.7, 1.5, 0.9, 1.2), "undecided"),
+        (1.40, (1.001, 1.002, 1.0, 0.999), "different"),
+        (1.01, (1.001, 1.002, 1.0, 0.999), "same"),
+        (1.01, (1.3, 1.31, 1.29, 1.3), "different"),
+    ],
+)
+def test_direction_is_judged_by_our_interval(theirs: float, ours: tuple[float, ...], agrees: str) -> None:
+    assert published.agreement(theirs, ratio(*ours)) == agrees  # type: ignore[arg-type]
+
+
+def test_crossovers_lie_between_neighbouring_sizes() -> None:
+    assert published.crossovers([(64, 1.4), (128, 1.2), (256, 1.001), (512, 0.9), (1024, 0.8)]) == [(128, 512)]
+    assert published.crossovers([(64, 1.4), (128, 1.2)]) == []
+
+
+STUDY = """
+name = "table3"
+baseline = "native"
+host = { kind = "fake", options = { "base_ns.veth" = 10000, "base_ns.bridge" = 16000 } }
+path = [{ name = "native", kind = "veth" }, { name = "vf", kind = "bridge" }]
+setting = [{ name = "moderated" }, { name = "immediate" }]
+workload = [{ name = "latency", sizes = [64, 128], iterations = 50, warmup = 5 }]
+trials = { min_blocks = 4, max_blocks = 4 }
+"""
+
+
+def test_a_run_beside_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s.toml").write_text(STUDY)
+    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert cli(["compare", str(tmp_path / "run"), "--published", "musleh-table3"]) == 0
+    said = capsys.readouterr().out
+    assert "made-up figures" in said
+    assert "vm_rx88 / native_rx88" in said
+    assert "not judged" in said
+    assert "same in " in said
+    assert "not measured in" in said
+
+
+def test_a_run_without_anything_of_a_table_says_what_it_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s.toml").write_text(STUDY)
+    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
+    assert cli(["compare", str(tmp_path / "run"), "--published", "nanos-table1"]) == 2
+    assert cli(["compare", str(tmp_path / "run"), "--published", "nonsense"]) == 2
+    said = capsys.readouterr().err
+    assert "--map" in said
+    assert "musleh-table3" in said
