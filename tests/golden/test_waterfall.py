@@ -86,3 +86,14 @@ def test_a_page_cannot_claim_more_than_it_has(files: dict[str, bytes]) -> None:
     page[8:16] = (PAGE_BYTES).to_bytes(8, "little")
     with pytest.raises(ForeignFileError, match="claims"):
         list(page_events(bytes(page)))
+
+
+def test_a_bridge_has_a_part_of_its_own() -> None:
+    """Recorded on the lab's path `bridge`: a virtual cable and a bridge on either side of the cards."""
+    bridged = read_bundle(BUNDLE.with_name("waterfall-bridge-v1.zip"))
+    cell = read_sample_file(bridged["samples"]).cells[0]
+    stamps = zip(cell.begin_ns[0].tolist(), cell.end_ns[0].tolist(), strict=True)
+    there = [Window(i, *stamp) for i, stamp in enumerate(stamps)][cell.warmup :]
+    trips = round_trips(read_trace(bridged), there, message_bytes=64, shaped_wire=False)
+    assert max(trip.residue for trip in trips) < 0.05
+    assert 8_000 < mean_ns(trips, "virtual devices") < 9_000

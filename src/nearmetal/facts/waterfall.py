@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 PARTS: dict[str, str] = {
     "sending program": "from the program's call to the kernel's TCP",
     "sender's stack": "TCP, IP and the queueing discipline",
+    "virtual devices": "bridges, virtual cables and macvlans between the program's interface and the card, both ends",
     "wire": "the queueing discipline that stands for the wire's delay and rate; without one the wire takes no time",
     "send driver": "the driver, up to and with the doorbell",
     "moderation wait": "the frame has arrived, and the card holds its interrupt back",
@@ -176,7 +177,7 @@ class _Cutter:
             return cut.end("unattributed", end_ns)
         self._send(found.until(arrival), queue, cut)
         self._interrupt(found.until(arrival), arrival, cut)
-        return self._receive(found.after(arrival), receiver, end_ns, cut)
+        return self._receive(found.after(arrival), arrival, receiver, end_ns, cut)
 
     def _has_data(self, event: TraceEvent) -> bool:
         return event.number("len") >= self.message_bytes + _OVERHEAD_BYTES
@@ -184,9 +185,12 @@ class _Cutter:
     def _send(self, part: Sequence[TraceEvent], queue: TraceEvent, cut: _Cut) -> None:
         """From the queue to the doorbell. Over stacked devices the last driver is the card's."""
         same = [e for e in part if e.fields.get("skbaddr") == queue.fields.get("skbaddr")]
-        start = _last(same, "net/net_dev_start_xmit")
-        if start is None:
+        first, start = _first(same, "net/net_dev_start_xmit"), _last(same, "net/net_dev_start_xmit")
+        if first is None or start is None:
             return
+        if first is not start:
+            card = _last([e for e in same if e.at_ns <= start.at_ns], "net/net_dev_queue") or start
+            cut.to("sender's stack", first.at_ns).to("virtual devices", card.at_ns)
         cut.to("wire" if self.shaped_wire else "sender's stack", start.at_ns)
         done = next((e for e in same if e.name == "net/net_dev_xmit" and e.at_ns > start.at_ns), None)
         interrupt = next((e for e in part if e.at_ns > start.at_ns and self._brings_frames(e)), None)
@@ -211,7 +215,7 @@ class _Cutter:
             cut.to("interrupt", polling.at_ns)
         cut.to("receive driver", arrival.at_ns)
 
-    def _receive(self, part: Sequence[TraceEvent], receiver: int, end_ns: int, cut: _Cut) -> Leg:
+    def _receive(self, part: Sequence[TraceEvent], arrival: TraceEvent, receiver: int, end_ns: int, cut: _Cut) -> Leg:
         copied = next((e for e in part if e.name == "tcp/tcp_rcv_space_adjust" and e.pid == receiver), None)
         asks = None
         if copied is not None:
@@ -219,8 +223,15 @@ class _Cutter:
         if copied is None or asks is None:
             return cut.end("unattributed", end_ns)
         before = [e for e in part if e.at_ns < asks.at_ns]
+        same = [e for e in before if e.fields.get("skbaddr") == arrival.fields.get("skbaddr")]
+        passed = _last(same, "net/net_dev_xmit")
+        if passed is not None:
+            # A virtual cable hands the frame on to a softirq of its own.
+            cut.to("virtual devices", passed.at_ns)
+            entry = next((e for e in before if e.at_ns > passed.at_ns and e.name == "irq/softirq_entry"), passed)
+            before = [e for e in before if e.at_ns > entry.at_ns]
         woken = next((e for e in before if e.name == "sched/sched_waking" and e.fields.get("pid") == receiver), None)
-        done = woken or next((e for e in before if e.name == "irq/softirq_exit"), asks)
+        done = woken or _first(before, "irq/softirq_exit") or asks
         cut.to("receiver's stack", done.at_ns).to("wake-up", asks.at_ns).to("receiver's stack", copied.at_ns)
         return cut.end("receiving program", end_ns)
 
@@ -270,6 +281,10 @@ class _Milestones:
     def after(self, event: TraceEvent) -> Sequence[TraceEvent]:
         """Return the events behind `event`."""
         return [e for e in self._events[self._position :] if e.at_ns > event.at_ns]
+
+
+def _first(events: Sequence[TraceEvent], name: str) -> TraceEvent | None:
+    return next((e for e in events if e.name == name), None)
 
 
 def _last(events: Sequence[TraceEvent], name: str) -> TraceEvent | None:
