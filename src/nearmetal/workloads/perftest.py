@@ -136,6 +136,6 @@ def _device(shell: Shell, end: Endpoint) -> str:
     if not devices:
         raise UnavailableError(
             f"{end.interface} of {end.node or 'the machine'} has no RDMA device",
-            hint="an RDMA adapter is needed, or path `roce` in the lab, which makes one in software",
+            hint="an RDMA adapter is needed, or soft-RoCE: `rdma link add rxe0 type rxe netdev INTERFACE`",
         )
     return devices[0].partition("/")[0]
