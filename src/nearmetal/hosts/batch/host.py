@@ -93,7 +93,7 @@ class BatchHost:
             try:
                 request = self._request(order)
                 allocation = self._take(request, order)
-            except BadInputError as error:
+            except NearmetalError as error:
                 return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
             try:
                 outcome = self._carry_out_in(allocation, order, body)
@@ -134,7 +134,8 @@ class BatchHost:
     def _shell(
         self, allocation: _Allocation, machines: list[Machine], *, built: bool, own_network: bool
     ) -> MachinesShell | FarNamespaceShell:
-        machines[0].connect()
+        for machine in machines:
+            machine.refresh()
         home = machines[0].home
         cache = str(self._options.get("cache", f"{home}/.cache/nearmetal"))
         prefix = str(self._options.get("mpi_prefix", ""))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 64 * 1024
 _LAST_WORDS = 500
+_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def local_stream(argv: tuple[str, ...]) -> Stream:
     for reader in readers:
         reader.start()
     threading.Thread(target=_await_end, args=(child, readers, inbox), daemon=True).start()
-    return Stream(inbox, partial(_write, child), partial(_end_input, child), partial(_close, child, inbox))
+    return Stream(inbox, partial(_write, child, inbox), partial(_end_input, child), partial(_close, child, inbox))
 
 
 def _read(pipe: IO[bytes], put: partial[None]) -> None:
@@ -57,17 +58,20 @@ def _await_end(child: subprocess.Popen[bytes], readers: list[threading.Thread], 
     for reader in readers:
         reader.join()
     status = child.wait()
+    _end_input(child)
     said = inbox.taken()[1].decode(errors="replace").strip()
     inbox.end(status if status >= 0 else 128 - status, said[-_LAST_WORDS:])
 
 
-def _write(child: subprocess.Popen[bytes], data: bytes) -> None:
+def _write(child: subprocess.Popen[bytes], inbox: Inbox, data: bytes) -> None:
     assert child.stdin is not None
     try:
         child.stdin.write(data)
         child.stdin.flush()
     except (BrokenPipeError, ValueError) as error:
-        raise LostError("the step has ended") from error
+        inbox.wait(_GRACE_S)
+        said = inbox.ended
+        raise LostError(f"the step has ended: {said[1] if said else 'its input is closed'}") from error
 
 
 def _end_input(child: subprocess.Popen[bytes]) -> None:
@@ -81,6 +85,3 @@ def _close(child: subprocess.Popen[bytes], inbox: Inbox) -> None:
     _end_input(child)
     if not inbox.wait(_GRACE_S):
         process.end_session(child)
-
-
-_GRACE_S = 2.0

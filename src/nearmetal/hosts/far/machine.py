@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nearmetal.hosts.far.stream import Carrier, Stream
 
 SHORT_S = 20.0
-"""Commands that may take longer get a stream of their own."""
+"""The time limit of short commands; a command with a limit of its own gets a stream and a guardian of its own."""
 _GRACE_S = 5.0
 _CHUNK_BYTES = 32 * 1024
 
@@ -33,7 +33,7 @@ _CHUNK_BYTES = 32 * 1024
 _KEEP = b"""{ exec 3<&0
 setsid %s < %s &
 child=$!
-{ cat <&3 > /dev/null; kill -TERM -- "-$child"; sleep 2; kill -KILL -- "-$child"; } > /dev/null 2>&1 &
+{ cat <&3 > /dev/null; kill -s TERM -- "-$child"; sleep 2; kill -s KILL -- "-$child"; } > /dev/null 2>&1 &
 guardian=$!
 wait "$child"
 status=$?
@@ -71,6 +71,12 @@ class Machine:
             # A login banner or a chatty profile may come first.
             *_, self.process, self.home = said.text.split("\n")[:-1]
 
+    def refresh(self) -> None:
+        """Connect anew when the connection is gone; between trials, so that none goes on after a loss unnoticed."""
+        if self._stream is not None and self._stream.inbox.ended is not None:
+            self.close()
+        self.connect()
+
     def run(
         self,
         argv: Sequence[str],
@@ -84,7 +90,7 @@ class Machine:
         line = quote.command([*prefix, *argv], env)
         started_ns = time.monotonic_ns()
         self.connect()
-        if stdin or timeout_s > SHORT_S:
+        if stdin or timeout_s != SHORT_S:
             return self._run_kept(argv, line, stdin, timeout_s)
         finished = self._ask(line, timeout_s, tuple(argv))
         if finished is None:
@@ -154,7 +160,7 @@ class Machine:
         if process:
             with contextlib.suppress(NearmetalError):
                 killer = self._carrier.open()
-                killer.write(b"kill -KILL -- -%s || kill -KILL %s\nexit\n" % (process.encode(), process.encode()))
+                killer.write(b"kill -s KILL -- -%s || kill -s KILL %s\nexit\n" % (process.encode(), process.encode()))
                 killer.inbox.wait(_GRACE_S)
                 killer.close()
 

@@ -59,6 +59,7 @@ class Connector:
         self._loop = asyncio.new_event_loop()
         self._gate = asyncio.Semaphore(access.parallel)
         self._open: dict[Place, list[asyncssh.SSHClientConnection]] = {}
+        self._hops: list[asyncssh.SSHClientConnection] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="nearmetal-ssh", daemon=True)
         self._thread.start()
 
@@ -114,6 +115,7 @@ class Connector:
                 user, _, rest = hop.strip().rpartition("@")
                 address, _, port = rest.partition(":")
                 tunnel = await self._one_hop(address, int(port) if port.isdecimal() else 22, user, tunnel)
+                self._hops.append(tunnel)
             return await self._one_hop(place.address, place.port, place.user, tunnel)
 
     async def _one_hop(
@@ -151,13 +153,20 @@ class Connector:
 
     async def _close_all(self) -> None:
         everything = [one for connections in self._open.values() for one in connections]
+        everything += reversed(self._hops)
         self._open.clear()
+        self._hops.clear()
         for connection in everything:
             connection.close()
         for connection in everything:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await connection.wait_closed()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        await asyncio.sleep(0.01)  # transports of refused logins close in the loop's next turns
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,8 @@ class SshHost:
 
     def _shell(self, bound: Bound) -> MachinesShell | FarNamespaceShell:
         machines = [self._machines[name] for name in bound.machines]
-        machines[0].connect()
+        for machine in machines:
+            machine.refresh()
         site = self._site(machines[0].home)
         if bound.built:
             return FarNamespaceShell(machines[0], site, self._memory, own_network=bound.own_network)

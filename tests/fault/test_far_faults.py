@@ -1,0 +1,178 @@
+"""Far machines that refuse, hang and vanish."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import far_machines
+from nearmetal.errors import NearmetalError, UnavailableError
+from nearmetal.hosts.far.machine import Machine
+from nearmetal.hosts.far.stream import LostError
+from nearmetal.knobs.hold import hold
+from nearmetal.knobs.watchdog import Guard
+from nearmetal.paths.table import find_path
+from nearmetal.run.trial import carry_out, timed_out
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.study.spec import NodeSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.hosts.host import Shell
+
+pytestmark = [pytest.mark.netns, pytest.mark.mpi]
+
+DECLARED = Order(
+    0,
+    0,
+    PathOrder("p", "declared"),
+    WorkloadOrder("l", "engine", {"operation": "latency", "sizes": [8], "iterations": 30}),
+)
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Iterator[far_machines.Far]:
+    with far_machines.two_machines(tmp_path) as made:
+        yield made
+
+
+def eventually(happened: object, what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not happened():  # type: ignore[operator]
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def test_an_unknown_host_key_and_a_stranger_are_refused(tmp_path: Path) -> None:
+    far_machines.need_ssh()
+    from nearmetal.hosts.ssh.host import SshHost
+    from sshd import Sshd
+
+    with Sshd(tmp_path) as sshd:
+        node = NodeSpec(name="far", address="127.0.0.1", port=sshd.serve([]))
+        with pytest.raises(UnavailableError, match="refuses the login") as refused:
+            SshHost([node], sshd.options | {"identity": str(tmp_path / "stranger")})
+        (tmp_path / "known_hosts").write_text("")
+        with pytest.raises(UnavailableError, match=r"host key of far .* not in known_hosts"):
+            SshHost([node], sshd.options)
+        assert "PRIVATE" not in refused.value.render()
+
+
+def test_machines_that_do_not_answer_are_all_named(tmp_path: Path) -> None:
+    far_machines.need_ssh()
+    from nearmetal.hosts.ssh.host import SshHost
+    from sshd import Sshd
+
+    with Sshd(tmp_path) as sshd:
+        nodes = [NodeSpec(name=f"gone{i}", address="127.0.0.1", port=1) for i in range(2)]
+        with pytest.raises(UnavailableError, match=r"gone0.*gone1"):
+            SshHost(nodes, sshd.options)
+
+
+def test_a_connection_through_a_jump_host(tmp_path: Path) -> None:
+    far_machines.need_ssh()
+    from nearmetal.hosts.ssh.host import SshHost
+    from sshd import Sshd
+
+    with Sshd(tmp_path, max_sessions=1) as sshd:
+        first, second = sshd.serve([]), sshd.serve([])
+        node = NodeSpec(name="far", address="127.0.0.1", port=second, jump=f"127.0.0.1:{first}")
+        host = SshHost([node], sshd.options)
+        machine = host._machines["far"]
+        # One session a connection: a program that stays needs a connection of its own.
+        helper = machine.keep(["cat", "/proc/self/stat"])
+        assert machine.run(["echo", "still here"]).text == "still here\n"
+        eventually(helper.ended, "the helper did not end")
+        host.close()
+
+
+def test_a_command_that_hangs_is_ended_and_the_machine_stays_usable(
+    far: far_machines.Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = far.host._machines["m0"]
+    monkeypatch.setattr("nearmetal.hosts.far.machine.SHORT_S", 0.5)
+    assert machine.run(["sleep", "1234.5"], timeout_s=0.5).timed_out
+    assert machine.run(["sleep", "1234.5"], timeout_s=0.3).timed_out
+    monkeypatch.undo()
+    assert machine.run(["echo", "here"]).text == "here\n"
+    eventually(lambda: not running("1234.5"), "the command was left behind")
+
+
+def test_a_launch_that_hangs_is_ended_with_its_ranks(far: far_machines.Far) -> None:
+    options = {"operation": "latency", "sizes": [8], "iterations": 70_000_007}
+    slow = dataclasses.replace(DECLARED, workload=WorkloadOrder("l", "engine", options), timeout_s=3.0)  # type: ignore[arg-type]
+    assert timed_out(far.host.carry_out(slow, carry_out))
+    eventually(lambda: not running("70000007"), "ranks were left behind")
+    assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID
+
+
+def test_a_machine_that_vanishes_fails_the_trial_and_leaves_nothing_running(far: far_machines.Far) -> None:
+    def pull_the_plug(shell: Shell, order: Order) -> Outcome:
+        shell.add_node("n0")
+        shell.start(["sleep", "2345.5"], node="n0")
+        eventually(lambda: running("2345.5"), "the helper did not start")
+        far.sshd.drop()
+        return carry_out(shell, order)
+
+    outcome = far.host.carry_out(DECLARED, pull_the_plug)
+    assert outcome.status is TrialStatus.FAILED
+    assert "m0" in outcome.reason
+    eventually(lambda: not running("2345.5"), "the guardian did not end the helper")
+    assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID, "the next trial connects anew"
+
+
+def test_knobs_come_back_by_themselves_when_the_connection_drops(far: far_machines.Far, tmp_path: Path) -> None:
+    def mtu() -> str:
+        return far.inside.read("/sys/class/net/eth0/mtu", node="n0").decode().strip()
+
+    def lose_it(shell: Shell, order: Order) -> Outcome:
+        for node in ("n0", "n1"):
+            shell.add_node(node)
+        ends = find_path("declared").up(shell, order.path, ["n0", "n1"])
+        guard = Guard(look_ms=100)
+        with hold(shell, ends, {"nic.mtu": 1400}, tmp_path / "journal", guard=guard, allow_management=True):
+            assert mtu() == "1400"
+            far.sshd.unplug()
+        raise AssertionError("the connection was not lost")
+
+    outcome = far.host.carry_out(DECLARED, lose_it)
+    assert outcome.status is TrialStatus.FAILED
+    eventually(lambda: mtu() == "1500", "the far watchdog did not put the MTU back")
+
+
+def test_a_trial_under_a_setting_puts_it_back_and_leaves_no_journal(
+    far: far_machines.Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    outcome = far.host.carry_out(dataclasses.replace(DECLARED, knobs={"nic.mtu": 1400}), carry_out)
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    assert outcome.facts["knob.nic.mtu"] == "1400"
+    assert far.inside.read("/sys/class/net/eth0/mtu", node="n1").strip() == b"1500"
+
+
+def test_a_carrier_that_dies_at_once_is_an_error(tmp_path: Path) -> None:
+    from nearmetal.hosts.batch.step import StepCarrier
+
+    with pytest.raises(LostError, match="no such node"):
+        Machine(StepCarrier("n9", ("sh", "-c", "echo no such node >&2; exit 1"))).connect()
+    with pytest.raises(NearmetalError):
+        Machine(StepCarrier("n9", ("/no/such/program",))).connect()
+
+
+def running(word: str) -> bool:
+    """Tell whether a process other than this one has a word in its command line."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            said = path.read_bytes()
+        except OSError:
+            continue
+        if word.encode() in said.split(b"\0") and path.parent.name != str(os.getpid()):
+            return True
+    return False
