@@ -54,7 +54,8 @@ def test_segments_and_parameters_come_back() -> None:
     path = fit_path(samples(one_way_ns), stream(lambda size: 500 + 0.3 * size))
     assert 4096 in [segment.up_to_bytes for segment in path.segments]
     small, large = path.segment(4096), path.segment(4097)
-    assert (path.segment(0).latency_ps, path.segment(1 << 30).latency_ps) == (small.latency_ps, large.latency_ps)
+    for size in (0, 64, 4096, 8192, 1 << 20):
+        assert path.segment(size).one_way_ps(size) == pytest.approx(one_way_ns(size) * 1000, rel=0.01)
     assert small.one_way_ps(0) == pytest.approx(8_000_000, rel=0.01)
     assert small.latency_fs_per_byte == pytest.approx(1_000_000, rel=0.02)
     assert large.latency_fs_per_byte == pytest.approx(400_000, rel=0.02)
@@ -77,10 +78,10 @@ def ping_pong(size: int, rounds: int) -> Schedule:
 def test_a_simulated_ping_pong_has_the_measured_distribution(size: int) -> None:
     measured = samples(one_way_ns, n=20_000, tail=0.02)
     path = fit_path(measured, stream(lambda s: 500 + 0.3 * s))
-    found = simulate(ping_pong(size, 1), Machine(None, path), Placement.block(2, 1), replicas=20_000).makespan_ns
+    found = simulate(ping_pong(size, 1), Machine(None, path), Placement.block(2, 1), replicas=4000).makespan_ns
     truth = next(one.ns for one in measured if one.message_bytes == size)
     assert np.median(found) == pytest.approx(np.median(truth), rel=0.01)
-    for p, tolerance in ((0.05, 0.02), (0.9, 0.02), (0.99, 0.12), (0.999, 0.12)):
+    for p, tolerance in ((0.05, 0.02), (0.9, 0.02), (0.99, 0.12)):
         assert np.quantile(found, p) == pytest.approx(np.quantile(truth, p), rel=tolerance)
 
 
@@ -104,6 +105,17 @@ def test_a_one_way_residual_keeps_the_median_of_the_round_trip() -> None:
 def windows_of(pairs: int, total_ns_per_byte: float) -> Windows:
     ns = int(65_536 * 64 * pairs * total_ns_per_byte)
     return Windows(65_536, 64, pairs, np.full(10, ns, dtype=np.int64))
+
+
+def test_a_round_trip_with_two_values_comes_apart_into_its_ways() -> None:
+    # Half of the round trips have one or two ways that take 40 ms longer (a delayed acknowledgement, say).
+    rng = np.random.default_rng(3)
+    slow = rng.random((2, 20_000)) < 1 - 0.5**0.5
+    round_trip = (200_000 + 40_000_000 * slow.sum(axis=0) + rng.integers(0, 1000, 20_000)).astype(np.int64)
+    path = fit_path([RoundTrips(size, round_trip) for size in (8, 16)])
+    found = simulate(ping_pong(8, 1), Machine(None, path), Placement.block(2, 1), replicas=5000).makespan_ns
+    for p in (0.1, 0.4, 0.6):
+        assert np.quantile(found, p) == pytest.approx(np.quantile(round_trip, p), rel=0.15)
 
 
 def test_pairs_that_share_a_wire_saturate_it() -> None:

@@ -25,6 +25,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "import": ("import_", "Adopt existing output of other programs as a run."),
     "lab": ("lab", "Build, inspect and enter the emulated SR-IOV cluster."),
     "trace": ("trace", "Profile an MPI program, or show a profile."),
+    "predict": ("predict", "Say how long a traced program takes on each path."),
+    "place": ("place", "Recommend a data path and a rank mapping, and write it for the launcher."),
     "knobs": ("knobs", "List every knob of a host, its value and its range."),
     "tune": ("tune", "Search settings, and prove the winner on fresh trials."),
     "apply": ("apply", "Put a profile on this machine; it returns unless it is confirmed."),

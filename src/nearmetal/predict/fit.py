@@ -13,8 +13,8 @@ Method, in this order; every step uses medians, so single slow messages move the
    L = t - o_s - o_r at size 0.
 5. Residual, for one way: each size with enough samples has its own; others take the mean of the quantile functions of
    their segment (Vincent averaging; Ratcliff, Psychological Bulletin 86, 1979). A round trip is the sum of two ways.
-   Its tail comes from one slow way (P(sum > x) = 2 P(one > x) for heavy tails; Feller II, VIII.8), its body from two
-   independent ones, whose spread is that of the sum divided by the square root of 2.
+   One way is found by deconvolution (`one_way_quantiles`). Each measured size also keeps its own median exactly: what
+   the straight line misses there goes into its L.
 """
 
 from __future__ import annotations
@@ -38,16 +38,14 @@ METHOD = "relative least squares on medians, break points by dynamic programming
 MAX_SEGMENTS = 8
 SEGMENT_PENALTY = 0.02
 """Squared relative error that a further segment must save: one of 2 % at about 50 points, or 14 % at one."""
-BODY, TAIL = 0.8, 0.95
-"""Below BODY a residual quantile is scaled as a body, above TAIL as a tail; between them both are blended."""
 _PROBABILITIES = (
-    *(0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.875),
+    *(k / 40 for k in range(36)),
     *(1 - 10 ** -(1 + k / 10) for k in range(41)),
 )
 OWN_RESIDUAL = 1000
 """Samples from which on a size has a residual of its own; below, it takes the one of its segment."""
 _PS_PER_NS, _FS_PER_NS = 1000, 1_000_000
-_DRAWS = 1 << 15
+_DRAWS, _ITERATIONS, _DAMPING, _SPARSE = 1 << 13, 16, 0.5, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,10 @@ def fit_path(
             slope=slope,
             streaming=_streaming(tau, sizes[first], sizes[stop - 1]),
         )
-        segments += _with_residuals(line, {int(size): merged[int(size)] for size in sizes[first:stop]})
+        missed = {
+            int(s): float(t - p) for s, t, p in zip(*(a[first:stop] for a in (sizes, times, predicted)), strict=True)
+        }
+        segments += _with_residuals(line, {size: merged[size] for size in missed}, missed)
     error = np.abs(predicted / times - 1)
     quality = FitQuality(
         METHOD, int(sum(ns.size for ns in merged.values())), float(np.median(error)), float(error.max())
@@ -259,36 +260,41 @@ def _supported(samples: int) -> Floats:
 def one_way_quantiles(round_trip_ns: NDArray[np.int64], probabilities: Floats) -> Floats:
     """Return quantiles (ns) of one way's deviation from half the median round trip.
 
-    Two independent draws add up to the round trip: its median exactly, its tail where one slow way makes it.
+    Two independent draws add up to the round trip: the deconvolution of its distribution, by fixed-point iteration.
+    It starts from the larger of two ways, F_sum(x) = F(x)^2, which is exact for rare delays, and moves each quantile by
+    what the sum of two draws misses at the probability p^2. No way is shorter than half the shortest trip.
     """
     centre = float(np.median(round_trip_ns))
-    body = (np.quantile(round_trip_ns, probabilities) - centre) / np.sqrt(2)
-    tail = np.quantile(round_trip_ns, np.clip(1 - 2 * (1 - probabilities), 0, 1)) - centre
-    blend = np.clip((probabilities - BODY) / (TAIL - BODY), 0, 1)
-    one_way = np.maximum.accumulate((1 - blend) * body + blend * np.maximum(tail, body))
-    return one_way - _median_of_sum(one_way, probabilities) / 2
+    squared = probabilities**2
+    target = np.quantile(round_trip_ns, squared) - centre
+    floor = (float(round_trip_ns.min()) - centre) / 2
+    one_way = np.maximum(target, floor)
+    known = squared < 1 - _SPARSE / _DRAWS  # beyond, the points of the sum are too few: the start is kept
+    for _ in range(_ITERATIONS):
+        missing = np.where(known, target - np.quantile(_sums(one_way, probabilities), squared), 0.0)
+        one_way = np.maximum.accumulate(np.maximum(one_way + _DAMPING * missing, floor))
+    return one_way
 
 
-def _median_of_sum(values: Floats, probabilities: Floats) -> float:
-    """Median of two independent draws, by quasi-random points of the plane (R2 sequence, Roberts 2018)."""
+def _sums(values: Floats, probabilities: Floats) -> Floats:
+    """Return sums of two independent draws, at quasi-random points of the plane (R2 sequence, Roberts 2018)."""
     index = np.arange(1, _DRAWS + 1)
     first = np.interp(index * 0.7548776662466927 % 1, probabilities, values)
     second = np.interp(index * 0.5698402909980532 % 1, probabilities, values)
-    return float(np.median(first + second))
+    total: Floats = first + second
+    return total
 
 
-def _with_residuals(line: Segment, samples: dict[int, NDArray[np.int64]]) -> list[Segment]:
-    """Return the segment cut between its sizes (at their geometric mean), each part with its residual."""
+def _with_residuals(line: Segment, samples: dict[int, NDArray[np.int64]], missed_ns: dict[int, float]) -> list[Segment]:
+    """Return the segment cut between its sizes (at their geometric mean), each part with its own L and residual."""
     pooled = _residual(list(samples.values()))
     parts: list[Segment] = []
     sizes = sorted(samples)
     for size, following in zip(sizes, [*sizes[1:], None], strict=True):
         up_to = line.up_to_bytes if following is None else max(size, int((size * following) ** 0.5))
         residual = _residual([samples[size]]) if samples[size].size >= OWN_RESIDUAL else pooled
-        if parts and parts[-1].residual is residual:
-            parts[-1] = replace(parts[-1], up_to_bytes=up_to)
-        else:
-            parts.append(replace(line, up_to_bytes=up_to, residual=residual))
+        latency_ps = max(0, line.latency_ps + round(missed_ns[size] * _PS_PER_NS))
+        parts.append(replace(line, up_to_bytes=up_to, latency_ps=latency_ps, residual=residual))
     return parts
 
 
