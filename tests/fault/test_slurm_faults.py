@@ -61,8 +61,9 @@ def test_an_allocation_that_is_cancelled_is_replaced_and_the_trial_goes_on(host:
             assert isinstance(shell, MachinesShell)
             assert isinstance(shell.site.starter, SrunStarter)
             seen.append(shell.site.starter.job)
-            tool("scancel", seen[0])
-            while True:  # Slurm takes its time; the shell is lost in the end
+            tasks = dict(line.split()[::-1] for line in tool("squeue", "-h", "-o", "%i %A").splitlines())
+            tool("scancel", tasks[seen[0]])
+            for _ in range(200):  # Slurm takes its time; the shell is lost in the end
                 shell.run(["sleep", "0.1"])
         return carry_out(shell, order)
 
