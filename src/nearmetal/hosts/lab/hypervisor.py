@@ -39,8 +39,9 @@ _GUEST_MODULES = (
     "igb",
 )
 
-# `kvm=off` hides KVM's paravirtual features and `nosmp` the interrupt routing of several CPUs: with either, guests
-# spin for ever near a spinlock's slow path under the instruction-counting emulator in two runs of three.
+# Under the instruction-counting emulator guests hang in two runs of three: it looks as if an interrupt came although
+# the guest had interrupts off, for its handler spins for a lock that the interrupted code holds. With KVM's paravirtual features
+# hidden and one CPU's interrupt routing that is rare; docs/explanation/lab-stalls.md says what was excluded.
 _CPU = "host,kvm=off"
 _KERNEL_OPTIONS = "console=ttyS0 quiet panic=1 nosmp tsc=reliable"
 
