@@ -40,8 +40,8 @@ _GUEST_MODULES = (
 )
 
 # Under the instruction-counting emulator guests hang in two runs of three: it looks as if an interrupt came although
-# the guest had interrupts off, for its handler spins for a lock that the interrupted code holds. With KVM's paravirtual features
-# hidden and one CPU's interrupt routing that is rare; docs/explanation/lab-stalls.md says what was excluded.
+# the guest had interrupts off, for its handler spins for a lock that the interrupted code holds. With KVM's
+# paravirtual features hidden and one CPU's interrupt routing that is rare; see docs/explanation/lab-stalls.md.
 _CPU = "host,kvm=off"
 _KERNEL_OPTIONS = "console=ttyS0 quiet panic=1 nosmp tsc=reliable"
 
