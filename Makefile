@@ -1,5 +1,5 @@
 # Two commands matter: `make study` and `make test`. Both set up all they need first.
-.PHONY: help setup study lab lab-here test lint bench reference verify-apps lock clean
+.PHONY: help setup study lab lab-here setup-test test lint bench reference verify-apps lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -17,10 +17,13 @@ lab: setup ## Install QEMU 10 and build the lab's image
 lab-here: setup
 	@scripts/setup-lab || echo 'setup: the lab is left out, for the reason above' >&2
 
-test: setup lab-here lint ## Run the whole test suite
+setup-test:
+	@scripts/setup test
+
+test: setup-test lab-here lint ## Run the whole test suite
 	@.venv/bin/python -m pytest -n 2 --dist loadgroup
 
-lint: setup ## Check style, types and layering
+lint: setup-test ## Check style, types and layering
 	@.venv/bin/ruff check src tests bench
 	@.venv/bin/ruff format --check src tests bench
 	@.venv/bin/mypy
