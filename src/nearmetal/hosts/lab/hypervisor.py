@@ -41,7 +41,7 @@ _GUEST_MODULES = (
 
 # Under the instruction-counting emulator guests hang in two runs of three: it looks as if an interrupt came although
 # the guest had interrupts off, for its handler spins for a lock that the interrupted code holds. With KVM's
-# paravirtual features hidden and one CPU's interrupt routing that is rare; see docs/explanation/lab-stalls.md.
+# paravirtual features hidden and one CPU's interrupt routing they still stall; see docs/explanation/lab-stalls.md.
 _CPU = "host,kvm=off"
 _KERNEL_OPTIONS = "console=ttyS0 quiet panic=1 nosmp tsc=reliable"
 
@@ -56,21 +56,22 @@ for word in $(while read -r line; do echo "$line"; done </proc/cmdline); do
     case $word in lab.*=*) eval "${word#lab.}" ;; esac
 done
 while read -r module; do insmod "$module" || echo "insmod $module failed"; done </modules
-mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=loose,access=any root /root || exec sh
-mount -t proc proc /root/proc
-mount -t sysfs sys /root/sys
-mount -t devtmpfs dev /root/dev
-mkdir -p /root/dev/pts /root/dev/shm
-mount -t devpts devpts /root/dev/pts
-mount -t tmpfs shm /root/dev/shm
-mount -t tmpfs run /root/run
-mount -t tmpfs tmp "/root$scratch/$name"
-: >/root/run/hosts
-mount --bind /root/run/hosts /root/etc/hosts
+mkdir -p /newroot
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=loose,access=any root /newroot || exec sh
+mount -t proc proc /newroot/proc
+mount -t sysfs sys /newroot/sys
+mount -t devtmpfs dev /newroot/dev
+mkdir -p /newroot/dev/pts /newroot/dev/shm
+mount -t devpts devpts /newroot/dev/pts
+mount -t tmpfs shm /newroot/dev/shm
+mount -t tmpfs run /newroot/run
+mount -t tmpfs tmp "/newroot$scratch/$name"
+: >/newroot/run/hosts
+mount --bind /newroot/run/hosts /newroot/etc/hosts
 hostname "$name"
 export PYTHONPATH=/opt/nearmetal PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
 echo "$ready"
-exec switch_root /root /usr/bin/python3 -S -m nearmetal.hosts.lab.remote serve
+exec switch_root /newroot /usr/bin/python3 -S -m nearmetal.hosts.lab.remote serve
 """
 
 _AGENT_SCRIPT = """#!/bin/sh
