@@ -10,7 +10,7 @@ emulated machine that holds the same body, because nothing from outside may touc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeGuard, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +74,6 @@ class Shell(Protocol):
         ...
 
 
-@runtime_checkable
 class FarShell(Shell, Protocol):
     """A shell on machines that hold nothing of nearmetal's: programs are looked for, and built, on their side."""
 
@@ -101,6 +100,14 @@ class FarShell(Shell, Protocol):
         ...
 
 
+def is_far(shell: Shell | None) -> TypeGuard[FarShell]:
+    """Tell whether a shell is on machines that hold nothing of nearmetal's.
+
+    Asks the class alone: looking an attribute up on the shell would run its properties, and some refuse.
+    """
+    return hasattr(type(shell), "site")
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """Where things are on far machines, the same on each.
@@ -125,7 +132,7 @@ class Starter(Protocol):
 
 def machines_of(shell: Shell) -> tuple[str, ...]:
     """Return the nodes that stand for whole machines: `HYPERVISOR` alone unless every node is a machine."""
-    return shell.machines if isinstance(shell, FarShell) else (HYPERVISOR,)
+    return shell.machines if is_far(shell) else (HYPERVISOR,)
 
 
 class Helper(Protocol):

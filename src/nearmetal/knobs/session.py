@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nearmetal.errors import NearmetalError, TrialError
-from nearmetal.hosts.host import FarShell
+from nearmetal.hosts.host import FarShell, is_far
 from nearmetal.knobs import drivers, undo
 from nearmetal.knobs.access import KnobError, Reading, read_all, read_one, write_one
 from nearmetal.knobs.guards import Rival, boot_id, identify, refuse_management, rivals
@@ -337,7 +337,7 @@ def begin(shell: Shell, intended: Plan, folder: Path, *, host: str = "local", gu
         if guard is not None:
             for node, script in scripts_of(intended.cells).items():
                 report = f"{path}.{len(session.watchdogs)}.watchdog"
-                if isinstance(shell, FarShell):
+                if is_far(shell):
                     report = _far_journal(shell, node, f"{path.name}.{len(session.watchdogs)}", script)
                 session.watchdogs.append(Watchdog.arm(shell, node, guard, script, report))
     except BaseException:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, TrialError
-from nearmetal.hosts.host import FarShell
+from nearmetal.hosts.host import is_far
 from nearmetal.knobs.access import run_c
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Watchdog:
         """End it; one that is already putting values back is not. Return what it did, if anything."""
         run_c(self._shell, ("kill", self._process), self._node)
         said = self.report()
-        if isinstance(self._shell, FarShell):
+        if is_far(self._shell):
             undo_script = self._report_path.removesuffix(".watchdog") + ".undo.sh"
             run_c(self._shell, ("rm", "-f", "--", undo_script, self._report_path), self._node)
         return said
@@ -158,7 +158,7 @@ def _visible_self(shell: Shell, node: str) -> tuple[str, str]:
 
     On a far machine it is the far end of the connection, so that a connection that drops counts as a death.
     """
-    if isinstance(shell, FarShell):
+    if is_far(shell):
         process = shell.lifeline(node)
         stat = shell.read(f"/proc/{process}/stat", node=node).decode(errors="replace") if process else ""
         return (process, _start_time(stat)) if process else ("0", "")

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError
-from nearmetal.hosts.host import FarShell
+from nearmetal.hosts.host import is_far
 from nearmetal.paths.links import wait_until_reachable
 from nearmetal.paths.path import Endpoint, Endpoints
 
@@ -30,7 +30,7 @@ class Declared:
         Options: `interface`, or `interface.I` for node I. Raises BadInputError without one, TrialError when an
         interface has no IPv4 address, when two are in different networks, or when there is no answer.
         """
-        if not isinstance(shell, FarShell):
+        if not is_far(shell):
             raise BadInputError(
                 "path 'declared' joins machines, and this host has none", hint="use [host] kind = 'ssh' or 'slurm'"
             )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.facts import counters, inventory, proof, tracing
-from nearmetal.hosts.host import FarShell
+from nearmetal.hosts.host import is_far
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.journal import journal_folder
 from nearmetal.knobs.watchdog import Guard
@@ -60,7 +60,7 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
     nodes = [f"n{index}" for index in range(order.nodes)]
     for node in nodes:
         shell.add_node(node)
-    guard = Guard(deadline_s=int(order.timeout_s) + _KNOB_MARGIN_S) if isinstance(shell, FarShell) else None
+    guard = Guard(deadline_s=int(order.timeout_s) + _KNOB_MARGIN_S) if is_far(shell) else None
     with (
         _path_up(shell, order, nodes) as endpoints,
         hold(shell, endpoints, order.knobs, journal_folder(), guard=guard) as held,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nearmetal import native, process
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.far.build import program
-from nearmetal.hosts.host import FarShell
+from nearmetal.hosts.host import FarShell, is_far
 from nearmetal.workloads.mpi.far import find_there
 from nearmetal.workloads.mpi.table import find_mpi, flavour_named
 
@@ -28,7 +28,7 @@ _FLAGS = ("-D_GNU_SOURCE", "-Wno-stringop-overflow")
 
 def mpi_for(shell: Shell, flavour: str) -> Mpi:
     """Return the MPI of that flavour where the shell's programs run; raise UnavailableError without one."""
-    if not isinstance(shell, FarShell):
+    if not is_far(shell):
         return find_mpi(flavour)
     far = shell
     return far.once(f"mpi {flavour}", lambda: find_there(far, flavour_named(flavour)))
@@ -50,7 +50,7 @@ def build_program(
     and place, the compiler behind it, flags and sources. Raise UnavailableError when that MPI has no compiler,
     NearmetalError with the compiler's last words when it fails.
     """
-    far = shell if isinstance(shell, FarShell) else None
+    far = shell if is_far(shell) else None
     recipe = native.Recipe(
         name=name,
         room=room,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal import native
 from nearmetal.errors import NearmetalError
-from nearmetal.hosts.host import FarShell
+from nearmetal.hosts.host import FarShell, is_far
 
 if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
@@ -22,7 +22,7 @@ def program(shell: Shell, recipe: Recipe) -> Path:
 
     Raises NearmetalError with the compiler's last words, UnavailableError without sources or compiler.
     """
-    if not isinstance(shell, FarShell):
+    if not is_far(shell):
         return native.build(recipe)
     far = shell
     return far.once(f"program {recipe!r}", lambda: _on_every_machine(far, recipe))

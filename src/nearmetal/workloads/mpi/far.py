@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import UnavailableError
-from nearmetal.hosts.host import HYPERVISOR, FarShell
+from nearmetal.hosts.host import HYPERVISOR, FarShell, is_far
 from nearmetal.workloads.mpi.mpi import Mpi
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _first(
 
 def oversubscribed(shell: Shell, nodes: Sequence[str]) -> bool:
     """Tell whether a machine is given more ranks than it has cores; namespaces of one machine share its cores."""
-    if not isinstance(shell, FarShell):
+    if not is_far(shell):
         return len(nodes) > (os.cpu_count() or 1)
     far = shell
     if far.machines == (HYPERVISOR,):

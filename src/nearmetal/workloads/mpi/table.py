@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
-from nearmetal.hosts.host import FarShell
+from nearmetal.hosts.host import is_far
 from nearmetal.workloads.mpi import starter
 from nearmetal.workloads.mpi.mpi import Flavour, Job, Mpi, MpiLaunch, find
 from nearmetal.workloads.mpi.mpich import MPICH
@@ -34,7 +34,7 @@ def find_mpi(flavour: str, prefix: Path | None = None) -> Mpi:
 
 def job_nodes(shell: Shell, nodes: Sequence[str]) -> tuple[str, ...]:
     """Return the nodes by the names that a launcher there knows."""
-    return tuple(map(shell.launch_name, nodes)) if isinstance(shell, FarShell) else tuple(nodes)
+    return tuple(map(shell.launch_name, nodes)) if is_far(shell) else tuple(nodes)
 
 
 def launch(mpi: Mpi, job: Job, shell: Shell | None = None) -> MpiLaunch:
@@ -42,6 +42,6 @@ def launch(mpi: Mpi, job: Job, shell: Shell | None = None) -> MpiLaunch:
 
     Where the shell's site has a starter of its own (a batch system's `srun`), that one starts the ranks.
     """
-    if isinstance(shell, FarShell) and shell.site.starter:
+    if is_far(shell) and shell.site.starter:
         return starter.launch(mpi, job, shell, flavour_named(mpi.flavour))
     return flavour_named(mpi.flavour).launch(mpi, job)
