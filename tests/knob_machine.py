@@ -62,16 +62,16 @@ class KnobMachine:
 
     @property
     def agent(self) -> str:
-        raise NotImplementedError
+        raise AssertionError("knobs use no nodes, agents or helpers")
 
     def add_node(self, name: str) -> None:
-        raise NotImplementedError
+        raise AssertionError("knobs use no nodes, agents or helpers")
 
     def give_interface(self, interface: str, node: str, name: str) -> None:
-        raise NotImplementedError
+        raise AssertionError("knobs use no nodes, agents or helpers")
 
     def start(self, argv: Sequence[str], *, node: str = "") -> object:
-        raise NotImplementedError
+        raise AssertionError("knobs use no nodes, agents or helpers")
 
     def state(self) -> dict[str, str]:
         """Return everything that can be set, for comparisons."""
