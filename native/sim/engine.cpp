@@ -43,7 +43,8 @@ Engine::Engine(const Job &job, std::uint64_t seed, std::uint32_t replica)
     }
 }
 
-Result Engine::run(bool keep_finish) {
+Result Engine::run(bool keep) {
+    keep_ = keep;
     for (std::uint32_t rank = 0; rank < job_->ranks; ++rank)
         events_.push(0, EventKind::kRank, rank);
     while (!events_.empty()) {
@@ -82,7 +83,7 @@ Result Engine::run(bool keep_finish) {
     }
     for (const InterruptStage &stage : stages_)
         result_.interrupts += stage.interrupts();
-    if (keep_finish)
+    if (keep)
         for (const Rank &r : ranks_)
             result_.finish_ps.push_back(r.clock);
     report_stuck(result_);
@@ -141,6 +142,12 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
         }
         case Instr::kOp: {
             const Op &op = p.ops[argument];
+            if (op.kind == OpKind::kMark) {
+                if (keep_)
+                    result_.marks.push_back({rank, op.tag, r.clock});
+                ++r.pc;
+                break;
+            }
             // Waiting may begin ahead of the global clock: whatever arrives meanwhile is handled at max(clock,
             // arrival). Everything else meets shared state and happens in global order.
             if (op.kind != OpKind::kWait && r.clock > now_) {
@@ -179,6 +186,8 @@ bool Engine::run_op(std::uint32_t rank, const Op &op, std::uint32_t op_index) {
         return run_probe(rank, op);
     case OpKind::kCollective:
         return run_collective(rank, op, op_index);
+    case OpKind::kMark: // takes no time, so it never gets here
+        break;
     }
     return true;
 }

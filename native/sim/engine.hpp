@@ -22,12 +22,19 @@ struct Stuck { // a rank that cannot go on, or a message nobody received
     std::uint64_t bytes = 0;
 };
 
+struct Mark { // a place that the program marked, and when a rank came by
+    std::uint32_t rank;
+    std::int32_t level;
+    Ps time;
+};
+
 struct Result {
     Outcome outcome = Outcome::kFinished;
     Ps makespan_ps = 0;
     std::uint64_t messages = 0, inter_messages = 0, bytes = 0, inter_bytes = 0, events = 0, interrupts = 0;
     Ps compute_ps = 0;             // summed over ranks
     std::vector<Ps> finish_ps;     // per rank, when asked for
+    std::vector<Mark> marks;       // in each rank's order, when asked for
     std::vector<Stuck> stuck;      // the first few
     std::uint64_t stuck_count = 0; // all of them
 };
@@ -35,7 +42,7 @@ struct Result {
 class Engine {
   public:
     Engine(const Job &job, std::uint64_t seed, std::uint32_t replica);
-    Result run(bool keep_finish);
+    Result run(bool keep);
 
   private:
     enum class State : std::uint8_t { kComputing, kInCall, kWaiting, kProbing, kDone };
@@ -200,6 +207,7 @@ class Engine {
     std::vector<std::uint32_t> runnable_;
     std::vector<InterruptStage::Visible> visible_;
     std::uint32_t finished_ = 0;
+    bool keep_ = false;
     Result result_;
 };
 

@@ -97,14 +97,14 @@ void seal(Job &job) {
 }
 
 std::vector<Result> simulate(const Job &job, std::uint64_t seed, std::uint32_t first, std::uint32_t replicas,
-                             std::uint32_t threads, bool keep_finish) {
+                             std::uint32_t threads, bool keep) {
     std::vector<Result> results(replicas);
     std::atomic<std::uint32_t> next{0};
     std::vector<std::exception_ptr> failures(replicas);
     const auto work = [&] {
         for (std::uint32_t i = next++; i < replicas; i = next++) {
             try {
-                results[i] = Engine(job, seed, first + i).run(keep_finish);
+                results[i] = Engine(job, seed, first + i).run(keep);
             } catch (...) {
                 failures[i] = std::current_exception();
             }
@@ -284,7 +284,7 @@ void bind_program(nb::module_ &m) {
             [](Program &p, int kind, int flags, std::uint32_t comm, int rule, std::int32_t peer, std::int32_t tag,
                std::uint64_t bytes, int recv_rule, std::int32_t recv_peer, std::int32_t recv_tag, std::uint32_t slot,
                std::uint32_t slots, int collective, std::uint32_t sizes, std::uint32_t recv_sizes) {
-                require(kind >= 0 && kind <= 5 && rule >= 0 && rule <= 4 && recv_rule >= 0 && recv_rule <= 4 &&
+                require(kind >= 0 && kind <= static_cast<int>(OpKind::kMark) && rule >= 0 && rule <= 4 && recv_rule >= 0 && recv_rule <= 4 &&
                             collective >= 0 && collective <= static_cast<int>(Collective::kNeighborAlltoall),
                         "program: no such operation");
                 p.ops.push_back({.kind = static_cast<OpKind>(kind),
@@ -310,6 +310,18 @@ void bind_program(nb::module_ &m) {
             nb::arg("sizes") = kNone, nb::arg("recv_sizes") = kNone);
 }
 
+// Shape (marks, 3): rank, level, ps; a copy that belongs to Python.
+nb::ndarray<nb::numpy, std::int64_t, nb::ndim<2>> marks_of(const Result &r) {
+    auto *rows = new std::int64_t[std::max<std::size_t>(3 * r.marks.size(), 1)];
+    for (std::size_t i = 0; i < r.marks.size(); ++i) {
+        rows[3 * i] = r.marks[i].rank;
+        rows[3 * i + 1] = r.marks[i].level;
+        rows[3 * i + 2] = r.marks[i].time;
+    }
+    const nb::capsule owner(rows, [](void *p) noexcept { delete[] static_cast<std::int64_t *>(p); });
+    return {rows, {r.marks.size(), 3}, owner};
+}
+
 void bind_results(nb::module_ &m) {
     nb::class_<Stuck>(m, "Stuck")
         .def_ro("rank", &Stuck::rank)
@@ -328,6 +340,7 @@ void bind_results(nb::module_ &m) {
         .def_ro("interrupts", &Result::interrupts)
         .def_ro("compute_ps", &Result::compute_ps)
         .def_ro("finish_ps", &Result::finish_ps)
+        .def("marks", &marks_of)
         .def_ro("stuck", &Result::stuck)
         .def_ro("stuck_count", &Result::stuck_count);
 }
@@ -358,7 +371,7 @@ NB_MODULE(_sim, m) {
         .def("add_table", &add_table, nb::arg("probability"), nb::arg("value_ps"))
         .def("seal", &seal);
     m.def("simulate", &simulate, nb::arg("job"), nb::arg("seed"), nb::arg("first_replica"), nb::arg("replicas"),
-          nb::arg("threads"), nb::arg("keep_finish"));
+          nb::arg("threads"), nb::arg("keep"));
     m.def("run_stage", &run_stage, nb::arg("setting"), nb::arg("time_ps"), nb::arg("frames"), nb::arg("bytes"));
     m.def(
         "expand_collective",

@@ -24,6 +24,7 @@ struct nmt_recorder nmt_recorder;
 static struct {
     bool on;
     bool threaded;
+    bool processor_time; /* gaps in processor time: for ranks that share processors */
     pthread_mutex_t lock;
     struct nmt_requests requests;
     struct nmt_requests messages;
@@ -42,13 +43,28 @@ static struct {
 #define FAST_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
 
 static FAST_LOCAL int depth;
+static FAST_LOCAL uint64_t left_ns, left_processor_ns; /* when this thread went on computing, by both clocks */
 static FAST_LOCAL uint64_t *handle_buffer;
 static FAST_LOCAL size_t handle_room;
 
-uint64_t nmt_now_ns(void) {
+static uint64_t read_ns(clockid_t clock) {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+uint64_t nmt_now_ns(void) { return read_ns(CLOCK_MONOTONIC); }
+
+/* Remember where a gap in processor time begins. */
+static void begin_gap(uint64_t now_ns) {
+    left_ns = now_ns;
+    left_processor_ns = state.processor_time ? read_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
+}
+
+/* How much of the gap that ends now the thread did not have a processor. */
+static uint64_t time_without_processor(uint64_t now_ns) {
+    uint64_t had_ns = read_ns(CLOCK_THREAD_CPUTIME_ID) - left_processor_ns, passed_ns = now_ns - left_ns;
+    return passed_ns > had_ns ? passed_ns - had_ns : 0;
 }
 
 void nmt_nest(int by) { depth += by; }
@@ -61,6 +77,7 @@ bool nmt_enter(struct nmt_mark *mark, const void *code) {
     mark->noted = false;
     mark->code = (uint64_t)(uintptr_t)code;
     mark->enter_ns = nmt_now_ns();
+    mark->idle_ns = state.processor_time ? time_without_processor(mark->enter_ns) : 0;
     return true;
 }
 
@@ -75,6 +92,7 @@ void nmt_done(struct nmt_mark *mark) {
         uint64_t now_ns = nmt_now_ns();
         nmt_recorder_resume(&nmt_recorder, now_ns);
         state.own_ns += now_ns - mark->leave_ns;
+        begin_gap(now_ns);
     }
     if (state.threaded)
         pthread_mutex_unlock(&state.lock);
@@ -153,12 +171,15 @@ void nmt_init(int result, uint64_t enter_ns, int threads) {
     const char *directory = getenv("NEARMETAL_TRACE_DIR");
     if (result != MPI_SUCCESS || state.on || !directory || !start(directory))
         return;
+    const char *clock = getenv("NEARMETAL_TRACE_CLOCK");
     state.threads = threads;
-    state.threaded = threads == MPI_THREAD_MULTIPLE;
+    state.threaded = threads == MPI_THREAD_MULTIPLE; /* then a gap may begin in one thread and end in another */
+    state.processor_time = clock && !strcmp(clock, "processor") && !state.threaded;
     struct nmt_call call = nmt_blank_call(NMT_INIT, 0);
     nmt_recorder_note(&nmt_recorder, call, 0, enter_ns, leave_ns);
     state.started_ns = leave_ns;
-    nmt_recorder_resume(&nmt_recorder, nmt_now_ns());
+    begin_gap(nmt_now_ns());
+    nmt_recorder_resume(&nmt_recorder, left_ns);
     state.on = true;
 }
 
@@ -204,6 +225,7 @@ static void describe_run(struct nmt_bytes *meta) {
     for (size_t i = 0; i < 4; ++i)
         if (levels[i] == state.threads)
             add_meta(meta, "threads", names[i]);
+    add_meta(meta, "gaps", state.processor_time ? "processor" : "elapsed");
     add_meta_number(meta, "unsupported", state.unsupported);
     add_meta_number(meta, "rounded", nmt_recorder.rounded);
     add_meta_number(meta, "local_calls", state.local_calls);
@@ -246,7 +268,9 @@ void nmt_note(struct nmt_mark *mark, struct nmt_call call) {
         ++state.unsupported;
     if (call.kind == NMT_UNSUPPORTED || call.kind == NMT_SKIP)
         return;
+    nmt_recorder_skip(&nmt_recorder, mark->idle_ns);
     nmt_recorder_note(&nmt_recorder, call, mark->code, mark->enter_ns, mark->leave_ns);
+    mark->idle_ns = 0;
     mark->noted = true;
 }
 
@@ -318,6 +342,7 @@ void nmt_note_completed(struct nmt_mark *mark, int flags, int count, const int *
 }
 
 static void note_poll(struct nmt_mark *mark) {
+    nmt_recorder_skip(&nmt_recorder, mark->idle_ns);
     nmt_recorder_poll(&nmt_recorder, mark->enter_ns, mark->leave_ns);
     mark->noted = true;
 }
@@ -427,6 +452,12 @@ void nmt_note_comm_freed(struct nmt_mark *mark) {
         return;
     nmt_comms_forget(mark->entry);
     nmt_note(mark, nmt_blank_call(NMT_COMM_FREE, mark->entry));
+}
+
+void nmt_mark_level(struct nmt_mark *mark, int level) {
+    struct nmt_call call = nmt_blank_call(NMT_MARK, 0);
+    call.tag = level;
+    nmt_note(mark, call);
 }
 
 void nmt_note_unsupported(struct nmt_mark *mark) {

@@ -26,6 +26,7 @@
 struct nmt_mark {
     uint64_t enter_ns;
     uint64_t leave_ns;
+    uint64_t idle_ns; /* of the gap before: without a processor, when gaps are in processor time */
     uint64_t code;
     uint64_t *handles; /* the requests it was given, copied before it changed them */
     uint64_t *slots;   /* room for the slots that they hold */
@@ -111,6 +112,9 @@ void nmt_note_started(struct nmt_mark *mark);
 void nmt_note_request_freed(struct nmt_mark *mark);
 
 /* Probes; a matched probe remembers what its message is received with. */
+/* MPI_Pcontrol: a mark in the program, whatever its level. */
+void nmt_mark_level(struct nmt_mark *mark, int level);
+
 void nmt_note_probe(struct nmt_mark *mark, bool found, int flags, int source, int tag, MPI_Comm comm);
 void nmt_note_message(struct nmt_mark *mark, int source, int tag, MPI_Comm comm, MPI_Message message);
 struct nmt_call nmt_message(struct nmt_mark *mark, long long count, MPI_Datatype type);

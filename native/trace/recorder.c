@@ -89,6 +89,8 @@ void nmt_recorder_poll(struct nmt_recorder *recorder, uint64_t enter_ns, uint64_
     recorder->left_ns = leave_ns;
 }
 
+void nmt_recorder_skip(struct nmt_recorder *recorder, uint64_t idle_ns) { recorder->left_ns += idle_ns; }
+
 void nmt_recorder_resume(struct nmt_recorder *recorder, uint64_t now_ns) { recorder->left_ns = now_ns; }
 
 uint32_t nmt_recorder_add_comm(struct nmt_recorder *recorder, const struct nmt_comm *comm) {

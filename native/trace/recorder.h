@@ -85,6 +85,9 @@ void nmt_recorder_note(struct nmt_recorder *recorder, struct nmt_call call, uint
 /* Note a poll that found nothing: it is waiting time of the next recorded call. */
 void nmt_recorder_poll(struct nmt_recorder *recorder, uint64_t enter_ns, uint64_t leave_ns);
 
+/* Leave out this much of the gap that is about to end. */
+void nmt_recorder_skip(struct nmt_recorder *recorder, uint64_t idle_ns);
+
 /* Note when the program goes on after a note or a poll, so that the recorder's own work is nobody's compute time. */
 void nmt_recorder_resume(struct nmt_recorder *recorder, uint64_t now_ns);
 

@@ -12,6 +12,7 @@ enum nmt_kind {
     NMT_SENDRECV = 3,
     NMT_WAIT = 4,
     NMT_PROBE = 5,
+    NMT_MARK = 6, /* MPI_Pcontrol; its level is the tag */
     NMT_BARRIER = 16,
     NMT_BCAST = 17,
     NMT_REDUCE = 18,

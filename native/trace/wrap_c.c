@@ -82,6 +82,18 @@ int MPI_Finalize(void) {
     return PMPI_Finalize();
 }
 
+/* Further arguments are the profiler's own affair, and none of ours is called with any. */
+int MPI_Pcontrol(const int level, ...) {
+    struct nmt_mark mark;
+    int status = PMPI_Pcontrol(level);
+    if (nmt_enter(&mark, CODE)) {
+        nmt_leave(&mark);
+        nmt_mark_level(&mark, level);
+        nmt_done(&mark);
+    }
+    return status;
+}
+
 #define C_COUNT(x) int x
 #define C_COUNTS(x) const int x[]
 #define C_DISPLACEMENTS(x) const int x[]

@@ -153,6 +153,18 @@ static const void *buffer_of_descriptor(const void *descriptor) {
         ((void (*)(MPI_Fint *))real_function(#symbol))(ierror);                                                        \
     }
 
+/* It has no `ierror`. */
+#define WRAP_MARK(symbol)                                                                                              \
+    void symbol(const MPI_Fint *level);                                                                                \
+    void symbol(const MPI_Fint *level) {                                                                               \
+        struct nmt_mark mark;                                                                                          \
+        if (!nmt_enter(&mark, CODE))                                                                                   \
+            return;                                                                                                    \
+        nmt_leave(&mark);                                                                                              \
+        nmt_mark_level(&mark, *level);                                                                                 \
+        nmt_done(&mark);                                                                                               \
+    }
+
 #pragma GCC visibility push(default)
 
 #define PLAIN ROW
@@ -165,9 +177,11 @@ static const void *buffer_of_descriptor(const void *descriptor) {
 WRAP_START(mpi_init_)
 WRAP_START_THREADS(mpi_init_thread_)
 WRAP_END(mpi_finalize_)
+WRAP_MARK(mpi_pcontrol_)
 BY_OLD_NAMES(mpi_init);
 BY_OLD_NAMES(mpi_init_thread);
 BY_OLD_NAMES(mpi_finalize);
+BY_OLD_NAMES(mpi_pcontrol);
 #define ROW(Name, name, before, after, ...)                                                                            \
     WRAP(mpi_##name##_, before, after, __VA_ARGS__)                                                                    \
     BY_OLD_NAMES(mpi_##name);
@@ -178,6 +192,7 @@ BY_OLD_NAMES(mpi_finalize);
 WRAP_START(mpi_init_f08_)
 WRAP_START_THREADS(mpi_init_thread_f08_)
 WRAP_END(mpi_finalize_f08_)
+WRAP_MARK(mpi_pcontrol_f08_)
 #define ROW(Name, name, before, after, ...) WRAP(mpi_##name##_f08_, before, after, __VA_ARGS__)
 #include "calls.h"
 #undef ROW

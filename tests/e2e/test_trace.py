@@ -115,6 +115,7 @@ def test_every_call_is_recorded_once(traced: Trace) -> None:
             "Cart_create": 1,
             "Neighbor_allgather": 1,
             "Comm_free": 5,
+            "Pcontrol": 1,
         }
         assert dict(found) == {name: count for name, count in expected.items() if count}
         assert rank.meta["unsupported"] == "3"
@@ -308,10 +309,29 @@ def test_fortran_programs(flavour: str, binding: str, tmp_path: Path) -> None:
         found = counts(rank)
         names = ("Irecv", "Isend", "Send", "Wait", "Test (completed)", "Allreduce", "Alltoallv", "Cart_create")
         assert [found[name] for name in names] == [200, 100, 100, 100, 100, 100, 1, 1]
+        assert [call.tag for call in rank.calls if call.kind is CallKind.MARK] == [3]
         allreduce = next(call for call in rank.calls if call.kind is CallKind.ALLREDUCE)
         assert allreduce.flags == CallFlag.IN_PLACE
         (vector,) = (call for call in rank.calls if call.flags & CallFlag.VECTOR)
         assert rank.lists[vector.list_a] == (64, 64)
+
+
+def test_gaps_in_processor_time_leave_out_the_time_without_a_processor(tmp_path: Path) -> None:
+    mpi = installed_mpi("openmpi")
+    source = tmp_path / "sleeper.c"
+    source.write_text(
+        "#include <mpi.h>\n#include <unistd.h>\n"
+        "int main(int c, char **v) { MPI_Init(&c, &v); MPI_Barrier(MPI_COMM_WORLD); usleep(300000);"
+        " MPI_Barrier(MPI_COMM_WORLD); return MPI_Finalize(); }"
+    )
+    program = str(tmp_path / "sleeper")
+    process.run([mpi.mpicc, str(source), "-o", program], timeout_s=LAUNCH_TIMEOUT_S, check=True)
+    for processor_time in (False, True):
+        folder = tmp_path / str(processor_time)
+        trace, _ = run_traced(launch_line(mpi, 1, program), folder, processor_time=processor_time)
+        rank = trace.ranks[0]
+        assert rank.meta["gaps"] == ("processor" if processor_time else "elapsed")
+        assert (sum(gap.total_ns for gap in rank.gaps) < 150_000_000) == processor_time
 
 
 def test_a_static_program_is_refused(tmp_path: Path) -> None:

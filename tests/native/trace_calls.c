@@ -92,6 +92,7 @@ static void communicators(void) {
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &pair);
     MPI_Comm_dup(pair, &copy);
     MPI_Barrier(copy);
+    MPI_Pcontrol(3);
     MPI_Comm_free(&copy);
     MPI_Comm_free(&pair);
     MPI_Comm_group(MPI_COMM_WORLD, &world);

@@ -30,6 +30,7 @@ program trace_fortran
       call MPI_Test(requests(1), flag, MPI_STATUS_IGNORE, err)
     end do
   end do
+  call MPI_Pcontrol(3)
   counts = 8
   displs = (/ 0, 8 /)
   call MPI_Alltoallv(a, counts, displs, MPI_DOUBLE_PRECISION, b, counts, displs, MPI_DOUBLE_PRECISION, grid, err)

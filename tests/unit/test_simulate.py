@@ -76,6 +76,19 @@ def ping(size: int = 1000) -> Schedule:
     return Schedule(2, (program([send(1, size)]), program([recv(0, size)])))
 
 
+def test_marks_tell_when_a_rank_came_by_and_cost_nothing() -> None:
+    def marked(op: Op) -> Program:
+        return program([Op(OpKind.MARK, tag=3), op, Op(OpKind.MARK, tag=4)])
+
+    schedule = Schedule(2, (marked(send(1)), marked(recv(0))))
+    found = simulate(schedule, MACHINE, Placement.block(2, 1), replicas=2, keep_marks=True)
+    assert int(found.makespan_ns[0]) == run_ns(ping())
+    (first, second) = found.marks
+    assert first.tolist() == second.tolist()
+    assert sorted(first.tolist()) == [[0, 3, 0], [0, 4, 100 * NS], [1, 3, 0], [1, 4, 2300 * NS]]
+    assert simulate(schedule, MACHINE, Placement.block(2, 1)).marks == ()
+
+
 def test_one_message_takes_overheads_latency_and_bytes() -> None:
     assert run_ns(ping()) == 100 + 1000 + 1000 + 200
 

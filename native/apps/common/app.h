@@ -20,6 +20,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Levels of MPI_Pcontrol around each iteration: nothing to MPI, a mark in a trace. */
+enum { MARK_BEGIN = 3, MARK_END = 4 };
+
 struct run {
     /* Given by main.c. */
     int rank, ranks;

@@ -29,11 +29,13 @@ void run_stop(struct run *run) {
 
 void run_iteration_begin(struct run *run) {
     run->iteration_mark_ns = run->communication_ns;
+    MPI_Pcontrol(MARK_BEGIN);
     run->begin_ns[run->iterations_done] = run_stamp_ns();
 }
 
 void run_iteration_end(struct run *run) {
     run->end_ns[run->iterations_done] = run_stamp_ns();
+    MPI_Pcontrol(MARK_END);
     run->inside_ns[run->iterations_done] = run->communication_ns - run->iteration_mark_ns;
     run->iterations_done++;
 }

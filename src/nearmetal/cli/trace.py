@@ -35,13 +35,14 @@ def command() -> None:
     "-o", "--output", type=click.Path(path_type=Path), default=Path("trace"), show_default=True,
     help="A new directory for the trace, seen by all ranks.",
 )  # fmt: skip
+@click.option("--processor-time", is_flag=True, help="Measure compute in processor time: for ranks that share cores.")
 @click.argument("launch", nargs=-1, required=True, type=click.UNPROCESSED)
-def record(output: Path, launch: tuple[str, ...]) -> int:
+def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> int:
     """Run LAUNCH (mpirun and what follows) under the profiler; one file a rank goes into the directory.
 
     Exit code 0 when every rank left a whole trace and the program ended with 0, else 1.
     """
-    trace, status = run_traced(launch, output)
+    trace, status = run_traced(launch, output, processor_time=processor_time)
     calls = sum(time.calls for rank in trace.ranks for time in rank.times)
     size = sum(path.stat().st_size for path in output.iterdir())
     click.echo(

@@ -119,6 +119,7 @@ class Result:
     interrupts: int
     compute_ps: int
     finish_ps: list[int]
+    def marks(self) -> NDArray[int64]: ...
     stuck: list[Stuck]
     stuck_count: int
 
@@ -132,9 +133,7 @@ class Job:
     def add_table(self, probability: list[int], value_ps: list[int]) -> int: ...
     def seal(self) -> None: ...
 
-def simulate(
-    job: Job, seed: int, first_replica: int, replicas: int, threads: int, keep_finish: bool
-) -> list[Result]: ...
+def simulate(job: Job, seed: int, first_replica: int, replicas: int, threads: int, keep: bool) -> list[Result]: ...
 def run_stage(
     setting: StageSetting,
     time_ps: NDArray[int64],

@@ -43,6 +43,7 @@ class OpKind(IntEnum):
     WAIT = 3
     PROBE = 4
     COLLECTIVE = 5
+    MARK = 6
 
 
 class Peer(IntEnum):
@@ -231,6 +232,8 @@ class _RankReader:
         return self._collective(call) if call.kind.is_collective else self._point_to_point(call)
 
     def _point_to_point(self, call: Call) -> Op:
+        if call.kind is CallKind.MARK:
+            return Op(OpKind.MARK, tag=call.tag)
         kind = _POINT_TO_POINT[call.kind]
         nonblocking = bool(call.flags & CallFlag.NONBLOCKING)
         any_tag = bool(call.flags & CallFlag.ANY_TAG)

@@ -58,6 +58,8 @@ class Prediction:
     inter_bytes: int
     interrupts: int
     compute_ns: int
+    marks: tuple[NDArray[np.int64], ...] = ()
+    """Of each replica, when asked for: shape (marks, 3), each row a rank, a level (MPI_Pcontrol) and a time in ps."""
 
     def quantile(self, probability: float) -> Quantile:
         """Return a quantile of the run time.
@@ -91,6 +93,7 @@ def simulate(
     seed: int = 0,
     replicas: int = 1,
     threads: int | None = None,
+    keep_marks: bool = False,
 ) -> Prediction:
     """Replay a schedule `replicas` times and return the distribution of its run time.
 
@@ -100,7 +103,7 @@ def simulate(
     if replicas < 1 or seed < 0:
         raise BadInputError(f"{replicas} replicas with seed {seed}", hint="at least one replica, and a seed from 0 up")
     job = native_job(schedule, machine, placement)
-    results = _sim.simulate(job, seed, 0, replicas, threads or len(os.sched_getaffinity(0)), False)
+    results = _sim.simulate(job, seed, 0, replicas, threads or len(os.sched_getaffinity(0)), keep_marks)
     for result in results:
         if result.outcome != _FINISHED:
             _explain(schedule, result)
@@ -113,6 +116,7 @@ def simulate(
         inter_bytes=first.inter_bytes,
         interrupts=first.interrupts,
         compute_ns=first.compute_ps // 1000,
+        marks=tuple(result.marks() for result in results) if keep_marks else (),
     )
 
 

@@ -29,6 +29,7 @@ class CallKind(IntEnum):
     SENDRECV = 3
     WAIT = 4
     PROBE = 5
+    MARK = 6
     BARRIER = 16
     BCAST = 17
     REDUCE = 18

@@ -169,6 +169,8 @@ def _timed(rank: RankTrace) -> Iterator[tuple[Call, CallTime]]:
 def call_name(call: Call) -> str:
     """Return a call's name in MPI's words, such as `Isend` or `Alltoallv`."""
     name = call.kind.name.capitalize()
+    if call.kind is CallKind.MARK:
+        return "Pcontrol"
     if call.kind is CallKind.WAIT:
         return "Test (completed)" if call.flags & CallFlag.POLLED else "Wait"
     for flag, letter in ((CallFlag.SYNCHRONOUS, "S"), (CallFlag.BUFFERED, "B"), (CallFlag.READY, "R")):

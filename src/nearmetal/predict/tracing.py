@@ -145,9 +145,10 @@ def new_trace_directory(path: Path) -> Path:
     return path.resolve()
 
 
-def run_traced(argv: Sequence[str], directory: Path) -> tuple[Trace, int]:
+def run_traced(argv: Sequence[str], directory: Path, *, processor_time: bool = False) -> tuple[Trace, int]:
     """Run a launch line under the profiler; return its trace and the launcher's exit status.
 
+    With `processor_time` gaps leave out the time in which a rank had no processor.
     Raise BadInputError for a line that cannot be traced (nothing is started) and NearmetalError, saying which ranks
     are missing and why, when the program leaves no whole trace.
     """
@@ -160,6 +161,7 @@ def run_traced(argv: Sequence[str], directory: Path) -> tuple[Trace, int]:
         "LD_PRELOAD": f"{profiler}:{before}" if before else str(profiler),
         "NEARMETAL_TRACE_DIR": str(folder),
         "NEARMETAL_TRACE_ID": f"{secrets.randbits(63) | 1:x}",
+        **({"NEARMETAL_TRACE_CLOCK": "processor"} if processor_time else {}),
     }
     status = _run_in_front(traced_command(launch, mpi, variables))
     try:
