@@ -1,11 +1,11 @@
 """Statistics: pure functions on arrays, no input or output, no global state, randomness only from a given generator.
 
-Within a trial: `summarize`, `order`, `ecdf`, `tail_curve`. Over blocks: `estimate_level` of
-one path, `compare`, `estimate_ratio`,
-`correct_family`, `noise_floor`. While measuring: `StoppingPlan`, `look`. The reasons are in
-docs/explanation/statistics.md.
+Within a trial: `summarize`, `order`, `ecdf`, `tail_curve`. Over blocks: `estimate_level` of one path, `compare`,
+`estimate_ratio`, `correct_family`, `noise_floor`. Between two runs: `difference`, `judge_family`. While measuring:
+`StoppingPlan`, `look`. The reasons are in docs/explanation/statistics.md.
 """
 
+from nearmetal.stats.between import Difference, Standing, difference, floor_between, judge_family
 from nearmetal.stats.bootstrap import IntervalMethod, wild_bootstrap_t
 from nearmetal.stats.compare import (
     BlockFigures,
@@ -31,6 +31,7 @@ __all__ = [
     "BlockFigures",
     "Comparison",
     "Curve",
+    "Difference",
     "Evidence",
     "FloatArray",
     "IntArray",
@@ -43,17 +44,21 @@ __all__ = [
     "Quantile",
     "RatioEstimate",
     "Significance",
+    "Standing",
     "StoppingPlan",
     "Summary",
     "Verdict",
     "compare",
     "correct_family",
+    "difference",
     "ecdf",
     "effective_sample_size",
     "estimate_level",
     "estimate_ratio",
+    "floor_between",
     "holm",
     "judge",
+    "judge_family",
     "lag1_autocorrelation",
     "look",
     "noise_floor",

@@ -1,0 +1,188 @@
+"""Two runs, measured at different times: their blocks are not paired, so nothing cancels.
+
+Each side gives one figure a block. The difference of the means of their logs is the log ratio run / base, with the
+interval of Welch (1947), "The generalization of Student's problem when several different population variances are
+involved", Biometrika 34. It is set against *one* boundary, the margin: a run is `within` when it is shown to cost less
+than the margin more, `worse` when it is shown to cost more than that, and otherwise `undecided`. At any true
+difference only one of the two claims can be false, and each is a one-sided test at half of alpha: the same as reading
+where the two-sided 1 - alpha interval lies.
+
+What the interval cannot know is how much two runs of the *same* state differ (another day, another boot). Where that
+was measured, `floor` states it, and a claim of `worse` must exceed it too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import special
+
+from nearmetal.stats.correction import holm
+from nearmetal.stats.equivalence import ALPHA, MARGIN, Better, margin_log
+from nearmetal.stats.interval import Interval
+from nearmetal.stats.paired import moments
+from nearmetal.stats.stopping import as_ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.stats.interval import FloatArray
+
+LEAST_BLOCKS = 2
+
+
+class Standing(StrEnum):
+    """How a run stands to its base in one cell; `better` is `within` with more than the margin gained."""
+
+    WITHIN = "within"
+    BETTER = "better"
+    WORSE = "worse"
+    UNDECIDED = "undecided"
+
+    @property
+    def passes(self) -> bool:
+        """Tell whether the run costs at most the margin more, as shown."""
+        return self in {Standing.WITHIN, Standing.BETTER}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One cell of two runs.
+
+    `ratio` is run / base of the figure as shown and `interval` its 1 - alpha interval (above 1 is worse for times,
+    better for rates). `log_cost` is the interval of the log cost ratio: above 0 the run costs more. `floor` is the
+    relative difference known between runs of one state, None when it was not measured. `p_worse` is the one-sided
+    p-value against a cost at most max(margin, floor) more, corrected for the family once `judge_family` was asked.
+    `resolution` is the relative half-width of the interval: what these blocks can tell apart at all.
+    """
+
+    run_blocks: int
+    base_blocks: int
+    ratio: float
+    interval: Interval
+    log_cost: Interval
+    p_worse: float
+    floor: float | None
+    margin: float
+    standing: Standing
+    reason: str
+
+    @property
+    def resolution(self) -> float:
+        """Return exp(half-width) - 1."""
+        half = (self.log_cost.high - self.log_cost.low) / 2.0
+        return math.expm1(half) if half < 700.0 else math.inf
+
+    @property
+    def beyond(self) -> bool:
+        """Tell whether the estimate itself, interval aside, costs more than the margin: it looks worse."""
+        return (self.log_cost.low + self.log_cost.high) / 2.0 > margin_log(self.margin)
+
+
+def difference(
+    run: FloatArray,
+    base: FloatArray,
+    *,
+    better: Better = Better.SMALLER,
+    margin: float = MARGIN,
+    alpha: float = ALPHA,
+    floor: float | None = None,
+) -> Difference | None:
+    """Compare one figure a block of two runs, shapes (n,) and (m,), positive; None below 2 blocks on a side.
+
+    The standing is that of this cell alone: `judge_family` corrects it for its company.
+    """
+    if min(run.size, base.size) < LEAST_BLOCKS:
+        return None
+    ours, theirs = moments(better.sign * np.log(run)), moments(better.sign * np.log(base))
+    gap = ours.mean - theirs.mean
+    parts = (ours.standard_error**2, theirs.standard_error**2)
+    error = math.sqrt(sum(parts))
+    df = _welch_df(parts, (ours.df, theirs.df))
+    reach = float(special.stdtrit(df, 1.0 - alpha / 2.0)) * error
+    log_cost = Interval(gap - reach, gap + reach, 1.0 - alpha)
+    bound = max(margin_log(margin), math.log1p(floor or 0.0))
+    found = Difference(
+        run_blocks=ours.n,
+        base_blocks=theirs.n,
+        ratio=math.exp(better.sign * gap),
+        interval=as_ratio(log_cost, better),
+        log_cost=log_cost,
+        p_worse=_p_above(gap, bound, error, df),
+        floor=floor,
+        margin=margin,
+        standing=Standing.UNDECIDED,
+        reason="",
+    )
+    return _judged(found, found.p_worse, alpha)
+
+
+def _welch_df(parts: tuple[float, float], df: tuple[int, int]) -> float:
+    """Return Welch's degrees of freedom (sum v)^2 / sum(v^2 / df), v the squared standard errors."""
+    total = sum(parts)
+    if total == 0.0:
+        return float(sum(df))
+    return 1.0 / sum((part / total) ** 2 / n for part, n in zip(parts, df, strict=True))
+
+
+def _p_above(gap: float, bound: float, error: float, df: float) -> float:
+    """Return P(T >= (gap - bound) / error): small when the gap lies beyond the bound."""
+    if error == 0.0:
+        return 0.0 if gap > bound else 1.0
+    return float(special.stdtr(df, (bound - gap) / error))
+
+
+def judge_family(cells: Sequence[Difference | None], *, alpha: float = ALPHA) -> tuple[Difference | None, ...]:
+    """Return the cells in the order given, judged together; None stays None but counts as a member.
+
+    Claims of `worse` are corrected by Holm over the family, so that the chance of any false one is at most alpha / 2.
+    Claims of `within` need no correction: what they are used for is that *every* cell is within, and a claim that
+    holds only when each of its parts is shown at a level has that level itself (the intersection-union test: Berger
+    (1982), "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24(4)).
+    """
+    corrected = holm([1.0 if one is None else one.p_worse for one in cells])
+    return tuple(
+        None if one is None else _judged(one, float(p), alpha) for one, p in zip(cells, corrected, strict=True)
+    )
+
+
+def _judged(one: Difference, p_worse: float, alpha: float) -> Difference:
+    standing, reason = _standing(one, p_worse, alpha)
+    return replace(one, p_worse=p_worse, standing=standing, reason=reason)
+
+
+def _standing(one: Difference, p_worse: float, alpha: float) -> tuple[Standing, str]:
+    edge = margin_log(one.margin)
+    if one.log_cost.high < -edge:
+        return Standing.BETTER, "the interval lies beyond the margin on the good side"
+    if one.log_cost.high < edge:
+        return Standing.WITHIN, "the interval lies below the margin"
+    if p_worse <= alpha / 2.0:
+        return Standing.WORSE, "the interval lies beyond the margin"
+    if one.log_cost.low <= edge:
+        return Standing.UNDECIDED, f"the interval holds the margin; {_more_blocks(one)}"
+    if one.floor is not None and one.log_cost.low <= math.log1p(one.floor):
+        return Standing.UNDECIDED, "beyond the margin, but not beyond what runs of one state differ by"
+    return Standing.UNDECIDED, "beyond the margin by itself, but not after correction for the number of cells"
+
+
+def _more_blocks(one: Difference) -> str:
+    """Return about how many blocks a side would settle the estimate, where it is not on the margin itself."""
+    away = abs((one.log_cost.low + one.log_cost.high) / 2.0 - margin_log(one.margin))
+    half = (one.log_cost.high - one.log_cost.low) / 2.0
+    least = min(one.run_blocks, one.base_blocks)
+    wanted = math.ceil(least * (half / away) ** 2) if away > 0.0 else math.inf
+    return f"about {wanted} blocks in each run would settle it" if wanted <= 1000 else "it lies on the margin itself"
+
+
+def floor_between(occasions: Sequence[FloatArray]) -> float | None:
+    """Return by how much runs of one state differ: the largest relative difference of two occasions' levels.
+
+    Each entry holds one figure a block; None for fewer than two occasions that have any.
+    """
+    means = [float(np.log(one).mean()) for one in occasions if one.size]
+    return math.expm1(max(means) - min(means)) if len(means) > 1 else None

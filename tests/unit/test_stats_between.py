@@ -1,0 +1,132 @@
+"""Two runs: Welch against a published example, the one-boundary rule, and the family."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats as reference
+
+from nearmetal.errors import BadInputError
+from nearmetal.stats import Better, Standing, difference, floor_between, judge_family
+
+rows = arrays(np.float64, st.integers(2, 12), elements=st.floats(1.0, 1e6))
+
+
+def run(level: float, sd: float = 0.01, n: int = 8, seed: int = 0) -> np.ndarray:
+    return level * np.random.default_rng(seed).lognormal(0.0, sd, n)
+
+
+@settings(deadline=None, max_examples=50)
+@given(rows, rows)
+def test_the_interval_is_welchs(a: np.ndarray, b: np.ndarray) -> None:
+    found = difference(a, b)
+    assert found is not None
+    if np.ptp(np.log(a)) < 1e-6 or np.ptp(np.log(b)) < 1e-6:
+        return
+    theirs = reference.ttest_ind(np.log(a), np.log(b), equal_var=False).confidence_interval(0.95)
+    assert found.log_cost.low == pytest.approx(theirs.low, abs=1e-9)
+    assert found.log_cost.high == pytest.approx(theirs.high, abs=1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(rows, rows)
+def test_rates_are_times_turned_round(a: np.ndarray, b: np.ndarray) -> None:
+    times, rates = difference(a, b), difference(1 / a, 1 / b, better=Better.LARGER)
+    assert times is not None
+    assert rates is not None
+    assert rates.standing is times.standing
+    assert rates.ratio == pytest.approx(1 / times.ratio)
+    assert rates.log_cost.low == pytest.approx(times.log_cost.low, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("level", "sd", "standing"),
+    [
+        (1.00, 0.01, Standing.WITHIN),
+        (1.02, 0.01, Standing.WITHIN),
+        (0.90, 0.01, Standing.BETTER),
+        (1.10, 0.01, Standing.WORSE),
+        (1.05, 0.01, Standing.UNDECIDED),
+        (1.10, 0.20, Standing.UNDECIDED),
+        (1.00, 0.20, Standing.UNDECIDED),
+    ],
+)
+def test_standings(level: float, sd: float, standing: Standing) -> None:
+    found = difference(run(level, sd, seed=1), run(1.0, sd, seed=2))
+    assert found is not None
+    assert found.standing is standing, found
+
+
+def test_without_spread_the_estimate_decides() -> None:
+    flat = np.full(4, 100.0)
+    for level, standing in ((1.0, Standing.WITHIN), (1.2, Standing.WORSE), (0.8, Standing.BETTER)):
+        found = difference(level * flat, flat)
+        assert found is not None
+        assert found.standing is standing
+        assert math.isclose(found.interval.low, found.interval.high)
+
+
+def test_too_few_blocks_give_no_difference() -> None:
+    assert difference(np.ones(1), np.ones(9)) is None
+    with pytest.raises(BadInputError):
+        difference(np.ones(3), np.ones(3), margin=0.0)
+
+
+def test_a_floor_forbids_smaller_claims_and_nothing_else() -> None:
+    ours, base = run(1.10, seed=1), run(1.0, seed=2)
+    assert difference(ours, base, floor=0.02).standing is Standing.WORSE  # type: ignore[union-attr]
+    held = difference(ours, base, floor=0.30)
+    assert held is not None
+    assert held.standing is Standing.UNDECIDED
+    assert "runs of one state" in held.reason
+    assert difference(ours, base, floor=50.0) is not None, "a floor, unlike a margin, may be of any size"
+    assert difference(run(1.0, seed=1), base, floor=0.30).standing is Standing.WITHIN  # type: ignore[union-attr]
+
+
+def test_the_family_withdraws_claims_of_worse_and_leaves_within_alone() -> None:
+    doubtful = difference(run(1.09, 0.02, seed=3), run(1.0, 0.02, seed=4))
+    assert doubtful is not None
+    assert doubtful.standing is Standing.WORSE
+    calm = difference(run(1.0, seed=1), run(1.0, seed=2))
+    judged = judge_family([doubtful, *[calm] * 40, None])
+    assert judged[0] is not None
+    assert judged[0].standing is Standing.UNDECIDED
+    assert "after correction" in judged[0].reason
+    assert all(one is not None and one.standing is Standing.WITHIN for one in judged[1:-1])
+    assert judged[-1] is None
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(rows, rows), max_size=6))
+def test_the_family_only_withdraws(pairs: list[tuple[np.ndarray, np.ndarray]]) -> None:
+    alone = [difference(a, b) for a, b in pairs]
+    for before, after in zip(alone, judge_family(alone), strict=True):
+        assert before is not None
+        assert after is not None
+        assert after.standing in {before.standing, Standing.UNDECIDED}
+        assert after.p_worse >= before.p_worse
+
+
+def test_identical_runs_are_rarely_worse_and_a_doubled_margin_is_mostly_found() -> None:
+    """A small version of bench/gate_power.py."""
+    rng = np.random.default_rng(7)
+    blocks, sd, trials = 8, 0.02, 300
+
+    def worse(level: float) -> float:
+        found = [difference(level * rng.lognormal(0, sd, blocks), rng.lognormal(0, sd, blocks)) for _ in range(trials)]
+        return sum(one is not None and one.standing is Standing.WORSE for one in found) / trials
+
+    assert worse(1.0) <= 0.01
+    assert worse(1.05) <= 0.05, "on the margin itself: at most half of alpha, give or take the draw"
+    assert worse(1.10) >= 0.8
+
+
+def test_the_floor_is_the_largest_difference_of_levels() -> None:
+    assert floor_between([np.full(3, 100.0)]) is None
+    assert floor_between([np.full(3, 100.0), np.array([])]) is None
+    assert floor_between([np.full(3, 100.0), np.full(5, 110.0), np.full(2, 105.0)]) == pytest.approx(0.10)
