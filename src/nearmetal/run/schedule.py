@@ -70,15 +70,29 @@ def run_study(study: Study, host: Host, run: RunDir, watcher: Watcher) -> Ending
         wanted = open_combinations(study, run, records, before_block=number)
         if not wanted:
             return Ending(number, given_up(records))
-        orders = [order for order in plan.block(study, number) if _combination(order) in wanted]
-        attempts = _attempts(records)
-        todo = [order for order in orders if order.trial not in attempts or attempts[order.trial] == 0]
-        watcher.block_started(number, len(todo), sorted({path for path, _, _ in wanted}))
-        for record in _carry_out_block(host, run, todo):
-            records.append(record)
-            watcher.trial_ended(record)
-        records += _second_attempts(host, run, records, number, watcher)
+        run_block(study, host, run, watcher, number=number, wanted=wanted, records=records)
     return Ending(study.trials.max_blocks, given_up(records))
+
+
+def run_block(
+    study: Study,
+    host: Host,
+    run: RunDir,
+    watcher: Watcher,
+    *,
+    number: int,
+    wanted: set[Combination],
+    records: list[TrialRecord],
+) -> None:
+    """Measure what block `number` still lacks of these combinations; add to `records` what was made permanent."""
+    orders = [order for order in plan.block(study, number) if _combination(order) in wanted]
+    attempts = _attempts(records)
+    todo = [order for order in orders if order.trial not in attempts or attempts[order.trial] == 0]
+    watcher.block_started(number, len(todo), sorted({path for path, _, _ in wanted}))
+    for record in _carry_out_block(host, run, todo):
+        records.append(record)
+        watcher.trial_ended(record)
+    records += _second_attempts(host, run, records, number, watcher)
 
 
 def open_combinations(
