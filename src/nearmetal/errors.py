@@ -26,7 +26,7 @@ class NearmetalError(Exception):
     `message` is one lower-case sentence with the figures that were seen; `hint` names the next step.
     """
 
-    exit_code: ExitCode = ExitCode.FAILED
+    exit_code: IntEnum = ExitCode.FAILED
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

@@ -19,6 +19,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "run": ("run", "Carry a study out, or continue one, and report."),
     "plan": ("plan", "Show what a study would run, and for how long."),
     "compare": ("compare", "Compare the paths of a run."),
+    "gate": ("gate", "Say whether a run is worse than another by more than a margin; for CI."),
     "explain": ("explain", "Show where a message's time went, from a run's traced trials."),
     "report": ("report", "Write a run's report as HTML."),
     "show": ("show", "Show the trials and samples of a run."),

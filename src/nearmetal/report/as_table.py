@@ -9,6 +9,7 @@ from rich import box
 from rich.text import Text
 
 from nearmetal.report import tables, words
+from nearmetal.stats.between import Standing
 from nearmetal.stats.equivalence import Verdict
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ _STYLES = {
     str(Verdict.FASTER): "cyan",
     str(Verdict.SLOWER): "red",
     str(Verdict.UNDECIDED): "yellow",
+    str(Standing.WITHIN): "green",
+    str(Standing.BETTER): "cyan",
+    str(Standing.WORSE): "red",
 }
 
 

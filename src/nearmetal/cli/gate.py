@@ -1,0 +1,186 @@
+"""`nearmetal gate RUN --against BASE`: whether a run is worse than its base by more than a margin.
+
+Its exit codes are verdicts, so its errors have codes of their own: no failure of the gate can be taken for a finding.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sys
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+
+from nearmetal.cli.progress import watcher
+from nearmetal.errors import BadInputError, ExitCode, NearmetalError, UnavailableError
+from nearmetal.gate import as_json, as_junit, as_openmetrics, as_reframe, as_table
+from nearmetal.gate.judge import Pair, Question, judge, read_pair, suspects, unconfirmed
+from nearmetal.gate.records import GateExit, Remeasured
+from nearmetal.gate.remeasure import concerned, first_block, measure, open_directory
+from nearmetal.hosts.table import open_host
+from nearmetal.report.series import Metric, read_series
+from nearmetal.run.check import check_study
+from nearmetal.store.disk import Disk
+from nearmetal.store.rundir import RunDir
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.gate.records import Gate
+    from nearmetal.report.series import CellId
+
+_CODES = {ExitCode.FAILED: GateExit.FAILED, ExitCode.USAGE: GateExit.USAGE, ExitCode.UNAVAILABLE: GateExit.UNAVAILABLE}
+
+
+class _RecodedError(NearmetalError):
+    def __init__(self, error: NearmetalError) -> None:
+        super().__init__(error.message, hint=error.hint)
+        self.exit_code = _CODES.get(ExitCode(error.exit_code), GateExit.FAILED)
+
+
+class _GateCommand(click.Command):
+    """A command whose errors, its own bugs included, never end with a code that is a verdict."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            raise _RecodedError(BadInputError(error.format_message(), hint="nearmetal gate --help")) from error
+        except NearmetalError as error:
+            raise _RecodedError(error) from error
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except NearmetalError as error:
+            raise _RecodedError(error) from error
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise _RecodedError(NearmetalError(f"{error.filename}: {error.strerror}")) from error
+        except (click.Abort, click.exceptions.Exit):
+            raise
+        except Exception:  # noqa: BLE001 (a bug's exit code would be 1, which here means `worse`)
+            traceback.print_exc()
+            return GateExit.FAILED
+
+
+def _margin(_: click.Context, __: click.Parameter, text: str) -> float:
+    number = text.strip()
+    try:
+        return float(number.removesuffix("%").rstrip()) / 100 if number.endswith("%") else float(number)
+    except ValueError:
+        raise BadInputError(f"--margin {text!r} is no share", hint="5%, or 0.05") from None
+
+
+@click.command(name="gate", cls=_GateCommand)
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--against", type=click.Path(path_type=Path), required=True, help="The run of the old state.")
+@click.option("--margin", default="5%", callback=_margin, show_default=True, help="How much more it may cost.")
+@click.option(
+    "--metric", type=click.Choice([str(one) for one in Metric]), default="median", show_default=True, help="Figure."
+)
+@click.option("--control", default="", metavar="PATH", help="A path that the change cannot touch: states the noise.")
+@click.option("--remeasure/--no-remeasure", default=True, help="Measure what looks worse again before saying so.")
+@click.option("--blocks", type=click.IntRange(3, 10_000), default=None, help="Fresh blocks; default as many as in RUN.")
+@click.option("--out", type=click.Path(path_type=Path), help="Directory for fresh blocks; default RUN-again-TIME.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="What goes to stdout.")
+@click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML.")
+@click.option("--openmetrics", type=click.Path(path_type=Path), help="Also write OpenMetrics text (Prometheus).")
+@click.option("--reframe", type=click.Path(path_type=Path), help="Also append to a ReFrame performance log.")
+@click.option("--allow-mixed", is_flag=True, help="Accept a run whose own trials differ in kernel, MPI, NIC or code.")
+def command(
+    run: Path,
+    *,
+    against: Path,
+    margin: float,
+    metric: str,
+    control: str,
+    remeasure: bool,
+    blocks: int | None,
+    out: Path | None,
+    form: str,
+    junit: Path | None,
+    openmetrics: Path | None,
+    reframe: Path | None,
+    allow_mixed: bool,
+) -> int:
+    """Compare RUN with the run of an older state; exit 0 within the margin, 1 worse, 2 undecided.
+
+    Errors never end with these codes: 3 something is missing here, 64 wrong usage or input, 70 failed, 130
+    interrupted. What looks worse is measured again on RUN's host before it is called worse.
+    """
+    for path in filter(None, (junit, openmetrics, reframe)):
+        if not path.absolute().parent.is_dir():
+            raise BadInputError(f"{path} cannot be written: {path.parent} is no directory")
+    question = Question(margin, Metric(metric), control, allow_mixed)
+    pair = read_pair(RunDir.open(run), RunDir.open(against), question)
+    gate = judge(pair)
+    looks_worse = suspects(gate)
+    if looks_worse and remeasure:
+        gate = _again(pair, gate, looks_worse, blocks=blocks, out=out)
+    if junit:
+        Disk().put_bytes(junit, as_junit.render(gate).encode())
+    if openmetrics:
+        Disk().put_bytes(openmetrics, as_openmetrics.render(gate).encode())
+    if reframe:
+        as_reframe.append(gate, reframe, dt.datetime.now())  # local time, as ReFrame writes it
+    _show(gate, form)
+    return gate.exit_code
+
+
+def _show(gate: Gate, form: str) -> None:
+    """Print the finding; a reader that went away (`| head`) does not change the exit code."""
+    try:
+        if form == "json":
+            click.echo(as_json.render(gate))
+        else:
+            as_table.render(gate, Console(highlight=False))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _again(pair: Pair, gate: Gate, cells: Sequence[CellId], *, blocks: int | None, out: Path | None) -> Gate:
+    """Measure what looks worse again, and let the fresh blocks decide; say so where that cannot be done."""
+    console = Console(stderr=True, highlight=False)
+    series = pair.run
+    blocks = blocks or max(3, gate.run.blocks)
+    root = out or series.run.root.with_name(f"{series.run.root.name}-again-{_now()}")
+    try:
+        wanted = concerned(series, cells, pair.question.control)
+        last = first_block(series) + blocks
+        trials = series.study.trials.model_copy(update={"max_blocks": last})
+        console.print(
+            f"{len(cells)} of {len(gate.judged)} cells look worse: measuring {blocks} fresh blocks of {len(wanted)} "
+            f"combinations into {root}",
+            markup=False,
+        )
+        check_study(series.study)
+        host = open_host(series.study)
+        try:
+            with open_directory(series, root) as opened:
+                with watcher(series.study.model_copy(update={"trials": trials}), console) as watching:
+                    measure(series, host, opened, watching, wanted=wanted, blocks=blocks)
+                measured = read_series(opened, pair.question.metric, allow_mixed=pair.question.allow_mixed)
+        finally:
+            host.close()
+    except UnavailableError as error:
+        console.print(f"not measured again: {error.message}\nhint: {error.hint}", markup=False)
+        return unconfirmed(gate, cells, error.message)
+    except KeyboardInterrupt:
+        console.print(f"interrupted; the same command with --out {root} goes on", markup=False)
+        raise
+    decided = judge(pair, measured, suspects=cells)
+    return replace(decided, remeasured=Remeasured(str(root), blocks, tuple(cells), ""))
+
+
+def _now() -> str:
+    return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}"

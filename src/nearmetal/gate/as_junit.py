@@ -1,0 +1,73 @@
+"""A gate's finding as JUnit XML, one test case a cell.
+
+There is no standard; this keeps to what the schema of Jenkins' xUnit plug-in (junit-10.xsd) allows, which GitLab,
+GitHub actions and Bamboo read too. A cell that is worse is a failure, one that is undecided an error: both are red.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+from nearmetal.gate import words
+from nearmetal.stats.between import Standing
+
+if TYPE_CHECKING:
+    from nearmetal.gate.records import Gate, GateCell
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 has no way to write (section 2.2, Char)."""
+
+
+def render(gate: Gate) -> str:
+    """Return the XML document."""
+    counts = {
+        "tests": str(len(gate.judged)),
+        "failures": str(gate.count(Standing.WORSE)),
+        "errors": str(gate.count(Standing.UNDECIDED)),
+    }
+    root = ET.Element("testsuites", {"name": "nearmetal gate", **counts})
+    suite = ET.SubElement(
+        root,
+        "testsuite",
+        {"name": _clean(gate.run.study_name), **counts, "skipped": "0", "timestamp": gate.run.created_utc[:19]},
+    )
+    properties = ET.SubElement(suite, "properties")
+    for name, value in _properties(gate):
+        ET.SubElement(properties, "property", {"name": name, "value": _clean(value)})
+    for one in gate.judged:
+        _case(suite, gate, one)
+    ET.SubElement(suite, "system-out").text = _clean(_said(gate))
+    ET.indent(root, " ")
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _properties(gate: Gate) -> list[tuple[str, str]]:
+    return [
+        ("verdict", str(gate.verdict)),
+        ("run", gate.run.root),
+        ("base", gate.base.root),
+        ("metric", str(gate.metric)),
+        ("margin", str(gate.margin)),
+        *(("changed", str(change)) for change in gate.changes),
+    ]
+
+
+def _case(suite: ET.Element, gate: Gate, one: GateCell) -> None:
+    group = f"{gate.run.study_name}.{one.cell.workload}.{one.cell.setting}"
+    case = ET.SubElement(suite, "testcase", {"classname": _clean(group), "name": _clean(str(one.cell)), "time": "0"})
+    kind = {Standing.WORSE: "failure", Standing.UNDECIDED: "error"}.get(one.standing)
+    said = _clean(words.cell(one))
+    if kind:
+        ET.SubElement(case, kind, {"type": str(one.standing), "message": said}).text = said
+    else:
+        ET.SubElement(case, "system-out").text = said
+
+
+def _said(gate: Gate) -> str:
+    return "\n".join(filter(None, (words.verdict(gate), words.remeasured(gate), words.noise(gate))))
+
+
+def _clean(text: str) -> str:
+    return _NOT_XML.sub("\ufffd", text)

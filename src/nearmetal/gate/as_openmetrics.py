@@ -1,0 +1,97 @@
+r"""A gate's finding as OpenMetrics 1.0 text, for Prometheus.
+
+Gauges alone, so that the textfile collector of the node exporter, which knows no newer types, reads it as well.
+Format: https://prometheus.io/docs/specs/om/open_metrics_spec/ (label values escape \, " and line feeds; the last line
+is `# EOF`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from nearmetal.stats.between import Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nearmetal.gate.records import Gate, GateCell
+
+_PREFIX = "nearmetal_gate"
+
+_CELL_GAUGES: tuple[tuple[str, str, Callable[[GateCell], float | None]], ...] = (
+    ("cell_ratio", "Run / base of the figure as shown.", lambda one: one.found.ratio if one.found else None),
+    (
+        "cell_ratio_low",
+        "Lower end of the 95 % interval of the ratio.",
+        lambda one: one.found.interval.low if one.found else None,
+    ),
+    (
+        "cell_ratio_high",
+        "Upper end of the 95 % interval of the ratio.",
+        lambda one: one.found.interval.high if one.found else None,
+    ),
+    ("cell_run_level", "Level of the run, in the unit of the label.", lambda one: one.run_level),
+    ("cell_base_level", "Level of the base, in the unit of the label.", lambda one: one.base_level),
+    (
+        "cell_blocks",
+        "Blocks of the run that the ratio rests on.",
+        lambda one: float(one.found.run_blocks) if one.found else None,
+    ),
+)
+
+
+def render(gate: Gate) -> str:
+    """Return the exposition."""
+    lines: list[str] = []
+    whole = {"study": gate.run.study_name, "metric": str(gate.metric)}
+    verdicts = [(whole | {"verdict": str(one)}, float(one is gate.verdict)) for one in _VERDICTS]
+    _family(lines, "verdict", "1 for the verdict on the run, 0 for the others.", verdicts)
+    _family(lines, "margin_ratio", "The margin, as a share.", [(whole, gate.margin)])
+    counts = [(whole | {"stands": str(one)}, float(gate.count(one))) for one in Standing]
+    _family(lines, "cells", "Cells that stand so.", counts)
+    stands = [
+        (_labels(gate, one) | {"stands": str(standing)}, float(one.standing is standing))
+        for one in gate.judged
+        for standing in Standing
+    ]
+    _family(lines, "cell_stands", "1 for how the cell stands, 0 for the others.", stands)
+    for name, about, take in _CELL_GAUGES:
+        _family(lines, name, about, [(_labels(gate, one), v) for one in gate.cells if (v := take(one)) is not None])
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+_VERDICTS = (Standing.WITHIN, Standing.WORSE, Standing.UNDECIDED)
+
+
+def _family(lines: list[str], name: str, about: str, samples: list[tuple[dict[str, str], float]]) -> None:
+    full = f"{_PREFIX}_{name}"
+    lines += [f"# TYPE {full} gauge", f"# HELP {full} {about}"]
+    lines += [f"{full}{{{_label_text(labels)}}} {_number(value)}" for labels, value in samples]
+
+
+def _labels(gate: Gate, one: GateCell) -> dict[str, str]:
+    return {
+        "study": gate.run.study_name,
+        "metric": str(gate.metric),
+        "path": one.cell.path,
+        "workload": one.cell.workload,
+        "operation": one.cell.operation,
+        "message_bytes": str(one.cell.message_bytes),
+        "setting": one.cell.setting,
+        "unit": one.shown.unit,
+    }
+
+
+def _label_text(labels: Mapping[str, str]) -> str:
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(value)

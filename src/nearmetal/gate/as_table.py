@@ -1,0 +1,65 @@
+"""A gate's finding on a terminal, in 80 columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from nearmetal.gate import words as gate_words
+from nearmetal.report import as_table, words
+from nearmetal.report.tables import Table
+from nearmetal.units import format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nearmetal.gate.records import Gate, GateCell
+
+_MOST_CHANGES = 12
+
+
+def render(gate: Gate, console: Console) -> None:
+    """Print what changed, every cell, why cells failed, and the verdict last."""
+    console.print(Text(f"{gate.run.root} against {gate.base.root}", style="bold"))
+    console.print(Text(f"Figures from {gate.run.host_label}."))
+    for line in gate.mixed:
+        console.print(Text(f"MIXED PROVENANCE, compared on request: {line}"))
+    for change in gate.changes[:_MOST_CHANGES]:
+        console.print(Text(f"changed: {change}"))
+    if len(gate.changes) > _MOST_CHANGES:
+        console.print(Text(f"changed: {len(gate.changes) - _MOST_CHANGES} more, see --format json"))
+    groups = dict.fromkeys((one.cell.workload, one.cell.operation, one.cell.setting) for one in gate.cells)
+    as_table.draw(console, [_table(gate, group) for group in groups])
+    console.print()
+    for one in gate.cells:
+        if one.first or not (one.standing.passes or one.control):
+            console.print(Text(f"{one.cell}: {gate_words.cell(one)}"))
+    for sentence in (gate_words.remeasured(gate), gate_words.noise(gate)):
+        if sentence:
+            console.print(Text(sentence))
+    console.print(Text(f"verdict: {gate_words.verdict(gate)}", style="bold"))
+
+
+def _table(gate: Gate, group: tuple[str, str, str]) -> Table:
+    cells = [one for one in gate.cells if (one.cell.workload, one.cell.operation, one.cell.setting) == group]
+    workload, operation, setting = group
+    shown = cells[0].shown
+    name = workload if workload == operation else f"{workload} ({operation})"
+    several = len({one.cell.setting for one in gate.cells}) > 1
+    better = "larger" if shown.rate else "smaller"
+    return Table(
+        f"{name}{f', setting {setting}' if several else ''}: {gate.metric}, {shown.name}, {shown.unit} "
+        f"({better} is better)",
+        ("size", "path", "base", "run", "ratio", "95 % interval", "stands"),
+        tuple(_row(one) for one in cells),
+        left=2,
+    )
+
+
+def _row(one: GateCell) -> tuple[str, ...]:
+    levels = (words.NOTHING if level is None else words.figure(level) for level in (one.base_level, one.run_level))
+    size = format_size(one.cell.message_bytes) if one.cell.message_bytes else words.NOTHING
+    found = one.found
+    ratio = (words.ratio(found.ratio), words.ratio_span(found.interval)) if found else (words.NOTHING, words.NOTHING)
+    return (size, one.cell.path, *levels, *ratio, "control" if one.control else str(one.standing))

@@ -1,0 +1,266 @@
+"""Two run directories to one finding; with fresh blocks of the newer one, those decide the cells that looked worse."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.errors import BadInputError
+from nearmetal.gate.records import Change, Gate, GateCell, Remeasured, Side
+from nearmetal.report.series import CellId, CellSeries, Metric, RunSeries, read_series
+from nearmetal.stats.between import Difference, Standing, difference, floor_between, judge_family
+from nearmetal.stats.equivalence import ALPHA, margin_log
+from nearmetal.store.query import disagreements
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nearmetal.store.rundir import RunDir, TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of two runs; `control` names a path that the change cannot have touched, '' for none."""
+
+    margin: float
+    metric: Metric = Metric.MEDIAN
+    control: str = ""
+    allow_mixed: bool = False
+
+    def __post_init__(self) -> None:
+        margin_log(self.margin)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Both runs, read, and known to be of the same kind."""
+
+    run: RunSeries
+    base: RunSeries
+    question: Question
+
+
+def read_pair(run: RunDir, base: RunDir, question: Question) -> Pair:
+    """Read both runs; raise BadInputError when they did not measure the same things, or hold nothing in common."""
+    mixed = question.allow_mixed
+    pair = Pair(
+        read_series(run, question.metric, allow_mixed=mixed),
+        read_series(base, question.metric, allow_mixed=mixed),
+        question,
+    )
+    if run.info.host_kind != base.info.host_kind:
+        raise BadInputError(
+            f"{run.root} was measured on host {run.info.host_kind!r}, {base.root} on {base.info.host_kind!r}",
+            hint="only runs of one kind of host can be compared",
+        )
+    if not pair.base.cells:
+        raise BadInputError(f"{base.root} has no valid trial", hint=f"nearmetal show {base.root}")
+    _refuse_other_measurements(pair)
+    if not pair.run.cells.keys() & pair.base.cells.keys():
+        raise BadInputError(
+            f"{run.root} and {base.root} have no cell in common", hint="both must be runs of the same study"
+        )
+    paths = {cell.path for cell in pair.base.cells}
+    if question.control and question.control not in paths:
+        raise BadInputError(f"--control {question.control!r} is no path", hint=f"the paths: {', '.join(sorted(paths))}")
+    return pair
+
+
+def _refuse_other_measurements(pair: Pair) -> None:
+    """Raise BadInputError where one name stands for two measurements."""
+    ours, theirs = _definitions(pair.run.records), _definitions(pair.base.records)
+    other = [
+        f"{what} {name}: {theirs[what, name]} in {pair.base.run.root}, {ours[what, name]} in {pair.run.run.root}"
+        for what, name in sorted(ours.keys() & theirs.keys())
+        if ours[what, name] != theirs[what, name]
+    ]
+    if other:
+        raise BadInputError(
+            "the runs measured different things under one name:\n  " + "\n  ".join(other),
+            hint="compare runs of the same study, or give what differs another name",
+        )
+
+
+_HOW_MUCH = frozenset({"sizes", "iterations", "warmup"})
+
+
+def _definitions(records: Sequence[TrialRecord]) -> dict[tuple[str, str], str]:
+    """Return what each path and workload is, apart from how much of it was measured."""
+    found = {}
+    for record in records:
+        path, workload = record.order.path, record.order.workload
+        options = {key: value for key, value in workload.options.items() if key not in _HOW_MUCH}
+        found["path", path.label] = json.dumps([path.kind, path.options], sort_keys=True)
+        found["workload", workload.label] = json.dumps(
+            [workload.kind, options, workload.placement, workload.progress], sort_keys=True
+        )
+    return found
+
+
+def judge(pair: Pair, fresh: RunSeries | None = None, *, suspects: Sequence[CellId] = ()) -> Gate:
+    """Judge every cell of the base; `fresh` holds blocks of the run's study measured after it was suspected.
+
+    Where fresh blocks are given, they alone decide the `suspects`: nobody chose a cell by them. The family that
+    corrects claims of `worse` is every judged cell, whether or not it was suspected.
+    """
+    floors = {cell: _floor(pair, fresh, cell) for cell in pair.base.cells}
+    judged = [cell for cell in pair.base.cells if cell.path != pair.question.control]
+    recorded = dict(
+        zip(judged, judge_family([_difference(pair, pair.run, cell, None) for cell in judged]), strict=True)
+    )
+    decided = dict(recorded)
+    if fresh is not None:
+        again = [_difference(pair, fresh, cell, floors[cell]) if cell in suspects else None for cell in judged]
+        renewed = dict(zip(judged, judge_family(again), strict=True))
+        decided |= {cell: renewed[cell] for cell in suspects}
+    elif pair.question.control:
+        with_floors = judge_family([_difference(pair, pair.run, cell, floors[cell]) for cell in judged])
+        decided = dict(zip(judged, with_floors, strict=True))
+    source = {cell: fresh if fresh is not None and cell in suspects else pair.run for cell in pair.base.cells}
+    cells = tuple(
+        _cell(pair, source[cell], cell, decided.get(cell), recorded.get(cell) if cell in suspects else None)
+        for cell in pair.base.cells
+    )
+    question = pair.question
+    return Gate(
+        run=_side(pair.run),
+        base=_side(pair.base),
+        metric=question.metric,
+        margin=question.margin,
+        alpha=ALPHA,
+        cells=cells,
+        changes=tuple(_changes(pair)),
+        mixed=tuple(str(one) for side in (pair.base, pair.run) for one in disagreements(side.records)),
+        remeasured=None,
+    )
+
+
+def suspects(gate: Gate) -> tuple[CellId, ...]:
+    """Return the judged cells that look worse: shown to be, or merely estimated beyond the margin."""
+    return tuple(one.cell for one in gate.judged if one.found and (one.standing is Standing.WORSE or one.found.beyond))
+
+
+def unconfirmed(gate: Gate, cells: Sequence[CellId], why_not: str) -> Gate:
+    """Return the finding when fresh blocks were wanted and could not be had: nothing is called worse then."""
+    doubtful = tuple(
+        replace(one, standing=Standing.UNDECIDED, reason="looks worse, and could not be measured again")
+        if one.standing is Standing.WORSE
+        else one
+        for one in gate.cells
+    )
+    return replace(gate, cells=doubtful, remeasured=Remeasured("", 0, tuple(cells), why_not))
+
+
+def _difference(pair: Pair, run: RunSeries, cell: CellId, floor: float | None) -> Difference | None:
+    base, ours = pair.base.cells[cell], run.cells.get(cell)
+    if ours is None:
+        return None
+    return difference(
+        ours.values(base.shown),
+        base.values(),
+        better=base.shown.better,
+        margin=pair.question.margin,
+        alpha=ALPHA,
+        floor=floor,
+    )
+
+
+def _floor(pair: Pair, fresh: RunSeries | None, cell: CellId) -> float | None:
+    """Return what is known of how much two runs of one state differ in this cell.
+
+    Two sources: the run against its own fresh blocks, and a path that the change cannot have touched.
+    """
+    known = []
+    if fresh is not None:
+        known.append(floor_between(_occasions(cell, pair.run, fresh)))
+    if pair.question.control:
+        untouched = replace(cell, path=pair.question.control)
+        known.append(floor_between(_occasions(untouched, pair.run, pair.base)))
+    return max((one for one in known if one is not None), default=None)
+
+
+def _occasions(cell: CellId, *runs: RunSeries) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    found = [run.cells[cell] for run in runs if cell in run.cells]
+    return [np.array(list(one.ns.values()), dtype=np.float64) for one in found]
+
+
+def _cell(pair: Pair, run: RunSeries, cell: CellId, found: Difference | None, first: Difference | None) -> GateCell:
+    base, ours = pair.base.cells[cell], run.cells.get(cell)
+    control = cell.path == pair.question.control
+    if control:
+        found = _difference(pair, run, cell, None)
+    reason = found.reason if found else _why_nothing(run, cell, ours, base)
+    return GateCell(
+        cell=cell,
+        shown=base.shown,
+        base_level=_level(base.values()),
+        run_level=_level(ours.values(base.shown)) if ours else None,
+        found=found,
+        first=first,
+        standing=found.standing if found else Standing.UNDECIDED,
+        reason="not judged: the change cannot have touched this path" if control else reason,
+        control=control,
+    )
+
+
+def _level(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
+    return math.exp(float(np.log(values).mean())) if values.size else None
+
+
+def _why_nothing(run: RunSeries, cell: CellId, ours: CellSeries | None, base: CellSeries) -> str:
+    """Return why a cell of the base cannot be compared: it is missing, refused, or too short."""
+    if ours is None:
+        failed = [r for r in run.run.trials() if not r.valid and _measures(r, cell)]
+        if not failed:
+            return "the run did not measure it"
+        said = failed[-1].outcome.reason.partition("\n")[0]
+        return f"no valid trial in the run: {len(failed)} failed, the last one with: {said}"
+    refused = ours.refused or base.refused
+    if refused:
+        return f"no figure: {refused}"
+    return f"{len(ours.ns)} blocks in the run and {len(base.ns)} in the base are too few for an interval"
+
+
+def _measures(record: TrialRecord, cell: CellId) -> bool:
+    order = record.order
+    return (order.path.label, order.workload.label, order.setting) == cell.combination
+
+
+def _side(series: RunSeries) -> Side:
+    info = series.run.info
+    return Side(
+        str(series.run.root),
+        info.study_name,
+        info.study_sha256,
+        info.host_kind,
+        info.host_label,
+        info.created_utc,
+        len({record.order.block for record in series.records}),
+    )
+
+
+def _changes(pair: Pair) -> Iterator[Change]:
+    """Yield what differs between the runs: facts of machine, interfaces and code, knobs, versions, the study."""
+    # The base comes first, so the first value of each disagreement is the base's.
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for one in disagreements((*pair.base.records, *pair.run.records)):
+        places.setdefault((one.fact, one.values[0], ", ".join(one.values[1:])), []).append(one.within)
+    for (fact, old, new), within in places.items():
+        yield Change(fact, within[0] if len(within) == 1 else f"{len(within)} workloads or paths", old, new)
+    before, after = (_knobs(side.records) for side in (pair.base, pair.run))
+    for setting in sorted(before.keys() & after.keys()):
+        if before[setting] != after[setting]:
+            yield Change("knobs", f"setting {setting}", before[setting], after[setting])
+    infos = pair.base.run.info, pair.run.run.info
+    for fact in ("study_sha256", "nearmetal_version"):
+        old, new = (str(getattr(info, fact)) for info in infos)
+        if old != new:
+            yield Change(fact.replace("_", " "), "", old[:12], new[:12])
+
+
+def _knobs(records: Sequence[TrialRecord]) -> dict[str, str]:
+    return {record.order.setting: json.dumps(record.order.knobs, sort_keys=True) for record in records}

@@ -1,0 +1,86 @@
+"""Fresh blocks of a run's study, in a run directory of their own: what a run says is never added to afterwards.
+
+The study is the run's, to the byte; its blocks go on behind the last one that it could ever have planned, so no trial
+is measured twice. A launch measures all sizes of its workload, as it did in the run: a size alone would be another
+measurement. The baseline is measured beside what was suspected, so that the directory compares like any other.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import nearmetal
+from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.run.schedule import run_block
+from nearmetal.store.query import disagreements, valid
+from nearmetal.store.rundir import RunDir, RunInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from nearmetal.hosts.host import Host
+    from nearmetal.report.series import CellId, RunSeries
+    from nearmetal.run.schedule import Combination, Watcher
+    from nearmetal.store.rundir import TrialRecord
+
+
+def concerned(series: RunSeries, suspects: Sequence[CellId], control: str) -> set[Combination]:
+    """Return what has to be launched: the suspects' combinations, with the baseline and the control beside them."""
+    companions = {series.study.baseline} | ({control} if control else set())
+    return {cell.combination for cell in suspects} | {
+        (path, cell.workload, cell.setting) for cell in suspects for path in companions
+    }
+
+
+def open_directory(series: RunSeries, root: Path) -> RunDir:
+    """Make the directory for fresh blocks, or open the one that an interrupted gate left."""
+    info = series.run.info
+    if (root / "run.json").exists():
+        fresh = RunDir.open_for_writing(root)
+        if fresh.info.study_sha256 != info.study_sha256 or _belongs_elsewhere(series, fresh):
+            fresh.close()
+            raise BadInputError(
+                f"{root} is a run, but not one of fresh blocks of {series.run.root}", hint="name another --out"
+            )
+        return fresh
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    made = RunInfo(info.study_name, info.study_sha256, info.host_kind, info.host_label, nearmetal.__version__, now)
+    return RunDir.create(root, made, series.run.study_text())
+
+
+def _belongs_elsewhere(series: RunSeries, fresh: RunDir) -> bool:
+    return any(record.order.block < first_block(series) for record in fresh.trials())
+
+
+def first_block(series: RunSeries) -> int:
+    """Return the first block that the run neither has nor would measure when it is resumed."""
+    return max(series.study.trials.max_blocks, 1 + max((r.order.block for r in series.records), default=0))
+
+
+def measure(
+    series: RunSeries, host: Host, fresh: RunDir, watcher: Watcher, *, wanted: set[Combination], blocks: int
+) -> None:
+    """Carry out `blocks` further blocks of the combinations; those that `fresh` holds already are not repeated.
+
+    Raise UnavailableError after the first block when its facts are not those of the run: then this is no longer what
+    the run measured, and nothing measured here can confirm it.
+    """
+    records = fresh.trials()
+    first = first_block(series)
+    for number in range(first, first + blocks):
+        run_block(series.study, host, fresh, watcher, number=number, wanted=wanted, records=records)
+        if number == first:
+            _refuse_another_state(series, records)
+
+
+def _refuse_another_state(series: RunSeries, records: Sequence[TrialRecord]) -> None:
+    known = {str(one) for one in disagreements(series.records)}
+    found = [one for one in disagreements((*series.records, *valid(records))) if str(one) not in known]
+    if found:
+        lines = "\n  ".join(f"{one.fact}: {one.values[0]} in the run, {', '.join(one.values[1:])} now" for one in found)
+        raise UnavailableError(
+            f"what is here is no longer what {series.run.root} measured:\n  {lines}",
+            hint="bring that state back, or judge the recorded blocks alone with --no-remeasure",
+        )

@@ -1,0 +1,62 @@
+"""How a gate's finding is said: the same sentences on a terminal, in JUnit and in JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nearmetal.report import words
+from nearmetal.stats.between import Standing
+
+if TYPE_CHECKING:
+    from nearmetal.gate.records import Gate, GateCell
+
+_ORDER = (Standing.WORSE, Standing.UNDECIDED, Standing.BETTER, Standing.WITHIN)
+
+
+def verdict(gate: Gate) -> str:
+    """Return the finding in one line."""
+    parts = [f"{gate.count(one)} {one}" for one in _ORDER if gate.count(one)]
+    return (
+        f"{gate.verdict} ({', '.join(parts) or 'nothing to judge'}; margin {words.percent(gate.margin)}, "
+        f"{gate.metric} of each launch, exit code {int(gate.exit_code)})"
+    )
+
+
+def noise(gate: Gate) -> str:
+    """Return what the runs can tell apart, and what is known of the difference between runs of one state."""
+    resolutions = sorted(one.found.resolution for one in gate.judged if one.found)
+    if not resolutions:
+        return "Nothing could be compared."
+    text = (
+        f"Within the runs: their blocks tell apart {words.percent(resolutions[0])} in the quietest cell, "
+        f"{words.percent(resolutions[-1])} in the noisiest."
+    )
+    if gate.floor is None:
+        return (
+            f"{text} Between runs: one run of each state was measured, so how much two runs of the same state differ "
+            "is not known."
+        )
+    return f"{text} Between runs: up to {words.percent(gate.floor)} was seen between measurements of the same state."
+
+
+def remeasured(gate: Gate) -> str:
+    """Return what was measured again, or why not; empty when nothing looked worse."""
+    done = gate.remeasured
+    if done is None:
+        return ""
+    cells = "1 cell" if len(done.cells) == 1 else f"{len(done.cells)} cells"
+    if done.why_not:
+        return f"{cells} looked worse and could not be measured again: {done.why_not}"
+    return f"{cells} looked worse; {done.blocks} fresh blocks in {done.root} decided."
+
+
+def cell(one: GateCell) -> str:
+    """Return one cell's finding: ratio, interval, n of both sides, and why it stands as it does."""
+    if one.found is None:
+        return f"{one.standing}: {one.reason}"
+    found = one.found
+    first = f"; at first {words.ratio(one.first.ratio)} [{words.ratio_span(one.first.interval)}]" if one.first else ""
+    return (
+        f"{one.standing}: {words.ratio(found.ratio)} times the base [{words.ratio_span(found.interval)}], "
+        f"{found.run_blocks} and {found.base_blocks} blocks{first}; {one.reason}"
+    )

@@ -1,0 +1,127 @@
+"""One figure a block of every path in every cell of a run: what runs are compared with each other by.
+
+A `View` compares the paths of one run; this is the little that comparing or following whole runs needs. The second
+name of the baseline is left out: it is the same path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.report.shown import Shown, shown_for
+from nearmetal.stats.order import order, quantile
+from nearmetal.store.query import disagreements, refuse_mixed, valid
+from nearmetal.study.plan import combinations
+from nearmetal.study.spec import AGAIN, Study, parse_study
+from nearmetal.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nearmetal.stats.interval import FloatArray, IntArray
+    from nearmetal.store.rundir import RunDir, TrialRecord
+
+
+class Metric(StrEnum):
+    """Which figure of a launch stands for its block."""
+
+    MEDIAN = "median"
+    P99 = "p99"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CellId:
+    """One path in one operation, at one size, under one setting."""
+
+    workload: str
+    operation: str
+    setting: str
+    message_bytes: int
+    path: str
+
+    @property
+    def combination(self) -> tuple[str, str, str]:
+        """Return path, workload and setting: what one launch measures, with all its sizes."""
+        return (self.path, self.workload, self.setting)
+
+    def __str__(self) -> str:
+        what = self.workload if self.workload == self.operation else f"{self.workload}/{self.operation}"
+        size = f" {format_size(self.message_bytes)}" if self.message_bytes else ""
+        return f"{self.path} {what}{size} {self.setting}"
+
+
+@dataclass(frozen=True, slots=True)
+class CellSeries:
+    """A cell's durations, block -> ns; `refused` says why a launch could not support the metric."""
+
+    cell: CellId
+    shown: Shown
+    ns: Mapping[int, float]
+    refused: str
+
+    def values(self, shown: Shown | None = None) -> FloatArray:
+        """Return the figures as shown (as another run shows them), in the order of the blocks, shape (blocks,)."""
+        as_ = shown or self.shown
+        return np.array([as_.value(self.ns[block]) for block in sorted(self.ns)], dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSeries:
+    """A run as far as other runs are concerned: its study, its records that count, and its cells in study order."""
+
+    run: RunDir
+    study: Study
+    records: tuple[TrialRecord, ...]
+    cells: Mapping[CellId, CellSeries]
+
+
+def read_series(run: RunDir, metric: Metric, *, allow_mixed: bool = False) -> RunSeries:
+    """Read one figure a block of every cell; raise BadInputError for trials of mixed provenance within the run."""
+    study = parse_study(run.study_text(), str(run.root / "study.toml"))
+    records = tuple(valid(run.trials()))
+    if not allow_mixed:
+        refuse_mixed(disagreements(records))
+    cells: dict[CellId, CellSeries] = {}
+    typical_ns: dict[tuple[str, str], float] = {}
+    for record in records:
+        wanted = record.order
+        if wanted.path.label.endswith(AGAIN):
+            continue
+        for cell in record.cells:
+            ns = run.values(record, cell)
+            found_ns, refused = _figure_ns(ns, metric)
+            key = CellId(wanted.workload.label, cell.operation, wanted.setting, cell.message_bytes, wanted.path.label)
+            unit = typical_ns.setdefault((key.workload, key.operation), found_ns or 0.0)
+            so_far = cells.get(key) or CellSeries(
+                key, shown_for(wanted.workload, cell.operation, cell.message_bytes, unit), {}, ""
+            )
+            own = {wanted.block: found_ns} if found_ns else {}
+            cells[key] = CellSeries(key, so_far.shown, {**so_far.ns, **own}, so_far.refused or refused)
+    return RunSeries(run, study, records, _in_study_order(cells, study))
+
+
+def _figure_ns(ns: IntArray, metric: Metric) -> tuple[float | None, str]:
+    """Return a launch's figure, or None and why there is none."""
+    if ns.size == 0:
+        return None, "a launch has no good iteration"
+    if metric is Metric.MEDIAN:
+        value: float | None = float(np.median(ns))
+        return (value, "") if value else (None, "0 ns: faster than the clock can tell")
+    found = quantile(order(ns), 0.99)
+    return found.value_ns, found.reason
+
+
+def _in_study_order(cells: Mapping[CellId, CellSeries], study: Study) -> dict[CellId, CellSeries]:
+    rank = {(path.label, workload.name, setting): n for n, (path, workload, setting) in enumerate(combinations(study))}
+    paths = {path.name: n for n, path in enumerate(study.path)}
+
+    def key(cell: CellId) -> tuple[int, CellId, int]:
+        first = rank.get((study.baseline, cell.workload, cell.setting), len(rank))
+        without = CellId(cell.workload, cell.operation, cell.setting, cell.message_bytes, "")
+        return (first, without, paths.get(cell.path, len(paths)))
+
+    return {cell: cells[cell] for cell in sorted(cells, key=key)}

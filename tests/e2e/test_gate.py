@@ -1,0 +1,389 @@
+"""`nearmetal gate` from end to end on the fake host, and once on real namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus
+
+from nearmetal.cli.main import run as nearmetal
+from nearmetal.hosts.fake import FakeHost
+from nearmetal.run.schedule import run_study
+from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.store.samples import CellSamples, describe, write_samples
+from nearmetal.study.spec import digest, parse_study
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STUDY = """
+format = 1
+name = "made-up"
+seed = {seed}
+baseline = "veth"
+[host]
+kind = "fake"
+options = {{ {options} }}
+[[path]]
+name = "veth"
+[[path]]
+name = "tap"
+[[workload]]
+name = "latency"
+sizes = [8, "1 KiB"]
+iterations = 60
+[[workload]]
+name = "bw"
+sizes = ["64 KiB"]
+iterations = 60
+[trials]
+min_blocks = 5
+max_blocks = 5
+"""
+
+
+class Silent:
+    def block_started(self, number: int, trials: int, open_paths: object) -> None: ...
+
+    def trial_ended(self, record: object) -> None: ...
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Return what makes a run under a name, and stand in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def make(name: str, options: str = "", seed: int = 1, change: tuple[str, str] = ("", "")) -> str:
+        text = STUDY.format(options=options, seed=seed).replace(*change)
+        study = parse_study(text, name)
+        info = RunInfo(study.name, digest(text), "fake", "made up", "0", "2026-01-01T00:00:00+00:00")
+        with RunDir.create(Path(name), info, text) as run:
+            run_study(study, FakeHost(study.host.options), run, Silent())
+        return name
+
+    return make
+
+
+def gate(*argv: str) -> int:
+    return nearmetal(["gate", *argv])
+
+
+def found(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+
+
+def test_another_run_of_the_same_is_within(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert gate(made("new", seed=2), "--against", made("old")) == 0
+    printed = capsys.readouterr()
+    assert "verdict: within (6 within; margin 5 %" in printed.out
+    assert "is not known" in printed.out, "one run of each state says nothing of the noise between runs"
+    assert max(map(len, printed.out.splitlines())) <= 80
+    assert not list(Path().glob("new-again-*"))
+
+
+def test_worse_is_said_after_fresh_blocks_said_so_too(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, new = made("old"), made("new", '"base_ns.tap" = 28000')
+    before = sorted(Path(new).rglob("*"))
+    assert gate(new, "--against", base, "--format", "json", "--out", "again") == 1
+    gated = found(capsys)
+    assert gated["verdict"] == "worse"
+    stands = {(c["path"], c["workload"]): c["stands"] for c in gated["cells"]}  # type: ignore[attr-defined]
+    assert stands == {
+        ("veth", "latency"): "within",
+        ("tap", "latency"): "worse",
+        ("veth", "bw"): "within",
+        ("tap", "bw"): "worse",
+    }
+    assert sorted(Path(new).rglob("*")) == before, "fresh blocks are no part of the run"
+    records = RunDir.open(Path("again")).trials()
+    assert {r.order.block for r in records} == {5, 6, 7, 8, 9}
+    assert {r.order.path.label for r in records} == {"tap", "veth"}
+    assert gated["remeasured"]["blocks"] == 5  # type: ignore[index]
+    assert 0 < gated["noise_floor_between_runs"] < 0.02  # type: ignore[operator]
+    # the same directory again: everything is there, nothing is measured twice
+    assert gate(new, "--against", base, "--out", "again") == 1
+    assert len(RunDir.open(Path("again")).trials()) == len(records)
+
+
+def test_what_only_looked_worse_is_not_called_worse(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, new = made("old"), made("new", '"base_ns.tap" = 28000')
+    monkeypatch.setattr(FakeHost, "__init__", lambda self, options: setattr(self, "_options", {}))
+    assert gate(new, "--against", base, "--no-remeasure") == 1
+    capsys.readouterr()
+    assert gate(new, "--against", base) == 0
+    printed = capsys.readouterr().out
+    assert "3 cells looked worse" in printed
+    assert "at first 1.1" in printed
+
+
+def test_a_regression_that_the_floor_covers_is_undecided(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, new = made("old"), made("new", '"base_ns.tap" = 40000')
+    monkeypatch.setattr(FakeHost, "__init__", lambda self, options: setattr(self, "_options", {"base_ns.tap": 28000}))
+    assert gate(new, "--against", base) == 2
+    assert "not beyond what runs of one state differ by" in " ".join(capsys.readouterr().out.split())
+
+
+def test_without_its_host_nothing_is_called_worse(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, new = made("old"), made("new", '"base_ns.tap" = 28000')
+    for name in (base, new):
+        study = Path(name, "study.toml")
+        study.write_text(study.read_text().replace('kind = "fake"', 'kind = "import"').replace("options", "#options"))
+    assert gate(new, "--against", base) == 2
+    printed = capsys.readouterr()
+    assert "not measured again: this run was adopted from files" in printed.err
+    assert "could not be measured again" in printed.out
+    assert gate(new, "--against", base, "--no-remeasure") == 1
+
+
+def test_fresh_blocks_of_another_state_confirm_nothing(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, new = made("old"), made("new", '"base_ns.tap" = 28000')
+    carry_out = FakeHost.carry_out
+
+    def updated(self: FakeHost, order, body):  # type: ignore[no-untyped-def]
+        outcome = carry_out(self, order, body)
+        outcome.facts["kernel.release"] = "6.99"
+        return outcome
+
+    monkeypatch.setattr(FakeHost, "carry_out", updated)
+    assert gate(new, "--against", base, "--out", "again") == 2
+    assert "kernel.release: 0 in the run, 6.99 now" in capsys.readouterr().err
+    assert {r.order.block for r in RunDir.open(Path("again")).trials()} == {5}, "seen after the first block"
+
+
+def test_a_path_that_fails_does_not_pass(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert gate(made("new", '"fail.tap" = "link is down"'), "--against", made("old")) == 2
+    printed = capsys.readouterr().out.replace("\n", " ")
+    assert "no valid trial in the run: " in printed
+    assert "link is down" in printed
+
+
+def test_the_control_states_the_noise_between_runs(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = made("old")
+    both = made("both", '"base_ns.tap" = 28000, "base_ns.veth" = 16000')
+    assert gate(both, "--against", base, "--no-remeasure") == 1
+    capsys.readouterr()
+    assert gate(both, "--against", base, "--no-remeasure", "--control", "veth", "--format", "json") == 2
+    gated = found(capsys)
+    assert gated["noise_floor_between_runs"] > 0.15  # type: ignore[operator]
+    assert {c["control"] for c in gated["cells"] if c["path"] == "veth"} == {True}  # type: ignore[attr-defined]
+    assert gate(both, "--against", base, "--control", "nosuch") == 64
+
+
+def test_p99_and_what_cannot_support_it(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+    many = ("iterations = 60", "iterations = 400")
+    base = made("old", change=many)
+    assert gate(made("new", seed=5, change=many), "--against", base, "--metric", "p99") == 0
+    capsys.readouterr()
+    assert gate(made("short"), "--against", base, "--metric", "p99") == 2
+    assert "n = 60 cannot support it" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_runs_of_different_things_are_refused(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+    base = made("old")
+    other = made("new", change=('name = "bw"', 'name = "bw"\noptions = { window = 8 }'))
+    assert gate(other, "--against", base) == 64
+    assert "workload bw: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "says"),
+    [
+        (["r", "--agianst", "x"], 64, "--against"),
+        (["r"], 64, "Missing option"),
+        (["r", "--against", "x", "--margin", "much"], 64, "no share"),
+        (["r", "--against", "x", "--margin", "0%"], 64, "not between"),
+        (["nowhere", "--against", "old"], 64, "not a run directory"),
+        (["old", "--against", "old", "--junit", "no/such/place.xml"], 64, "no directory"),
+    ],
+)
+def test_errors_have_codes_of_their_own(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str], argv: list[str], code: int, says: str
+) -> None:
+    made("old")
+    assert gate(*argv) == code
+    assert says in capsys.readouterr().err
+
+
+def test_a_bug_is_no_verdict(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = made("old")
+    monkeypatch.setattr("nearmetal.cli.gate.judge", lambda pair: 1 / 0)
+    assert gate(base, "--against", base) == 70
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_does_not_change_the_code(made: Callable[..., str]) -> None:
+    base, new = made("old"), made("new", '"base_ns.tap" = 28000')
+    command = f"set -o pipefail; {sys.executable} -m nearmetal gate {new} --against {base} --no-remeasure | true"
+    program = "from nearmetal.cli.main import main; main()"
+    command = command.replace("-m nearmetal", f"-c '{program}'")
+    done = subprocess.run(["bash", "-c", command], check=False, timeout=60)
+    assert done.returncode == 1
+
+
+# ---- files for other programs
+
+_CHILDREN = {
+    "testsuites": ["testsuite"],
+    "testsuite": ["properties", "testcase", "system-out", "system-err"],
+    "properties": ["property"],
+    "testcase": ["skipped", "error", "failure", "system-out", "system-err"],
+}
+_ATTRIBUTES = {
+    "testsuites": {"name", "time", "tests", "failures", "disabled", "errors"},
+    "testsuite": {"name", "tests", "failures", "errors", "time", "disabled", "skipped", "timestamp", "hostname", "id"},
+    "testcase": {"name", "assertions", "time", "classname", "status", "class", "file", "line"},
+    "property": {"name", "value"},
+    "failure": {"type", "message"},
+    "error": {"type", "message"},
+    "system-out": set(),
+    "properties": set(),
+}
+"""What junit-10.xsd of Jenkins' xUnit plug-in allows."""
+
+
+def check_junit(element: ET.Element) -> None:
+    assert set(element.attrib) <= _ATTRIBUTES[element.tag], element.tag
+    assert {child.tag for child in element} <= set(_CHILDREN.get(element.tag, []))
+    for child in element:
+        check_junit(child)
+
+
+def test_files_for_other_programs(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+    base, new = made("old"), made("new", '"base_ns.tap" = 28000')
+    files = ["--junit", "j.xml", "--openmetrics", "m.prom", "--reframe", "p.log", "--no-remeasure"]
+    assert gate(new, "--against", base, *files) == 1
+    junit = ET.parse("j.xml").getroot()
+    check_junit(junit)
+    suite = junit.find("testsuite")
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("6", "3", "0")
+    assert len(suite.findall("testcase/failure")) == 3
+
+    text = Path("m.prom").read_text()
+    for parse in (openmetrics, prometheus):
+        samples = {
+            (s.name, s.labels.get("path"), s.labels.get("message_bytes"), s.labels.get("verdict")): s.value
+            for family in parse(text)
+            for s in family.samples
+        }
+        assert samples["nearmetal_gate_verdict", None, None, "worse"] == 1.0
+        assert samples["nearmetal_gate_verdict", None, None, "within"] == 0.0
+        assert 1.1 < samples["nearmetal_gate_cell_ratio", "tap", "8", None] < 1.3
+
+    assert gate(made("calm", seed=4), "--against", base, *files) == 0
+    header, first, second = Path("p.log").read_text().splitlines()
+    rows = [dict(zip(header.split("|"), line.split("|"), strict=True)) for line in (first, second)]
+    assert [row["result"] for row in rows] == ["fail", "pass"]
+    assert rows[0]["tap_latency_8_B_as-found_unit"] == "us"
+    assert float(rows[0]["tap_latency_8_B_as-found_value"]) > 1.1 * float(rows[0]["tap_latency_8_B_as-found_ref"])
+    assert header.split("|")[:2] == ["result", "job_completion_time"]
+
+
+def test_a_perf_log_with_other_columns_is_moved_aside(made: Callable[..., str]) -> None:
+    base = made("old")
+    for number in range(2):
+        Path("p.log").write_text(f"other|columns{number}\n1|2\n")
+        assert gate(base, "--against", base, "--reframe", "p.log") == 0
+        assert Path(f"p.log.h{number}").read_text().startswith(f"other|columns{number}")
+
+
+def test_names_cannot_become_markup(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+    base = made("old")
+    nasty = 'x"\\\n<&]]>\x00|\u202e'
+    new = made("new", f'"fail.tap" = {json.dumps(nasty)}')
+    assert gate(new, "--against", base, "--junit", "j.xml", "--openmetrics", "m.prom", "--reframe", "p.log") == 2
+    junit = ET.parse("j.xml").getroot()
+    assert any("<&]]>" in (e.get("message") or "") or 'x"' in (e.get("message") or "") for e in junit.iter("error"))
+    assert list(openmetrics(Path("m.prom").read_text()))
+    assert len(Path("p.log").read_text().splitlines()) == 2
+
+
+def make_faster(run: Path, copy: Path) -> None:
+    """Copy a run, every duration divided by a hundred."""
+    shutil.copytree(run, copy)
+    opened = RunDir.open(copy)
+    for record in opened.trials():
+        (cell,) = record.cells
+        ns = opened.values(record, cell)[None, :] // 100
+        fast = CellSamples(cell.operation, cell.message_bytes, 0, (0,), ns, ns, np.zeros(ns.shape, np.uint8))
+        write_samples(opened.samples_path(record), [fast])
+        path = copy / "trials" / f"{opened.samples_path(record).stem}.json"
+        raw = json.loads(path.read_text())
+        raw["cells"] = [asdict(one) for one in describe([fast])]
+        path.write_text(json.dumps(raw))
+
+
+@pytest.mark.netns
+@pytest.mark.mpi
+def test_on_real_namespaces(tmp_path: Path) -> None:
+    """Real launches against themselves, and against a base a hundred times as fast: then fresh ones are launched."""
+    study = """
+format = 1
+name = "small"
+baseline = "a"
+[host]
+kind = "local"
+[[path]]
+name = "a"
+kind = "veth"
+[[workload]]
+name = "latency"
+sizes = [8]
+iterations = 100
+[trials]
+min_blocks = 3
+max_blocks = 3
+"""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    (tmp_path / "s.toml").write_text(study)
+
+    def start(*argv: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["nearmetal", *argv],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=200,
+        )
+
+    made = start("run", "s.toml", "--out", "old")
+    if made.returncode == 3:
+        pytest.skip(made.stderr)
+    assert made.returncode == 0, made.stderr
+    same = start("gate", "old", "--against", "old")
+    assert same.returncode in {0, 2}, "three blocks on a busy machine may decide nothing, but never against themselves"
+    make_faster(tmp_path / "old", tmp_path / "fast")
+    gated = start("gate", "old", "--against", "fast", "--out", "again")
+    assert gated.returncode in {1, 2}, gated.stderr
+    assert "fresh blocks" in gated.stderr
+    fresh = RunDir.open(tmp_path / "again").trials()
+    assert {r.order.block for r in fresh} == {3, 4, 5}
+    assert all(r.valid for r in fresh)
