@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 import shlex
-from importlib import resources
-from string import Template
 from typing import TYPE_CHECKING
 
 from nearmetal.report import charts, tables, waterfall_html, words
 from nearmetal.report.markup import Markup, element, together
+from nearmetal.report.page import ALONE, page
 from nearmetal.stats.equivalence import Verdict
 
 if TYPE_CHECKING:
@@ -28,28 +24,23 @@ MAX_TRIAL_ROWS = 1_500
 """Beyond this the trials of each cell are left to the JSON report, so that the file stays small."""
 
 
-def render(view: View, traced: Sequence[Waterfall] = ()) -> str:
-    """Return the page as text; write it as UTF-8. `traced` are the run's waterfalls, where trials were traced."""
-    static = resources.files("nearmetal.report") / "static"
-    style = (static / "page.css").read_text(encoding="utf-8")
-    # The policy names the one style sheet by its hash: nothing that data might smuggle in can style or run.
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return Template((static / "page.html").read_text(encoding="utf-8")).substitute(
-        title=html.escape(f"{view.title} - nearmetal"),
-        version=html.escape(view.nearmetal_version),
-        style=style,
-        style_sha256=digest,
-        body=_body(view, traced),
-    )
+def render(view: View, traced: Sequence[Waterfall] = (), *, above: Markup | None = None, may: str = ALONE) -> str:
+    """Return the page as text; write it as UTF-8.
+
+    `traced` are the run's waterfalls, where trials were traced. `above` stands over the report where it is part of
+    something larger, which then says by `may` what else its policy allows.
+    """
+    body = together(*([above] if above else []), _body(view, traced))
+    return page(view.title, body, version=view.nearmetal_version, may=may)
 
 
 def _body(view: View, traced: Sequence[Waterfall]) -> Markup:
     main = element(
         "main",
-        _verdicts(view),
-        *(_group(view, group, number) for number, group in enumerate(view.groups)),
+        verdicts(view),
+        *(group_section(view, group, number) for number, group in enumerate(view.groups)),
         _settings(view),
-        waterfall_html.section(traced, _table),
+        waterfall_html.section(traced, table_region),
         _evidence(view),
         _failures(view),
         _repeat(view),
@@ -85,7 +76,8 @@ def _header(view: View) -> Markup:
 # ---- verdicts
 
 
-def _verdicts(view: View) -> Markup:
+def verdicts(view: View) -> Markup:
+    """Return the section with the answer: one card a path."""
     return element(
         "section",
         element("h2", "Verdicts"),
@@ -130,7 +122,8 @@ def _card(view: View, one: PathVerdict) -> Markup:
 # ---- one workload and operation
 
 
-def _group(view: View, group: GroupId, number: int) -> Markup:
+def group_section(view: View, group: GroupId, number: int, *, distributions: bool = True) -> Markup:
+    """Return the section on one group, without its distributions where the view has none."""
     cells = view.cells_of(group)
     better = "larger" if cells[0].shown.rate else "smaller"
     return element(
@@ -140,17 +133,19 @@ def _group(view: View, group: GroupId, number: int) -> Markup:
         element(
             "div",
             _figure("Medians with 95 % intervals over blocks", charts.levels(view, group)),
-            element("div", _table(tables.levels(view, group)), _table(tables.levels(view, group, "p99"))),
+            element("div", table_region(tables.levels(view, group)), table_region(tables.levels(view, group, "p99"))),
             class_="pair",
         ),
         element(
             "div",
             _figure(f"Ratio to {view.baseline}, with 95 % intervals", charts.ratio_chart(view, group), _RATIO_NOTE),
-            element("div", _table(tables.comparisons(view, group))),
+            element("div", table_region(tables.comparisons(view, group))),
             class_="pair ratios",
         ),
-        element("details", element("summary", "The tests behind the verdicts"), _table(tables.tests(view, group))),
-        _distributions(view, cells, number),
+        element(
+            "details", element("summary", "The tests behind the verdicts"), table_region(tables.tests(view, group))
+        ),
+        *([_distributions(view, cells, number)] if distributions else []),
         id=f"group-{number}",
     )
 
@@ -194,7 +189,7 @@ def _spread(cells: Sequence[Cell], most: int) -> list[Cell]:
 def _panel(view: View, cell: Cell) -> Markup:
     rows = sum(len(one.trials) for each in view.cells for one in each.paths)
     trials = tables.trials(view, cell) if rows <= MAX_TRIAL_ROWS else None
-    details = [element("details", element("summary", "Every trial by itself"), _table(trials))] if trials else []
+    details = [element("details", element("summary", "Every trial by itself"), table_region(trials))] if trials else []
     return together(
         element(
             "div",
@@ -205,7 +200,7 @@ def _panel(view: View, cell: Cell) -> Markup:
         element(
             "div",
             _figure("Drift over blocks", charts.drift_chart(view, cell)),
-            element("div", _table(tables.within_trials(view, cell))),
+            element("div", table_region(tables.within_trials(view, cell))),
             class_="pair",
         ),
         *details,
@@ -220,7 +215,7 @@ def _figure(title: str, chart: Markup, note: str = "") -> Markup:
 # ---- tables
 
 
-def _table(table: Table) -> Markup:
+def table_region(table: Table) -> Markup:
     """Return a table, in a region that scrolls by keyboard where it is too wide; nothing when it has no rows."""
     if not table.rows:
         return Markup("")
@@ -254,7 +249,7 @@ def _entry(table: Table, column: int, text: str) -> Markup:
 def _settings(view: View) -> Markup:
     if not view.settings:
         return Markup("")
-    return element("section", element("h2", "Settings"), _table(tables.settings(view)), id="settings")
+    return element("section", element("h2", "Settings"), table_region(tables.settings(view)), id="settings")
 
 
 def _evidence(view: View) -> Markup:
@@ -262,9 +257,9 @@ def _evidence(view: View) -> Markup:
     return element(
         "section",
         element("h2", "What differs between paths"),
-        _table(tables.facts(view)) or element("p", same),
-        _table(tables.counters(view)),
-        _table(tables.noise(view)),
+        table_region(tables.facts(view)) or element("p", same),
+        table_region(tables.counters(view)),
+        table_region(tables.noise(view)),
         id="evidence",
     )
 
@@ -277,7 +272,7 @@ def _failures(view: View) -> Markup:
         "section",
         element("h2", "Failed trials"),
         element("p", "Failed trials stay on record and are part of no comparison.", class_="note"),
-        _table(tables.failures(view)),
+        table_region(tables.failures(view)),
         *(element("p", f"Next step: {hint}.") for hint in hints),
         id="failed",
     )

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-from importlib import resources
-from string import Template
 from typing import TYPE_CHECKING
 
-import nearmetal
 from nearmetal.predict.trace_view import matrix
 from nearmetal.report import trace_text
 from nearmetal.report.markup import Markup, element, together
+from nearmetal.report.page import page
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
@@ -28,16 +23,7 @@ _COLOUR = "var(--accent)"
 
 def as_html(view: TraceView) -> str:
     """Return the page as text; write it as UTF-8."""
-    static = resources.files("nearmetal.report") / "static"
-    style = (static / "page.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return Template((static / "page.html").read_text(encoding="utf-8")).substitute(
-        title=html.escape(f"Trace of {view.command or view.source} - nearmetal"),
-        version=html.escape(nearmetal.__version__),
-        style=style,
-        style_sha256=digest,
-        body=_body(view),
-    )
+    return page(f"Trace of {view.command or view.source}", _body(view))
 
 
 def _body(view: TraceView) -> Markup:

@@ -5,6 +5,7 @@ records -> provenance checked -> each trial summarized once -> cells -> comparis
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,18 +31,19 @@ from nearmetal.stats.compare import BlockFigures, Comparison, IntervalMethod, co
 from nearmetal.stats.equivalence import ALPHA, Verdict
 from nearmetal.stats.noise import NoiseFloor, noise_floor
 from nearmetal.stats.order import order, quantile_ranks
-from nearmetal.stats.summary import summarize
-from nearmetal.stats.tails import ecdf, tail_curve
+from nearmetal.stats.summary import Summary, summarize
+from nearmetal.stats.tails import Curve, ecdf, tail_curve
 from nearmetal.store.query import CODE_FACTS, MACHINE_FACTS, disagreements, refuse_mixed, valid
+from nearmetal.store.rundir import RunDir, TrialRecord
+from nearmetal.store.samples import Cell as StoredCell
 from nearmetal.study.plan import combinations
 from nearmetal.study.spec import AGAIN, parse_study
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from nearmetal.stats.interval import FloatArray, IntArray
     from nearmetal.stats.stopping import StoppingPlan
-    from nearmetal.store.rundir import RunDir, TrialRecord
     from nearmetal.study.order import Scalar
     from nearmetal.study.spec import Study
 
@@ -51,8 +53,14 @@ P99 = 0.99
 _CellKey = tuple[GroupId, int]
 
 
-def build_view(run: RunDir, *, allow_mixed: bool = False) -> View:
+Summaries = Callable[[RunDir, TrialRecord, StoredCell], Summary]
+"""Gives the summary of one cell of one trial; what it gives for a finished trial never changes."""
+
+
+def build_view(run: RunDir, *, allow_mixed: bool = False, summaries: Summaries | None = None) -> View:
     """Return what a report on this run shows; the same run gives the same view, to the bit.
+
+    With `summaries` samples are not read here, and so the view has no distributions (its curves are empty).
 
     Raises BadInputError when the run has no valid trial, or when its trials are of mixed provenance and
     `allow_mixed` is not set; ForeignFileError for damaged records and samples.
@@ -67,7 +75,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False) -> View:
         refuse_mixed(mixed)
     paths = _paths(study)
     plan = _plan_of(study)
-    cells = _with_comparisons(_cells(run, study, good, paths), study, plan)
+    cells = _with_comparisons(_cells(run, study, good, paths, summaries), study, plan)
     return View(
         name=study.name,
         title=study.title or study.name,
@@ -125,7 +133,13 @@ def _provenance(records: Sequence[TrialRecord]) -> tuple[tuple[str, Scalar], ...
 # ---- cells
 
 
-def _cells(run: RunDir, study: Study, records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> list[Cell]:
+def _cells(
+    run: RunDir,
+    study: Study,
+    records: Sequence[TrialRecord],
+    paths: Sequence[PathEntry],
+    summaries: Summaries | None,
+) -> list[Cell]:
     """Return the cells, without comparisons, ordered as the study names workloads and settings, then by size."""
     sources: dict[_CellKey, dict[str, list[TrialRecord]]] = {}
     shown: dict[_CellKey, Shown] = {}
@@ -136,7 +150,8 @@ def _cells(run: RunDir, study: Study, records: Sequence[TrialRecord], paths: Seq
             key = (GroupId(wanted.workload.label, cell.operation, wanted.setting), cell.message_bytes)
             sources.setdefault(key, {}).setdefault(wanted.path.label, []).append(record)
             if key[0] not in typical_ns:
-                typical_ns[key[0]] = float(np.median(run.values(record, cell)))
+                known = summaries(run, record, cell).median_ns if summaries else np.median(run.values(record, cell))
+                typical_ns[key[0]] = float(known)
             shown.setdefault(key, shown_for(wanted.workload, cell.operation, cell.message_bytes, typical_ns[key[0]]))
     rank = {(workload.name, setting): n for n, (_, workload, setting) in enumerate(combinations(study))}
     keys = sorted(sources, key=lambda key: (rank.get((key[0].workload, key[0].setting), len(rank)), key[0], key[1]))
@@ -146,7 +161,9 @@ def _cells(run: RunDir, study: Study, records: Sequence[TrialRecord], paths: Seq
             size,
             shown[group, size],
             tuple(
-                _path_cell(run, path.label, sources[group, size][path.label], (group, size), shown[group, size])
+                _path_cell(
+                    run, sources[group, size][path.label], (group, size), shown[group, size], summaries=summaries
+                )
                 for path in paths
                 if path.label in sources[group, size]
             ),
@@ -156,33 +173,44 @@ def _cells(run: RunDir, study: Study, records: Sequence[TrialRecord], paths: Seq
     ]
 
 
-def _path_cell(run: RunDir, path: str, records: Sequence[TrialRecord], key: _CellKey, shown: Shown) -> PathCell:
+def _path_cell(
+    run: RunDir, records: Sequence[TrialRecord], key: _CellKey, shown: Shown, *, summaries: Summaries | None
+) -> PathCell:
+    """Return one path's part of a cell; `records` are its trials, one at least."""
     group, size = key
-    summaries: list[TrialSummary] = []
+    trials: list[TrialSummary] = []
     everything: list[IntArray] = []
     for record in records:
         cell = next(c for c in record.cells if (c.operation, c.message_bytes) == (group.operation, size))
-        ns = run.values(record, cell)
-        ordered = order(ns)
-        everything.append(ordered)
-        summary = summarize(ns, ordered=ordered)
-        summaries.append(
-            TrialSummary(record.order.trial, record.attempt, record.order.block, record.started_utc, summary)
-        )
-    # Sorted runs one after another: a stable sort merges them.
-    together = everything[0] if len(everything) == 1 else np.sort(np.concatenate(everything), kind="stable")
+        if summaries:
+            summary = summaries(run, record, cell)
+        else:
+            ns = run.values(record, cell)
+            everything.append(order(ns))
+            summary = summarize(ns, ordered=everything[-1])
+        trials.append(TrialSummary(record.order.trial, record.attempt, record.order.block, record.started_utc, summary))
+    iterations = sum(one.summary.n for one in trials)
+    together = _merged(everything) if everything else None
     return PathCell(
-        path=path,
-        trials=tuple(summaries),
-        median=_level(_figures(summaries, shown, _median_ns)),
-        p99=_p99_level(summaries, shown),
+        path=records[0].order.path.label,
+        trials=tuple(trials),
+        median=_level(_figures(trials, shown, _median_ns)),
+        p99=_p99_level(trials, shown),
         comparison=None,
         uncompared="",
-        iterations=together.size,
-        ecdf=ecdf(together),
-        tail=tail_curve(together),
-        supported=_supported(together.size),
+        iterations=iterations,
+        ecdf=_NO_CURVE if together is None else ecdf(together),
+        tail=_NO_CURVE if together is None else tail_curve(together),
+        supported=_supported(iterations),
     )
+
+
+_NO_CURVE = Curve(np.empty(0, np.int64), np.empty(0, np.float64))
+
+
+def _merged(ordered: Sequence[IntArray]) -> IntArray:
+    """Return sorted runs as one: a stable sort merges them."""
+    return ordered[0] if len(ordered) == 1 else np.sort(np.concatenate(ordered), kind="stable")
 
 
 def _median_ns(one: TrialSummary) -> float:
