@@ -14,8 +14,12 @@ from __future__ import annotations
 
 import fcntl
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import TypeAdapter, ValidationError
 
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
 from nearmetal.store.bundle import read_bundle, write_bundle
@@ -26,7 +30,6 @@ from nearmetal.study.order import Order, Outcome, TrialStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from io import TextIOWrapper
-    from pathlib import Path
     from types import TracebackType
 
     import numpy as np
@@ -105,6 +108,8 @@ class RunDir:
             raise ForeignFileError(f"{root}/run.json is damaged: {error}", hint="restore it from a backup") from error
         if not isinstance(raw, dict) or raw.pop("run_format", None) != RUN_FORMAT:
             raise ForeignFileError(f"{root} is a run of a format that this nearmetal does not know (it knows 1)")
+        if raw.keys() != {field.name for field in fields(RunInfo)} or not all(isinstance(v, str) for v in raw.values()):
+            raise ForeignFileError(f"{root}/run.json lacks or misnames a field", hint="restore it from a backup")
         return RunDir(root, RunInfo(**raw), Disk())
 
     @staticmethod
@@ -134,8 +139,11 @@ class RunDir:
             self._lock = None
 
     def study_text(self) -> str:
-        """Return the study as it was given."""
-        return (self.root / "study.toml").read_text()
+        """Return the study as it was given; raise ForeignFileError when it is gone or is not text."""
+        try:
+            return (self.root / "study.toml").read_text()
+        except (OSError, ValueError) as error:
+            raise ForeignFileError(f"{self.root}/study.toml: {error}", hint="restore it from a backup") from error
 
     def append(
         self, order: Order, outcome: Outcome, cells: Sequence[CellSamples], *, attempt: int, started_utc: str
@@ -180,6 +188,20 @@ def trial_name(trial: int, attempt: int) -> str:
     return f"{trial:06d}" if attempt == 1 else f"{trial:06d}.{attempt}"
 
 
+def is_being_written(root: Path) -> bool:
+    """Tell whether a process of this machine holds the run's lock, without taking it for a moment.
+
+    Taking it, even shared, could make a `nearmetal run` that starts in this moment fail. The kernel lists locks in
+    /proc/locks (proc_locks(5)), with the inode as the last part of the sixth column.
+    """
+    try:
+        inode = (root / "lock").stat().st_ino
+        held = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return False
+    return any(line.split()[1] == "FLOCK" and line.split()[5].endswith(f":{inode}") for line in held)
+
+
 def _take_lock(root: Path) -> TextIOWrapper:
     lock = (root / "lock").open("w")
     try:
@@ -188,6 +210,23 @@ def _take_lock(root: Path) -> TextIOWrapper:
         lock.close()
         raise StoreError(f"{root} is in use by another nearmetal", hint="wait for it, or name another run") from error
     return lock
+
+
+@cache
+def _types() -> TypeAdapter[TrialRecord]:
+    return TypeAdapter(TrialRecord)
+
+
+def _check_types(path: Path, raw: dict[str, Any]) -> None:
+    """Raise ForeignFileError when a record's field is of another type: a file may hold anything."""
+    try:
+        _types().validate_json(json.dumps(raw), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ForeignFileError(
+            f"{path} is not the record of a trial: {place}: {first['msg']}", hint="restore it from a backup"
+        ) from error
 
 
 def _encode(record: TrialRecord) -> bytes:
@@ -207,6 +246,7 @@ def _decode(path: Path) -> TrialRecord:
         raw: dict[str, Any] = json.loads(path.read_text())
         if raw.pop("run_format") != RUN_FORMAT:
             raise ForeignFileError(f"{path} has a format that this nearmetal does not know (it knows {RUN_FORMAT})")
+        _check_types(path, raw)
         return TrialRecord(
             Order.from_json(json.dumps(raw["order"])),
             Outcome.from_json(json.dumps(raw["outcome"]), {}),

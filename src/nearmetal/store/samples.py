@@ -121,6 +121,7 @@ def read_values(path: Path, cell: Cell) -> NDArray[np.int64]:
     try:
         with pq.ParquetFile(path) as file:
             groups = [cell.first_group + rank for rank in cell.value_ranks]
+            _check_lengths(path, cell, [file.metadata.row_group(group).num_rows for group in groups])
             values, good = _rank_values(file, groups[0])
             for group in groups[1:]:
                 others, others_good = _rank_values(file, group)
@@ -132,6 +133,15 @@ def read_values(path: Path, cell: Cell) -> NDArray[np.int64]:
 
 
 _HINT_DAMAGED = "restore it from a backup, or delete the trial's record and `nearmetal run --resume` the run"
+
+
+def _check_lengths(path: Path, cell: Cell, rows: Sequence[int]) -> None:
+    """Raise ForeignFileError before anything is read when the file does not hold what the record says."""
+    if not rows or set(rows) != {cell.iterations}:
+        raise ForeignFileError(
+            f"{path} holds {rows} iterations of {cell.operation}, its record says {cell.iterations}",
+            hint=_HINT_DAMAGED,
+        )
 
 
 def _rank_values(file: pq.ParquetFile, group: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
