@@ -20,6 +20,7 @@ _NEEDS = {
     "lab": "a built lab (`nearmetal lab build`)",
     "cluster": "a second machine",
     "program": "an MPI program of the reader's own (tests/e2e/test_trace.py runs these lines with one)",
+    "browser": "somebody who looks and then ends the server (tests/e2e/test_serve.py runs these lines)",
     "set-up": "the set-up itself, which is what runs this test",
 }
 

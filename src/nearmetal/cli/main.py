@@ -22,6 +22,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "gate": ("gate", "Say whether a run is worse than another by more than a margin; for CI."),
     "explain": ("explain", "Show where a message's time went, from a run's traced trials."),
     "report": ("report", "Write a run's report as HTML."),
+    "serve": ("serve", "Browse, compare and follow runs in a web browser."),
     "show": ("show", "Show the trials and samples of a run."),
     "import": ("import_", "Adopt existing output of other programs as a run."),
     "lab": ("lab", "Build, inspect and enter the emulated SR-IOV cluster."),

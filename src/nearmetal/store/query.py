@@ -25,6 +25,10 @@ INTERFACE_FACTS = ("kind", "driver", "device", "firmware")
 """Last parts of `<node>.<interface>.<fact>` that must agree over the trials of one path: they say which NIC it is."""
 
 
+class MixedError(BadInputError):
+    """Trials that are to be compared differ in what no path is to blame for; a person may compare them all the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Disagreement:
     """One fact that has several values where it must have one; `within` names the path or workload, '' for all."""
@@ -77,11 +81,11 @@ def _differing(within: str, sets: Sequence[dict[str, Scalar]]) -> list[Disagreem
 
 
 def refuse_mixed(found: Sequence[Disagreement]) -> None:
-    """Raise BadInputError when trials that are to be compared disagree."""
+    """Raise MixedError when trials that are to be compared disagree."""
     if found:
         count = "1 fact differs" if len(found) == 1 else f"{len(found)} facts differ"
         lines = "\n  ".join(str(one) for one in found)
-        raise BadInputError(
+        raise MixedError(
             f"{count} between trials that are to be compared:\n  {lines}",
             hint="the run was continued on a changed machine: start a new run, or compare all the same with "
             "--allow-mixed, which the report will say",

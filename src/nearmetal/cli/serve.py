@@ -1,0 +1,40 @@
+"""`nearmetal serve [DIR]`: browse runs, compare two, follow one, in a web browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nearmetal.serve.catalogue import Catalogue
+from nearmetal.serve.server import listen, serve
+
+LOOPBACK = "127.0.0.1"
+
+
+@click.command(name="serve")
+@click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path), default=Path("runs"))
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The TCP port; without it a free one.")
+@click.option("--listen", "address", default=LOOPBACK, metavar="ADDR", help="Listen beyond this machine, on ADDR.")
+def command(directory: Path, port: int, address: str) -> None:
+    """Serve the runs of DIR (default: runs) to a web browser on this machine, read only.
+
+    Prints the address, with the token that opens it. Ends with Ctrl-C.
+    """
+    catalogue = Catalogue(directory)
+    listening = listen(address, port)
+    if listening.door.beyond_loopback:
+        click.echo(
+            "warning: whoever can reach this address and learns the token reads every run; nothing is encrypted\n"
+            f"hint: from another machine rather: ssh -L 8470:{LOOPBACK}:PORT THIS-MACHINE",
+            err=True,
+        )
+    count = len(catalogue.entries())
+    click.echo(f"serving {count} run{'' if count == 1 else 's'} of {catalogue.root}; Ctrl-C ends it", err=True)
+    click.echo(listening.url)
+    try:
+        serve(catalogue, listening)
+    except KeyboardInterrupt:
+        click.echo("stopped", err=True)
+    finally:
+        listening.socket.close()

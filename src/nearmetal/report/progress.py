@@ -1,0 +1,95 @@
+"""How far a run has come, from its records: what there is to see before anything can be compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from nearmetal.report.tables import Table
+from nearmetal.study import plan
+from nearmetal.study.spec import parse_study
+from nearmetal.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.store.rundir import RunDir, TrialRecord
+
+LAST_TRIALS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A run in numbers.
+
+    `planned_blocks` is (least, most): a study stops between them when its comparisons are decided. `block` counts
+    from 1, 0 before the first trial; of its trials `block_done` have ended and `block_most` are planned, fewer where
+    some comparisons have stopped. `trial_ns` is the median time of a trial, None before the first.
+    """
+
+    planned_blocks: tuple[int, int]
+    block: int
+    block_done: int
+    block_most: int
+    valid: int
+    failed: int
+    trial_ns: int | None
+    last: tuple[TrialRecord, ...]
+
+    @property
+    def most_trials(self) -> int:
+        """Return how many trials the study has at most."""
+        return self.planned_blocks[1] * self.block_most
+
+
+def progress(run: RunDir, records: Sequence[TrialRecord]) -> Progress:
+    """Return how far a run has come; `records` are all its trials, valid and failed.
+
+    Raises BadInputError and ForeignFileError when its study cannot be read.
+    """
+    study = parse_study(run.study_text(), str(run.root / "study.toml"))
+    block = max((record.order.block for record in records), default=-1)
+    newest = sorted(records, key=lambda one: (one.started_utc, one.order.trial, one.attempt), reverse=True)
+    return Progress(
+        planned_blocks=(study.trials.min_blocks, study.trials.max_blocks),
+        block=block + 1,
+        block_done=len({one.order.trial for one in records if one.order.block == block}),
+        block_most=len(plan.block(study, max(block, 0))),
+        valid=len({one.order.trial for one in records if one.valid}),
+        failed=sum(not one.valid for one in records),
+        trial_ns=round(median(one.outcome.elapsed_ns for one in records)) if records else None,
+        last=tuple(newest[:LAST_TRIALS]),
+    )
+
+
+def sentence(so_far: Progress) -> str:
+    """Return the progress in one sentence."""
+    least, most = so_far.planned_blocks
+    if not so_far.block:
+        return f"No trial has ended yet; {least} to {most} blocks of {so_far.block_most} trials are planned."
+    failed = f", {so_far.failed} failed" if so_far.failed else ""
+    took = f" A trial takes {format_duration(so_far.trial_ns)}." if so_far.trial_ns else ""
+    planned = f"{most}" if least == most else f"{least} to {most}"
+    return (
+        f"Block {so_far.block} ({planned} planned): {so_far.block_done} of at most {so_far.block_most} trials; "
+        f"{so_far.valid} valid in all{failed}.{took}"
+    )
+
+
+def last_trials(so_far: Progress) -> Table:
+    """Return the last trials, the newest first."""
+    rows = [
+        (
+            str(one.order.trial),
+            one.order.path.label,
+            one.order.workload.label,
+            one.order.setting,
+            "valid" if one.valid else f"failed: {one.outcome.reason.partition(chr(10))[0]}",
+            format_duration(one.outcome.elapsed_ns),
+            one.started_utc,
+        )
+        for one in so_far.last
+    ]
+    head = ("trial", "path", "workload", "setting", "status", "took", "begun (UTC)")
+    return Table("Last trials", head, tuple(rows), left=5)

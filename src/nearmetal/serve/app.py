@@ -1,0 +1,190 @@
+"""The web application: paths, queries and status codes; what they answer comes from `library` and `pages`."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from nearmetal.errors import NearmetalError
+from nearmetal.serve import openapi, pages
+from nearmetal.serve.guard import Guard
+from nearmetal.serve.library import Library, NoSuchRunError
+from nearmetal.store.query import MixedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+    from nearmetal.serve.catalogue import Catalogue, Entry
+    from nearmetal.serve.guard import Door
+    from nearmetal.serve.library import Text
+
+API = "/api/"
+_FLAGS = {"true": True, "false": False}
+
+
+class BadQueryError(NearmetalError):
+    """A query that no page understands."""
+
+
+def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
+    """Return the ASGI application that serves the runs of a catalogue to whoever the door admits."""
+    served = _Served(Library(catalogue))
+    routes = [
+        Route("/", served.run_list),
+        Route("/runs/{name}", served.report),
+        Route("/runs/{name}/live", served.live),
+        Route("/runs/{name}/live/part", served.live_part),
+        Route("/static/live.js", _script),
+        Route("/openapi.json", _openapi),
+        Route("/api/v1/runs", served.api_runs),
+        Route("/api/v1/runs/{name}", served.api_report),
+        Route("/api/v1/runs/{name}/progress", served.api_progress),
+    ]
+    handlers = {NearmetalError: _refused, HTTPException: _no_such_page, Exception: _broken}
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), door, refusal)
+
+
+class _Served:
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    async def run_list(self, request: Request) -> Response:
+        asked = _query(request, sort="changed", order="desc")
+        by, descending = _sorting(asked)
+        root = str(self._library.catalogue.root)
+        return _html(pages.run_list(root, await self._library.entries(), by, descending=descending), pages.PLAIN)
+
+    async def report(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        try:
+            text = await self._library.report_page(name, allow_mixed=_allow_mixed(request))
+        except MixedError as error:
+            same = (pages.run_path(name, "?allow_mixed=true"), "Show it all the same")
+            return _html(pages.problem_page(422, error.message, "", link=same), pages.PLAIN, 422)
+        return _html(text.content, pages.PLAIN)
+
+    async def live(self, request: Request) -> Response:
+        _query(request)
+        text = await self._library.live_page(request.path_params["name"])
+        return _html(text.content, pages.LIVE)
+
+    async def live_part(self, request: Request) -> Response:
+        _query(request)
+        return _tagged(request, await self._library.live_part(request.path_params["name"]), "text/html")
+
+    async def api_runs(self, request: Request) -> Response:
+        by, descending = _sorting(_query(request, sort="name", order="asc"))
+        runs = pages.sorted_runs(await self._library.entries(), by, descending=descending)
+        return JSONResponse({"runs": [_run_object(one) for one in runs]})
+
+    async def api_report(self, request: Request) -> Response:
+        allow_mixed = _allow_mixed(request)
+        text = await self._library.report_json(request.path_params["name"], allow_mixed=allow_mixed)
+        return _tagged(request, text, "application/json")
+
+    async def api_progress(self, request: Request) -> Response:
+        _query(request)
+        return _tagged(request, await self._library.progress_json(request.path_params["name"]), "application/json")
+
+
+def _run_object(one: Entry) -> dict[str, object]:
+    info = one.info
+    return {
+        "name": one.name,
+        "study": info.study_name if info else None,
+        "host_kind": info.host_kind if info else None,
+        "host_label": info.host_label if info else None,
+        "created_utc": info.created_utc if info else None,
+        "nearmetal_version": info.nearmetal_version if info else None,
+        "trials": one.trials,
+        "changed_ns": one.changed_ns,
+        "running": one.running,
+        "problem": one.problem or None,
+    }
+
+
+async def _script(request: Request) -> Response:
+    _query(request)
+    script = resources.files("nearmetal.serve") / "static" / "live.js"
+    return Response(script.read_bytes(), media_type="text/javascript")
+
+
+async def _openapi(request: Request) -> Response:
+    _query(request)
+    return JSONResponse(openapi.document())
+
+
+# ---- queries
+
+
+def _query(request: Request, **known: str) -> Mapping[str, str]:
+    """Return the query's values over the defaults in `known`; raise BadQueryError for names that are not there."""
+    given = request.query_params.multi_items()
+    for name, _ in given:
+        if name not in known:
+            raise BadQueryError(f"{name!r} is no parameter here", hint=f"known: {', '.join(known) or 'none'}")
+    return {**known, **dict(given)}
+
+
+def _one_of(asked: Mapping[str, str], name: str, values: Mapping[str, object]) -> str:
+    if asked[name] not in values:
+        raise BadQueryError(f"{name}={asked[name]!r} is not understood", hint=f"one of: {', '.join(values)}")
+    return asked[name]
+
+
+def _sorting(asked: Mapping[str, str]) -> tuple[str, bool]:
+    descending = {"asc": False, "desc": True}
+    return _one_of(asked, "sort", pages.COLUMNS), descending[_one_of(asked, "order", descending)]
+
+
+def _allow_mixed(request: Request) -> bool:
+    return _FLAGS[_one_of(_query(request, allow_mixed="false"), "allow_mixed", _FLAGS)]
+
+
+# ---- answers
+
+
+def _html(text: str | bytes, may: str, status: int = 200) -> Response:
+    return HTMLResponse(text, status, {"Content-Security-Policy": pages.content_policy(may)})
+
+
+def _tagged(request: Request, text: Text, media_type: str) -> Response:
+    """Return the text, or that it is still the one that the reader has."""
+    headers = {"ETag": text.tag}
+    if request.headers.get("if-none-match") == text.tag:
+        return Response(status_code=304, headers=headers)
+    return Response(text.content, 200, headers, media_type)
+
+
+def refusal(path: str, status: int, message: str, hint: str) -> Response:
+    """Return an error as what the path's reader expects: JSON for programs, a page for people."""
+    if path.startswith((API, "/openapi.json")):
+        return JSONResponse({"error": {"message": message, "hint": hint}}, status)
+    return _html(pages.problem_page(status, message, hint), pages.PLAIN, status)
+
+
+_STATUS: dict[type[NearmetalError], int] = {NoSuchRunError: 404, BadQueryError: 400}
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, NearmetalError)
+    return refusal(request.url.path, _STATUS.get(type(error), 422), error.message, error.hint)
+
+
+async def _no_such_page(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return refusal(request.url.path, error.status_code, error.detail.lower(), "the list of runs is at /")
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    """Answer; the traceback goes to stderr with the server's log."""
+    what = f"nearmetal failed on this: {type(error).__name__}"
+    return refusal(request.url.path, 500, what, "the traceback is on the server's stderr; please report it")

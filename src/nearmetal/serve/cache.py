@@ -1,0 +1,140 @@
+"""What was worked out, kept while nothing changed: made once for any number of readers, bounded in bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from nearmetal.errors import NearmetalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from nearmetal.stats.summary import Summary
+    from nearmetal.store.rundir import RunDir, TrialRecord
+    from nearmetal.store.samples import Cell
+
+T = TypeVar("T")
+
+
+class _Once(Generic[T]):
+    """Makes the answer to a question in a thread, once for all who ask while it is being made."""
+
+    def __init__(self, side_by_side: int) -> None:
+        self._limit = anyio.CapacityLimiter(side_by_side)
+        self._making: dict[Hashable, asyncio.Task[T | NearmetalError]] = {}
+
+    async def get(self, key: Hashable, make: Callable[[], T], keep: Callable[[T | NearmetalError], None]) -> T:
+        """Return what `make` returns, or raise the NearmetalError that it raises; `keep` is told either, once."""
+        if key not in self._making:
+            self._making[key] = asyncio.create_task(self._make(key, make, keep))
+        # A reader that goes away must not take the answer from the others.
+        return _answered(await asyncio.shield(self._making[key]))
+
+    async def _make(
+        self, key: Hashable, make: Callable[[], T], keep: Callable[[T | NearmetalError], None]
+    ) -> T | NearmetalError:
+        try:
+            answer: T | NearmetalError = await anyio.to_thread.run_sync(make, limiter=self._limit)
+        except NearmetalError as error:
+            answer = error.with_traceback(None)
+        finally:
+            del self._making[key]
+        keep(answer)
+        return answer
+
+
+def _answered(answer: T | NearmetalError) -> T:
+    if isinstance(answer, NearmetalError):
+        raise answer.with_traceback(None)
+    return answer
+
+
+class Cache:
+    """Texts by key; the key holds the state of all files that the text was made from, so nothing is ever stale.
+
+    One text is made at a time, so that memory is that of one run however many ask. A failure is kept like a text: a
+    damaged run is not read again and again.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._held_bytes = 0
+        self._texts: OrderedDict[Hashable, bytes | NearmetalError] = OrderedDict()
+        self._once: _Once[bytes] = _Once(side_by_side=1)
+
+    async def get(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
+        """Return the text of a key, made by `make` where it is not known; raise the NearmetalError that it raised."""
+        if key in self._texts:
+            self._texts.move_to_end(key)
+            return _answered(self._texts[key])
+        return await self._once.get(key, make, lambda text: self._keep(key, text))
+
+    def _keep(self, key: Hashable, text: bytes | NearmetalError) -> None:
+        self._texts[key] = text
+        self._held_bytes += _size(text)
+        while self._held_bytes > self._limit_bytes and len(self._texts) > 1:
+            self._held_bytes -= _size(self._texts.popitem(last=False)[1])
+
+
+def _size(text: bytes | NearmetalError) -> int:
+    return 1024 + (len(text) if isinstance(text, bytes) else 0)
+
+
+class Recent(Generic[T]):
+    """What the disk said less than `seconds` ago: any number of readers cost one look."""
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        self._seconds = seconds
+        self._known: dict[str, tuple[float, T | NearmetalError]] = {}
+        self._once: _Once[T] = _Once(side_by_side=4)
+
+    async def get(self, question: str, look: Callable[[], T]) -> T:
+        """Return what `look` returns; what it raises is as recent as what it returns."""
+        now = asyncio.get_running_loop().time()
+        self._known = {key: one for key, one in self._known.items() if now - one[0] <= self._seconds}
+        if question in self._known:
+            return _answered(self._known[question][1])
+
+        def keep(answer: T | NearmetalError) -> None:
+            self._known[question] = (now, answer)
+
+        return await self._once.get(question, look, keep)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    size: int
+    changed_ns: int
+    summary: Summary
+
+
+class SummaryCache:
+    """Summaries of single trials, which never change: what a run in progress is followed by.
+
+    To be used from one thread at a time. `limit` is how many cells of trials are kept.
+    """
+
+    def __init__(self, summarize: Callable[[RunDir, TrialRecord, Cell], Summary], limit: int = 100_000) -> None:
+        self._summarize = summarize
+        self._limit = limit
+        self._known: OrderedDict[Hashable, _Known] = OrderedDict()
+
+    def __call__(self, run: RunDir, record: TrialRecord, cell: Cell) -> Summary:
+        """Return one cell's summary, read from disk when it is new or its file is another than it was."""
+        path = run.samples_path(record)
+        found = path.stat()
+        key = (str(path), cell)
+        known = self._known.get(key)
+        if known is None or (known.size, known.changed_ns) != (found.st_size, found.st_mtime_ns):
+            known = _Known(found.st_size, found.st_mtime_ns, self._summarize(run, record, cell))
+            self._known[key] = known
+            if len(self._known) > self._limit:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return known.summary

@@ -1,0 +1,140 @@
+"""The runs of a directory as an explicit list: what is not on it cannot be asked for.
+
+A directory may have been unpacked from anywhere, so nothing in it is believed: links and special files make a run
+foreign (a link could name any file of this account, a pipe could block a reader for ever), and so do files of
+absurd size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
+from nearmetal.store.rundir import RunDir, RunInfo, is_being_written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_RUNS = 10_000
+MAX_FILES = 200_000
+"""A run with more files than this is not read: a study has thousands of trials at most."""
+_MAX_TEXT_BYTES = 16 << 20
+"""Records and study files are kilobytes; samples and traces may be of any size."""
+_FOLDERS = {"trials": ".json", "samples": ".parquet", "traces": ".zip"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One directory that holds a run, or says that it does.
+
+    `info` is None where `problem` says why it cannot be read. `trials` counts records, `changed_ns` is when the last
+    one was added (Unix time), `running` tells that a nearmetal of this machine is writing it.
+    """
+
+    name: str
+    root: Path
+    info: RunInfo | None
+    problem: str = ""
+    trials: int = 0
+    changed_ns: int = 0
+    running: bool = False
+
+
+class Catalogue:
+    """The runs directly below `root`, or `root` itself when it is a run."""
+
+    def __init__(self, root: Path) -> None:
+        if not root.is_dir():
+            raise BadInputError(
+                f"{root} is not a directory",
+                hint="name the directory that holds your runs; `nearmetal run` makes them in runs/",
+            )
+        self.root = root.resolve()
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return the runs by name, at most `MAX_RUNS`; raise ForeignFileError when the directory cannot be read."""
+        return tuple(_entry(name, root) for name, root in sorted(self._places().items())[:MAX_RUNS])
+
+    def find(self, name: str) -> Entry | None:
+        """Return one run of the list, None when there is none of that name."""
+        root = self._places().get(name)
+        return None if root is None else _entry(name, root)
+
+    def _places(self) -> dict[str, Path]:
+        if (self.root / "run.json").exists():
+            return {self.root.name: self.root}
+        try:
+            with os.scandir(self.root) as found:
+                return {
+                    one.name: Path(one.path)
+                    for one in found
+                    if one.is_dir(follow_symlinks=False) and one.name.isprintable() and _claims(one.path)
+                }
+        except OSError as error:
+            raise ForeignFileError(f"{self.root} cannot be read: {error.strerror}") from error
+
+
+def _claims(path: str) -> bool:
+    return os.path.lexists(f"{path}/run.json")
+
+
+def _entry(name: str, root: Path) -> Entry:
+    try:
+        _check_file(root / "run.json")
+        info = RunDir.open(root).info
+        folder = root / "trials"
+        with os.scandir(folder) as found:
+            trials = sum(one.name.endswith(".json") for one in found)
+        return Entry(name, root, info, "", trials, folder.stat().st_mtime_ns, is_being_written(root))
+    except NearmetalError as error:
+        return Entry(name, root, None, error.message)
+    except OSError as error:
+        return Entry(name, root, None, f"{root} cannot be read: {error.strerror}")
+
+
+def state(root: Path) -> str:
+    """Return a digest that changes whenever a run's files do: names, sizes, times and inodes, no contents.
+
+    Raise ForeignFileError for a run that holds anything but plain files where files belong.
+    """
+    lines = [_line(root / name, *_check_file(root / name)) for name in ("run.json", "study.toml")]
+    for folder, suffix in _FOLDERS.items():
+        for path in _files(root / folder, suffix):
+            lines.append(_line(path, *_check_file(path, text=suffix == ".json")))
+            if len(lines) > MAX_FILES:
+                raise ForeignFileError(f"{root} holds more than {MAX_FILES} files")
+    return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _files(folder: Path, suffix: str) -> Iterator[Path]:
+    try:
+        if folder.is_symlink():
+            raise ForeignFileError(f"{folder} is a link, which no run has")
+        with os.scandir(folder) as found:
+            yield from (Path(one.path) for one in found if one.name.endswith(suffix))
+    except FileNotFoundError:
+        return  # a run without a traced trial has no traces
+    except OSError as error:
+        raise ForeignFileError(f"{folder} cannot be read: {error.strerror}") from error
+
+
+def _line(path: Path, size: int, changed_ns: int, inode: int) -> str:
+    return f"{path.parent.name}/{path.name} {size} {changed_ns} {inode}"
+
+
+def _check_file(path: Path, *, text: bool = True) -> tuple[int, int, int]:
+    """Return size, time and inode of a plain file."""
+    try:
+        found = path.lstat()
+    except OSError as error:
+        raise ForeignFileError(f"{path} cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise ForeignFileError(f"{path} is not a plain file")
+    if text and found.st_size > _MAX_TEXT_BYTES:
+        raise ForeignFileError(f"{path} has {found.st_size} bytes, at most {_MAX_TEXT_BYTES} are read")
+    return found.st_size, found.st_mtime_ns, found.st_ino

@@ -1,0 +1,169 @@
+"""From a run's name to what is shown of it: looked up, checked, drawn once, kept while nothing changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
+from nearmetal.report import as_html, as_json
+from nearmetal.report.progress import Progress, progress
+from nearmetal.report.view import build_view
+from nearmetal.report.waterfalls import waterfalls
+from nearmetal.serve import pages
+from nearmetal.serve.cache import Cache, Recent, SummaryCache
+from nearmetal.serve.catalogue import state
+from nearmetal.stats.summary import Summary, summarize
+from nearmetal.store.rundir import RunDir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nearmetal.report.view import View
+    from nearmetal.serve.catalogue import Catalogue, Entry
+    from nearmetal.store.rundir import TrialRecord
+    from nearmetal.store.samples import Cell
+
+MAX_SAMPLES = 200_000_000
+"""A run that says it holds more is not read: pooled, its durations would take more memory than a server may."""
+KEPT_BYTES = 64 << 20
+
+
+class NoSuchRunError(NearmetalError):
+    """A name that is not on the list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """An answer, and the tag that changes with it."""
+
+    content: bytes
+    tag: str
+
+
+class Library:
+    """Everything that is served, by name of the run."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self._lists: Recent[tuple[Entry, ...]] = Recent()
+        self._states: Recent[str] = Recent()
+        self._texts = Cache(KEPT_BYTES)
+        self._summaries = SummaryCache(_summary)
+
+    async def entries(self) -> tuple[Entry, ...]:
+        """Return the list of runs."""
+        return await self._lists.get("runs", self.catalogue.entries)
+
+    async def entry(self, name: str) -> Entry:
+        """Return a run that can be read; raise NoSuchRunError or ForeignFileError."""
+        for one in await self.entries():
+            if one.name == name:
+                if one.info is None:
+                    raise ForeignFileError(one.problem, hint="restore it from a backup, or look at another run")
+                return one
+        raise NoSuchRunError(f"there is no run {name!r} here", hint="the list of runs is at /")
+
+    async def report_page(self, name: str, *, allow_mixed: bool) -> Text:
+        """Return a run's report as HTML."""
+        one = await self.entry(name)
+
+        def make(run: RunDir) -> str:
+            view = build_view(run, allow_mixed=allow_mixed)
+            return as_html.render(view, waterfalls(run), above=pages.over_report(one), may=pages.PLAIN)
+
+        return await self._text(one, f"page {allow_mixed}", make)
+
+    async def report_json(self, name: str, *, allow_mixed: bool) -> Text:
+        """Return a run's report as JSON; it has no distributions, so summaries are enough."""
+        one = await self.entry(name)
+
+        def make(run: RunDir) -> str:
+            return as_json.render(build_view(run, allow_mixed=allow_mixed, summaries=self._summaries))
+
+        return await self._text(one, f"json {allow_mixed}", make)
+
+    async def progress_json(self, name: str) -> Text:
+        """Return how far a run has come as JSON."""
+        one = await self.entry(name)
+
+        def make(run: RunDir) -> str:
+            return json.dumps({"running": one.running, **_as_object(progress(run, run.trials()))}, indent=1) + "\n"
+
+        return await self._text(one, f"progress {one.running}", make)
+
+    async def live_part(self, name: str) -> Text:
+        """Return the part of a run's live page that changes."""
+        one = await self.entry(name)
+
+        def make(run: RunDir) -> str:
+            so_far = progress(run, run.trials())
+            view, why = self._early(run)
+            return pages.live_part(so_far, view, why, running=one.running)
+
+        return await self._text(one, f"live {one.running}", make)
+
+    async def live_page(self, name: str) -> Text:
+        """Return a run's live page, whole."""
+        part = await self.live_part(name)
+        one = await self.entry(name)
+        return Text(pages.live_page(one, part.content.decode(), part.tag).encode(), part.tag)
+
+    def _early(self, run: RunDir) -> tuple[View | None, str]:
+        """Return the comparisons so far, or why there are none; trials of mixed provenance are shown, and said."""
+        try:
+            return build_view(run, allow_mixed=True, summaries=self._summaries), ""
+        except BadInputError as error:
+            return None, f"{error.message[:1].upper()}{error.message[1:]}."
+
+    async def _text(self, one: Entry, what: str, make: Callable[[RunDir], str]) -> Text:
+        files = await self._states.get(one.name, lambda: state(one.root))
+        key = f"{files} {one.name} {what}"
+        tag = hashlib.sha256(key.encode()).hexdigest()[:32]
+        return Text(await self._texts.get(key, lambda: _make(one, make)), f'"{tag}"')
+
+
+def _make(one: Entry, make: Callable[[RunDir], str]) -> bytes:
+    try:
+        run = RunDir.open(one.root)
+        _check_size(one, run.trials())
+        return make(run).encode()
+    except OSError as error:
+        raise ForeignFileError(f"{one.root} changed while it was read, or lacks a file: {error}") from error
+
+
+def _check_size(one: Entry, records: list[TrialRecord]) -> None:
+    """Raise ForeignFileError for a run that is too large, before any sample is read."""
+    samples = sum(max(0, cell.ranks) * max(0, cell.iterations) for record in records for cell in record.cells)
+    if samples > MAX_SAMPLES:
+        raise ForeignFileError(
+            f"{one.root} holds {samples} samples, at most {MAX_SAMPLES} are served",
+            hint=f"nearmetal report {one.root}",
+        )
+
+
+def _summary(run: RunDir, record: TrialRecord, cell: Cell) -> Summary:
+    return summarize(run.values(record, cell))
+
+
+def _as_object(so_far: Progress) -> dict[str, object]:
+    return {
+        **{key: value for key, value in asdict(so_far).items() if key != "last"},
+        "last": [
+            {
+                "trial": one.order.trial,
+                "attempt": one.attempt,
+                "block": one.order.block,
+                "path": one.order.path.label,
+                "workload": one.order.workload.label,
+                "setting": one.order.setting,
+                "status": str(one.outcome.status),
+                "reason": one.outcome.reason,
+                "elapsed_ns": one.outcome.elapsed_ns,
+                "started_utc": one.started_utc,
+            }
+            for one in so_far.last
+        ],
+    }

@@ -1,0 +1,212 @@
+"""The pages: the list, what stands over a report, a run as it goes, and refusals. All else is drawn by `report`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
+
+from nearmetal.report import as_html, charts
+from nearmetal.report.markup import Markup, element, together
+from nearmetal.report.page import page, policy
+from nearmetal.report.progress import Progress, last_trials, sentence
+from nearmetal.report.words import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nearmetal.report.view import View
+    from nearmetal.serve.catalogue import Entry
+
+PLAIN = "form-action 'self'"
+LIVE = "script-src 'self'; connect-src 'self'; form-action 'none'"
+"""What pages may do beside showing themselves: ask this server for a comparison, or for news."""
+EVERY_MS = 2_000
+"""How often a page that follows a run asks for news."""
+
+COLUMNS: dict[str, Callable[[Entry], str | int]] = {
+    "name": lambda one: one.name,
+    "study": lambda one: one.info.study_name if one.info else "",
+    "host": lambda one: one.info.host_kind if one.info else "",
+    "created": lambda one: one.info.created_utc if one.info else "",
+    "trials": lambda one: one.trials,
+    "changed": lambda one: one.changed_ns,
+}
+"""What the list can be sorted by."""
+
+
+def content_policy(may: str) -> str:
+    """Return the policy as a header: a frame's owner can only be named there."""
+    return f"{policy(may)}; frame-ancestors 'none'"
+
+
+def run_path(name: str, rest: str = "") -> str:
+    """Return the path of a run's page."""
+    return f"/runs/{quote(name, safe='')}{rest}"
+
+
+# ---- the list
+
+
+def sorted_runs(entries: Sequence[Entry], by: str, *, descending: bool) -> list[Entry]:
+    """Return the runs by a column, and by name where that is the same."""
+    by_name = sorted(entries, key=lambda one: one.name)
+    return sorted(by_name, key=COLUMNS[by], reverse=descending)
+
+
+def run_list(root: str, entries: Sequence[Entry], by: str, *, descending: bool) -> str:
+    """Return the page that lists all runs, with a form that chooses two of them."""
+    rows = sorted_runs(entries, by, descending=descending)
+    good = [one for one in rows if one.info]
+    head = [element("th", text, scope="col") for text in ("base", "run")] if len(good) > 1 else []
+    head += [_heading(column, by, descending=descending) for column in COLUMNS]
+    head.append(element("th", "state", scope="col", class_="words"))
+    table = element(
+        "table",
+        element("caption", "Runs"),
+        element("thead", element("tr", *head)),
+        element("tbody", *(_row(one, good) for one in rows)),
+    )
+    choose = [element("p", element("button", "Compare run with base", type="submit"))] if len(good) > 1 else []
+    content = element("form", element("div", table, class_="scroll"), *choose, method="get", action="/compare")
+    empty = element("p", "There is no run here yet: `nearmetal run` makes one, and this page will show it.")
+    body = element(
+        "main",
+        element("p", "nearmetal serve", class_="eyebrow"),
+        element("h1", "Runs"),
+        element("p", root, class_="meta"),
+        content if rows else empty,
+        id="runs",
+    )
+    return page("Runs", body, may=PLAIN, skip="runs")
+
+
+def _heading(column: str, by: str, *, descending: bool) -> Markup:
+    chosen = column == by
+    query = urlencode({"sort": column, "order": "asc" if chosen and descending else "desc" if chosen else "asc"})
+    order = ("descending" if descending else "ascending") if chosen else None
+    arrow = (" ▼" if descending else " ▲") if chosen else ""
+    words = None if column == "trials" else "words"
+    return element("th", element("a", column + arrow, href=f"/?{query}"), scope="col", aria_sort=order, class_=words)
+
+
+def _row(one: Entry, good: Sequence[Entry]) -> Markup:
+    cells = [_choice(kind, one, good) for kind in ("base", "run")] if len(good) > 1 else []
+    link = element("a", one.name, href=run_path(one.name)) if one.info else Markup(element("span", one.name))
+    cells.append(element("th", link, scope="row"))
+    if one.info is None:
+        return element("tr", *cells, element("td", f"cannot be read: {one.problem}", colspan=6, class_="words"))
+    state = "running: follow it" if one.running else "follow"
+    return element(
+        "tr",
+        *cells,
+        element("td", one.info.study_name, class_="words"),
+        element("td", one.info.host_kind, class_="words"),
+        element("td", one.info.created_utc, class_="words"),
+        element("td", str(one.trials)),
+        element("td", _utc(one.changed_ns), class_="words"),
+        element("td", element("a", state, href=run_path(one.name, "/live")), class_="words"),
+    )
+
+
+def _choice(kind: str, one: Entry, good: Sequence[Entry]) -> Markup:
+    if one.info is None:
+        return element("td", NOTHING)
+    checked = one is good[1 if kind == "base" else 0]  # the list begins with the newest
+    label = f"{one.name} as {kind}"
+    return element("td", element("input", type="radio", name=kind, value=one.name, checked=checked, aria_label=label))
+
+
+def _utc(ns: int) -> str:
+    return dt.datetime.fromtimestamp(ns // 10**9, dt.UTC).isoformat()
+
+
+# ---- one run
+
+
+def over_report(one: Entry) -> Markup:
+    """Return what stands over a run's report: the way to everything else."""
+    links = [("/", "All runs"), (run_path(one.name, "/live"), "Follow it"), (_json_path(one), "The report as JSON")]
+    return _navigation(one.name, links)
+
+
+def _json_path(one: Entry) -> str:
+    return f"/api/v1{run_path(one.name)}"
+
+
+def _navigation(where: str, links: Sequence[tuple[str, str]]) -> Markup:
+    items = [element("li", element("a", text, href=target)) for target, text in links]
+    return element("nav", element("ul", *items, element("li", where)), aria_label="Pages")
+
+
+def live_page(one: Entry, part: str, tag: str) -> str:
+    """Return the page that follows a run; `part` is what changes, from `live_part`, with its entity tag."""
+    body = together(
+        charts.shapes(),
+        _navigation(one.name, [("/", "All runs"), (run_path(one.name), "The report")]),
+        element("h1", one.name),
+        element("p", "", id="link", role="status", class_="note"),
+        element(
+            "div",
+            Markup(part),
+            id="live",
+            data_source=run_path(one.name, "/live/part"),
+            data_tag=tag,
+            data_every=EVERY_MS,
+        ),
+    )
+    script = element("script", src="/static/live.js", defer=True)
+    again = element("noscript", element("meta", http_equiv="refresh", content="5"))
+    return page(f"{one.name}, live", body, may=LIVE, head=together(script, again), skip="live")
+
+
+def live_part(so_far: Progress, view: View | None, nothing_yet: str, *, running: bool) -> str:
+    """Return the part that changes: progress, last trials, and what the comparisons say so far.
+
+    `view` is None, and `nothing_yet` says why, as long as nothing can be compared.
+    """
+    early = [
+        element("h2", "So far"),
+        element("p", _EARLY if so_far.planned_blocks[0] < so_far.planned_blocks[1] else _FIXED, class_="note"),
+    ]
+    if view is None:
+        early.append(element("p", nothing_yet))
+    else:
+        groups = [as_html.group_section(view, g, n, distributions=False) for n, g in enumerate(view.groups)]
+        early += [as_html.verdicts(view), *groups]
+    return together(
+        element("p", "A nearmetal of this machine is writing this run." if running else _STILL, class_="meta"),
+        element("p", sentence(so_far), class_="lead"),
+        element(
+            "p",
+            element("label", "trials, of the most that the study may take ", for_="trials"),
+            element("progress", id="trials", value=so_far.valid, max=max(1, so_far.most_trials)),
+        ),
+        as_html.table_region(last_trials(so_far)),
+        *early,
+    )
+
+
+_EARLY = "This study stops by itself: its intervals and verdicts hold at every look, so also now."
+_FIXED = (
+    "The number of blocks of this study is fixed: figures before its end are for looking, only the last ones count."
+)
+_STILL = "No nearmetal of this machine is writing this run: it has ended, was interrupted, or runs elsewhere."
+
+# ---- refusals
+
+
+def problem_page(status: int, message: str, hint: str, link: tuple[str, str] | None = None) -> str:
+    """Return the page for what cannot be shown; `link` is where and what else may be done about it."""
+    steps = [element("p", f"Next step: {hint}.")] if hint else []
+    steps += [element("p", element("a", link[1], href=link[0]))] if link else []
+    body = element(
+        "main",
+        element("p", f"nearmetal serve, {status}", class_="eyebrow"),
+        element("h1", "This cannot be shown"),
+        *(element("p", line, class_="honest warn") for line in f"{message[:1].upper()}{message[1:]}.".splitlines()),
+        *steps,
+        element("p", element("a", "All runs", href="/")),
+        id="problem",
+    )
+    return page("Cannot be shown", body, skip="problem")

@@ -1,0 +1,83 @@
+"""From a directory to a server that listens: the socket, the address to print, and the limits."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.serve.app import make_app
+from nearmetal.serve.guard import Door, machine_names
+
+if TYPE_CHECKING:
+    from nearmetal.serve.catalogue import Catalogue
+
+MAX_READERS = 500
+"""More connections than this at once are answered 503, so that memory and file descriptors stay bounded."""
+_MAX_HEAD_BYTES = 16 << 10
+_CLOSE_S = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A socket that listens, and the door that belongs to it."""
+
+    socket: socket.socket
+    door: Door
+
+    @property
+    def url(self) -> str:
+        """Return the address with the token: whoever has it may read."""
+        host, port = self.socket.getsockname()[:2]
+        if ipaddress.ip_address(host).is_unspecified:
+            host = socket.gethostname()
+        shown = f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{port}/?token={self.door.token}"
+
+
+def listen(address: str, port: int) -> Listening:
+    """Bind; port 0 takes a free one. Raise BadInputError for no address, UnavailableError when it cannot be had."""
+    try:
+        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise BadInputError(
+            f"{address!r} is no address of a machine: {error.strerror}", hint="an address of this machine: 192.0.2.7"
+        ) from error
+    family, _, _, _, where = found
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(where)
+    except OSError as error:
+        listening.close()
+        raise UnavailableError(
+            f"cannot listen on {address} port {port}: {error.strerror}", hint="leave --port out to take a free one"
+        ) from error
+    host, bound = listening.getsockname()[:2]
+    beyond = not ipaddress.ip_address(host).is_loopback
+    names = machine_names() | {address.lower()} if beyond else frozenset({"localhost"})
+    return Listening(listening, Door(bound, names, beyond_loopback=beyond))
+
+
+def serve(catalogue: Catalogue, listening: Listening) -> None:
+    """Serve until interrupted. Nothing that a request says is written to a log."""
+    config = uvicorn.Config(
+        make_app(catalogue, listening.door),
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        interface="asgi3",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MAX_READERS,
+        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+        timeout_graceful_shutdown=_CLOSE_S,
+    )
+    uvicorn.Server(config).run(sockets=[listening.socket])

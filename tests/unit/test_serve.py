@@ -1,0 +1,408 @@
+from __future__ import annotations
+
+import asyncio
+import html
+import json
+import os
+import re
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from starlette.datastructures import Headers
+from starlette.testclient import TestClient
+
+from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.report.progress import progress, sentence
+from nearmetal.serve import openapi, pages
+from nearmetal.serve.app import make_app
+from nearmetal.serve.cache import Cache, Recent, SummaryCache
+from nearmetal.serve.catalogue import Catalogue, state
+from nearmetal.serve.guard import Door
+from nearmetal.serve.library import Library
+from nearmetal.stats.summary import Summary, summarize
+from nearmetal.store.rundir import RunDir, is_being_written
+from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from nearmetal.store.rundir import TrialRecord
+    from nearmetal.store.samples import Cell
+
+SMALL = STUDY.replace('sizes = [8, "1 KiB", "64 KiB"]', "sizes = [8]")
+ATTACK = "<script>alert(1)</script> & \"'"
+DOOR = Door(8470)
+SIGNED_IN = {"Authorization": f"Bearer {DOOR.token}"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    make_run(folder / "first", Recipe(study=SMALL, blocks=5))
+    attack = SMALL.replace('"Software data paths of this machine"', f"'''{ATTACK}'''")
+    make_run(folder / ATTACK.replace("/", "|"), Recipe(study=attack, blocks=5))
+    mixed = Recipe(study=SMALL, blocks=5, facts=lambda order: {"kernel.release": f"6.{order.block}"})
+    make_run(folder / "mixed", mixed)
+    empty = make_run(folder / "empty", Recipe(study=SMALL, blocks=0))
+    assert empty.trials() == []
+    (folder / "damaged").mkdir()
+    (folder / "damaged" / "run.json").write_text("{")
+    (folder / "other").mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(runs: Path) -> Iterator[TestClient]:
+    app = make_app(Catalogue(runs), DOOR)
+    with TestClient(app, base_url="http://127.0.0.1:8470", headers=SIGNED_IN, follow_redirects=False) as opened:
+        yield opened
+
+
+# ---- who may read
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8470", "localhost:9000", "[::1]:8470", "127.9.8.7", "LOCALHOST"])
+def test_loopback_hosts_are_answered(host: str) -> None:
+    assert Door(8470).knows_host(host)
+
+
+@pytest.mark.parametrize("host", [None, "", "evil.example", "127.0.0.1.evil.example:8470", "10.0.0.1", "[::1", "a:b:c"])
+def test_other_hosts_are_not(host: str | None) -> None:
+    assert not Door(8470).knows_host(host)
+
+
+def test_beyond_loopback_addresses_are_answered_but_no_strange_names() -> None:
+    door = Door(8470, frozenset({"node1"}), beyond_loopback=True)
+    assert door.knows_host("10.0.0.1:8470")
+    assert door.knows_host("node1:8470")
+    assert not door.knows_host("evil.example:8470")
+
+
+def test_a_rebound_name_is_refused_even_with_the_token(client: TestClient) -> None:
+    for path in ("/", "/api/v1/runs", f"/?token={DOOR.token}"):
+        assert client.get(path, headers={"Host": "evil.example"}).status_code == 421
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer "},
+        {"Authorization": f"Bearer {DOOR.token[:-1]}"},
+        {"Authorization": f"Basic {DOOR.token}"},
+        {"Cookie": f"{DOOR.cookie}={DOOR.token}"},
+        {"Cookie": f"{DOOR.cookie}="},
+        {"Cookie": "\xff=\xfe; a\tb"},
+        {"Authorization": "Bearer \xe9"},
+    ],
+)
+def test_without_the_token_there_is_nothing(headers: dict[str, str]) -> None:
+    assert not DOOR.admits(Headers(raw=[(k.lower().encode(), v.encode("latin-1")) for k, v in headers.items()]))
+
+
+@pytest.mark.parametrize("path", ["/", "/runs/first", "/runs/nope", "/static/live.js", "/openapi.json", "/api/v1/runs"])
+def test_every_path_asks_for_the_token(runs: Path, path: str) -> None:
+    stranger = TestClient(make_app(Catalogue(runs), DOOR), base_url="http://127.0.0.1:8470", follow_redirects=False)
+    for query in ("", "?token=", f"?token={DOOR.token}x"):
+        answer = stranger.get(path + query)
+        assert answer.status_code == 401
+        assert "first" not in answer.text
+    assert stranger.post(path).status_code == 405
+
+
+def test_the_token_is_exchanged_for_a_cookie_and_leaves_the_address(runs: Path) -> None:
+    stranger = TestClient(make_app(Catalogue(runs), DOOR), base_url="http://127.0.0.1:8470", follow_redirects=False)
+    welcome = stranger.get(f"/runs/first/live?token={DOOR.token}")
+    assert (welcome.status_code, welcome.headers["location"]) == (303, "/runs/first/live")
+    cookie = welcome.headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
+    assert DOOR.token not in cookie
+    assert DOOR.token not in repr(DOOR)
+    assert DOOR.session not in repr(DOOR)
+    assert stranger.get("/runs/first/live").status_code == 200
+
+
+def test_the_exchange_leads_nowhere_else(client: TestClient) -> None:
+    answer = client.get(f"http://127.0.0.1:8470//evil.example/%0d%0aSet-Cookie:x?token={DOOR.token}&sort=name")
+    assert answer.headers["location"].startswith("/evil.example/")
+    assert "\r" not in answer.headers["location"]
+    assert answer.headers["location"].endswith("?sort=name")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+def test_nothing_can_be_changed(client: TestClient, method: str) -> None:
+    answer = client.request(method, "/api/v1/runs")
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET, HEAD"
+
+
+def test_every_answer_forbids_what_browsers_would_allow(client: TestClient) -> None:
+    for path in ("/", "/runs/first", "/runs/first/live", "/runs/nope", "/api/v1/runs", "/static/live.js", "/nope"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'")
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert ("script-src" in policy) == (path == "/runs/first/live")
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+
+
+# ---- what is served
+
+
+def test_the_list_shows_all_runs_and_what_is_wrong_with_one(client: TestClient) -> None:
+    page = client.get("/").text
+    assert ATTACK not in page
+    assert "&lt;script&gt;alert(1)&lt;|script&gt;" in page
+    assert re.search(r"damaged.*cannot be read: .*run.json is damaged", page)
+    assert "other" not in re.findall(r'href="/runs/([^"]*)"', page)
+    names = [one["name"] for one in client.get("/api/v1/runs").json()["runs"]]
+    assert names == sorted(names)
+    assert len(names) == 5
+    backwards = client.get("/api/v1/runs", params={"sort": "name", "order": "desc"}).json()["runs"]
+    assert [one["name"] for one in backwards] == names[::-1]
+
+
+@pytest.mark.parametrize("column", pages.COLUMNS)
+def test_the_list_sorts_by_every_column(client: TestClient, column: str) -> None:
+    page = client.get("/", params={"sort": column, "order": "asc"}).text
+    assert page.count('aria-sort="ascending"') == 1
+    assert f"/?sort={column}&amp;order=desc" in page
+
+
+def test_a_run_is_shown_as_the_report_shows_it(client: TestClient) -> None:
+    page = client.get("/runs/first")
+    assert page.status_code == 200
+    assert "Every trial by itself" in page.text
+    assert 'href="/runs/first/live"' in page.text
+    assert "<script" not in page.text
+    told = client.get("/api/v1/runs/first").json()
+    assert {one["path"]: one["verdict"] for one in told["verdicts"]}["tap"] == "slower"
+
+
+def test_names_are_escaped_and_found(client: TestClient) -> None:
+    name = ATTACK.replace("/", "|")
+    for path in (pages.run_path(name), pages.run_path(name, "/live"), pages.run_path(name, "/live/part")):
+        answer = client.get(path)
+        assert answer.status_code == 200
+        assert "<script>alert" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/runs/nope", 404),
+        ("/runs/..%2Ffirst", 404),
+        ("/runs/%2e%2e", 404),
+        ("/runs/first%00", 404),
+        ("/runs/%ff", 404),
+        ("/runs/other", 404),
+        ("/static/..%2f..%2fapp.py", 404),
+        ("/runs/damaged", 422),
+        ("/runs/empty", 422),
+        ("/runs/mixed", 422),
+        ("/runs/mixed?allow_mixed=true", 200),
+        ("/runs/mixed?allow_mixed=yes", 400),
+        ("/runs/first?nope=1", 400),
+        ("/runs/empty/live", 200),
+        ("/runs/damaged/live", 422),
+        ("/?sort=nope", 400),
+        ("/api/v1/runs/nope", 404),
+        ("/api/v1/runs/damaged", 422),
+        ("/api/v1/runs/empty/progress", 200),
+    ],
+)
+def test_status_codes(client: TestClient, path: str, status: int) -> None:
+    answer = client.get(path)
+    assert answer.status_code == status
+    if status >= 400 and path.startswith("/api"):
+        assert set(answer.json()["error"]) == {"message", "hint"}
+
+
+def test_mixed_provenance_offers_to_look_all_the_same(client: TestClient) -> None:
+    page = client.get("/runs/mixed").text
+    assert "kernel.release" in page
+    assert 'href="/runs/mixed?allow_mixed=true"' in page
+
+
+def test_live_follows_a_run_as_trials_come(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", Recipe(study=SMALL, blocks=5))
+    last = max((tmp_path / "run" / "trials").iterdir())
+    hidden = last.rename(tmp_path / last.name)
+    library = Library(Catalogue(tmp_path))
+    library._states = Recent(seconds=0.0)
+
+    async def look() -> tuple[str, str]:
+        part = await library.live_part("run")
+        return part.content.decode(), part.tag
+
+    before, tag = asyncio.run(look())
+    assert asyncio.run(look()) == (before, tag)
+    hidden.rename(last)
+    after, tag_after = asyncio.run(look())
+    assert tag_after != tag
+    assert "5 of at most 6 trials" in before
+    assert "6 of at most 6 trials" in after
+    assert "Ratio to veth" in after
+    assert len(run.trials()) == 30
+
+
+def test_the_script_asks_with_the_tag_and_is_told_that_nothing_changed(client: TestClient) -> None:
+    first = client.get("/runs/first/live/part")
+    assert f'data-tag="{html.escape(first.headers["etag"])}"' in client.get("/runs/first/live").text
+    assert client.get("/runs/first/live/part", headers={"If-None-Match": first.headers["etag"]}).status_code == 304
+    page = client.get("/runs/first/live").text
+    assert 'src="/static/live.js"' in page
+
+
+def test_progress_in_words(tmp_path: Path) -> None:
+    empty = make_run(tmp_path / "empty", Recipe(study=SMALL, blocks=0))
+    assert sentence(progress(empty, [])) == "No trial has ended yet; 5 to 8 blocks of 6 trials are planned."
+    fails = Recipe(study=SMALL, blocks=2, fails=lambda order, attempt: order.path.label == "tap")
+    run = make_run(tmp_path / "run", fails)
+    so_far = progress(run, run.trials())
+    assert (so_far.block, so_far.block_done, so_far.valid, so_far.failed) == (2, 6, 10, 4)
+    assert "10 valid in all, 4 failed" in sentence(so_far)
+
+
+# ---- foreign and damaged directories
+
+
+def test_a_directory_that_is_a_run_is_the_only_one(runs: Path) -> None:
+    assert [one.name for one in Catalogue(runs / "first").entries()] == ["first"]
+
+
+def test_no_directory_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="is not a directory"):
+        Catalogue(tmp_path / "nope")
+
+
+@pytest.mark.parametrize("place", ["run.json", "study.toml", "trials", "trials/000000.json", "samples/000000.parquet"])
+def test_links_are_not_followed_out_of_a_run(tmp_path: Path, place: str) -> None:
+    make_run(tmp_path / "runs" / "run", Recipe(study=SMALL, blocks=1))
+    path = tmp_path / "runs" / "run" / place
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ForeignFileError):
+        state(tmp_path / "runs" / "run")
+
+
+def test_linked_directories_are_not_on_the_list(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1))
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "link").symlink_to(tmp_path / "run")
+    assert Catalogue(tmp_path / "runs").entries() == ()
+
+
+@pytest.mark.parametrize("place", ["run.json", "study.toml", "trials/x.json"])
+def test_a_pipe_blocks_nobody(tmp_path: Path, place: str) -> None:
+    make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1))
+    (tmp_path / "run" / place).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "run" / place)
+    app = make_app(Catalogue(tmp_path), DOOR)
+    with TestClient(app, base_url="http://127.0.0.1:8470", headers=SIGNED_IN) as opened:
+        assert opened.get("/").status_code == 200
+        assert opened.get("/runs/run").status_code == 422
+
+
+def test_a_run_that_claims_too_much_is_not_read(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1))
+    record = tmp_path / "run" / "trials" / "000000.json"
+    raw = json.loads(record.read_text())
+    raw["cells"][0]["iterations"] = 10**12
+    record.write_text(json.dumps(raw))
+    app = make_app(Catalogue(tmp_path), DOOR)
+    with TestClient(app, base_url="http://127.0.0.1:8470", headers=SIGNED_IN) as opened:
+        answer = opened.get("/api/v1/runs/run")
+    assert answer.status_code == 422
+    assert "at most 200000000 are served" in answer.json()["error"]["message"]
+
+
+def test_whether_a_run_is_being_written(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1))
+    assert not is_being_written(tmp_path / "run")
+    with RunDir.open_for_writing(tmp_path / "run"):
+        assert is_being_written(tmp_path / "run")
+        assert Catalogue(tmp_path).entries()[0].running
+    assert not is_being_written(tmp_path / "run")
+
+
+# ---- caches
+
+
+def test_a_text_is_made_once_for_all_who_wait() -> None:
+    made: list[int] = []
+
+    def make() -> bytes:
+        made.append(threading.get_ident())
+        time.sleep(0.05)
+        return b"text"
+
+    async def ask() -> list[bytes]:
+        cache = Cache(1 << 20)
+        gone = asyncio.create_task(cache.get("key", make))
+        await asyncio.sleep(0.01)
+        gone.cancel()
+        return await asyncio.gather(*(cache.get("key", make) for _ in range(50)))
+
+    assert asyncio.run(ask()) == [b"text"] * 50
+    assert len(made) == 1
+
+
+def test_failures_are_kept_and_the_cache_is_bounded() -> None:
+    made: list[str] = []
+
+    def make(name: str) -> bytes:
+        made.append(name)
+        if name == "bad":
+            raise ForeignFileError("damaged")
+        return bytes(1000)
+
+    async def ask() -> None:
+        cache = Cache(limit_bytes=10_000)
+        for _ in range(2):
+            with pytest.raises(ForeignFileError, match="damaged"):
+                await cache.get("bad", lambda: make("bad"))
+        for number in range(100):
+            await cache.get(number, lambda: make("good"))
+        assert cache._held_bytes <= 10_000
+        assert len(cache._texts) <= 5
+        assert 99 in cache._texts
+
+    asyncio.run(ask())
+    assert made.count("bad") == 1
+
+
+def test_summaries_are_read_again_only_when_a_file_changed(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1))
+    reads: list[int] = []
+
+    def read(run: RunDir, record: TrialRecord, cell: Cell) -> Summary:
+        reads.append(record.order.trial)
+        return summarize(run.values(record, cell))
+
+    known = SummaryCache(read, limit=4)
+    record = run.trials()[0]
+    first = known(run, record, record.cells[0])
+    assert known(run, record, record.cells[0]) is first
+    os.utime(run.samples_path(record), ns=(1, 1))
+    assert known(run, record, record.cells[0]) == first
+    assert reads == [0, 0]
+    for other in run.trials():
+        known(run, other, other.cells[0])
+    assert len(known._known) == 4
+
+
+# ---- the document
+
+
+def test_the_document_names_every_json_path_and_no_other(client: TestClient, runs: Path) -> None:
+    document = client.get("/openapi.json").json()
+    assert document == openapi.document()
+    app = make_app(Catalogue(runs), DOOR)._app  # type: ignore[attr-defined]
+    assert set(document["paths"]) == {one.path for one in app.routes if one.path.startswith("/api/")}
