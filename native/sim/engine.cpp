@@ -34,6 +34,7 @@ Engine::Engine(const Job &job, std::uint64_t seed, std::uint32_t replica)
     sequence_.resize(comms);
     receives_.reserve_fixed(slots);
     ports_.resize(hosts);
+    deal_cores();
     if (machine_->srq_buffers > 0)
         shared_.resize(domains);
     if (machine_->has_stage) {
@@ -66,7 +67,10 @@ Result Engine::run(bool keep) {
             stage_due(event.index());
             break;
         case EventKind::kContext:
-            advance(event.index());
+            context_due(event.index());
+            break;
+        case EventKind::kCore:
+            core_due(event.index());
             break;
         case EventKind::kControl:
             answer(event.index());
@@ -122,6 +126,8 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
     Rank &r = ranks_[rank];
     const Program &p = program(r);
     r.state = State::kComputing;
+    if (!shares_.empty() && !(take_core(rank) && compute(rank)))
+        return;
     while (r.pc < p.code.size()) {
         const std::uint32_t word = p.code[r.pc], argument = word >> 2;
         switch (static_cast<Instr>(word & 3)) {
@@ -135,9 +141,15 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
         case Instr::kGap: {
             const Ps drawn = job_->tables[p.gaps[argument]].draw(draw(rank, r.draws, 0));
             const Ps spent = static_cast<Ps>(static_cast<double>(drawn) * machine_->compute_scale);
-            r.clock += spent;
             r.compute += spent;
             ++r.pc;
+            if (shares_.empty()) {
+                r.clock += spent;
+            } else {
+                shares_[rank].rest = spent;
+                if (!compute(rank))
+                    return;
+            }
             break;
         }
         case Instr::kOp: {
@@ -169,6 +181,7 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
     }
     r.state = State::kDone;
     ++finished_;
+    leave_core(rank);
 }
 
 // Returns false when the rank waits now.
@@ -236,6 +249,7 @@ bool Engine::run_probe(std::uint32_t rank, const Op &op) {
     const std::uint32_t found = find_unexpected(r, peer_of(r, rank, op, op.rule, op.peer), op.tag, context, false);
     if (found == kNone) {
         r.state = State::kProbing;
+        give_way(rank);
         return false;
     }
     r.clock = std::max(r.clock, messages_[found].time);
@@ -265,6 +279,7 @@ bool Engine::run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_i
     r.wait_set = kInternalSet;
     r.state = State::kWaiting;
     advance(index);
+    give_way(rank);
     return false; // when it is over already, the rank is on the runnable list
 }
 
@@ -302,7 +317,15 @@ bool Engine::wait(std::uint32_t rank, std::uint32_t set) {
     r.computes_until = r.clock;
     r.wait_set = set;
     r.state = State::kWaiting;
+    give_way(rank);
     return false;
+}
+
+// Go on with a wait that was interrupted: count anew what is still to come.
+bool Engine::wait_again(std::uint32_t rank) {
+    const Rank &r = ranks_[rank];
+    each_slot(r, r.wait_set, [](Slot &s) { s.waited = false; });
+    return wait(rank, r.wait_set);
 }
 
 void Engine::finish_wait(Rank &r, std::uint32_t set) {
@@ -328,6 +351,7 @@ void Engine::complete_slot(std::uint32_t rank, std::uint32_t index, Ps time) {
     s.time = time;
     if (s.waited && r.state == State::kWaiting && --r.left == 0)
         resume(rank);
+    wake(rank, time);
 }
 
 // The first arrival after a sleep pays for waking the process; a process that still has work is awake.

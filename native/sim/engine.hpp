@@ -45,7 +45,7 @@ class Engine {
     Result run(bool keep);
 
   private:
-    enum class State : std::uint8_t { kComputing, kInCall, kWaiting, kProbing, kDone };
+    enum class State : std::uint8_t { kComputing, kInCall, kWaiting, kProbing, kDone, kOff };
     enum class MessageKind : std::uint8_t { kEager, kRequest, kGrant, kData };
     enum class SlotState : std::uint8_t { kFree, kPending, kReady, kDone };
 
@@ -74,7 +74,7 @@ class Engine {
         std::uint32_t head = kNone, tail = kNone;
     };
     struct Rank {
-        Ps clock = 0, tx_free = 0, compute = 0;
+        Ps clock = 0, tx_free = 0, rx_free = 0, copy_free = 0, compute = 0;
         Ps computes_until = 0; // when waiting: a wait may begin ahead of the global clock
         std::uint32_t pc = 0, draws = 0, left = 0, wait_set = kNone;
         std::uint32_t slot_base = 0, loop_base = 0, comm_base = 0, program = 0;
@@ -83,6 +83,20 @@ class Engine {
         State state = State::kComputing;
         std::uint8_t flows = 0;
         bool flow_overflow = false;
+    };
+    // What a rank is to the core it shares with others; only where ranks outnumber cores.
+    struct Share {
+        std::uint32_t core = 0, next = kNone;
+        std::uint32_t busy = 0;         // rounds of collectives that it is about to do
+        Ps rest = 0;                    // compute time that is left
+        Ps back_at = kNever;            // when the core that it was given is its own
+        State away = State::kComputing; // what a rank in kOff was doing: kWaiting or kProbing
+        bool queued = false;
+    };
+    struct Core {
+        std::uint32_t holder = kNone;
+        List ready;
+        Ps slice_end = 0, free_at = 0;
     };
     struct Flow {
         Ps arrival;
@@ -118,9 +132,23 @@ class Engine {
     bool run_probe(std::uint32_t rank, const Op &op);
     bool run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_index);
     bool wait(std::uint32_t rank, std::uint32_t set);
+    bool wait_again(std::uint32_t rank);
     void finish_wait(Rank &r, std::uint32_t set);
     void resume(std::uint32_t rank);
     template <typename Visit> void each_slot(const Rank &r, std::uint32_t set, Visit visit);
+
+    // cores that ranks share (engine_cores.cpp)
+    void deal_cores();
+    bool take_core(std::uint32_t rank);
+    bool compute(std::uint32_t rank);
+    void give_way(std::uint32_t rank);
+    void hand_on(Core &core, Ps time);
+    void leave_core(std::uint32_t rank);
+    void wake(std::uint32_t rank, Ps time);
+    void core_due(std::uint32_t rank);
+    void come_back(std::uint32_t rank);
+    void plan_context(std::uint32_t context, Ps time);
+    void context_due(std::uint32_t context);
 
     // point to point
     void post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, std::uint32_t context, std::uint64_t bytes,
@@ -178,7 +206,11 @@ class Engine {
                                        std::int32_t peer) const;
 
     Slot &slot(const Rank &r, std::uint32_t index) { return slots_[r.slot_base + index]; }
-    template <typename Pool> static void append(List &list, Pool &pool, std::uint32_t node);
+    template <typename Nodes> static void append(List &list, Nodes &pool, std::uint32_t node) {
+        pool[node].next = kNone;
+        (list.head == kNone ? list.head : pool[list.tail].next) = node;
+        list.tail = node;
+    }
     void report_stuck(Result &result) const;
     [[nodiscard]] Stuck describe(std::uint32_t rank) const;
 
@@ -190,6 +222,8 @@ class Engine {
     Ps now_ = 0;
     EventQueue events_;
     std::vector<Rank> ranks_;
+    std::vector<Share> shares_; // empty where every rank has a core of its own
+    std::vector<Core> cores_;
     std::vector<Slot> slots_;
     std::vector<std::uint32_t> loops_;
     std::vector<std::uint32_t> sequence_; // collectives started, per rank and communicator

@@ -5,15 +5,6 @@
 
 namespace nearmetal {
 
-template <typename Nodes> void Engine::append(List &list, Nodes &pool, std::uint32_t node) {
-    pool[node].next = kNone;
-    if (list.head == kNone)
-        list.head = node;
-    else
-        pool[list.tail].next = node;
-    list.tail = node;
-}
-
 namespace {
 
 // Take the first node that `wanted` accepts out of a list; kNone when there is none.
@@ -131,6 +122,8 @@ void Engine::deliver(std::uint32_t index, Ps time) {
     const std::uint32_t posted = take_posted(r, m);
     if (posted == kNone) {
         append(r.unexpected, messages_, index);
+        if (r.state == State::kOff && shares_[m.dst].away == State::kProbing)
+            wake(m.dst, time);
         if (r.state != State::kProbing)
             return;
         const Program &p = program(r);
@@ -170,6 +163,7 @@ void Engine::complete_recv(std::uint32_t rank, std::uint32_t owner, Ps time, Ps 
     s.state = SlotState::kReady;
     s.time = time;
     s.overhead_ps = overhead;
+    wake(rank, time);
 }
 
 void Engine::complete_send(std::uint32_t rank, std::uint32_t owner, Ps time) {
@@ -198,6 +192,7 @@ void Engine::control(std::uint32_t index, Ps time) {
         events_.push(std::max(now_, time) + cost, EventKind::kControl, index);
     } else {
         append(r.deferred, messages_, index);
+        wake(rank, time);
     }
 }
 
@@ -231,7 +226,7 @@ void Engine::enter(std::uint32_t rank) {
         r.clock = std::max(r.clock, c.late_time) + c.late_cost;
         c.late_cost = 0;
         c.granted = true;
-        events_.push(std::max(r.clock, now_), EventKind::kContext, index);
+        plan_context(index, std::max(r.clock, now_));
     }
 }
 
@@ -259,9 +254,11 @@ void Engine::advance(std::uint32_t index) {
     Context &c = contexts_[index];
     const std::uint32_t rank = c.rank;
     Rank &r = ranks_[rank];
-    if (!in_call(r) && !machine_->async_progress && !c.granted) { // it computes again: later
+    const bool away = r.state == State::kOff;
+    if (away || (!in_call(r) && !machine_->async_progress && !c.granted)) { // it computes again: later
         c.next = r.deferred_contexts;
         r.deferred_contexts = index;
+        wake(rank, now_);
         return;
     }
     r.clock = std::max(r.clock, now_);
@@ -277,7 +274,7 @@ void Engine::advance(std::uint32_t index) {
         }
         if (round.send_to != kAny && looks(r, now_) && r.clock > now_) {
             c.granted = true;
-            events_.push(r.clock, EventKind::kContext, index);
+            plan_context(index, r.clock);
             return;
         }
         ++c.round;
@@ -321,13 +318,14 @@ void Engine::context_step_done(std::uint32_t index, Ps time, Ps cost, bool recei
         r.clock = std::max(r.clock, c.late_time) + c.late_cost;
         c.late_cost = 0;
         c.granted = true;
-        events_.push(std::max(r.clock, now_), EventKind::kContext, index);
+        plan_context(index, std::max(r.clock, now_));
     } else if (machine_->async_progress) {
-        events_.push(std::max(now_, c.late_time) + c.late_cost, EventKind::kContext, index);
+        plan_context(index, std::max(now_, c.late_time) + c.late_cost);
         c.late_cost = 0;
     } else {
         c.next = r.deferred_contexts;
         r.deferred_contexts = index;
+        wake(c.rank, time);
     }
 }
 

@@ -25,11 +25,12 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     const Message &m = messages_[index];
     const std::uint32_t from = sender(m), to = target(m);
     const std::uint64_t bytes = wire_bytes(m);
-    const Segment &segment = path(from, to).segment(bytes);
+    const PathModel &way = path(from, to);
+    const Segment &segment = way.segment(bytes);
     Rank &r = ranks_[from];
     const Ps wire = time_of(bytes, segment.fs_per_byte);
     const Ps flight = time_of(bytes, segment.latency_fs_per_byte);
-    Ps start = std::max(time, r.tx_free);
+    Ps start = std::max({time, r.tx_free, r.copy_free});
     Ps latency = segment.latency_ps;
     if (segment.tail > 0)
         latency += job_->tables[segment.tail - 1].draw(draw(from, r.draws, 0));
@@ -40,6 +41,7 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
         latency += machine_->hop_ps * machine_->extra_switches(host(from), host(to));
     }
     r.tx_free = start + segment.gap_ps + wire;
+    r.copy_free = start + time_of(bytes, way.copy_fs_per_byte);
     const Ps arrival = in_order(from, to, std::max(start + latency + flight, now_));
     events_.push(arrival, EventKind::kArrive, index);
     return start + wire;
@@ -87,14 +89,22 @@ Ps Engine::in_order(std::uint32_t src, std::uint32_t dst, Ps arrival) {
 void Engine::arrive(std::uint32_t index) {
     const Message &m = messages_[index];
     const std::uint32_t from = sender(m), to = target(m);
-    if (domain(from) == domain(to)) {
-        deliver(index, now_);
-        return;
+    const std::uint64_t bytes = wire_bytes(m);
+    Ps through = now_;
+    if (domain(from) != domain(to)) {
+        Port &port = ports_[host(to)];
+        through = port.rx_free = std::max(now_, port.rx_free + time_of(bytes, machine_->port_fs_per_byte));
     }
-    Port &port = ports_[host(to)];
-    port.rx_free = std::max(now_, port.rx_free + time_of(wire_bytes(m), machine_->port_fs_per_byte));
-    if (port.rx_free > now_)
-        events_.push(port.rx_free, EventKind::kReady, index);
+    if (const std::uint64_t each = path(from, to).copy_fs_per_byte; each > 0) { // one process copies in and out
+        Rank &r = ranks_[to];
+        const Ps copying = time_of(bytes, each);
+        through = std::max(through, r.rx_free);
+        if (copying > 0)
+            through = r.copy_free = std::max(through, r.copy_free + copying);
+        r.rx_free = through;
+    }
+    if (through > now_)
+        events_.push(through, EventKind::kReady, index);
     else
         ready(index);
 }
@@ -102,6 +112,10 @@ void Engine::arrive(std::uint32_t index) {
 void Engine::ready(std::uint32_t index) {
     const Message &m = messages_[index];
     const std::uint32_t to = domain(target(m));
+    if (to == domain(sender(m))) {
+        deliver(index, now_);
+        return;
+    }
     if (machine_->srq_buffers > 0 && !take_buffer(index, to))
         return;
     if (!machine_->has_stage) {

@@ -17,6 +17,7 @@ enum class EventKind : std::uint8_t {
     kStage = 3,   // an interrupt stage is due
     kContext = 4, // a collective goes to its next round
     kControl = 5, // a process answers a rendezvous message
+    kCore = 6,    // a rank wants its core, or has got it
 };
 
 struct Event {

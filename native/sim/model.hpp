@@ -23,6 +23,7 @@ struct Segment {
 struct PathModel {
     std::vector<Segment> segments;                       // rising bounds
     std::uint64_t eager_up_to_bytes = ~std::uint64_t{0}; // larger messages use rendezvous
+    std::uint64_t copy_fs_per_byte = 0; // of what a process can send and receive in all; 0: no limit on both at once
 
     [[nodiscard]] const Segment &segment(std::uint64_t bytes) const {
         std::size_t at = 0;
@@ -59,6 +60,11 @@ struct Machine {
     std::uint64_t reduce_fs_per_byte = 0;
     CollectiveChoice collectives = CollectiveChoice::kOpenMpi;
     double compute_scale = 1.0;
+    // Cores of a computer, 0 where every rank has its own; a rank that waits gives way to one that shares its core.
+    std::uint32_t cores = 0;
+    bool one_computer = false; // all hosts are one computer, as namespaces are
+    Ps slice_ps = 0;           // how long a rank computes before it has to give way
+    Ps switch_ps = 0;          // from giving way until the other rank looks after its messages
 
     [[nodiscard]] std::uint32_t extra_switches(std::uint32_t a, std::uint32_t b) const {
         if (topology == Topology::kFlat)

@@ -55,6 +55,7 @@ void check_machine(const Job &job) {
     check_table(job, m.wakeup_tail);
     require(m.nodes_per_leaf > 0 && m.leaves_per_group > 0, "machine: an empty switch");
     require(m.stage.weight > 0 && m.stage.moderation.rings > 0, "machine: NAPI weight or rings of 0");
+    require(m.cores == 0 || (m.slice_ps > 0 && m.switch_ps >= 0), "machine: cores without a time slice");
     require(m.srq_buffers == 0 || m.srq_low < m.srq_buffers, "machine: SRQ watermark not below its size");
 }
 
@@ -231,6 +232,10 @@ void bind_machine(nb::module_ &m) {
         .def_rw("async_progress", &Machine::async_progress)
         .def_rw("reduce_fs_per_byte", &Machine::reduce_fs_per_byte)
         .def_rw("compute_scale", &Machine::compute_scale)
+        .def_rw("cores", &Machine::cores)
+        .def_rw("one_computer", &Machine::one_computer)
+        .def_rw("slice_ps", &Machine::slice_ps)
+        .def_rw("switch_ps", &Machine::switch_ps)
         .def_prop_rw(
             "collectives", [](const Machine &s) { return static_cast<int>(s.collectives); },
             [](Machine &s, int choice) {
@@ -250,9 +255,10 @@ void bind_machine(nb::module_ &m) {
             nb::arg("pair"), nb::arg("up_to_bytes"), nb::arg("latency_ps"), nb::arg("send_overhead_ps"),
             nb::arg("recv_overhead_ps"), nb::arg("gap_ps"), nb::arg("latency_fs_per_byte"), nb::arg("fs_per_byte"),
             nb::arg("tail") = 0)
-        .def("set_eager", [](Machine &s, int pair, std::uint64_t bytes) {
+        .def("set_path", [](Machine &s, int pair, std::uint64_t eager_up_to_bytes, std::uint64_t copy_fs_per_byte) {
             require(pair >= 0 && pair < 3, "machine: no such class of pairs");
-            s.paths[pair].eager_up_to_bytes = bytes;
+            s.paths[pair].eager_up_to_bytes = eager_up_to_bytes;
+            s.paths[pair].copy_fs_per_byte = copy_fs_per_byte;
         });
 }
 

@@ -59,6 +59,8 @@ class Rank:
     steps: list[Op | int]
     clock: int = 0
     tx_free: int = 0
+    rx_free: int = 0
+    copy_free: int = 0
     at: int = 0
     draws: int = 0
     state: str = "computing"
@@ -286,7 +288,7 @@ class Twin:
         m = self.message(m_index)
         a, b = m.sender, m.target
         segment, rank = self.path(a, b).segment(m.wire), self.ranks[a]
-        start = max(time, rank.tx_free)
+        start = max(time, rank.tx_free, rank.copy_free)
         latency = segment.latency_ps + self.draw(a, segment.residual)
         if self.crosses(a, b):
             host = int(self.placement.host_of[a])
@@ -294,6 +296,7 @@ class Twin:
             self.tx_free[host] = start + self.machine.port_gap_ps + m.wire * self.machine.port_fs_per_byte // 1000
         wire = m.wire * segment.fs_per_byte // 1000
         rank.tx_free = start + segment.gap_ps + wire
+        rank.copy_free = start + m.wire * self.path(a, b).copy_fs_per_byte // 1000
         arrival = max(start + latency + m.wire * segment.latency_fs_per_byte // 1000, self.now)
         rank.flows[b] = arrival = max(arrival, rank.flows.get(b, 0))
         self.push(arrival, ARRIVE, m_index)
@@ -301,14 +304,21 @@ class Twin:
 
     def arrive(self, m_index: int) -> None:
         m = self.message(m_index)
+        through = self.now
         if self.crosses(m.src, m.dst):
             host = int(self.placement.host_of[m.target])
             busy = m.wire * self.machine.port_fs_per_byte // 1000
-            self.rx_free[host] = max(self.now, self.rx_free[host] + busy)
-            if self.rx_free[host] > self.now:
-                self.push(self.rx_free[host], READY, m_index)
-                return
-        self.deliver_now(m_index)
+            through = self.rx_free[host] = max(self.now, self.rx_free[host] + busy)
+        if each := self.path(m.sender, m.target).copy_fs_per_byte:
+            rank, copying = self.ranks[m.target], m.wire * each // 1000
+            through = max(through, rank.rx_free)
+            if copying:
+                through = rank.copy_free = max(through, rank.copy_free + copying)
+            rank.rx_free = through
+        if through > self.now:
+            self.push(through, READY, m_index)
+        else:
+            self.deliver_now(m_index)
 
     def deliver_now(self, m_index: int) -> None:
         m = self.message(m_index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearmetal.predict import _sim
-from nearmetal.predict.models import UNBOUNDED, Distribution, Machine, PathModel, Progress, Segment
+from nearmetal.predict.models import UNBOUNDED, Cores, Distribution, Machine, PathModel, Progress, Segment
 from nearmetal.predict.native import Placement, native_job
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
@@ -32,10 +33,11 @@ segments = st.builds(
     st.integers(0, 10**6), residuals,
 )  # fmt: skip
 paths = st.builds(
-    lambda small, large, eager: PathModel((Segment(500, *_fields(small)), large), eager),
+    lambda small, large, eager, copy: PathModel((Segment(500, *_fields(small)), large), eager, copy),
     segments,
     segments,
     st.sampled_from([0, 400, 2000, UNBOUNDED]),
+    st.sampled_from([0, 0, 500_000, 3_000_000]),
 )
 
 
@@ -147,3 +149,19 @@ def test_philox_gives_the_published_numbers() -> None:
     assert _sim.philox([0, 0, 0, 0], 0) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
     ones = 0xFFFFFFFF
     assert _sim.philox([ones] * 4, 2**64 - 1) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
+
+
+@settings(max_examples=200, deadline=None)
+@given(schedules(), machines, st.integers(1, 2), st.integers(0, 3))
+def test_sharing_cores_costs_time_and_loses_nothing(
+    schedule: Schedule, machine: Machine, cores: int, seed: int
+) -> None:
+    """Without wildcards and blocking sends beyond the eager limit, who waits for whom does not depend on time."""
+    placement = Placement.block(schedule.ranks, 1)
+    crowded = replace(machine, cores=Cores(cores, one_computer=True, slice_ps=5_000_000, switch_ps=100_000))
+    free = _sim.simulate(native_job(schedule, machine, placement), seed, 0, 1, 1, False)[0]
+    shared = _sim.simulate(native_job(schedule, crowded, placement), seed, 0, 1, 1, False)[0]
+    wild = any(op.peer < 0 or op.recv_peer < 0 for program in schedule.programs for op in program.ops if op.kind < 2)
+    if free.outcome == 0 and not wild:
+        assert shared.outcome == 0
+        assert (shared.messages, shared.bytes) == (free.messages, free.bytes)

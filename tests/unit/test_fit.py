@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import BadInputError, ForeignFileError
-from nearmetal.predict.fit import RoundTrips, Windows, fit_path, fit_port, one_way_quantiles
+from nearmetal.predict.fit import RoundTrips, Windows, fit_copy, fit_path, fit_port, one_way_quantiles
 from nearmetal.predict.models import Machine, ModelFile, NamedMachine, read_model, write_model
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
@@ -168,3 +168,13 @@ def test_without_the_intra_path_two_ranks_of_a_node_are_refused() -> None:
     machine = Machine(None, fit_path(samples(one_way_ns, n=50)))
     with pytest.raises(BadInputError, match="no path for that"):
         simulate(ping_pong(8, 1), replace(machine), Placement.block(2, 2))
+
+
+def test_a_path_that_copies_moves_no_more_both_ways_than_one_way() -> None:
+    def windows(ns: float) -> list[Windows]:
+        return [Windows(65536, 16, 1, np.full(20, round(ns)))]
+
+    one_way = windows(65536 * 16 * 0.8)  # 0.8 ns a byte
+    assert fit_copy(one_way, windows(65536 * 16 * 1.6)) == 800_000  # both directions share it
+    assert fit_copy(one_way, windows(65536 * 16 * 0.82)) == 0  # each has its own
+    assert fit_copy(one_way, []) == 0

@@ -10,6 +10,7 @@ import pytest
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.predict.models import (
     UNBOUNDED,
+    Cores,
     Distribution,
     Machine,
     Network,
@@ -74,6 +75,68 @@ def run_ns(schedule: Schedule, machine: Machine = MACHINE, per_host: int = 1) ->
 
 def ping(size: int = 1000) -> Schedule:
     return Schedule(2, (program([send(1, size)]), program([recv(0, size)])))
+
+
+def computing(*ms: int, ops: tuple[Op, ...] = (), steps: tuple[Step, ...] | None = None) -> Schedule:
+    """Return one rank for each duration; each computes, then runs its op."""
+    gaps = tuple(Distribution((0.0,), (one * 1000 * US,)) for one in ms)
+    ranks = len(ms)
+    return Schedule(
+        ranks,
+        tuple(
+            Program(steps or (DoGap(0), *(DoCall(i) for i in range(len(ops)))), ops, (Comm(0, size=ranks),), (rank,))
+            for rank in range(ranks)
+        ),
+        gaps,
+    )
+
+
+def shared(cores: int, **rest: int) -> Machine:
+    given = Cores(cores, one_computer=True, slice_ps=4000 * US, switch_ps=2 * US)
+    return replace(MACHINE, cores=replace(given, **rest))  # type: ignore[arg-type]
+
+
+def test_ranks_that_share_a_core_take_turns() -> None:
+    # 10 ms each in slices of 4 ms: 4 4 4 4 2 2, with five switches between them.
+    assert run_ns(computing(10, 10), shared(1)) == 20_000_000 + 5 * 2000
+    assert run_ns(computing(10, 10), shared(2)) == 10_000_000
+    assert run_ns(computing(10, 10), replace(shared(1), cores=Cores(1))) == 10_000_000  # a computer each
+    assert run_ns(computing(3, 3, 3, 3), shared(2)) == 6_000_000 + 2000
+
+
+def test_a_waiting_rank_gives_its_core_away_and_comes_back_at_the_end_of_a_slice() -> None:
+    ring = (Op(OpKind.COLLECTIVE, collective=Collective.BARRIER),)
+    # Rank 0 waits at 1 ms; rank 1 computes from 1 ms + 2 us for 10 ms; the barrier's messages follow.
+    found = run_ns(computing(1, 10, ops=ring), shared(1))
+    assert 11_000_000 < found < 11_000_000 + 20_000
+    # A message that comes while the other computes is seen when its slice is over.
+    receiver = program([recv(0)], ranks=3)
+    hog = Program((DoGap(0),), (), (Comm(0, size=3),), (0,))
+    sender = Program((DoGap(0), DoCall(0)), (send(1),), (Comm(0, size=3),), (1,))
+    gaps = (Distribution((0.0,), (10_000 * US,)), Distribution((0.0,), (1000 * US,)))
+    schedule = Schedule(3, (sender, receiver, hog), gaps)
+    alone = simulate(schedule, shared(3), Placement.block(3, 1))
+    assert int(alone.makespan_ns[0]) == 10_000_000
+    crowded = simulate(schedule, shared(1), Placement.block(3, 1), replicas=8)
+    assert 11_000_000 <= crowded.makespan_ns.min() <= crowded.makespan_ns.max() < 11_000_000 + 50_000
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+def test_shared_cores_change_when_not_what(cores: int) -> None:
+    pattern = Pattern(
+        kind="halo", ranks=8, steps=20, message_bytes=4096, compute="3 ms", compute_spread=0.5, allreduce_bytes=8
+    )
+    schedule = schedule_from_pattern(pattern)
+    for path_model in (MACHINE, Machine(intra=path(100, eager=1000), inter=path(eager=1000))):
+        machine = replace(path_model, cores=shared(cores).cores)
+        crowded = simulate(schedule, machine, Placement.block(8, 2), replicas=4, threads=1)
+        free = simulate(schedule, path_model, Placement.block(8, 2), replicas=4)
+        assert (crowded.messages, crowded.message_bytes) == (free.messages, free.message_bytes)
+        assert (crowded.makespan_ns > free.makespan_ns).all()
+        # No core does more than its share, and none of the work is lost.
+        assert crowded.makespan_ns[0] * cores >= crowded.compute_ns
+        again = simulate(schedule, machine, Placement.block(8, 2), replicas=4, threads=2)
+        assert (again.makespan_ns == crowded.makespan_ns).all()
 
 
 def test_marks_tell_when_a_rank_came_by_and_cost_nothing() -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.fit_run import fit_run
-from nearmetal.predict.models import UNBOUNDED, ModelFile, NamedMachine, read_model, write_model
+from nearmetal.predict.models import ModelFile, NamedMachine, read_model, write_model
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Schedule, schedule_from_trace
@@ -40,7 +40,7 @@ def load_schedule(program: Path, ranks: int | None) -> Schedule:
 def load_model(source: Path, eager: str | None) -> ModelFile:
     """Return the models of a run directory (fitted now) or of a model file."""
     if source.is_dir():
-        return fit_run(RunDir.open(source), eager_up_to_bytes=parse_size_bytes(eager) if eager else UNBOUNDED)
+        return fit_run(RunDir.open(source), eager_up_to_bytes=parse_size_bytes(eager) if eager else None)
     return read_model(source)
 
 

@@ -48,6 +48,10 @@ class Machine:
     async_progress: bool
     reduce_fs_per_byte: int
     compute_scale: float
+    cores: int
+    one_computer: bool
+    slice_ps: int
+    switch_ps: int
     collectives: int
     def add_segment(
         self,
@@ -61,7 +65,7 @@ class Machine:
         fs_per_byte: int,
         tail: int = 0,
     ) -> None: ...
-    def set_eager(self, pair: int, up_to_bytes: int, /) -> None: ...
+    def set_path(self, pair: int, eager_up_to_bytes: int, copy_fs_per_byte: int, /) -> None: ...
 
 class Program:
     code: list[int]

@@ -44,6 +44,8 @@ _PROBABILITIES = (
 )
 OWN_RESIDUAL = 1000
 """Samples from which on a size has a residual of its own; below, it takes the one of its segment."""
+NO_LOSS = 0.95
+"""Share of twice the one-way throughput from which on both ways at once cost nothing."""
 _PS_PER_NS, _FS_PER_NS = 1000, 1_000_000
 _DRAWS, _ITERATIONS, _DAMPING, _SPARSE = 1 << 13, 16, 0.5, 20
 
@@ -108,7 +110,7 @@ def fit_path(
     quality = FitQuality(
         METHOD, int(sum(ns.size for ns in merged.values())), float(np.median(error)), float(error.max())
     )
-    return PathModel(_without_handshake(segments, eager_up_to_bytes), eager_up_to_bytes, quality)
+    return PathModel(_without_handshake(segments, eager_up_to_bytes), eager_up_to_bytes, fit=quality)
 
 
 def fit_port(windows: Sequence[Windows]) -> PortFit:
@@ -127,6 +129,22 @@ def fit_port(windows: Sequence[Windows]) -> PortFit:
     most, alone = max(rates), min(rates)
     saturated = most > alone and rates[most] < 0.9 * rates[alone] * most / alone
     return PortFit(round(_FS_PER_NS / best), pairs, saturated)
+
+
+def fit_copy(one_way: Sequence[Windows], both_ways: Sequence[Windows]) -> int:
+    """Return the fs that a process needs for each byte it sends or receives; 0 where both ways at once cost nothing.
+
+    From the largest throughput of one pair one way, and both ways at once (both directions added): a path that copies
+    with the processors of its ends moves little more in both directions than in one.
+    """
+    alone, both = _rate(one_way), 2 * _rate(both_ways)
+    return round(_FS_PER_NS / both) if 0 < both < NO_LOSS * 2 * alone else 0
+
+
+def _rate(windows: Sequence[Windows]) -> float:
+    """Return the largest throughput of one pair, bytes a ns; 0 without samples."""
+    rates = (w.message_bytes * w.window_messages / float(np.median(w.ns)) for w in windows if w.pairs == 1)
+    return max(rates, default=0.0)
 
 
 def _by_size(round_trips: Sequence[RoundTrips]) -> dict[int, NDArray[np.int64]]:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.fit import RoundTrips, Windows, fit_path, fit_port
-from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Progress
+from nearmetal.predict.fit import RoundTrips, Windows, fit_copy, fit_path, fit_port
+from nearmetal.predict.models import UNBOUNDED, Cores, Machine, ModelFile, NamedMachine, PathModel
 from nearmetal.store.query import valid
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nearmetal.store.rundir import RunDir, TrialRecord
 
 INTRA_KIND = "shm"
 """The recipe whose two ranks share a node."""
-PAIRED = ("latency",)
-STREAMING = ("bw", "message_rate")
+PAIRED, STREAMING, BOTH_WAYS = "latency", ("bw", "message_rate"), "bibw"
+EAGER_BYTES = {("openmpi", INTRA_KIND): 4096, ("openmpi", ""): 65536}
+"""Largest eager message of an MPI inside and between nodes, its header included: btl_sm_eager_limit and
+btl_tcp_eager_limit of Open MPI. Others are not known: their messages go eagerly unless the limit is given."""
+_HEADER_BYTES = 64
 
 Key = tuple[str, str, str]
 
@@ -24,25 +29,32 @@ Key = tuple[str, str, str]
 @dataclass(slots=True)
 class _Samples:
     kind: str
+    mpi: str
+    cores: Cores | None
     round_trips: list[RoundTrips] = field(default_factory=list)
     windows: list[Windows] = field(default_factory=list)
+    both_ways: list[Windows] = field(default_factory=list)
 
 
-def fit_run(run: RunDir, *, eager_up_to_bytes: int = UNBOUNDED) -> ModelFile:
-    """Return the machines of a run, one for each path (but `shm`), setting and progress mode with ping-pong samples.
+def fit_run(run: RunDir, *, eager_up_to_bytes: int | None = None) -> ModelFile:
+    """Return the machines of a run, one for each path (but `shm`), setting and progress mode with ping-pong samples."""
+    return fit_records(run, run.trials(), eager_up_to_bytes=eager_up_to_bytes)
+
+
+def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_bytes: int | None = None) -> ModelFile:
+    """Return the machines of some trials of a run; without an eager limit it is the MPI's own, where it is known.
 
     `shm` of the same setting and progress becomes the path inside a node. A blocking run's wake-ups are part of
-    its samples, so its machine has no further cost for them. Raise BadInputError when the run measured no ping-pong.
+    its samples, so its machine has no further cost for them. Raise BadInputError when no ping-pong was measured.
     """
     groups: dict[Key, _Samples] = {}
-    for record in valid(run.trials()):
+    for record in valid(records):
         order = record.order
         key = (order.path.label, order.setting, order.workload.progress)
-        _collect(run, record, groups.setdefault(key, _Samples(order.path.kind)))
+        found = _Samples(order.path.kind, order.mpi, _cores(run, record))
+        _collect(run, record, groups.setdefault(key, found))
     fitted = {
-        key: (samples, fit_path(samples.round_trips, samples.windows, eager_up_to_bytes))
-        for key, samples in groups.items()
-        if samples.round_trips
+        key: (samples, _path(samples, eager_up_to_bytes)) for key, samples in groups.items() if samples.round_trips
     }
     if not fitted:
         raise BadInputError(
@@ -56,22 +68,37 @@ def fit_run(run: RunDir, *, eager_up_to_bytes: int = UNBOUNDED) -> ModelFile:
     return ModelFile("nearmetal-model", 1, str(run.root.name), machines)
 
 
+def _cores(run: RunDir, record: TrialRecord) -> Cores | None:
+    """Return the cores that ranks share; nodes on this machine are namespaces of one computer."""
+    count = record.outcome.facts.get("cpu.count")
+    return Cores(count, one_computer=run.info.host_kind == "local") if isinstance(count, int) and count > 0 else None
+
+
+def _path(samples: _Samples, eager_up_to_bytes: int | None) -> PathModel:
+    known = EAGER_BYTES.get((samples.mpi, INTRA_KIND if samples.kind == INTRA_KIND else ""))
+    eager = eager_up_to_bytes if eager_up_to_bytes is not None else known - _HEADER_BYTES if known else UNBOUNDED
+    path = fit_path(samples.round_trips, samples.windows, eager)
+    return replace(path, copy_fs_per_byte=fit_copy(samples.windows, samples.both_ways))
+
+
 def _machine(samples: _Samples, path: PathModel, intra: PathModel | None) -> Machine:
+    collectives: Literal["openmpi", "mpich"] = "mpich" if samples.mpi == "mpich" else "openmpi"
     if samples.kind == INTRA_KIND:
-        return Machine(intra=path, inter=path)
+        return Machine(intra=path, inter=path, cores=samples.cores, collectives=collectives)
     port = fit_port(samples.windows).fs_per_byte if any(w.message_bytes for w in samples.windows) else 0
-    return Machine(intra=intra, inter=path, port_fs_per_byte=port, progress=Progress())
+    return Machine(intra=intra, inter=path, port_fs_per_byte=port, cores=samples.cores, collectives=collectives)
 
 
 def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
     window = record.order.workload.number("window", 64)
     for cell in record.cells:
-        if cell.operation not in {*PAIRED, *STREAMING}:
+        if cell.operation not in {PAIRED, BOTH_WAYS, *STREAMING}:
             continue
         ns = run.values(record, cell)
         if ns.size == 0:
             continue
-        if cell.operation in PAIRED:
+        if cell.operation == PAIRED:
             samples.round_trips.append(RoundTrips(cell.message_bytes, ns))
-        else:
-            samples.windows.append(Windows(cell.message_bytes, window, max(1, cell.ranks // 2), ns))
+            continue
+        windows = Windows(cell.message_bytes, window, max(1, cell.ranks // 2), ns)
+        (samples.both_ways if cell.operation == BOTH_WAYS else samples.windows).append(windows)

@@ -88,10 +88,15 @@ class FitQuality:
 
 @dataclass(frozen=True, slots=True)
 class PathModel:
-    """One data path: segments by rising size, and the largest message sent eagerly."""
+    """One data path: segments by rising size, and the largest message sent eagerly.
+
+    `copy_fs_per_byte` is the time that a process needs for each byte that it sends or receives, where one process must
+    do both: a path that copies slows down when messages go both ways. 0: both ways at once cost nothing.
+    """
 
     segments: tuple[Segment, ...]
     eager_up_to_bytes: int = UNBOUNDED
+    copy_fs_per_byte: int = 0
     fit: FitQuality | None = None
 
     def __post_init__(self) -> None:
@@ -147,12 +152,27 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Cores:
+    """Cores that ranks share, for each computer; they matter where ranks outnumber them.
+
+    `one_computer`: all nodes are namespaces of one. A rank computes for `slice_ps` before it gives way to another; one
+    that waits gives way at once, and the other looks after its messages `switch_ps` later.
+    """
+
+    count: int
+    one_computer: bool = False
+    slice_ps: int = 4_000_000_000
+    switch_ps: int = 3_000_000
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """Everything the simulator needs to know of a cluster.
 
     `intra` joins ranks of one domain (a guest, or a bare node; None when it was not measured), `inter` nodes, `host`
     two guests of one host (None: like `inter`). `port_fs_per_byte` is the wire that all virtual functions of a node
-    share. `stage` describes interrupts that are not in the path models; None when those were measured with theirs.
+    share. `cores` is None when every rank has a core of its own. `stage` describes interrupts that are not
+    in the path models; None when those were measured with theirs.
     """
 
     intra: PathModel | None
@@ -169,6 +189,7 @@ class Machine:
     reduce_fs_per_byte: int = 0
     collectives: Literal["openmpi", "mpich"] = "openmpi"
     compute_scale: float = 1.0
+    cores: Cores | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,9 @@ def _machine(job: _sim.Job, machine: Machine) -> _sim.Machine:
     native.blocking, native.spin_ps, native.wakeup_ps = progress.blocking, progress.spin_ps, progress.wakeup_ps
     native.async_progress = progress.asynchronous
     native.reduce_fs_per_byte, native.compute_scale = machine.reduce_fs_per_byte, machine.compute_scale
+    if machine.cores is not None:
+        native.cores, native.one_computer = machine.cores.count, machine.cores.one_computer
+        native.slice_ps, native.switch_ps = machine.cores.slice_ps, machine.cores.switch_ps
     native.collectives = ("openmpi", "mpich").index(machine.collectives)
     return native
 
@@ -147,7 +150,7 @@ def _path(job: _sim.Job, native: _sim.Machine, pair: int, path: PathModel) -> No
             segment.fs_per_byte,
             tail,
         )
-    native.set_eager(pair, path.eager_up_to_bytes)
+    native.set_path(pair, path.eager_up_to_bytes, path.copy_fs_per_byte)
 
 
 def _program(program: Program, tables: list[int]) -> _sim.Program:

@@ -1,0 +1,443 @@
+"""Held-out validation of `nearmetal predict`: fit on micro-benchmarks alone, predict applications, compare.
+
+    python bench/validate_predict.py                                   # all, about ten minutes
+    python bench/validate_predict.py --keep DIR                        # keep runs and traces, reuse what is there
+    python bench/validate_predict.py --write docs/explanation/prediction-validation.md
+
+Three things are measured on this machine: micro-benchmarks on every path (the models are fitted from these and from
+nothing else), the applications under the profiler inside one node (what they do), and the applications on every path
+and placement (what is predicted). Compared are the timed part of each application and the 99th percentile of its
+iterations. Goals: median absolute error at most 10 % over all cases and 5 % where ranks have their own cores; paths in
+the right order wherever measurement tells them apart; measured p99 inside the predicted 90 % interval in 85 % of cases.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.predict.fit_run import fit_records
+from nearmetal.predict.native import Placement
+from nearmetal.predict.schedule import schedule_from_trace
+from nearmetal.predict.simulate import simulate
+from nearmetal.predict.trace_file import read_trace
+from nearmetal.predict.tracing import run_traced
+from nearmetal.store.query import valid
+from nearmetal.store.rundir import RunDir
+from nearmetal.workloads.apps import APPLICATIONS, build_apps
+from nearmetal.workloads.mpi.table import find_mpi
+
+if TYPE_CHECKING:
+    from nearmetal.predict.models import Machine
+    from nearmetal.predict.schedule import Schedule
+    from nearmetal.store.rundir import TrialRecord
+
+PATHS = ("veth", "bridge", "macvlan", "tap")
+MARK_BEGIN, MARK_END = 3, 4
+"""Levels of MPI_Pcontrol around each iteration (native/apps/common/app.h)."""
+GOAL_ALL, GOAL_OWN_CORES, GOAL_P99 = 0.10, 0.05, 0.85
+TOLD_APART = 0.10
+"""Paths count as different when their measured medians differ by more than this share and by more than the noise."""
+PLACEMENTS = {
+    (2, "spread"): (0, 1),
+    (4, "spread"): (0, 1, 2, 3),
+    (4, "block"): (0, 0, 1, 1),
+    (4, "cyclic"): (0, 1, 0, 1),
+}
+SWEEPS = 40
+"""How often the measured number of launches is predicted."""
+
+
+@dataclass(frozen=True)
+class App:
+    """One application, class and number of ranks."""
+
+    name: str
+    letter: str
+    ranks: int
+
+    @property
+    def label(self) -> str:
+        """Return its name in studies and file names."""
+        return f"{self.name}-{self.letter}-{self.ranks}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """An application on a path with a placement: measured and predicted, in ns."""
+
+    app: App
+    path: str
+    placement: str
+    launches: int
+    measured_ns: float
+    noise: float
+    predicted_ns: float
+    measured_p99_ns: float
+    p99_low_ns: float
+    p99_high_ns: float
+
+    @property
+    def error(self) -> float:
+        """Return the relative error of the predicted time."""
+        return self.predicted_ns / self.measured_ns - 1
+
+    @property
+    def own_cores(self) -> bool:
+        """Tell whether every rank had a core to itself."""
+        return self.app.ranks <= len(os.sched_getaffinity(0))
+
+    @property
+    def p99_inside(self) -> bool:
+        """Tell whether the measured p99 of iterations is inside the predicted 90 % interval."""
+        return self.p99_low_ns <= self.measured_p99_ns <= self.p99_high_ns
+
+
+def applications() -> list[App]:
+    """Return every application: classes S and W on 2 ranks, class S on 4."""
+    two = [App(name, letter, 2) for name in APPLICATIONS for letter in "SW" if APPLICATIONS[name].takes(2)]
+    return two + [App(name, "S", 4) for name in APPLICATIONS if APPLICATIONS[name].takes(4)]
+
+
+# ---------------------------------------------------------------- measuring
+
+HEAD = """format = 1
+name = "{name}"
+seed = 20261121
+baseline = "veth"
+[host]
+kind = "local"
+[trials]
+min_blocks = {blocks}
+max_blocks = {blocks}
+timeout = "120 s"
+"""
+MICRO = """
+[[path]]
+name = "shm"
+[[workload]]
+name = "latency"
+sizes = [1, 8, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768]
+iterations = 400
+warmup = 40
+[[workload]]
+name = "latency-long"
+operation = "latency"
+sizes = [65536, 131072, 262144, 524288, 1048576]
+iterations = 40
+warmup = 4
+[[workload]]
+name = "bw"
+sizes = [8, 64, 1024, 4096, 16384, 65536, 262144]
+iterations = 10
+warmup = 2
+options = {{ window = 16 }}
+[[workload]]
+name = "bibw"
+sizes = [16384, 65536, 262144]
+iterations = 10
+warmup = 2
+options = {{ window = 16 }}
+"""
+
+
+def paths_toml() -> str:
+    """Return the path tables of a study."""
+    return "".join(f'[[path]]\nname = "{path}"\n' for path in PATHS)
+
+
+def apps_toml(apps: list[App]) -> str:
+    """Return the workload tables of the applications, one for each placement."""
+    rows = []
+    for app in apps:
+        for (ranks, name), nodes in PLACEMENTS.items():
+            if ranks == app.ranks:
+                rows.append(
+                    f'[[workload]]\nname = "{app.label}-{name}"\nkind = "application"\noperation = "{app.name}"\n'
+                    f'placement = {list(nodes)}\noptions = {{ class = "{app.letter}"{grid(app)} }}\n'
+                )
+    return "".join(rows)
+
+
+def grid(app: App) -> str:
+    """Return the option that cuts the advection domain into slabs."""
+    return f', grid = "{app.ranks}x1x1"' if app.name == "advection" else ""
+
+
+def measure(folder: Path, name: str, text: str, blocks: int) -> RunDir:
+    """Carry a study out with `nearmetal run`, or go on with the run that is there."""
+    study, out = folder / f"{name}.toml", folder / name
+    study.write_text(HEAD.format(name=name, blocks=blocks) + text)
+    command = [str(Path(sys.executable).with_name("nearmetal")), "run"]
+    command += ["--resume", str(out)] if out.is_dir() else [str(study), "--out", str(out)]
+    with (folder / f"{name}.log").open("w") as log:
+        subprocess.run(command, stdout=log, stderr=log, check=False)
+    return RunDir.open(out)
+
+
+def trace(folder: Path, app: App) -> Path:
+    """Profile an application inside one node of this machine; return the directory of the trace."""
+    out = folder / "traces" / app.label
+    if out.is_dir() and any(out.glob("*.nmtrace")):
+        return out
+    mpi = find_mpi("openmpi")
+    crowded = app.ranks > len(os.sched_getaffinity(0))
+    launch = [mpi.mpirun, "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "-n", str(app.ranks)]
+    launch += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm", "--mca", "mpi_yield_when_idle", str(int(crowded))]
+    launch += [str(build_apps(mpi)), app.name, "--class", app.letter]
+    launch += ["--grid", f"{app.ranks}x1x1"] if app.name == "advection" else []
+    os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    run_traced(launch, out, processor_time=crowded)
+    return out
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All launches of a case: the timed part of each, and the iterations of all, in ns."""
+
+    total_ns: np.ndarray
+    iteration_ns: np.ndarray
+
+
+def read_measured(run: RunDir, records: list[TrialRecord]) -> dict[tuple[str, str], Measured]:
+    """Return what was measured, by workload and path; the second launch of the baseline counts as another path."""
+    totals: dict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
+    iterations: dict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
+    for record in valid(records):
+        key = record.order.workload.label, record.order.path.label
+        for cell in record.cells:
+            if cell.operation.endswith(".total"):
+                totals[key].append(run.values(record, cell))
+            elif not cell.operation.endswith(".communication"):
+                iterations[key].append(run.values(record, cell))
+    return {key: Measured(np.concatenate(totals[key]), np.concatenate(iterations[key])) for key in totals}
+
+
+# ---------------------------------------------------------------- predicting
+
+
+def spans(marks: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the timed part and the iterations of one replica, as nmapps records them: the slowest rank's."""
+    iterations, totals = [], []
+    for rank in np.unique(marks[:, 0]):
+        own = marks[marks[:, 0] == rank]
+        begin, end = own[own[:, 1] == MARK_BEGIN, 2], own[own[:, 1] == MARK_END, 2]
+        iterations.append(end - begin)
+        totals.append(end[-1] - begin[0])
+    return max(totals) / 1000, np.max(iterations, axis=0) / 1000
+
+
+def predict(app: App, path: str, placement: str, *, machine: Machine, schedule: Schedule, measured: Measured) -> Case:
+    """Predict a case, in as many launches as were measured."""
+    launches = len(measured.total_ns)
+    nodes = Placement.of_hosts(np.array(PLACEMENTS[app.ranks, placement], np.uint32))
+    found = simulate(schedule, machine, nodes, replicas=SWEEPS * launches, seed=1, keep_marks=True)
+    replicas = [spans(marks) for marks in found.marks]
+    p99 = [
+        np.quantile(np.concatenate([one for _, one in replicas[i * launches : (i + 1) * launches]]), 0.99)
+        for i in range(SWEEPS)
+    ]
+    low, high = np.quantile(p99, (0.05, 0.95))
+    middle = float(np.median(measured.total_ns))
+    return Case(
+        app=app,
+        path=path,
+        placement=placement,
+        launches=launches,
+        measured_ns=middle,
+        noise=float(np.ptp(measured.total_ns)) / middle,
+        predicted_ns=float(np.median([total for total, _ in replicas])),
+        measured_p99_ns=float(np.quantile(measured.iteration_ns, 0.99)),
+        p99_low_ns=float(low),
+        p99_high_ns=float(high),
+    )
+
+
+def fastest_trials(run: RunDir) -> list[TrialRecord]:
+    """Return the fastest launch of each combination: what there is to go by while others load the machine."""
+
+    def slowness(record: TrialRecord) -> float:
+        return float(sum(np.log(np.median(run.values(record, cell))) for cell in record.cells))
+
+    best: dict[tuple[str, str], TrialRecord] = {}
+    for record in valid(run.trials()):
+        key = record.order.path.label, record.order.workload.label
+        if key not in best or slowness(record) < slowness(best[key]):
+            best[key] = record
+    return list(best.values())
+
+
+def all_cases(apps: list[App], micro: RunDir, held_out: RunDir, folder: Path, *, fastest: bool) -> list[Case]:
+    """Predict everything that was measured; `fastest`: fit and compare with the fastest launches only."""
+    model = fit_records(micro, fastest_trials(micro) if fastest else micro.trials())
+    measured = read_measured(held_out, fastest_trials(held_out) if fastest else held_out.trials())
+    cases = []
+    for app in apps:
+        schedule = schedule_from_trace(read_trace(folder / "traces" / app.label))
+        for ranks, placement in PLACEMENTS:
+            for path in PATHS:
+                found = measured.get((f"{app.label}-{placement}", path))
+                if ranks == app.ranks and found is not None:
+                    cases.append(
+                        predict(
+                            app, path, placement, machine=model.find(path).machine, schedule=schedule, measured=found
+                        )
+                    )
+    return cases
+
+
+# ---------------------------------------------------------------- judging
+
+
+def median_error(cases: list[Case]) -> float:
+    """Return the median absolute error; NaN without cases."""
+    return float(np.median([abs(case.error) for case in cases])) if cases else float("nan")
+
+
+def orders(cases: list[Case]) -> tuple[int, int]:
+    """Return how many pairs of paths measurement tells apart, and how many of them are predicted the wrong way."""
+    groups: dict[tuple[App, str], list[Case]] = defaultdict(list)
+    for case in cases:
+        groups[case.app, case.placement].append(case)
+    apart = wrong = 0
+    for group in groups.values():
+        for a, b in combinations(group, 2):
+            difference = b.measured_ns / a.measured_ns - 1
+            if abs(difference) > max(TOLD_APART, a.noise, b.noise):
+                apart += 1
+                wrong += (b.predicted_ns > a.predicted_ns) != (difference > 0)
+    return apart, wrong
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One figure to reach."""
+
+    what: str
+    found: str
+    reached: bool
+
+
+def goals(cases: list[Case]) -> list[Goal]:
+    """Return the figures of the validation and whether each is reached."""
+    own = [case for case in cases if case.own_cores]
+    shared = [case for case in cases if not case.own_cores]
+    apart, wrong = orders(cases)
+    inside = sum(case.p99_inside for case in cases)
+    return [
+        Goal("median absolute error, all cases, at most 10 %", f"{median_error(cases):.1%} of {len(cases)} cases",
+             median_error(cases) <= GOAL_ALL),
+        Goal("median absolute error, ranks with their own cores, at most 5 %",
+             f"{median_error(own):.1%} of {len(own)} cases (ranks that share cores: {median_error(shared):.1%} of "
+             f"{len(shared)})", median_error(own) <= GOAL_OWN_CORES),
+        Goal("paths in the right order", f"{wrong} wrong of {apart} pairs that measurement tells apart", wrong == 0),
+        Goal("measured p99 of iterations inside the predicted 90 % interval, at least 85 % of cases",
+             f"{inside} of {len(cases)} cases ({inside / len(cases):.0%})", inside >= GOAL_P99 * len(cases)),
+    ]  # fmt: skip
+
+
+def milliseconds(ns: float) -> str:
+    """Return a duration with three significant digits, in ms."""
+    return f"{ns / 1e6:.3g}" if ns < 1e9 else f"{ns / 1e6:.0f}"
+
+
+def table(cases: list[Case]) -> list[str]:
+    """Return one line a case, in Markdown."""
+    head = "| application | ranks | placement | path | measured, ms | launches' range | predicted, ms | error | p99 of iterations: measured in predicted, ms |"  # noqa: E501
+    lines = [head, "|---|---|---|---|---|---|---|---|---|"]
+    for case in cases:
+        p99 = f"{milliseconds(case.measured_p99_ns)} {'in' if case.p99_inside else '**not in**'} "
+        p99 += f"[{milliseconds(case.p99_low_ns)}, {milliseconds(case.p99_high_ns)}]"
+        lines.append(
+            f"| {case.app.name} {case.app.letter} | {case.app.ranks} | {case.placement} | {case.path} | "
+            f"{milliseconds(case.measured_ns)} | {case.noise:.0%} | {milliseconds(case.predicted_ns)} | "
+            f"{case.error:+.1%} | {p99} |"
+        )
+    return lines
+
+
+def page(cases: list[Case], missing: int, cpu: str) -> str:
+    """Return the docs page."""
+    reached = goals(cases)
+    today = dt.datetime.now(dt.UTC).date().isoformat()
+    by_app = defaultdict(list)
+    for case in cases:
+        by_app[case.app.name, case.app.ranks].append(case)
+    lines = [
+        "# How far predictions are off",
+        "",
+        "Written by `python bench/validate_predict.py --write docs/explanation/prediction-validation.md`.",
+        f"{today}, {cpu}, {len(os.sched_getaffinity(0))} processors, Linux {platform.release()}, "
+        f"{find_mpi('openmpi').label}. Load average before: {LOAD_BEFORE:.1f}.",
+        "",
+        "**Fitted from**: `latency` and `bw` of nearmetal's engine on `shm` and the four paths, nothing else.",
+        "**Only checked**: every application below. What an application does comes from a profile inside one node.",
+        "",
+        "| goal | found | |",
+        "|---|---|---|",
+        *(f"| {one.what} | {one.found} | {'reached' if one.reached else '**missed**'} |" for one in reached),
+        "",
+        f"{missing} launches were not valid and are left out." if missing else "Every launch was valid.",
+        "Paths are told apart when their measured medians differ by more than "
+        f"{TOLD_APART:.0%} and by more than the range of launches.",
+        "",
+        "| application | ranks | cases | median absolute error | worst |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {name} | {ranks} | {len(group)} | {median_error(group):.1%} | "
+            f"{max((case.error for case in group), key=abs):+.1%} |"
+            for (name, ranks), group in sorted(by_app.items())
+        ),
+        "",
+        "## Every case",
+        "",
+        *table(cases),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+LOAD_BEFORE = os.getloadavg()[0]
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", type=Path, help="Where runs and traces are kept, and found again.")
+    parser.add_argument("--write", type=Path, help="Write the docs page here.")
+    parser.add_argument("--blocks", type=int, default=3)
+    parser.add_argument("--only", nargs="*", help="Only these applications, such as cg-S-2.")
+    parser.add_argument("--fastest", action="store_true", help="Use the fastest launches: the machine is not quiet.")
+    options = parser.parse_args()
+    apps = [app for app in applications() if not options.only or app.label in options.only]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.keep or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        micro = measure(folder, "micro", paths_toml() + MICRO.format(), options.blocks)
+        for app in apps:
+            trace(folder, app)
+        held_out = measure(folder, "held-out", paths_toml() + apps_toml(apps), options.blocks)
+        cases = all_cases(apps, micro, held_out, folder, fastest=options.fastest)
+        missing = sum(not record.valid for record in held_out.trials())
+    print("\n".join(table(cases)))
+    for one in goals(cases):
+        print(f"{'reached' if one.reached else 'MISSED'}: {one.what}: {one.found}")
+    if options.write:
+        options.write.write_text(page(cases, missing, str(held_out.trials()[0].outcome.facts["cpu.model"])))
+    return 0 if all(one.reached for one in goals(cases)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
