@@ -180,7 +180,7 @@ static int write_as_root(const struct record *record, struct gathered *all) {
     struct text header = {0};
     struct sample_file file;
     build_header(&header, record, all);
-    sample_file_begin(&file, record->options->out, &header);
+    sample_file_begin(&file, record->options->out, SAMPLE_FILE_MAGIC, SAMPLE_FILE_VERSION, &header);
     write_cells(record, &file, all);
     text_free(&header);
     return sample_file_commit(&file);

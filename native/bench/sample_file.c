@@ -68,7 +68,8 @@ void sample_file_block(struct sample_file *file, const void *bytes, size_t count
     write_bytes(file, zeros, (ALIGN_BYTES - count % ALIGN_BYTES) % ALIGN_BYTES);
 }
 
-void sample_file_begin(struct sample_file *file, const char *path, const struct text *header) {
+void sample_file_begin(struct sample_file *file, const char *path, const char *magic, uint32_t version,
+                       const struct text *header) {
     *file = (struct sample_file){.path = path, .temporary_path = temporary_name(path)};
     if (header->failed || file->temporary_path == NULL) {
         file->error = ENOMEM;
@@ -81,8 +82,8 @@ void sample_file_begin(struct sample_file *file, const char *path, const struct 
     }
     static const char spaces[ALIGN_BYTES + 1] = "        ";
     const size_t padding = (ALIGN_BYTES - header->length % ALIGN_BYTES) % ALIGN_BYTES;
-    const uint32_t numbers[2] = {SAMPLE_FILE_VERSION, (uint32_t)(header->length + padding)};
-    write_bytes(file, "NMSAMPLE", 8);
+    const uint32_t numbers[2] = {version, (uint32_t)(header->length + padding)};
+    write_bytes(file, magic, SAMPLE_FILE_MAGIC_BYTES);
     write_bytes(file, numbers, sizeof numbers);
     write_bytes(file, header->chars, header->length);
     write_bytes(file, spaces, padding);

@@ -1,7 +1,7 @@
 /* The sample file on disk: framing, check sum and atomic appearance. See docs/reference/sample-file.md.
  *
- *     "NMSAMPLE"  uint32 version  uint32 header_bytes  header (JSON, spaces to a multiple of 8)
- *     blocks of int64 and uint8, each padded with zeros to a multiple of 8
+ *     magic, 8 bytes  uint32 version  uint32 header_bytes  header (JSON, spaces to a multiple of 8)
+ *     blocks of whole numbers, each padded with zeros to a multiple of 8
  *     "NMTRAILR"  uint64 bytes before the trailer  uint32 CRC-32 of them  uint32 0
  *
  * All little-endian. No MPI in here.
@@ -16,7 +16,9 @@
 
 #include "text.h"
 
-enum { SAMPLE_FILE_VERSION = 1 };
+#define SAMPLE_FILE_MAGIC "NMSAMPLE"
+
+enum { SAMPLE_FILE_VERSION = 1, SAMPLE_FILE_MAGIC_BYTES = 8 };
 
 /* A file being written under a temporary name beside its own. A failed write is remembered in `error` (errno). */
 struct sample_file {
@@ -34,8 +36,10 @@ uint32_t crc32_continue(uint32_t crc, const void *bytes, size_t count);
 /* Tell whether a file can be made beside `path`, leaving none; otherwise errno says why not. */
 bool sample_file_probe(const char *path);
 
-/* Start the file with its header. Check `error` at the end, in sample_file_commit's result. */
-void sample_file_begin(struct sample_file *file, const char *path, const struct text *header);
+/* Start the file with its header; `magic` has 8 characters and says, with the version, what the blocks are. Check
+ * `error` at the end, in sample_file_commit's result. */
+void sample_file_begin(struct sample_file *file, const char *path, const char *magic, uint32_t version,
+                       const struct text *header);
 
 /* Append a block and its padding. */
 void sample_file_block(struct sample_file *file, const void *bytes, size_t count);

@@ -84,7 +84,7 @@ static void write_all(const struct run *run, const struct text *header, int64_t 
     const size_t n = (size_t)run->iterations_done;
     struct sample_file file;
     unsigned char *const flags = run_allocate(run, n, 1);
-    sample_file_begin(&file, path, header);
+    sample_file_begin(&file, path, SAMPLE_FILE_MAGIC, SAMPLE_FILE_VERSION, header);
     for (int source = 0; source < run->ranks; source++) {
         if (source > 0)
             MPI_Recv(stamps_ns, 2 * (int)n, MPI_INT64_T, source, TAG_RECORD, MPI_COMM_WORLD, MPI_STATUS_IGNORE);

@@ -132,7 +132,7 @@ static int write_file(const char *path, size_t count) {
     struct text header = {0};
     struct sample_file file;
     text_add(&header, "{}");
-    sample_file_begin(&file, path, &header);
+    sample_file_begin(&file, path, SAMPLE_FILE_MAGIC, SAMPLE_FILE_VERSION, &header);
     sample_file_block(&file, block, count);
     text_free(&header);
     return sample_file_commit(&file);

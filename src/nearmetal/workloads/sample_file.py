@@ -7,8 +7,6 @@ the file exactly. The writer is for fakes and tests; it lays bytes down as the e
 from __future__ import annotations
 
 import json
-import struct
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +14,17 @@ import numpy as np
 
 from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.store.samples import CellSamples
+from nearmetal.workloads.framed_file import (
+    FileFormat,
+    close_frame,
+    number,
+    numbers,
+    open_frame,
+    padded,
+    text,
+    texts,
+    torn,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,11 +35,7 @@ VERSION = 1
 FLAG_WARMUP = 1
 FLAG_MISSED_WINDOW = 2
 
-_MAGIC = b"NMSAMPLE"
-_TRAILER_MAGIC = b"NMTRAILR"
-_PREAMBLE = struct.Struct("<8sII")
-_TRAILER = struct.Struct("<8sQII")
-_ALIGN_BYTES = 8
+FORMAT = FileFormat(b"NMSAMPLE", VERSION, "sample file", "nmbench")
 _KINDS = frozenset({"round_trip", "window", "collective", "exchange"})
 
 
@@ -156,67 +161,35 @@ def to_cell_samples(file: SampleFile) -> tuple[CellSamples, ...]:
 
 def read_sample_file(data: bytes) -> SampleFile:
     """Read a whole file's bytes; raise ForeignFileError that names what is wrong with them."""
-    header_end = _check_frame(data)
-    header = _read_header(data[_PREAMBLE.size : header_end])
-    return SampleFile(header, _read_cells(data[header_end : -_TRAILER.size], header))
-
-
-def _check_frame(data: bytes) -> int:
-    """Check everything around header and blocks; return where the blocks begin."""
-    if data[: len(_MAGIC)] != _MAGIC:
-        raise ForeignFileError(
-            f"this is not a sample file: it begins with {data[:8]!r}", hint="nmbench --out writes sample files"
-        )
-    if len(data) < _PREAMBLE.size + _TRAILER.size:
-        raise _torn(f"it has {len(data)} bytes")
-    _, version, header_bytes = _PREAMBLE.unpack_from(data)
-    if version != VERSION:
-        raise ForeignFileError(
-            f"the sample file has format version {version}, this nearmetal reads version {VERSION}",
-            hint="it was written by another version of the engine; read it with that version of nearmetal",
-        )
-    magic, length, crc, zero = _TRAILER.unpack_from(data, len(data) - _TRAILER.size)
-    if magic != _TRAILER_MAGIC or length != len(data) - _TRAILER.size or zero != 0:
-        raise _torn(f"its {len(data)} bytes do not end with the trailer")
-    found = zlib.crc32(memoryview(data)[:length])
-    if found != crc:
-        raise _torn(f"its check sum is {found:#010x}, the trailer says {crc:#010x}")
-    if _PREAMBLE.size + header_bytes > length:
-        raise _torn(f"its header of {header_bytes} bytes does not fit in {length}")
-    return _PREAMBLE.size + int(header_bytes)
-
-
-def _torn(seen: str) -> ForeignFileError:
-    return ForeignFileError(
-        f"the sample file is torn or damaged: {seen}",
-        hint="it was cut or changed after it was written (disk full, partial copy); measure or copy it again",
-    )
+    text, blocks = open_frame(data, FORMAT)
+    header = _read_header(text)
+    return SampleFile(header, _read_cells(blocks, header))
 
 
 def _read_header(raw: bytes) -> SampleHeader:
     try:
         fields = json.loads(raw)
         header = SampleHeader(
-            engine=_text(fields["engine"]),
-            operation=_text(fields["operation"]),
-            kind=_text(fields["kind"]),
-            ranks=_number(fields["ranks"]),
-            window_messages=_number(fields["window_messages"]),
-            sync=_text(fields["sync"]),
-            sizes_bytes=_numbers(fields["sizes_bytes"]),
-            iterations=_numbers(fields["iterations"]),
-            warmup=_numbers(fields["warmup"]),
-            sync_window_ns=_numbers(fields["sync_window_ns"]),
-            datatypes=_texts(fields["datatypes"]),
-            clock=_text(fields["clock"]),
-            clock_cost_ns=_numbers(fields["clock_cost_ns"]),
-            clock_offset_ns=tuple(_numbers(row) for row in fields["clock_offset_ns"]),
-            clock_error_ns=tuple(_numbers(row) for row in fields["clock_error_ns"]),
-            check_rounds=_number(fields["check_rounds"]),
-            check_failures=_numbers(fields["check_failures"]),
-            mpi_standard=_text(fields["mpi_standard"]),
-            mpi_library=_text(fields["mpi_library"]),
-            processors=_texts(fields["processors"]),
+            engine=text(fields["engine"]),
+            operation=text(fields["operation"]),
+            kind=text(fields["kind"]),
+            ranks=number(fields["ranks"]),
+            window_messages=number(fields["window_messages"]),
+            sync=text(fields["sync"]),
+            sizes_bytes=numbers(fields["sizes_bytes"]),
+            iterations=numbers(fields["iterations"]),
+            warmup=numbers(fields["warmup"]),
+            sync_window_ns=numbers(fields["sync_window_ns"]),
+            datatypes=texts(fields["datatypes"]),
+            clock=text(fields["clock"]),
+            clock_cost_ns=numbers(fields["clock_cost_ns"]),
+            clock_offset_ns=tuple(numbers(row) for row in fields["clock_offset_ns"]),
+            clock_error_ns=tuple(numbers(row) for row in fields["clock_error_ns"]),
+            check_rounds=number(fields["check_rounds"]),
+            check_failures=numbers(fields["check_failures"]),
+            mpi_standard=text(fields["mpi_standard"]),
+            mpi_library=text(fields["mpi_library"]),
+            processors=texts(fields["processors"]),
         )
         _check_header(header)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -245,41 +218,15 @@ def _check_header(header: SampleHeader) -> None:
         raise ValueError("a count is negative")
 
 
-def _number(value: object) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is not a whole number")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value
-
-
-def _numbers(values: object) -> tuple[int, ...]:
-    return tuple(_number(value) for value in _list(values))
-
-
-def _texts(values: object) -> tuple[str, ...]:
-    return tuple(_text(value) for value in _list(values))
-
-
-def _list(values: object) -> list[object]:
-    if not isinstance(values, list):
-        raise TypeError(f"{values!r} is not a list")
-    return values
-
-
 def _read_cells(blocks: bytes, header: SampleHeader) -> tuple[SampleCell, ...]:
     entries = [warmup + iterations for warmup, iterations in zip(header.warmup, header.iterations, strict=True)]
-    wanted = header.ranks * sum(16 * n + _padded(n) for n in entries)
+    wanted = header.ranks * sum(16 * n + padded(n) for n in entries)
     if wanted != len(blocks):
-        raise _torn(f"its header promises {wanted} bytes of stamps, it holds {len(blocks)}")
+        raise torn(FORMAT, f"its header promises {wanted} bytes of stamps, it holds {len(blocks)}")
     cells = []
     offset = 0
     for index, count in enumerate(entries):
-        stride = 16 * count + _padded(count)
+        stride = 16 * count + padded(count)
         rows = np.frombuffer(blocks, np.uint8, header.ranks * stride, offset).reshape(header.ranks, stride)
         cells.append(
             SampleCell(
@@ -299,24 +246,17 @@ def _stamps(rows: NDArray[np.uint8]) -> NDArray[np.int64]:
     return np.ascontiguousarray(rows).view("<i8").astype(np.int64, copy=False)
 
 
-def _padded(count: int) -> int:
-    return -(-count // _ALIGN_BYTES) * _ALIGN_BYTES
-
-
 # ---- writing ----
 
 
 def encode_sample_file(header: SampleHeader, cells: Sequence[SampleCell]) -> bytes:
     """Return a file's bytes, laid down as the engine does; the arrays are of the shapes that SampleCell names."""
-    text = json.dumps(_header_fields(header), separators=(",", ":")).encode()
-    text += b" " * (_padded(len(text)) - len(text))
-    parts = [_PREAMBLE.pack(_MAGIC, VERSION, len(text)), text]
+    parts: list[bytes] = []
     for cell in cells:
         for rank in range(header.ranks):
             parts += [cell.begin_ns[rank].astype("<i8").tobytes(), cell.end_ns[rank].astype("<i8").tobytes()]
-            parts.append(cell.flags[rank].tobytes().ljust(_padded(cell.flags.shape[1]), b"\0"))
-    payload = b"".join(parts)
-    return payload + _TRAILER.pack(_TRAILER_MAGIC, len(payload), zlib.crc32(payload), 0)
+            parts.append(cell.flags[rank].tobytes().ljust(padded(cell.flags.shape[1]), b"\0"))
+    return close_frame(FORMAT, _header_fields(header), parts)
 
 
 def _header_fields(header: SampleHeader) -> dict[str, object]:

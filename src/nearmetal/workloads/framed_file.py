@@ -1,0 +1,114 @@
+"""The frame around what the engines write: magic, version, JSON header, blocks, length and check sum.
+
+Laid down by native/bench/sample_file.c; docs/reference/sample-file.md has the table. The reader believes nothing
+before the check sum has been found right.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import ForeignFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_TRAILER_MAGIC = b"NMTRAILR"
+_PREAMBLE = struct.Struct("<8sII")
+_TRAILER = struct.Struct("<8sQII")
+_ALIGN_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """What a frame holds: 8 bytes of magic, a version, its name for people and the program that writes it."""
+
+    magic: bytes
+    version: int
+    name: str
+    program: str
+
+
+def open_frame(data: bytes, of: FileFormat) -> tuple[bytes, bytes]:
+    """Return the header's JSON text and the blocks; raise ForeignFileError that names what is wrong with the frame."""
+    if data[: len(of.magic)] != of.magic:
+        raise ForeignFileError(
+            f"this is not a {of.name}: it begins with {data[:8]!r}", hint=f"{of.program} --out writes {of.name}s"
+        )
+    if len(data) < _PREAMBLE.size + _TRAILER.size:
+        raise torn(of, f"it has {len(data)} bytes")
+    _, version, header_bytes = _PREAMBLE.unpack_from(data)
+    if version != of.version:
+        raise ForeignFileError(
+            f"the {of.name} has format version {version}, this nearmetal reads version {of.version}",
+            hint="it was written by another version of the engine; read it with that version of nearmetal",
+        )
+    magic, length, crc, zero = _TRAILER.unpack_from(data, len(data) - _TRAILER.size)
+    if magic != _TRAILER_MAGIC or length != len(data) - _TRAILER.size or zero != 0:
+        raise torn(of, f"its {len(data)} bytes do not end with the trailer")
+    found = zlib.crc32(memoryview(data)[:length])
+    if found != crc:
+        raise torn(of, f"its check sum is {found:#010x}, the trailer says {crc:#010x}")
+    if _PREAMBLE.size + header_bytes > length:
+        raise torn(of, f"its header of {header_bytes} bytes does not fit in {length}")
+    header_end = _PREAMBLE.size + int(header_bytes)
+    return data[_PREAMBLE.size : header_end], data[header_end : -_TRAILER.size]
+
+
+def close_frame(of: FileFormat, header: Mapping[str, object], blocks: Iterable[bytes]) -> bytes:
+    """Return a whole file's bytes, laid down as the engines do; each block is padded already."""
+    text_bytes = json.dumps(header, separators=(",", ":")).encode()
+    text_bytes = text_bytes.ljust(padded(len(text_bytes)))
+    payload = b"".join([_PREAMBLE.pack(of.magic, of.version, len(text_bytes)), text_bytes, *blocks])
+    return payload + _TRAILER.pack(_TRAILER_MAGIC, len(payload), zlib.crc32(payload), 0)
+
+
+def torn(of: FileFormat, seen: str) -> ForeignFileError:
+    """Return the error for a file that was cut or changed after it was written."""
+    return ForeignFileError(
+        f"the {of.name} is torn or damaged: {seen}",
+        hint="it was cut or changed after it was written (disk full, partial copy); measure or copy it again",
+    )
+
+
+def padded(count: int) -> int:
+    """Return how many bytes a block of `count` bytes takes."""
+    return -(-count // _ALIGN_BYTES) * _ALIGN_BYTES
+
+
+# ---- fields of a header; each raises TypeError for a value of another kind
+
+
+def number(value: object) -> int:
+    """Return a whole number."""
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is not a whole number")
+    return value
+
+
+def text(value: object) -> str:
+    """Return a text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+def numbers(values: object) -> tuple[int, ...]:
+    """Return a list of whole numbers."""
+    return tuple(number(value) for value in items(values))
+
+
+def texts(values: object) -> tuple[str, ...]:
+    """Return a list of texts."""
+    return tuple(text(value) for value in items(values))
+
+
+def items(values: object) -> list[object]:
+    """Return a list, its items not looked at."""
+    if not isinstance(values, list):
+        raise TypeError(f"{values!r} is not a list")
+    return values
