@@ -1,5 +1,6 @@
 /* A preloaded library that does harm to MPI programs, through the profiling interface. MEDDLE says which:
- * "flip": one byte of everything received is changed; "die": rank 1 is gone at its 40th send or receive. */
+ * "flip": one byte of everything received is changed; "die": rank 1 is gone at its 40th send or receive; "stop":
+ * it stands still there. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -21,8 +22,8 @@ static void maybe_die(void) {
     static int calls;
     int rank;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (asked("die") && rank == 1 && ++calls == 40)
-        raise(SIGKILL);
+    if (rank == 1 && ++calls == 40 && (asked("die") || asked("stop")))
+        raise(asked("die") ? SIGKILL : SIGSTOP);
 }
 
 int MPI_Recv(void *bytes, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm, MPI_Status *status) {

@@ -9,6 +9,7 @@ from nearmetal import native
 from nearmetal.errors import UnavailableError
 from nearmetal.paths.tap import RELAY
 from nearmetal.workloads.build import build_program
+from nearmetal.workloads.fabric import build_fabric
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
 
@@ -19,6 +20,16 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_relay_builds_without_a_warning() -> None:
     assert native.build(dataclasses.replace(RELAY, extra_flags=("-Werror",))).exists()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_the_fabric_engine_builds_without_a_warning(flavour: str) -> None:
+    try:
+        mpi = find_mpi(flavour)
+    except UnavailableError as error:
+        pytest.skip(error.render())
+    assert build_fabric(mpi, extra_flags=("-Werror",)).exists()
 
 
 @pytest.mark.mpi

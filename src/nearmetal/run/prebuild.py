@@ -14,17 +14,20 @@ from nearmetal import native
 from nearmetal.paths.tap import RELAY
 from nearmetal.workloads.apps import PROGRAM, build_apps
 from nearmetal.workloads.build import build_engine
+from nearmetal.workloads.fabric import PROGRAM as FABRIC_PROGRAM
+from nearmetal.workloads.fabric import build_fabric
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
 
 def prebuild(target: Path) -> None:
-    """Build engine and applications for every MPI here, and the relay; raise NearmetalError when one fails."""
+    """Build the engines and the applications for every MPI here, and the relay; raise NearmetalError when one fails."""
     target.mkdir(parents=True, exist_ok=True)
     shutil.copy2(native.build(RELAY), target / RELAY.name)
     for flavour in FLAVOURS:
         mpi = find_mpi(flavour)
         shutil.copy2(build_engine(mpi), target / f"nmbench-{mpi.label}")
         shutil.copy2(build_apps(mpi), target / f"{PROGRAM}-{mpi.label}")
+        shutil.copy2(build_fabric(mpi), target / f"{FABRIC_PROGRAM}-{mpi.label}")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@
     trials/000042.json  one record a finished trial, valid or failed
     samples/000042.parquet
     traces/000042.zip   of a trial that was traced: the kernel's trace and the engine's file, as they were
+    fabric/000042.zip   of a trial that measured a whole fabric: the engine's file, as it was
 
-A trial's samples (and trace) become permanent first, then its record. What is there without a record was never
+A trial's samples (and files) become permanent first, then its record. What is there without a record was never
 finished: `open_for_writing` removes it. Records are only ever added.
 """
 
@@ -118,7 +119,11 @@ class RunDir:
         info = RunDir.open(root).info
         run = RunDir(root, info, disk or Disk(), _take_lock(root))
         finished = {path.stem for path in (root / "trials").glob("*.json")}
-        left = [*(root / "samples").glob("*.parquet"), *(root / "traces").glob("*.zip")]
+        left = [
+            *(root / "samples").glob("*.parquet"),
+            *(root / "traces").glob("*.zip"),
+            *(root / "fabric").glob("*.zip"),
+        ]
         for path in [*root.rglob(f"*{TEMPORARY_SUFFIX}"), *left]:
             if path.suffix == TEMPORARY_SUFFIX or path.stem not in finished:
                 path.unlink()
@@ -153,9 +158,9 @@ class RunDir:
             raise StoreError(f"{self.root} is open for reading only")
         name = trial_name(order.trial, attempt)
         record = TrialRecord(order, outcome, attempt, started_utc, describe(cells))
-        if outcome.traced:
-            (self.root / "traces").mkdir(exist_ok=True)
-            self._disk.put(self.root / "traces" / f"{name}.zip", lambda part: write_bundle(part, outcome.files))
+        for folder in _kept_in(outcome):
+            (self.root / folder).mkdir(exist_ok=True)
+            self._disk.put(self.root / folder / f"{name}.zip", lambda part: write_bundle(part, outcome.files))
         if cells:
             self._disk.put(self.root / "samples" / f"{name}.parquet", lambda part: write_samples(part, cells))
         self._disk.put_bytes(self.root / "trials" / f"{name}.json", _encode(record))
@@ -175,7 +180,14 @@ class RunDir:
 
         Raise ForeignFileError when they are damaged.
         """
-        path = self.root / "traces" / f"{trial_name(record.order.trial, record.attempt)}.zip"
+        return self._bundle("traces", record)
+
+    def fabric(self, record: TrialRecord) -> dict[str, bytes]:
+        """Return the files of a trial that measured a whole fabric, none when it did not; raises as `trace` does."""
+        return self._bundle("fabric", record)
+
+    def _bundle(self, folder: str, record: TrialRecord) -> dict[str, bytes]:
+        path = self.root / folder / f"{trial_name(record.order.trial, record.attempt)}.zip"
         return read_bundle(path) if path.exists() else {}
 
     def samples_path(self, record: TrialRecord) -> Path:
@@ -200,6 +212,11 @@ def is_being_written(root: Path) -> bool:
     except OSError:
         return False
     return any(line.split()[1] == "FLOCK" and line.split()[5].endswith(f":{inode}") for line in held)
+
+
+def _kept_in(outcome: Outcome) -> list[str]:
+    """Return the folders that keep an outcome's files as they were."""
+    return ["traces"] * outcome.traced + ["fabric"] * outcome.of_fabric
 
 
 def _take_lock(root: Path) -> TextIOWrapper:

@@ -18,6 +18,8 @@ ORDER_FORMAT = 1
 
 TRACE_FOLDER = "trace/"
 """What the names of a kernel trace's files in an outcome begin with."""
+FABRIC_FOLDER = "fabric/"
+"""What the names of a whole fabric's files in an outcome begin with."""
 
 Scalar = str | int | float | bool
 Progress = Literal["polling", "blocking"]
@@ -143,6 +145,11 @@ class Outcome:
     def traced(self) -> bool:
         """Tell whether its files hold a kernel's trace."""
         return any(name.startswith(TRACE_FOLDER) for name in self.files)
+
+    @property
+    def of_fabric(self) -> bool:
+        """Tell whether its files hold the samples of a whole fabric."""
+        return any(name.startswith(FABRIC_FOLDER) for name in self.files)
 
     def to_json(self) -> str:
         """Return everything but the files as one JSON object; the files travel beside it."""

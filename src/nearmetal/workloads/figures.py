@@ -35,6 +35,8 @@ class Figure:
 
 
 _FIGURES = {
+    "fabric.latency": Figure("latency of pairs (half a round trip)", UNITS["us"], per=2),
+    "fabric.bandwidth": Figure("bandwidth of pairs", UNITS["MB/s"]),
     "tcp_stream": Figure("bandwidth", UNITS["MB/s"]),
     "udp_stream": Figure("bandwidth that arrived", UNITS["MB/s"]),
     "tcp_round_trip": Figure("latency (half a round trip)", UNITS["us"], per=2),

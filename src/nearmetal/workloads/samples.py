@@ -13,8 +13,12 @@ from nearmetal.hosts import fake
 from nearmetal.store.samples import CellSamples
 from nearmetal.workloads.apps import COMMUNICATION, ITERATIONS
 from nearmetal.workloads.engine import SAMPLES
+from nearmetal.workloads.fabric import SAMPLES as FABRIC
+from nearmetal.workloads.fabric_file import read_fabric_file
+from nearmetal.workloads.rates import VOLUME_BYTES
+from nearmetal.workloads.rounds import ALL
 from nearmetal.workloads.sample_file import read_sample_file, to_cell_samples
-from nearmetal.workloads.tool_samples import decode_tools
+from nearmetal.workloads.tool_samples import decode_tools, in_a_row, one_cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +42,20 @@ def _total(cell: CellSamples) -> CellSamples:
     return replace(cell, operation=name, begin_ns=cell.begin_ns[:, :1], ns=ns, flags=cell.flags[:, :1])
 
 
+def _fabric(data: bytes) -> list[CellSamples]:
+    """Return one figure a pair of a whole fabric: its median round trip, and its two directions' time of 1 GiB."""
+    file = read_fabric_file(data)
+    header, rows = file.header, file.phase_of_rows() == ALL
+    round_trips = np.median(file.latency_ns[rows, header.latency_warmup :], axis=1)
+    cells = [one_cell("fabric.latency", header.latency_bytes, in_a_row(round_trips.astype(np.int64)))]
+    if header.bandwidth_iterations:
+        windows = np.concatenate((file.there_ns[rows], file.back_ns[rows]))[:, header.bandwidth_warmup :]
+        volumes = VOLUME_BYTES / (header.bandwidth_bytes * header.bandwidth_window)
+        spans = np.median(windows, axis=1) * volumes
+        cells.append(one_cell("fabric.bandwidth", header.bandwidth_bytes, in_a_row(spans.astype(np.int64))))
+    return cells
+
+
 def _fake(data: bytes) -> list[CellSamples]:
     cells = []
     for cell in json.loads(data)["cells"]:
@@ -52,6 +70,7 @@ _DECODERS: dict[str, Callable[[bytes], list[CellSamples]]] = {
     SAMPLES: _engine,
     ITERATIONS: _application,
     COMMUNICATION: _engine,
+    FABRIC: _fabric,
     fake.FILE: _fake,
 }
 

@@ -8,6 +8,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.command import CommandWorkload
 from nearmetal.workloads.engine import Engine
+from nearmetal.workloads.fabric import Fabric
 from nearmetal.workloads.iperf3 import Iperf3
 from nearmetal.workloads.netperf import Netperf
 from nearmetal.workloads.nuttcp import Nuttcp
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _ROWS: tuple[Workload, ...] = (
     Engine(),
     ApplicationWorkload(),
+    Fabric(),
     Nuttcp(),
     Iperf3(),
     Sockperf(),

@@ -32,7 +32,7 @@ PREBUILT = "opt/nearmetal-programs"
 _ROOTS = (Path(__file__).parents[2] / "lab", Path(__file__).parents[4] / "lab")
 _KEYRINGS = {"debian": "debian-archive-keyring.gpg", "ubuntu": "ubuntu-archive-keyring.gpg"}
 _ORIGINS = {"Debian", "Ubuntu"}
-_PROGRAM_ROOMS = ("apps", "bench", "relay")
+_PROGRAM_ROOMS = ("apps", "bench", "fabric", "relay")
 _BUILD_TIMEOUT_S = 900.0
 _RESOLVE_TIMEOUT_S = 120.0
 _INSTALL_LINE = re.compile(r"^Inst (\S+) \((\S+) ", re.MULTILINE)
@@ -193,7 +193,8 @@ def recipe_digest() -> str:
     """Return the hash of what nearmetal itself puts into the root: lists, rules, and all that builds its programs."""
     package = Path(native.__file__).parent
     paths = [lab_file(name) for name in ("packages.txt", "modules.txt", "trim.txt")]
-    paths += [package / name for name in ("native.py", "run/prebuild.py", "workloads/build.py", "workloads/apps.py")]
+    builders = ("build.py", "apps.py", "fabric.py")
+    paths += [package / name for name in ("native.py", "run/prebuild.py", *(f"workloads/{name}" for name in builders))]
     paths += sorted(path for room in _PROGRAM_ROOMS for path in native.source_dir(room).glob("*.[ch]"))
     digest = hashlib.sha256(_CUSTOMIZE.encode())
     for path in paths:

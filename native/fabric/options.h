@@ -1,0 +1,29 @@
+/* What the command line asks for. No MPI in here, so that it is tested alone. */
+#ifndef NMFABRIC_OPTIONS_H
+#define NMFABRIC_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { OPTIONS_MESSAGE_CHARS = 256 };
+
+struct options {
+    const char *rounds; /* --rounds */
+    const char *out;    /* --out */
+    int64_t latency_bytes, latency_iterations, latency_warmup;
+    int64_t bandwidth_bytes, bandwidth_window, bandwidth_iterations, bandwidth_warmup;
+    int64_t patience_s;
+    bool help;
+};
+
+extern const char options_usage[];
+
+/* Return the entries of a ping-pong or of one direction of the bandwidth test, the warm-up included. */
+int64_t options_latency_entries(const struct options *options);
+int64_t options_bandwidth_entries(const struct options *options);
+
+/* Read the command line. Returns true and fills `options`, or false and leaves one sentence in `message`. Strings are
+ * borrowed from argv. */
+bool options_parse(int argc, char *const argv[], struct options *options, char message[OPTIONS_MESSAGE_CHARS]);
+
+#endif

@@ -1,0 +1,153 @@
+"""Workload `fabric`: every pair of nodes in rounds of disjoint pairs, inside one MPI job. Standard library only."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, TrialError
+from nearmetal.knobs.mpi import mpi_environment
+from nearmetal.study.order import FABRIC_FOLDER
+from nearmetal.workloads import rounds
+from nearmetal.workloads.build import build_program, mpi_for
+from nearmetal.workloads.mpi.far import oversubscribed
+from nearmetal.workloads.mpi.mpi import Job
+from nearmetal.workloads.mpi.table import job_nodes, launch
+from nearmetal.workloads.workload import Launch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.paths.path import Endpoints
+    from nearmetal.process import Finished
+    from nearmetal.study.order import Order, Scalar, WorkloadOrder
+    from nearmetal.workloads.mpi.mpi import Mpi
+
+PROGRAM = "nmfabric"
+SAMPLES = f"{FABRIC_FOLDER}samples.nmf"
+"""The name of its one file in an outcome."""
+ROUNDS = "rounds"
+"""Option: the lines of the rounds, when they are not those of a whole fabric."""
+
+NUMBERS = {
+    "latency_bytes": 8,
+    "latency_iterations": 50,
+    "latency_warmup": 5,
+    "bandwidth_bytes": 65536,
+    "bandwidth_window": 16,
+    "bandwidth_iterations": 10,
+    "bandwidth_warmup": 2,
+    "patience": 30,
+}
+"""Options of the engine, with its defaults."""
+_OPTIONS = {*NUMBERS, "bisection", ROUNDS}
+_OF_EVERY_WORKLOAD = {"operation", "sizes", "iterations", "warmup"}
+_ENGINE_SOURCES = ("clock.c", "payload.c", "sample_file.c", "text.c")
+_EXIT_STATUSES = {
+    2: "it refused its arguments",
+    4: "a node has no memory",
+    5: "its file could not be written",
+    6: "a node got no answer",
+}
+
+
+class Fabric:
+    """Launches `nmfabric` with one rank a node."""
+
+    kind = "fabric"
+
+    def check(self, workload: WorkloadOrder) -> None:
+        """Raise BadInputError for options that it does not have, and for a placement that is not one rank a node."""
+        unknown = sorted(set(workload.options) - _OPTIONS - _OF_EVERY_WORKLOAD)
+        if unknown:
+            raise BadInputError(
+                f"workload {workload.label!r}: a fabric has no option {unknown[0]!r}",
+                hint=f"known: {', '.join(sorted(_OPTIONS - {ROUNDS}))}",
+            )
+        if workload.placement != tuple(range(len(workload.placement))) or len(workload.placement) < 2:
+            raise BadInputError(
+                f"workload {workload.label!r}: a fabric has two nodes or more, one rank on each",
+                hint="placement = [0, 1, 2, 3]",
+            )
+        for name, default in NUMBERS.items():
+            workload.number(name, default)
+
+    def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
+        """Build the engine for the MPI, hand it its rounds, and say how to launch it."""
+        self.check(order.workload)
+        mpi = mpi_for(shell, order.mpi)
+        program = build_fabric(mpi, shell=shell)
+        nodes = tuple(endpoints.ends[index].node for index in order.workload.placement)
+        folder = f"{shell.scratch}/{nodes[0]}"
+        shell.write(
+            f"{folder}/rounds", "".join(f"{line}\n" for line in lines_of(order.workload)).encode(), node=nodes[0]
+        )
+        tuned = mpi_environment(order.knobs, mpi.flavour)
+        job = Job(
+            nodes=job_nodes(shell, nodes),
+            program=(str(program), "--rounds", f"{folder}/rounds", "--out", f"{folder}/{PROGRAM}", *_argv(order)),
+            remote_shell=shell.agent,
+            interface=endpoints.ends[0].interface,
+            subnet=endpoints.subnet,
+            progress=order.workload.progress,
+            oversubscribed=oversubscribed(shell, nodes),
+            environment=tuple(tuned.env.items()),
+        )
+        command = launch(mpi, job, shell)
+        facts: dict[str, Scalar] = {
+            "mpi.flavour": mpi.flavour,
+            "mpi.version": mpi.version,
+            "mpi.progress": order.workload.progress,
+            "engine.build": program.name,
+        }
+        launcher, *arguments = command.argv
+        files = {SAMPLES: f"{folder}/{PROGRAM}"}
+        return Launch((launcher, *tuned.argv, *arguments), nodes[0], dict(command.env), files, facts)
+
+    def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
+        """Raise TrialError unless the engine ended well; its file is checked by the reader, check sum and all."""
+        del order, files
+        if not finished.ok:
+            meaning = _EXIT_STATUSES.get(finished.exit_status, "a node died or the MPI could not start")
+            raise TrialError(
+                f"the fabric was not measured ({meaning}): {finished.complaint()}",
+                hint="mend the node that is named, or leave it out of the path's nodes, and measure again",
+            )
+
+    def least_packets(self, order: Order) -> int:
+        """Return the packets of the node that works least: one a round trip, one a window."""
+        workload = order.workload
+        once = sum(workload.number(name, NUMBERS[name]) for name in ("latency_iterations", "bandwidth_iterations"))
+        return once * rounds.least_rounds_of_a_node(lines_of(workload), len(workload.placement))
+
+
+def build_fabric(mpi: Mpi, extra_flags: tuple[str, ...] = (), shell: Shell | None = None) -> Path:
+    """Return the engine built for an MPI; see build_program for what it raises."""
+    prebuilt = bool(os.environ.get("NEARMETAL_PREBUILT"))
+    own = ("main.c", "measure.c", "options.c", "record.c", "rounds.c")
+    return build_program(
+        mpi,
+        "fabric",
+        PROGRAM,
+        files=() if prebuilt else (*own, *(f"../bench/{name}" for name in _ENGINE_SOURCES)),
+        include_rooms=("bench",),
+        extra_flags=extra_flags,
+        shell=shell,
+    )
+
+
+def lines_of(workload: WorkloadOrder) -> list[str]:
+    """Return the rounds of an order: those that it names, else those of a whole fabric."""
+    given = workload.options.get(ROUNDS)
+    if isinstance(given, list):
+        return [str(line) for line in given]
+    bisection = bool(workload.options.get("bisection", True))
+    return rounds.to_lines(rounds.whole(len(workload.placement), bisection=bisection))
+
+
+def _argv(order: Order) -> list[str]:
+    argv = []
+    for name, default in NUMBERS.items():
+        argv += [f"--{name.replace('_', '-')}", str(order.workload.number(name, default))]
+    return argv

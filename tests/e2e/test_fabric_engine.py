@@ -1,0 +1,148 @@
+"""The fabric engine for real: rounds in, every iteration of every pair out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from nearmetal import process
+from nearmetal.workloads import rounds
+from nearmetal.workloads.fabric import build_fabric
+from nearmetal.workloads.fabric_file import encode_fabric_file, read_fabric_file
+from nearmetal.workloads.mpi.mpi import Job, Mpi
+from nearmetal.workloads.mpi.table import launch
+from tests.mpi_bench import LAUNCH_TIMEOUT_S, REPOSITORY, SANITIZED, STRICT, every_mpi, mpi_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nearmetal.process import Finished
+
+pytestmark = pytest.mark.mpi
+
+SHORT = ("--latency-iterations", "6", "--bandwidth-iterations", "3", "--bandwidth-bytes", "1000")
+
+
+@dataclass(frozen=True, slots=True)
+class FabricEngine:
+    mpi: Mpi
+    folder: Path
+    program: Path
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "fabric.nmf"
+
+    def launch(self, text: str, *options: str, ranks: int, environment: tuple[tuple[str, str], ...] = ()) -> Finished:
+        file = self.folder / "rounds"
+        file.write_text(text)
+        program = (str(self.program), "--rounds", str(file), "--out", str(self.out), *options)
+        job = Job(nodes=("here",) * ranks, program=program, oversubscribed=True, environment=environment)
+        command = launch(self.mpi, job)
+        return process.run(command.argv, timeout_s=LAUNCH_TIMEOUT_S, env={**os.environ, **command.env})
+
+
+def engine_of(flavour: str, folder: Path) -> FabricEngine:
+    mpi = mpi_of(flavour)
+    return FabricEngine(mpi, folder, build_fabric(mpi))
+
+
+def text_of(nodes: int, *, bisection: bool = False) -> str:
+    return "".join(f"{line}\n" for line in rounds.to_lines(rounds.whole(nodes, bisection=bisection)))
+
+
+@every_mpi
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_every_pair_keeps_every_iteration(flavour: str, ranks: int, tmp_path: Path) -> None:
+    engine = engine_of(flavour, tmp_path)
+    finished = engine.launch(text_of(ranks, bisection=True), *SHORT, ranks=ranks)
+    assert finished.ok, finished.complaint()
+    file = read_fabric_file(engine.out.read_bytes())
+    wanted = rounds.whole(ranks, bisection=True)
+    rows = sorted((number, a, b) for number, (_, pairs) in enumerate(wanted) for a, b in pairs)
+    assert list(zip(file.round.tolist(), file.first.tolist(), file.second.tolist(), strict=True)) == rows
+    assert file.phase_of_rows().tolist() == [wanted[number][0] for number, _, _ in rows]
+    assert file.latency_ns.shape == (len(rows), 11)
+    assert file.there_ns.shape == file.back_ns.shape == (len(rows), 5)
+    for kept in (file.latency_ns, file.there_ns, file.back_ns):
+        assert (kept > 0).all()
+    assert len(file.header.processors) == ranks
+    assert engine.mpi.version in file.header.mpi_library
+    assert encode_fabric_file(file) == engine.out.read_bytes()
+
+
+@every_mpi
+def test_a_fabric_without_bandwidth_keeps_pings_alone(flavour: str, tmp_path: Path) -> None:
+    engine = engine_of(flavour, tmp_path)
+    finished = engine.launch(text_of(3), *SHORT, "--bandwidth-iterations", "0", ranks=3)
+    assert finished.ok, finished.complaint()
+    file = read_fabric_file(engine.out.read_bytes())
+    assert file.there_ns.shape == (3, 0)
+    assert np.all(file.latency_ns > 0)
+
+
+REFUSED = {"'0-9'": "all 0-9\n", "twice": "all 0-1 1-0\n", "there are no rounds": ""}
+
+
+@every_mpi
+@pytest.mark.parametrize("said", REFUSED)
+def test_bad_rounds_are_refused_before_anything_is_measured(flavour: str, said: str, tmp_path: Path) -> None:
+    engine = engine_of(flavour, tmp_path)
+    finished = engine.launch(REFUSED[said], *SHORT, ranks=2)
+    assert finished.exit_status == 2, finished.complaint()
+    assert said in (finished.stderr + finished.stdout).decode()
+    assert not engine.out.exists()
+
+
+def harmed(flavour: str, folder: Path, harm: str) -> tuple[tuple[str, str], ...]:
+    library = folder / "meddle.so"
+    source = REPOSITORY / "tests" / "native" / "meddle.c"
+    argv = [mpi_of(flavour).mpicc, *STRICT, "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-o", str(library), str(source)]
+    process.run(argv, timeout_s=60, check=True)
+    return (("LD_PRELOAD", str(library)), ("MEDDLE", harm))
+
+
+@every_mpi
+def test_a_rank_that_dies_leaves_no_file(flavour: str, tmp_path: Path) -> None:
+    engine = engine_of(flavour, tmp_path)
+    finished = engine.launch(text_of(3), ranks=3, environment=harmed(flavour, tmp_path, "die"))
+    assert not finished.ok
+    assert not finished.timed_out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["meddle.so", "rounds"]
+
+
+@every_mpi
+def test_a_rank_that_stands_still_is_named_by_its_partner(flavour: str, tmp_path: Path) -> None:
+    engine = engine_of(flavour, tmp_path)
+    environment = harmed(flavour, tmp_path, "stop")
+    finished = engine.launch(text_of(2), "--patience", "1", ranks=2, environment=environment)
+    assert finished.exit_status == 6, finished.complaint()
+    assert not finished.timed_out
+    assert "rank 0 on" in (said := (finished.stderr + finished.stdout).decode())
+    assert "had no answer from rank 1 on" in said
+    assert not engine.out.exists()
+
+
+@every_mpi
+def test_the_sanitizers_find_nothing(flavour: str, tmp_path: Path) -> None:
+    mpi = mpi_of(flavour)
+    engine = FabricEngine(mpi, tmp_path, build_fabric(mpi, (*SANITIZED, "-Werror")))
+    # Both libraries keep memory until exit; leaks are looked for in the parts without MPI.
+    options = (("ASAN_OPTIONS", "detect_leaks=0"),)
+    finished = engine.launch(text_of(5, bisection=True), *SHORT, ranks=5, environment=options)
+    assert finished.ok, finished.complaint()
+    read_fabric_file(engine.out.read_bytes())
+
+
+def test_the_parts_without_mpi_hold(tmp_path: Path) -> None:
+    folder = REPOSITORY / "native" / "fabric"
+    sources = [str(folder / name) for name in ("tests/fabric_test.c", "options.c", "rounds.c")]
+    program = tmp_path / "fabric_test"
+    argv = ["cc", *STRICT, "-Wmissing-prototypes", "-D_GNU_SOURCE", *SANITIZED, "-o", str(program), *sources]
+    process.run(argv, timeout_s=60, check=True)
+    finished = process.run([str(program)], timeout_s=30, env=dict(os.environ))
+    assert finished.ok, finished.complaint()
