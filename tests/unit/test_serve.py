@@ -23,7 +23,7 @@ from nearmetal.serve.guard import Door
 from nearmetal.serve.library import Library
 from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.rundir import RunDir, is_being_written
-from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
+from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -268,6 +268,45 @@ def test_progress_in_words(tmp_path: Path) -> None:
     so_far = progress(run, run.trials())
     assert (so_far.block, so_far.block_done, so_far.valid, so_far.failed) == (2, 6, 10, 4)
     assert "10 valid in all, 4 failed" in sentence(so_far)
+
+
+# ---- two runs
+
+
+def test_two_runs_are_compared_as_the_gate_does(tmp_path: Path) -> None:
+    make_run(tmp_path / "first", Recipe(study=SMALL, blocks=5))
+    make_run(tmp_path / "slower", Recipe(study=SMALL, blocks=5, cost={**COST, "bridge": 1.5}, seed=8))
+    client = TestClient(make_app(Catalogue(tmp_path), DOOR), base_url="http://127.0.0.1:8470", headers=SIGNED_IN)
+    told = client.get("/api/v1/compare", params={"run": "slower", "base": "first"}).json()
+    assert told["verdict"] == "worse"
+    assert {one["path"]: one["stands"] for one in told["cells"]}["bridge"] == "worse"
+    page = client.get("/compare", params={"run": "slower", "base": "first"})
+    assert page.status_code == 200
+    assert "slower against first" in page.text
+    assert '<span class="verdict slower">worse</span>' in page.text
+    assert client.get("/compare", params={"run": "first", "base": "slower"}).text.count("better") >= 1
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("", 400),
+        ("run=first", 400),
+        ("run=first&base=nope", 404),
+        ("run=first&base=first", 200),
+        ("run=first&base=damaged", 422),
+        ("run=first&base=empty", 422),
+        ("run=mixed&base=first", 422),
+        ("run=mixed&base=first&allow_mixed=true", 200),
+        ("run=first&base=first&margin=5", 400),
+    ],
+)
+def test_status_codes_of_comparisons(client: TestClient, query: str, status: int) -> None:
+    page = client.get(f"/compare?{query}")
+    assert page.status_code == status
+    assert client.get(f"/api/v1/compare?{query}").status_code == status
+    if query == "run=mixed&base=first":
+        assert 'href="/compare?run=mixed&amp;base=first&amp;allow_mixed=true"' in page.text
 
 
 # ---- foreign and damaged directories

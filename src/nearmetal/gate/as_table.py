@@ -29,8 +29,7 @@ def render(gate: Gate, console: Console) -> None:
         console.print(Text(f"changed: {change}"))
     if len(gate.changes) > _MOST_CHANGES:
         console.print(Text(f"changed: {len(gate.changes) - _MOST_CHANGES} more, see --format json"))
-    groups = dict.fromkeys((one.cell.workload, one.cell.operation, one.cell.setting) for one in gate.cells)
-    as_table.draw(console, [_table(gate, group) for group in groups])
+    as_table.draw(console, tables(gate))
     console.print()
     for one in gate.cells:
         if one.first or not (one.standing.passes or one.control):
@@ -39,6 +38,12 @@ def render(gate: Gate, console: Console) -> None:
         if sentence:
             console.print(Text(sentence))
     console.print(Text(f"verdict: {gate_words.verdict(gate)}", style="bold"))
+
+
+def tables(gate: Gate) -> list[Table]:
+    """Return a table a workload, operation and setting: sizes and paths down, both runs across."""
+    groups = dict.fromkeys((one.cell.workload, one.cell.operation, one.cell.setting) for one in gate.cells)
+    return [_table(gate, group) for group in groups]
 
 
 def _table(gate: Gate, group: tuple[str, str, str]) -> Table:

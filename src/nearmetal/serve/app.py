@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from importlib import resources
 from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,7 +19,7 @@ from nearmetal.serve.library import Library, NoSuchRunError
 from nearmetal.store.query import MixedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from starlette.requests import Request
     from starlette.types import ASGIApp
@@ -42,13 +44,15 @@ def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
         Route("/runs/{name}", served.report),
         Route("/runs/{name}/live", served.live),
         Route("/runs/{name}/live/part", served.live_part),
+        Route("/compare", served.compare),
         Route("/static/live.js", _script),
         Route("/openapi.json", _openapi),
         Route("/api/v1/runs", served.api_runs),
         Route("/api/v1/runs/{name}", served.api_report),
         Route("/api/v1/runs/{name}/progress", served.api_progress),
+        Route("/api/v1/compare", served.api_compare),
     ]
-    handlers = {NearmetalError: _refused, HTTPException: _no_such_page, Exception: _broken}
+    handlers = {NearmetalError: _refused, _MixedPageError: _mixed, HTTPException: _no_such_page, Exception: _broken}
     return Guard(Starlette(routes=routes, exception_handlers=handlers), door, refusal)
 
 
@@ -63,12 +67,15 @@ class _Served:
         return _html(pages.run_list(root, await self._library.entries(), by, descending=descending), pages.PLAIN)
 
     async def report(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        try:
-            text = await self._library.report_page(name, allow_mixed=_allow_mixed(request))
-        except MixedError as error:
-            same = (pages.run_path(name, "?allow_mixed=true"), "Show it all the same")
-            return _html(pages.problem_page(422, error.message, "", link=same), pages.PLAIN, 422)
+        allow_mixed = _flag(_query(request, allow_mixed="false"))
+        with _offering_mixed(request):
+            text = await self._library.report_page(request.path_params["name"], allow_mixed=allow_mixed)
+        return _html(text.content, pages.PLAIN)
+
+    async def compare(self, request: Request) -> Response:
+        run, base, allow_mixed = _two_runs(request)
+        with _offering_mixed(request):
+            text = await self._library.compare_page(run, base, allow_mixed=allow_mixed)
         return _html(text.content, pages.PLAIN)
 
     async def live(self, request: Request) -> Response:
@@ -86,13 +93,35 @@ class _Served:
         return JSONResponse({"runs": [_run_object(one) for one in runs]})
 
     async def api_report(self, request: Request) -> Response:
-        allow_mixed = _allow_mixed(request)
+        allow_mixed = _flag(_query(request, allow_mixed="false"))
         text = await self._library.report_json(request.path_params["name"], allow_mixed=allow_mixed)
         return _tagged(request, text, "application/json")
 
     async def api_progress(self, request: Request) -> Response:
         _query(request)
         return _tagged(request, await self._library.progress_json(request.path_params["name"]), "application/json")
+
+    async def api_compare(self, request: Request) -> Response:
+        run, base, allow_mixed = _two_runs(request)
+        text = await self._library.compare_json(run, base, allow_mixed=allow_mixed)
+        return _tagged(request, text, "application/json")
+
+
+class _MixedPageError(Exception):
+    """Mixed provenance, on a page that can offer to compare all the same at `path`."""
+
+    def __init__(self, error: MixedError, path: str) -> None:
+        super().__init__(error.message)
+        self.path = path
+
+
+@contextlib.contextmanager
+def _offering_mixed(request: Request) -> Iterator[None]:
+    try:
+        yield
+    except MixedError as error:
+        query = urlencode({**request.query_params, "allow_mixed": "true"})
+        raise _MixedPageError(error, f"{quote(request.url.path)}?{query}") from error
 
 
 def _run_object(one: Entry) -> dict[str, object]:
@@ -145,8 +174,16 @@ def _sorting(asked: Mapping[str, str]) -> tuple[str, bool]:
     return _one_of(asked, "sort", pages.COLUMNS), descending[_one_of(asked, "order", descending)]
 
 
-def _allow_mixed(request: Request) -> bool:
-    return _FLAGS[_one_of(_query(request, allow_mixed="false"), "allow_mixed", _FLAGS)]
+def _flag(asked: Mapping[str, str]) -> bool:
+    return _FLAGS[_one_of(asked, "allow_mixed", _FLAGS)]
+
+
+def _two_runs(request: Request) -> tuple[str, str, bool]:
+    """Return the run, its base, and whether mixed trials are wanted."""
+    asked = _query(request, run="", base="", allow_mixed="false")
+    if not asked["run"] or not asked["base"]:
+        raise BadQueryError("a comparison needs two runs", hint="?run=NAME&base=NAME")
+    return asked["run"], asked["base"], _flag(asked)
 
 
 # ---- answers
@@ -177,6 +214,12 @@ _STATUS: dict[type[NearmetalError], int] = {NoSuchRunError: 404, BadQueryError: 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, NearmetalError)
     return refusal(request.url.path, _STATUS.get(type(error), 422), error.message, error.hint)
+
+
+async def _mixed(_: Request, error: Exception) -> Response:
+    assert isinstance(error, _MixedPageError)
+    page = pages.problem_page(422, str(error), "", link=(error.path, "Show it all the same"))
+    return _html(page, pages.PLAIN, 422)
 
 
 async def _no_such_page(request: Request, error: Exception) -> Response:

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
+from nearmetal.gate import as_json as gate_as_json
+from nearmetal.gate.judge import Question, judge, read_pair
 from nearmetal.report import as_html, as_json
 from nearmetal.report.progress import Progress, progress
 from nearmetal.report.view import build_view
@@ -17,10 +19,12 @@ from nearmetal.serve.cache import Cache, Recent, SummaryCache
 from nearmetal.serve.catalogue import state
 from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.rundir import RunDir
+from nearmetal.study.spec import parse_study
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from nearmetal.gate.records import Gate
     from nearmetal.report.view import View
     from nearmetal.serve.catalogue import Catalogue, Entry
     from nearmetal.store.rundir import TrialRecord
@@ -74,7 +78,7 @@ class Library:
             view = build_view(run, allow_mixed=allow_mixed)
             return as_html.render(view, waterfalls(run), above=pages.over_report(one), may=pages.PLAIN)
 
-        return await self._text(one, f"page {allow_mixed}", make)
+        return await self._text([one], f"page {allow_mixed}", make)
 
     async def report_json(self, name: str, *, allow_mixed: bool) -> Text:
         """Return a run's report as JSON; it has no distributions, so summaries are enough."""
@@ -83,7 +87,7 @@ class Library:
         def make(run: RunDir) -> str:
             return as_json.render(build_view(run, allow_mixed=allow_mixed, summaries=self._summaries))
 
-        return await self._text(one, f"json {allow_mixed}", make)
+        return await self._text([one], f"json {allow_mixed}", make)
 
     async def progress_json(self, name: str) -> Text:
         """Return how far a run has come as JSON."""
@@ -92,7 +96,7 @@ class Library:
         def make(run: RunDir) -> str:
             return json.dumps({"running": one.running, **_as_object(progress(run, run.trials()))}, indent=1) + "\n"
 
-        return await self._text(one, f"progress {one.running}", make)
+        return await self._text([one], f"progress {one.running}", make)
 
     async def live_part(self, name: str) -> Text:
         """Return the part of a run's live page that changes."""
@@ -103,13 +107,32 @@ class Library:
             view, why = self._early(run)
             return pages.live_part(so_far, view, why, running=one.running)
 
-        return await self._text(one, f"live {one.running}", make)
+        return await self._text([one], f"live {one.running}", make)
 
     async def live_page(self, name: str) -> Text:
         """Return a run's live page, whole."""
         part = await self.live_part(name)
         one = await self.entry(name)
         return Text(pages.live_page(one, part.content.decode(), part.tag).encode(), part.tag)
+
+    async def compare_page(self, run: str, base: str, *, allow_mixed: bool) -> Text:
+        """Return one run against another as HTML."""
+        return await self._compared(run, base, "page", pages.compare_page, allow_mixed=allow_mixed)
+
+    async def compare_json(self, run: str, base: str, *, allow_mixed: bool) -> Text:
+        """Return one run against another as JSON, as `nearmetal gate --format json` prints it."""
+        return await self._compared(run, base, "json", gate_as_json.render, allow_mixed=allow_mixed)
+
+    async def _compared(
+        self, run: str, base: str, what: str, draw: Callable[[Gate], str], *, allow_mixed: bool
+    ) -> Text:
+        both = (await self.entry(run), await self.entry(base))
+
+        def make(run: RunDir, base: RunDir) -> str:
+            margin = parse_study(run.study_text(), str(run.root / "study.toml")).margin
+            return draw(judge(read_pair(run, base, Question(margin, allow_mixed=allow_mixed))))
+
+        return await self._text(both, f"compared {what} {allow_mixed}", make)
 
     def _early(self, run: RunDir) -> tuple[View | None, str]:
         """Return the comparisons so far, or why there are none; trials of mixed provenance are shown, and said."""
@@ -118,29 +141,34 @@ class Library:
         except BadInputError as error:
             return None, f"{error.message[:1].upper()}{error.message[1:]}."
 
-    async def _text(self, one: Entry, what: str, make: Callable[[RunDir], str]) -> Text:
-        files = await self._states.get(one.name, lambda: state(one.root))
-        key = f"{files} {one.name} {what}"
+    async def _text(self, of: Sequence[Entry], what: str, make: Callable[..., str]) -> Text:
+        """Return what `make` returns for these runs, opened; kept while the files of none of them change."""
+        states = [f"{await self._state(one)} {one.name}" for one in of]
+        key = "\n".join((*states, what))
         tag = hashlib.sha256(key.encode()).hexdigest()[:32]
-        return Text(await self._texts.get(key, lambda: _make(one, make)), f'"{tag}"')
+        return Text(await self._texts.get(key, lambda: _make(of, make)), f'"{tag}"')
+
+    async def _state(self, one: Entry) -> str:
+        return await self._states.get(one.name, lambda: state(one.root))
 
 
-def _make(one: Entry, make: Callable[[RunDir], str]) -> bytes:
+def _make(of: Sequence[Entry], make: Callable[..., str]) -> bytes:
     try:
-        run = RunDir.open(one.root)
-        _check_size(one, run.trials())
-        return make(run).encode()
+        runs = [RunDir.open(one.root) for one in of]
+        for run in runs:
+            _check_size(run)
+        return make(*runs).encode()
     except OSError as error:
-        raise ForeignFileError(f"{one.root} changed while it was read, or lacks a file: {error}") from error
+        raise ForeignFileError(f"a run changed while it was read, or lacks a file: {error}") from error
 
 
-def _check_size(one: Entry, records: list[TrialRecord]) -> None:
+def _check_size(run: RunDir) -> None:
     """Raise ForeignFileError for a run that is too large, before any sample is read."""
-    samples = sum(max(0, cell.ranks) * max(0, cell.iterations) for record in records for cell in record.cells)
+    samples = sum(max(0, cell.ranks) * max(0, cell.iterations) for record in run.trials() for cell in record.cells)
     if samples > MAX_SAMPLES:
         raise ForeignFileError(
-            f"{one.root} holds {samples} samples, at most {MAX_SAMPLES} are served",
-            hint=f"nearmetal report {one.root}",
+            f"{run.root} holds {samples} samples, at most {MAX_SAMPLES} are served",
+            hint=f"nearmetal report {run.root}",
         )
 
 

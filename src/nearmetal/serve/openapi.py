@@ -12,6 +12,7 @@ API_VERSION = "1"
 
 _Object = dict[str, Any]  # JSON schema has no narrower type worth writing down
 _TEXT: _Object = {"type": "string"}
+_ANY: _Object = {"type": "object"}
 _LIST: _Object = {"type": "array"}
 _COUNT: _Object = {"type": "integer", "minimum": 0}
 
@@ -63,11 +64,22 @@ _SCHEMAS: _Object = {
         },
         "How far a run has come; `planned_blocks` is least and most.",
     ),
+    "Gate": _record(
+        {
+            "gate_format": {"const": 1},
+            "verdict": {"enum": ["within", "worse", "undecided"]},
+            "says": _TEXT,
+            "margin": {"type": "number"},
+            **dict.fromkeys(("run", "base"), _ANY),
+            **dict.fromkeys(("changes", "mixed", "cells"), _LIST),
+        },
+        "One run against another as `nearmetal gate --format json` prints it, without anything measured again.",
+    ),
     "Report": _record(
         {
             "report_format": {"const": 1},
-            "study": {"type": "object"},
-            "host": {"type": "object"},
+            "study": _ANY,
+            "host": _ANY,
             **dict.fromkeys(("created_utc", "nearmetal_version"), _TEXT),
             **dict.fromkeys(("blocks", "valid_trials"), _COUNT),
             **dict.fromkeys(("paths", "verdicts", "cells", "settings", "failures"), _LIST),
@@ -91,6 +103,10 @@ def _choice(name: str, values: list[str], default: str, about: str) -> _Object:
     return {"name": name, "in": "query", "description": about, "schema": schema}
 
 
+def _run(name: str, about: str) -> _Object:
+    return {"name": name, "in": "query", "required": True, "description": about, "schema": _NAME["schema"]}
+
+
 _MIXED = _choice(
     "allow_mixed", ["true", "false"], "false", "Compare trials although kernel, MPI, NIC or code differ between them."
 )
@@ -108,7 +124,7 @@ def _get(name: str, about: str, schema: str, *parameters: _Object) -> _Object:
     refusals = {
         status: {"description": why, "content": _json("Error")}
         for status, why in _REFUSALS.items()
-        if status not in ({"404", "422"} if _NAME not in parameters else set())
+        if status not in ({"404", "422"} if name == "runs" else set())
     }
     return {
         "get": {
@@ -140,6 +156,9 @@ def document() -> _Object:
             "/api/v1/runs": _get("runs", "List the runs", "Runs", by, order),
             "/api/v1/runs/{name}": _get("report", "Report on a run", "Report", _NAME, _MIXED),
             "/api/v1/runs/{name}/progress": _get("progress", "Say how far a run has come", "Progress", _NAME),
+            "/api/v1/compare": _get(
+                "compare", "Compare two runs", "Gate", _run("run", "The run."), _run("base", "Its base."), _MIXED
+            ),
         },
         "components": {
             "schemas": _SCHEMAS,

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
+from nearmetal.gate import words as gate_words
+from nearmetal.gate.as_table import tables as gate_tables
 from nearmetal.report import as_html, charts
 from nearmetal.report.markup import Markup, element, together
 from nearmetal.report.page import page, policy
 from nearmetal.report.progress import Progress, last_trials, sentence
 from nearmetal.report.words import NOTHING
+from nearmetal.stats.between import Standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from nearmetal.gate.records import Gate, Side
     from nearmetal.report.view import View
     from nearmetal.serve.catalogue import Entry
 
@@ -192,6 +197,63 @@ _FIXED = (
     "The number of blocks of this study is fixed: figures before its end are for looking, only the last ones count."
 )
 _STILL = "No nearmetal of this machine is writing this run: it has ended, was interrupted, or runs elsewhere."
+
+# ---- two runs
+
+
+def compare_page(gate: Gate) -> str:
+    """Return the page that sets one run against another."""
+    lead = [element("strong", "Mixed provenance, compared on request"), *(element("p", one) for one in gate.mixed)]
+    changes = [element("li", str(one)) for one in gate.changes]
+    reasons = [element("li", f"{one.cell}: {gate_words.cell(one)}") for one in gate.cells if not one.standing.passes]
+    body = together(
+        _navigation(
+            "compared", [("/", "All runs"), *((run_path(one), one) for one in map(_name, (gate.base, gate.run)))]
+        ),
+        element(
+            "header",
+            element("p", "nearmetal serve", class_="eyebrow"),
+            element("h1", f"{_name(gate.run)} against {_name(gate.base)}"),
+            element("p", f"{gate.run.blocks} and {gate.base.blocks} blocks. {gate.run.host_label}.", class_="meta"),
+            *([element("div", *lead, class_="honest warn")] if gate.mixed else []),
+        ),
+        element(
+            "main",
+            element(
+                "p",
+                f"{_name(gate.run)} is ",
+                element("span", str(gate.verdict), class_=f"verdict {_COLOURS[gate.verdict]}"),
+                f". nearmetal gate says: {gate_words.verdict(gate)}",
+                class_="lead",
+            ),
+            element("p", gate_words.noise(gate)),
+            element("p", _TWO_RUNS, class_="note"),
+            element("h2", "What differs besides the figures"),
+            element("ul", *changes) if changes else element("p", "No fact that was recorded."),
+            element("h2", "Cell by cell"),
+            *(as_html.table_region(one) for one in gate_tables(gate)),
+            *([element("h3", "Why the others are not within"), element("ul", *reasons)] if reasons else []),
+            id="compared",
+        ),
+    )
+    return page(f"{_name(gate.run)} against {_name(gate.base)}", body, may=PLAIN, skip="compared")
+
+
+_COLOURS = {
+    Standing.WITHIN: "near-metal",
+    Standing.BETTER: "faster",
+    Standing.WORSE: "slower",
+    Standing.UNDECIDED: "undecided",
+}
+_TWO_RUNS = (
+    "Two runs are not interleaved: whatever else changed between them is part of the difference. Nothing is measured "
+    "again here; `nearmetal gate` does so before it calls a run worse."
+)
+
+
+def _name(side: Side) -> str:
+    return PurePath(side.root).name
+
 
 # ---- refusals
 

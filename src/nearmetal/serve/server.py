@@ -52,6 +52,7 @@ def listen(address: str, port: int) -> Listening:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(where)
+        listening.listen(MAX_READERS)  # before the address is printed: whoever opens it at once only waits
     except OSError as error:
         listening.close()
         raise UnavailableError(

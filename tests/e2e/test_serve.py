@@ -1,0 +1,255 @@
+"""`nearmetal serve` as a process: many readers, readers who talk rubbish, and a browser that follows a run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx2
+import pytest
+import uvicorn
+
+from nearmetal.cli.main import run
+from nearmetal.serve import library
+from nearmetal.serve.app import make_app
+from nearmetal.serve.cache import Recent
+from nearmetal.serve.catalogue import Catalogue
+from nearmetal.serve.guard import Door
+from tests.browser import PAPER, browse, first_pixel, needs_chromium
+from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+SMALL = STUDY.replace('sizes = [8, "1 KiB", "64 KiB"]', "sizes = [8]")
+READERS = 200
+HEADROOM_BYTES = 64 << 20
+"""What 200 readers may add to the memory that one reader needed."""
+
+
+class Served:
+    def __init__(self, folder: Path) -> None:
+        argv = [sys.executable, "-c", "from nearmetal.cli.main import main; main()", "serve", str(folder)]
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=(\S{43})", self.url)
+        assert found, self.url
+        self.port, self.token = int(found[1]), found[2]
+
+    @property
+    def base(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+    @property
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))  # noqa: PTH208 (only how many)
+
+    @property
+    def peak_bytes(self) -> int:
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(text.split("VmHWM:")[1].split()[0]) * 1024
+
+    def end(self) -> tuple[str, str]:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.communicate(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    make_run(folder / "first", Recipe(study=SMALL, blocks=5))
+    make_run(folder / "second", Recipe(study=SMALL, blocks=5, seed=8))
+    (folder / "damaged").mkdir()
+    (folder / "damaged" / "run.json").write_text("{")
+    return folder
+
+
+@pytest.fixture
+def served(folder: Path) -> Iterator[Served]:
+    server = Served(folder)
+    yield server
+    if server.process.poll() is None:
+        server.process.kill()
+    server.process.communicate()
+
+
+def test_two_hundred_readers_at_once(served: Served) -> None:
+    paths = ("/", "/runs/first", "/runs/second/live", "/runs/damaged", "/api/v1/compare?run=second&base=first")
+    asyncio.run(_read(served, 1, paths))
+    descriptors, peak_bytes = served.descriptors, served.peak_bytes
+    answers = asyncio.run(_read(served, READERS, paths))
+    assert len(answers) == READERS * len(paths)
+    assert {status for status, _ in answers} == {200, 422}
+    assert {size for status, size in answers if status == 200 and size > 60_000}
+    assert served.peak_bytes - peak_bytes < HEADROOM_BYTES
+    for _ in range(300):  # hanging up is not waited for by the readers
+        if served.descriptors <= descriptors + 8:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"{served.descriptors} descriptors are still open, {descriptors} before")
+
+
+async def _read(served: Served, readers: int, paths: tuple[str, ...]) -> list[tuple[int, int]]:
+    limits = httpx2.Limits(max_connections=readers, max_keepalive_connections=readers)
+    async with httpx2.AsyncClient(
+        base_url=served.base, headers=served.headers, limits=limits, timeout=120, trust_env=False
+    ) as client:
+
+        async def one() -> list[tuple[int, int]]:
+            return [(answer.status_code, len(answer.content)) for answer in [await client.get(path) for path in paths]]
+
+        return [answer for answers in await asyncio.gather(*(one() for _ in range(readers))) for answer in answers]
+
+
+RUBBISH = [
+    b"",
+    b"\r\n\r\n",
+    b"GET",
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"X: y\r\n" * 20_000 + b"\r\n",
+    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -1\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"GET http://evil.example/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    b"GET /%zz%00%ff?%=&&=;token HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: =;;=\xff\r\nAuthorization: \xff\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+    b"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+]
+
+
+def _say(port: int, request: bytes) -> bytes:
+    """Return the beginning of the answer, nothing where the server hung up."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection, contextlib.suppress(ConnectionError):
+        connection.sendall(request)
+        connection.shutdown(socket.SHUT_WR)
+        return connection.recv(4096)
+    return b""
+
+
+def test_rubbish_is_refused_and_others_are_still_served(served: Served) -> None:
+    held = [socket.create_connection(("127.0.0.1", served.port), timeout=10) for _ in range(20)]
+    for connection in held:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Never-")
+    for request in RUBBISH:
+        answer = _say(served.port, request)
+        assert not answer or re.match(rb"HTTP/1\.1 4\d\d ", answer), answer[:80]
+        good = httpx2.get(served.base, headers=served.headers, trust_env=False, timeout=30)
+        assert good.status_code == 200
+    for connection in held:
+        connection.close()
+
+
+def test_the_token_is_printed_once_and_written_nowhere(served: Served) -> None:
+    command_line = Path(f"/proc/{served.process.pid}/cmdline").read_bytes()
+    assert served.token.encode() not in command_line
+    welcome = httpx2.get(served.url, trust_env=False, timeout=30)
+    assert welcome.status_code == 303
+    for path in ("/", "/nope", "/?token=wrong", f"/runs/damaged?token={served.token}"):
+        httpx2.get(f"{served.base}{path}", trust_env=False, timeout=30)
+    out, err = served.end()
+    assert served.process.returncode == 0
+    assert out == ""
+    assert served.token not in err
+    assert err.splitlines()[-1] == "stopped"
+    assert "serving 3 runs" in err
+
+
+def test_what_cannot_be_listened_on_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for argv, code, said in (
+            ([str(folder), "--port", str(taken.getsockname()[1])], 3, "Address already in use"),
+            ([str(folder), "--listen", "no.such.name.invalid"], 2, "is no address of a machine"),
+            ([str(folder / "nope")], 2, "is not a directory"),
+        ):
+            assert run(["serve", *argv]) == code
+            told = capsys.readouterr()
+            assert said in told.err
+            assert "hint: " in told.err
+            assert told.out == ""
+
+
+@pytest.mark.parametrize(("address", "warned"), [("0.0.0.0", True), ("127.0.0.1", False), ("localhost", False)])
+def test_beyond_loopback_comes_with_a_warning(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, address: str, *, warned: bool
+) -> None:
+    monkeypatch.setattr("nearmetal.cli.serve.serve", lambda catalogue, listening: None)
+    assert run(["serve", "--listen", address, str(folder)]) == 0
+    told = capsys.readouterr()
+    assert ("warning: whoever can reach this address" in told.err) == warned
+    assert "?token=" in told.out
+
+
+# ---- in a browser
+
+
+@contextlib.contextmanager
+def _in_this_process(app: ASGIApp) -> Iterator[int]:
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None, access_log=False)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    yield listening.getsockname()[1]
+    server.should_exit = True
+    thread.join(timeout=30)
+    listening.close()
+
+
+@needs_chromium
+@pytest.mark.parametrize("path", ["/?", "/compare?run=second&base=first&"])
+def test_pages_are_styled_and_quiet(folder: Path, tmp_path: Path, path: str) -> None:
+    door = Door(8470)
+    with _in_this_process(make_app(Catalogue(folder), door)) as port:
+        url = f"http://127.0.0.1:{port}{path}token={door.token}"
+        finished = browse(url, tmp_path / "profile", f"--screenshot={tmp_path / 'shot.png'}", "--window-size=1280,900")
+    assert first_pixel((tmp_path / "shot.png").read_bytes()) == PAPER["light"]
+    assert (tmp_path / "shot.png").stat().st_size > 20_000
+    assert "CONSOLE" not in finished.stderr
+
+
+@needs_chromium
+def test_the_live_page_follows_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The browser loads the page; before its second look a trial is added, which must then be on the page."""
+    monkeypatch.setattr(library, "Recent", lambda: Recent(seconds=0.0))
+    make_run(tmp_path / "runs" / "run", Recipe(study=SMALL, blocks=5))
+    last = max((tmp_path / "runs" / "run" / "trials").iterdir())
+    hidden = last.rename(tmp_path / last.name)
+    door = Door(8470)
+    inner = make_app(Catalogue(tmp_path / "runs"), door)
+    looks: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"].endswith("/live/part"):
+            looks.append(scope["path"])
+            if len(looks) == 2:
+                hidden.rename(last)
+        await inner(scope, receive, send)
+
+    with _in_this_process(app) as port:
+        url = f"http://127.0.0.1:{port}/runs/run/live?token={door.token}"
+        finished = browse(url, tmp_path / "profile", "--virtual-time-budget=9000", "--dump-dom")
+    assert len(looks) >= 2
+    assert "6 of at most 6 trials; 30 valid in all" in finished.stdout
+    assert 'class="cards"' in finished.stdout
+    assert "CONSOLE" not in finished.stderr
