@@ -12,11 +12,16 @@ from rich.table import Table
 
 from nearmetal.cli.predict import choose, load_model, load_schedule
 from nearmetal.errors import BadInputError
+from nearmetal.hosts.table import open_host
 from nearmetal.predict.launcher_files import WRITERS
+from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_study, traced_program
 from nearmetal.predict.models import Distribution
 from nearmetal.predict.native import Placement
 from nearmetal.predict.place import BreakEven, Candidate, Slots, break_even, in_order, recommend
 from nearmetal.predict.simulate import simulate
+from nearmetal.predict.trace_file import read_trace
+from nearmetal.store.rundir import RunDir
+from nearmetal.study.spec import parse_study
 from nearmetal.units import format_duration
 
 if TYPE_CHECKING:
@@ -56,6 +61,9 @@ def parse_hosts(text: str) -> Slots:
 @click.option(
     "--break-even", "pair", nargs=2, help="Two paths: also show at which share of inter-node messages they are equal."
 )
+@click.option("--check", is_flag=True, help="Measure the recommended placement against the default.")
+@click.option("--check-blocks", type=click.IntRange(min=3), default=5, show_default=True, help="Launches of each.")
+@click.option("--check-figure", default="", help="What the program prints as its seconds: a regular expression.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the launcher's file here.")
 def command(
     *,
@@ -71,9 +79,18 @@ def command(
     seed: int,
     launcher: str,
     pair: tuple[str, str] | None,
+    check: bool,
+    check_blocks: int,
+    check_figure: str,
     output: Path | None,
 ) -> None:
-    """Recommend a data path and a rank mapping for PROGRAM, and write it for the launcher."""
+    """Recommend a data path and a rank mapping for PROGRAM, and write it for the launcher.
+
+    With --check the traced program is launched under the recommended placement and under the default, host after host,
+    on the recommended path of the run's own host, and the measured gain stands beside the predicted one. The first of
+    --hosts is the study's first node, and so on.
+    """
+    checked = _checked_program(program, source) if check else None
     schedule = load_schedule(program, ranks)
     slots = parse_hosts(hosts)
     slots.check(schedule.ranks)
@@ -89,12 +106,52 @@ def command(
     if both:
         _print_break_even(*both, schedule, in_order(schedule.ranks, slots), seed)
     text = WRITERS[launcher](found[0][1].host_of, slots)
+    if checked:
+        named, chosen = found[0]
+        default = next(one for other, one in found if other == named and one.method == "in-order")
+        _check(named, chosen, default, checked, (check_blocks, check_figure))
     if output is None:
         click.echo(text, nl=False)
         return
     part = output.with_name(output.name + ".part")
     part.write_text(text)
     part.replace(output)
+
+
+def _checked_program(program: Path, source: Path) -> tuple[RunDir, tuple[str, ...]]:
+    """Return the run whose host measures, and the program; raise BadInputError where there is neither."""
+    if program.suffix == ".toml":
+        raise BadInputError("a pattern is not a program that could be measured", hint="--check needs a trace")
+    if not source.is_dir():
+        raise BadInputError(f"{source} is a model file, which has no host", hint="--check needs a run directory")
+    return RunDir.open(source), traced_program(read_trace(program))
+
+
+def _check(
+    named: NamedMachine,
+    chosen: Candidate,
+    default: Candidate,
+    checked: tuple[RunDir, tuple[str, ...]],
+    how: tuple[int, str],
+) -> None:
+    """Measure the chosen placement against the default and print both gains."""
+    run, program = checked
+    console = Console(highlight=False, stderr=True)
+    if np.array_equal(chosen.host_of, default.host_of):
+        console.print("The recommended placement is the default: there is no gain to check.")
+        return
+    blocks, figure = how
+    placements = {DEFAULT: default.host_of, CHOSEN: chosen.host_of}
+    study = placement_study(parse_study(run.study_text(), f"{run.root}/study.toml"), named, program, placements, figure)
+    host = open_host(study)
+    try:
+        gain = measure_gain(study, host, blocks, lambda line: console.print(line, highlight=False))
+    finally:
+        host.close()
+    console.print(f"gain of {chosen.method} on in-order, {named.path}: predicted {_gain(chosen, default)}")
+    span = "" if gain.low is None or gain.high is None else f" [{gain.low:+.1%}, {gain.high:+.1%}]"
+    clock = "the program's own figure" if figure else "the wall clock, start-up included"
+    console.print(f"measured {gain.share:+.1%}{span}: {blocks} paired launches by {clock}; 95 % interval")
 
 
 def _parse_dims(text: str | None) -> tuple[int, ...]:

@@ -1,0 +1,114 @@
+"""`nearmetal place --check`: the program runs under both placements, and both gains are told."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from nearmetal import process
+from nearmetal.cli.main import run
+from nearmetal.errors import BadInputError
+from nearmetal.hosts.table import open_host
+from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_study
+from nearmetal.predict.models import UNBOUNDED, Machine, NamedMachine, PathModel, Segment
+from nearmetal.predict.schedule import Comm, Op, OpKind, Peer, Program, Schedule
+from nearmetal.predict.trace import DoCall, RankTrace, Repeat, Trace
+from nearmetal.study.spec import parse_study
+from tests.mpi_bench import LAUNCH_TIMEOUT_S, mpi_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.mpi, pytest.mark.xdist_group("mpi")]
+
+STUDY = """
+format = 1
+name = "check"
+baseline = "veth"
+[[path]]
+name = "veth"
+[[path]]
+name = "shm"
+[[workload]]
+name = "latency"
+sizes = [8, 8192]
+iterations = 50
+warmup = 5
+[trials]
+min_blocks = 3
+max_blocks = 3
+"""
+# Ranks 0 and 2 talk, and 1 and 3: host after host is the worst placement on two nodes.
+PROGRAM = """
+#include <mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+    static char a[8192], b[8192];
+    int rank;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    double begin = MPI_Wtime();
+    for (int i = 0; i < 100; ++i)
+        MPI_Sendrecv(a, sizeof a, MPI_BYTE, rank ^ 2, 1, b, sizeof b, MPI_BYTE, rank ^ 2, 1, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+    if (rank == 0)
+        printf("took %.6f s\\n", MPI_Wtime() - begin);
+    return MPI_Finalize();
+}
+"""
+
+
+def test_a_better_placement_is_measured_on_namespaces(tmp_path: Path) -> None:
+    mpi = mpi_of("openmpi")
+    (tmp_path / "pairs.c").write_text(PROGRAM)
+    program = str(tmp_path / "pairs")
+    process.run([mpi.mpicc, f"{program}.c", "-o", program], timeout_s=LAUNCH_TIMEOUT_S, check=True)
+    placements = {DEFAULT: np.array([0, 0, 1, 1], np.uint32), CHOSEN: np.array([0, 1, 0, 1], np.uint32)}
+    machine = NamedMachine("veth", "as-found", "polling", Machine(None, PathModel((Segment(UNBOUNDED, 1),))))
+    study = placement_study(parse_study(STUDY, "study"), machine, (program,), placements, r"took (\S+) s")
+    host = open_host(study)
+    try:
+        lines: list[str] = []
+        gain = measure_gain(study, host, 3, lines.append)
+    finally:
+        host.close()
+    assert len(lines) == 3
+    assert gain.low is not None
+    assert gain.high is not None
+    assert gain.low <= gain.share <= gain.high < 1
+
+
+def test_predicted_and_measured_gain_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.toml").write_text(STUDY + '[host]\nkind = "fake"\n')
+    assert run(["run", "study.toml", "--out", "micro"]) == 0
+    exchange = Op(OpKind.SENDRECV, rule=Peer.XOR, peer=2, message_bytes=8192, recv_rule=Peer.XOR, recv_peer=2)
+    talk = Program((Repeat(50, (DoCall(0),)),), (exchange,), (Comm(0, size=4),))
+    meta = RankTrace(0, 1, 1, 1, {"command": "./pairs 1"}, (), (), (), (), (), (), ())
+    monkeypatch.setattr("nearmetal.cli.place.load_schedule", lambda *_: Schedule(4, (talk,)))
+    monkeypatch.setattr("nearmetal.cli.place.read_trace", lambda _: Trace((meta,)))
+    capsys.readouterr()
+    argv = ["place", "trace", "--on", "micro", "--path", "veth", "--tries", "0", "--replicas", "3", "-o", "ranks"]
+    assert run([*argv, "--hosts", "n0:2,n1:2", "--check", "--check-blocks", "4"]) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert re.search(r"gain of \S+ on in-order, veth: predicted \+\d", told)
+    assert re.search(r"measured [+-][\d.]+% \[[+-][\d.]+%, [+-][\d.]+%\]: 4 paired launches by the wall clock", told)
+    assert (tmp_path / "ranks").read_text().startswith("rank 0=")
+    assert run([*argv, "--hosts", "n0:4", "--check"]) == 0
+    assert "there is no gain to check" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_model_file_has_no_host_to_measure_on(tmp_path: Path) -> None:
+    from nearmetal.cli.place import command
+
+    (tmp_path / "halo.toml").write_text("")
+    (tmp_path / "model.json").write_text("{}")
+    for program, told in (("trace", "model file"), ("halo.toml", "pattern")):
+        argv = [str(tmp_path / program), "--on", str(tmp_path / "model.json"), "--hosts", "a:4", "--check"]
+        with pytest.raises(BadInputError, match=told):
+            command.main(argv, standalone_mode=False)
