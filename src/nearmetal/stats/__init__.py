@@ -1,12 +1,13 @@
 """Statistics: pure functions on arrays, no input or output, no global state, randomness only from a given generator.
 
 Within a trial: `summarize`, `order`, `ecdf`, `tail_curve`. Over blocks: `estimate_level` of one path, `compare`,
-`estimate_ratio`, `correct_family`, `noise_floor`. Between two runs: `difference`, `judge_family`. While measuring:
-`StoppingPlan`, `look`. The reasons are in docs/explanation/statistics.md.
+`estimate_ratio`, `correct_family`, `noise_floor`. Between two runs: `difference`, `judge_family`; over many:
+`find_changes`. While measuring: `StoppingPlan`, `look`. The reasons are in docs/explanation/statistics.md.
 """
 
 from nearmetal.stats.between import Difference, Standing, difference, floor_between, judge_family
 from nearmetal.stats.bootstrap import IntervalMethod, wild_bootstrap_t
+from nearmetal.stats.changes import Change, find_changes
 from nearmetal.stats.compare import (
     BlockFigures,
     Comparison,
@@ -15,7 +16,7 @@ from nearmetal.stats.compare import (
     correct_family,
     estimate_ratio,
 )
-from nearmetal.stats.correction import holm
+from nearmetal.stats.correction import benjamini_hochberg, holm
 from nearmetal.stats.equivalence import Better, Evidence, Judgement, Verdict, judge
 from nearmetal.stats.interval import FloatArray, IntArray, Interval
 from nearmetal.stats.level import Level, estimate_level
@@ -29,6 +30,7 @@ from nearmetal.stats.tails import Curve, ecdf, tail_curve
 __all__ = [
     "Better",
     "BlockFigures",
+    "Change",
     "Comparison",
     "Curve",
     "Difference",
@@ -48,6 +50,7 @@ __all__ = [
     "StoppingPlan",
     "Summary",
     "Verdict",
+    "benjamini_hochberg",
     "compare",
     "correct_family",
     "difference",
@@ -55,6 +58,7 @@ __all__ = [
     "effective_sample_size",
     "estimate_level",
     "estimate_ratio",
+    "find_changes",
     "floor_between",
     "holm",
     "judge",

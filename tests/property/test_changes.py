@@ -1,0 +1,127 @@
+"""Change points: false alarms on quiet series, steps found and placed, single outliers ignored, any data survived."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from nearmetal.stats import benjamini_hochberg, find_changes
+from nearmetal.stats.changes import LEAST_SEGMENT, best_split
+
+levels = arrays(np.float64, st.integers(0, 30), elements=st.floats(0.1, 1e9))
+p_values = st.lists(st.floats(0.0, 1.0), max_size=30)
+
+
+def quiet(n: int, sd: float, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).lognormal(3.0, sd, n)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(levels, max_size=4))
+def test_whatever_the_levels_changes_are_in_order_and_apart(series: list[np.ndarray]) -> None:
+    for values, changes in zip(series, find_changes(series), strict=True):
+        edges = [0, *(change.index for change in changes), values.size]
+        if changes:
+            assert min(np.diff(edges)) >= LEAST_SEGMENT
+        for change in changes:
+            assert 0.0 < change.p_value <= 0.05
+            assert change.ratio > 0.0
+
+
+@settings(deadline=None, max_examples=60)
+@given(levels, st.floats(0.01, 100.0))
+def test_neither_the_unit_nor_the_direction_matters(values: np.ndarray, factor: float) -> None:
+    here = best_split(np.log(values))
+    for other in (np.log(values * factor), -np.log(values)):
+        there = best_split(np.round(other, 9)) if here is None else best_split(other)
+        if here is None:
+            assert there is None or there.p_value > 0.05 or np.ptp(values) > 0
+        elif len(set(np.round(np.log(values), 9))) == values.size:
+            assert there is not None
+            assert there.p_value == pytest.approx(here.p_value)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(8, 16), st.integers(8, 16), st.sampled_from([0.8, 0.9, 1.1, 1.5]), st.integers(0, 10**6))
+def test_a_clear_step_is_found_where_it_is(before: int, after: int, ratio: float, seed: int) -> None:
+    values = quiet(before + after, 0.005, seed)
+    values[before:] *= ratio
+    (found,) = find_changes([values])
+    # Both sides are searched on at 2.5 %, so now and then one of them has a false alarm of its own.
+    (step,) = [change for change in found if change.index == before]
+    assert step.ratio == pytest.approx(ratio, rel=0.02)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 19), st.floats(0.01, 100.0), st.integers(0, 10**6))
+def test_an_outlier_is_not_a_change(at: int, size: float, seed: int) -> None:
+    """One run that went wrong counts as much as the largest of a quiet series does, however wrong it went."""
+    values = quiet(20, 0.01, seed)
+    calm = best_split(np.log(values))
+    values[at] = size * values.max() if size >= 1.0 else size * values.min()
+    largest = values.copy()
+    largest[at] = values.max() * 1e6 if size >= 1.0 else values.min() * 1e-6
+    once, far = best_split(np.log(values)), best_split(np.log(largest))
+    assert calm is not None
+    assert once is not None
+    assert far is not None
+    assert far.p_value == once.p_value
+
+
+def test_an_outlier_does_not_hide_a_step() -> None:
+    values = quiet(24, 0.01, 5)
+    values[12:] *= 1.1
+    values[4] *= 30.0
+    values[20] /= 30.0
+    (found,) = find_changes([values])
+    assert [change.index for change in found] == [12]
+    assert found[0].ratio == pytest.approx(1.1, rel=0.02)
+
+
+def test_false_alarms_on_quiet_series_stay_at_their_rate() -> None:
+    """For one series, and for a whole page of them; whatever the distribution. Bounds: four standard errors."""
+    rng = np.random.default_rng(20)
+    trials = 600
+    for draw in (rng.standard_normal, lambda n: rng.standard_t(1.5, n), lambda n: rng.integers(0, 4, n).astype(float)):
+        alarms = sum((found := best_split(draw(18))) is not None and found.p_value <= 0.05 for _ in range(trials))
+        assert alarms / trials <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / trials)
+    pages = 60
+    marked = sum(any(find_changes([rng.lognormal(0, 0.1, 18) for _ in range(25)])) for _ in range(pages))
+    assert marked / pages <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / pages)
+
+
+def test_two_steps_are_two_changes() -> None:
+    values = quiet(36, 0.01, 9)
+    values[12:] *= 1.2
+    values[24:] *= 0.7
+    (found,) = find_changes([values])
+    assert [change.index for change in found] == [12, 24]
+    assert [change.ratio for change in found] == pytest.approx([1.2, 0.7], rel=0.02)
+
+
+def test_few_runs_show_nothing_however_large() -> None:
+    assert find_changes([np.array([1.0, 1.1, 1.2, 9.0, 9.1, 9.2, 9.3])]) == ((),)
+    assert find_changes([np.ones(40)]) == ((),)
+    assert find_changes([]) == ()
+
+
+@given(p_values)
+def test_benjamini_hochberg_is_monotone_and_never_below(p: list[float]) -> None:
+    adjusted = benjamini_hochberg(p)
+    assert bool(np.all(adjusted >= np.asarray(p)))
+    assert bool(np.all(adjusted <= 1.0))
+    for i in range(len(p)):
+        for j in range(len(p)):
+            assert p[i] >= p[j] or adjusted[i] <= adjusted[j]
+
+
+def test_benjamini_hochberg_as_published() -> None:
+    # Benjamini and Hochberg (1995), section 3.2: 15 p-values of a trial; the four smallest are claimed at 5 %.
+    p = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528,
+         0.7590, 1.0000]  # fmt: skip
+    assert (benjamini_hochberg(p) <= 0.05).tolist() == [True] * 4 + [False] * 11
