@@ -17,12 +17,11 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
+from fake_runs import make_run
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.hosts.fake import FakeHost
-from nearmetal.run.schedule import run_study
-from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.store.rundir import RunDir
 from nearmetal.store.samples import CellSamples, describe, write_samples
-from nearmetal.study.spec import digest, parse_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,12 +52,6 @@ max_blocks = 5
 """
 
 
-class Silent:
-    def block_started(self, number: int, trials: int, open_paths: object) -> None: ...
-
-    def trial_ended(self, record: object) -> None: ...
-
-
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Return what makes a run under a name, and stand in a folder of its own."""
@@ -66,11 +59,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     monkeypatch.setenv("COLUMNS", "80")
 
     def make(name: str, options: str = "", seed: int = 1, change: tuple[str, str] = ("", "")) -> str:
-        text = STUDY.format(options=options, seed=seed).replace(*change)
-        study = parse_study(text, name)
-        info = RunInfo(study.name, digest(text), "fake", "made up", "0", "2026-01-01T00:00:00+00:00")
-        with RunDir.create(Path(name), info, text) as run:
-            run_study(study, FakeHost(study.host.options), run, Silent())
+        make_run(Path(name), STUDY.format(options=options, seed=seed).replace(*change))
         return name
 
     return make

@@ -81,7 +81,8 @@ def swatch(entry: PathEntry) -> Markup:
     return element("svg", line, mark(entry, 11, 7), class_="swatch", viewbox="0 0 22 14", aria_hidden="true")
 
 
-def _chart(label: str, *parts: Markup, width: float = WIDTH, height: float = HEIGHT) -> Markup:
+def chart(label: str, *parts: Markup, width: float = WIDTH, height: float = HEIGHT) -> Markup:
+    """Return parts as one image that a screen reader reads by its label."""
     return element(
         "svg", *parts, class_="chart", viewbox=f"0 0 {pixels(width)} {pixels(height)}", role="img", aria_label=label
     )
@@ -147,7 +148,7 @@ def _levels_by_size(view: View, cells: Sequence[Cell]) -> Markup:
         parts.append(element("path", class_=f"{path_class(entry)} line", d=line))
         parts += [_level_mark(entry, one, x, y) for x, one in points]
         ends.append((entry, y(points[-1][1].median.value or 0)))
-    return _chart(f"{_axis_title(cells[0])} by message size, one line a path", *parts, _labels_at_right(ends, FRAME))
+    return chart(f"{_axis_title(cells[0])} by message size, one line a path", *parts, _labels_at_right(ends, FRAME))
 
 
 def _size_positions(cells: Sequence[Cell]) -> list[float]:
@@ -182,7 +183,7 @@ def _levels_in_rows(view: View, cell: Cell) -> Markup:
         parts.append(mark(entry, x(value), y, title=f"{entry.label}: {words.level(one.median)}"))
         parts.append(element("text", words.short(entry.label), class_="name", x=0, y=y + 4))
         parts.append(element("text", words.level(one.median), class_="name", x=frame.right + 12, y=y + 4))
-    return _chart(f"{_axis_title(cell)}, one row a path", *parts, height=frame.bottom + 44)
+    return chart(f"{_axis_title(cell)}, one row a path", *parts, height=frame.bottom + 44)
 
 
 # ---- ratios
@@ -232,7 +233,7 @@ def ratio_chart(view: View, group: GroupId) -> Markup:
             y += 20.0
             parts.append(_ratio_row(row, x, y - 4, frame))
         y += 4.0
-    return _chart(f"ratios to {view.baseline} with 95 % intervals", *parts, height=frame.bottom + 44)
+    return chart(f"ratios to {view.baseline} with 95 % intervals", *parts, height=frame.bottom + 44)
 
 
 def _ratio_rows(view: View, group: GroupId, entry: PathEntry) -> list[_RatioRow]:
@@ -327,7 +328,7 @@ def ecdf_chart(view: View, cell: Cell) -> Markup:
                 "path", class_=f"{path_class(entry)} line", d=f"M{pixels(points[0][0])} {pixels(FRAME.bottom)}{steps}"
             )
         )
-    return _chart(
+    return chart(
         f"cumulative distribution, {words.cell_title(view, cell)}", *parts, _labels_on_median(curves, show, x, y)
     )
 
@@ -372,7 +373,7 @@ def tail_chart(view: View, cell: Cell) -> Markup:
                 drawn = "L".join(f"{pixels(px)} {pixels(py)}" for px, py in _thinned(run, _budget(view)))
                 parts.append(element("path", class_=f"{path_class(entry)} {kind}", d=f"M{drawn}"))
         ends.append((entry, points[-1][2]))
-    return _chart(f"percentiles, {words.cell_title(view, cell)}", *parts, _labels_at_right(ends, FRAME))
+    return chart(f"percentiles, {words.cell_title(view, cell)}", *parts, _labels_at_right(ends, FRAME))
 
 
 def _tail_scale(n: int) -> Scale:
@@ -409,7 +410,7 @@ def drift_chart(view: View, cell: Cell) -> Markup:
         parts.append(element("path", class_=f"{path_class(entry)} whisker", d=whiskers))
         parts.append(marks(entry, [(at[block], y(value)) for block, _, value, _ in points], hollow=entry.again))
         ends.append((entry, frame.top + 8 + 17.0 * number))
-    return _chart(
+    return chart(
         f"drift over blocks, {words.cell_title(view, cell)}", *parts, _labels_at_right_plain(ends, frame), height=290.0
     )
 

@@ -1,0 +1,62 @@
+"""`nearmetal history`: many runs in one file, and when their figures changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from nearmetal.errors import BadInputError
+from nearmetal.history import as_html, as_json, as_text
+from nearmetal.history.collect import collect
+from nearmetal.history.database import Database
+from nearmetal.history.view import build_history
+from nearmetal.report.series import Metric
+from nearmetal.store.disk import Disk
+
+
+@click.group(name="history")
+def command() -> None:
+    """Keep many runs in one file, and see when their figures changed."""
+
+
+@command.command(name="add")
+@click.argument("history", type=click.Path(path_type=Path))
+@click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option("--allow-mixed", is_flag=True, help="Accept a run whose own trials differ in kernel, MPI, NIC or code.")
+def add(history: Path, runs: tuple[Path, ...], *, allow_mixed: bool) -> None:
+    """Add RUNS, run directories, to HISTORY, a file that is made when it is not there.
+
+    A run that is in it already stays as it is; one that has more trials by now is taken in anew.
+    """
+    for root in runs:
+        kept = collect(root, allow_mixed=allow_mixed)
+        with Database(history, write=True) as database:
+            click.echo(f"{database.add(kept)}: {root}")
+
+
+@command.command(name="show")
+@click.argument("history", type=click.Path(path_type=Path))
+@click.option(
+    "--metric", type=click.Choice([str(one) for one in Metric]), default="median", show_default=True, help="Figure."
+)
+@click.option("--path", default="", help="Only this path.")
+@click.option("--workload", default="", help="Only this workload.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="What goes to stdout.")
+@click.option("--out", type=click.Path(path_type=Path), help="Also write it as one HTML page.")
+def show(history: Path, *, metric: str, path: str, workload: str, form: str, out: Path | None) -> None:
+    """Show HISTORY: each cell's level over the runs, and where it changed."""
+    with Database(history, write=False) as database:
+        found = build_history(database, Metric(metric), path=path, workload=workload)
+    if not found.series:
+        wanted = f" of path {path!r} and workload {workload!r}" if path or workload else ""
+        raise BadInputError(f"{history} holds no {metric}{wanted}", hint=f"nearmetal history add {history} RUN")
+    if out is not None:
+        Disk().put_bytes(out, as_html.render(found).encode())
+    if form == "json":
+        click.echo(as_json.render(found))
+    else:
+        as_text.render(found, Console(highlight=False))
+    if out is not None:
+        click.echo(f"page: {out}", err=True)

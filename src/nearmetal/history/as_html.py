@@ -1,0 +1,152 @@
+"""A history as one HTML page: no script, no request, a chart for each series, those that changed first."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from nearmetal.history import words as history_words
+from nearmetal.report import charts, words
+from nearmetal.report.as_html import table_region
+from nearmetal.report.axes import Frame, Scale, linear, x_axis, y_axis
+from nearmetal.report.markup import Markup, element, pixels, together
+from nearmetal.report.page import page
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.history.records import History, Point, Series
+
+MAX_CHARTS = 120
+"""Beyond this many, series without a change are left to the table, so that the page stays small."""
+_FRAME = Frame(58.0, 34.0, 540.0, 220.0)
+_HEIGHT = 270.0
+
+
+def render(history: History) -> str:
+    """Return the page as text; write it as UTF-8."""
+    calm = [one for one in history.series if not one.changes][: max(0, MAX_CHARTS - len(history.marked))]
+    left_out = len(history.series) - len(history.marked) - len(calm)
+    groups = list(dict.fromkeys(history_words.title(one) for one in history.series))
+    body = together(
+        element(
+            "header",
+            element("p", "nearmetal history", class_="eyebrow"),
+            element("h1", history.source),
+            element("p", f"{len(history.runs)} runs; {history.metric} of each.", class_="meta"),
+            *(
+                element("p", f"Figures from {label}.", class_="honest")
+                for label in dict.fromkeys(run.entry.host_label for run in history.runs)
+            ),
+        ),
+        element(
+            "main",
+            element(
+                "section",
+                element("h2", "Changes of level"),
+                element("p", history_words.found(history), class_="lead"),
+                table_region(history_words.changes(history)),
+                _charts(history, history.marked),
+                id="verdicts",
+            ),
+            element("section", element("h2", "Series without a change"), _charts(history, calm), *_more(left_out)),
+            element(
+                "section",
+                element("h2", "All series"),
+                *(table_region(history_words.overview(history, group)) for group in groups),
+            ),
+            element("section", element("h2", "Runs"), table_region(history_words.runs(history))),
+        ),
+    )
+    return page("History", body, skip="verdicts")
+
+
+def _more(left_out: int) -> list[Markup]:
+    return [element("p", f"{left_out} more are in the table below.", class_="note")] if left_out else []
+
+
+def _charts(history: History, series: Sequence[Series]) -> Markup:
+    figures = [element("figure", element("figcaption", _caption(one)), chart(history, one)) for one in series]
+    return element("div", *figures, class_="pair") if figures else element("p", "None.", class_="note")
+
+
+def _caption(one: Series) -> str:
+    moved = [
+        f"{history_words.shift(change.ratio)} ({history_words.direction(one.shown, change.ratio)})"
+        for change in one.changes
+    ]
+    return f"{one.cell}{': ' + ', then '.join(moved) if moved else ''}"
+
+
+def chart(history: History, one: Series) -> Markup:
+    """Return a series as an image: levels with intervals, medians between changes, and where facts changed."""
+    points = one.points
+    y = linear(*_reach(points), _FRAME.bottom, _FRAME.top, lambda value: f"{value:.6g}")
+    step = (_FRAME.right - _FRAME.left) / max(1, len(points))
+    at = [_FRAME.left + step * (number + 0.5) for number in range(len(points))]
+    ticks = tuple((x, str(point.run)) for x, point in zip(at, points, strict=True))
+    parts = [
+        x_axis(_FRAME, Scale(0.0, 1000.0, 0.0, 1000.0, float, ticks), "run"),
+        y_axis(_FRAME, y, f"{one.shown.name}, {one.shown.unit}"),
+        *_machines(history, points, at, step),
+        *_segments(one, at, step, y),
+    ]
+    for x, point in zip(at, points, strict=True):
+        tip = _tip(history, one, point)
+        if point.level.interval:
+            ends = (y(point.level.interval.low), y(_finite(point.level.interval.high, y)))
+            parts.append(element("line", class_="series c0 whisker", x1=x, x2=x, y1=ends[0], y2=ends[1]))
+        dot = element("circle", element("title", tip), class_="series c0 mark", cx=x, cy=y(point.level.value), r=3.6)
+        parts.append(dot)
+    return charts.chart(f"{one.cell} over {len(points)} runs", *parts, height=_HEIGHT)
+
+
+def _reach(points: Sequence[Point]) -> tuple[float, float]:
+    """Return the span of the axis: all levels, intervals as far as three times the span of the levels."""
+    values = [point.level.value for point in points]
+    low, high = min(values), max(values)
+    room = max(high - low, 0.05 * high)
+    ends = [end for p in points if (i := p.level.interval) for end in (i.low, i.high) if math.isfinite(end)]
+    return max(min([low, *ends]), low - room, 0.0), min(max([high, *ends]), high + room)
+
+
+def _finite(value: float, y: Scale) -> float:
+    return value if math.isfinite(value) else y.high
+
+
+def _machines(history: History, points: Sequence[Point], at: Sequence[float], step: float) -> list[Markup]:
+    """Return a broken line before each run that was measured with something else than the one before it."""
+    lines = []
+    for x, point in zip(at[1:], points[1:], strict=True):
+        changed = history.runs[point.run - 1].changed
+        if changed:
+            tip = element("title", f"run {point.run}: {'; '.join(changed)}")
+            where = x - step / 2
+            lines.append(element("line", tip, class_="machine", x1=where, x2=where, y1=_FRAME.top, y2=_FRAME.bottom))
+    return lines
+
+
+def _segments(one: Series, at: Sequence[float], step: float, y: Scale) -> list[Markup]:
+    """Return the median of each stretch between changes, and a line at each change."""
+    edges = [0, *(change.index for change in one.changes), len(one.points)]
+    drawn = []
+    for first, last in pairwise(edges):
+        values = sorted(point.level.value for point in one.points[first:last])
+        middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
+        start, end = at[first] - step / 2, at[last - 1] + step / 2
+        drawn.append(element("path", class_="level", d=f"M{pixels(start)} {pixels(y(middle))}H{pixels(end)}"))
+        if first:
+            drawn.append(element("line", class_="change", x1=start, x2=start, y1=_FRAME.top, y2=_FRAME.bottom))
+    return drawn
+
+
+def _tip(history: History, one: Series, point: Point) -> str:
+    run = history.runs[point.run - 1]
+    interval = point.level.interval
+    span = f" [{words.span(interval.low, interval.high)}]" if interval else ""
+    facts = "".join(f"\n{change}" for change in run.changed)
+    return (
+        f"run {run.number}, {run.entry.created_utc}: {words.figure(point.level.value)}{span} {one.shown.unit}, "
+        f"{point.level.n} blocks{facts}"
+    )

@@ -1,0 +1,79 @@
+"""From a run directory to what a history keeps of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError
+from nearmetal.history.records import Entry, EntryCell, Kept
+from nearmetal.report.series import Metric, RunSeries, read_series
+from nearmetal.store.query import CODE_FACTS, INTERFACE_FACTS, MACHINE_FACTS
+from nearmetal.store.rundir import RunDir, trial_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nearmetal.store.rundir import TrialRecord
+
+
+def collect(root: Path, *, allow_mixed: bool = False) -> Kept:
+    """Read a run; raise BadInputError when it has no valid trial, or trials of mixed provenance."""
+    run = RunDir.open(root)
+    by_metric = {metric: read_series(run, metric, allow_mixed=allow_mixed) for metric in Metric}
+    median = by_metric[Metric.MEDIAN]
+    if not median.cells:
+        raise BadInputError(f"{root} has no valid trial", hint=f"nearmetal show {root}")
+    info = run.info
+    entry = Entry(
+        run_id=_identity(run, median),
+        study_name=info.study_name,
+        study_sha256=info.study_sha256,
+        host_kind=info.host_kind,
+        host_label=info.host_label,
+        nearmetal_version=info.nearmetal_version,
+        created_utc=info.created_utc,
+        root=str(root.absolute()),
+        trials=len(median.records),
+        blocks=len({record.order.block for record in median.records}),
+    )
+    cells = tuple(
+        EntryCell(cell, metric, one.shown, one.ns)
+        for metric, series in by_metric.items()
+        for cell, one in series.cells.items()
+        if one.ns
+    )
+    return Kept(entry, _facts(median.records), cells)
+
+
+def _identity(run: RunDir, series: RunSeries) -> str:
+    """Return the SHA-256 of what a run is and of its first trial: both are written once and never changed."""
+    first = min(series.run.trials(), key=lambda record: (record.order.block, record.order.trial, record.attempt))
+    record = run.root / "trials" / f"{trial_name(first.order.trial, first.attempt)}.json"
+    what = json.dumps(asdict(run.info), sort_keys=True).encode()
+    return hashlib.sha256(what + b"\0" + record.read_bytes()).hexdigest()
+
+
+def _facts(records: tuple[TrialRecord, ...]) -> dict[str, str]:
+    """Return the facts that decide what may be compared, over all trials; several values stand side by side.
+
+    An interface's facts carry its path, because the same node and interface name stand for different devices on
+    different paths.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for record in records:
+        for key, value in record.outcome.facts.items():
+            name = _kept_name(key, record.order.path.label)
+            if name:
+                found.setdefault(name, {})[str(value)] = None
+    return {name: " | ".join(values) for name, values in sorted(found.items())}
+
+
+def _kept_name(key: str, path: str) -> str:
+    if key in MACHINE_FACTS or key.endswith(CODE_FACTS):
+        return key
+    if key.count(".") >= 2 and key.rsplit(".", 1)[1] in INTERFACE_FACTS:
+        return f"{path}: {key}"
+    return ""

@@ -1,0 +1,269 @@
+"""The file of a history: one DuckDB database, of a format that it states.
+
+    nearmetal_history  one row: the format
+    runs               one row a run, by its identity
+    facts              what each run was measured with
+    cells              how each cell of a run is shown
+    figures            one figure a block of each cell: what levels and intervals are made of
+
+A run goes in within one transaction, so a writer that is killed leaves the runs before it and nothing of its own.
+DuckDB lets one process write at a time: another waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from nearmetal.errors import BadInputError, ForeignFileError, StoreError, UnavailableError
+from nearmetal.history.records import Entry, EntryCell, Kept
+from nearmetal.report.series import CellId, Metric
+from nearmetal.report.shown import Shown
+from nearmetal.stats.equivalence import Better
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    import duckdb
+
+HISTORY_FORMAT = 1
+WAIT_S = 30.0
+_POLL_S = 0.05
+_LOCKED = "Could not set lock on file"
+
+_SCHEMA = """
+CREATE TABLE nearmetal_history (format INTEGER NOT NULL);
+CREATE TABLE runs (
+    run_id VARCHAR NOT NULL, study_name VARCHAR NOT NULL, study_sha256 VARCHAR NOT NULL, host_kind VARCHAR NOT NULL,
+    host_label VARCHAR NOT NULL, nearmetal_version VARCHAR NOT NULL, created_utc VARCHAR NOT NULL,
+    root VARCHAR NOT NULL, trials BIGINT NOT NULL, blocks BIGINT NOT NULL);
+CREATE TABLE facts (run_id VARCHAR NOT NULL, fact VARCHAR NOT NULL, value VARCHAR NOT NULL);
+CREATE TABLE cells (
+    run_id VARCHAR NOT NULL, cell BIGINT NOT NULL, path VARCHAR NOT NULL, workload VARCHAR NOT NULL,
+    operation VARCHAR NOT NULL, message_bytes BIGINT NOT NULL, setting VARCHAR NOT NULL, metric VARCHAR NOT NULL,
+    figure VARCHAR NOT NULL, unit VARCHAR NOT NULL, better VARCHAR NOT NULL, factor DOUBLE NOT NULL);
+CREATE TABLE figures (run_id VARCHAR NOT NULL, cell BIGINT NOT NULL, block BIGINT NOT NULL, ns DOUBLE NOT NULL);
+"""
+_TABLES = ("runs", "facts", "cells", "figures")
+# A file from elsewhere may hold views that read other files: nothing but the file itself is opened.
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "lock_configuration": "true",
+}
+
+
+class Database:
+    """An open history; use it as a context. Raises StoreError when another process keeps it beyond `wait_s`."""
+
+    def __init__(self, path: Path, *, write: bool, wait_s: float = WAIT_S) -> None:
+        self.path = path
+        if path.is_dir():
+            raise BadInputError(
+                f"{path} is a directory, not the file of a history", hint="name the file first: add HISTORY.duckdb RUN"
+            )
+        new = not path.exists()
+        if new and not write:
+            raise BadInputError(f"there is no history {path}", hint=f"nearmetal history add {path} RUN makes one")
+        if new:
+            _make(path)
+        self._connection = _connect(path, write=write, wait_s=wait_s)
+        try:
+            self._check()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def add(self, kept: Kept) -> str:
+        """Take a run in; return `added`, `updated` (it has more trials by now) or `known`."""
+        entry = kept.entry
+        with self._reading():
+            held = self._connection.execute("SELECT trials FROM runs WHERE run_id = ?", [entry.run_id]).fetchone()
+            if held is not None and held[0] >= entry.trials:
+                return "known"
+            self._connection.execute("BEGIN TRANSACTION")
+            for table in _TABLES if held else ():
+                self._connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [entry.run_id])  # noqa: S608 (ours)
+            for table, rows in _rows(kept).items():
+                self._insert(table, rows)
+            self._connection.execute("COMMIT")
+        return "updated" if held else "added"
+
+    def runs(self) -> list[Entry]:
+        """Return the runs by date, then by identity."""
+        with self._reading():
+            rows = self._connection.execute(
+                "SELECT run_id, study_name, study_sha256, host_kind, host_label, nearmetal_version, created_utc, root, "
+                "trials, blocks FROM runs ORDER BY created_utc, run_id"
+            ).fetchall()
+        return [Entry(*row) for row in rows]
+
+    def facts(self) -> dict[str, dict[str, str]]:
+        """Return each run's facts by its identity."""
+        with self._reading():
+            rows = self._connection.execute("SELECT run_id, fact, value FROM facts ORDER BY fact").fetchall()
+        found: dict[str, dict[str, str]] = {}
+        for run_id, fact, value in rows:
+            found.setdefault(run_id, {})[fact] = value
+        return found
+
+    def cells(self, metric: Metric) -> list[tuple[str, EntryCell]]:
+        """Return every cell under one metric with the identity of its run."""
+        with self._reading():
+            heads = self._connection.execute(
+                "SELECT run_id, cell, workload, operation, setting, message_bytes, path, figure, unit, better, factor "
+                "FROM cells WHERE metric = ? ORDER BY run_id, cell",
+                [str(metric)],
+            ).fetchall()
+            figures = self._connection.execute(
+                "SELECT run_id, cell, block, ns FROM figures SEMI JOIN cells "
+                "ON figures.run_id = cells.run_id AND figures.cell = cells.cell AND cells.metric = ? "
+                "ORDER BY ALL",
+                [str(metric)],
+            ).fetchall()
+        ns: dict[tuple[str, int], dict[int, float]] = {}
+        for run_id, number, block, value in figures:
+            ns.setdefault((run_id, number), {})[block] = value
+        return [
+            (head[0], EntryCell(CellId(*head[2:7]), metric, _shown(*head[7:]), ns.get((head[0], head[1]), {})))
+            for head in heads
+        ]
+
+    def _insert(self, table: str, rows: list[dict[str, object]]) -> None:
+        if rows:
+            self._connection.register("rows_to_add", pa.Table.from_pylist(rows))
+            columns = ", ".join(rows[0])
+            self._connection.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM rows_to_add")  # noqa: S608
+            self._connection.unregister("rows_to_add")
+
+    def _check(self) -> None:
+        """Refuse a file that is no history, or one of a format that is not known."""
+        with self._reading():
+            kinds = self._connection.execute(
+                "SELECT table_name, table_type FROM information_schema.tables ORDER BY ALL"
+            ).fetchall()
+            if ("nearmetal_history", "BASE TABLE") not in kinds:
+                raise ForeignFileError(
+                    f"{self.path} is a DuckDB file, but no history of nearmetal", hint="name another file"
+                )
+            known = self._connection.execute("SELECT max(format) FROM nearmetal_history").fetchone()
+        if known is None or known[0] != HISTORY_FORMAT:
+            raise ForeignFileError(
+                f"{self.path} has format {known[0] if known else None}, this nearmetal knows {HISTORY_FORMAT}",
+                hint="use the nearmetal that wrote it, or a newer one",
+            )
+        missing = {(name, "BASE TABLE") for name in _TABLES} - set(kinds)
+        if missing:
+            names = ", ".join(sorted(name for name, _ in missing))
+            raise ForeignFileError(f"{self.path} lacks {names}", hint="restore it from a backup, or add the runs anew")
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        import duckdb  # noqa: PLC0415 (heavy, and optional)
+
+        try:
+            yield
+        except duckdb.Error as error:
+            raise _damaged(self.path, error) from error
+
+
+def _make(path: Path) -> None:
+    """Make an empty history; it appears under its name whole or not at all, and whoever comes second finds it there."""
+    if not path.absolute().parent.is_dir():
+        raise BadInputError(f"{path} cannot be made: {path.absolute().parent} is no directory")
+    try:
+        with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.") as folder:
+            part = Path(folder, "new")
+            connection = _connect(part, write=True, wait_s=0.0)
+            connection.execute(_SCHEMA)
+            connection.execute("INSERT INTO nearmetal_history VALUES (?)", [HISTORY_FORMAT])
+            connection.close()
+            with contextlib.suppress(FileExistsError):
+                path.hardlink_to(part)
+    except OSError as error:
+        raise StoreError(f"cannot make {path}: {error.strerror or error}", hint="name another place") from error
+
+
+def _connect(path: Path, *, write: bool, wait_s: float) -> duckdb.DuckDBPyConnection:
+    try:
+        import duckdb  # noqa: PLC0415 (heavy, and optional)
+    except ImportError as error:
+        raise UnavailableError(f"a history needs duckdb: {error}", hint="pip install 'nearmetal[history]'") from error
+    end = time.monotonic() + wait_s
+    before = os.umask(0o077)  # facts of hosts are in it
+    try:
+        while True:
+            try:
+                return duckdb.connect(str(path), read_only=not write, config=_CONFIG)
+            except duckdb.IOException as error:
+                if _LOCKED not in str(error):
+                    raise _damaged(path, error) from error
+                if time.monotonic() >= end:
+                    raise StoreError(
+                        f"{path} has been in use by another process for {wait_s:g} s",
+                        hint="wait for it to end, then repeat the command",
+                    ) from error
+            time.sleep(_POLL_S)
+    except duckdb.Error as error:
+        raise _damaged(path, error) from error
+    finally:
+        os.umask(before)
+
+
+def _damaged(path: Path, error: Exception) -> ForeignFileError:
+    said = str(error).partition("\n")[0]
+    return ForeignFileError(
+        f"{path} cannot be read as a history: {said}",
+        hint="name another file; a damaged one is made again by adding its runs to a new one",
+    )
+
+
+def _shown(figure: str, unit: str, better: str, factor: float) -> Shown:
+    return Shown(figure, unit, Better(better), factor)
+
+
+def _rows(kept: Kept) -> dict[str, list[dict[str, object]]]:
+    entry = kept.entry
+    head = {name: getattr(entry, name) for name in Entry.__slots__}
+    cells: list[dict[str, object]] = []
+    figures: list[dict[str, object]] = []
+    for number, one in enumerate(kept.cells):
+        cells.append(
+            {
+                "run_id": entry.run_id,
+                "cell": number,
+                "path": one.cell.path,
+                "workload": one.cell.workload,
+                "operation": one.cell.operation,
+                "message_bytes": one.cell.message_bytes,
+                "setting": one.cell.setting,
+                "metric": str(one.metric),
+                "figure": one.shown.name,
+                "unit": one.shown.unit,
+                "better": str(one.shown.better),
+                "factor": one.shown.factor,
+            }
+        )
+        figures += [
+            {"run_id": entry.run_id, "cell": number, "block": block, "ns": ns} for block, ns in sorted(one.ns.items())
+        ]
+    facts: list[dict[str, object]] = [
+        {"run_id": entry.run_id, "fact": fact, "value": value} for fact, value in kept.facts.items()
+    ]
+    return {"runs": [head], "facts": facts, "cells": cells, "figures": figures}

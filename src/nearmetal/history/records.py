@@ -1,0 +1,94 @@
+"""What a history keeps of a run, and what it shows of many, as plain records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nearmetal.report.series import CellId, Metric
+    from nearmetal.report.shown import Shown
+    from nearmetal.stats.changes import Change
+    from nearmetal.stats.level import Level
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One run: `run_id` is the same for the same run wherever its directory lies and however far it got."""
+
+    run_id: str
+    study_name: str
+    study_sha256: str
+    host_kind: str
+    host_label: str
+    nearmetal_version: str
+    created_utc: str
+    root: str
+    trials: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntryCell:
+    """One cell of a run under one metric: block -> ns, and how that is shown."""
+
+    cell: CellId
+    metric: Metric
+    shown: Shown
+    ns: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A run with all that is kept of it; `facts` are what must agree for its levels to be compared with others'."""
+
+    entry: Entry
+    facts: Mapping[str, str]
+    cells: tuple[EntryCell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run in one series: `run` is its number in the history, from 1 in order of date; `level` with interval."""
+
+    run: int
+    level: Level
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One cell over the runs that measured it; an index in `changes` counts in `points`."""
+
+    study_name: str
+    host_kind: str
+    cell: CellId
+    shown: Shown
+    points: tuple[Point, ...]
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run in the list: `changed` says which facts differ from the run before it of the same study and host."""
+
+    number: int
+    entry: Entry
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Everything that is shown."""
+
+    source: str
+    metric: Metric
+    runs: tuple[Run, ...]
+    series: tuple[Series, ...]
+    alpha: float
+
+    @property
+    def marked(self) -> tuple[Series, ...]:
+        """Return the series in which a change was found."""
+        return tuple(one for one in self.series if one.changes)

@@ -1,0 +1,78 @@
+"""From the file of a history to what is shown: series, their changes, and which runs stand on another machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.history.records import History, Point, Run, Series
+from nearmetal.report.series import CellId, Metric
+from nearmetal.stats.changes import ALPHA, find_changes
+from nearmetal.stats.level import estimate_level
+
+if TYPE_CHECKING:
+    from nearmetal.history.database import Database
+    from nearmetal.history.records import Entry, EntryCell
+    from nearmetal.report.shown import Shown
+    from nearmetal.stats.level import Level
+
+MAX_RUNS = 300
+"""How many of the latest runs changes are sought in: what came before them has been seen."""
+
+_Key = tuple[str, str, CellId]
+
+
+def build_history(database: Database, metric: Metric, *, path: str = "", workload: str = "") -> History:
+    """Read a history; `path` and `workload` leave the others out. Changes are sought in what is shown."""
+    runs = _runs(database.runs(), database.facts())
+    numbers = {run.entry.run_id: run for run in runs}
+    grouped: dict[_Key, list[tuple[Run, EntryCell]]] = {}
+    for run_id, cell in database.cells(metric):
+        run = numbers.get(run_id)
+        wanted = path in {"", cell.cell.path} and workload in {"", cell.cell.workload}
+        if run is not None and cell.ns and wanted:
+            grouped.setdefault((run.entry.study_name, run.entry.host_kind, cell.cell), []).append((run, cell))
+    plain = [_series(key, grouped[key]) for key in sorted(grouped)]
+    changes = find_changes([np.array([point.level.value for point in one.points]) for one in plain], alpha=ALPHA)
+    series = tuple(
+        Series(one.study_name, one.host_kind, one.cell, one.shown, one.points, found)
+        for one, found in zip(plain, changes, strict=True)
+    )
+    return History(str(database.path), metric, tuple(runs), series, ALPHA)
+
+
+def _runs(entries: list[Entry], facts: dict[str, dict[str, str]]) -> list[Run]:
+    """Return the runs, numbered by date, with what each was measured with that its predecessor was not."""
+    found: list[Run] = []
+    last: dict[tuple[str, str], Entry] = {}
+    for number, entry in enumerate(entries, 1):
+        before = last.get((entry.study_name, entry.host_kind))
+        changed = _changed(before, entry, facts) if before else ()
+        found.append(Run(number, entry, changed))
+        last[entry.study_name, entry.host_kind] = entry
+    return found
+
+
+def _changed(before: Entry, after: Entry, facts: dict[str, dict[str, str]]) -> tuple[str, ...]:
+    old, new = (_described(entry, facts) for entry in (before, after))
+    names = [name for name in dict.fromkeys((*old, *new)) if old.get(name) != new.get(name)]
+    return tuple(f"{name}: {old.get(name, 'not recorded')} -> {new.get(name, 'not recorded')}" for name in names)
+
+
+def _described(entry: Entry, facts: dict[str, dict[str, str]]) -> dict[str, str]:
+    own = {"study": entry.study_sha256[:12], "nearmetal": entry.nearmetal_version}
+    return facts.get(entry.run_id, {}) | own
+
+
+def _series(key: _Key, members: list[tuple[Run, EntryCell]]) -> Series:
+    """Return one series in the order of the runs, in the unit of the latest of them."""
+    members = sorted(members, key=lambda pair: pair[0].number)[-MAX_RUNS:]
+    shown = members[-1][1].shown
+    points = tuple(Point(run.number, _level(cell, shown, run.number)) for run, cell in members)
+    return Series(*key, shown, points, ())
+
+
+def _level(cell: EntryCell, shown: Shown, seed: int) -> Level:
+    values = [shown.value(ns) for ns in cell.ns.values()]
+    return estimate_level(values, rng=np.random.default_rng(seed))

@@ -1,0 +1,116 @@
+"""How a history is said: the same rows and sentences on a terminal and on a page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nearmetal.report import words
+from nearmetal.report.tables import Table
+
+if TYPE_CHECKING:
+    from nearmetal.history.records import History, Series
+    from nearmetal.report.shown import Shown
+
+_BARS = "▁▂▃▄▅▆▇█"
+_WIDEST = 24
+_CHANGE, _MACHINE = "│", "╎"
+_LEAST_SPAN = 1.1
+"""A sparkline spans at least this ratio, so that noise of a per cent does not look like a mountain range."""
+
+
+def title(one: Series) -> str:
+    """Return what belongs together: the study and the host."""
+    return f"{one.study_name} on {one.host_kind}"
+
+
+def direction(shown: Shown, ratio: float) -> str:
+    """Return whether a ratio of levels is a gain."""
+    return "worse" if (ratio > 1.0) is not shown.rate else "better"
+
+
+def shift(ratio: float) -> str:
+    """Return a change of level as a signed percentage."""
+    return f"{'+' if ratio >= 1 else '-'}{words.percent(abs(ratio - 1.0))}"
+
+
+def sparkline(history: History, one: Series) -> str:
+    """Return the latest levels as bars; a line before a run where the level changed, a broken one where facts did."""
+    points = one.points[-_WIDEST:]
+    skipped = len(one.points) - len(points)
+    values = [point.level.value for point in points]
+    low, high = min(values), max(values)
+    missing = max(1.0, _LEAST_SPAN / (high / low)) ** 0.5
+    low, high = low / missing, high * missing
+    changed = {change.index - skipped for change in one.changes}
+    facts = {run.number for run in history.runs if run.changed}
+    drawn = []
+    for number, point in enumerate(points):
+        if number in changed:
+            drawn.append(_CHANGE)
+        elif point.run in facts and number:
+            drawn.append(_MACHINE)
+        drawn.append(_BARS[min(7, int(8 * (point.level.value - low) / (high - low)))])
+    return ("…" if skipped else "") + "".join(drawn)
+
+
+def overview(history: History, group: str) -> Table:
+    """Return every series of one study and host: its picture and its latest level."""
+    members = [one for one in history.series if title(one) == group]
+    rows = []
+    for one in members:
+        last = one.points[-1].level
+        span = words.span(last.interval.low, last.interval.high) if last.interval else words.NOTHING
+        rows.append((str(one.cell), sparkline(history, one), words.figure(last.value), span, one.shown.unit))
+    return Table(
+        f"{group}: {history.metric} of each run",
+        ("cell", "over the runs", "latest", "95 % interval", "unit"),
+        tuple(rows),
+        f"{_CHANGE} the level changed here; {_MACHINE} kernel, driver, code or study changed here.",
+        left=2,
+    )
+
+
+def changes(history: History) -> Table:
+    """Return every change found, series by series."""
+    rows = []
+    for one in history.marked:
+        for change in one.changes:
+            run = history.runs[one.points[change.index].run - 1]
+            moved = f"{shift(change.ratio)} {direction(one.shown, change.ratio)}"
+            why = "; ".join(run.changed) or "no fact changed with it"
+            rows.append((str(one.cell), f"{run.number}", run.entry.created_utc[:10], moved, why))
+    return Table(
+        "Changes of level",
+        ("cell", "run", "since", "level", "what changed with that run"),
+        tuple(rows),
+        left=5,
+    )
+
+
+def runs(history: History) -> Table:
+    """Return the runs, with what each was measured with that its predecessor was not."""
+    rows = [
+        (
+            f"{run.number}",
+            run.entry.created_utc[:16].replace("T", " "),
+            run.entry.study_name,
+            run.entry.host_kind,
+            f"{run.entry.blocks}",
+            "\n".join(run.changed) or words.NOTHING,
+        )
+        for run in history.runs
+    ]
+    return Table(
+        "Runs", ("run", "date", "study", "host", "blocks", "changed since the one before"), tuple(rows), left=6
+    )
+
+
+def found(history: History) -> str:
+    """Return how many series changed, and what that rests on."""
+    text = f"{len(history.marked)} of {len(history.series)} series changed level."
+    least = min((len(one.points) for one in history.series), default=0)
+    short = f" The shortest series has {least} runs: fewer than 8 cannot show a change." if least < 8 else ""
+    return (
+        f"{text} Ranks and permutations, corrected over the series: of those marked, at most "
+        f"{words.percent(history.alpha)} are marked for nothing.{short}"
+    )

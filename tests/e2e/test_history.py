@@ -1,0 +1,279 @@
+"""`nearmetal history` from end to end, and its file: killed writers, two at once, rubbish, other formats."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import duckdb
+import pytest
+
+from fake_runs import make_run
+from nearmetal.cli.main import run as nearmetal
+from nearmetal.errors import NearmetalError, StoreError
+from nearmetal.history.collect import collect
+from nearmetal.history.database import Database
+from nearmetal.history.view import build_history
+from nearmetal.report.series import Metric
+from nearmetal.store.rundir import RunDir
+
+STUDY = """
+format = 1
+name = "made-up"
+seed = {seed}
+baseline = "veth"
+[host]
+kind = "fake"
+options = {{ {options} }}
+[[path]]
+name = "veth"
+[[path]]
+name = "tap"
+[[workload]]
+name = "latency"
+sizes = [8]
+iterations = 40
+[trials]
+min_blocks = 3
+max_blocks = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Fourteen runs; from the ninth on `tap` is slower under a newer kernel; the fourth went wrong on `veth`."""
+    folder = tmp_path_factory.mktemp("runs")
+    made = []
+    for number in range(14):
+        late = number >= 8
+        options = f'"base_ns.tap" = {28000 if late else 24000}, "base_ns.veth" = {30000 if number == 3 else 10000}'
+        facts = {"kernel.release": "6.8" if late else "6.1"}
+        text = STUDY.format(seed=number, options=options)
+        created = f"2026-03-{number + 1:02d}T08:00:00+00:00"
+        made.append(make_run(folder / f"r{number:02d}", text, facts=facts, created=created))
+    for path in folder.rglob("run.json"):  # the study's text differs by what stands for the machine here
+        raw = json.loads(path.read_text())
+        path.write_text(json.dumps(raw | {"study_sha256": "0" * 64}))
+    return made
+
+
+@pytest.fixture(scope="module")
+def filled(runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("history") / "h.duckdb"
+    assert nearmetal(["history", "add", str(path), *map(str, runs)]) == 0
+    return path
+
+
+@pytest.fixture
+def history(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    shutil.copy(filled, "h.duckdb")
+    return "h.duckdb"
+
+
+def count(path: str | Path) -> int:
+    with Database(Path(path), write=False) as database:
+        return len(database.runs())
+
+
+def test_the_same_run_twice_is_one(
+    history: str, runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moved = shutil.copytree(runs[0], tmp_path / "elsewhere")
+    assert nearmetal(["history", "add", history, str(runs[0]), str(moved)]) == 0
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["known", "known"]
+    assert count(history) == 14
+
+
+def test_a_run_that_went_on_is_taken_in_anew(
+    runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part = shutil.copytree(runs[0], tmp_path / "part")
+    for record in RunDir.open(part).trials():
+        if record.order.block == 2:
+            (part / "trials" / f"{record.order.trial:06d}.json").unlink()
+    path = tmp_path / "h.duckdb"
+    for root, says in ((part, "added"), (runs[0], "updated"), (part, "known")):
+        assert nearmetal(["history", "add", str(path), str(root)]) == 0
+        assert capsys.readouterr().out == f"{says}: {root}\n"
+    with Database(path, write=False) as database:
+        shown = build_history(database, Metric.MEDIAN)
+    assert [run.entry.blocks for run in shown.runs] == [3]
+    assert {point.level.n for one in shown.series for point in one.points} == {3}
+
+
+def test_show_finds_the_change_and_what_came_with_it(history: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nearmetal(["history", "show", history]) == 0
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "1 of 2 series changed level" in " ".join(printed.split())
+    assert "kernel.release: 6.1 -> 6.8" in printed
+    assert nearmetal(["history", "show", history, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    by_path = {one["path"]: one for one in found["series"]}
+    assert [change["run"] for change in by_path["tap"]["changes"]] == [9]
+    assert by_path["tap"]["changes"][0]["ratio"] == pytest.approx(28 / 24, rel=0.02)
+    assert by_path["veth"]["changes"] == [], "one run that went wrong is no change"
+    assert [run["changed"] for run in found["runs"]] == [[]] * 8 + [["kernel.release: 6.1 -> 6.8"]] + [[]] * 5
+
+
+def test_a_page_that_stands_alone(history: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nearmetal(["history", "show", history, "--out", "h.html", "--path", "tap"]) == 0
+    page = Path("h.html").read_text()
+    body = ET.fromstring(page[page.index("<main>") : page.index("</main>") + len("</main>")])
+    charts = [e for e in body.iter("svg") if e.get("class") == "chart"]
+    assert len(charts) == 1
+    assert len(list(charts[0].iter("circle"))) == 14
+    assert [e.get("class") for e in charts[0].iter("line")].count("change") == 1
+    assert [e.get("class") for e in charts[0].iter("line")].count("machine") == 1
+    assert "<script" not in page
+    assert "http:" not in page.replace("http://www.w3.org", "")
+
+
+def test_what_is_not_there_is_said(history: str, capsys: pytest.CaptureFixture[str], runs: list[Path]) -> None:
+    for argv, says in (
+        (["show", "nowhere.duckdb"], "there is no history"),
+        (["show", history, "--path", "nosuch"], "holds no median of path 'nosuch'"),
+        (["show", history, "--metric", "p99"], "holds no p99"),
+        (["add", str(runs[0]), str(runs[1])], "is a directory"),
+        (["add", "no/such/h.duckdb", str(runs[1])], "is no directory"),
+        (["add", history, "nowhere"], "not a run directory"),
+    ):
+        assert nearmetal(["history", *argv]) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_the_file_is_its_owners(filled: Path) -> None:
+    assert stat.S_IMODE(filled.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        ("CREATE TABLE other (a INTEGER)", "no history of nearmetal"),
+        ("CREATE VIEW nearmetal_history AS SELECT 1 AS format", "no history of nearmetal"),
+        ("CREATE TABLE nearmetal_history (format INTEGER); INSERT INTO nearmetal_history VALUES (2)", "has format 2"),
+        ("CREATE TABLE nearmetal_history (format INTEGER)", "has format None"),
+        (
+            "CREATE TABLE nearmetal_history (format INTEGER); INSERT INTO nearmetal_history VALUES (1); "
+            "CREATE VIEW runs AS SELECT 'a' AS run_id",
+            "lacks cells, facts, figures, runs",
+        ),
+        (
+            "CREATE TABLE nearmetal_history (format INTEGER); INSERT INTO nearmetal_history VALUES (1); "
+            "CREATE TABLE runs (a INTEGER); CREATE TABLE facts (a INTEGER); CREATE TABLE cells (a INTEGER); "
+            "CREATE TABLE figures (a INTEGER)",
+            "cannot be read as a history",
+        ),
+    ],
+)
+def test_other_files_of_duckdb_are_refused(
+    tmp_path: Path, make: str, says: str, runs: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "other.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(make)
+    for argv in (["show", str(path)], ["add", str(path), str(runs[0])]):
+        assert nearmetal(["history", *argv]) == 2
+        said = capsys.readouterr().err
+        assert says in said
+        assert "hint: " in said
+
+
+def test_damaged_files_are_refused_and_never_crash(filled: Path, tmp_path: Path) -> None:
+    drawn, refusals = random.Random(7), 0
+    whole = filled.read_bytes()
+    path = tmp_path / "d.duckdb"
+    for round_ in range(24):
+        data = bytearray(whole)
+        if round_ % 3 == 0:
+            data = data[: drawn.randrange(len(data))]
+        elif round_ % 3 == 1:
+            data[: drawn.randrange(1, 64)] = drawn.randbytes(1)
+        else:
+            for _ in range(200):
+                data[drawn.randrange(len(data))] = drawn.randrange(256)
+        path.write_bytes(data)
+        try:
+            with Database(path, write=False) as database:
+                build_history(database, Metric.MEDIAN)
+        except NearmetalError as refused:
+            said = refused.render()
+            refusals += str(path) in said and "hint: " in said
+        else:
+            refusals += 1
+    assert refusals == 24
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from nearmetal.history import database
+left = [int(sys.argv[3])]
+insert = database.Database._insert
+def killed(self, table, rows):
+    insert(self, table, rows)
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+database.Database._insert = killed
+from nearmetal.cli.main import main
+main(["history", "add", sys.argv[1], *sys.argv[2].split()])
+"""
+
+
+@pytest.mark.parametrize(("after", "kept"), [(2, 0), (6, 1)])
+def test_a_writer_that_is_killed_leaves_whole_runs(tmp_path: Path, runs: list[Path], after: int, kept: int) -> None:
+    path = tmp_path / "h.duckdb"
+    two = " ".join(map(str, runs[:2]))
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLED, str(path), two, str(after)], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert count(path) == kept, "readable as it was left"
+    assert nearmetal(["history", "add", str(path), *map(str, runs[:2])]) == 0
+    assert count(path) == 2
+    with Database(path, write=False) as database:
+        assert all(len(one.points) == 2 for one in build_history(database, Metric.MEDIAN).series)
+
+
+def test_two_writers_at_once_both_get_their_turn(tmp_path: Path, runs: list[Path]) -> None:
+    path = tmp_path / "h.duckdb"
+    program = "from nearmetal.cli.main import main; import sys; main(['history', 'add', *sys.argv[1:]])"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", program, str(path), *map(str, share)], stdout=subprocess.DEVNULL)
+        for share in (runs[:4], runs[2:6])
+    ]
+    assert [writer.wait(timeout=100) for writer in writers] == [0, 0]
+    assert count(path) == 6
+    assert [one.name for one in tmp_path.iterdir()] == ["h.duckdb"], "no lock, no half-made file"
+
+
+def test_one_that_waits_in_vain_says_so(tmp_path: Path, runs: list[Path]) -> None:
+    path = tmp_path / "h.duckdb"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print(flush=True); input()", path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(StoreError, match="in use by another process"):
+            Database(path, write=True, wait_s=0.2)
+    finally:
+        holder.communicate(b"\n")
+
+
+def test_a_run_without_a_valid_trial_is_refused(tmp_path: Path) -> None:
+    failing = STUDY.format(seed=1, options='"fail.veth" = "x", "fail.veth-again" = "x", "fail.tap" = "x"')
+    with pytest.raises(NearmetalError, match="no valid trial"):
+        collect(make_run(tmp_path / "r", failing))

@@ -1,0 +1,49 @@
+"""Runs on the fake host, made without the command line: quick enough to make dozens of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nearmetal.hosts.fake import FakeHost
+from nearmetal.run.schedule import run_study
+from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.study.spec import digest, parse_study
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.study.order import Order, Outcome, Scalar
+
+
+class Silent:
+    """A watcher that draws nothing."""
+
+    def block_started(self, number: int, trials: int, open_paths: object) -> None: ...
+
+    def trial_ended(self, record: object) -> None: ...
+
+
+class Described(FakeHost):
+    """A fake host whose trials carry further facts."""
+
+    def __init__(self, options: Mapping[str, Scalar], facts: Mapping[str, Scalar]) -> None:
+        super().__init__(options)
+        self._facts = facts
+
+    def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
+        outcome = super().carry_out(order, body)
+        outcome.facts.update(self._facts)
+        return outcome
+
+
+def make_run(
+    root: Path, text: str, *, facts: Mapping[str, Scalar] | None = None, created: str = "2026-01-01T00:00:00+00:00"
+) -> Path:
+    """Carry the study `text` out on a fake host; return the run directory."""
+    study = parse_study(text, root.name)
+    info = RunInfo(study.name, digest(text), "fake", "made up", "0", created)
+    with RunDir.create(root, info, text) as run:
+        run_study(study, Described(study.host.options, facts or {}), run, Silent())
+    return root
