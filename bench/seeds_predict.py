@@ -183,8 +183,8 @@ Written by `python bench/seeds_predict.py --write docs/explanation/prediction-pu
 ## Interrupt moderation and virtualization: Musleh et al. (2014), Table III
 
 One-way us, modelled (published). *Fitted*: native RX1, and the first row of native RX88 and VM RX1. All others are
-only checked. The model adds what moderation and a guest's interrupt cost to every size alike. In the paper a guest costs
-less the longer the message, and at 16 KiB it is faster than native, which nothing in the model explains.
+only checked. The model adds what moderation and a guest's interrupt cost to every size alike. In the paper a guest
+costs less the longer the message, and at 16 KiB it is faster than native, which nothing in the model explains.
 
 {musleh}
 
