@@ -1,0 +1,30 @@
+"""The simulator, built without Python under ASan and UBSan, plays random programs on random machines to their end."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nearmetal import process
+
+ROOT = Path(__file__).parents[2]
+FLAGS = (
+    *("-std=c++20", "-O0", "-g1", "-ffp-contract=off"),
+    *("-Wall", "-Wextra", "-Wshadow", "-Wpedantic", "-Werror", "-Wno-missing-field-initializers"),
+    *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+)
+
+
+def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no g++ here")
+    sim, program = ROOT / "native" / "sim", tmp_path / "driver"
+    sources = sorted(str(path) for path in sim.glob("*.cpp") if path.name != "module.cpp")
+    driver = str(ROOT / "tests" / "native" / "sim_driver.cpp")
+    process.run([compiler, *FLAGS, f"-I{sim}", *sources, driver, "-o", str(program)], timeout_s=300, check=True)
+    finished = process.run([str(program), "400"], timeout_s=120, check=True)
+    assert int(finished.text.split()[0]) > 100_000
+    assert not finished.stderr
