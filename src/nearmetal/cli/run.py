@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-import nearmetal
 from nearmetal.cli.progress import watcher
 from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.hosts.table import open_host
 from nearmetal.report import as_html, as_table
 from nearmetal.report.view import build_view
 from nearmetal.report.waterfalls import waterfalls
-from nearmetal.run.check import check_study
+from nearmetal.run.begin import begin
 from nearmetal.run.schedule import run_study
-from nearmetal.store.rundir import RunDir, RunInfo
-from nearmetal.study.spec import Study, digest, parse_study, read_study
+from nearmetal.store.rundir import RunDir
+from nearmetal.study.spec import Study, parse_study
 
 
 @click.command(name="run")
@@ -33,7 +31,7 @@ def command(study: Path | None, out: Path | None, resume: Path | None, *, allow_
     """
     if (study is None) == (resume is None):
         raise BadInputError("name a study, or a run to continue with --resume", hint="nearmetal run studies/paths.toml")
-    spec, run = _continued(resume) if resume else _started(study or Path(), out)
+    spec, run = _continued(resume) if resume else begin(study or Path(), out)
     console = Console(stderr=True, highlight=False)
     try:
         host = open_host(spec)
@@ -55,21 +53,6 @@ def command(study: Path | None, out: Path | None, resume: Path | None, *, allow_
     for path, workload, setting in ending.given_up:
         console.print(f"given up after repeated failures: {path} / {workload} / {setting} (see `nearmetal show`)")
     return ExitCode.PARTIAL if ending.given_up else ExitCode.OK
-
-
-def _started(study: Path, out: Path | None) -> tuple[Study, RunDir]:
-    spec, text = read_study(study)
-    check_study(spec)
-    now = dt.datetime.now(dt.UTC)
-    root = out or Path("runs") / f"{spec.name}-{now:%Y%m%dT%H%M%SZ}"
-    host = open_host(spec)
-    try:
-        info = RunInfo(
-            spec.name, digest(text), host.kind, host.label, nearmetal.__version__, now.isoformat(timespec="seconds")
-        )
-    finally:
-        host.close()
-    return spec, RunDir.create(root, info, text)
 
 
 def _continued(root: Path) -> tuple[Study, RunDir]:

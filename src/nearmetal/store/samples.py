@@ -121,7 +121,8 @@ def read_values(path: Path, cell: Cell) -> NDArray[np.int64]:
     try:
         with pq.ParquetFile(path) as file:
             groups = [cell.first_group + rank for rank in cell.value_ranks]
-            _check_lengths(path, cell, [file.metadata.row_group(group).num_rows for group in groups])
+            lengths = [file.metadata.row_group(group).num_rows for group in groups]
+            _check_lengths(path, cell, lengths, len(cell.value_ranks))
             values, good = _rank_values(file, groups[0])
             for group in groups[1:]:
                 others, others_good = _rank_values(file, group)
@@ -132,14 +133,30 @@ def read_values(path: Path, cell: Cell) -> NDArray[np.int64]:
     return measured if good.all() else measured[good]
 
 
+def read_rows(path: Path, cell: Cell) -> pa.Table:
+    """Return everything that was stamped for a cell: all ranks, warm-up and flagged iterations too.
+
+    Raise ForeignFileError when the file is damaged or not one of samples.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            groups = list(range(cell.first_group, min(cell.first_group + cell.ranks, file.num_row_groups)))
+            _check_lengths(path, cell, [file.metadata.row_group(group).num_rows for group in groups], cell.ranks)
+            rows = file.read_row_groups(groups)
+            return rows.select(list(_COLUMNS)).replace_schema_metadata()
+    except (OSError, pa.ArrowException, IndexError, KeyError) as error:
+        raise ForeignFileError(f"{path} is not a whole file of samples: {error}", hint=_HINT_DAMAGED) from error
+
+
 _HINT_DAMAGED = "restore it from a backup, or delete the trial's record and `nearmetal run --resume` the run"
 
 
-def _check_lengths(path: Path, cell: Cell, rows: Sequence[int]) -> None:
+def _check_lengths(path: Path, cell: Cell, rows: Sequence[int], ranks: int) -> None:
     """Raise ForeignFileError before anything is read when the file does not hold what the record says."""
-    if not rows or set(rows) != {cell.iterations}:
+    if not rows or len(rows) != ranks or set(rows) != {cell.iterations}:
         raise ForeignFileError(
-            f"{path} holds {rows} iterations of {cell.operation}, its record says {cell.iterations}",
+            f"{path} holds {len(rows)} ranks with {sorted(set(rows))} iterations of {cell.operation}, its record says "
+            f"{ranks} with {cell.iterations}",
             hint=_HINT_DAMAGED,
         )
 

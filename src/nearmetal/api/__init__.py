@@ -1,0 +1,1 @@
+"""Runs for Python programs and notebooks: `import nearmetal as nm`."""

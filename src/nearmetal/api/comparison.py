@@ -1,0 +1,139 @@
+"""What a comparison found, for programs and notebooks: a sentence and two tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from nearmetal.api.frame import Frame
+from nearmetal.gate import words as gate_words
+from nearmetal.report import as_html, words
+from nearmetal.report.markup import element, together
+
+if TYPE_CHECKING:
+    from nearmetal.gate.records import Gate, GateCell
+    from nearmetal.report.records import Cell, PathVerdict, View
+    from nearmetal.stats.compare import RatioEstimate
+    from nearmetal.stats.interval import Interval
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison:
+    """A finding: `says` in words, `verdicts` a row a path (or one for a whole run), `cells` a row a figure.
+
+    Ratios are of figures as shown: above 1 is worse for times (`better` is `smaller`) and better for rates. `low` and
+    `high` are the ends of their 95 % interval, null where there are too few blocks for one.
+    """
+
+    says: str
+    verdicts: Frame
+    cells: Frame
+
+    def __repr__(self) -> str:
+        return f"{self.says}\n\n{self.verdicts!r}\n\n{len(self.cells)} cells: see .cells"
+
+    def _repr_html_(self) -> str:
+        """Return sentence and tables as HTML, all text escaped; notebooks call this."""
+        tables = (as_html.table_region(one.shown()) for one in (self.verdicts, self.cells))
+        return str(together(element("p", self.says), *tables))
+
+
+# ---- the paths of one run
+
+
+def of_paths(view: View) -> Comparison:
+    """Return every path of a run against its baseline."""
+    says = f"{words.blocks_sentence(view)} {words.noise_sentence(view)} Figures from {view.host_label}."
+    return Comparison(
+        says,
+        Frame(f"Verdicts: paths against {view.baseline}", pa.Table.from_pylist([_verdict(o) for o in view.verdicts])),
+        Frame(
+            "Cells",
+            pa.Table.from_pylist(
+                [_cell(cell, path.label) for cell in view.cells for path in view.shown_paths if cell.of(path.label)]
+            ),
+        ),
+    )
+
+
+def _verdict(one: PathVerdict) -> dict[str, object]:
+    return {
+        "path": one.path,
+        "verdict": str(one.verdict),
+        "best_ratio": one.best[1].median.ratio if one.best else None,
+        "worst_ratio": one.worst[1].median.ratio if one.worst else None,
+        "cells": one.cells,
+        "reason": one.reason,
+    }
+
+
+def _cell(cell: Cell, path: str) -> dict[str, object]:
+    one = cell.of(path)
+    assert one is not None
+    found = one.comparison
+    return {
+        "workload": cell.group.workload,
+        "operation": cell.group.operation,
+        "setting": cell.group.setting,
+        "message_bytes": cell.message_bytes,
+        "path": path,
+        "figure": cell.shown.name,
+        "unit": cell.shown.unit,
+        "better": str(cell.shown.better),
+        "median": one.median.value,
+        "p99": one.p99.value,
+        **_ratio("", found.median if found else None),
+        **_ratio("p99_", found.p99 if found else None),
+        "blocks": found.median.n if found else one.median.blocks,
+        "verdict": str(found.verdict) if found else None,
+    }
+
+
+def _ratio(prefix: str, one: RatioEstimate | None) -> dict[str, object]:
+    return {f"{prefix}ratio": one.ratio if one else None, **_ends(prefix, one.interval if one else None)}
+
+
+def _ends(prefix: str, one: Interval | None) -> dict[str, object]:
+    return {f"{prefix}low": one.low if one else None, f"{prefix}high": one.high if one else None}
+
+
+# ---- two runs
+
+
+def of_runs(gate: Gate) -> Comparison:
+    """Return one run against another."""
+    changes = "; ".join(str(one) for one in gate.changes) or "nothing that was recorded"
+    whole = {
+        "run": gate.run.root,
+        "base": gate.base.root,
+        "verdict": str(gate.verdict),
+        "margin": gate.margin,
+        "reason": gate_words.verdict(gate),
+    }
+    return Comparison(
+        f"{gate_words.noise(gate)} What differs besides the figures: {changes}.",
+        Frame("Verdict on the run", pa.Table.from_pylist([whole])),
+        Frame("Cells", pa.Table.from_pylist([_gate_cell(one) for one in gate.cells])),
+    )
+
+
+def _gate_cell(one: GateCell) -> dict[str, object]:
+    found = one.found
+    return {
+        "workload": one.cell.workload,
+        "operation": one.cell.operation,
+        "setting": one.cell.setting,
+        "message_bytes": one.cell.message_bytes,
+        "path": one.cell.path,
+        "figure": one.shown.name,
+        "unit": one.shown.unit,
+        "better": str(one.shown.better),
+        "base": one.base_level,
+        "run": one.run_level,
+        "ratio": found.ratio if found else None,
+        **_ends("", found.interval if found else None),
+        "verdict": str(one.standing),
+        "reason": one.reason,
+    }

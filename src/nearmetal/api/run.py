@@ -1,0 +1,213 @@
+"""A run as a Python object: its trials, samples and comparisons as tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from nearmetal.api.comparison import Comparison, of_paths, of_runs
+from nearmetal.api.frame import Frame
+from nearmetal.api.rows import TRIAL_COLUMNS, Wanted, keys, sample_rows, summary_columns, trial_row, with_trial
+from nearmetal.errors import BadInputError
+from nearmetal.gate.judge import Question, judge, read_pair
+from nearmetal.hosts.table import open_host
+from nearmetal.report import as_html
+from nearmetal.report.markup import element, together
+from nearmetal.report.progress import progress, sentence
+from nearmetal.report.view import build_view
+from nearmetal.report.waterfalls import waterfalls
+from nearmetal.run import schedule
+from nearmetal.run.begin import begin
+from nearmetal.stats.summary import summarize
+from nearmetal.store.rundir import RunDir
+from nearmetal.study.spec import parse_study
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from os import PathLike
+
+    from nearmetal.store.rundir import RunInfo, TrialRecord
+    from nearmetal.store.samples import Cell
+    from nearmetal.study.spec import Study
+
+
+def open_run(path: str | PathLike[str]) -> Run:
+    """Open a run directory for reading; it may still be growing, and each call sees what is there by then.
+
+    Raise ForeignFileError when it is no run or is damaged.
+    """
+    return Run(RunDir.open(Path(path)))
+
+
+def open_runs(path: str | PathLike[str] = "runs") -> list[Run]:
+    """Open every run directly below a directory, the oldest first; raise ForeignFileError where one is damaged."""
+    found = [open_run(one.parent) for one in Path(path).glob("*/run.json")]
+    return sorted(found, key=lambda one: (one.info.created_utc, str(one.path)))
+
+
+def run_study(
+    study: str | PathLike[str],
+    out: str | PathLike[str] | None = None,
+    *,
+    say: Callable[[str], object] | None = None,
+) -> Run:
+    """Carry out a study file, all of it, and return the run; the same as `nearmetal run STUDY --out OUT`.
+
+    `say` is called with one line a block and a failed trial (`print` will do). Interrupting keeps every finished
+    trial. Raise BadInputError for a study that cannot be carried out, UnavailableError where something is missing here.
+    """
+    spec, run = begin(Path(study), Path(out) if out is not None else None)
+    with run:
+        host = open_host(spec)
+        try:
+            schedule.run_study(spec, host, run, _Said(say or (lambda _: None)))
+        finally:
+            host.close()
+    return open_run(run.root)
+
+
+class _Said:
+    """A watcher of the schedule that hands lines on."""
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self._say = say
+
+    def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
+        self._say(f"block {number + 1}: {trials} trials on {' '.join(open_paths)}")
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        if not record.valid:
+            self._say(f"trial {record.order.trial} failed: {record.outcome.reason}")
+
+
+class Run:
+    """One run directory, read only. Make it with `open_run` or `run_study`."""
+
+    def __init__(self, directory: RunDir) -> None:
+        self._directory = directory
+
+    @property
+    def path(self) -> Path:
+        """Return the run directory."""
+        return self._directory.root
+
+    @property
+    def info(self) -> RunInfo:
+        """Return what the run is: study, host, version, when it began. `info.host_label` says what figures are."""
+        return self._directory.info
+
+    @property
+    def study(self) -> Study:
+        """Return the study; raise BadInputError when it does not hold."""
+        return parse_study(self._directory.study_text(), str(self.path / "study.toml"))
+
+    @property
+    def trials(self) -> Frame:
+        """Return every finished trial, valid and failed, in the order of the plan; one row an attempt.
+
+        `elapsed_ns` is the time of the whole trial. Raise ForeignFileError for a damaged record.
+        """
+        schema = pa.schema(TRIAL_COLUMNS)
+        rows = [trial_row(record) for record in self._directory.trials()]
+        return Frame("Trials", pa.Table.from_pylist(rows, schema=schema))
+
+    def samples(
+        self,
+        *,
+        path: str | None = None,
+        workload: str | None = None,
+        operation: str | None = None,
+        message_bytes: int | None = None,
+        setting: str | None = None,
+        trial: int | None = None,
+        everything: bool = False,
+    ) -> Frame:
+        """Return raw samples of valid trials, one row an iteration of a rank, as they were measured.
+
+        Columns: the trial's (`trial`, `attempt`, `block`, `path`, `workload`, `setting`), the cell's (`operation`,
+        `message_bytes`), and `rank`, `iteration`, `warmup`, `flags` (0: good), `begin_ns` (since the rank's first stamp
+        of the trial), `ns` (the duration). Each argument keeps what equals it. Warm-up and flagged iterations are left
+        out unless `everything`. Raise BadInputError when nothing is left, ForeignFileError for damaged samples.
+        """
+        wanted = Wanted(path, workload, operation, message_bytes, setting, trial)
+        parts = [sample_rows(self._directory, *one, everything=everything) for one in self._cells(wanted)]
+        return Frame("Samples", pa.concat_tables(parts).unify_dictionaries())
+
+    def values(
+        self,
+        *,
+        path: str | None = None,
+        workload: str | None = None,
+        operation: str | None = None,
+        message_bytes: int | None = None,
+        setting: str | None = None,
+        trial: int | None = None,
+    ) -> Frame:
+        """Return one value an iteration, as all statistics use them: `ns`, the slowest of the ranks that count.
+
+        Warm-up and flagged iterations have none. Columns and errors otherwise as those of `samples`.
+        """
+        wanted = Wanted(path, workload, operation, message_bytes, setting, trial)
+        parts = []
+        for record, cell in self._cells(wanted):
+            ns = self._directory.values(record, cell)
+            parts.append(with_trial(record, cell, pa.table({"ns": ns})))
+        return Frame("Values", pa.concat_tables(parts).unify_dictionaries())
+
+    def summary(self) -> Frame:
+        """Return one row a valid trial and cell: n, mean, sd, median, MAD, percentiles, ends, autocorrelation.
+
+        A percentile is null where n cannot support it; `effective_n` is how many independent iterations would be worth
+        as much. Raise BadInputError when no trial is valid.
+        """
+        rows = []
+        for record, cell in self._cells(Wanted()):
+            summary = summarize(self._directory.values(record, cell))
+            rows.append({**keys(record, cell), **summary_columns(summary)})
+        return Frame("Summary", pa.Table.from_pylist(rows))
+
+    def compare(self, base: Run | None = None, *, margin: float | None = None, allow_mixed: bool = False) -> Comparison:
+        """Compare the paths of this run with its baseline; or, given `base`, this run with another one, cell by cell.
+
+        `margin` is how much more this run may cost than `base` (0.05: 5 %), the study's by default; the margin between
+        paths is always the study's. Raise BadInputError without valid trials, or when kernel, MPI, NIC or code differ
+        between trials and `allow_mixed` is not set.
+        """
+        if base is None:
+            if margin is not None:
+                raise BadInputError("the margin between paths is fixed by the study", hint="give `base`, or no margin")
+            return of_paths(build_view(self._directory, allow_mixed=allow_mixed))
+        question = Question(self.study.margin if margin is None else margin, allow_mixed=allow_mixed)
+        return of_runs(judge(read_pair(self._directory, base._directory, question)))  # noqa: SLF001 (another Run)
+
+    def html(self, *, allow_mixed: bool = False) -> str:
+        """Return the whole report as one HTML page, the same as `nearmetal report` writes; errors as of `compare`."""
+        return as_html.render(build_view(self._directory, allow_mixed=allow_mixed), waterfalls(self._directory))
+
+    def __repr__(self) -> str:
+        return f"<nearmetal.Run {self.path}: study {self.info.study_name} on {self.info.host_kind}>"
+
+    def _repr_html_(self) -> str:
+        """Return what the run is and how far it has come, all text escaped; notebooks call this."""
+        so_far = progress(self._directory, self._directory.trials())
+        lines = (
+            f"{self.path}: study {self.info.study_name}, {self.info.created_utc}",
+            f"Figures from {self.info.host_label}.",
+            sentence(so_far),
+        )
+        return str(together(*(element("p", line) for line in lines)))
+
+    def _cells(self, wanted: Wanted) -> Iterator[tuple[TrialRecord, Cell]]:
+        """Yield the cells of valid trials that are wanted; raise BadInputError when there are none."""
+        found = False
+        for record in self._directory.trials():
+            for cell in record.cells:
+                if record.valid and wanted.holds(record, cell):
+                    found = True
+                    yield record, cell
+        if not found:
+            raise BadInputError(
+                f"{self.path} has no valid trial with {wanted}", hint="run.trials and run.summary() show what there is"
+            )
