@@ -19,7 +19,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "run": ("run", "Carry a study out, or continue one, and report."),
     "plan": ("plan", "Show what a study would run, and for how long."),
     "compare": ("compare", "Compare the paths of a run."),
-    "gate": ("gate", "Say whether a run is worse than another by more than a margin; for CI."),
+    "gate": ("gate", "Say by exit code whether a run is worse than another."),
     "history": ("history", "Keep many runs in one file; show when their figures changed."),
     "explain": ("explain", "Show where a message's time went, from a run's traced trials."),
     "report": ("report", "Write a run's report as HTML."),
