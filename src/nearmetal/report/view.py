@@ -6,6 +6,7 @@ records -> provenance checked -> each trial summarized once -> cells -> comparis
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -155,22 +156,25 @@ def _cells(
             shown.setdefault(key, shown_for(wanted.workload, cell.operation, cell.message_bytes, typical_ns[key[0]]))
     rank = {(workload.name, setting): n for n, (_, workload, setting) in enumerate(combinations(study))}
     keys = sorted(sources, key=lambda key: (rank.get((key[0].workload, key[0].setting), len(rank)), key[0], key[1]))
+    jobs = [(key, path.label) for key in keys for path in paths if path.label in sources[key]]
+
+    def one(job: tuple[_CellKey, str]) -> PathCell:
+        key, path = job
+        return _path_cell(run, sources[key][path], key, shown[key], summaries=summaries)
+
+    # Reading and sorting leave the interpreter to others. Known summaries are quick, and for one thread.
+    with ThreadPoolExecutor(max_workers=1 if summaries else _SIDE_BY_SIDE) as pool:
+        parts = list(zip(jobs, pool.map(one, jobs), strict=True))
     return [
         Cell(
-            group,
-            size,
-            shown[group, size],
-            tuple(
-                _path_cell(
-                    run, sources[group, size][path.label], (group, size), shown[group, size], summaries=summaries
-                )
-                for path in paths
-                if path.label in sources[group, size]
-            ),
-            noise=None,
+            group, size, shown[group, size], tuple(part for (key, _), part in parts if key == (group, size)), noise=None
         )
         for group, size in keys
     ]
+
+
+_SIDE_BY_SIDE = 2
+"""How many path cells are held in memory at once."""
 
 
 def _path_cell(
