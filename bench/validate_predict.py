@@ -15,36 +15,47 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import json
 import os
 import platform
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nearmetal.hosts.table import open_host
 from nearmetal.predict.fit_run import fit_records
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import schedule_from_trace
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.tracing import run_traced
+from nearmetal.run.trial import carry_out
 from nearmetal.store.query import valid
 from nearmetal.store.rundir import RunDir
+from nearmetal.study import plan
+from nearmetal.study.order import TrialStatus
+from nearmetal.study.spec import AGAIN, parse_study
 from nearmetal.workloads.apps import APPLICATIONS, build_apps
 from nearmetal.workloads.mpi.table import find_mpi
+from nearmetal.workloads.samples import decode
 
 if TYPE_CHECKING:
+    from nearmetal.hosts.host import Host
     from nearmetal.predict.models import Machine
     from nearmetal.predict.schedule import Schedule
     from nearmetal.store.rundir import TrialRecord
+    from nearmetal.study.order import Order
 
 PATHS = ("veth", "bridge", "macvlan", "tap")
+POINT_TO_POINT, WITH_RELAY = ("veth",), ("tap",)
+"""Paths that join two nodes only, and paths whose messages go through a process of their own."""
 MARK_BEGIN, MARK_END = 3, 4
 """Levels of MPI_Pcontrol around each iteration (native/apps/common/app.h)."""
 GOAL_ALL, GOAL_OWN_CORES, GOAL_P99 = 0.10, 0.05, 0.85
@@ -96,8 +107,8 @@ class Case:
 
     @property
     def own_cores(self) -> bool:
-        """Tell whether every rank had a core to itself."""
-        return self.app.ranks <= len(os.sched_getaffinity(0))
+        """Tell whether every rank had a core to itself; a path with a relay needs a core for that."""
+        return self.app.ranks + (self.path in WITH_RELAY) <= len(os.sched_getaffinity(0))
 
     @property
     def p99_inside(self) -> bool:
@@ -143,13 +154,13 @@ name = "bw"
 sizes = [8, 64, 1024, 4096, 16384, 65536, 262144]
 iterations = 10
 warmup = 2
-options = {{ window = 16 }}
+options = { window = 16 }
 [[workload]]
 name = "bibw"
 sizes = [16384, 65536, 262144]
 iterations = 10
 warmup = 2
-options = {{ window = 16 }}
+options = { window = 16 }
 """
 
 
@@ -176,15 +187,65 @@ def grid(app: App) -> str:
     return f', grid = "{app.ranks}x1x1"' if app.name == "advection" else ""
 
 
-def measure(folder: Path, name: str, text: str, blocks: int) -> RunDir:
-    """Carry a study out with `nearmetal run`, or go on with the run that is there."""
-    study, out = folder / f"{name}.toml", folder / name
-    study.write_text(HEAD.format(name=name, blocks=blocks) + text)
+def measure_paths(folder: Path, blocks: int) -> RunDir:
+    """Carry the micro-benchmarks out with `nearmetal run`, or go on with the run that is there."""
+    study, out = folder / "micro.toml", folder / "micro"
+    study.write_text(HEAD.format(name="micro", blocks=blocks) + paths_toml() + MICRO)
     command = [str(Path(sys.executable).with_name("nearmetal")), "run"]
     command += ["--resume", str(out)] if out.is_dir() else [str(study), "--out", str(out)]
-    with (folder / f"{name}.log").open("w") as log:
+    with (folder / "micro.log").open("w") as log:
         subprocess.run(command, stdout=log, stderr=log, check=False)
     return RunDir.open(out)
+
+
+@dataclass
+class Measured:
+    """All launches of a case: the timed part of each, the iterations of each, in ns; and why launches failed."""
+
+    total_ns: list[float] = field(default_factory=list)
+    iterations_ns: list[list[int]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+def measure_applications(folder: Path, apps: list[App], launches: int) -> dict[tuple[str, str], Measured]:
+    """Launch every application on every path and placement, in random order; by workload and path.
+
+    Each launch leaves a file in `folder`, and one that is there is not repeated.
+    """
+    study = parse_study(HEAD.format(name="held-out", blocks=3) + paths_toml() + apps_toml(apps), "held-out")
+    found: dict[tuple[str, str], Measured] = defaultdict(Measured)
+    host = open_host(study)
+    try:
+        for block in range(launches):
+            for order in plan.block(study, block):
+                label, path = order.workload.label, order.path.label
+                if path.endswith(AGAIN) or (path in POINT_TO_POINT and len(set(order.workload.placement)) > 2):
+                    continue
+                kept = folder / "held-out" / f"{label}.{path}.{block}.json"
+                if not kept.exists():
+                    kept.parent.mkdir(exist_ok=True)
+                    kept.write_text(json.dumps(launch(host, order)))
+                told = json.loads(kept.read_text())
+                case = found[label, path]
+                if told["reason"]:
+                    case.failures.append(told["reason"])
+                    print(f"failed: {label} on {path}: {told['reason']}", file=sys.stderr)
+                else:
+                    case.total_ns.append(told["total_ns"])
+                    case.iterations_ns.append(told["iterations_ns"])
+    finally:
+        host.close()
+    return found
+
+
+def launch(host: Host, order: Order) -> dict[str, object]:
+    """Launch once; return the timed part and the iterations of the slowest rank, or why there are none."""
+    outcome = host.carry_out(order, carry_out)
+    if outcome.status is not TrialStatus.VALID:
+        return {"reason": outcome.reason}
+    cells = {cell.operation: cell.ns.max(axis=0).tolist() for cell in decode(outcome)}
+    (total,) = (name for name in cells if name.endswith(".total"))
+    return {"reason": "", "total_ns": cells[total][0], "iterations_ns": cells[total.removesuffix(".total")]}
 
 
 def trace(folder: Path, app: App) -> Path:
@@ -203,28 +264,6 @@ def trace(folder: Path, app: App) -> Path:
     return out
 
 
-@dataclass(frozen=True)
-class Measured:
-    """All launches of a case: the timed part of each, and the iterations of all, in ns."""
-
-    total_ns: np.ndarray
-    iteration_ns: np.ndarray
-
-
-def read_measured(run: RunDir, records: list[TrialRecord]) -> dict[tuple[str, str], Measured]:
-    """Return what was measured, by workload and path; the second launch of the baseline counts as another path."""
-    totals: dict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
-    iterations: dict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
-    for record in valid(records):
-        key = record.order.workload.label, record.order.path.label
-        for cell in record.cells:
-            if cell.operation.endswith(".total"):
-                totals[key].append(run.values(record, cell))
-            elif not cell.operation.endswith(".communication"):
-                iterations[key].append(run.values(record, cell))
-    return {key: Measured(np.concatenate(totals[key]), np.concatenate(iterations[key])) for key in totals}
-
-
 # ---------------------------------------------------------------- predicting
 
 
@@ -241,7 +280,7 @@ def spans(marks: np.ndarray) -> tuple[float, np.ndarray]:
 
 def predict(app: App, path: str, placement: str, *, machine: Machine, schedule: Schedule, measured: Measured) -> Case:
     """Predict a case, in as many launches as were measured."""
-    launches = len(measured.total_ns)
+    launches, total_ns = len(measured.total_ns), np.array(measured.total_ns)
     nodes = Placement.of_hosts(np.array(PLACEMENTS[app.ranks, placement], np.uint32))
     found = simulate(schedule, machine, nodes, replicas=SWEEPS * launches, seed=1, keep_marks=True)
     replicas = [spans(marks) for marks in found.marks]
@@ -250,16 +289,16 @@ def predict(app: App, path: str, placement: str, *, machine: Machine, schedule: 
         for i in range(SWEEPS)
     ]
     low, high = np.quantile(p99, (0.05, 0.95))
-    middle = float(np.median(measured.total_ns))
+    middle = float(np.median(total_ns))
     return Case(
         app=app,
         path=path,
         placement=placement,
         launches=launches,
         measured_ns=middle,
-        noise=float(np.ptp(measured.total_ns)) / middle,
+        noise=float(np.ptp(total_ns)) / middle,
         predicted_ns=float(np.median([total for total, _ in replicas])),
-        measured_p99_ns=float(np.quantile(measured.iteration_ns, 0.99)),
+        measured_p99_ns=float(np.quantile(np.concatenate(measured.iterations_ns), 0.99)),
         p99_low_ns=float(low),
         p99_high_ns=float(high),
     )
@@ -279,22 +318,28 @@ def fastest_trials(run: RunDir) -> list[TrialRecord]:
     return list(best.values())
 
 
-def all_cases(apps: list[App], micro: RunDir, held_out: RunDir, folder: Path, *, fastest: bool) -> list[Case]:
+def fastest_launch(measured: Measured) -> Measured:
+    """Return the fastest launch alone."""
+    at = int(np.argmin(measured.total_ns))
+    return Measured([measured.total_ns[at]], [measured.iterations_ns[at]])
+
+
+def all_cases(
+    apps: list[App], micro: RunDir, measured: dict[tuple[str, str], Measured], folder: Path, *, fastest: bool
+) -> list[Case]:
     """Predict everything that was measured; `fastest`: fit and compare with the fastest launches only."""
     model = fit_records(micro, fastest_trials(micro) if fastest else micro.trials())
-    measured = read_measured(held_out, fastest_trials(held_out) if fastest else held_out.trials())
     cases = []
     for app in apps:
         schedule = schedule_from_trace(read_trace(folder / "traces" / app.label))
         for ranks, placement in PLACEMENTS:
             for path in PATHS:
-                found = measured.get((f"{app.label}-{placement}", path))
-                if ranks == app.ranks and found is not None:
-                    cases.append(
-                        predict(
-                            app, path, placement, machine=model.find(path).machine, schedule=schedule, measured=found
-                        )
-                    )
+                found = measured.get((f"{app.label}-{placement}", path), Measured())
+                if ranks != app.ranks or not found.total_ns:
+                    continue
+                chosen = fastest_launch(found) if fastest else found
+                machine = model.find(path).machine
+                cases.append(predict(app, path, placement, machine=machine, schedule=schedule, measured=chosen))
     return cases
 
 
@@ -368,7 +413,7 @@ def table(cases: list[Case]) -> list[str]:
     return lines
 
 
-def page(cases: list[Case], missing: int, cpu: str) -> str:
+def page(cases: list[Case], failures: list[str], cpu: str) -> str:
     """Return the docs page."""
     reached = goals(cases)
     today = dt.datetime.now(dt.UTC).date().isoformat()
@@ -389,7 +434,9 @@ def page(cases: list[Case], missing: int, cpu: str) -> str:
         "|---|---|---|",
         *(f"| {one.what} | {one.found} | {'reached' if one.reached else '**missed**'} |" for one in reached),
         "",
-        f"{missing} launches were not valid and are left out." if missing else "Every launch was valid.",
+        f"{len(failures)} launches failed and are left out: {'; '.join(sorted(set(failures)))}."
+        if failures
+        else "Every launch was valid.",
         "Paths are told apart when their measured medians differ by more than "
         f"{TOLD_APART:.0%} and by more than the range of launches.",
         "",
@@ -417,7 +464,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, help="Where runs and traces are kept, and found again.")
     parser.add_argument("--write", type=Path, help="Write the docs page here.")
-    parser.add_argument("--blocks", type=int, default=3)
+    parser.add_argument("--launches", type=int, default=2, help="Of each application on each path and placement.")
     parser.add_argument("--only", nargs="*", help="Only these applications, such as cg-S-2.")
     parser.add_argument("--fastest", action="store_true", help="Use the fastest launches: the machine is not quiet.")
     options = parser.parse_args()
@@ -425,17 +472,18 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        micro = measure(folder, "micro", paths_toml() + MICRO.format(), options.blocks)
+        micro = measure_paths(folder, 3)
         for app in apps:
             trace(folder, app)
-        held_out = measure(folder, "held-out", paths_toml() + apps_toml(apps), options.blocks)
-        cases = all_cases(apps, micro, held_out, folder, fastest=options.fastest)
-        missing = sum(not record.valid for record in held_out.trials())
+        measured = measure_applications(folder, apps, options.launches)
+        cases = all_cases(apps, micro, measured, folder, fastest=options.fastest)
+        cpu = str(micro.trials()[0].outcome.facts["cpu.model"])
+    failures = [reason for one in measured.values() for reason in one.failures]
     print("\n".join(table(cases)))
     for one in goals(cases):
         print(f"{'reached' if one.reached else 'MISSED'}: {one.what}: {one.found}")
     if options.write:
-        options.write.write_text(page(cases, missing, str(held_out.trials()[0].outcome.facts["cpu.model"])))
+        options.write.write_text(page(cases, failures, cpu))
     return 0 if all(one.reached for one in goals(cases)) else 1
 
 

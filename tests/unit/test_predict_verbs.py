@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,10 +14,10 @@ from nearmetal.cli.place import parse_hosts
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError, NearmetalError
 from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
+from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.trace import DoCall
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from click import Command
 
 PATTERN = """
@@ -96,3 +97,56 @@ def test_hosts_have_one_slot_unless_told() -> None:
     assert parse_hosts("a, b:2").counts == (1, 2)
     with pytest.raises(BadInputError, match="named twice"):
         parse_hosts("a,a")
+
+
+GOLDEN_TRACE = Path(__file__).parents[1] / "golden" / "trace-v1.nmtrace"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (GOLDEN_TRACE.read_bytes()[:-20], "rank-000000"),
+        (b"PK\x03\x04 this is no trace", "rank-000000"),
+        (b"", "rank-000000"),
+        (None, "holds no trace"),
+    ],
+)
+def test_a_torn_or_foreign_trace_is_told_and_nothing_is_written(
+    files: tuple[str, str], tmp_path: Path, content: bytes | None, told: str
+) -> None:
+    trace, saved, ranks = tmp_path / "trace", tmp_path / "saved.json", tmp_path / "ranks"
+    trace.mkdir()
+    if content is not None:
+        (trace / "rank-000000.nmtrace").write_bytes(content)
+    with pytest.raises(NearmetalError, match=told):
+        run(predict, str(trace), "--on", files[1], "--save-model", str(saved))
+    with pytest.raises(NearmetalError, match=told):
+        run(place, str(trace), "--on", files[1], "--hosts", "a:8", "-o", str(ranks))
+    assert not saved.exists()
+    assert not ranks.exists()
+
+
+def test_what_cannot_be_replayed_is_told_and_nothing_is_written(
+    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = tmp_path / "saved.json"
+    alone = Machine(None, path(1))
+    write_model(
+        ModelFile("nearmetal-model", 1, "run", (NamedMachine("veth", "as-found", "polling", alone),)),
+        tmp_path / "without-intra.json",
+    )
+    on = ("--on", str(tmp_path / "without-intra.json"), "--save-model", str(saved))
+    with pytest.raises(BadInputError, match="the model has no path for that"):
+        run(predict, files[0], *on, "--per-node", "4")
+    with pytest.raises(BadInputError, match="no path tap in the model"):
+        run(predict, files[0], *on, "--path", "tap")
+    lonely = Program((DoCall(0),), (Op(OpKind.RECV, peer=1, tag=5),), (Comm(0, size=2),))
+    silent = Program((), (), (Comm(0, size=2),))
+    monkeypatch.setattr("nearmetal.cli.predict.load_schedule", lambda *_: Schedule(2, (lonely, silent)))
+    with pytest.raises(NearmetalError, match="deadlock: 1 of 2 ranks cannot go on: rank 0 in recv with 1, tag 5"):
+        run(predict, files[0], *on, "--per-node", "1")
+    sender = Program((DoCall(0),), (Op(OpKind.SEND, peer=1, tag=6),), (Comm(0, size=2),))
+    monkeypatch.setattr("nearmetal.cli.predict.load_schedule", lambda *_: Schedule(2, (sender, silent)))
+    with pytest.raises(NearmetalError, match="1 messages or receives have no partner"):
+        run(predict, files[0], *on, "--per-node", "1")
+    assert not saved.exists()
