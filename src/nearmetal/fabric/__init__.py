@@ -1,0 +1,1 @@
+"""A whole fabric: every pair of nodes measured, and what stands out named."""

@@ -1,0 +1,341 @@
+"""Which nodes and links of a fabric are slow, by a robust test in two steps with controlled false alarms.
+
+**Screen.** The log times of all pairs are split by a robust two-way fit into a part of the sending node, one of the
+receiving node and a residual of the link (`stats.two_way`). What exceeds a limit is suspected: the larger of
+log(1 + margin) and `SPREADS` robust standard deviations of its kind. A screen alone names nothing: among millions of
+links some had a hiccup.
+
+**Re-test.** Each suspect is measured `REPEATS` times more, in rounds in which all other nodes work as well, so that the
+load is that of the screen. Pairs without a suspect in those rounds are controls: they say how far this launch as a
+whole is off, and how often a healthy pair exceeds the limit, e = (1 + exceeding) / (1 + controls). That is the
+conservative rank estimate of a Monte Carlo test (Davison and Hinkley, Bootstrap Methods, 1997, section 4.2), free of
+any distribution. If x of k re-tests exceed the limit, p = P(Binomial(k, e) >= x). Holm's step-down over all suspects
+(`stats.correction`) keeps the chance of naming anything healthy at `ALPHA` a fabric, given that re-tests of a healthy
+node are independent.
+
+No direction is told of a slow ping: half a round trip is the same seen from both ends, and clocks that were set by
+round trips cannot tell its two ways apart either. Directions come from bandwidth, which each end measures itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import special
+
+from nearmetal.fabric.figures import Pairs, latency_table, window_table
+from nearmetal.stats.correction import holm
+from nearmetal.stats.two_way import TwoWay, off_diagonal, robust_spread, two_way_fit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from nearmetal.stats.interval import FloatArray
+
+SPREADS = 4.0
+REPEATS = 10
+ALPHA = 0.01
+MIN_NODES = 4
+"""Fewer nodes cannot say which of them is the odd one; only directions of a pair are compared then."""
+MOST_LINKS = 1 / 16
+"""Suspected links, as a share of all entries of the table, beyond which only the worst are re-tested."""
+
+
+class Role(StrEnum):
+    """What is slow: a node as such (latency), its sending, its receiving, or a link (bandwidth: from `a` to `b`)."""
+
+    NODE = "node"
+    SEND = "send"
+    RECEIVE = "receive"
+    LINK = "link"
+    DIRECTION = "direction"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """Something that exceeded its limit in the screen by `log_excess` over the typical; `b` is -1 for a node."""
+
+    metric: str
+    role: Role
+    a: int
+    b: int
+    log_excess: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The split of one metric's log times; `limits` are log excesses by role. `symmetric`: both ways are one figure."""
+
+    metric: str
+    split: TwoWay
+    symmetric: bool
+    limits: dict[Role, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """What the first pass over all pairs showed. `dropped` links were suspected beyond `MOST_LINKS`."""
+
+    nodes: int
+    margin: float
+    fits: tuple[Fit, ...]
+    suspects: tuple[Suspect, ...]
+    dropped: int = 0
+
+    @property
+    def suspected_nodes(self) -> frozenset[int]:
+        """Return every node that is suspected in any role of its own."""
+        return frozenset(one.a for one in self.suspects if one.b < 0)
+
+    @property
+    def suspected_links(self) -> frozenset[tuple[int, int]]:
+        """Return every suspected link, its lower node first."""
+        return frozenset((min(one.a, one.b), max(one.a, one.b)) for one in self.suspects if one.b >= 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A suspect after its re-tests: `beyond` of `retests` exceeded the limit.
+
+    `ratio` is the median of the re-tests to what is typical of the fabric (2: twice the time), `low` and `high` their
+    range; all are 1 without re-tests. `p_value` is corrected for all suspects. `one_sided` tells that the other
+    direction of the same node or link is faster by more than the margin.
+    """
+
+    suspect: Suspect
+    retests: int
+    beyond: int
+    ratio: float
+    low: float
+    high: float
+    p_value: float
+    one_sided: bool
+
+    @property
+    def named(self) -> bool:
+        """Tell whether it is more than a suspicion."""
+        return self.p_value <= ALPHA
+
+
+# ---- screen
+
+
+def screen(pairs: Pairs, margin: float) -> Screen:
+    """Look for suspects among all pairs, each measured once; `margin` is a share such as 0.1."""
+    if pairs.nodes < MIN_NODES:
+        return Screen(pairs.nodes, margin, (), tuple(_directions(pairs, margin)))
+    fits = [_fit("latency", np.log(latency_table(pairs)), margin, symmetric=True)]
+    if pairs.has_bandwidth:
+        fits.append(_fit("bandwidth", np.log(window_table(pairs)), margin, symmetric=False))
+    suspects: list[Suspect] = []
+    dropped = 0
+    for fit in fits:
+        links = sorted(_links(fit), key=lambda one: -one.log_excess)
+        most = max(1, int(MOST_LINKS * pairs.nodes**2))
+        dropped += len(links[most:])
+        suspects += [*_nodes(fit), *links[:most]]
+    return Screen(pairs.nodes, margin, tuple(fits), tuple(suspects), dropped)
+
+
+def _fit(metric: str, table: FloatArray, margin: float, *, symmetric: bool) -> Fit:
+    split = two_way_fit(table, symmetric=symmetric)
+    least = math.log1p(margin)
+    of_nodes = {Role.NODE: split.row} if symmetric else {Role.SEND: split.row, Role.RECEIVE: split.column}
+    limits = {role: max(least, SPREADS * robust_spread(effects)) for role, effects in of_nodes.items()}
+    limits[Role.LINK] = max(least, SPREADS * robust_spread(off_diagonal(split.residual).ravel()))
+    return Fit(metric, split, symmetric, limits)
+
+
+def _nodes(fit: Fit) -> Iterable[Suspect]:
+    for role, limit in fit.limits.items():
+        if role is not Role.LINK:
+            effects = _effects(fit, role)
+            for node in np.flatnonzero(effects > limit).tolist():
+                yield Suspect(fit.metric, role, node, -1, float(effects[node]))
+
+
+def _effects(fit: Fit, role: Role) -> FloatArray:
+    return fit.split.column if role is Role.RECEIVE else fit.split.row
+
+
+def _links(fit: Fit) -> Iterable[Suspect]:
+    residual = np.triu(fit.split.residual) if fit.symmetric else fit.split.residual
+    for a, b in np.argwhere(residual > fit.limits[Role.LINK]).tolist():
+        yield Suspect(fit.metric, Role.LINK, a, b, float(residual[a, b]))
+
+
+def _directions(pairs: Pairs, margin: float) -> Iterable[Suspect]:
+    """Return the slower direction of each pair whose two differ by more than the margin."""
+    if pairs.has_bandwidth:
+        for a, b, log_ratio in _slower(pairs):
+            if log_ratio > math.log1p(margin):
+                yield Suspect("bandwidth", Role.DIRECTION, a, b, log_ratio)
+
+
+def _slower(pairs: Pairs) -> Iterable[tuple[int, int, float]]:
+    ratios = np.log(pairs.there_ns / pairs.back_ns)
+    for a, b, ratio in zip(pairs.first.tolist(), pairs.second.tolist(), ratios.tolist(), strict=True):
+        yield (a, b, ratio) if ratio > 0 else (b, a, -ratio)
+
+
+# ---- re-test
+
+
+def confirm(found: Screen, again: Pairs) -> tuple[Finding, ...]:
+    """Judge the suspects of a screen by their re-tests, in the order of the screen."""
+    tested: dict[Suspect, _Tested] = {}
+    for fit in found.fits:
+        tested |= _test(found, fit, again)
+    for one in found.suspects:
+        if one.role is Role.DIRECTION:
+            tested[one] = _test_direction(one, again, found.margin)
+    corrected = holm([tested[one].p_value for one in found.suspects]).tolist()
+    return tuple(_finding(one, tested[one], p) for one, p in zip(found.suspects, corrected, strict=True))
+
+
+def unconfirmed(found: Screen) -> tuple[Finding, ...]:
+    """Return the suspects of a screen that was not followed by re-tests: none is named."""
+    return tuple(Finding(one, 0, 0, 1.0, 1.0, 1.0, 1.0, one_sided=False) for one in found.suspects)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tested:
+    """Log excesses of a suspect's re-tests, those of its opposite direction where there is one, and the chance."""
+
+    log_excess: FloatArray
+    beyond: int
+    p_value: float
+    one_sided: bool
+
+
+def _finding(suspect: Suspect, tested: _Tested, p_value: float) -> Finding:
+    excess = tested.log_excess
+    if excess.size == 0:
+        return Finding(suspect, 0, 0, 1.0, 1.0, 1.0, 1.0, one_sided=False)
+    ratio, low, high = (math.exp(float(value)) for value in (np.median(excess), excess.min(), excess.max()))
+    return Finding(suspect, excess.size, tested.beyond, ratio, low, high, p_value, tested.one_sided)
+
+
+@dataclass(frozen=True, slots=True)
+class _Directed:
+    """Re-tests of one metric by direction, shape (m,): who to whom, the link's excess and that of the way back."""
+
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    excess: FloatArray
+    control: NDArray[np.bool_]
+
+
+def _test(found: Screen, fit: Fit, again: Pairs) -> dict[Suspect, _Tested]:
+    directed = _directed(found, fit, again)
+    own = [one for one in found.suspects if one.metric == fit.metric]
+    tested: dict[Suspect, _Tested] = {}
+    for role, limit in fit.limits.items():
+        excess = directed.excess + _own_effect(fit, role, directed)
+        chance = _chance(excess, limit, directed, fit)
+        keys, usable = _keys(found, role, directed)
+        values = _by_key(keys[usable], excess[usable], [_key(found, one) for one in own if one.role is role])
+        opposite = _opposite(fit, role, found, directed)
+        for one, log_excess in zip([one for one in own if one.role is role], values, strict=True):
+            beyond = int(np.count_nonzero(log_excess > limit))
+            p_value = float(special.bdtrc(beyond - 1, log_excess.size, chance)) if beyond else 1.0
+            back = opposite.get(_key(found, one), -math.inf)
+            one_sided = not fit.symmetric and _median(log_excess) - back > math.log1p(found.margin)
+            tested[one] = _Tested(log_excess, beyond, p_value, one_sided)
+    return tested
+
+
+def _directed(found: Screen, fit: Fit, again: Pairs) -> _Directed:
+    """Return both directions of every re-test, less what the fit explains and what the whole launch is off."""
+    there, back = (again.latency_ns, again.latency_ns) if fit.symmetric else (again.there_ns, again.back_ns)
+    source = np.concatenate((again.first, again.second))
+    target = np.concatenate((again.second, again.first))
+    split = fit.split
+    log_times = np.log(np.concatenate((there, back)))
+    excess = log_times - split.overall - split.row[source] - split.column[target]
+    suspected = np.zeros(found.nodes, np.bool_)
+    suspected[list(found.suspected_nodes)] = True
+    links = np.array([a * found.nodes + b for a, b in found.suspected_links], np.int64)
+    low, high = np.minimum(source, target), np.maximum(source, target)
+    control = ~suspected[source] & ~suspected[target] & ~np.isin(low * found.nodes + high, links)
+    if control.any():
+        excess = excess - np.median(excess[control])
+    return _Directed(source, target, excess, control)
+
+
+def _own_effect(fit: Fit, role: Role, directed: _Directed) -> FloatArray | float:
+    """Return what a node of that role adds itself, which `excess` is without."""
+    if role is Role.LINK:
+        return 0.0
+    return _effects(fit, role)[directed.target if role is Role.RECEIVE else directed.source]
+
+
+def _chance(excess: FloatArray, limit: float, directed: _Directed, fit: Fit) -> float:
+    """Return how often a control exceeds the limit, at most; of one ping seen from both ends the worse counts."""
+    values, control = excess, directed.control
+    if fit.symmetric:
+        half = excess.size // 2
+        values, control = np.maximum(excess[:half], excess[half:]), control[:half]
+    controls = values[control]
+    return (1 + int(np.count_nonzero(controls > limit))) / (1 + controls.size)
+
+
+def _keys(found: Screen, role: Role, directed: _Directed) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return what each is a re-test of, and whether it counts: one of a node only with a partner above suspicion."""
+    if role is Role.LINK:
+        return directed.source * found.nodes + directed.target, np.ones(directed.source.size, np.bool_)
+    own, other = (directed.target, directed.source) if role is Role.RECEIVE else (directed.source, directed.target)
+    suspected = np.zeros(found.nodes, np.bool_)
+    suspected[list(found.suspected_nodes)] = True
+    links = np.array([a * found.nodes + b for a, b in found.suspected_links], np.int64)
+    low, high = np.minimum(own, other), np.maximum(own, other)
+    return own, ~suspected[other] & ~np.isin(low * found.nodes + high, links)
+
+
+def _key(found: Screen, suspect: Suspect) -> int:
+    return suspect.a if suspect.b < 0 else suspect.a * found.nodes + suspect.b
+
+
+def _by_key(keys: NDArray[np.int64], values: FloatArray, wanted: Sequence[int]) -> list[FloatArray]:
+    """Return the values of each wanted key, in the order of `wanted`."""
+    order = np.argsort(keys, kind="stable")
+    keys, values = keys[order], values[order]
+    begins, ends = np.searchsorted(keys, wanted, "left"), np.searchsorted(keys, wanted, "right")
+    return [values[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+
+
+def _opposite(fit: Fit, role: Role, found: Screen, directed: _Directed) -> dict[int, float]:
+    """Return the median log excess of the other direction, by the key of this one."""
+    own = [one for one in found.suspects if one.metric == fit.metric and one.role is role]
+    if fit.symmetric:
+        return {}
+    if role is Role.LINK:
+        keys, excess = directed.target * found.nodes + directed.source, directed.excess
+    else:
+        other = Role.SEND if role is Role.RECEIVE else Role.RECEIVE
+        excess = directed.excess + _own_effect(fit, other, directed)
+        keys, usable = _keys(found, other, directed)
+        keys, excess = keys[usable], excess[usable]
+    wanted = [_key(found, one) for one in own]
+    return {key: _median(values) for key, values in zip(wanted, _by_key(keys, excess, wanted), strict=True)}
+
+
+def _median(values: FloatArray) -> float:
+    return float(np.median(values)) if values.size else -math.inf
+
+
+def _test_direction(suspect: Suspect, again: Pairs, margin: float) -> _Tested:
+    """Compare the two directions of one pair; were they the same, each would be the slower half of the time."""
+    forward = (again.first == suspect.a) & (again.second == suspect.b)
+    backward = (again.first == suspect.b) & (again.second == suspect.a)
+    ratios = np.log(again.there_ns / again.back_ns)
+    log_excess = np.concatenate((ratios[forward], -ratios[backward]))
+    beyond = int(np.count_nonzero(log_excess > math.log1p(margin)))
+    p_value = float(special.bdtrc(beyond - 1, log_excess.size, 0.5)) if beyond else 1.0
+    return _Tested(log_excess, beyond, p_value, one_sided=True)
