@@ -1,0 +1,95 @@
+"""`nearmetal fabric STUDY|RUN`: every pair of a cluster's nodes, and what stands out."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import click
+
+import nearmetal
+from nearmetal.errors import BadInputError, ExitCode
+from nearmetal.fabric.against import against
+from nearmetal.fabric.measure import measure, whole_order
+from nearmetal.fabric.survey import Survey, survey
+from nearmetal.hosts.table import open_host
+from nearmetal.paths.table import find_path
+from nearmetal.report import fabric_html, fabric_json, fabric_text
+from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.study.spec import digest, read_study
+
+_SEED = 1
+
+
+@click.command(name="fabric", epilog="Exit codes: 0 nothing named, 1 something named, 4 not measured to the end.")
+@click.argument("source", metavar="STUDY|RUN", type=click.Path(path_type=Path))
+@click.option("--path", "path_name", default="", help="The study's path to measure; its baseline by default.")
+@click.option("--nodes", type=click.IntRange(min=1), default=None, help="How many nodes; as the study says by default.")
+@click.option("--out", type=click.Path(path_type=Path), help="The run directory; default runs/NAME-fabric-TIME.")
+@click.option("--no-bisection", is_flag=True, help="Leave out the test across a cut into two halves.")
+@click.option("--against", "base", type=click.Path(path_type=Path), help="Compare with this run of the same nodes.")
+@click.option("--html", type=click.Path(path_type=Path), help="Also write a page with heat maps here.")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print on stdout."
+)
+def command(
+    *,
+    source: Path,
+    path_name: str,
+    nodes: int | None,
+    out: Path | None,
+    no_bisection: bool,
+    base: Path | None,
+    html: Path | None,
+    form: str,
+) -> int:
+    """Measure every pair of a STUDY's nodes in rounds of disjoint pairs and name what is slow, or read a RUN again."""
+    if source.is_dir():
+        if path_name or nodes or out or no_bisection:
+            raise BadInputError(
+                f"{source} is measured already: --path, --nodes, --out and --no-bisection go with a study"
+            )
+        root = source
+    else:
+        root = _measured(source, path_name, nodes or 0, out, bisection=not no_bisection)
+    found = survey(RunDir.open(root))
+    if html:
+        html.write_text(fabric_html.as_html(found), encoding="utf-8")
+    if base:
+        _print_against(found, survey(RunDir.open(base)), form)
+    else:
+        click.echo(fabric_json.as_json(found) if form == "json" else fabric_text.as_text(found).rstrip("\n"))
+    click.echo(f"run: {root}", err=True)
+    return _exit_code(found)
+
+
+def _exit_code(found: Survey) -> int:
+    if found.named:
+        return ExitCode.FAILED
+    return ExitCode.OK if found.complete else ExitCode.PARTIAL
+
+
+def _print_against(found: Survey, base: Survey, form: str) -> None:
+    compared = against(found, base, seed=_SEED)
+    if form == "json":
+        click.echo(fabric_json.against_json(compared, found, base))
+    else:
+        click.echo(fabric_text.against_text(compared, found, base).rstrip("\n"))
+
+
+def _measured(study: Path, path_name: str, nodes: int, out: Path | None, *, bisection: bool) -> Path:
+    """Measure the fabric of a study; return its run directory."""
+    spec, text = read_study(study)
+    order = whole_order(spec, path_name, nodes, bisection=bisection)
+    find_path(order.path.kind)
+    now = dt.datetime.now(dt.UTC)
+    root = out or Path("runs") / f"{spec.name}-fabric-{now:%Y%m%dT%H%M%SZ}"
+    host = open_host(spec)
+    try:
+        created = now.isoformat(timespec="seconds")
+        info = RunInfo(spec.name, digest(text), host.kind, host.label, nearmetal.__version__, created)
+        with RunDir.create(root, info, text) as run:
+            measure(order, spec.margin, host, run, lambda said: click.echo(said, err=True))
+    finally:
+        host.close()
+    return root

@@ -1,0 +1,116 @@
+"""A whole fabric on a host, kept in a run directory: one launch for all pairs, a second for the re-tests."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, ExitCode, ForeignFileError, TrialError
+from nearmetal.fabric.again import again_rounds
+from nearmetal.fabric.detect import MIN_NODES, REPEATS, screen
+from nearmetal.fabric.figures import pairs_of
+from nearmetal.run.trial import carry_out
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.units import NS_PER_S
+from nearmetal.workloads import rounds
+from nearmetal.workloads.fabric import ROUNDS, SAMPLES, Fabric
+from nearmetal.workloads.fabric_file import FabricFile, read_fabric_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nearmetal.hosts.host import Host
+    from nearmetal.store.rundir import RunDir
+    from nearmetal.study.order import Scalar
+    from nearmetal.study.spec import PathSpec, Study
+
+WHOLE, RETESTS = 0, 1
+"""The trials of a fabric's run."""
+
+
+class FabricError(TrialError):
+    """The fabric could not be measured, or not to its end; what was measured is kept."""
+
+    exit_code = ExitCode.PARTIAL
+
+
+def whole_order(study: Study, path_name: str, nodes: int, *, bisection: bool) -> Order:
+    """Return the order for all pairs of the first `nodes` nodes on a path; raise BadInputError where there is none.
+
+    The study's workload of kind `fabric`, if it has one, says the sizes and counts, and how many nodes when `nodes` is
+    0. A path that names its machines has as many.
+    """
+    path = _path(study, path_name)
+    workload = next((one for one in study.workload if one.kind == Fabric.kind), None)
+    options: dict[str, Scalar | list[Scalar]] = dict(workload.options) if workload else {}
+    listed = len(str(path.options.get("nodes", "")).split()) or len(study.host.node)
+    count = nodes or (len(workload.placed) if workload else 0) or listed
+    if count < 2:
+        raise BadInputError(
+            "it is not said how many nodes the fabric has" if count == 0 else f"{count} node has no pairs",
+            hint="--nodes N with N from 2 up, or a workload of kind 'fabric' with a placement",
+        )
+    order = Order(
+        trial=WHOLE,
+        block=0,
+        path=PathOrder(path.name, path.recipe, dict(path.options)),
+        workload=WorkloadOrder(
+            workload.name if workload else Fabric.kind,
+            Fabric.kind,
+            {"bisection": True, **options} if bisection else {**options, "bisection": False},
+            tuple(range(count)),
+            workload.progress if workload else "polling",
+        ),
+        mpi=study.mpi.flavour,
+        seed=study.seed,
+        timeout_s=study.trials.timeout / NS_PER_S,
+    )
+    Fabric().check(order.workload)
+    return order
+
+
+def _path(study: Study, name: str) -> PathSpec:
+    for path in study.path:
+        if path.name == (name or study.baseline):
+            return path
+    raise BadInputError(f"the study has no path {name!r}", hint=f"it has: {', '.join(p.name for p in study.path)}")
+
+
+def measure(order: Order, margin: float, host: Host, run: RunDir, say: Callable[[str], None]) -> None:
+    """Measure all pairs, then the suspects again; every launch is kept in the run, a failed one with its reason.
+
+    Raise FabricError when a launch fails.
+    """
+    plan = rounds.all_pairs(len(order.workload.placement))
+    say(f"measuring {len(order.workload.placement)} nodes in {len(plan)} rounds of disjoint pairs")
+    file = _launch(order, host, run)
+    found = screen(pairs_of(file, rounds.ALL), margin)
+    if not found.suspects:
+        return
+    links, nodes = found.suspected_links, found.suspected_nodes
+    again = again_rounds(found.nodes, links, nodes, repeats=REPEATS, seed=order.seed)
+    what = "directions" if found.nodes < MIN_NODES else "suspects"
+    say(f"{len(found.suspects)} {what} stand out; measuring them {REPEATS} times more, in {len(again)} rounds")
+    lines: list[Scalar] = [*rounds.to_lines((rounds.AGAIN, one) for one in again)]
+    options = {**order.workload.options, ROUNDS: lines}
+    _launch(replace(order, trial=RETESTS, workload=replace(order.workload, options=options)), host, run)
+
+
+def _launch(order: Order, host: Host, run: RunDir) -> FabricFile:
+    started_utc = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    outcome = host.carry_out(order, carry_out)
+    file: FabricFile | None = None
+    if outcome.status is TrialStatus.VALID:
+        try:
+            file = read_fabric_file(outcome.files[SAMPLES])
+        except ForeignFileError as error:
+            outcome = replace(outcome, status=TrialStatus.FAILED, reason=error.message, hint=error.hint)
+    run.append(order, outcome, [], attempt=1, started_utc=started_utc)
+    if file is None:
+        raise FabricError(_reason(outcome), hint=outcome.hint)
+    return file
+
+
+def _reason(outcome: Outcome) -> str:
+    return outcome.reason or "the launch failed and said nothing"

@@ -1,0 +1,167 @@
+"""What a run directory says of a fabric: everything that is drawn, printed or compared, read again at any time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.errors import BadInputError
+from nearmetal.fabric.detect import Finding, Role, Screen, confirm, screen, unconfirmed
+from nearmetal.fabric.figures import Bisection, bisection_of, latency_table, pairs_of, window_table
+from nearmetal.fabric.measure import RETESTS, WHOLE, FabricError
+from nearmetal.study.spec import parse_study
+from nearmetal.workloads.fabric import ROUNDS, SAMPLES, Fabric
+from nearmetal.workloads.fabric_file import FabricFile, read_fabric_file
+from nearmetal.workloads.rounds import AGAIN, ALL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.stats.interval import FloatArray
+    from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A measured fabric.
+
+    `latency_us[i, j]` is half the median round trip, `rate[i, j]` the rate from i to j in 10^6 bytes a second by the
+    median window (None where it was not measured); both have shape (nodes, nodes) and a diagonal of NaN. `retested`
+    tells whether the suspects, if any, were measured again; `rounds` counts them by phase.
+    """
+
+    info: RunInfo
+    path: str
+    names: tuple[str, ...]
+    margin: float
+    message_bytes: tuple[int, int]
+    latency_us: FloatArray
+    rate: FloatArray | None
+    screened: Screen
+    findings: tuple[Finding, ...]
+    retested: bool
+    bisection: Bisection | None
+    rounds: dict[str, int]
+
+    @property
+    def named(self) -> tuple[Finding, ...]:
+        """Return what is more than a suspicion, the worst first."""
+        return tuple(sorted((one for one in self.findings if one.named), key=lambda one: -one.ratio))
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether nothing is left to measure."""
+        return self.retested or not self.screened.suspects
+
+
+def survey(run: RunDir) -> Survey:
+    """Read a fabric's run; raise BadInputError when it holds none, FabricError when its launch failed."""
+    records = {record.order.trial: record for record in run.trials() if record.order.workload.kind == Fabric.kind}
+    whole = records.get(WHOLE)
+    again = records.get(RETESTS)
+    if whole is None or (again is not None and ROUNDS not in again.order.workload.options):
+        raise BadInputError(
+            f"{run.root} holds no single fabric",
+            hint="`nearmetal fabric STUDY` measures one; `nearmetal compare` reads runs",
+        )
+    if not whole.valid:
+        raise FabricError(whole.outcome.reason, hint=whole.outcome.hint)
+    margin = parse_study(run.study_text(), f"{run.root}/study.toml").margin
+    file = _file(run, whole)
+    pairs = pairs_of(file, ALL)
+    screened = screen(pairs, margin)
+    retested = again is not None and again.valid
+    counted = dict(file.header.phases)
+    findings = unconfirmed(screened)
+    if again is not None and again.valid:
+        retests = _file(run, again)
+        counted |= dict(retests.header.phases)
+        findings = confirm(screened, pairs_of(retests, AGAIN))
+    window_bytes = file.header.bandwidth_bytes * file.header.bandwidth_window
+    return Survey(
+        info=run.info,
+        path=whole.order.path.label,
+        names=_names(whole, file.header.processors),
+        margin=margin,
+        message_bytes=(file.header.latency_bytes, file.header.bandwidth_bytes),
+        latency_us=latency_table(pairs) / 2e3,
+        rate=window_bytes * 1e3 / window_table(pairs) if pairs.has_bandwidth else None,
+        screened=screened,
+        findings=findings,
+        retested=retested,
+        bisection=bisection_of(file),
+        rounds=counted,
+    )
+
+
+def _file(run: RunDir, record: TrialRecord) -> FabricFile:
+    return read_fabric_file(run.fabric(record).get(SAMPLES, b""))
+
+
+def _names(record: TrialRecord, processors: Sequence[str]) -> tuple[str, ...]:
+    """Return each node's name: the host's for it, else what its MPI says, made different where two say the same."""
+    facts = record.outcome.facts
+    names = [str(facts.get(f"machine.{index}", name)) for index, name in enumerate(processors)]
+    if len(set(names)) == len(names):
+        return tuple(names)
+    return tuple(f"{name}#{index}" for index, name in enumerate(names))
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """How a metric is shown: its name, unit, and which way is better."""
+
+    key: str
+    name: str
+    unit: str
+    larger_is_better: bool
+
+
+METRICS = (
+    Metric("latency", "latency (half a round trip)", "us", larger_is_better=False),
+    Metric("bandwidth", "bandwidth, row to column", "MB/s", larger_is_better=True),
+)
+
+
+def table_of(of: Survey, metric: Metric) -> FloatArray | None:
+    """Return a metric's table, None when it was not measured."""
+    return of.latency_us if metric.key == "latency" else of.rate
+
+
+def slowness(of: Survey, metric: Metric) -> FloatArray:
+    """Return how many times slower each pair is than the median pair, shape (nodes, nodes), the diagonal NaN."""
+    table = table_of(of, metric)
+    if table is None:
+        return np.full_like(of.latency_us, np.nan)
+    middle = float(np.nanmedian(table))
+    return middle / table if metric.larger_is_better else table / middle
+
+
+def aggregated(table: FloatArray, side: int) -> FloatArray:
+    """Return the worst entry of each block, shape (k, k) with k = min(side, nodes); a block without entries is NaN."""
+    nodes = table.shape[0]
+    k = min(side, nodes)
+    filled = np.where(np.isnan(table), -np.inf, table)
+    edges = np.arange(k) * nodes // k
+    worst = np.maximum.reduceat(np.maximum.reduceat(filled, edges, axis=0), edges, axis=1)
+    return np.where(np.isinf(worst), np.nan, worst)
+
+
+def sentence(of: Survey, finding: Finding) -> str:
+    """Return what is slow and by how much, such as `n3 sends 2.1 times slower than is typical`."""
+    one = finding.suspect
+    a, b = of.names[one.a], of.names[one.b] if one.b >= 0 else ""
+    times = f"{finding.ratio if finding.named else np.exp(one.log_excess):.3g} times"
+    told = finding.named and finding.one_sided and one.role is not Role.DIRECTION
+    only = ", the other way it does not" if told else ""
+    subject = {
+        Role.NODE: f"node {a}: messages with it take {times} what is typical",
+        Role.SEND: f"node {a}: what it sends takes {times} what is typical{only}",
+        Role.RECEIVE: f"node {a}: what it receives takes {times} what is typical{only}",
+        Role.LINK: f"link {a} {'-' if one.metric == 'latency' else '->'} {b}: {one.metric} "
+        f"takes {times} what its two nodes would let expect{only}",
+        Role.DIRECTION: f"link {a} -> {b}: takes {times} what the way back takes",
+    }
+    return subject[one.role]

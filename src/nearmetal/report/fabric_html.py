@@ -1,0 +1,144 @@
+"""A fabric as one HTML page: no script, no request, heat maps as SVG."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.fabric.survey import METRICS, Metric, Survey, aggregated, sentence, slowness, table_of
+from nearmetal.report import fabric_text
+from nearmetal.report.markup import Markup, element, together
+from nearmetal.report.page import page
+
+if TYPE_CHECKING:
+    from nearmetal.stats.interval import FloatArray
+
+MOST_CELLS = 96
+_PICTURE, _LEFT, _TOP = 560.0, 90.0, 70.0
+_OPACITY = (0.06, 0.25, 0.5, 0.75, 1.0)
+_COLOUR = "var(--bad)"
+_LABELS = 16
+
+
+def as_html(of: Survey) -> str:
+    """Return the page as text; write it as UTF-8."""
+    return page(f"Fabric on {of.path}", _body(of), version=of.info.nearmetal_version)
+
+
+def _body(of: Survey) -> Markup:
+    head = element(
+        "header",
+        element("p", "nearmetal fabric", class_="eyebrow"),
+        element("h1", f"{len(of.names)} nodes on path {of.path}"),
+        element("p", f"{of.info.created_utc}. {fabric_text.rounds_sentence(of)}.", class_="meta"),
+        element("p", element("strong", "What these figures are"), f"{of.info.host_label}.", class_="honest"),
+    )
+    maps = [_map(of, metric, table) for metric in METRICS if (table := table_of(of, metric)) is not None]
+    return together(
+        head,
+        element(
+            "main",
+            element(
+                "section",
+                element("h2", "What stands out"),
+                element("p", fabric_text.verdict_sentence(of), class_="lead"),
+                _findings(of),
+                element("p", fabric_text.method_sentence(), class_="note"),
+                id="verdicts",
+            ),
+            *maps,
+            _bisection(of),
+        ),
+    )
+
+
+def _findings(of: Survey) -> Markup:
+    ordered = [*of.named, *(one for one in of.findings if not one.named)]
+    if not ordered:
+        return Markup("")
+    rows = [
+        element(
+            "tr",
+            element("th", "named" if one.named else "suspected", scope="row"),
+            element("td", sentence(of, one), class_="words"),
+            element("td", f"{one.beyond} of {one.retests}"),
+            element("td", f"{one.low:.3g} to {one.high:.3g}" if one.retests else ""),
+            element("td", f"{one.p_value:.1g}"),
+        )
+        for one in ordered[:200]
+    ]
+    titles = ("", "what", "re-tests beyond the limit", "range, times", "p, corrected")
+    head = element("tr", *(element("th", title, scope="col") for title in titles))
+    more = [element("p", f"And {len(ordered) - 200} more.", class_="note")] * (len(ordered) > 200)
+    table = element("table", element("thead", head), element("tbody", *rows))
+    return together(element("div", table, class_="scroll"), *more)
+
+
+def _map(of: Survey, metric: Metric, table: FloatArray) -> Markup:
+    side = min(MOST_CELLS, len(of.names))
+    worst = aggregated(slowness(of, metric), side)
+    step = _PICTURE / side
+    squares = [
+        element(
+            "rect",
+            element("title", _tip(of, side, row, column, float(worst[row, column]))),
+            x=_LEFT + column * step,
+            y=_TOP + row * step,
+            width=step,
+            height=step,
+            fill=_COLOUR,
+            fill_opacity=f"{_OPACITY[fabric_text.shade(float(worst[row, column]))]:.2f}",
+        )
+        for row, column in np.argwhere(worst >= fabric_text.STEPS[0]).tolist()
+    ]
+    frame = element("rect", x=_LEFT, y=_TOP, width=_PICTURE, height=_PICTURE, fill="none", stroke="var(--line)")
+    picture = element(
+        "svg",
+        frame,
+        *squares,
+        *_names(of, side, step),
+        viewbox=f"0 0 {_LEFT + _PICTURE + 4:.0f} {_TOP + _PICTURE + 4:.0f}",
+        class_="chart",
+        role="img",
+        aria_label=f"Heat map of {metric.name} between {len(of.names)} nodes",
+    )
+    each = (
+        "" if side == len(of.names) else f" Each square is the worst of about {len(of.names) / side:.3g} squared pairs."
+    )
+    caption = (
+        f"Rows and columns are nodes. White is within {fabric_text.STEPS[0]:g} times the median pair's time, the "
+        f"darkest {fabric_text.STEPS[-1]:g} times and more.{each}"
+    )
+    return element(
+        "section",
+        element("h2", metric.name.capitalize()),
+        element("p", fabric_text.level_sentence(table, metric)),
+        element("figure", picture, element("figcaption", caption)),
+    )
+
+
+def _tip(of: Survey, side: int, row: int, column: int, times: float) -> str:
+    names = (fabric_text.group_name(of, position, side) for position in (row, column))
+    return f"{' to '.join(names)}: {times:.3g} times the median"
+
+
+def _names(of: Survey, side: int, step: float) -> list[Markup]:
+    """Return node names along both sides, as many as fit."""
+    labels = []
+    for position in range(0, side, -(-side // _LABELS)):
+        name = fabric_text.group_name(of, position, side)
+        middle = position * step + step / 2
+        labels.append(element("text", name[:12], class_="tick", x=_LEFT - 6, y=_TOP + middle + 4, text_anchor="end"))
+        at = f"{_LEFT + middle:.1f} {_TOP - 6:.1f}"
+        labels.append(
+            element("text", name[:10], class_="tick", x=_LEFT + middle, y=_TOP - 6, transform=f"rotate(-40 {at})")
+        )
+    return labels
+
+
+def _bisection(of: Survey) -> Markup:
+    lines = fabric_text.bisection_sentences(of)
+    if not lines:
+        return Markup("")
+    return element("section", element("h2", "Bisection"), *(element("p", line.strip()) for line in lines))

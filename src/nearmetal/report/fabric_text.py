@@ -1,0 +1,196 @@
+"""A fabric in words and characters, at most 80 columns wide."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.fabric.detect import ALPHA, Role
+from nearmetal.fabric.survey import METRICS, Metric, Survey, aggregated, sentence, slowness, table_of
+from nearmetal.report.words import percent
+from nearmetal.workloads import rounds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.fabric.against import Against
+    from nearmetal.fabric.detect import Finding
+    from nearmetal.stats.interval import FloatArray
+
+STEPS = (1.1, 1.25, 1.5, 2.0)
+"""Shades of the heat map change at these multiples of the median pair's time."""
+SHADES = "·░▒▓█"
+_WIDTH = 80
+_SIDE = 64
+_LABEL = 12
+_SHOWN = 8
+
+
+def shade(times: float) -> int:
+    """Return the shade, 0 to 4, of a pair that is that many times slower than the median pair."""
+    return int(np.searchsorted(STEPS, times, side="right"))
+
+
+def legend() -> str:
+    """Return what the shades mean."""
+    marks = [f"{mark} {times:g}x" for mark, times in zip(SHADES[1:], STEPS, strict=True)]
+    return f"{SHADES[0]} within {STEPS[0]:g} times the median pair's time; from: {'  '.join(marks)}"
+
+
+def as_text(of: Survey) -> str:
+    """Return the whole survey, findings first."""
+    lines = [*_head(of), "", *_findings(of)]
+    for metric in METRICS:
+        table = table_of(of, metric)
+        if table is not None:
+            lines += ["", level_sentence(table, metric), *heat_map(of, metric)]
+    lines += ["", f"  {legend()}"]
+    if of.bisection:
+        lines += ["", *bisection_sentences(of)]
+    return _wrapped(lines)
+
+
+def _wrapped(lines: Sequence[str]) -> str:
+    """Return lines as text; one that is too long goes on in the next, further in."""
+    short = []
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()))
+        short += textwrap.wrap(line, _WIDTH, subsequent_indent=f"{indent}  ") if len(line) > _WIDTH else [line]
+    return "\n".join(short) + "\n"
+
+
+def _head(of: Survey) -> list[str]:
+    return [f"{len(of.names)} nodes on path {of.path}: {rounds_sentence(of)}.", f"{of.info.host_label}."]
+
+
+def rounds_sentence(of: Survey) -> str:
+    """Return how many rounds were measured."""
+    pairs = len(of.names) * (len(of.names) - 1) // 2
+    again = of.rounds.get(rounds.AGAIN, 0)
+    text = f"{pairs} pairs in {of.rounds[rounds.ALL]} rounds"
+    return f"{text}, {again} rounds of re-tests" if again else text
+
+
+def _findings(of: Survey) -> list[str]:
+    lines = [f"{verdict_sentence(of)}"]
+    lines += [f"  {line}" for one in of.named for line in (sentence(of, one), f"    {evidence(one)}")]
+    others = [one for one in of.findings if not one.named]
+    if others:
+        lines += [f"{open_sentence(of)}"]
+        lines += [f"  {line}" for one in others[:_SHOWN] for line in (sentence(of, one), f"    {evidence(one)}")]
+        lines += [f"  and {len(others) - _SHOWN} more; --format json lists all"] * (len(others) > _SHOWN)
+    return lines
+
+
+def verdict_sentence(of: Survey) -> str:
+    """Return the answer in one sentence."""
+    if of.named:
+        count = "1 thing stands" if len(of.named) == 1 else f"{len(of.named)} things stand"
+        return f"{count} out by more than {percent(of.margin)}, confirmed by re-tests:"
+    if not of.complete:
+        return "Nothing is named: the suspects were not measured again."
+    few = Role.DIRECTION if not of.screened.fits else None
+    if few:
+        return f"No direction of a pair is slower by more than {percent(of.margin)}; {few_sentence(of)}."
+    return f"No node or link stands out by more than {percent(of.margin)}."
+
+
+def few_sentence(of: Survey) -> str:
+    """Return why a very small fabric is judged by directions only."""
+    return f"with {len(of.names)} nodes nobody can say which node or link is the odd one"
+
+
+def open_sentence(of: Survey) -> str:
+    """Return what the list of mere suspicions is."""
+    if of.retested:
+        return "Suspected by the first pass, not confirmed by re-tests:"
+    return "Suspected, not measured again:"
+
+
+def evidence(finding: Finding) -> str:
+    """Return what a finding rests on."""
+    if not finding.retests:
+        return "no re-tests"
+    return (
+        f"{finding.beyond} of {finding.retests} re-tests beyond the limit, from {finding.low:.3g} to "
+        f"{finding.high:.3g} times; p = {finding.p_value:.1g}"
+    )
+
+
+def level_sentence(table: FloatArray, metric: Metric) -> str:
+    """Return the median pair's figure and the range."""
+    low, middle, high = (float(value) for value in np.nanquantile(table, (0.0, 0.5, 1.0)))
+    return f"{metric.name}: median {middle:,.4g} {metric.unit}, pairs from {low:,.4g} to {high:,.4g}"
+
+
+def heat_map(of: Survey, metric: Metric) -> list[str]:
+    """Return the matrix as characters, a row a node; with more than 64 nodes a character is the worst of a block."""
+    side = min(_SIDE, len(of.names))
+    worst = aggregated(slowness(of, metric), side)
+    wide = 2 if side <= _SIDE // 2 else 1
+    lines = []
+    for position in range(side):
+        row = "".join(" " * wide if np.isnan(v) else SHADES[shade(float(v))] * wide for v in worst[position])
+        lines.append(f"  {group_name(of, position, side)[:_LABEL]:>{_LABEL}} {row}")
+    if side < len(of.names):
+        lines.append(f"  each character is the worst of {len(of.names) / side:.3g} x {len(of.names) / side:.3g} pairs")
+    return lines
+
+
+def group_name(of: Survey, position: int, side: int) -> str:
+    """Return the first node of a row or column of the map."""
+    return of.names[position * len(of.names) // side]
+
+
+def bisection_sentences(of: Survey) -> list[str]:
+    """Return the bisection test in words, a line a direction."""
+    cut = of.bisection
+    if cut is None:
+        return []
+    half = len(of.names) // 2
+    first, second = f"{of.names[0]}..{of.names[half - 1]}", f"{of.names[half]}..{of.names[2 * half - 1]}"
+    lines = [f"bisection, {first} against {second}: {cut.pairs} pairs together, and each alone"]
+    for way, together, alone in (
+        ("first half to second", cut.there_together, cut.there_alone),
+        ("second half to first", cut.back_together, cut.back_alone),
+    ):
+        lines.append(f"  {way}: {together:,.5g} MB/s of {alone:,.5g} alone ({together / alone:.0%})")
+    return lines
+
+
+def against_text(compared: Sequence[Against], ours: Survey, base: Survey) -> str:
+    """Return the comparison of two fabrics, node by node."""
+    lines = [f"path {ours.path} against path {base.path}, {len(ours.names)} nodes paired by their place"]
+    if ours.info.host_label != base.info.host_label:
+        lines += [f"  {ours.info.host_label}", f"  {base.info.host_label}"]
+    for one in compared:
+        estimate = one.estimate
+        interval = estimate.interval
+        reach = f" [{interval.low:.3g}, {interval.high:.3g}]" if interval else ""
+        lines += ["", f"{one.metric.name}: ratio {estimate.ratio:.3g}{reach}, {estimate.verdict} ({estimate.method})"]
+        shown = sorted(one.nodes, key=lambda node: node.ratio, reverse=not one.metric.larger_is_better)
+        for node in shown[: 2 * _SHOWN]:
+            figures = f"{node.figure:,.4g} against {node.base_figure:,.4g} {one.metric.unit}"
+            pair = node.name if node.name == node.base_name else f"{node.name} / {node.base_name}"
+            lines.append(f"  {pair:<24} {figures}, ratio {node.ratio:.3g}")
+        lines += [f"  and {len(shown) - 2 * _SHOWN} more"] * (len(shown) > 2 * _SHOWN)
+    lines += [
+        "",
+        f"Named in {ours.path}: {len(ours.named)}; in {base.path}: {len(base.named)}.",
+        "The intervals are over nodes, of one launch each: what differs from launch to launch is in the ratio. "
+        "Blocks of launches: `nearmetal run` with this workload.",
+    ]
+    return _wrapped(lines)
+
+
+def method_sentence() -> str:
+    """Return how it was decided, for the page."""
+    return (
+        "Log times of all pairs are split by a robust fit into a part of each node and a residual of each link. What "
+        "stands out is measured again, ten times, with all other nodes at work; a node or link is named when its "
+        "re-tests exceed the limit more often than those of healthy pairs would, corrected for all suspects (at most "
+        f"{ALPHA:.0%} chance of naming anything healthy). A slow direction is told by bandwidth; half a round trip "
+        "cannot show one."
+    )

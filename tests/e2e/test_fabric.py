@@ -1,0 +1,314 @@
+"""`nearmetal fabric` as a person runs it: on a made-up fabric for every ending, and on namespaces with a real MPI."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from nearmetal.cli import fabric as verb
+from nearmetal.cli.main import run
+from nearmetal.fabric.synthetic import Faults, MadeUpFabric
+from nearmetal.paths.bridge import Bridge
+from nearmetal.paths.table import PATHS
+from nearmetal.study.order import Outcome, TrialStatus
+from nearmetal.workloads.fabric import SAMPLES, lines_of
+from nearmetal.workloads.fabric_file import FabricFile, FabricHeader, encode_fabric_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.paths.path import Endpoints
+    from nearmetal.study.order import Order, PathOrder
+
+STUDY = """
+format = 1
+name = "made-up"
+baseline = "bridge"
+margin = "10 %"
+[[path]]
+name = "bridge"
+[[path]]
+name = "guest"
+kind = "bridge"
+[[workload]]
+name = "fabric"
+kind = "fabric"
+placement = [0, 1, 2, 3, 4, 5, 6, 7]
+progress = "blocking"
+options = { latency_iterations = 20, bandwidth_bytes = 4096, bandwidth_iterations = 5 }
+[trials]
+timeout = "200 s"
+"""
+
+
+@dataclass
+class MadeUpHost:
+    """Answers orders from a made-up fabric; trials in `broken` fail, those in `torn` leave half a file."""
+
+    faults: Faults = field(default_factory=Faults)
+    slower: float = 1.0
+    broken: frozenset[int] = frozenset()
+    torn: frozenset[int] = frozenset()
+    seed: int = 1
+    kind = "local"
+    label = "made-up figures with a label that is longer than a terminal is wide: they describe no machine at all"
+    slots = 1
+    closed = False
+
+    def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
+        del body
+        if order.trial in self.broken:
+            return Outcome(TrialStatus.FAILED, reason="the fabric was not measured: n3 died", hint="mend n3")
+        data = self._file(order)
+        return Outcome(TrialStatus.VALID, files={SAMPLES: data[:-30] if order.trial in self.torn else data})
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _file(self, order: Order) -> bytes:
+        nodes = len(order.workload.placement)
+        lines = [line.split() for line in lines_of(order.workload)]
+        plan = [tuple((int(a), int(b)) for a, b in (pair.split("-") for pair in pairs)) for _, *pairs in lines]
+        fabric = MadeUpFabric(nodes, self.faults, seed=self.seed + order.trial)
+        found = fabric.measure([tuple(sorted(pairs)) for pairs in plan])
+        phases: dict[str, int] = {}
+        for phase, *_ in lines:
+            phases[phase] = phases.get(phase, 0) + 1
+        processors = tuple(f"n{node}" for node in range(nodes))
+        sizes = (8, 3, 0, 4096, 16, 3, 0)
+        machine = ("CLOCK", (1,) * nodes, "4", "x", processors)
+        header = FabricHeader("nmfabric", nodes, tuple(phases.items()), *sizes, *machine)
+        rounds = np.repeat(np.arange(len(plan)), [len(pairs) for pairs in plan])
+        columns = (found.latency_ns, found.there_ns, found.back_ns)
+        samples = [(self.slower * np.repeat(column[:, None], 3, axis=1)).astype(np.int64) for column in columns]
+        return encode_fabric_file(FabricFile(header, rounds, found.first, found.second, *samples))
+
+
+@dataclass
+class Desk:
+    """A folder with the study, and the host that answers."""
+
+    folder: Path
+    host: MadeUpHost
+    capsys: pytest.CaptureFixture[str]
+
+    def fabric(self, *words: str | Path) -> tuple[int, str, str]:
+        code = run(["fabric", *map(str, words)])
+        said = self.capsys.readouterr()
+        return code, said.out, said.err
+
+    @staticmethod
+    def flat(text: str) -> str:
+        return " ".join(text.split())
+
+    @property
+    def study(self) -> Path:
+        return self.folder / "study.toml"
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
+    (tmp_path / "study.toml").write_text(STUDY)
+    monkeypatch.chdir(tmp_path)
+    found = Desk(tmp_path, MadeUpHost(), capsys)
+    monkeypatch.setattr(verb, "open_host", lambda study: found.host)
+    return found
+
+
+def test_a_healthy_fabric_ends_with_0(desk: Desk) -> None:
+    code, out, err = desk.fabric(desk.study, "--out", "run")
+    assert code == 0
+    assert "No node or link stands out by more than 10 %." in out
+    assert "28 pairs in 7 rounds" in out
+    assert "bisection, n0..n3 against n4..n7: 4 pairs together, and each alone" in out
+    assert "run: run" in err
+    assert max(map(len, out.splitlines())) <= 80
+    assert desk.host.closed
+
+
+def test_a_slow_node_is_named_with_status_1_and_read_again(desk: Desk) -> None:
+    desk.host = MadeUpHost(Faults(latency_nodes={5: 2.0}, senders={2: 1.6}, bandwidth_links={(6, 7): 1.8}))
+    code, out, err = desk.fabric(desk.study, "--out", "run", "--html", "page.html")
+    assert code == 1
+    assert max(map(len, out.splitlines())) <= 80
+    again = desk.fabric("run")
+    assert again[:2] == (1, out)
+    out = desk.flat(out)
+    assert re.search(r"node n5: messages with it take (1\.9|2)\S* times what is typical", out)
+    assert re.search(r"node n2: what it sends takes 1\.\d+ times what is typical, the other way it does not", out)
+    assert re.search(r"link n6 -> n7: bandwidth takes 1\.\d+ times", out)
+    assert "measuring them 10 times more" in err
+    page = (desk.folder / "page.html").read_text()
+    assert "node n5: messages with it take" in page
+    assert "<script" not in page
+
+
+def test_json_holds_everything(desk: Desk) -> None:
+    desk.host = MadeUpHost(Faults(latency_nodes={5: 2.0}))
+    code, out, _ = desk.fabric(desk.study, "--out", "run", "--format", "json", "--no-bisection")
+    read = json.loads(out)
+    assert (code, read["fabric_format"], read["nodes"]) == (1, 1, [f"n{i}" for i in range(8)])
+    (one,) = read["named"]
+    assert (one["metric"], one["role"], one["nodes"]) == ("latency", "node", ["n5"])
+    assert one["range"][0] <= one["ratio"] <= one["range"][1]
+    assert one["beyond"] == one["retests"] >= 10
+    assert read["latency_us"][5][5] is None
+    assert read["latency_us"][5][0] == pytest.approx(4.0, rel=0.2)
+    assert read["bisection_mb_per_s"] is None
+    assert read["rounds"]["all"] == 7
+
+
+def test_the_bisection_adds_up(desk: Desk) -> None:
+    _, out, _ = desk.fabric(desk.study, "--out", "run", "--format", "json")
+    cut = json.loads(out)["bisection_mb_per_s"]
+    assert cut["pairs"] == 4
+    assert cut["there_alone"] == pytest.approx(4 * 4096 * 16 / 100, rel=0.1)
+    assert cut["there_together"] == pytest.approx(cut["there_alone"], rel=0.1)
+
+
+def test_a_node_that_dies_ends_with_4_and_leaves_its_reason(desk: Desk) -> None:
+    desk.host = MadeUpHost(broken=frozenset({0}))
+    code, out, err = desk.fabric(desk.study, "--out", "run")
+    assert (code, out) == (4, "")
+    assert "error: the fabric was not measured: n3 died\nhint: mend n3" in err
+    assert desk.fabric("run")[0] == 4
+    assert desk.host.closed
+
+
+def test_lost_retests_name_nobody(desk: Desk) -> None:
+    desk.host = MadeUpHost(Faults(latency_nodes={5: 2.0}), broken=frozenset({1}))
+    assert desk.fabric(desk.study, "--out", "run")[0] == 4
+    code, out, _ = desk.fabric("run")
+    assert code == 4
+    assert "Nothing is named: the suspects were not measured again." in out
+    assert "Suspected, not measured again:" in out
+
+
+def test_a_torn_file_of_the_engine_is_a_failed_launch(desk: Desk) -> None:
+    desk.host = MadeUpHost(torn=frozenset({0}))
+    code, _, err = desk.fabric(desk.study, "--out", "run")
+    assert code == 4
+    assert "the fabric file is torn or damaged" in err
+
+
+@pytest.mark.parametrize("harm", ["cut", "rubbish", "gone"])
+def test_a_damaged_archive_is_an_error_with_a_hint(desk: Desk, harm: str) -> None:
+    assert desk.fabric(desk.study, "--out", "run")[0] == 0
+    archive = desk.folder / "run" / "fabric" / "000000.zip"
+    whole = archive.read_bytes()
+    if harm == "gone":
+        archive.unlink()
+    else:
+        archive.write_bytes(whole[: len(whole) // 2] if harm == "cut" else b"rubbish")
+    code, out, err = desk.fabric("run")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert "hint: " in err
+
+
+def test_two_fabrics_are_compared_node_by_node(desk: Desk) -> None:
+    desk.fabric(desk.study, "--out", "base")
+    desk.host = MadeUpHost(slower=1.5, seed=50)
+    code, out, _ = desk.fabric(desk.study, "--path", "guest", "--out", "guests", "--against", "base")
+    assert code == 0
+    assert "path guest against path bridge, 8 nodes paired by their place" in out
+    assert re.search(r"latency \(half a round trip\): ratio 1\.[456]\d* \[1\.\d+, 1\.\d+\], slower", out)
+    assert "one launch each" in out
+    assert re.search(r"bandwidth, row to column: ratio 0\.6\d* \[0\.6\d*, 0\.[67]\d*\], slower", out)
+    _, text, _ = desk.fabric("guests", "--against", "base", "--format", "json")
+    latency, bandwidth = json.loads(text)["metrics"]
+    assert latency["interval"][0] < latency["ratio"] < latency["interval"][1]
+    assert [node["name"] for node in bandwidth["nodes"]] == [f"n{i}" for i in range(8)]
+
+
+def test_fabrics_that_cannot_be_paired_are_refused(desk: Desk) -> None:
+    desk.fabric(desk.study, "--out", "base")
+    desk.fabric(desk.study, "--nodes", "6", "--out", "other")
+    code, _, err = desk.fabric("base", "--against", "other")
+    assert code == 2
+    assert "one fabric has 8 nodes, the other 6" in err
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5])
+def test_few_nodes_say_what_they_cannot_tell(desk: Desk, nodes: int) -> None:
+    code, out, _ = desk.fabric(desk.study, "--nodes", str(nodes), "--out", "run")
+    assert code == 0
+    assert ("nobody can say which node or link is the odd one" in desk.flat(out)) == (nodes < 4)
+
+
+REFUSED = {
+    "1 node has no pairs": ("study.toml", "--nodes", "1"),
+    "the study has no path 'waltz'": ("study.toml", "--path", "waltz"),
+    "cannot read the study nothing.toml": ("nothing.toml",),
+    "is measured already": (".", "--nodes", "4"),
+    "is not a run directory": (".",),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_wrong_words_are_refused_with_2(desk: Desk, said: str) -> None:
+    code, out, err = desk.fabric(*REFUSED[said])
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_a_run_of_a_study_is_no_fabric(desk: Desk) -> None:
+    desk.study.write_text(STUDY.replace('kind = "fabric"', 'kind = "engine"').replace('"fabric"', '"latency"'))
+    assert desk.fabric(desk.study, "--nodes", "4", "--out", "run")[0] == 0
+    (desk.folder / "run" / "trials" / "000000.json").unlink()
+    code, _, err = desk.fabric("run")
+    assert code == 2
+    assert "holds no single fabric" in err
+
+
+def test_a_large_fabric_fits_the_width_of_a_terminal(desk: Desk) -> None:
+    _, out, _ = desk.fabric(desk.study, "--nodes", "96", "--out", "run", "--no-bisection", "--html", "page.html")
+    assert "each character is the worst of 1.5 x 1.5 pairs" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert (desk.folder / "page.html").stat().st_size < 1_000_000
+
+
+# ---- for real
+
+
+class Throttled(Bridge):
+    """A bridge on which one node's sending is held at 1 Mbit/s by a token bucket (tc-tbf(8))."""
+
+    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+        ends = super().up(shell, order, nodes)
+        words = ["root", "tbf", "rate", "1mbit", "burst", "2kb", "latency", "1s"]
+        shell.run(["tc", "qdisc", "add", "dev", "eth0", *words], node=nodes[2])
+        return ends
+
+
+REAL = "{ latency_iterations = 10, bandwidth_bytes = 512, bandwidth_iterations = 3, bandwidth_warmup = 0 }"
+
+
+@pytest.mark.netns
+@pytest.mark.mpi
+@pytest.mark.parametrize("flavour", ["openmpi", "mpich"])
+def test_a_throttled_node_of_a_real_fabric_is_seen(
+    flavour: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(PATHS, "bridge", Throttled())
+    text = STUDY.replace("[trials]", f'[mpi]\nflavour = "{flavour}"\n[trials]').replace("10 %", "50 %")
+    (tmp_path / "study.toml").write_text(re.sub(r"options = .*", f"options = {REAL}", text))
+    words = [str(tmp_path / "study.toml"), "--nodes", "6", "--out", str(tmp_path / "run"), "--format", "json"]
+    code = run(["fabric", *words, "--no-bisection"])
+    said = capsys.readouterr()
+    assert said.out, said.err
+    read = json.loads(said.out)
+    assert max(rate for rate in read["bandwidth_mb_per_s"][2] if rate is not None) < 0.3, "8 KiB less the bucket"
+    named = {(one["metric"], one["role"], *one["nodes"]) for one in read["named"]}
+    # On a machine so busy that healthy windows take as long, n2 does not stand out; what is named must still be true.
+    assert code == (1 if named else 0)
+    assert not named or ("bandwidth", "send", "n2") in named
+    assert run(["show", str(tmp_path / "run"), "--trial", "0"]) == 0
+    assert "nmfabric" in capsys.readouterr().out
