@@ -130,6 +130,7 @@ def record(shell: PairShell, blocks: int, journals: Path, out: Path) -> None:
     settings = list(itertools.product(*KNOBS.values()))
     ends = Endpoints((Endpoint("", "va", "10.78.0.1"), Endpoint("b", "vb", "10.78.0.2")), "10.78.0.0/24")
     figures: list[list[list[int]]] = []
+    orders: list[list[int]] = []
     for block in range(blocks):
         order = list(range(len(settings)))
         random.Random(block).shuffle(order)
@@ -138,17 +139,19 @@ def record(shell: PairShell, blocks: int, journals: Path, out: Path) -> None:
             with hold(shell, ends, dict(zip(KNOBS, settings[number], strict=True)), journals):
                 measured[number] = _patient_measure(settings[number])
         figures.append([measured[number] for number in range(len(settings))])
-        _write(out, figures)
+        orders.append(order)
+        _write(out, figures, orders)
         print(f"block {block + 1} of {blocks} done", file=sys.stderr, flush=True)
 
 
-def _write(out: Path, figures: list[list[list[int]]]) -> None:
+def _write(out: Path, figures: list[list[list[int]]], orders: list[list[int]]) -> None:
     raw = {
         "surface_format": SURFACE_FORMAT,
         "about": f"veth pair, two namespaces of one machine, {os.cpu_count()} processors shared with other work",
         "knobs": KNOBS,
         "present": {knob: values[0] for knob, values in KNOBS.items()},
         "cells": CELLS,
+        "order": orders,
         "figures_ns": figures,
     }
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,10 @@ Screening: each block measures the setting that seems best and some that may be 
 believes (Thompson (1933), Biometrika 25; batches as in Kandasamy and others (2018), AISTATS). It ends when the model
 expects no further gain worth having (expected improvement: Jones, Schonlau and Welch (1998), J. Global Optim. 13).
 
+Values that no setting on a level with the best still needs are left behind on the way: a knob's value goes when the
+best setting with it is as good as the leader in fewer than `doubt` of the draws. Trials of settings with such a value
+count no longer either, so that what a disastrous value does in company does not blur the small differences left.
+
 Race: the contenders are measured in the same blocks and each is compared with the leader, paired by block. A contender
 leaves when the repeated confidence interval of its difference excludes zero or lies within the tolerance; the chance
 that the best contender is ever dropped for a worse leader is at most `error`, split over the contenders (Maron and
@@ -25,12 +29,16 @@ from nearmetal.tune.model import Belief, Model
 from nearmetal.tune.sweeps import Tally
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from nearmetal.stats.interval import FloatArray
     from nearmetal.tune.method import Costs
     from nearmetal.tune.space import Point, Space
 
 # A belief after many observations is nearly singular; this much variance (0.1 % of cost) is of no account.
 _JITTER = 1e-6
+_BLOCKS_BEFORE_NARROWING = 3
+_NARROWING_DRAWS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,8 @@ class RacePlan:
     """How a race is run; fixed before the first block.
 
     `width` settings are screened a block, beside the present one. Screening ends after `max_screen_blocks`, or when the
-    expected gain is below `tolerance` (a log ratio: 0.01 is 1 %). At most `contenders` race, for at most
+    expected gain is below `tolerance` / 4 (a log ratio: 0.01 is 1 %). A value is left behind when the chance that it is
+    needed is below `doubt`. At most `contenders` race, for at most
     `race_blocks` blocks, with `error` as the chance of dropping the best of them wrongly.
     """
 
@@ -47,6 +56,7 @@ class RacePlan:
     max_screen_blocks: int = 20
     contenders: int = 4
     race_blocks: int = 8
+    doubt: float = 0.01
     tolerance: float = 0.01
     error: float = 0.05
 
@@ -65,6 +75,8 @@ class Race:
         self._observed: list[tuple[int, Point, float]] = []
         self._belief = self._model.belief([])
         self._blocks = 0
+        self._places = np.array(space.points)
+        self._open = np.ones(len(space.points), dtype=bool)
         self._racing: dict[Point, list[float]] | None = None
         self._raced = 0
 
@@ -82,9 +94,11 @@ class Race:
         self._tally.tell(costs)
         self._observed += [(self._blocks, point, cost) for point, cost in costs.items() if cost is not None]
         self._blocks += 1
-        self._belief = self._model.belief(self._observed)
+        self._belief = self._model.belief(self._counting())
         if self._racing is not None:
             self._eliminate(costs)
+        elif self._blocks >= _BLOCKS_BEFORE_NARROWING:
+            self._narrow()
 
     def recommend(self) -> Point:
         """Return the leader: of the race by its blocks and the model together, else of the model."""
@@ -100,23 +114,45 @@ class Race:
         """Return what the model believes now, in the order of the space's points."""
         return self._belief
 
-    def _leader(self, pool: list[Point]) -> Point:
+    def _leader(self, pool: Iterable[Point]) -> Point:
         mean = dict(zip(self._space.points, self._belief.mean.tolist(), strict=True))
+        still = dict(zip(self._space.points, self._open.tolist(), strict=True))
         # The present setting wins ties: nothing is recommended without a reason.
-        return min([self._space.present, *pool], key=lambda point: mean[point])
+        return min([self._space.present, *(one for one in pool if still[one])], key=lambda point: mean[point])
+
+    def _counting(self) -> list[tuple[int, Point, float]]:
+        """Return the trials of settings that are still open, all trials when those are too few."""
+        still = dict(zip(self._space.points, self._open.tolist(), strict=True))
+        counting = [one for one in self._observed if still[one[1]]]
+        return counting if len(counting) >= self._plan.width else self._observed
+
+    def _narrow(self) -> None:
+        """Leave the values behind that no good setting needs."""
+        draws = self._draws(_NARROWING_DRAWS)
+        draws[:, ~self._open] = np.inf
+        level = draws.min(axis=1) + self._plan.tolerance / 2
+        for axis, of in enumerate(self._space.axes):
+            for value in range(len(of.values)):
+                having = (self._places[:, axis] == value) & self._open
+                if not having.any() or having.sum() == self._open.sum():
+                    continue
+                if float((draws[:, having].min(axis=1) <= level).mean()) < self._plan.doubt:
+                    self._open &= ~having
+
+    def _draws(self, count: int) -> FloatArray:
+        """Return costs of all points drawn from the belief, shape (count, points)."""
+        covariance = self._belief.covariance + _JITTER * np.eye(len(self._belief.mean))
+        root = linalg.cholesky(covariance, lower=True)
+        return np.asarray(self._belief.mean + self._rng.standard_normal((count, len(self._belief.mean))) @ root.T)
 
     def _draw(self) -> tuple[Point, ...]:
         """Return the leader and points that are best in draws from the belief."""
-        allowed = [
-            i for i, p in enumerate(self._space.points) if p != self._space.present and p not in self._tally.failed
-        ]
-        chosen: list[int] = []
-        if self._blocks:
-            chosen.append(min(allowed, key=lambda i: self._belief.mean[i]))
-        root = linalg.cholesky(self._belief.covariance + _JITTER * np.eye(len(self._belief.mean)), lower=True)
-        standard = self._rng.standard_normal((4 * self._plan.width, len(self._belief.mean)))
-        draws = self._belief.mean + standard @ root.T
-        chosen += [allowed[int(best)] for best in draws[:, allowed].argmin(axis=1)]
+        closed = {self._space.present, *self._tally.failed}
+        allowed = [i for i, point in enumerate(self._space.points) if self._open[i] and point not in closed]
+        if not allowed:
+            return ()
+        chosen = [min(allowed, key=lambda i: self._belief.mean[i])] if self._blocks else []
+        chosen += [allowed[int(best)] for best in self._draws(4 * self._plan.width)[:, allowed].argmin(axis=1)]
         return tuple(self._space.points[i] for i in list(dict.fromkeys(chosen))[: self._plan.width])
 
     def _screened(self) -> bool:
@@ -128,18 +164,18 @@ class Race:
 
     def _expected_gain(self) -> FloatArray:
         """Return each point's expected improvement over the leader."""
-        lead = self._space.points.index(self._leader(list(self._space.points)))
+        lead = self._space.points.index(self._leader(self._space.points))
         covariance = self._belief.covariance
         spread = np.diag(covariance) + covariance[lead, lead] - 2.0 * covariance[lead]
         sd = np.sqrt(np.maximum(spread, 1e-18))
         gap = self._belief.mean[lead] - self._belief.mean
         z = gap / sd
         density = np.exp(-z * z / 2.0) / math.sqrt(2.0 * math.pi)
-        return np.asarray(gap * special.ndtr(z) + sd * density)
+        return np.where(self._open, gap * special.ndtr(z) + sd * density, 0.0)
 
     def _contenders(self) -> list[Point]:
         gain = self._expected_gain()
-        leader = self._leader(list(self._space.points))
+        leader = self._leader(self._space.points)
         ranked = sorted(range(len(self._space.points)), key=lambda i: -gain[i])
         worth = [self._space.points[i] for i in ranked if gain[i] > self._plan.tolerance / 20]
         pool = [point for point in worth if point not in self._tally.failed and point != leader]

@@ -2,13 +2,16 @@
 
 A search can be judged only where the truth is known and many searches can be afforded. The truth of the simulator is
 what an analysis of variance with main effects and pairs finds in the recording, plus each setting's own deviation
-shrunk by its reliability (James and Stein (1961), Proc. 4th Berkeley Symp. 1); the noise is the recording's own: whole
-residual vectors are drawn, with their outliers, skew and correlation between cells, from the settings that are about
-as slow as the one that is simulated, because slow settings are noisy in their own way.
+shrunk by its reliability (James and Stein (1961), Proc. 4th Berkeley Symp. 1). The noise is the recording's own,
+replayed: residual vectors follow each other as they were measured, from a random start, so that outliers, skew,
+correlation between cells and the slow drift of a shared machine stay as they were (a block bootstrap with one long
+block: Kuensch (1989), Ann. Statist. 17(3)). Each is scaled to the spread of the settings that are about as slow as the
+one that is simulated, because slow settings are noisy in their own way. Where a file does not tell the order of its
+trials, residuals are drawn independently.
 
-File: JSON, `surface_format` 1, `about`, `knobs` (name to values), `present`, `cells`, and
-`figures_ns[block][setting][cell]` with settings in the order of `itertools.product` over the knobs' values.
-docs/reference/surface.md describes it.
+File: JSON, `surface_format` 1, `about`, `knobs` (name to values), `present`, `cells`,
+`figures_ns[block][setting][cell]` with settings in the order of `itertools.product` over the knobs' values, and
+`order[block]`, the settings' numbers in the order they were measured in. docs/reference/surface.md describes it.
 """
 
 from __future__ import annotations
@@ -28,23 +31,34 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from nearmetal.stats.interval import FloatArray
     from nearmetal.tune.objective import Objective
     from nearmetal.tune.space import Point
 
+    IntArray = NDArray[np.int64]
+
 SURFACE_FORMAT = 1
 _ALIKE = 24
-"""How many settings share their noise."""
+"""How many settings share the scale of their noise."""
+_NORMAL_MAD = 0.6745
+"""The median absolute deviation of a normal variable of standard deviation 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A surface as recorded: `log_figures` has shape (blocks, settings, cells), settings in the order of the space."""
+    """A surface as recorded: `log_figures` has shape (blocks, settings, cells), settings in the order of the space.
+
+    `order` has shape (blocks, settings): the settings, by their place in the space, as they were measured one after
+    another; None where the file does not tell.
+    """
 
     about: str
     space: Space
     cells: tuple[str, ...]
     log_figures: FloatArray
+    order: IntArray | None = None
 
 
 def read_recording(path: Path) -> Recording:
@@ -66,8 +80,16 @@ def _recording(raw: dict[str, Any]) -> Recording:
         raise ValueError(f"figures of shape {figures.shape} for {len(recorded)} settings and {len(cells)} cells")
     if not bool((figures > 0).all()):
         raise ValueError("a figure is not positive")
-    order = [recorded.index(_named(space, point)) for point in space.points]
-    return Recording(str(raw["about"]), space, cells, np.log(figures[:, order]))
+    places = [recorded.index(_named(space, point)) for point in space.points]
+    order = _order(raw["order"], figures.shape[:2], places) if "order" in raw else None
+    return Recording(str(raw["about"]), space, cells, np.log(figures[:, places]), order)
+
+
+def _order(raw: list[list[int]], shape: tuple[int, ...], places: list[int]) -> IntArray:
+    order = np.asarray(raw, dtype=np.int64)
+    if order.shape != shape or not bool((np.sort(order, axis=1) == np.arange(shape[1])).all()):
+        raise ValueError("an order of trials does not name every setting once")
+    return np.asarray(np.argsort(places)[order])
 
 
 def _axis(knob: str, values: Sequence[str], present: str) -> Axis:
@@ -82,42 +104,43 @@ def _named(space: Space, point: Point) -> tuple[str, ...]:
 class Surface:
     """The simulator's truth and noise.
 
-    `truth`: log figures, shape (settings, cells). `residuals`: shape (settings, n, cells), what a trial of each setting
-    may deviate by.
+    `truth`: log figures, shape (settings, cells); `spread`: of the same shape, the scale of their noise; `residuals`:
+    shape (n, cells), noise of scale 1, in the order of time when `in_order`.
     """
 
     space: Space
     cells: tuple[str, ...]
     truth: FloatArray
+    spread: FloatArray
     residuals: FloatArray
+    in_order: bool
 
     @staticmethod
     def of(recording: Recording) -> Surface:
         """Return the simulator of a recording; see the module for how truth and noise are told apart."""
         y = recording.log_figures
         blocks = len(y)
-        y = y - np.median(y, axis=1, keepdims=True) + np.median(y)
+        level = np.median(y, axis=1, keepdims=True)
+        centre = np.median(level, axis=0)
         # Means that a hiccup in one block cannot move.
-        means = np.median(y, axis=0)
-        residuals = (y - means) * math.sqrt(blocks / (blocks - 1))
-        design = _design(recording.space)
-        fitted = design @ np.linalg.lstsq(design, means, rcond=None)[0]
-        own = means - fitted
-        spread = np.median(np.abs(residuals), axis=(0, 1)) / 0.6745
-        # The variance of a median of n normal values is pi / 2n of theirs.
-        chance = spread**2 * math.pi / (2 * blocks)
-        reliability = np.clip(1.0 - chance / np.maximum(own.var(axis=0), 1e-12), 0.0, 1.0)
-        truth = fitted + reliability * own
-        level = truth.mean(axis=1)
-        alike = np.argsort(np.abs(level[:, None] - level[None, :]), axis=1, kind="stable")[:, :_ALIKE]
-        pools = residuals[:, alike].transpose(1, 0, 2, 3).reshape(len(level), -1, len(recording.cells))
-        return Surface(recording.space, recording.cells, truth, pools)
+        means = np.median(y - level, axis=0) + centre
+        stretch = math.sqrt(blocks / (blocks - 1))
+        truth = _truth(recording.space, means, (y - level + centre - means) * stretch)
+        # The level of a block is noise, too: a search that takes hours meets it.
+        residuals = (y - means) * stretch
+        slowness = truth.mean(axis=1)
+        alike = np.argsort(np.abs(slowness[:, None] - slowness[None, :]), axis=1, kind="stable")[:, :_ALIKE]
+        pools = residuals[:, alike].transpose(1, 0, 2, 3).reshape(len(slowness), -1, len(recording.cells))
+        spread = np.maximum(np.median(np.abs(pools), axis=1) / _NORMAL_MAD, 1e-9)
+        order = np.tile(np.arange(y.shape[1]), (blocks, 1)) if recording.order is None else recording.order
+        series = np.concatenate([(residuals[block] / spread)[order[block]] for block in range(blocks)])
+        return Surface(recording.space, recording.cells, truth, spread, series, recording.order is not None)
 
     def flat(self) -> Surface:
         """Return the surface on which no knob does anything, with the noise of the present setting."""
         present = self.space.points.index(self.space.present)
-        truth, residuals = (np.broadcast_to(one[present], one.shape) for one in (self.truth, self.residuals))
-        return Surface(self.space, self.cells, np.asarray(truth), np.asarray(residuals))
+        truth, spread = (np.array(np.broadcast_to(one[present], one.shape)) for one in (self.truth, self.spread))
+        return Surface(self.space, self.cells, truth, spread, self.residuals, self.in_order)
 
     def costs(self, objective: Objective) -> FloatArray:
         """Return each setting's true cost relative to the present setting, shape (settings,)."""
@@ -125,12 +148,35 @@ class Surface:
         differences = self.truth - present
         return np.array([objective.cost(dict(zip(self.cells, row.tolist(), strict=True))) for row in differences])
 
-    def trial(self, point: Point, rng: np.random.Generator) -> dict[str, float]:
-        """Return the figures of one simulated trial."""
-        setting = self.space.points.index(point)
-        pool = self.residuals[setting]
-        logs = self.truth[setting] + pool[rng.integers(len(pool))]
-        return dict(zip(self.cells, np.exp(logs).tolist(), strict=True))
+
+class Simulation:
+    """Trials on a surface, one after another, as one machine would carry them out."""
+
+    def __init__(self, surface: Surface, rng: np.random.Generator) -> None:
+        self._surface = surface
+        self._rng = rng
+        self._index = {point: number for number, point in enumerate(surface.space.points)}
+        self._next = int(rng.integers(len(surface.residuals)))
+
+    def trial(self, point: Point) -> dict[str, float]:
+        """Return the figures of the next trial."""
+        surface, setting = self._surface, self._index[point]
+        logs = surface.truth[setting] + surface.spread[setting] * surface.residuals[self._next]
+        count = len(surface.residuals)
+        self._next = (self._next + 1) % count if surface.in_order else int(self._rng.integers(count))
+        return dict(zip(surface.cells, np.exp(logs).tolist(), strict=True))
+
+
+def _truth(space: Space, means: FloatArray, residuals: FloatArray) -> FloatArray:
+    """Return main effects and pairs, and each setting's own deviation as far as it can be relied on."""
+    design = _design(space)
+    fitted = design @ np.linalg.lstsq(design, means, rcond=None)[0]
+    own = means - fitted
+    noise = np.median(np.abs(residuals), axis=(0, 1)) / _NORMAL_MAD
+    # The variance of a median of n normal values is pi / 2n of theirs.
+    chance = noise**2 * math.pi / (2 * len(residuals))
+    reliability = np.clip(1.0 - chance / np.maximum(own.var(axis=0), 1e-12), 0.0, 1.0)
+    return np.asarray(fitted + reliability * own)
 
 
 def _design(space: Space) -> FloatArray:
