@@ -63,3 +63,15 @@ class TrialError(NearmetalError):
 
 class StoreError(NearmetalError):
     """A run directory could not be written or read."""
+
+
+class QuarantinedError(NearmetalError):
+    """A setting could not be put back; the message names it, and `undo_script` puts it back by hand.
+
+    It ends the run: what is measured from here on would be measured on a changed machine.
+    """
+
+    def __init__(self, message: str, undo_script: str, journal: str) -> None:
+        super().__init__(message, hint=f"run the undo script, or `nearmetal rollback` later; the journal is {journal}")
+        self.undo_script = undo_script
+        self.journal = journal

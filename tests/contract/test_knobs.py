@@ -202,7 +202,7 @@ def test_spread_affinity_gives_each_vector_a_processor(tmp_path: Path) -> None:
     files = {f"/proc/irq/{irq}/smp_affinity_list": "0-3\n" for irq in (31, 32, 33)}
     machine = KnobMachine.make(tmp_path / "machine", {"eth1": {}}, {**vectors, **files})
     with hold(machine, ENDS, {"nic.irq-affinity": "spread:0,2"}, tmp_path) as held:
-        assert held.facts == {"knob.nic.irq-affinity": "0;2"}
+        assert held.facts == {"knob.nic.irq-affinity": "0;2", "knob.was.nic.irq-affinity": "0-3"}
         assert machine.read("/proc/irq/33/smp_affinity_list") == b"0\n"
     assert machine.read("/proc/irq/33/smp_affinity_list") == b"0-3\n"
 

@@ -104,7 +104,7 @@ def test_every_knob_of_veth_is_held_and_put_back(shell: NamespaceShell, tmp_path
     value = "0" if name == "nic.rps-cpus" else SAFE_VALUES[name]
     with hold(shell, ends, {name: value}, tmp_path) as held:
         assert knob.read(shell, target).value == SAFE_VALUES[name]
-        assert held.facts == {f"knob.{name}": SAFE_VALUES[name]}
+        assert held.facts == {f"knob.{name}": SAFE_VALUES[name], f"knob.was.{name}": before.value}
     assert knob.read(shell, target).value == before.value
 
 
@@ -115,7 +115,7 @@ def test_tap_rounds_as_known(shell: NamespaceShell, tmp_path: Path) -> None:
         pytest.skip(made.complaint())
     ends = Endpoints((Endpoint(NODE, "t0", "10.0.0.3"),), ENDS.subnet)
     with hold(shell, ends, {"nic.rx-frames": 132}, tmp_path) as held:
-        assert held.facts == {"knob.nic.rx-frames": "64"}
+        assert held.facts == {"knob.nic.rx-frames": "64", "knob.was.nic.rx-frames": "0"}
     assert find("nic.rx-frames").read(shell, Target(NODE, "t0")).value == "0"
     shell.run(["ip", "link", "del", "t0"], node=NODE)
 

@@ -84,7 +84,7 @@ def test_busy_is_tried_again(machine: KnobMachine, folder: Path) -> None:
             raise answers.pop()
 
     with hold(KnobMachine(machine.root, busy_twice), ENDS, {"nic.rx-frames": 8}, folder) as held:
-        assert held.facts == {"knob.nic.rx-frames": "8"}
+        assert held.facts == {"knob.nic.rx-frames": "8", "knob.was.nic.rx-frames": "32"}
 
 
 def test_full_disk_before_the_first_write_means_no_write(
@@ -144,8 +144,8 @@ def test_what_cannot_be_put_back_is_quarantined_with_a_script(machine: KnobMachi
         stuck.append(True)
     assert "nic.rx-frames of eth1 is 8 and was 32" in caught.value.message
     assert 'ethtool -C eth1 rx-frames "$goal_0"' in caught.value.undo_script
-    assert read_story(caught.value.journal).end is EndState.QUARANTINED
-    session.roll_back(machine, caught.value.journal)
+    assert read_story(Path(caught.value.journal)).end is EndState.QUARANTINED
+    session.roll_back(machine, Path(caught.value.journal))
     assert machine.nic("eth1")["rx-frames"] == "32"
     assert open_journals(folder) == []
 

@@ -8,7 +8,8 @@ import pytest
 
 from knob_machine import KnobMachine
 from nearmetal.errors import TrialError
-from nearmetal.knobs.effect import Agreement, Observed, judge, observe
+from nearmetal.knobs import session
+from nearmetal.knobs.effect import Agreement, Observed, judge, judge_launch, moderated, observe
 from nearmetal.knobs.knob import Target
 
 if TYPE_CHECKING:
@@ -70,3 +71,31 @@ def test_devices_without_interrupts_are_named(tmp_path: Path) -> None:
     files = {"/sys/class/net/eth1/statistics/rx_packets": "1\n", "/proc/interrupts": " 9: 5 5 acpi\n"}
     with pytest.raises(TrialError, match="no interrupts of its own"):
         observe(KnobMachine.make(tmp_path, {"eth1": {}}, files), ETH1, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("interrupts", "agreement"),
+    [(90_000, Agreement.CONTRADICTS), (5_000, Agreement.SILENT), (0, Agreement.SILENT)],
+    ids=["too many", "perhaps idle", "none counted"],
+)
+def test_a_launch_proves_too_many_interrupts_and_never_too_few(
+    tmp_path: Path, interrupts: int, agreement: Agreement
+) -> None:
+    machine = KnobMachine.make(
+        tmp_path,
+        {"eth1": {}},
+        {"/sys/class/net/eth1/device/msi_irqs/31": "msix\n", "/sys/class/net/eth1/device/msi_irqs/7": "msix\n"},
+    )
+    intended = session.plan(machine, {"nic.adaptive-rx": "off", "nic.rx-usecs": 50, "nic.rx-frames": 0}, [ETH1])
+    (one,) = moderated(machine, intended)
+    assert (one.usecs, one.frames, one.vectors) == (50, 0, frozenset({"31", "7"}))
+    counted = {"link..eth1.rx_packets": 90_000, "irq.9.acpi": 7} | (
+        {"irq.31.eth1-rx": interrupts} if interrupts else {}
+    )
+    assert judge_launch(one, counted, SECOND_NS).agreement is agreement
+
+
+def test_adaptive_moderation_is_not_judged(tmp_path: Path) -> None:
+    machine = KnobMachine.make(tmp_path, {"eth1": {}}, {"/sys/class/net/eth1/device/msi_irqs/31": "msix\n"})
+    intended = session.plan(machine, {"nic.adaptive-rx": "on", "nic.rx-usecs": 50}, [ETH1])
+    assert moderated(machine, intended) == []

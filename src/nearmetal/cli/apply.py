@@ -13,7 +13,7 @@ from nearmetal.errors import ExitCode
 from nearmetal.knobs import mpi, places
 from nearmetal.knobs.journal import host_lock
 from nearmetal.knobs.knob import Target
-from nearmetal.knobs.session import QuarantinedError, Session, begin, plan
+from nearmetal.knobs.session import Session, begin, plan
 from nearmetal.knobs.watchdog import Guard
 from nearmetal.tune.profile import Profile
 
@@ -88,11 +88,6 @@ def _confirmed(accepted: Path, confirm_s: int, name: str) -> bool:
 
 
 def _restore(session: Session) -> int:
-    try:
-        _, report = session.restore()
-    except QuarantinedError as error:
-        click.echo(f"QUARANTINED\n{error.render()}", err=True)
-        click.echo(error.undo_script)
-        return ExitCode.FAILED
+    _, report = session.restore()
     click.echo("RESTORED: everything is as it was" + (f" ({report})" if report else ""))
     return ExitCode.OK

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 import nearmetal
-from nearmetal.errors import ExitCode, NearmetalError
+from nearmetal.errors import ExitCode, NearmetalError, QuarantinedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,6 +92,10 @@ def run(argv: Sequence[str]) -> int:
     """Run the command line; return the exit code."""
     try:
         result = group.main(list(argv), prog_name="nearmetal", standalone_mode=False)
+    except QuarantinedError as error:
+        click.echo(f"QUARANTINED\n{error.render()}", err=True)
+        click.echo(error.undo_script)
+        return error.exit_code
     except NearmetalError as error:
         click.echo(error.render(), err=True)
         return error.exit_code

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from nearmetal.errors import ExitCode
+from nearmetal.errors import ExitCode, QuarantinedError
 from nearmetal.knobs import places
 from nearmetal.knobs.journal import host_lock, open_journals, read_story
-from nearmetal.knobs.session import QuarantinedError, roll_back, scripts_of
+from nearmetal.knobs.session import roll_back, scripts_of
 
 
 @click.command(name="rollback")

@@ -105,6 +105,7 @@ class NamespaceShell:
     """
 
     def __init__(self, *, own_network: bool = True) -> None:
+        self.own_network = own_network
         self._scratch = tempfile.mkdtemp(prefix="nm-")
         self._rootless = os.geteuid() != 0
         self._nodes: dict[str, _Anchor] = {}

@@ -19,10 +19,11 @@ from nearmetal.errors import TrialError
 from nearmetal.knobs.nic import listing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from nearmetal.hosts.host import Shell
     from nearmetal.knobs.knob import Target
+    from nearmetal.knobs.session import Plan
 
 _US_PER_S = 1_000_000
 _TOLERANCE = 1.3
@@ -70,8 +71,11 @@ class Effect:
     reason: str
 
 
-def judge(observed: Observed, *, driver: str, usecs: int, frames: int = 0) -> Effect:
-    """Judge fixed moderation of `usecs` and `frames` (0: no such limit) by what was observed."""
+def judge(observed: Observed, *, driver: str, usecs: int, frames: int = 0, steady: bool = True) -> Effect:
+    """Judge fixed moderation of `usecs` and `frames` (0: no such limit) by what was observed.
+
+    A load that is not `steady`, such as a launch with its start and pauses, proves too many interrupts, never too few.
+    """
     rate, load = observed.interrupts_per_s, observed.packets_per_s
     allowed = _allowed(usecs, frames, load)
     seen = f"{rate:.0f} interrupts/s and vector under {load:.0f} packets/s"
@@ -83,6 +87,8 @@ def judge(observed: Observed, *, driver: str, usecs: int, frames: int = 0) -> Ef
         if load > _SATURATED * held_back and rate < _TOLERANCE * held_back:
             return Effect(Agreement.CONTRADICTS, f"{seen}: that is {fallback} us, its fallback, and not {usecs} us")
     if usecs and load > _SATURATED * allowed and rate < allowed / _SATURATED:
+        if not steady:
+            return Effect(Agreement.SILENT, f"{seen}: fewer than the {allowed:.0f} that {usecs} us allows, or pauses")
         return Effect(Agreement.CONTRADICTS, f"{seen}: far fewer than the {allowed:.0f} that {usecs} us allows")
     if load < _SATURATED * allowed:
         return Effect(Agreement.SILENT, f"{seen}: too little load to tell")
@@ -93,6 +99,41 @@ def _allowed(usecs: int, frames: int, load: float) -> float:
     """Return the most interrupts a second that a setting allows; without a timer, one a packet."""
     by_time = _US_PER_S / usecs if usecs else load
     return max(by_time, load / frames) if frames else by_time
+
+
+@dataclass(frozen=True, slots=True)
+class Moderated:
+    """An interface whose moderation was set, and the numbers of its interrupts."""
+
+    target: Target
+    driver: str
+    usecs: int
+    frames: int
+    vectors: frozenset[str]
+
+
+def moderated(shell: Shell, plan: Plan) -> list[Moderated]:
+    """Return the interfaces whose fixed moderation a plan sets and which have interrupts of their own."""
+    driver = {device.target: device.driver for device in plan.devices}
+    values = {(one.target, one.knob.name): one.value for one in plan.placed}
+    found = []
+    for (target, name), usecs in values.items():
+        if name == "nic.rx-usecs" and values.get((target, "nic.adaptive-rx"), "off") == "off":
+            vectors = frozenset(_vectors(shell, target))
+            frames = int(values.get((target, "nic.rx-frames"), "0"))
+            if vectors:
+                found.append(Moderated(target, driver.get(str(target), ""), int(usecs), frames, vectors))
+    return found
+
+
+def judge_launch(one: Moderated, counted: Mapping[str, int], elapsed_ns: int) -> Effect:
+    """Judge moderation by a trial's counters: `irq.NUMBER[.DEVICE]` and `link.NODE.INTERFACE.rx_packets`."""
+    packets = counted.get(f"link.{one.target.node}.{one.target.interface}.rx_packets", 0)
+    fired = [n for name, n in counted.items() if name.startswith("irq.") and name.split(".")[1] in one.vectors]
+    if not fired or not elapsed_ns:
+        return Effect(Agreement.SILENT, "none of its interrupts was counted")
+    seen = Observed(packets, sum(fired), elapsed_ns, len(fired))
+    return judge(seen, driver=one.driver, usecs=one.usecs, frames=one.frames, steady=False)
 
 
 def observe(shell: Shell, target: Target, load: Callable[[], None]) -> Observed:
@@ -108,7 +149,7 @@ def observe(shell: Shell, target: Target, load: Callable[[], None]) -> Observed:
 def _counts(shell: Shell, target: Target) -> tuple[int, int, int]:
     """Return received packets, interrupts, and vectors that have ever fired."""
     packets = int(shell.read(f"/sys/class/net/{target.interface}/statistics/rx_packets", node=target.node))
-    vectors = set(listing(shell, target.node, f"/sys/class/net/{target.interface}/device/msi_irqs"))
+    vectors = set(_vectors(shell, target))
     totals = []
     for line in shell.read("/proc/interrupts", node=target.node).decode().splitlines():
         number, _, rest = line.strip().partition(":")
@@ -118,3 +159,7 @@ def _counts(shell: Shell, target: Target) -> tuple[int, int, int]:
     if not fired:
         raise TrialError(f"{target} has no interrupts of its own, so its moderation cannot be verified")
     return packets, sum(fired), len(fired)
+
+
+def _vectors(shell: Shell, target: Target) -> list[str]:
+    return listing(shell, target.node, f"/sys/class/net/{target.interface}/device/msi_irqs")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.host import machines_of
 from nearmetal.knobs import mpi
+from nearmetal.knobs.effect import Agreement, Moderated, judge_launch, moderated
 from nearmetal.knobs.journal import host_lock
 from nearmetal.knobs.knob import Scope, Target
 from nearmetal.knobs.session import Session, begin, plan
@@ -32,22 +33,43 @@ if TYPE_CHECKING:
     from nearmetal.study.order import Scalar
 
 
+KNOB_WAS = "knob.was."
+KNOB_UNPROVEN = "knob.unproven."
+
+
 @dataclass(slots=True)
 class Held:
     """What a held setting is.
 
-    `facts` are read-backs for the trial's record (`knob.nic.rx-usecs`: "0"), and what a later reader must know:
-    `knob.unproven.NAME` for read-backs that prove nothing on that driver. `warnings` are sentences for people.
+    `facts` are read-backs for the trial's record (`knob.nic.rx-usecs`: "0"), what was there before
+    (`knob.was.nic.rx-usecs`: "3"), and what a later reader must know: `knob.unproven.NAME` for read-backs that prove
+    nothing on that driver. `warnings` are sentences for people.
     """
 
     facts: dict[str, Scalar] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    _moderated: list[Moderated] = field(default_factory=list)
+
+    def effects(self, counted: Mapping[str, int], elapsed_ns: int) -> dict[str, Scalar]:
+        """Return what the interrupts of a launch say about moderation that was set, as facts.
+
+        `knob.effect.NAME` tells what was seen; a contradiction is `knob.unproven.NAME` as well. `counted` are the
+        trial's counters.
+        """
+        facts: dict[str, Scalar] = {}
+        for one in self._moderated:
+            seen = judge_launch(one, counted, elapsed_ns)
+            facts[f"knob.effect.nic.rx-usecs.{one.target}"] = f"{seen.agreement}: {seen.reason}"
+            if seen.agreement is Agreement.CONTRADICTS:
+                facts[f"{KNOB_UNPROVEN}nic.rx-usecs"] = seen.reason
+        return facts
 
     def add(self, session: Session) -> None:
         """Take a session's facts in."""
-        self.facts |= session.facts()
+        self._moderated += moderated(session.shell, session.plan)
+        self.facts |= session.facts() | {f"{KNOB_WAS}{name}": old for name, old in session.found().items()}
         for knob, reason in session.lies().items():
-            self.facts[f"knob.unproven.{knob}"] = reason
+            self.facts[f"{KNOB_UNPROVEN}{knob}"] = reason
             self.warnings.append(f"the read-back of {knob} proves nothing: {reason}")
         self.warnings += [f"{what} changed as well: {how}" for what, how in session.disturbed().items()]
         self.warnings += [str(rival) for rival in session.plan.rivals]
@@ -62,14 +84,17 @@ def hold(
     *,
     guard: Guard | None = None,
     machine: Shell | None = None,
+    machine_guard: Guard | None = None,
     allow_management: bool = False,
+    patience_s: float = 0.0,
 ) -> Iterator[Held]:
     """Put a setting on for the length of a block and then everything back as it was.
 
     `journal_folder` keeps the undo journal and the lock while the block runs; a journal whose session ended well is
     removed. `guard` arms a watchdog on every node that is written to; leave it out where the nodes themselves vanish
-    with the process (scratch namespaces, the lab's guest). `machine` is the shell for machine settings when
-    `shell` only reaches throw-away namespaces of it.
+    with the process (scratch namespaces, the lab's guest). `machine` is the shell for machine settings when `shell`
+    only reaches throw-away namespaces of it, and `machine_guard` the watchdog there. A lock that another session holds
+    is waited for, `patience_s` at most.
 
     Raises BadInputError (unknown knob, illegal value, management interface), KnobError (not here, not accepted, not
     kept), TrialError (lock taken; watchdog acted during the block), StoreError (journal not writable, nothing was
@@ -80,13 +105,16 @@ def hold(
     parts = _split(wanted)
     with ExitStack() as stack:
         if any(parts.values()):
-            stack.enter_context(host_lock(journal_folder))
+            stack.enter_context(host_lock(journal_folder, patience_s=patience_s))
         machines = [Target(name) for name in machines_of(machine or shell)]
-        sides = ((machine or shell, parts[True], machines), (shell, parts[False], interfaces))
-        for side, knobs, targets in sides:
+        sides = (
+            (machine or shell, parts[True], machines, machine_guard or guard),
+            (shell, parts[False], interfaces, guard),
+        )
+        for side, knobs, targets, watch in sides:
             if knobs:
                 intended = plan(side, knobs, targets, allow_management=allow_management)
-                held.add(stack.enter_context(_applied(begin(side, intended, journal_folder, guard=guard))))
+                held.add(stack.enter_context(_applied(begin(side, intended, journal_folder, guard=watch))))
         yield held
 
 

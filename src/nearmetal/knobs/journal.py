@@ -23,12 +23,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from nearmetal.errors import ForeignFileError, StoreError, TrialError
 from nearmetal.knobs.access import Access
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 JOURNAL_FORMAT = 1
 SUFFIX = ".journal"
 _LOCK_NAME = "lock"
+_LOCK_PAUSE_S = 0.05
 
 
 class EndState(StrEnum):
@@ -207,23 +209,32 @@ def open_journals(folder: Path) -> list[Path]:
 
 
 @contextmanager
-def host_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of one host's knobs; raise TrialError when another session holds it."""
+def host_lock(folder: Path, *, patience_s: float = 0.0) -> Iterator[None]:
+    """Hold the lock of one host's knobs; raise TrialError when another session still holds it after `patience_s`."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / _LOCK_NAME).open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            lock.seek(0)
-            holder = lock.read().strip() or "unknown"
-            raise TrialError(
-                f"process {holder} holds the knobs of this host ({folder / _LOCK_NAME})",
-                hint="wait until it ends; the lock goes with the process",
-            ) from error
+        deadline = time.monotonic() + patience_s
+        while not _locked(lock):
+            if time.monotonic() >= deadline:
+                lock.seek(0)
+                holder = lock.read().strip() or "unknown"
+                raise TrialError(
+                    f"process {holder} holds the knobs of this host ({folder / _LOCK_NAME})",
+                    hint="wait until it ends; the lock goes with the process",
+                )
+            time.sleep(_LOCK_PAUSE_S)
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
         lock.flush()
         yield
+
+
+def _locked(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _line(sequence: int, record: dict[str, Any], chain: int) -> tuple[bytes, int]:

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.errors import NearmetalError, QuarantinedError, TrialError
 from nearmetal.hosts.host import FarShell, is_far
 from nearmetal.knobs import drivers, undo
 from nearmetal.knobs.access import KnobError, Reading, read_all, read_one, write_one
@@ -30,15 +30,6 @@ if TYPE_CHECKING:
 
 _BUSY_TRIES = 5
 _BUSY_PAUSE_S = 0.05
-
-
-class QuarantinedError(NearmetalError):
-    """Something could not be put back; the message names it, and `undo_script` puts it back by hand."""
-
-    def __init__(self, message: str, undo_script: str, journal: Path) -> None:
-        super().__init__(message, hint=f"run the undo script, or `nearmetal rollback` later; the journal is {journal}")
-        self.undo_script = undo_script
-        self.journal = journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +229,17 @@ class Session:
 
     def facts(self) -> dict[str, Scalar]:
         """Return what every knob reads back, by knob; values that differ between targets are joined with `;`."""
-        values: dict[str, list[str]] = {}
+        return {f"knob.{name}": read for name, read in self._by_knob(self._read_back).items()}
+
+    def found(self) -> dict[str, str]:
+        """Return what every knob was before, by knob; values that differ between targets are joined with `;`."""
+        return self._by_knob({cell.cell: cell.old for cell in self.plan.planned})
+
+    def _by_knob(self, values: Mapping[int, str]) -> dict[str, str]:
+        named: dict[str, list[str]] = {}
         for cell in self.plan.planned:
-            values.setdefault(cell.knob, []).append(self._read_back[cell.cell])
-        return {f"knob.{name}": ";".join(dict.fromkeys(read)) for name, read in values.items()}
+            named.setdefault(cell.knob, []).append(values[cell.cell])
+        return {name: ";".join(dict.fromkeys(several)) for name, several in named.items()}
 
     def disturbed(self) -> dict[str, str]:
         """Return what the writes changed besides, by knob and target, as `old -> now`."""
@@ -370,7 +368,7 @@ def end(journal: Journal, undone: undo.Undone, undo_script: str) -> None:
     finally:
         journal.close()
     if undone.stuck:
-        raise QuarantinedError("could not put back: " + "; ".join(undone.stuck), undo_script, journal.path)
+        raise QuarantinedError("could not put back: " + "; ".join(undone.stuck), undo_script, str(journal.path))
 
 
 def roll_back(shell: Shell, path: Path) -> undo.Undone:

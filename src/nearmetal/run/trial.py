@@ -11,9 +11,11 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.errors import NearmetalError, QuarantinedError, TrialError
 from nearmetal.facts import counters, inventory, proof, tracing
 from nearmetal.hosts.host import is_far
+from nearmetal.hosts.machine import MachineShell
+from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.journal import journal_folder
 from nearmetal.knobs.watchdog import Guard
@@ -42,12 +44,17 @@ class _Measured:
 
 
 def carry_out(shell: Shell, order: Order) -> Outcome:
-    """Carry one trial out on a shell; whatever a person can act on becomes a failed outcome with its reason."""
+    """Carry one trial out on a shell; whatever a person can act on becomes a failed outcome with its reason.
+
+    Only a knob that could not be put back is raised, as QuarantinedError: no further trial may run on that machine.
+    """
     known = Outcome(TrialStatus.FAILED)
     stages = _stages(shell, order)
     try:
         while (stage := next(stages, None)) is not None:
             known = stage
+    except QuarantinedError:
+        raise
     except NearmetalError as error:
         return replace(known, reason=error.message, hint=error.hint)
     return replace(known, status=TrialStatus.VALID)
@@ -60,18 +67,30 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
     nodes = [f"n{index}" for index in range(order.nodes)]
     for node in nodes:
         shell.add_node(node)
-    guard = Guard(deadline_s=int(order.timeout_s) + _KNOB_MARGIN_S) if is_far(shell) else None
+    guard = Guard(deadline_s=int(order.timeout_s) + _KNOB_MARGIN_S)
     with (
         _path_up(shell, order, nodes) as endpoints,
-        hold(shell, endpoints, order.knobs, journal_folder(), guard=guard) as held,
+        _machine_itself(shell) as machine,
+        hold(
+            shell,
+            endpoints,
+            order.knobs,
+            journal_folder(),
+            guard=guard if is_far(shell) else None,
+            machine=machine,
+            machine_guard=guard if machine else None,
+            patience_s=_LOCK_PATIENCE_S,
+        ) as held,
     ):
         launch = workload.prepare(shell, order, endpoints)
         facts = inventory.machine_facts(shell) | inventory.path_facts(shell, endpoints) | launch.facts | held.facts
         outcome = replace(outcome, facts=facts, launch_argv=launch.argv)
         yield outcome
         measured = _measure(shell, order, launch, nodes)
+        facts |= held.effects(measured.counted, measured.finished.elapsed_ns)
         outcome = replace(
             outcome,
+            facts=facts,
             elapsed_ns=measured.finished.elapsed_ns,
             counters=measured.counted,
             proof=proof.of_counters(measured.counted, endpoints),
@@ -86,7 +105,19 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
 
 _SAID_CHARACTERS = 100_000
 _KNOB_MARGIN_S = 180
-"""How much longer than its launch a trial may hold knobs on a far machine before the watchdog there puts them back."""
+"""How much longer than its launch a trial may hold knobs that outlive it before the watchdog puts them back."""
+_LOCK_PATIENCE_S = 60.0
+"""How long a trial waits for another one that holds knobs of the same machine."""
+
+
+@contextlib.contextmanager
+def _machine_itself(shell: Shell) -> Iterator[MachineShell | None]:
+    """Give the machine whose settings outlive the trial, where the shell's nodes are namespaces of one that goes on."""
+    if isinstance(shell, NamespaceShell) and shell.own_network:
+        with MachineShell() as machine:
+            yield machine
+    else:
+        yield None
 
 
 @contextlib.contextmanager

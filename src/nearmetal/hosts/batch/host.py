@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
+from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError
 from nearmetal.hosts.batch.scheduler import JobState, Phase, Request, Scheduler
 from nearmetal.hosts.batch.slurm import Slurm
 from nearmetal.hosts.batch.step import StepCarrier
@@ -99,6 +99,9 @@ class BatchHost:
                 outcome = self._carry_out_in(allocation, order, body)
             except LostError as error:
                 lost = self._after_loss(allocation, error)
+            except QuarantinedError:
+                self._release(allocation)
+                raise
             except NearmetalError as error:
                 self._put_back(request, allocation)
                 return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)

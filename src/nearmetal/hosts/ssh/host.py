@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
+from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError
 from nearmetal.hosts.far.bind import Bound, bind
 from nearmetal.hosts.far.machine import Machine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
@@ -78,6 +78,8 @@ class SshHost:
             bound = bind(order, {name: node.interface for name, node in self._nodes.items()})
             with self._shell(bound) as shell:
                 outcome = body(shell, bound.order)
+        except QuarantinedError:
+            raise
         except NearmetalError as error:
             return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint or "check the machine with ssh")
         machines = {f"machine.{index}": name for index, name in enumerate(bound.machines)}
