@@ -12,13 +12,14 @@ import pytest
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError
 from nearmetal.stats.equivalence import Better
 from nearmetal.tune.explain import explain
+from nearmetal.tune.front import front, pareto_front
 from nearmetal.tune.model import Model
-from nearmetal.tune.objective import Limit, Objective, pareto_front
+from nearmetal.tune.objective import Limit, Objective
 from nearmetal.tune.race import Race
 from nearmetal.tune.samplers import Sampler
 from nearmetal.tune.search import Laboratory, confirm, search
 from nearmetal.tune.space import Axis, Space
-from nearmetal.tune.surface import Surface, read_recording
+from nearmetal.tune.surface import Simulation, Surface, read_recording
 from nearmetal.tune.sweeps import Grid, OneAtATime
 
 if TYPE_CHECKING:
@@ -95,9 +96,29 @@ class TestObjective:
         assert objective.cost({"a": -0.1, "b": 0.1}) > 0.2
         assert objective.broken({"a": -0.1, "b": 0.03}) == ("b",)
 
-    def test_pareto_front(self) -> None:
-        costs = {"fast": (0.1, 0.9), "slow": (0.9, 0.1), "both": (0.5, 0.5), "bad": (0.6, 0.6), "same": (0.5, 0.5)}
-        assert pareto_front(costs) == ("fast", "slow", "both", "same")
+
+class TestFront:
+    def test_dominated_points_are_left_out(self) -> None:
+        fast, slow, both, bad, same = ((number,) for number in range(5))
+        costs = {fast: (0.1, 0.9), slow: (0.9, 0.1), both: (0.5, 0.5), bad: (0.6, 0.6), same: (0.5, 0.5)}
+        assert pareto_front(costs) == (fast, slow, both)
+
+    def test_less_than_one_step_is_no_reason(self) -> None:
+        assert pareto_front({(0,): (0.0, 0.0), (1,): (-0.004, 0.2), (2,): (-0.3, 0.2)}, worth=0.01) == ((0,), (2,))
+
+    def test_workloads_that_disagree_are_both_on_it(self) -> None:
+        def measure(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
+            off = setting.get("nic.gro") == "off"
+            yield "latency/latency/8 B/median", 100.0 * (0.8 if off else 1.0)
+            yield "stream/bw/64 KiB/median", 100.0 * (1.3 if off else 1.0)
+            yield "latency/interrupts-per-s", 50.0
+
+        notes = search(Laboratory(SPACE, measure, LATENCY, 1), Grid(SPACE, blocks=2, seed=1), max_trials=200).notes
+        made = front(SPACE, notes)
+        assert made.objectives == ("latency", "stream", "interrupts-per-s")
+        assert made.disagree
+        assert {SPACE.setting(point).get("nic.gro", "on") for point in made.settings} == {"on", "off"}
+        assert len(made.settings) == 2
 
 
 @pytest.mark.parametrize("number", range(3), ids=["race", "grid", "one-at-a-time"])
@@ -151,6 +172,12 @@ class TestRace:
         assert belief.mean[SPACE.points.index(BEST)] == pytest.approx(truth[BEST], abs=0.04)
         assert belief.mean[SPACE.points.index(SPACE.present)] == pytest.approx(0.0, abs=1e-9)
 
+    def test_a_disastrous_value_is_left_behind(self) -> None:
+        laboratory, race = _laboratory(), Race(SPACE, seed=3)
+        search(laboratory, race, max_trials=60)
+        last = search(laboratory, race, max_trials=500).notes
+        assert "50" not in {SPACE.setting(note.point).get("nic.rx-usecs") for note in last}
+
     def test_present_failing_ends_the_search(self) -> None:
         def broken(_setting: Mapping[str, str], _block: int) -> Iterator[tuple[str, float]]:
             raise TrialError("no MPI")
@@ -170,6 +197,16 @@ class TestConfirmation:
     def test_nothing_is_recommended_on_a_flat_surface(self) -> None:
         made = [confirm(_laboratory(seed=seed, flat=True), BEST, first_block=0) for seed in range(40)]
         assert sum(one.recommended for one in made) <= 4
+
+    def test_ratio_to_native_is_measured_in_the_same_blocks(self) -> None:
+        laboratory = _laboratory(0.001)
+        laboratory.native = lambda block: iter([("latency 8 B", 5e3 + block), ("only native has this", 1.0)])
+        made = confirm(laboratory, BEST, first_block=100)
+        assert made.to_native is not None
+        before, after = made.to_native
+        assert before.value == pytest.approx(2.0, rel=0.03)
+        assert after.value == pytest.approx(2.0 * math.exp(-0.25), rel=0.03)
+        assert made.trials == 3 * made.blocks
 
     def test_present_setting_needs_no_proof(self) -> None:
         made = confirm(_laboratory(), SPACE.present, first_block=0)
@@ -219,7 +256,25 @@ class TestSurface:
         surface = Surface.of(read_recording(_surface_file(tmp_path / "s.json")))
         assert surface.costs(LATENCY).min() < -0.05
         assert not surface.flat().costs(LATENCY).any()
-        assert np.array_equal(surface.flat().residuals[0], surface.residuals[surface.space.points.index((0, 0))])
+        assert np.array_equal(surface.flat().residuals, surface.residuals)
+        assert (surface.flat().spread == surface.spread[surface.space.points.index((0, 0))]).all()
+
+    def test_noise_follows_the_order_of_the_recording(self, tmp_path: Path) -> None:
+        order = [[5, 3, 1, 0, 2, 4], [0, 1, 2, 3, 4, 5], [4, 5, 0, 1, 3, 2]]
+        noise = np.random.default_rng(1).integers(-9, 9, size=(3, 6, 2))
+        figures = (1000 + noise).tolist()
+        surface = Surface.of(read_recording(_surface_file(tmp_path / "s.json", order=order, figures_ns=figures)))
+        simulated, again = (Simulation(surface, np.random.default_rng(4)) for _ in range(2))
+        told = [simulated.trial(surface.space.present)["l"] for _ in range(36)]
+        assert told[:18] == told[18:], "it starts over at the end of the recording"
+        assert told[:3] == [again.trial(surface.space.present)["l"] for _ in range(3)]
+        first = surface.residuals[0] * surface.spread[surface.space.points.index(surface.space.point({"b": "z"}))]
+        assert surface.in_order
+        assert np.isfinite(first).all()
+
+    def test_an_order_that_leaves_settings_out_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ForeignFileError, match="every setting once"):
+            read_recording(_surface_file(tmp_path / "s.json", order=[[0, 1, 2, 3, 4, 4]] * 3))
 
 
 def test_optuna_samplers_speak_the_same_interface() -> None:
@@ -231,7 +286,7 @@ def test_optuna_samplers_speak_the_same_interface() -> None:
 
 def test_effects_are_told_knob_by_knob() -> None:
     found = search(_laboratory(0.001), Grid(SPACE, blocks=2, seed=1), max_trials=500)
-    made = explain(SPACE, found.notes)
+    made = explain(SPACE, found.notes, LATENCY)
     first = made.effects[0]
     assert first.knob == "nic.rx-usecs"
     assert first.share > 0.8

@@ -38,6 +38,8 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
     for setting in study.setting:
         for knob in setting.knobs:
             yield lambda knob=knob: _check_knob(knob)  # type: ignore[misc]
+    for knob in study.tune.knobs if study.tune else {}:
+        yield lambda knob=knob: _check_knob(knob)  # type: ignore[misc]
 
 
 def _check_workload(order: Order) -> None:

@@ -23,6 +23,7 @@ _TABLES: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`[[setting]]`", spec.SettingSpec),
     ("`[trials]`", spec.TrialsSpec),
     ("`[tune]`", spec.TuneSpec),
+    ("`[[tune.classes]]`", spec.TuneClass),
 )
 _WORDS = {int: "integer", float: "number", str: "text", bool: "true or false"}
 

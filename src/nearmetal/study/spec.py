@@ -171,6 +171,16 @@ class TrialsSpec(_Model):
         return self
 
 
+class TuneClass(_Model):
+    """One class of workloads, which gets a search and a profile of its own."""
+
+    name: Name = Field(description="Such as `latency-bound`, `bandwidth-bound` or `collective`.")
+    workloads: list[str] = Field(default_factory=list, description="The workloads that it measures; all if left out.")
+    weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        default_factory=dict, description="As in `[tune]`; those of `[tune]` when left out."
+    )
+
+
 class TuneSpec(_Model):
     """What `nearmetal tune` searches."""
 
@@ -181,16 +191,27 @@ class TuneSpec(_Model):
     )
     weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
         default_factory=lambda: {"*/median": 1.0},
-        description="Weight of cells by pattern; a cell is `WORKLOAD/OPERATION/SIZE/median` or `.../p99`.",
+        description="Weight of cells by pattern; a cell is `WORKLOAD/OPERATION/SIZE/median`, `.../p99`, "
+        "`WORKLOAD/interrupts-per-s` or `WORKLOAD/cpu-share`.",
     )
     limits: dict[str, Share] = Field(
         default_factory=dict, description="Cells by pattern, and how much worse than present they may get."
     )
     max_trials: Annotated[int, Field(ge=10, le=1_000_000)] = Field(400, description="The search ends after these.")
-    workload_class: str = Field(
+    workload_class: Name = Field(
         "latency-bound", description="What the profile is for: one setting does not serve every workload."
     )
+    classes: list[TuneClass] = Field(
+        default_factory=list,
+        description="Classes, tuned one after another; `workload_class` alone if left out.",
+    )
     interfaces: list[str] = Field(default_factory=list, description="Interfaces that the profile will name.")
+
+    @property
+    def searches(self) -> list[TuneClass]:
+        """Return the classes with their weights."""
+        named = self.classes or [TuneClass(name=self.workload_class)]
+        return [one.model_copy(update={"weights": one.weights or self.weights}) for one in named]
 
 
 class Study(_Model):
@@ -225,6 +246,14 @@ class Study(_Model):
     def _baseline_is_a_path(self) -> Self:
         if self.baseline not in [p.name for p in self.path]:
             raise ValueError(f"the baseline {self.baseline!r} is not the name of a path")
+        return self
+
+    @model_validator(mode="after")
+    def _classes_name_workloads(self) -> Self:
+        known = [w.name for w in self.workload]
+        for one in self.tune.classes if self.tune else []:
+            if unknown := sorted(set(one.workloads) - set(known)):
+                raise ValueError(f"tune.classes: {one.name!r} names the workload {unknown[0]!r}; known: {known}")
         return self
 
 
@@ -310,6 +339,8 @@ def _known_keys(parents: list[str]) -> list[str]:
         "workload": WorkloadSpec,
         "setting": SettingSpec,
         "trials": TrialsSpec,
+        "tune": TuneSpec,
+        "classes": TuneClass,
     }
     model = models[parents[-1]] if parents else Study
     return list(model.model_fields)

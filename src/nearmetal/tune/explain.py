@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nearmetal.stats.interval import FloatArray
+    from nearmetal.tune.objective import Objective
     from nearmetal.tune.search import TrialNote
     from nearmetal.tune.space import Space
 
@@ -50,17 +51,15 @@ class Explanation:
     interactions: tuple[Interaction, ...]
 
 
-def explain(space: Space, notes: Sequence[TrialNote]) -> Explanation:
-    """Return the effects of every knob on every cell that was measured in whole trials."""
+def explain(space: Space, notes: Sequence[TrialNote], objective: Objective) -> Explanation:
+    """Return the effects of every knob on every cell that the objective weighs or limits."""
     whole = [note for note in notes if note.cost is not None and not note.cut]
-    cells = list(dict.fromkeys(cell for note in whole for cell in note.log_costs))
+    cells = [cell for cell in dict.fromkeys(cell for note in whole for cell in note.log_costs) if objective.minds(cell)]
     effects: list[Effect] = []
     interactions: list[Interaction] = []
-    model = Model(space)
     for cell in cells:
         observed = [(note.block, note.point, note.log_costs[cell]) for note in whole if cell in note.log_costs]
-        mean = model.belief(observed).mean
-        own, pairs = _decompose(space, cell, mean)
+        own, pairs = _decompose(space, cell, Model(space).belief(observed).mean)
         effects += own
         interactions += pairs
     return Explanation(

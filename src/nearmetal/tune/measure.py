@@ -8,25 +8,26 @@ import numpy as np
 
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.knobs import mpi
+from nearmetal.knobs.hold import KNOB_UNPROVEN, KNOB_WAS
 from nearmetal.knobs.table import find
-from nearmetal.run.trial import carry_out
+from nearmetal.run.trial import carry_out, timed_out
 from nearmetal.stats.order import support
 from nearmetal.study import plan
 from nearmetal.study.order import TrialStatus
 from nearmetal.study.spec import AGAIN, SettingSpec
 from nearmetal.tune.space import AS_FOUND, Axis, Space
-from nearmetal.units import format_size
+from nearmetal.units import NS_PER_S, format_size
 from nearmetal.workloads.samples import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from nearmetal.hosts.host import Host
-    from nearmetal.study.order import Order, Scalar
-    from nearmetal.study.spec import PathSpec, Study, TuneSpec
-    from nearmetal.tune.search import Measure
+    from nearmetal.study.order import Order, Outcome, Scalar
+    from nearmetal.study.spec import PathSpec, Study, TuneClass, TuneSpec
 
 _TAIL = 0.99
+_BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 
 
 def tuned_path(study: Study, tune: TuneSpec) -> PathSpec:
@@ -44,18 +45,53 @@ def study_space(tune: TuneSpec) -> Space:
     return Space.of([Axis(knob, (AS_FOUND, *_canonical(knob, values))) for knob, values in tune.knobs.items()])
 
 
-def study_measure(study: Study, tune: TuneSpec, host: Host) -> Measure:
-    """Return the function that carries out one trial of every workload and yields medians and, where n allows, p99s.
+class StudyTrials:
+    """Carries trials of a study out for a search: called with a setting and a block, it yields cell by cell.
 
-    Every setting of a block gets the same seed of the trial, so that they differ in the setting alone.
+    Every setting of a block gets the same seed of the trial, so that they differ in the setting alone. Each workload
+    yields medians and, where n allows, p99s of its operations, then what it cost: `WORKLOAD/interrupts-per-s` and
+    `WORKLOAD/cpu-share`, of all machines together.
     """
-    path = tuned_path(study, tune)
 
-    def measure(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
-        for order in _orders(study, path, setting, block):
-            yield from _figures(host, order)
+    def __init__(self, study: Study, tune: TuneSpec, kind: TuneClass, host: Host) -> None:
+        chosen = [one for one in study.workload if not kind.workloads or one.name in kind.workloads]
+        self._study = study.model_copy(update={"workload": chosen})
+        self._path = tuned_path(study, tune)
+        self._host = host
+        self.was: dict[str, str] = {}
+        self.machine: dict[str, str] = {}
+        self.doubts: dict[str, str] = {}
 
-    return measure
+    def __call__(self, setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
+        """Yield the figures of one trial of every workload on the tuned path."""
+        yield from self._figures(self._path, setting, block)
+
+    def native(self, block: int) -> Iterator[tuple[str, float]]:
+        """Yield the figures of the baseline, as it is found; nothing when the baseline itself is tuned."""
+        if self._path.name != self._study.baseline:
+            baseline = next(path for path in self._study.path if path.name == self._study.baseline)
+            yield from self._figures(baseline, {}, block)
+
+    def _figures(self, path: PathSpec, setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
+        for order in _orders(self._study, path, setting, block):
+            outcome = self._host.carry_out(order, carry_out)
+            if timed_out(outcome):  # a busy machine, more often than the setting
+                outcome = self._host.carry_out(order, carry_out)
+            self._learn(outcome)
+            if outcome.status is not TrialStatus.VALID:
+                raise TrialError(f"{order.workload.label}: {outcome.reason}", hint=outcome.hint)
+            yield from _durations(order, outcome)
+            yield from _expense(order, outcome)
+
+    def _learn(self, outcome: Outcome) -> None:
+        """Keep what trials told about the machine, about values as they were found, and about read-backs."""
+        for name, value in outcome.facts.items():
+            if name.startswith(KNOB_WAS):
+                self.was[name.removeprefix(KNOB_WAS)] = str(value)
+            elif name.startswith(KNOB_UNPROVEN):
+                self.doubts[name.removeprefix(KNOB_UNPROVEN)] = str(value)
+            elif name.startswith(("cpu.", "kernel.", "guest.", "below.")):
+                self.machine[name] = str(value)
 
 
 def _canonical(knob: str, values: list[Scalar]) -> list[str]:
@@ -72,10 +108,7 @@ def _orders(study: Study, path: PathSpec, setting: Mapping[str, str], block: int
     return [order for order in plan.block(alone, block) if not order.path.label.endswith(AGAIN)]
 
 
-def _figures(host: Host, order: Order) -> Iterator[tuple[str, float]]:
-    outcome = host.carry_out(order, carry_out)
-    if outcome.status is not TrialStatus.VALID:
-        raise TrialError(f"{order.workload.label}: {outcome.reason}", hint=outcome.hint)
+def _durations(order: Order, outcome: Outcome) -> Iterator[tuple[str, float]]:
     for cell in decode(outcome):
         values = cell.ns[list(cell.value_ranks), cell.warmup :].max(axis=0)
         size = format_size(cell.message_bytes)
@@ -83,3 +116,19 @@ def _figures(host: Host, order: Order) -> Iterator[tuple[str, float]]:
         yield f"{name}/median", float(np.median(values))
         if values.size >= support(_TAIL):
             yield f"{name}/p99", float(np.quantile(values, _TAIL))
+
+
+def _expense(order: Order, outcome: Outcome) -> Iterator[tuple[str, float]]:
+    """Yield what a launch cost its machines, for hosts that count.
+
+    Interrupts are those of devices and the network's receive softirqs, which stand for them where a device is virtual.
+    At least one is counted, because only ratios are used.
+    """
+    counted = outcome.counters
+    ticks = {state: counted.get(f"cpu.{state}", 0) for state in (*_BUSY, "idle", "iowait")}
+    if not any(ticks.values()) or not outcome.elapsed_ns:
+        return
+    devices = sum(n for name, n in counted.items() if name.startswith("irq.") and name.split(".")[1].isdecimal())
+    interrupts = devices + counted.get("softirq.NET_RX", 0)
+    yield f"{order.workload.label}/interrupts-per-s", max(1, interrupts) * NS_PER_S / outcome.elapsed_ns
+    yield f"{order.workload.label}/cpu-share", max(1, sum(ticks[state] for state in _BUSY)) / sum(ticks.values())

@@ -50,6 +50,10 @@ class Objective:
         """Return the weight of a cell."""
         return next((weight for pattern, weight in self.weights.items() if fnmatch.fnmatchcase(cell, pattern)), 0.0)
 
+    def minds(self, cell: str) -> bool:
+        """Tell whether a cell has a weight or a limit."""
+        return self.weight(cell) > 0.0 or _any(cell, tuple(limit.cells for limit in self.limits))
+
     def log_costs(self, figures: Figures, present: Figures) -> dict[str, float]:
         """Return each cell's log cost relative to present."""
         return {cell: self.better(cell).sign * math.log(figures[cell] / present[cell]) for cell in present}
@@ -80,16 +84,3 @@ class Objective:
 
 def _any(cell: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(cell, pattern) for pattern in patterns)
-
-
-def pareto_front(costs: Mapping[str, tuple[float, ...]]) -> tuple[str, ...]:
-    """Return the names that no other dominates, in the order given; smaller is better."""
-    return tuple(
-        name
-        for name, own in costs.items()
-        if not any(_dominates(other, own) for other_name, other in costs.items() if other_name != name)
-    )
-
-
-def _dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return all(a <= b for a, b in zip(one, other, strict=True)) and one != other

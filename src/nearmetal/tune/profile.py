@@ -26,7 +26,8 @@ class Evidence:
 
     `ratio` is setting / present over the objective (below 1 is better), `low` and `high` its interval at `level`.
     `cells` maps cells to [ratio, low, high]. `machine` are facts of the machine that was measured, `label` what
-    figures from that host are.
+    figures from that host are. `to_native` is present / native and setting / native, empty where native was not
+    measured.
     """
 
     method: str
@@ -40,6 +41,7 @@ class Evidence:
     cells: dict[str, list[float]] = field(default_factory=dict)
     machine: dict[str, str] = field(default_factory=dict)
     label: str = ""
+    to_native: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

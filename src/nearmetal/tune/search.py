@@ -7,9 +7,10 @@ out of the search. Any other error ends the search.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,6 +37,7 @@ class TrialNote:
     """One trial of a search: log costs by cell relative to the present setting of its block; `reason` if it failed.
 
     `cut` tells that the trial became hopeless and was not finished: `cost` is then the least that it can be.
+    `present_to_native` are log costs of the block's present setting relative to native, where native was measured.
     """
 
     block: int
@@ -44,6 +46,15 @@ class TrialNote:
     log_costs: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
     cut: bool = False
+    present_to_native: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A geometric mean of ratios over blocks, and its interval where there are blocks enough for one."""
+
+    value: float
+    interval: Interval | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +72,8 @@ class Confirmation:
     """The proof on fresh blocks: the only figures of a search that may be reported.
 
     `ratio` and `interval` are of winner / present over the whole objective, below 1 is better; `cells` holds the same
-    for each cell. `recommended` tells whether the winner should replace the present setting, `reason` why or why not.
+    for each cell. `to_native` holds present / native and winner / native over the objective.
+    `recommended` tells whether the winner should replace the present setting, `reason` why or why not.
     """
 
     recommended: bool
@@ -70,26 +82,42 @@ class Confirmation:
     trials: int
     ratio: float | None = None
     interval: Interval | None = None
-    cells: Mapping[str, tuple[float, Interval | None]] = field(default_factory=dict)
+    cells: Mapping[str, Ratio] = field(default_factory=dict)
+    to_native: tuple[Ratio, Ratio] | None = None
 
 
 @dataclass(slots=True)
 class Laboratory:
-    """Measures blocks and keeps what it learnt about the cells."""
+    """Measures blocks and keeps what it learnt about the cells.
+
+    `native(block)`, where given, yields the figures of the baseline for the blocks of the proof.
+    """
 
     space: Space
     measure: Measure
     objective: Objective
     seed: int
+    native: Callable[[int], Iterable[tuple[str, float]]] | None = None
     trials: int = 0
     _reference: dict[str, float] = field(default_factory=dict)
     _least: dict[str, float] = field(default_factory=dict)
 
-    def block(self, number: int, asked: tuple[Point, ...], hopeless_above: float = float("inf")) -> list[TrialNote]:
+    def block(
+        self,
+        number: int,
+        asked: tuple[Point, ...],
+        hopeless_above: float = float("inf"),
+        *,
+        with_native: bool = False,
+    ) -> list[TrialNote]:
         """Measure the settings and the present one in random order, and return the notes of the settings."""
         order = [self.space.present, *(point for point in asked if point != self.space.present)]
-        random.Random(f"{self.seed}/{number}").shuffle(order)
+        chance = random.Random(f"{self.seed}/{number}")
+        chance.shuffle(order)
+        native_first = chance.random() < 0.5
+        native = self._native(number) if with_native and native_first else {}
         outcomes = {point: self._trial(number, point, hopeless_above) for point in order}
+        native = self._native(number) if with_native and not native_first else native
         present = outcomes.pop(self.space.present)
         if isinstance(present, str) or not present:
             raise TrialError(
@@ -97,7 +125,15 @@ class Laboratory:
                 hint="nothing can be compared without it; run the study without tuning first",
             )
         self._reference = present
-        return [self._note(number, point, outcome, present) for point, outcome in outcomes.items()]
+        known = {cell: value for cell, value in native.items() if cell in present}
+        distance = self.objective.log_costs(present, known)
+        notes = [self._note(number, point, outcome, present) for point, outcome in outcomes.items()]
+        return [replace(note, present_to_native=distance) for note in notes]
+
+    def _native(self, block: int) -> dict[str, float]:
+        figures = dict(self.native(block)) if self.native else {}
+        self.trials += bool(figures)
+        return figures
 
     def _trial(self, block: int, point: Point, hopeless_above: float) -> dict[str, float] | str:
         """Return the figures of one trial, fewer than all when it became hopeless, or why it failed."""
@@ -132,8 +168,13 @@ class Laboratory:
         return TrialNote(block, point, self.objective.cost(log_costs), log_costs)
 
 
-def search(laboratory: Laboratory, method: Method, *, max_trials: int) -> Found:
-    """Run a method until it ends or `max_trials` are spent; a block that has begun is finished."""
+def search(
+    laboratory: Laboratory, method: Method, *, max_trials: int, watch: Callable[[str], object] | None = None
+) -> Found:
+    """Run a method until it ends or `max_trials` are spent; a block that has begun is finished.
+
+    `watch` is given a line for people after each block.
+    """
     notes: list[TrialNote] = []
     blocks = 0
     while laboratory.trials < max_trials and (asked := method.ask()):
@@ -141,7 +182,16 @@ def search(laboratory: Laboratory, method: Method, *, max_trials: int) -> Found:
         blocks += 1
         notes += told
         method.tell({note.point: note.cost for note in told})
+        if watch:
+            watch(_line(laboratory, blocks, told, method.recommend()))
     return Found(method.recommend(), tuple(notes), laboratory.trials, blocks)
+
+
+def _line(laboratory: Laboratory, blocks: int, told: list[TrialNote], leader: Point) -> str:
+    setting = ", ".join(f"{knob}={value}" for knob, value in laboratory.space.setting(leader).items())
+    failed = [note.reason.splitlines()[0] for note in told if note.cost is None]
+    after = f"; failed: {'; '.join(dict.fromkeys(failed))}" if failed else ""
+    return f"block {blocks}, {laboratory.trials} trials: {setting or 'the present setting'} leads{after}"
 
 
 def confirm(
@@ -160,28 +210,43 @@ def confirm(
     before = laboratory.trials
     notes: list[TrialNote] = []
     for block in range(max_blocks):
-        (note,) = laboratory.block(first_block + block, (winner,))
+        (note,) = laboratory.block(first_block + block, (winner,), with_native=True)
         if note.cost is None:
             return Confirmation(False, f"the winner failed: {note.reason}", block + 1, laboratory.trials - before)
         notes.append(note)
-        aims = np.array([laboratory.objective.aim(note.log_costs) for note in notes])
-        seen = look(aims, plan)
+        seen = look(np.array([laboratory.objective.aim(note.log_costs) for note in notes]), plan)
         if seen.stop:
             break
-    cells = {cell: look(np.array([note.log_costs[cell] for note in notes]), plan) for cell in notes[0].log_costs}
-    broken = laboratory.objective.broken(
-        {cell: float(np.mean([note.log_costs[cell] for note in notes])) for cell in cells}
-    )
-    recommended = seen.verdict is Verdict.FASTER and not broken
+    cells = {cell: _ratio([note.log_costs[cell] for note in notes], plan) for cell in notes[0].log_costs}
+    broken = laboratory.objective.broken({cell: math.log(one.value) for cell, one in cells.items()})
     return Confirmation(
-        recommended,
+        seen.verdict is Verdict.FASTER and not broken,
         _why(seen.verdict, broken),
         len(notes),
         laboratory.trials - before,
         seen.ratio,
         seen.interval,
-        {cell: (one.ratio or float("nan"), one.interval) for cell, one in cells.items()},
+        cells,
+        _to_native(laboratory.objective, notes, plan),
     )
+
+
+def _to_native(objective: Objective, notes: list[TrialNote], plan: StoppingPlan) -> tuple[Ratio, Ratio] | None:
+    """Return present / native and winner / native over the objective; None where native has none of its cells."""
+    native = [note.present_to_native for note in notes]
+    if not any(objective.weight(cell) for cell in native[0]):
+        return None
+    present = [objective.aim(one) for one in native]
+    winner = [
+        objective.aim({cell: one[cell] + note.log_costs[cell] for cell in one})
+        for note, one in zip(notes, native, strict=True)
+    ]
+    return _ratio(present, plan), _ratio(winner, plan)
+
+
+def _ratio(log_costs: list[float], plan: StoppingPlan) -> Ratio:
+    seen = look(np.array(log_costs), plan)
+    return Ratio(math.exp(float(np.mean(log_costs))), seen.interval)
 
 
 def _why(verdict: Verdict, broken: tuple[str, ...]) -> str:

@@ -1,0 +1,127 @@
+"""`nearmetal tune` to its end on real namespaces, and what a trial does with settings of the machine itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from nearmetal.cli.main import run
+from nearmetal.errors import QuarantinedError
+from nearmetal.hosts.local import LocalHost
+from nearmetal.knobs import session
+from nearmetal.knobs.watchdog import Guard
+from nearmetal.run.trial import carry_out
+from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.tune.profile import Profile
+
+pytestmark = [pytest.mark.netns, pytest.mark.mpi]
+
+# Frames of a tap device pass through a process one by one: six times larger ones are a gain that no noise hides.
+STUDY = """
+name = "mtu"
+baseline = "veth"
+path = [{ name = "veth" }, { name = "tap" }]
+workload = [{ name = "stream", operation = "bw", sizes = ["256 KiB"], iterations = 8, warmup = 1 }]
+[trials]
+min_blocks = 3
+[tune]
+path = "tap"
+method = "one-at-a-time"
+interfaces = ["eth1"]
+[tune.knobs]
+"nic.mtu" = [9000]
+[[tune.classes]]
+name = "bandwidth-bound"
+"""
+BUDGET = Path("/proc/sys/net/core/netdev_budget")
+TRIAL = Order(
+    0,
+    0,
+    PathOrder("veth", "veth"),
+    WorkloadOrder("latency", "engine", {"operation": "latency", "sizes": [8], "iterations": 20, "warmup": 1}),
+)
+
+
+def test_a_better_setting_is_proven_on_fresh_trials_and_becomes_a_profile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    study = tmp_path / "mtu.toml"
+    study.write_text(STUDY)
+    assert run(["tune", str(study), "--out", str(tmp_path / "profiles")]) == 0
+    said = capsys.readouterr()
+    assert "better on fresh blocks" in said.out, said.out + said.err
+    assert "ratio to native" in said.out
+    profile = Profile.read(tmp_path / "profiles" / "mtu-bandwidth-bound.profile.json")
+    assert profile.setting == {"nic.mtu": "9000"}
+    assert profile.present == {"nic.mtu": "1500"}
+    assert profile.workload_class == "bandwidth-bound"
+    evidence = profile.evidence
+    assert evidence is not None
+    assert evidence.low <= evidence.ratio <= evidence.high < 1.0
+    assert evidence.to_native[1] < evidence.to_native[0]
+    assert "kernel.release" in evidence.machine
+    assert "namespaces" in evidence.label
+    assert not list((tmp_path / "state").rglob("*.journal")), "every trial ended restored"
+
+
+def _needs_own_budget() -> str:
+    if os.geteuid() != 0 or not os.access(BUDGET, os.W_OK):
+        pytest.skip("needs root and a machine whose sysctls are its own")
+    return BUDGET.read_text().strip()
+
+
+def test_a_setting_of_the_machine_is_held_under_a_watchdog_and_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = _needs_own_budget()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    armed = []
+    begin = session.begin
+    monkeypatch.setattr(
+        sys.modules["nearmetal.knobs.hold"],
+        "begin",
+        lambda *args, **more: armed.append(more["guard"]) or begin(*args, **more),
+    )
+    order = dataclasses.replace(TRIAL, knobs={"host.netdev_budget": int(found) + 1})
+    outcome = LocalHost().carry_out(order, carry_out)
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    assert outcome.facts["knob.host.netdev_budget"] == str(int(found) + 1)
+    assert outcome.facts["knob.was.host.netdev_budget"] == found
+    assert armed, "nothing was written"
+    assert armed[0] is not None, "a value that outlives the trial needs a watchdog"
+    assert BUDGET.read_text().strip() == found
+    assert not list(tmp_path.rglob("*.journal"))
+
+
+def test_what_a_trial_cannot_put_back_ends_the_run_and_prints_the_undo(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def stuck(*_: object) -> None:
+        raise QuarantinedError("could not put back: nic.mtu of n0/eth0", "#!/bin/sh\nip link set", "the.journal")
+
+    monkeypatch.setattr("nearmetal.knobs.session.end", stuck)
+    study = tmp_path / "mtu.toml"
+    study.write_text(STUDY)
+    assert run(["tune", str(study)]) == 1
+    said = capsys.readouterr()
+    assert "QUARANTINED" in said.err
+    assert "the.journal" in said.err
+    assert said.out.startswith("#!/bin/sh")
+
+
+def test_a_wrong_knob_or_operation_is_refused_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = tmp_path / "mtu.toml"
+    study.write_text(STUDY.replace("nic.mtu", "nic.mut").replace('"bw"', '"bandwidth"'))
+    assert run(["tune", str(study)]) == 2
+    said = capsys.readouterr().err
+    assert "nic.mut" in said
+    assert "bandwidth" in said
