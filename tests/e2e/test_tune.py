@@ -80,13 +80,13 @@ def test_a_setting_of_the_machine_is_held_under_a_watchdog_and_put_back(
 ) -> None:
     found = _needs_own_budget()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    armed = []
-    begin = session.begin
-    monkeypatch.setattr(
-        sys.modules["nearmetal.knobs.hold"],
-        "begin",
-        lambda *args, **more: armed.append(more["guard"]) or begin(*args, **more),
-    )
+    armed: list[Guard | None] = []
+
+    def begin(*given: object, guard: Guard | None) -> session.Session:
+        armed.append(guard)
+        return session.begin(*given, guard=guard)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sys.modules["nearmetal.knobs.hold"], "begin", begin)
     order = dataclasses.replace(TRIAL, knobs={"host.netdev_budget": int(found) + 1})
     outcome = LocalHost().carry_out(order, carry_out)
     assert outcome.status is TrialStatus.VALID, outcome.reason
