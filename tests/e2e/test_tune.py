@@ -6,6 +6,7 @@ import dataclasses
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,10 +14,12 @@ from nearmetal.cli.main import run
 from nearmetal.errors import QuarantinedError
 from nearmetal.hosts.local import LocalHost
 from nearmetal.knobs import session
-from nearmetal.knobs.watchdog import Guard
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.tune.profile import Profile
+
+if TYPE_CHECKING:
+    from nearmetal.knobs.watchdog import Guard
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]
 
