@@ -11,7 +11,6 @@ import click
 
 from nearmetal.errors import ExitCode
 from nearmetal.knobs import mpi, places
-from nearmetal.knobs.journal import host_lock
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.session import Session, begin, plan
 from nearmetal.knobs.watchdog import Guard
@@ -24,7 +23,7 @@ _LOOK_S = 0.2
 
 @click.command(name="apply")
 @click.argument("profile", type=click.Path(path_type=Path))
-@click.option("--host", default=places.LOCAL, show_default=True, help="Where to apply it.")
+@click.option("--host", default=places.LOCAL, show_default=True, help="Where: `local`, or a machine as ssh names it.")
 @click.option(
     "--confirm", "confirm_s", default=60, show_default=True, type=click.IntRange(1, 3600), help="Seconds to confirm in."
 )
@@ -48,7 +47,7 @@ def command(
     knobs = {name: value for name, value in wanted.setting.items() if not name.startswith(mpi.PREFIX)}
     targets = [Target("", interface) for interface in wanted.interfaces] or [Target("")]
     guard = Guard(confirm_s + _SPARE_S, wanted.interfaces, probe, storm)
-    with places.open_shell(host) as shell, host_lock(folder):
+    with places.open_shell(host) as shell, places.host_locks(shell, host, folder):
         accepted.unlink(missing_ok=True)
         intended = plan(shell, knobs, targets, allow_management=allow_management)
         for rival in intended.rivals:

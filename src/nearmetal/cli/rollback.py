@@ -8,7 +8,7 @@ import click
 
 from nearmetal.errors import ExitCode, QuarantinedError
 from nearmetal.knobs import places
-from nearmetal.knobs.journal import host_lock, open_journals, read_story
+from nearmetal.knobs.journal import open_journals, read_story
 from nearmetal.knobs.session import roll_back, scripts_of
 
 
@@ -22,7 +22,7 @@ def command(host: str, journals: Path | None, *, script: bool) -> int:
     Values that somebody else has changed since are left as they are, and named. Doing it twice does nothing more.
     """
     folder = journals or places.folder_of(host)
-    with places.open_shell(host) as shell, host_lock(folder):
+    with places.open_shell(host) as shell, places.host_locks(shell, host, folder):
         paths = open_journals(folder)
         if script:
             for path in paths:

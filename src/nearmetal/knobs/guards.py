@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, NearmetalError
+from nearmetal.hosts.host import is_far
 from nearmetal.knobs.access import run_c
 from nearmetal.knobs.drivers import VIRTIO_PLAIN
 from nearmetal.knobs.journal import Device
@@ -65,7 +66,10 @@ def refuse_management(shell: Shell, target: Target) -> None:
     routes += run_c(shell, ("ip", "-o", "-6", "route", "show", "default"), target.node).text
     if device in f"{routes} ".replace("\n", " "):
         _refuse(target, "carries the default route")
-    peer = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
+    connection = os.environ.get("SSH_CONNECTION", "")
+    if is_far(shell):
+        connection = run_c(shell, ("printenv", "SSH_CONNECTION"), target.node).text
+    peer = connection.partition(" ")[0]
     if peer and device in run_c(shell, ("ip", "-o", "route", "get", peer), target.node).text:
         _refuse(target, f"leads to {peer}, where you are logged in from")
 

@@ -2,29 +2,70 @@
 
 from __future__ import annotations
 
+import secrets
+import time
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.hosts.host import is_far
 from nearmetal.hosts.machine import MachineShell
-from nearmetal.knobs.journal import journal_folder
+from nearmetal.knobs.journal import host_lock, journal_folder
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.nic import listing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from nearmetal.hosts.host import Shell
+    from nearmetal.hosts.host import FarShell, Shell
 
 LOCAL = "local"
+_LOCK_PATIENCE_S = 10.0
+_LOCK_PAUSE_S = 0.05
+_HOLD_SCRIPT = 'echo "$0" > "$1"; exec sleep 86400'
 
 
-def open_shell(host: str) -> MachineShell:
-    """Return a shell on a host whose knobs stay as they are set; raise UnavailableError for hosts out of reach."""
-    if host != LOCAL:
-        raise UnavailableError(
-            f"the knobs of {host!r} cannot be reached from here", hint=f"run this on {host} itself, with host `{LOCAL}`"
-        )
-    return MachineShell()
+@contextmanager
+def open_shell(host: str) -> Iterator[Shell]:
+    """Give a shell on a host whose knobs stay as they are set: this machine, or one that ssh knows by that name."""
+    if host == LOCAL:
+        with MachineShell() as here:
+            yield here
+        return
+    try:
+        from nearmetal.hosts.ssh.machine import machine_shell  # noqa: PLC0415 (asyncssh is an extra)
+    except ImportError as error:
+        raise UnavailableError(f"{host} is reached over ssh: {error}", hint="pip install 'nearmetal[ssh]'") from error
+    with machine_shell(host) as there:
+        yield there
+
+
+@contextmanager
+def host_locks(shell: Shell, host: str, folder: Path) -> Iterator[None]:
+    """Hold the locks of a host's knobs, here and on a far machine itself; raise TrialError when another holds one."""
+    with host_lock(folder), _far_lock(shell, host) if is_far(shell) else nullcontext():
+        yield
+
+
+@contextmanager
+def _far_lock(shell: FarShell, host: str) -> Iterator[None]:
+    place = f"{shell.site.state}/journal/lock"
+    token = secrets.token_hex(8)
+    shell.run(["mkdir", "-p", "-m", "700", "--", f"{shell.site.state}/journal"])
+    # The lock goes with its process, and the process with the connection.
+    holder = shell.start(["flock", "--nonblock", place, "sh", "-c", _HOLD_SCRIPT, token, f"{place}.holder"])
+    try:
+        deadline = time.monotonic() + _LOCK_PATIENCE_S
+        while shell.run(["cat", "--", f"{place}.holder"], check=False).text.strip() != token:
+            if holder.ended() or time.monotonic() > deadline:
+                raise TrialError(
+                    f"somebody else holds the knobs of {host} ({place} there)", hint="wait until that ends"
+                )
+            time.sleep(_LOCK_PAUSE_S)
+        yield
+    finally:
+        holder.stop()
 
 
 def folder_of(host: str) -> Path:

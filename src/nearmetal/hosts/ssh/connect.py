@@ -42,7 +42,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One sshd: empty parts are left to ssh's own configuration. `jump` as in `ssh -J`."""
+    """One sshd: empty parts and port 0 are left to ssh's own configuration. `jump` as in `ssh -J`."""
 
     name: str
     address: str
@@ -124,7 +124,7 @@ class Connector:
         access = self._access
         return await asyncssh.connect(
             address,
-            port,
+            port or (),
             username=user or (),
             tunnel=tunnel or (),
             known_hosts=access.known_hosts or (),

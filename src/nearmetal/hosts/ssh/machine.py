@@ -1,0 +1,40 @@
+"""One far machine by its ssh name, for verbs that work on a machine and not on a study."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError
+from nearmetal.hosts.far.machine import Machine
+from nearmetal.hosts.far.shell import MachinesShell, Memory
+from nearmetal.hosts.host import Site
+from nearmetal.hosts.ssh.connect import Access, Connector, Place, SshCarrier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def machine_shell(name: str) -> Iterator[MachinesShell]:
+    """Give a shell on `[USER@]NAME[:PORT]`, an alias of ~/.ssh/config or an address.
+
+    The machine itself is its only node, HYPERVISOR. Raises UnavailableError when it does not answer.
+    """
+    connector = Connector(Access())
+    try:
+        machine = Machine(SshCarrier(connector, _place(name)))
+        machine.connect()
+        site = Site(f"{machine.home}/.cache/nearmetal", f"{machine.home}/.local/state/nearmetal")
+        with MachinesShell([machine], [name], site, Memory()) as shell:
+            yield shell
+    finally:
+        connector.close()
+
+
+def _place(name: str) -> Place:
+    user, _, rest = name.rpartition("@")
+    address, _, port = rest.partition(":")
+    if not address or address.startswith("-") or (port and not port.isdecimal()):
+        raise BadInputError(f"{name!r} does not name a machine", hint="write [USER@]NAME[:PORT], as for ssh")
+    return Place(name, address, user, int(port or 0))

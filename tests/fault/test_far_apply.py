@@ -1,0 +1,142 @@
+"""`nearmetal apply --host` over a real sshd: what stays, what returns, and what a cut connection leaves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import nearmetal
+from nearmetal import process
+from nearmetal.errors import NearmetalError
+from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.tune.profile import Profile
+from sshd import Sshd, why_not
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.netns
+
+PATIENCE_S = 60.0
+NODE = "n0"
+
+
+class Machine:
+    """A namespace that only ssh reaches, and a home on this side whose ssh knows it as `far`."""
+
+    def __init__(self, inside: NamespaceShell, sshd: Sshd, home: Path) -> None:
+        self.inside = inside
+        self.sshd = sshd
+        source = str(Path(nearmetal.__file__).parents[1])
+        self._env = {**os.environ, "HOME": str(home), "PYTHONPATH": source, "XDG_STATE_HOME": str(home / "state")}
+        self._argv = [sys.executable, "-c", "from nearmetal.cli.main import main; main()"]
+
+    def verb(self, *words: str, said: str = "") -> process.Finished:
+        return process.run([*self._argv, *words], timeout_s=PATIENCE_S, env=self._env, stdin=said.encode())
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*self._argv, *words],
+            env=self._env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def mtu(self) -> str:
+        return self.inside.read("/sys/class/net/v0/mtu", node=NODE).decode().strip()
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Iterator[Machine]:
+    pytest.importorskip("asyncssh", reason="asyncssh is not installed (pip install 'nearmetal[ssh]')")
+    if why_not():
+        pytest.skip(why_not())
+    try:
+        shell = NamespaceShell()
+    except NearmetalError as error:
+        pytest.skip(error.message)
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "home" / ".ssh").mkdir(parents=True)
+    with shell, Sshd(tmp_path / "keys") as sshd:
+        shell.add_node(NODE)
+        shell.run(["ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1"], node=NODE)
+        for device in ("v0", "v1"):
+            shell.run(["ip", "link", "set", device, "up"], node=NODE)
+        port = sshd.serve(shell._enter(NODE))
+        (tmp_path / "home" / ".ssh" / "config").write_text(
+            f"Host far\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {tmp_path}/keys/user\n"
+            f"  UserKnownHostsFile {tmp_path}/keys/known_hosts\n"
+        )
+        yield Machine(shell, sshd, tmp_path / "home")
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> str:
+    place = tmp_path / "p.json"
+    place.write_text(Profile("p", "any", ("v0",), {"nic.mtu": "1400"}).to_json())
+    return str(place)
+
+
+def eventually(happened: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not happened():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def test_knobs_of_a_far_machine_are_listed_confirmed_and_kept(far: Machine, profile: str) -> None:
+    listed = far.verb("knobs", "far", "-i", "v0")
+    assert "nic.mtu" in listed.text, listed.complaint()
+    kept = far.verb("apply", profile, "--host", "far", said="yes\n")
+    assert "CONFIRMED" in kept.text, kept.complaint()
+    assert far.mtu() == "1400"
+    again = far.verb("rollback", "far")
+    assert "nothing to put back" in again.stderr.decode()
+    assert far.mtu() == "1400"
+
+
+def test_without_an_answer_a_far_machine_is_as_it_was(far: Machine, profile: str) -> None:
+    ended = far.verb("apply", profile, "--host", "far", "--confirm", "1")
+    assert "RESTORED" in ended.text, ended.complaint()
+    assert far.mtu() == "1500"
+
+
+def test_a_cut_connection_restores_by_itself_and_the_verb_says_so(far: Machine, profile: str) -> None:
+    with far.start("apply", profile, "--host", "far", "--confirm", "300") as applying:
+        eventually(lambda: far.mtu() == "1400", "the profile was not applied")
+        far.sshd.drop()
+        eventually(lambda: far.mtu() == "1500", "the far watchdog did not put the MTU back")
+        out, err = applying.communicate("yes\n", timeout=PATIENCE_S)
+    assert applying.returncode == 1, out
+    assert "CONFIRMED" not in out
+    assert "far" in err
+    rolled = far.verb("rollback", "far")
+    assert rolled.ok, rolled.complaint()
+    assert far.mtu() == "1500"
+    assert "nothing to put back" in far.verb("rollback", "far").stderr.decode()
+
+
+def test_a_far_machine_has_one_lock_for_everybody(far: Machine, profile: str, tmp_path: Path) -> None:
+    with far.start("apply", profile, "--host", "far", "--confirm", "300") as applying:
+        eventually(lambda: far.mtu() == "1400", "the profile was not applied")
+        # Another user's home: the lock on this side is another one.
+        far._env["XDG_STATE_HOME"] = str(tmp_path / "elsewhere")
+        refused = far.verb("apply", profile, "--host", "far", "--confirm", "1")
+        assert refused.exit_status == 1
+        assert "somebody else holds the knobs of far" in refused.stderr.decode()
+        out, _ = applying.communicate("yes\n", timeout=PATIENCE_S)
+    assert "CONFIRMED" in out
+
+
+def test_a_name_that_is_no_machine_is_refused(far: Machine) -> None:
+    refused = far.verb("knobs", "-oProxyCommand=x@:y")
+    assert refused.exit_status == 2
+    assert far.verb("knobs", "root@far:no").exit_status == 2
