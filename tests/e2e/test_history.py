@@ -18,10 +18,17 @@ import pytest
 from fake_runs import make_run
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import NearmetalError, StoreError
+from nearmetal.history import words
 from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
+from nearmetal.history.records import Entry, History, Point, Run, Series
 from nearmetal.history.view import build_history
-from nearmetal.report.series import Metric
+from nearmetal.report.series import CellId, Metric
+from nearmetal.report.shown import Shown
+from nearmetal.stats.bootstrap import IntervalMethod
+from nearmetal.stats.changes import Change
+from nearmetal.stats.equivalence import Better
+from nearmetal.stats.level import Level
 from nearmetal.store.rundir import RunDir
 
 STUDY = """
@@ -123,6 +130,17 @@ def test_show_finds_the_change_and_what_came_with_it(history: str, capsys: pytes
     assert by_path["tap"]["changes"][0]["ratio"] == pytest.approx(28 / 24, rel=0.02)
     assert by_path["veth"]["changes"] == [], "one run that went wrong is no change"
     assert [run["changed"] for run in found["runs"]] == [[]] * 8 + [["kernel.release: 6.1 -> 6.8"]] + [[]] * 5
+
+
+def test_a_long_series_is_drawn_whole() -> None:
+    shown = Shown("time", "us", Better.SMALLER, 0.001)
+    cell = CellId("w", "w", "s", 8, "p")
+    points = tuple(Point(n, Level(3, 1.0 + (n > 70), None, IntervalMethod.NONE)) for n in range(1, 101))
+    series = Series("study", "fake", cell, shown, points, (Change(70, 0.001, 2.0),))
+    entry = Entry("id", "study", "0", "fake", "made up", "0", "2026-01-01T00:00:00+00:00", "/r", 1, 3)
+    runs = tuple(Run(n, entry, ("kernel: a -> b",) if n in {1, 30} else ()) for n in range(1, 101))
+    drawn = words.sparkline(History("h", Metric.MEDIAN, runs, (series,), 0.05), series)
+    assert drawn == "▁" * 7 + "╎" + "▁" * 10 + "│" + "█" * 7
 
 
 def test_a_page_that_stands_alone(history: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -153,7 +153,7 @@ def _again(pair: Pair, gate: Gate, cells: Sequence[CellId], *, blocks: int | Non
     console = Console(stderr=True, highlight=False)
     series = pair.run
     blocks = blocks or max(3, gate.run.blocks)
-    root = out or series.run.root.with_name(f"{series.run.root.name}-again-{_now()}")
+    root = out or _beside(series.run.root)
     try:
         wanted = concerned(series, cells, pair.question.control)
         last = first_block(series) + blocks
@@ -182,5 +182,7 @@ def _again(pair: Pair, gate: Gate, cells: Sequence[CellId], *, blocks: int | Non
     return replace(decided, remeasured=Remeasured(str(root), blocks, tuple(cells), ""))
 
 
-def _now() -> str:
-    return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}"
+def _beside(run: Path) -> Path:
+    """Return a directory for fresh blocks beside the run's, also for a run that is `.` or `..`."""
+    named = run if run.name not in {"", ".."} else run.resolve()
+    return named.with_name(f"{named.name}-again-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}")

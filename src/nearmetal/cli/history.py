@@ -48,7 +48,8 @@ def add(history: Path, runs: tuple[Path, ...], *, allow_mixed: bool) -> None:
 def show(history: Path, *, metric: str, path: str, workload: str, form: str, out: Path | None) -> None:
     """Show HISTORY: each cell's level over the runs, and where it changed."""
     with Database(history, write=False) as database:
-        found = build_history(database, Metric(metric), path=path, workload=workload)
+        whole = form == "json" or out is not None
+        found = build_history(database, Metric(metric), path=path, workload=workload, every_interval=whole)
     if not found.series:
         wanted = f" of path {path!r} and workload {workload!r}" if path or workload else ""
         raise BadInputError(f"{history} holds no {metric}{wanted}", hint=f"nearmetal history add {history} RUN")

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearmetal.history.records import History, Point, Run, Series
 from nearmetal.report.series import CellId, Metric
+from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.changes import ALPHA, find_changes
-from nearmetal.stats.level import estimate_level
+from nearmetal.stats.level import Level, estimate_level
 
 if TYPE_CHECKING:
     from nearmetal.history.database import Database
     from nearmetal.history.records import Entry, EntryCell
     from nearmetal.report.shown import Shown
-    from nearmetal.stats.level import Level
 
 MAX_RUNS = 300
 """How many of the latest runs changes are sought in: what came before them has been seen."""
@@ -23,8 +24,13 @@ MAX_RUNS = 300
 _Key = tuple[str, str, CellId]
 
 
-def build_history(database: Database, metric: Metric, *, path: str = "", workload: str = "") -> History:
-    """Read a history; `path` and `workload` leave the others out. Changes are sought in what is shown."""
+def build_history(
+    database: Database, metric: Metric, *, path: str = "", workload: str = "", every_interval: bool = True
+) -> History:
+    """Read a history; `path` and `workload` leave the others out. Changes are sought in what is shown.
+
+    Without `every_interval` only the latest level of each series has one: thousands of bootstraps take seconds.
+    """
     runs = _runs(database.runs(), database.facts())
     numbers = {run.entry.run_id: run for run in runs}
     grouped: dict[_Key, list[tuple[Run, EntryCell]]] = {}
@@ -33,7 +39,7 @@ def build_history(database: Database, metric: Metric, *, path: str = "", workloa
         wanted = path in {"", cell.cell.path} and workload in {"", cell.cell.workload}
         if run is not None and cell.ns and wanted:
             grouped.setdefault((run.entry.study_name, run.entry.host_kind, cell.cell), []).append((run, cell))
-    plain = [_series(key, grouped[key]) for key in sorted(grouped)]
+    plain = [_series(key, grouped[key], every_interval=every_interval) for key in sorted(grouped)]
     changes = find_changes([np.array([point.level.value for point in one.points]) for one in plain], alpha=ALPHA)
     series = tuple(
         Series(one.study_name, one.host_kind, one.cell, one.shown, one.points, found)
@@ -65,14 +71,19 @@ def _described(entry: Entry, facts: dict[str, dict[str, str]]) -> dict[str, str]
     return facts.get(entry.run_id, {}) | own
 
 
-def _series(key: _Key, members: list[tuple[Run, EntryCell]]) -> Series:
+def _series(key: _Key, members: list[tuple[Run, EntryCell]], *, every_interval: bool) -> Series:
     """Return one series in the order of the runs, in the unit of the latest of them."""
     members = sorted(members, key=lambda pair: pair[0].number)[-MAX_RUNS:]
     shown = members[-1][1].shown
-    points = tuple(Point(run.number, _level(cell, shown, run.number)) for run, cell in members)
+    points = tuple(
+        Point(run.number, _level(cell, shown, run.number, interval=every_interval or run is members[-1][0]))
+        for run, cell in members
+    )
     return Series(*key, shown, points, ())
 
 
-def _level(cell: EntryCell, shown: Shown, seed: int) -> Level:
+def _level(cell: EntryCell, shown: Shown, seed: int, *, interval: bool) -> Level:
     values = [shown.value(ns) for ns in cell.ns.values()]
-    return estimate_level(values, rng=np.random.default_rng(seed))
+    if interval:
+        return estimate_level(values, rng=np.random.default_rng(seed))
+    return Level(len(values), math.exp(float(np.log(values).mean())), None, IntervalMethod.NONE)

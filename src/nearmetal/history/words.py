@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING
 
 from nearmetal.report import words
@@ -34,23 +36,26 @@ def shift(ratio: float) -> str:
 
 
 def sparkline(history: History, one: Series) -> str:
-    """Return the latest levels as bars; a line before a run where the level changed, a broken one where facts did."""
-    points = one.points[-_WIDEST:]
-    skipped = len(one.points) - len(points)
-    values = [point.level.value for point in points]
+    """Return the levels as bars; a line before a run where the level changed, a broken one where facts did.
+
+    Of a long series each bar stands for neighbouring runs by their median.
+    """
+    count = len(one.points)
+    bars = min(count, _WIDEST)
+    edges = [number * count // bars for number in range(bars + 1)]
+    values = [median(point.level.value for point in one.points[a:b]) for a, b in pairwise(edges)]
     low, high = min(values), max(values)
     missing = max(1.0, _LEAST_SPAN / (high / low)) ** 0.5
     low, high = low / missing, high * missing
-    changed = {change.index - skipped for change in one.changes}
+    changed = {change.index for change in one.changes}
     facts = {run.number for run in history.runs if run.changed}
+    others = {number for number, point in enumerate(one.points) if point.run in facts and number}
     drawn = []
-    for number, point in enumerate(points):
-        if number in changed:
-            drawn.append(_CHANGE)
-        elif point.run in facts and number:
-            drawn.append(_MACHINE)
-        drawn.append(_BARS[min(7, int(8 * (point.level.value - low) / (high - low)))])
-    return ("…" if skipped else "") + "".join(drawn)
+    for value, (a, b) in zip(values, pairwise(edges), strict=True):
+        inside = set(range(a, b))
+        drawn.append(_CHANGE if inside & changed else _MACHINE if inside & others else "")
+        drawn.append(_BARS[min(7, int(8 * (value - low) / (high - low)))])
+    return "".join(drawn)
 
 
 def overview(history: History, group: str) -> Table:
