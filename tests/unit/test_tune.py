@@ -178,11 +178,24 @@ class TestRace:
         last = search(laboratory, race, max_trials=500).notes
         assert "50" not in {SPACE.setting(note.point).get("nic.rx-usecs") for note in last}
 
+    def test_one_hiccup_of_the_present_setting_costs_one_trial(self) -> None:
+        laboratory = _laboratory()
+        inner, hiccups = laboratory.measure, [TrialError("the launch did not end")]
+
+        def shaky(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
+            if not setting and block == 1 and hiccups:
+                raise hiccups.pop()
+            yield from inner(setting, block)
+
+        laboratory.measure = shaky
+        found = search(laboratory, OneAtATime(SPACE, blocks=3, seed=1), max_trials=500)
+        assert SPACE.setting(found.winner) == SPACE.setting(BEST)
+
     def test_present_failing_ends_the_search(self) -> None:
         def broken(_setting: Mapping[str, str], _block: int) -> Iterator[tuple[str, float]]:
             raise TrialError("no MPI")
 
-        with pytest.raises(TrialError, match="present setting failed in block 0: no MPI"):
+        with pytest.raises(TrialError, match="present setting failed twice in block 0: no MPI"):
             search(Laboratory(SPACE, broken, LATENCY, 1), Race(SPACE, seed=1), max_trials=50)
 
 

@@ -119,9 +119,11 @@ class Laboratory:
         outcomes = {point: self._trial(number, point, hopeless_above) for point in order}
         native = self._native(number) if with_native and not native_first else native
         present = outcomes.pop(self.space.present)
+        if isinstance(present, str):  # a hiccup must not cost the search
+            present = self._trial(number, self.space.present, hopeless_above)
         if isinstance(present, str) or not present:
             raise TrialError(
-                f"the present setting failed in block {number}: {present or 'it gave no figure'}",
+                f"the present setting failed twice in block {number}: {present or 'it gave no figure'}",
                 hint="nothing can be compared without it; run the study without tuning first",
             )
         self._reference = present
