@@ -5,7 +5,7 @@
 
 A halo with six neighbours of 8 KiB, 16 ranks a node sharing one port, one virtual function a node with an interrupt
 stage (usecs 8, frames 32) and latency tails on every message. `rate` counts messages per second of processor time of
-one core, `rate_wall` per second of the clock.
+one core, `rate_wall` per second of the clock. Goals: GOALS; the status is 1 when one is missed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,14 @@ from nearmetal.predict.native import Placement, native_job
 from nearmetal.predict.patterns import Pattern, schedule_from_pattern
 
 NS = 1000
+GOALS = {
+    "halo-1024": ("rate", 2e6, True),
+    "halo-131072": ("rate", 1e6, True),
+    "halo-1048576": ("memory_mib", 2048, False),
+    "replicas": ("speed_up", 1.7, True),
+    "start": ("start_up_wall_s", 0.3, False),
+}
+"""Of each case: the figure, its bound, and whether more is better."""
 CASES = {"halo-1024": (1024, 300), "halo-131072": (131_072, 8), "halo-1048576": (1_048_576, 3)}
 TAIL = Distribution((0.0, 0.5, 0.9, 0.99, 0.999, 0.9999), (0, 200 * NS, 800 * NS, 3000 * NS, 20_000 * NS, 100_000 * NS))
 
@@ -90,21 +98,24 @@ def run_start() -> dict[str, float]:
     return {"start_up_wall_s": round(wall, 3), "start_up_cpu_s": round(used.ru_utime + used.ru_stime, 3)}
 
 
-def main() -> None:
-    """Print one JSON object a line: a case and its figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def main() -> int:
+    """Print one JSON object a line: a case, its figures, and whether its goal is reached."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", choices=[*CASES, "replicas", "start", "tiny"])
     case = parser.parse_args().case
     if case is None:
-        for name in ("start", *CASES, "replicas"):
-            subprocess.run([sys.executable, __file__, "--case", name], check=True)
-        return
+        alone = [[sys.executable, __file__, "--case", name] for name in ("start", *CASES, "replicas")]
+        return max([subprocess.run(command, check=False).returncode for command in alone])
     if case == "tiny":
         _sim.simulate(halo(64, 2), 1, 0, 1, 1, False)
-        return
+        return 0
     figures = {"replicas": run_replicas, "start": run_start}.get(case, lambda: run_case(case))()
-    print(json.dumps({"case": case, **figures}), flush=True)
+    name, bound, more = GOALS[case]
+    reached = figures[name] >= bound if more else figures[name] <= bound
+    told = {"case": case, **figures, "goal": f"{name} {'>=' if more else '<='} {bound:g}", "reached": reached}
+    print(json.dumps(told), flush=True)
+    return 0 if reached else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from nearmetal.study.order import Order
 
 PATHS = ("veth", "bridge", "macvlan", "tap")
-POINT_TO_POINT, WITH_RELAY = ("veth",), ("tap",)
+POINT_TO_POINT, WITH_RELAY = ("veth", "tap"), ("tap",)
 """Paths that join two nodes only, and paths whose messages go through a process of their own."""
 MARK_BEGIN, MARK_END = 3, 4
 """Levels of MPI_Pcontrol around each iteration (native/apps/common/app.h)."""

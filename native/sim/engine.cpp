@@ -34,6 +34,9 @@ Engine::Engine(const Job &job, std::uint64_t seed, std::uint32_t replica)
     sequence_.resize(comms);
     receives_.reserve_fixed(slots);
     ports_.resize(hosts);
+    if (std::any_of(std::begin(machine_->paths), std::end(machine_->paths),
+                    [](const PathModel &path) { return path.copy_fs_per_byte > 0; }))
+        copying_.resize(job.ranks);
     deal_cores();
     if (machine_->srq_buffers > 0)
         shared_.resize(domains);

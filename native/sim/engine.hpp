@@ -74,7 +74,7 @@ class Engine {
         std::uint32_t head = kNone, tail = kNone;
     };
     struct Rank {
-        Ps clock = 0, tx_free = 0, rx_free = 0, copy_free = 0, compute = 0;
+        Ps clock = 0, tx_free = 0, compute = 0;
         Ps computes_until = 0; // when waiting: a wait may begin ahead of the global clock
         std::uint32_t pc = 0, draws = 0, left = 0, wait_set = kNone;
         std::uint32_t slot_base = 0, loop_base = 0, comm_base = 0, program = 0;
@@ -92,6 +92,9 @@ class Engine {
         Ps back_at = kNever;            // when the core that it was given is its own
         State away = State::kComputing; // what a rank in kOff was doing: kWaiting or kProbing
         bool queued = false;
+    };
+    struct Copying { // what a process copies, out and in
+        Ps rx_free = 0, free = 0;
     };
     struct Core {
         std::uint32_t holder = kNone;
@@ -222,6 +225,7 @@ class Engine {
     Ps now_ = 0;
     EventQueue events_;
     std::vector<Rank> ranks_;
+    std::vector<Copying> copying_; // empty where no path copies
     std::vector<Share> shares_; // empty where every rank has a core of its own
     std::vector<Core> cores_;
     std::vector<Slot> slots_;

@@ -30,7 +30,9 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     Rank &r = ranks_[from];
     const Ps wire = time_of(bytes, segment.fs_per_byte);
     const Ps flight = time_of(bytes, segment.latency_fs_per_byte);
-    Ps start = std::max({time, r.tx_free, r.copy_free});
+    Ps start = std::max(time, r.tx_free);
+    if (!copying_.empty())
+        start = std::max(start, copying_[from].free);
     Ps latency = segment.latency_ps;
     if (segment.tail > 0)
         latency += job_->tables[segment.tail - 1].draw(draw(from, r.draws, 0));
@@ -41,7 +43,8 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
         latency += machine_->hop_ps * machine_->extra_switches(host(from), host(to));
     }
     r.tx_free = start + segment.gap_ps + wire;
-    r.copy_free = start + time_of(bytes, way.copy_fs_per_byte);
+    if (!copying_.empty())
+        copying_[from].free = start + time_of(bytes, way.copy_fs_per_byte);
     const Ps arrival = in_order(from, to, std::max(start + latency + flight, now_));
     events_.push(arrival, EventKind::kArrive, index);
     return start + wire;
@@ -95,13 +98,13 @@ void Engine::arrive(std::uint32_t index) {
         Port &port = ports_[host(to)];
         through = port.rx_free = std::max(now_, port.rx_free + time_of(bytes, machine_->port_fs_per_byte));
     }
-    if (const std::uint64_t each = path(from, to).copy_fs_per_byte; each > 0) { // one process copies in and out
-        Rank &r = ranks_[to];
-        const Ps copying = time_of(bytes, each);
-        through = std::max(through, r.rx_free);
-        if (copying > 0)
-            through = r.copy_free = std::max(through, r.copy_free + copying);
-        r.rx_free = through;
+    if (!copying_.empty() && path(from, to).copy_fs_per_byte > 0) { // one process copies in and out
+        Copying &c = copying_[to];
+        const Ps takes = time_of(bytes, path(from, to).copy_fs_per_byte);
+        through = std::max(through, c.rx_free);
+        if (takes > 0)
+            through = c.free = std::max(through, c.free + takes);
+        c.rx_free = through;
     }
     if (through > now_)
         events_.push(through, EventKind::kReady, index);
