@@ -157,7 +157,7 @@ warmup = 2
 options = { window = 16 }
 [[workload]]
 name = "bibw"
-sizes = [16384, 65536, 262144]
+sizes = [8, 64, 1024, 4096, 16384, 65536, 262144]
 iterations = 10
 warmup = 2
 options = { window = 16 }
@@ -427,7 +427,7 @@ def page(cases: list[Case], failures: list[str], cpu: str) -> str:
         f"{today}, {cpu}, {len(os.sched_getaffinity(0))} processors, Linux {platform.release()}, "
         f"{find_mpi('openmpi').label}. Load average before: {LOAD_BEFORE:.1f}.",
         "",
-        "**Fitted from**: `latency` and `bw` of nearmetal's engine on `shm` and the four paths, nothing else.",
+        "**Fitted from**: `latency`, `bw` and `bibw` of nearmetal's engine on `shm` and the four paths, nothing else.",
         "**Only checked**: every application below. What an application does comes from a profile inside one node.",
         "",
         "| goal | found | |",

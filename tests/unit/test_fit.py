@@ -178,3 +178,16 @@ def test_a_path_that_copies_moves_no_more_both_ways_than_one_way() -> None:
     assert fit_copy(one_way, windows(65536 * 16 * 1.6)) == 800_000  # both directions share it
     assert fit_copy(one_way, windows(65536 * 16 * 0.82)) == 0  # each has its own
     assert fit_copy(one_way, []) == 0
+
+
+def test_both_ways_at_once_tell_the_overheads_apart() -> None:
+    o_s, o_r = 3000.0, 1000.0
+    one_way = stream(lambda size: o_s + 0.3 * size)
+    both_ways = stream(lambda size: o_s + o_r + 0.5 * size)
+    path = fit_path(samples(one_way_ns), one_way, both_ways=both_ways)
+    small = path.segment(8)
+    assert small.send_overhead_ps == pytest.approx(o_s * 1000, rel=0.02)
+    assert small.recv_overhead_ps == pytest.approx(o_r * 1000, rel=0.05)
+    assert small.latency_ps == pytest.approx((one_way_ns(0) - o_s - o_r) * 1000, rel=0.02)
+    for size in (0, 64, 4096, 1 << 20):
+        assert path.segment(size).one_way_ps(size) == pytest.approx(one_way_ns(size) * 1000, rel=0.01)

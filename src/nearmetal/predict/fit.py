@@ -8,9 +8,11 @@ Method, in this order; every step uses medians, so single slow messages move the
    change of protocol shows as a break point and is nowhere assumed.
 3. Streaming: a window of W messages lasts w = (W - 1) tau(s) + t(s) + t(acknowledgement). In each segment
    tau(s) = g + s G. A single message's own slope over s is kept apart from G (see `Segment`).
-4. Overheads: a sender cannot be busy with a message for longer than tau(s), nor both ends together for longer than
-   t(s): o_s = o_r = min(tau, t / 4) at the smallest size of the segment. Without streaming samples they are 0.
-   L = t - o_s - o_r at size 0.
+4. Overheads. Streaming both ways at once, a process needs tau2(s) for a message out and a message in; one way, the
+   busier end needs tau(s). So o_s + o_r = tau2 and the larger of both is tau: the sender's, as on every path where the
+   kernel carries a message to the other end's queue within the call that sends it. Without samples of both ways
+   o_s = o_r = min(tau, t / 4), without streaming they are 0. All at the smallest size of the segment; L is what is left
+   of t at size 0, and never below 0.
 5. Residual, for one way: each size with enough samples has its own; others take the mean of the quantile functions of
    their segment (Vincent averaging; Ratcliff, Psychological Bulletin 86, 1979). A round trip is the sum of two ways.
    One way is found by deconvolution (`one_way_quantiles`). Each measured size also keeps its own median exactly: what
@@ -78,7 +80,10 @@ class PortFit:
 
 
 def fit_path(
-    round_trips: Sequence[RoundTrips], windows: Sequence[Windows] = (), eager_up_to_bytes: int = UNBOUNDED
+    round_trips: Sequence[RoundTrips],
+    windows: Sequence[Windows] = (),
+    eager_up_to_bytes: int = UNBOUNDED,
+    both_ways: Sequence[Windows] = (),
 ) -> PathModel:
     """Fit one path.
 
@@ -90,6 +95,7 @@ def fit_path(
     sizes = np.array(sorted(merged), dtype=np.float64)
     times = np.array([np.median(merged[int(size)]) / 2 for size in sizes])
     tau = _gaps_between_messages(windows, sizes, times)
+    tau_both = _gaps_between_messages(both_ways, sizes, times)
     segments: list[Segment] = []
     predicted = np.empty_like(times)
     for first, stop in _cut(sizes, times):
@@ -101,6 +107,7 @@ def fit_path(
             intercept=intercept,
             slope=slope,
             streaming=_streaming(tau, sizes[first], sizes[stop - 1]),
+            both_ways=_streaming(tau_both, sizes[first], sizes[stop - 1]),
         )
         missed = {
             int(s): float(t - p) for s, t, p in zip(*(a[first:stop] for a in (sizes, times, predicted)), strict=True)
@@ -235,16 +242,23 @@ def _segment(
     intercept: float,
     slope: float,
     streaming: tuple[float, float] | None,
+    both_ways: tuple[float, float] | None,
 ) -> Segment:
     size, time = smallest
     gap, per_byte = streaming or (0.0, slope)
-    overhead = min(gap + per_byte * size, time / 4, intercept / 2) if streaming else 0.0
-    overhead_ps = round(overhead * _PS_PER_NS)
+    busier = gap + per_byte * size if streaming else 0.0
+    if both_ways and streaming:
+        total = min(both_ways[0] + both_ways[1] * size, intercept)
+        send = min(busier, total)
+        receive = min(total - send, send)
+    else:
+        send = receive = min(busier, time / 4, intercept / 2)
+    send_ps, receive_ps = round(send * _PS_PER_NS), round(receive * _PS_PER_NS)
     return Segment(
         up_to_bytes=up_to_bytes,
-        latency_ps=max(0, round(intercept * _PS_PER_NS) - 2 * overhead_ps),
-        send_overhead_ps=overhead_ps,
-        recv_overhead_ps=overhead_ps,
+        latency_ps=max(0, round(intercept * _PS_PER_NS) - send_ps - receive_ps),
+        send_overhead_ps=send_ps,
+        recv_overhead_ps=receive_ps,
         gap_ps=round(gap * _PS_PER_NS),
         latency_fs_per_byte=round(slope * _FS_PER_NS),
         fs_per_byte=round(per_byte * _FS_PER_NS),

@@ -77,7 +77,7 @@ def _cores(run: RunDir, record: TrialRecord) -> Cores | None:
 def _path(samples: _Samples, eager_up_to_bytes: int | None) -> PathModel:
     known = EAGER_BYTES.get((samples.mpi, INTRA_KIND if samples.kind == INTRA_KIND else ""))
     eager = eager_up_to_bytes if eager_up_to_bytes is not None else known - _HEADER_BYTES if known else UNBOUNDED
-    path = fit_path(samples.round_trips, samples.windows, eager)
+    path = fit_path(samples.round_trips, samples.windows, eager, samples.both_ways)
     return replace(path, copy_fs_per_byte=fit_copy(samples.windows, samples.both_ways))
 
 
