@@ -226,6 +226,29 @@ def test_a_bug_is_no_verdict(
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
+def test_an_interrupted_gate_goes_on(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, new = made("old"), made("new", '"base_ns.tap" = 28000')
+    carry_out, left = FakeHost.carry_out, [7]
+
+    def interrupted(self: FakeHost, order, body):  # type: ignore[no-untyped-def]
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return carry_out(self, order, body)
+
+    monkeypatch.setattr(FakeHost, "carry_out", interrupted)
+    assert gate(new, "--against", base, "--out", "again") == 130
+    assert "--out again goes on" in " ".join(capsys.readouterr().err.split())
+    before = {r.order.trial: r.started_utc for r in RunDir.open(Path("again")).trials()}
+    assert len(before) == 6
+    assert gate(new, "--against", base, "--out", "again") == 1
+    after = {r.order.trial: r.started_utc for r in RunDir.open(Path("again")).trials()}
+    assert before.items() <= after.items()
+    assert len(after) == 20
+
+
 def test_a_reader_that_leaves_does_not_change_the_code(made: Callable[..., str]) -> None:
     base, new = made("old"), made("new", '"base_ns.tap" = 28000')
     command = f"set -o pipefail; {sys.executable} -m nearmetal gate {new} --against {base} --no-remeasure | true"

@@ -71,6 +71,15 @@ def test_without_spread_the_estimate_decides() -> None:
         assert math.isclose(found.interval.low, found.interval.high)
 
 
+@settings(deadline=None, max_examples=50)
+@given(rows)
+def test_a_run_is_never_worse_than_itself(a: np.ndarray) -> None:
+    found = difference(a, a)
+    assert found is not None
+    assert found.standing in {Standing.WITHIN, Standing.UNDECIDED}
+    assert found.ratio == pytest.approx(1.0)
+
+
 def test_too_few_blocks_give_no_difference() -> None:
     assert difference(np.ones(1), np.ones(9)) is None
     with pytest.raises(BadInputError):

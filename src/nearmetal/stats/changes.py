@@ -27,9 +27,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.stats import rankdata
 
 from nearmetal.stats.correction import benjamini_hochberg
+from nearmetal.stats.paired import doubled_midranks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +69,7 @@ def best_split(values: FloatArray) -> Split | None:
     n = values.size
     if n < 2 * LEAST_SEGMENT:
         return None
-    ranks = rankdata(values)[None, :]
+    ranks = doubled_midranks(values)[None, :] / 2.0
     if float(np.ptp(ranks)) == 0.0:
         return None
     largest = float(_statistics(ranks).max())

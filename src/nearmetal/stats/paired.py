@@ -90,7 +90,7 @@ def wilcoxon_signed_rank(differences: FloatArray) -> Significance:
     kept = differences[np.abs(differences) > ROUNDING]
     if kept.size == 0:
         return Significance(0.0, 1.0, 0)
-    ranks = _doubled_midranks(np.abs(kept))
+    ranks = doubled_midranks(np.abs(kept))
     positive = int(ranks[kept > 0].sum())
     smaller = min(positive, int(ranks.sum()) - positive)
     below = _exact_cdf(ranks, smaller) if kept.size <= EXACT_PAIRS else _normal_cdf(ranks, smaller)
@@ -114,7 +114,7 @@ def _normal_cdf(ranks: _Ranks, statistic: int) -> float:
     return float(special.ndtr((statistic + 1.0 - mean) / sd))
 
 
-def _doubled_midranks(values: FloatArray) -> _Ranks:
+def doubled_midranks(values: FloatArray) -> _Ranks:
     """Return twice the mid-rank of each value, an integer; values equal up to rounding are ties."""
     rounded = np.round(values / ROUNDING) if values.max() < 1e3 else values
     _, group, sizes = np.unique(rounded, return_inverse=True, return_counts=True)
@@ -130,7 +130,7 @@ def rank_biserial(differences: FloatArray) -> float | None:
     kept = differences[np.abs(differences) > ROUNDING]
     if kept.size == 0:
         return None
-    ranks = _doubled_midranks(np.abs(kept))
+    ranks = doubled_midranks(np.abs(kept))
     return float(ranks[kept > 0].sum() - ranks[kept < 0].sum()) / float(ranks.sum())
 
 
