@@ -51,7 +51,7 @@ def test_the_server_keeps_to_its_document(api: Any, path: str, mode: schemathesi
         pytest.skip(f"nothing to get wrong: {error}")
 
     @given(case=strategy)
-    @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     def keeps(case: schemathesis.Case) -> None:
         case.call_and_validate(headers=HEADERS)
 
@@ -59,7 +59,7 @@ def test_the_server_keeps_to_its_document(api: Any, path: str, mode: schemathesi
 
 
 @given(names=st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), mixed=st.sampled_from(["true", "false"]))
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_real_names_keep_to_it_too(api: Any, names: tuple[str, str], mixed: str) -> None:
     run, base = names
     for path, values in (
@@ -101,7 +101,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(data=st.data())
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_record_can_bring_a_reader_down(sound: Path, tmp_path: Path, data: st.DataObject) -> None:
     root = tmp_path / "run"
     shutil.rmtree(root, ignore_errors=True)
@@ -118,7 +118,7 @@ def test_no_record_can_bring_a_reader_down(sound: Path, tmp_path: Path, data: st
 
 
 @given(data=st.data())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_bytes_can_bring_the_server_down(sound: Path, tmp_path: Path, data: st.DataObject) -> None:
     root = tmp_path / "runs" / "run"
     shutil.rmtree(root, ignore_errors=True)

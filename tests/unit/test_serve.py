@@ -137,6 +137,7 @@ def test_nothing_can_be_changed(client: TestClient, method: str) -> None:
     answer = client.request(method, "/api/v1/runs")
     assert answer.status_code == 405
     assert answer.headers["allow"] == "GET, HEAD"
+    assert client.head("/api/v1/runs").status_code == 200
 
 
 def test_every_answer_forbids_what_browsers_would_allow(client: TestClient) -> None:
@@ -314,6 +315,15 @@ def test_status_codes_of_comparisons(client: TestClient, query: str, status: int
 
 def test_a_directory_that_is_a_run_is_the_only_one(runs: Path) -> None:
     assert [one.name for one in Catalogue(runs / "first").entries()] == ["first"]
+
+
+def test_names_that_are_no_text_are_shown_and_found(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1)).root.rename(tmp_path / os.fsdecode(b"a\xff\n\x1b[31m"))
+    client = TestClient(make_app(Catalogue(tmp_path), DOOR), base_url="http://127.0.0.1:8470", headers=SIGNED_IN)
+    name = client.get("/api/v1/runs").json()["runs"][0]["name"]
+    assert name == "a\\udcff\\n\\x1b[31m"
+    assert client.get(f"/api/v1{pages.run_path(name)}/progress").status_code == 200
+    assert client.get(pages.run_path(name)).status_code == 422  # Arrow opens no such file
 
 
 def test_no_directory_is_an_error(tmp_path: Path) -> None:

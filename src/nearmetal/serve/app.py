@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from importlib import resources
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from nearmetal.errors import NearmetalError
 from nearmetal.serve import openapi, pages
 from nearmetal.serve.guard import Guard
-from nearmetal.serve.library import Library, NoSuchRunError
+from nearmetal.serve.library import Library, NoSuchRunError, encoded
 from nearmetal.store.query import MixedError
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class _Served:
     async def api_runs(self, request: Request) -> Response:
         by, descending = _sorting(_query(request, sort="name", order="asc"))
         runs = pages.sorted_runs(await self._library.entries(), by, descending=descending)
-        return JSONResponse({"runs": [_run_object(one) for one in runs]})
+        return _json({"runs": [_run_object(one) for one in runs]})
 
     async def api_report(self, request: Request) -> Response:
         allow_mixed = _flag(_query(request, allow_mixed="false"))
@@ -148,7 +149,7 @@ async def _script(request: Request) -> Response:
 
 async def _openapi(request: Request) -> Response:
     _query(request)
-    return JSONResponse(openapi.document())
+    return _json(openapi.document())
 
 
 # ---- queries
@@ -190,7 +191,12 @@ def _two_runs(request: Request) -> tuple[str, str, bool]:
 
 
 def _html(text: str | bytes, may: str, status: int = 200) -> Response:
-    return HTMLResponse(text, status, {"Content-Security-Policy": pages.content_policy(may)})
+    content = encoded(text) if isinstance(text, str) else text
+    return HTMLResponse(content, status, {"Content-Security-Policy": pages.content_policy(may)})
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(encoded(json.dumps(value)), status, media_type="application/json")
 
 
 def _tagged(request: Request, text: Text, media_type: str) -> Response:
@@ -204,7 +210,7 @@ def _tagged(request: Request, text: Text, media_type: str) -> Response:
 def refusal(path: str, status: int, message: str, hint: str) -> Response:
     """Return an error as what the path's reader expects: JSON for programs, a page for people."""
     if path.startswith((API, "/openapi.json")):
-        return JSONResponse({"error": {"message": message, "hint": hint}}, status)
+        return _json({"error": {"message": message, "hint": hint}}, status)
     return _html(pages.problem_page(status, message, hint), pages.PLAIN, status)
 
 

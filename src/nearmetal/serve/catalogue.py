@@ -71,12 +71,17 @@ class Catalogue:
         try:
             with os.scandir(self.root) as found:
                 return {
-                    one.name: Path(one.path)
+                    _shown(one.name): Path(one.path)
                     for one in found
-                    if one.is_dir(follow_symlinks=False) and one.name.isprintable() and _claims(one.path)
+                    if one.is_dir(follow_symlinks=False) and _claims(one.path)
                 }
         except OSError as error:
             raise ForeignFileError(f"{self.root} cannot be read: {error.strerror}") from error
+
+
+def _shown(name: str) -> str:
+    """Return a name that pages and addresses can hold: bytes that are no text, and control characters, are escaped."""
+    return name if name.isprintable() else ascii(name)[1:-1]
 
 
 def _claims(path: str) -> bool:

@@ -47,6 +47,11 @@ class Text:
     tag: str
 
 
+def encoded(text: str) -> bytes:
+    """Return text as UTF-8; bytes of a path that are no text are escaped."""
+    return text.encode("utf-8", "backslashreplace")
+
+
 class Library:
     """Everything that is served, by name of the run."""
 
@@ -113,7 +118,7 @@ class Library:
         """Return a run's live page, whole."""
         part = await self.live_part(name)
         one = await self.entry(name)
-        return Text(pages.live_page(one, part.content.decode(), part.tag).encode(), part.tag)
+        return Text(encoded(pages.live_page(one, part.content.decode(), part.tag)), part.tag)
 
     async def compare_page(self, run: str, base: str, *, allow_mixed: bool) -> Text:
         """Return one run against another as HTML."""
@@ -145,7 +150,7 @@ class Library:
         """Return what `make` returns for these runs, opened; kept while the files of none of them change."""
         states = [f"{await self._state(one)} {one.name}" for one in of]
         key = "\n".join((*states, what))
-        tag = hashlib.sha256(key.encode()).hexdigest()[:32]
+        tag = hashlib.sha256(encoded(key)).hexdigest()[:32]
         return Text(await self._texts.get(key, lambda: _make(of, make)), f'"{tag}"')
 
     async def _state(self, one: Entry) -> str:
@@ -157,7 +162,7 @@ def _make(of: Sequence[Entry], make: Callable[..., str]) -> bytes:
         runs = [RunDir.open(one.root) for one in of]
         for run in runs:
             _check_size(run)
-        return make(*runs).encode()
+        return encoded(make(*runs))
     except OSError as error:
         raise ForeignFileError(f"a run changed while it was read, or lacks a file: {error}") from error
 

@@ -9,11 +9,10 @@ from urllib.parse import quote, urlencode
 
 from nearmetal.gate import words as gate_words
 from nearmetal.gate.as_table import tables as gate_tables
-from nearmetal.report import as_html, charts
+from nearmetal.report import as_html, charts, words
 from nearmetal.report.markup import Markup, element, together
 from nearmetal.report.page import page, policy
 from nearmetal.report.progress import Progress, last_trials, sentence
-from nearmetal.report.words import NOTHING
 from nearmetal.stats.between import Standing
 
 if TYPE_CHECKING:
@@ -91,8 +90,8 @@ def _heading(column: str, by: str, *, descending: bool) -> Markup:
     query = urlencode({"sort": column, "order": "asc" if chosen and descending else "desc" if chosen else "asc"})
     order = ("descending" if descending else "ascending") if chosen else None
     arrow = (" ▼" if descending else " ▲") if chosen else ""
-    words = None if column == "trials" else "words"
-    return element("th", element("a", column + arrow, href=f"/?{query}"), scope="col", aria_sort=order, class_=words)
+    kind = None if column == "trials" else "words"
+    return element("th", element("a", column + arrow, href=f"/?{query}"), scope="col", aria_sort=order, class_=kind)
 
 
 def _row(one: Entry, good: Sequence[Entry]) -> Markup:
@@ -116,7 +115,7 @@ def _row(one: Entry, good: Sequence[Entry]) -> Markup:
 
 def _choice(kind: str, one: Entry, good: Sequence[Entry]) -> Markup:
     if one.info is None:
-        return element("td", NOTHING)
+        return element("td", words.NOTHING)
     checked = one is good[1 if kind == "base" else 0]  # the list begins with the newest
     label = f"{one.name} as {kind}"
     return element("td", element("input", type="radio", name=kind, value=one.name, checked=checked, aria_label=label))
@@ -219,13 +218,7 @@ def compare_page(gate: Gate) -> str:
         ),
         element(
             "main",
-            element(
-                "p",
-                f"{_name(gate.run)} is ",
-                element("span", str(gate.verdict), class_=f"verdict {_COLOURS[gate.verdict]}"),
-                f". nearmetal gate says: {gate_words.verdict(gate)}",
-                class_="lead",
-            ),
+            element("p", *_finding(gate), class_="lead"),
             element("p", gate_words.noise(gate)),
             element("p", _TWO_RUNS, class_="note"),
             element("h2", "What differs besides the figures"),
@@ -237,6 +230,17 @@ def compare_page(gate: Gate) -> str:
         ),
     )
     return page(f"{_name(gate.run)} against {_name(gate.base)}", body, may=PLAIN, skip="compared")
+
+
+def _finding(gate: Gate) -> list[str]:
+    """Return the finding in one sentence."""
+    counts = [f"{gate.count(one)} {one}" for one in Standing if gate.count(one)]
+    return [
+        f"Against {_name(gate.base)}, of which {words.percent(gate.margin)} more still counts as equal, "
+        f"{_name(gate.run)} is ",
+        element("span", str(gate.verdict), class_=f"verdict {_COLOURS[gate.verdict]}"),
+        f": {', '.join(counts) or 'nothing could be judged'}, of {len(gate.judged)} cells.",
+    ]
 
 
 _COLOURS = {

@@ -127,7 +127,7 @@ def read_values(path: Path, cell: Cell) -> NDArray[np.int64]:
             for group in groups[1:]:
                 others, others_good = _rank_values(file, group)
                 values, good = np.maximum(values, others), good & others_good
-    except (OSError, pa.ArrowException, IndexError, KeyError) as error:
+    except (OSError, pa.ArrowException, IndexError, KeyError, UnicodeError) as error:
         raise ForeignFileError(f"{path} is not a whole file of samples: {error}", hint=_HINT_DAMAGED) from error
     measured, good = values[cell.warmup :], good[cell.warmup :]
     return measured if good.all() else measured[good]
@@ -144,7 +144,7 @@ def read_rows(path: Path, cell: Cell) -> pa.Table:
             _check_lengths(path, cell, [file.metadata.row_group(group).num_rows for group in groups], cell.ranks)
             rows = file.read_row_groups(groups)
             return rows.select(list(_COLUMNS)).replace_schema_metadata()
-    except (OSError, pa.ArrowException, IndexError, KeyError) as error:
+    except (OSError, pa.ArrowException, IndexError, KeyError, UnicodeError) as error:
         raise ForeignFileError(f"{path} is not a whole file of samples: {error}", hint=_HINT_DAMAGED) from error
 
 
