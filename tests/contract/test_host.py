@@ -103,6 +103,18 @@ def test_a_trial_gives_samples_facts_and_counters(host: Host, order) -> None:
     assert outcome.launch_argv
 
 
+def test_a_whole_fabric_is_measured_on_its_nodes(host: Host, order) -> None:
+    if host.kind == "fake":
+        pytest.skip("the fake host has no nodes")
+    options = {"latency_iterations": 20, "bandwidth_bytes": 1024, "bandwidth_iterations": 3}
+    outcome = host.carry_out(order(workload=WorkloadOrder("fabric", "fabric", options)), carry_out)
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    latency, bandwidth = decode(outcome)
+    assert (latency.operation, latency.ns.shape) == ("fabric.latency", (1, 1))
+    assert (bandwidth.operation, bandwidth.ns.shape) == ("fabric.bandwidth", (1, 2))
+    assert min(outcome.proof.moved_packets.values()) >= 20
+
+
 def test_a_trial_that_cannot_be_carried_out_is_an_outcome_not_an_error(host: Host, order) -> None:
     broken = order(path=PathOrder("broken", "no-such-path"))
     outcome = host.carry_out(broken, carry_out)

@@ -15,6 +15,7 @@ from nearmetal.fabric.survey import Survey, survey
 from nearmetal.hosts.table import open_host
 from nearmetal.paths.table import find_path
 from nearmetal.report import fabric_html, fabric_json, fabric_text
+from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.spec import digest, read_study
 
@@ -54,7 +55,7 @@ def command(
         root = _measured(source, path_name, nodes or 0, out, bisection=not no_bisection)
     found = survey(RunDir.open(root))
     if html:
-        html.write_text(fabric_html.as_html(found), encoding="utf-8")
+        Disk().put_bytes(html, fabric_html.as_html(found).encode())
     if base:
         _print_against(found, survey(RunDir.open(base)), form)
     else:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
-_MAX_FILE_BYTES = 1 << 28
+MAX_FILE_BYTES = 1 << 28
+"""What one file may unpack to, unless its reader knows better."""
 
 
 def write_bundle(path: Path, files: Mapping[str, bytes]) -> None:
@@ -23,13 +24,13 @@ def write_bundle(path: Path, files: Mapping[str, bytes]) -> None:
             archive.writestr(zipfile.ZipInfo(name, _NO_DATE), files[name], zipfile.ZIP_DEFLATED)
 
 
-def read_bundle(path: Path) -> dict[str, bytes]:
-    """Read what `write_bundle` wrote; raise ForeignFileError for a damaged or foreign file."""
+def read_bundle(path: Path, most_bytes: int = MAX_FILE_BYTES) -> dict[str, bytes]:
+    """Read what `write_bundle` wrote; raise ForeignFileError for a damaged or foreign file, and for a larger one."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
-            if any(entry.file_size > _MAX_FILE_BYTES for entry in entries):
-                raise ForeignFileError(f"{path} holds a file of more than {_MAX_FILE_BYTES} bytes")
+            if any(entry.file_size > most_bytes for entry in entries):
+                raise ForeignFileError(f"{path} holds a file of more than {most_bytes} bytes")
             return {entry.filename: archive.read(entry) for entry in entries}
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         raise ForeignFileError(

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import TypeAdapter, ValidationError
 
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
-from nearmetal.store.bundle import read_bundle, write_bundle
+from nearmetal.store.bundle import MAX_FILE_BYTES, read_bundle, write_bundle
 from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk
 from nearmetal.store.samples import Cell, CellSamples, describe, read_values, write_samples
 from nearmetal.study.order import Order, Outcome, TrialStatus
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RUN_FORMAT = 1
+MAX_FABRIC_BYTES = 1 << 32
+"""Of a fabric's file: 1,024 nodes take a third of a gigabyte with the defaults, 2,048 four times that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +182,15 @@ class RunDir:
 
         Raise ForeignFileError when they are damaged.
         """
-        return self._bundle("traces", record)
+        return self._bundle("traces", record, MAX_FILE_BYTES)
 
     def fabric(self, record: TrialRecord) -> dict[str, bytes]:
         """Return the files of a trial that measured a whole fabric, none when it did not; raises as `trace` does."""
-        return self._bundle("fabric", record)
+        return self._bundle("fabric", record, MAX_FABRIC_BYTES)
 
-    def _bundle(self, folder: str, record: TrialRecord) -> dict[str, bytes]:
+    def _bundle(self, folder: str, record: TrialRecord, most_bytes: int) -> dict[str, bytes]:
         path = self.root / folder / f"{trial_name(record.order.trial, record.attempt)}.zip"
-        return read_bundle(path) if path.exists() else {}
+        return read_bundle(path, most_bytes) if path.exists() else {}
 
     def samples_path(self, record: TrialRecord) -> Path:
         """Return the path of a trial's samples."""
