@@ -12,7 +12,7 @@ import pytest
 
 from nearmetal.cli import fabric as verb
 from nearmetal.cli.main import run
-from nearmetal.fabric.synthetic import Faults, MadeUpFabric
+from nearmetal.fabric.synthetic import Faults, MadeUpFabric, Noise
 from nearmetal.paths.bridge import Bridge
 from nearmetal.paths.table import PATHS
 from nearmetal.study.order import Outcome, TrialStatus
@@ -57,6 +57,8 @@ class MadeUpHost:
     broken: frozenset[int] = frozenset()
     torn: frozenset[int] = frozenset()
     seed: int = 1
+    prefix: str = "n"
+    fabrics: dict[int, MadeUpFabric] = field(default_factory=dict)
     kind = "local"
     label = "made-up figures with a label that is longer than a terminal is wide: they describe no machine at all"
     slots = 1
@@ -76,12 +78,12 @@ class MadeUpHost:
         nodes = len(order.workload.placement)
         lines = [line.split() for line in lines_of(order.workload)]
         plan = [tuple((int(a), int(b)) for a, b in (pair.split("-") for pair in pairs)) for _, *pairs in lines]
-        fabric = MadeUpFabric(nodes, self.faults, seed=self.seed + order.trial)
+        fabric = self.fabrics.setdefault(nodes, MadeUpFabric(nodes, self.faults, seed=self.seed))
         found = fabric.measure([tuple(sorted(pairs)) for pairs in plan])
         phases: dict[str, int] = {}
         for phase, *_ in lines:
             phases[phase] = phases.get(phase, 0) + 1
-        processors = tuple(f"n{node}" for node in range(nodes))
+        processors = tuple(f"{self.prefix}{node}" for node in range(nodes))
         sizes = (8, 3, 0, 4096, 16, 3, 0)
         machine = ("CLOCK", (1,) * nodes, "4", "x", processors)
         header = FabricHeader("nmfabric", nodes, tuple(phases.items()), *sizes, *machine)
@@ -165,6 +167,19 @@ def test_json_holds_everything(desk: Desk) -> None:
     assert read["rounds"]["all"] == 7
 
 
+def test_the_map_shows_what_the_retests_saw(desk: Desk) -> None:
+    shaky = Noise(hiccups=0.08, hiccup=2.0)
+    desk.host.fabrics[8] = MadeUpFabric(8, Faults(latency_links={(1, 6): 3.0}), seed=9, noise=shaky)
+    code, out, _ = desk.fabric(desk.study, "--out", "run", "--format", "json")
+    read = json.loads(out)
+    assert code == 1
+    assert read["suspected"]
+    table = read["latency_us"]
+    assert table[1][6] == table[6][1] == pytest.approx(6.0, rel=0.2)
+    others = [us for i, row in enumerate(table) for j, us in enumerate(row) if us and {i, j} != {1, 6}]
+    assert max(others) < 2.0 * 1.3, "hiccups are gone"
+
+
 def test_the_bisection_adds_up(desk: Desk) -> None:
     _, out, _ = desk.fabric(desk.study, "--out", "run", "--format", "json")
     cut = json.loads(out)["bisection_mb_per_s"]
@@ -209,7 +224,7 @@ def test_a_damaged_archive_is_an_error_with_a_hint(desk: Desk, harm: str) -> Non
         archive.write_bytes(whole[: len(whole) // 2] if harm == "cut" else b"rubbish")
     code, out, err = desk.fabric("run")
     assert (code, out) == (2, "")
-    assert err.startswith("error: ")
+    assert err.startswith("error: run")
     assert "hint: " in err
 
 
@@ -266,6 +281,24 @@ def test_a_run_of_a_study_is_no_fabric(desk: Desk) -> None:
     code, _, err = desk.fabric("run")
     assert code == 2
     assert "holds no single fabric" in err
+
+
+def test_names_of_a_foreign_run_cannot_speak_to_a_terminal_or_a_page(desk: Desk) -> None:
+    desk.host = MadeUpHost(Faults(latency_nodes={1: 2.0}), prefix="\x1b[2J<b>")
+    _, out, _ = desk.fabric(desk.study, "--out", "run", "--html", "page.html")
+    assert "node ?[2J<b>1:" in out
+    assert "\x1b" not in out
+    page = (desk.folder / "page.html").read_text()
+    assert "\x1b" not in page
+    assert "?[2J&lt;b&gt;1" in page
+    assert "<b>" not in page
+
+
+def test_a_page_that_cannot_be_written_is_an_error(desk: Desk) -> None:
+    desk.fabric(desk.study, "--out", "run")
+    code, _, err = desk.fabric("run", "--html", "no/such/page.html")
+    assert code == 1
+    assert "cannot write no/such/page.html" in err
 
 
 def test_a_large_fabric_fits_the_width_of_a_terminal(desk: Desk) -> None:

@@ -187,6 +187,12 @@ def test_healthy_fabrics_are_seldom_accused() -> None:
     assert accused <= stats.binom.ppf(0.999, fabrics, ALPHA)
 
 
+def test_what_is_slower_for_good_but_within_the_margin_is_not_named() -> None:
+    for seed in range(10):
+        links = {(node, node + 1): 1.085 for node in range(0, 60, 2)}
+        assert named(judge(MadeUpFabric(64, Faults(bandwidth_links=links), seed=seed), 64)) == set()
+
+
 def test_noise_beyond_the_margin_is_no_finding() -> None:
     wild = Noise(nodes=0.0, links=0.5, hiccups=0.2)
     accused = sum(bool(named(judge(MadeUpFabric(8, Faults(), seed=seed, noise=wild), 8))) for seed in range(40))

@@ -11,7 +11,8 @@ whole is off, and how often a healthy pair exceeds the limit, e = (1 + exceeding
 conservative rank estimate of a Monte Carlo test (Davison and Hinkley, Bootstrap Methods, 1997, section 4.2), free of
 any distribution. If x of k re-tests exceed the limit, p = P(Binomial(k, e) >= x). Holm's step-down over all suspects
 (`stats.correction`) keeps the chance of naming anything healthy at `ALPHA` a fabric, given that re-tests of a healthy
-node are independent.
+node are independent. And a sign test at `SIGN_LEVEL` must show that the median of the suspect's own re-tests is beyond
+the limit: what is slower for good, but by less, is within the margin and stays unnamed.
 
 No direction is told of a slow ping: half a round trip is the same seen from both ends, and clocks that were set by
 round trips cannot tell its two ways apart either. Directions come from bandwidth, which each end measures itself.
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 SPREADS = 4.0
 REPEATS = 10
 ALPHA = 0.01
+SIGN_LEVEL = 0.05
 MIN_NODES = 4
 """Fewer nodes cannot say which of them is the odd one; only directions of a pair are compared then."""
 MOST_LINKS = 1 / 16
@@ -104,8 +106,8 @@ class Finding:
     """A suspect after its re-tests: `beyond` of `retests` exceeded the limit.
 
     `ratio` is the median of the re-tests to what is typical of the fabric (2: twice the time), `low` and `high` their
-    range; all are 1 without re-tests. `p_value` is corrected for all suspects. `one_sided` tells that the other
-    direction of the same node or link is faster by more than the margin.
+    range; all are 1 without re-tests. `p_value` is corrected for all suspects, `p_sign` is that of the sign test.
+    `one_sided` tells that the other direction of the same node or link is faster by more than the margin.
     """
 
     suspect: Suspect
@@ -115,12 +117,13 @@ class Finding:
     low: float
     high: float
     p_value: float
+    p_sign: float
     one_sided: bool
 
     @property
     def named(self) -> bool:
         """Tell whether it is more than a suspicion."""
-        return self.p_value <= ALPHA
+        return self.p_value <= ALPHA and self.p_sign <= SIGN_LEVEL
 
 
 # ---- screen
@@ -201,7 +204,7 @@ def confirm(found: Screen, again: Pairs) -> tuple[Finding, ...]:
 
 def unconfirmed(found: Screen) -> tuple[Finding, ...]:
     """Return the suspects of a screen that was not followed by re-tests: none is named."""
-    return tuple(Finding(one, 0, 0, 1.0, 1.0, 1.0, 1.0, one_sided=False) for one in found.suspects)
+    return tuple(Finding(one, 0, 0, 1.0, 1.0, 1.0, 1.0, 1.0, one_sided=False) for one in found.suspects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +220,15 @@ class _Tested:
 def _finding(suspect: Suspect, tested: _Tested, p_value: float) -> Finding:
     excess = tested.log_excess
     if excess.size == 0:
-        return Finding(suspect, 0, 0, 1.0, 1.0, 1.0, 1.0, one_sided=False)
+        return Finding(suspect, 0, 0, 1.0, 1.0, 1.0, 1.0, 1.0, one_sided=False)
     ratio, low, high = (math.exp(float(value)) for value in (np.median(excess), excess.min(), excess.max()))
-    return Finding(suspect, excess.size, tested.beyond, ratio, low, high, p_value, tested.one_sided)
+    p_sign = _at_least(tested.beyond, excess.size, 0.5)
+    return Finding(suspect, excess.size, tested.beyond, ratio, low, high, p_value, p_sign, tested.one_sided)
+
+
+def _at_least(beyond: int, tries: int, chance: float) -> float:
+    """Return P(Binomial(tries, chance) >= beyond)."""
+    return float(special.bdtrc(beyond - 1, tries, chance)) if beyond else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +253,7 @@ def _test(found: Screen, fit: Fit, again: Pairs) -> dict[Suspect, _Tested]:
         opposite = _opposite(fit, role, found, directed)
         for one, log_excess in zip([one for one in own if one.role is role], values, strict=True):
             beyond = int(np.count_nonzero(log_excess > limit))
-            p_value = float(special.bdtrc(beyond - 1, log_excess.size, chance)) if beyond else 1.0
+            p_value = _at_least(beyond, log_excess.size, chance)
             back = opposite.get(_key(found, one), -math.inf)
             one_sided = not fit.symmetric and _median(log_excess) - back > math.log1p(found.margin)
             tested[one] = _Tested(log_excess, beyond, p_value, one_sided)
@@ -337,5 +346,5 @@ def _test_direction(suspect: Suspect, again: Pairs, margin: float) -> _Tested:
     ratios = np.log(again.there_ns / again.back_ns)
     log_excess = np.concatenate((ratios[forward], -ratios[backward]))
     beyond = int(np.count_nonzero(log_excess > math.log1p(margin)))
-    p_value = float(special.bdtrc(beyond - 1, log_excess.size, 0.5)) if beyond else 1.0
+    p_value = _at_least(beyond, log_excess.size, 0.5)
     return _Tested(log_excess, beyond, p_value, one_sided=True)

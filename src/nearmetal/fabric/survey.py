@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.fabric.detect import Finding, Role, Screen, confirm, screen, unconfirmed
 from nearmetal.fabric.figures import Bisection, bisection_of, latency_table, pairs_of, window_table
 from nearmetal.fabric.measure import RETESTS, WHOLE, FabricError
@@ -28,8 +28,9 @@ class Survey:
     """A measured fabric.
 
     `latency_us[i, j]` is half the median round trip, `rate[i, j]` the rate from i to j in 10^6 bytes a second by the
-    median window (None where it was not measured); both have shape (nodes, nodes) and a diagonal of NaN. `retested`
-    tells whether the suspects, if any, were measured again; `rounds` counts them by phase.
+    median window (None where it was not measured), of suspected links those of their re-tests; both have shape (nodes,
+    nodes) and a diagonal of NaN. `retested` tells whether the suspects, if any, were measured again; `rounds` counts
+    them by phase.
     """
 
     info: RunInfo
@@ -79,6 +80,7 @@ def survey(run: RunDir) -> Survey:
         retests = _file(run, again)
         counted |= dict(retests.header.phases)
         findings = confirm(screened, pairs_of(retests, AGAIN))
+    windows = _settled(window_table(pairs), "bandwidth", screened, findings) if pairs.has_bandwidth else None
     window_bytes = file.header.bandwidth_bytes * file.header.bandwidth_window
     return Survey(
         info=run.info,
@@ -86,8 +88,8 @@ def survey(run: RunDir) -> Survey:
         names=_names(whole, file.header.processors),
         margin=margin,
         message_bytes=(file.header.latency_bytes, file.header.bandwidth_bytes),
-        latency_us=latency_table(pairs) / 2e3,
-        rate=window_bytes * 1e3 / window_table(pairs) if pairs.has_bandwidth else None,
+        latency_us=_settled(latency_table(pairs), "latency", screened, findings) / 2e3,
+        rate=None if windows is None else window_bytes * 1e3 / windows,
         screened=screened,
         findings=findings,
         retested=retested,
@@ -96,14 +98,38 @@ def survey(run: RunDir) -> Survey:
     )
 
 
+def _settled(table: FloatArray, metric: str, screened: Screen, findings: Sequence[Finding]) -> FloatArray:
+    """Return a table in which the re-tests of suspected links stand for what the first pass saw of them.
+
+    They are put at the level of the first pass, since the launches may differ as a whole: the fit times their ratio.
+    """
+    fit = next((one for one in screened.fits if one.metric == metric), None)
+    settled = table.copy()
+    for one in findings:
+        a, b = one.suspect.a, one.suspect.b
+        if fit is not None and one.suspect.metric == metric and one.suspect.role is Role.LINK and one.retests:
+            settled[a, b] = np.exp(fit.split.overall + fit.split.row[a] + fit.split.column[b]) * one.ratio
+            if fit.symmetric:
+                settled[b, a] = settled[a, b]
+    return settled
+
+
 def _file(run: RunDir, record: TrialRecord) -> FabricFile:
-    return read_fabric_file(run.fabric(record).get(SAMPLES, b""))
+    files = run.fabric(record)
+    if SAMPLES not in files:
+        raise ForeignFileError(
+            f"{run.root} lacks the samples of trial {record.order.trial}",
+            hint="restore its folder fabric/ from a backup, or measure the fabric again",
+        )
+    return read_fabric_file(files[SAMPLES])
 
 
 def _names(record: TrialRecord, processors: Sequence[str]) -> tuple[str, ...]:
     """Return each node's name: the host's for it, else what its MPI says, made different where two say the same."""
     facts = record.outcome.facts
-    names = [str(facts.get(f"machine.{index}", name)) for index, name in enumerate(processors)]
+    given = [str(facts.get(f"machine.{index}", name)) for index, name in enumerate(processors)]
+    # They come from a file: nothing in them may speak to a terminal.
+    names = ["".join(c if c.isprintable() else "?" for c in name) for name in given]
     if len(set(names)) == len(names):
         return tuple(names)
     return tuple(f"{name}#{index}" for index, name in enumerate(names))

@@ -59,6 +59,7 @@ def _finding(of: Survey, one: Finding) -> dict[str, object]:
         "retests": one.retests,
         "beyond": one.beyond,
         "p_value": one.p_value,
+        "p_sign": one.p_sign,
         "one_sided": one.one_sided,
     }
 

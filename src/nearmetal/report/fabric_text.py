@@ -122,7 +122,7 @@ def evidence(finding: Finding) -> str:
 def level_sentence(table: FloatArray, metric: Metric) -> str:
     """Return the median pair's figure and the range."""
     low, middle, high = (float(value) for value in np.nanquantile(table, (0.0, 0.5, 1.0)))
-    return f"{metric.name}: median {middle:,.4g} {metric.unit}, pairs from {low:,.4g} to {high:,.4g}"
+    return f"{metric.name}: median {_amount(middle)} {metric.unit}, pairs from {_amount(low)} to {_amount(high)}"
 
 
 def heat_map(of: Survey, metric: Metric) -> list[str]:
@@ -156,8 +156,12 @@ def bisection_sentences(of: Survey) -> list[str]:
         ("first half to second", cut.there_together, cut.there_alone),
         ("second half to first", cut.back_together, cut.back_alone),
     ):
-        lines.append(f"  {way}: {together:,.5g} MB/s of {alone:,.5g} alone ({together / alone:.0%})")
+        lines.append(f"  {way}: {_amount(together)} MB/s of {_amount(alone)} alone ({together / alone:.0%})")
     return lines
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def against_text(compared: Sequence[Against], ours: Survey, base: Survey) -> str:
@@ -191,6 +195,6 @@ def method_sentence() -> str:
         "Log times of all pairs are split by a robust fit into a part of each node and a residual of each link. What "
         "stands out is measured again, ten times, with all other nodes at work; a node or link is named when its "
         "re-tests exceed the limit more often than those of healthy pairs would, corrected for all suspects (at most "
-        f"{ALPHA:.0%} chance of naming anything healthy). A slow direction is told by bandwidth; half a round trip "
-        "cannot show one."
+        f"{ALPHA:.0%} chance of naming anything healthy), and their median is beyond it. A slow direction is told by "
+        "bandwidth; half a round trip cannot show one."
     )
