@@ -21,6 +21,7 @@ from nearmetal.study.order import PathOrder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 LINKS = json.dumps(
     [
@@ -173,33 +174,56 @@ def test_a_guest_path_needs_a_hypervisor() -> None:
         PATHS["vhost"].up(NoHypervisor(), order("vhost"), ["n0", "n1"])  # type: ignore[arg-type]
 
 
-def remote_run(argv: list[str], stdin: bytes = b"", **env: str) -> tuple[bytes, bytes, int]:
-    """Run a program over the guest's protocol, on a pair of sockets instead of vsock."""
-    here, there = socket.socketpair()
-    thread = threading.Thread(target=remote._answer, args=(there,))
-    thread.start()
-    link = remote._Link(here)
-    link.send(b"r", json.dumps({"argv": argv, "cwd": "/", "env": {"PATH": os.environ["PATH"], **env}}).encode())
-    link.send(b"i", stdin)
-    link.send(b"e")
-    said = {b"1": b"", b"2": b""}
-    while True:
-        kind, content = link.receive()
-        if kind == b"x":
-            here.close()
-            thread.join(20)
-            assert not thread.is_alive()
-            return said[b"1"], said[b"2"], int(content)
-        said[kind] += content
+@pytest.fixture
+def guest(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A guest's service on pairs of sockets instead of vsock; return its CID."""
+
+    def connect(cid: int) -> socket.socket:
+        if cid != 3:
+            raise ConnectionResetError(104, "Connection reset by peer")
+        here, there = socket.socketpair()
+        threading.Thread(target=remote._answer, args=(there,), daemon=True).start()
+        return here
+
+    monkeypatch.setattr(remote, "_connect", connect)
+    return 3
 
 
-def test_a_guest_runs_programs_with_streams_and_status() -> None:
-    out, err, status = remote_run(["sh", "-c", 'cat; echo "$WORD"; echo no >&2; exit 3'], b"in\0put", WORD="env")
-    assert (out, err, status) == (b"in\0putenv\n", b"no\n", 3)
+def remote_run(cid: int, argv: list[str], stdin: bytes = b"", timeout_s: float = 30.0, **env: str) -> remote.Said:
+    return remote.run(cid, argv, env={"PATH": os.environ["PATH"], **env}, stdin=stdin, timeout_s=timeout_s)
 
 
-def test_a_guest_says_that_a_program_is_missing() -> None:
-    assert remote_run(["/nothing/here"]) == (b"", b"/nothing/here: No such file or directory\n", 127)
+def test_a_guest_runs_programs_with_streams_and_status(guest: int) -> None:
+    said = remote_run(guest, ["sh", "-c", 'cat; echo "$WORD"; echo no >&2; exit 3'], b"in\0put", WORD="env")
+    assert (said.stdout, said.stderr, said.status) == (b"in\0putenv\n", b"no\n", 3)
+
+
+def test_a_guest_says_that_a_program_is_missing(guest: int) -> None:
+    said = remote_run(guest, ["/nothing/here"])
+    assert (said.stdout, said.stderr, said.status) == (b"", b"/nothing/here: No such file or directory\n", 127)
+
+
+def test_a_guest_ends_a_program_that_takes_too_long(guest: int) -> None:
+    said = remote_run(guest, ["sleep", "600"], timeout_s=0.2)
+    assert said.timed_out
+
+
+def test_a_guest_out_of_reach_is_said(guest: int) -> None:
+    said = remote_run(guest + 1, ["true"])
+    assert said.status == 255
+    assert b"CID 4 cannot be reached" in said.stderr
+
+
+def test_a_guest_writes_and_reads_files(guest: int, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 1024
+    path = str(tmp_path / "file")
+    assert remote.write(guest, path, b"longer than what replaces it" * 99, timeout_s=30).status == 0
+    assert remote.write(guest, path, content, timeout_s=30).status == 0
+    assert bytes(remote.read(guest, path, timeout_s=30).stdout) == content
+    missing = remote.read(guest, f"{path}/none", timeout_s=30)
+    assert (missing.status, missing.stderr) == (1, b"Not a directory")
+    refused = remote.write(guest, "/proc/version", b"x", timeout_s=30)
+    assert refused.status == 1
 
 
 def test_a_guest_ends_a_program_whose_caller_is_gone() -> None:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -113,7 +113,7 @@ class NamespaceShell:
         try:
             self._write_scratch()
             self._cradle = _Anchor.start(cradle_argv(rootless=self._rootless, own_network=own_network))
-            self._cradle_pid = _only_child(self._cradle.process.pid)
+            self._cradle_pid = only_child(self._cradle.process.pid)
         except BaseException:
             shutil.rmtree(self._scratch, ignore_errors=True)
             raise
@@ -171,20 +171,16 @@ class NamespaceShell:
         check: bool = True,
     ) -> Finished:
         """Run a program on a node to its end."""
-        finished = process.run(
-            [*self._enter(node), *argv], timeout_s=timeout_s, env=self._environment(node, env), stdin=stdin
-        )
-        finished = Finished(
-            tuple(argv),
-            finished.exit_status,
-            finished.stdout,
-            finished.stderr,
-            finished.elapsed_ns,
-            timed_out=finished.timed_out,
-        )
+        finished = self._ended(argv, node, self._environment(node, env), stdin, timeout_s)
         if check and not finished.ok:
             raise TrialError(finished.complaint())
         return finished
+
+    def _ended(
+        self, argv: Sequence[str], node: str, env: Mapping[str, str], stdin: bytes, timeout_s: float
+    ) -> Finished:
+        finished = process.run([*self._enter(node), *argv], timeout_s=timeout_s, env=env, stdin=stdin)
+        return replace(finished, argv=tuple(argv))
 
     def start(self, argv: Sequence[str], *, node: str = HYPERVISOR) -> _Helper:
         """Start a program that stays until `stop` or until this shell is closed."""
@@ -272,8 +268,8 @@ def cradle_argv(*, rootless: bool, own_network: bool) -> list[str]:
     return ["unshare", *user, *network, *namespaces, "--", *script]
 
 
-def _only_child(pid: int) -> int:
-    """Return the PID, as this process sees it, of the one child of `unshare --fork`."""
+def only_child(pid: int) -> int:
+    """Return the PID, as this process sees it, of the one child of a process that entered a PID namespace."""
     children = Path(f"/proc/{pid}/task/{pid}/children")
     try:
         return int(children.read_text().split()[0])

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from nearmetal.errors import QuarantinedError
 from nearmetal.hosts.lab.guest import serve
-from nearmetal.hosts.lab.hypervisor import LabShell, write_guest_initrd
+from nearmetal.hosts.lab.guest_root import write_guest_initrd
+from nearmetal.hosts.lab.hypervisor import LabShell
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, TrialStatus
 

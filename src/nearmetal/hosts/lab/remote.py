@@ -1,7 +1,8 @@
-"""Run a program inside a guest of the lab's hypervisor, over vsock; both ends in one file. Standard library only.
+"""Programs and files inside a guest of the lab's hypervisor, over vsock; both ends in one file.
 
 `python3 -m nearmetal.hosts.lab.remote serve` is what a guest ends its boot with. `... CID -- ARGV` runs ARGV there
-with the caller's environment, working directory and standard streams, and ends as it ends.
+with the caller's environment, working directory and standard streams, and ends as it ends. `run`, `read` and `write`
+do the same for a caller in Python, without a program of their own. Standard library only.
 
 A connection carries frames of one byte of kind, four of length (big-endian), and content. The caller sends the
 request, then its stdin; the guest sends what the program says, then how it ended.
@@ -17,9 +18,13 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
+from nearmetal.hosts.lab import plain_files
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from typing import BinaryIO
 
 PORT = 1024
@@ -27,6 +32,21 @@ _HEADER = struct.Struct(">cI")
 _REQUEST, _INPUT, _INPUT_END, _OUT, _ERR, _END = b"r", b"i", b"e", b"1", b"2", b"x"
 _CHUNK = 1 << 16
 _UNREACHABLE = 255
+_FAILED = 1
+_NOT_FOUND = 127
+
+
+class Said:
+    """What came back: the exit status, below 0 for a signal, and what was said."""
+
+    __slots__ = ("status", "stderr", "stdout", "timed_out")  # a dataclass would double the time that a start takes
+
+    def __init__(self) -> None:
+        """Start with nothing said, by a guest out of reach."""
+        self.status = _UNREACHABLE
+        self.stdout = bytearray()
+        self.stderr = bytearray()
+        self.timed_out = False
 
 
 class _Link:
@@ -39,6 +59,10 @@ class _Link:
     def send(self, kind: bytes, content: bytes = b"") -> None:
         with self._lock:
             self._socket.sendall(_HEADER.pack(kind, len(content)) + content)
+
+    def send_all(self, kind: bytes, content: bytes) -> None:
+        for start in range(0, len(content), _CHUNK):
+            self.send(kind, content[start : start + _CHUNK])
 
     def receive(self) -> tuple[bytes, bytes]:
         """Return the next frame; raise EOFError at the end of the stream."""
@@ -76,21 +100,42 @@ def _answer(connection: socket.socket) -> None:
     link = _Link(connection)
     with connection, contextlib.suppress(OSError, EOFError):
         request = json.loads(link.receive()[1])
-        try:
-            program = subprocess.Popen(
-                request["argv"],
-                cwd=request["cwd"],
-                env=request["env"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except OSError as error:
-            link.send(_ERR, f"{request['argv'][0]}: {error.strerror}\n".encode())
-            link.send(_END, b"127")
-            return
-        _attend(program, link)
+        if "argv" in request:
+            _answer_program(request, link)
+        else:
+            _answer_file(request, link)
+
+
+def _answer_file(request: dict[str, str], link: _Link) -> None:
+    """Read or write the file that a request names."""
+    try:
+        if "read" in request:
+            link.send_all(_OUT, plain_files.read(request["read"]))
+        else:
+            content = bytearray()
+            while (frame := link.receive())[0] == _INPUT:
+                content += frame[1]
+            plain_files.write(request["write"], bytes(content))
+    except OSError as error:
+        link.send(_ERR, str(error.strerror).encode())
+        link.send(_END, str(_FAILED).encode())
+    else:
+        link.send(_END, b"0")
+
+
+def _answer_program(request: dict[str, object], link: _Link) -> None:
+    argv, cwd, env = request["argv"], request["cwd"], request["env"]
+    assert isinstance(argv, list)
+    assert isinstance(cwd, str)
+    assert isinstance(env, dict)
+    pipe = subprocess.PIPE
+    try:
+        program = subprocess.Popen(argv, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+    except OSError as error:
+        link.send(_ERR, f"{argv[0]}: {error.strerror}\n".encode())
+        link.send(_END, str(_NOT_FOUND).encode())
+        return
+    _attend(program, link)
 
 
 def _attend(program: subprocess.Popen[bytes], link: _Link) -> None:
@@ -131,11 +176,60 @@ def _feed(program: subprocess.Popen[bytes], link: _Link) -> None:
             os.killpg(program.pid, 9)
 
 
-def call(cid: int, argv: list[str]) -> int:
-    """Run a program in the guest with that CID; return its exit status, 255 when the guest cannot be reached."""
+def _connect(cid: int) -> socket.socket:
     connection = socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
     try:
         connection.connect((cid, PORT))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _ask(cid: int, request: Mapping[str, object], content: bytes, timeout_s: float) -> Said:
+    """Send a request and what belongs to it; return all that came back."""
+    said = Said()
+    deadline_s = time.monotonic() + timeout_s
+    try:
+        with _connect(cid) as connection:
+            connection.settimeout(timeout_s)
+            link = _Link(connection)
+            link.send(_REQUEST, json.dumps(request).encode())
+            link.send_all(_INPUT, content)
+            link.send(_INPUT_END)
+            while True:
+                connection.settimeout(max(deadline_s - time.monotonic(), 1e-3))
+                kind, chunk = link.receive()
+                if kind == _END:
+                    said.status = int(chunk)
+                    return said
+                (said.stdout if kind == _OUT else said.stderr).extend(chunk)
+    except TimeoutError:
+        said.timed_out = True
+    except (OSError, EOFError) as error:
+        said.stderr += f"the guest with CID {cid} cannot be reached: {error}\n".encode()
+    return said
+
+
+def run(cid: int, argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes, timeout_s: float) -> Said:
+    """Run a program in the guest with that CID; a status below 0 is a signal, 255 that the guest is out of reach."""
+    return _ask(cid, {"argv": list(argv), "cwd": "/", "env": dict(env)}, stdin, timeout_s)
+
+
+def read(cid: int, path: str, *, timeout_s: float) -> Said:
+    """Read a file of the guest: its content is in `stdout`, or the reason why not in `stderr`."""
+    return _ask(cid, {"read": path}, b"", timeout_s)
+
+
+def write(cid: int, path: str, data: bytes, *, timeout_s: float) -> Said:
+    """Write a file of the guest; the reason why not is in `stderr`."""
+    return _ask(cid, {"write": path}, data, timeout_s)
+
+
+def call(cid: int, argv: list[str]) -> int:
+    """Run a program in the guest with this process's streams; return its exit status as a shell does."""
+    try:
+        connection = _connect(cid)
     except OSError as error:
         sys.stderr.write(f"the guest with CID {cid} cannot be reached: {error.strerror}\n")
         return _UNREACHABLE

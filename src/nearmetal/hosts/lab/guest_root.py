@@ -1,0 +1,120 @@
+"""The guests' small root: what a guest of the lab's hypervisor boots from, before the hypervisor's own root takes over.
+
+It sets probes against a defect of the emulator, see `_PROBED`. Standard library only: this runs inside the lab.
+"""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+GUEST_INITRD = "/run/guest.cpio"
+READY = "lab: guest is up"
+"""What a guest says on its console when it serves."""
+
+_TOOLS = ("/bin/sh", "/bin/mount", "/sbin/insmod", "/sbin/switch_root", "/bin/mkdir", "/bin/hostname")
+_GUEST_MODULES = (
+    "9pnet_virtio",
+    "9p",
+    "vmw_vsock_virtio_transport",
+    "virtio_pci",
+    "virtio_net",
+    "e1000",
+    "igbvf",
+    "igb",
+)
+
+# QEMU 10.0's VMRUN leaves the vector that it injected in the place where exceptions wait (helper_vmrun in
+# target/i386/tcg/system/svm_helper.c). When the instruction budget ends before anything clears that place, the vector
+# is delivered once more, whatever the guest's interrupt flag says, and the handler waits for the lock that it holds.
+# A breakpoint is an exception, and clears it. So the handlers that take a lock before they reach the local APIC get
+# one at their entry; it costs each interrupt of a guest about a microsecond. See docs/explanation/lab-stalls.md.
+_PROBED = ("handle_edge_irq", "handle_fasteoi_irq", "hrtimer_interrupt")
+
+_GUEST_INIT = """#!/bin/sh
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
+mount -t proc proc /proc
+mount -t devtmpfs dev /dev
+for word in $(while read -r line; do echo "$line"; done </proc/cmdline); do
+    case $word in lab.*=*) eval "${word#lab.}" ;; esac
+done
+mount -t tracefs tracefs /tracing
+echo 0 >/proc/sys/debug/kprobes-optimization
+while read -r handler; do
+    for offset in 5 9; do # past the entry's own call, and past endbr64 where the kernel has it
+        echo "p:lab/$handler $handler+$offset" >>/tracing/kprobe_events && break
+    done 2>/dev/null
+    echo 1 >"/tracing/events/lab/$handler/enable" || echo "no probe on $handler: this guest may hang"
+done </probed
+echo 0 >/tracing/tracing_on
+while read -r module; do insmod "$module" || echo "insmod $module failed"; done </modules
+mkdir -p /newroot
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=loose,access=any root /newroot || exec sh
+mount -t proc proc /newroot/proc
+mount -t sysfs sys /newroot/sys
+mount -t devtmpfs dev /newroot/dev
+mkdir -p /newroot/dev/pts /newroot/dev/shm
+mount -t devpts devpts /newroot/dev/pts
+mount -t tmpfs shm /newroot/dev/shm
+mount -t tmpfs run /newroot/run
+mount -t tmpfs tmp "/newroot$scratch/$name"
+: >/newroot/run/hosts
+mount --bind /newroot/run/hosts /newroot/etc/hosts
+hostname "$name"
+export PYTHONPATH=/opt/nearmetal PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
+read -r ready </ready; echo "$ready"
+exec switch_root /newroot /usr/bin/python3 -S -m nearmetal.hosts.lab.remote serve
+"""
+
+
+def write_guest_initrd() -> None:
+    """Write the guests' small root from this machine's own files: a shell, a few tools, and the drivers.
+
+    Done once before the lab is frozen, so no trial pays for it.
+    """
+    modules = _module_files(_GUEST_MODULES)
+    nodes = [Node.file("init", _GUEST_INIT.encode(), executable=True)]
+    nodes += [Node.directory(name) for name in ("proc", "sys", "dev", "tracing", "run", "tmp")]
+    nodes += [Node.link(name, f"usr/{name}") for name in ("bin", "sbin", "lib", "lib64")]
+    nodes += [_copied(path) for path in sorted({*map(_usr, _TOOLS), *map(_usr, _libraries(_TOOLS))})]
+    nodes += [Node.file(f"lib-modules/{Path(path).name}", Path(path).read_bytes()) for path in modules]
+    names = "".join(f"/lib-modules/{Path(path).name}\n" for path in modules)
+    nodes.append(Node.file("modules", names.encode()))
+    nodes.append(Node.file("probed", "".join(f"{name}\n" for name in _PROBED).encode()))
+    nodes.append(Node.file("ready", f"{READY}\n".encode()))
+    with Path(GUEST_INITRD).open("wb") as stream:
+        write_archive(stream, with_parents(nodes), mtime_s=0)
+
+
+def _usr(path: str) -> str:
+    """Return a path below the merged /usr: `/bin/sh` -> `/usr/bin/sh`."""
+    return path if path.startswith("/usr/") else f"/usr{path}"
+
+
+def _copied(path: str) -> Node:
+    return Node(path.lstrip("/"), stat.S_IFREG | 0o755, Path(path).read_bytes())
+
+
+def _libraries(programs: Iterable[str]) -> list[str]:
+    """Return the shared libraries of programs, the loader included, as the loader itself tells."""
+    found = set()
+    for program in programs:
+        said = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+        found |= {word for word in said.split() if word.startswith("/")}
+    return sorted(found)
+
+
+def _module_files(names: Sequence[str]) -> list[str]:
+    """Return the files of modules and of what they depend on, in the order in which they load."""
+    files: dict[str, None] = {}
+    for name in names:
+        said = subprocess.run(["modprobe", "--show-depends", name], capture_output=True, text=True, check=True).stdout
+        files.update(dict.fromkeys(line.split()[1] for line in said.splitlines() if line.startswith("insmod")))
+    return list(files)

@@ -1,0 +1,31 @@
+"""Files of the machine that this code runs on, read and written at once. Standard library only."""
+
+from __future__ import annotations
+
+import os
+
+_CHUNK = 1 << 20
+
+
+def read(path: str) -> bytes:
+    """Return a file's content, also of files that do not tell their size; raise OSError when it cannot be read."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = b""
+        while chunk := os.read(descriptor, _CHUNK):
+            content += chunk
+        return content
+    finally:
+        os.close(descriptor)
+
+
+def write(path: str, data: bytes) -> None:
+    """Write a file; /proc and /sys get all of it in one write, as they want. Raise OSError when that fails."""
+    kernels = path.startswith(("/proc/", "/sys/"))
+    flags = os.O_WRONLY if kernels else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    finally:
+        os.close(descriptor)
