@@ -1,0 +1,57 @@
+"""Guests under KVM inside the lab: they finish, their traffic takes the path, and what they cost is counted."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from nearmetal.errors import NearmetalError
+from nearmetal.hosts.lab.lab import LabHost, open_lab
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.workloads.samples import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab"), pytest.mark.timeout(900)]
+
+ROUND_TRIPS = {"sizes": [64], "protocol": "tcp", "seconds": 1}
+LEAST_ROUND_TRIPS = 1000
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[LabHost]:
+    try:
+        host = open_lab({"machine": "kvm"}, lambda _: None)
+    except NearmetalError as error:
+        pytest.skip(f"{error.message}; {error.hint}")
+    yield host
+    host.close()
+
+
+def order(path: str, seed: int) -> Order:
+    # Blocking: a rank that polls inside a guest would keep the one virtual CPU from its peer for a time slice.
+    workload = WorkloadOrder("round-trip", "sockperf", dict(ROUND_TRIPS))
+    return Order(0, 0, PathOrder(path, path, {"rx_usecs": 0}), workload, seed=seed, timeout_s=60.0)
+
+
+def median_ns(outcome: Outcome) -> float:
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    (cell,) = decode(outcome)
+    assert cell.ns.shape[1] > LEAST_ROUND_TRIPS
+    return float(np.median(cell.ns))
+
+
+def test_guests_carry_messages_and_their_exits_are_counted(lab: LabHost) -> None:
+    # With these seeds guests hung for ever before they had their probes: docs/explanation/lab-stalls.md.
+    orders = [order("vhost", 6227893615960186515), order("guest-vf", 2)]
+    with ThreadPoolExecutor(lab.slots) as pool:
+        vhost, function = pool.map(lambda one: lab.carry_out(one, lambda *_: pytest.fail("outside")), orders)
+    assert median_ns(function) < median_ns(vhost)
+    for outcome in (vhost, function):
+        assert all(count > LEAST_ROUND_TRIPS for count in outcome.proof.moved_packets.values())
+        assert outcome.counters["kvm.exits"] > LEAST_ROUND_TRIPS
+        assert outcome.counters["kvm.irq_injections"] > LEAST_ROUND_TRIPS
