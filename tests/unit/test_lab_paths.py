@@ -52,6 +52,8 @@ class Recorder:
             said = self.links
         elif argv[0] == "readlink":
             said = f"../0000:0{argv[1][len('/sys/class/net/eth')]}:10.0\n"
+        elif argv[0] == "cat":
+            said = "0000:0000:0000:0000:0000:ffff:0a4d:0001\n" if "infiniband" in argv[1] else "1\n"
         elif argv[0] == "ls":
             said = f"{argv[1].split('/')[4]}v{argv[1].split('virtfn')[1].split('/')[0]}\n"
         return Finished(tuple(argv), 0, said.encode(), b"", 1)
@@ -236,3 +238,18 @@ def test_a_guest_ends_a_program_whose_caller_is_gone() -> None:
     here.close()
     thread.join(30)
     assert not thread.is_alive()
+
+
+def test_soft_roce_ends_on_the_machine_itself() -> None:
+    shell = Recorder()
+    endpoints = PATHS["vf-roce"].up(shell, order("vf-roce"), ["n0", "n1"])
+    assert [(end.node, end.interface) for end in endpoints.ends] == [("", "eth0v0"), ("", "eth1v0")]
+    assert [end.interface for end in endpoints.beneath] == ["eth0", "eth1"]
+    assert ": rdma link add rxe1 type rxe netdev eth1v0" in shell.asked
+    PATHS["vf-roce"].down(shell, endpoints)
+    assert ": rdma link delete rxe0" in shell.asked
+
+
+def test_soft_roce_joins_two_ends() -> None:
+    with pytest.raises(BadInputError, match="exactly 2 ends, not 3"):
+        PATHS["native-roce"].up(Recorder(), order("native-roce"), ["n0", "n1", "n2"])

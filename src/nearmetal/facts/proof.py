@@ -24,14 +24,16 @@ STRAY_ALLOWANCE = 3_000
 def of_counters(counted: Mapping[str, int], endpoints: Endpoints) -> Proof:
     """Sort the packets that were counted on the nodes into the path's interfaces and all others."""
     own = {f"{end.node}.{end.interface}" for end in endpoints.ends if end.interface}
+    beneath = {f"{end.node}.{end.interface}" for end in endpoints.beneath}
     moved = dict.fromkeys(sorted(own), 0)
     stray: dict[str, int] = {}
     for name, count in counted.items():
         if not name.startswith("link.") or not name.endswith("_packets"):
             continue
         interface = name.removeprefix("link.").rsplit(".", 1)[0]
-        side = moved if interface in own else stray
-        side[interface] = side.get(interface, 0) + count
+        if interface not in beneath:
+            side = moved if interface in own else stray
+            side[interface] = side.get(interface, 0) + count
     return Proof(moved, stray)
 
 

@@ -113,6 +113,14 @@ def split_ports(shell: Shell, counts: Mapping[str, int]) -> dict[str, list[str]]
     return {port: [_probe_vf(shell, port, index) for index in range(count)] for port, count in counts.items()}
 
 
+def join_ports(shell: Shell) -> None:
+    """Make every port whole again: its virtual functions, if it has any, are gone."""
+    for port in find_ports(shell):
+        count = f"/sys/class/net/{port}/device/sriov_numvfs"
+        if shell.run(["cat", count], check=False).text.strip() not in ("", "0"):
+            shell.write(count, b"0\n")
+
+
 def declare_vfs(shell: Shell, port: str, count: int) -> None:
     """Make a port's virtual functions, with fixed addresses and no driver; the port is down afterwards."""
     if not 1 <= count <= MAX_VFS:

@@ -10,6 +10,7 @@ from nearmetal.paths.declared import Declared
 from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.paths.macvlan import Macvlan
 from nearmetal.paths.native import Native
+from nearmetal.paths.roce import ROCE_PATHS
 from nearmetal.paths.shm import Shm
 from nearmetal.paths.tap import Tap
 from nearmetal.paths.veth import Veth
@@ -18,7 +19,18 @@ from nearmetal.paths.vf import Vf
 if TYPE_CHECKING:
     from nearmetal.paths.path import Path
 
-_ALL: tuple[Path, ...] = (Shm(), Veth(), Bridge(), Macvlan(), Tap(), Native(), Vf(), *GUEST_PATHS, Declared())
+_ALL: tuple[Path, ...] = (
+    Shm(),
+    Veth(),
+    Bridge(),
+    Macvlan(),
+    Tap(),
+    Native(),
+    Vf(),
+    *GUEST_PATHS,
+    *ROCE_PATHS,
+    Declared(),
+)
 PATHS: dict[str, Path] = {path.kind: path for path in _ALL}
 
 

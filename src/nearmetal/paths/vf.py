@@ -36,6 +36,4 @@ class Vf:
         """Make the ports whole again: igbvf must be at rest before its device goes, or its last reset never ends."""
         for end in endpoints.ends:
             shell.run(["ip", "link", "set", end.interface, "down"], node=end.node)
-        for port in ports.find_ports(shell):
-            if shell.run(["test", "-e", f"/sys/class/net/{port}/device/sriov_numvfs"], check=False).ok:
-                shell.write(f"/sys/class/net/{port}/device/sriov_numvfs", b"0\n")
+        ports.join_ports(shell)

@@ -86,7 +86,8 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
         facts = inventory.machine_facts(shell) | inventory.path_facts(shell, endpoints) | launch.facts | held.facts
         outcome = replace(outcome, facts=facts, launch_argv=launch.argv)
         yield outcome
-        measured = _measure(shell, order, launch, nodes)
+        ends = [end.node for end in endpoints.ends]  # a path may end on the machine itself
+        measured = _measure(shell, order, launch, list(dict.fromkeys(nodes + ends)))
         facts |= held.effects(measured.counted, measured.finished.elapsed_ns)
         outcome = replace(
             outcome,

@@ -1,0 +1,106 @@
+"""Verbs without an RDMA card: soft-RoCE (rdma_rxe) over the ports or over virtual functions of them.
+
+Linux 6.1's rdma_rxe lives in the machine's own network alone, so both ends stay there instead of in nodes, and what
+usually keeps two addresses of one machine off the wire is switched off (Documentation/networking/ip-sysctl.rst).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, TrialError
+from nearmetal.hosts.host import HYPERVISOR
+from nearmetal.paths import links, ports
+from nearmetal.paths.path import Endpoint, Endpoints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.study.order import PathOrder
+
+_ENDS = 2
+_MODULES = ("rdma_rxe", "ib_uverbs", "rdma_ucm")
+_GID_TIMEOUT_S = 5.0
+_POLL_S = 0.05
+
+# Frames from an address of this very machine are taken, and only the interface that has an address answers for it.
+_OWN_PEER = {"rp_filter": b"0\n", "accept_local": b"1\n", "arp_ignore": b"1\n", "arp_announce": b"2\n"}
+
+
+@dataclass(frozen=True, slots=True)
+class Roce:
+    """A recipe for soft-RoCE; `interfaces` makes the two interfaces that carry it."""
+
+    kind: str
+    about: str
+    interfaces: Callable[[Shell, Sequence[str]], Sequence[str]]
+
+    def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
+        """Make an RDMA device on each of two interfaces of the machine; MPI has no way to use them there."""
+        if len(nodes) != _ENDS:
+            raise BadInputError(f"path {self.kind!r} joins exactly 2 ends, not {len(nodes)}")
+        found = ports.require_ports(shell, self.kind)[:_ENDS]
+        shell.run(["modprobe", "-a", *_MODULES])
+        names = self.interfaces(shell, found)
+        for index, name in enumerate(names):
+            _settle(shell, name, links.address(index))
+        for index, name in enumerate(names):
+            there = shell.read(f"/sys/class/net/{names[1 - index]}/address").decode().strip()
+            neighbour = [links.address(1 - index), "lladdr", there, "dev", name, "nud", "permanent"]
+            shell.run(["ip", "neigh", "replace", *neighbour])
+            shell.run(["rdma", "link", "add", f"rxe{index}", "type", "rxe", "netdev", name])
+            ports.shape_wire(shell, order, name)
+            ports.moderate(shell, order, name)
+        for index in range(_ENDS):
+            _wait_for_gid(shell, f"rxe{index}")
+        ends = tuple(Endpoint(HYPERVISOR, name, links.address(index)) for index, name in enumerate(names))
+        beneath = tuple(Endpoint(HYPERVISOR, port) for port in found if port not in names)
+        return Endpoints(ends, links.SUBNET, beneath=beneath)
+
+    def down(self, shell: Shell, endpoints: Endpoints) -> None:
+        """Remove the RDMA devices, then make split ports whole again."""
+        for index, end in enumerate(endpoints.ends):
+            shell.run(["rdma", "link", "delete", f"rxe{index}"])
+            shell.run(["ip", "addr", "flush", "dev", end.interface])
+            shell.run(["ip", "link", "set", end.interface, "down"])
+        ports.join_ports(shell)
+
+
+def _whole(shell: Shell, found: Sequence[str]) -> Sequence[str]:
+    del shell
+    return found
+
+
+def _split(shell: Shell, found: Sequence[str]) -> Sequence[str]:
+    functions = ports.split_ports(shell, dict.fromkeys(found, 1))
+    return [functions[port][0] for port in found]
+
+
+def _settle(shell: Shell, name: str, address: str) -> None:
+    """Give an interface its address and its link, and let it take the other's frames."""
+    for scope in ("all", name):
+        for setting, value in _OWN_PEER.items():
+            shell.write(f"/proc/sys/net/ipv4/conf/{scope}/{setting}", value)
+    shell.write(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", b"1\n")
+    shell.run(["ip", "addr", "add", f"{address}/24", "dev", name])
+    shell.run(["ip", "link", "set", name, "up"])
+    ports.wait_for_carrier(shell, name)
+
+
+def _wait_for_gid(shell: Shell, device: str) -> None:
+    """Wait until the device has the GID of its IPv4 address (RoCE v2, index 1); it follows the address by a moment."""
+    path = f"/sys/class/infiniband/{device}/ports/1/gids/1"
+    deadline = time.monotonic() + _GID_TIMEOUT_S
+    while b"ffff" not in shell.run(["cat", path], check=False).stdout:
+        if time.monotonic() > deadline:
+            raise TrialError(f"{device} had no RoCE v2 address within {_GID_TIMEOUT_S:.0f} s")
+        time.sleep(_POLL_S)
+
+
+ROCE_PATHS = (
+    Roce("native-roce", "verbs by soft-RoCE over the whole ports; for perftest", _whole),
+    Roce("vf-roce", "verbs by soft-RoCE over SR-IOV virtual functions; for perftest", _split),
+)
