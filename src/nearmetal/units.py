@@ -47,8 +47,10 @@ def format_size(size_bytes: int) -> str:
 
 
 def format_duration(duration_ns: float) -> str:
-    """Return a duration with three significant digits and a fitting unit, such as '12.3 us'."""
+    """Return a duration with three significant digits, all whole seconds, and a fitting unit, such as '12.3 us'."""
     for unit, factor in (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US)):
-        if abs(duration_ns) >= factor:
-            return f"{duration_ns / factor:.3g} {unit}"
+        # What rounds to 1000 of a unit is 1 of the next: 999.7 ms is 1 s, not 1e+03 ms.
+        if abs(duration_ns) >= 0.9995 * factor:
+            value = duration_ns / factor
+            return f"{value:.0f} {unit}" if abs(value) >= 999.5 else f"{value:.3g} {unit}"
     return f"{duration_ns:.3g} ns"

@@ -32,7 +32,17 @@ def test_decimal_size_units_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ns", "text"), [(0, "0 ns"), (999, "999 ns"), (1_234, "1.23 us"), (5_000_000, "5 ms"), (61_500_000_000, "61.5 s")]
+    ("ns", "text"),
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (1_234, "1.23 us"),
+        (5_000_000, "5 ms"),
+        (999_700_000, "1 s"),
+        (999_400_000, "999 ms"),
+        (61_500_000_000, "61.5 s"),
+        (3_723_400_000_000, "3723 s"),
+    ],
 )
 def test_durations_are_shown_with_a_fitting_unit(ns: int, text: str) -> None:
     assert format_duration(ns) == text
