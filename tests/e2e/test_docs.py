@@ -19,6 +19,7 @@ _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _NEEDS = {
     "lab": "a built lab (`nearmetal lab build`)",
     "cluster": "a second machine",
+    "time": "minutes, or a profile that took minutes (tests/e2e/test_tune.py runs a short search)",
     "program": "an MPI program of the reader's own (tests/e2e/test_trace.py runs these lines with one)",
     "browser": "somebody who looks and then ends the server (tests/e2e/test_serve.py runs these lines)",
     "set-up": "the set-up itself, which is what runs this test",
