@@ -99,3 +99,16 @@ def test_adaptive_moderation_is_not_judged(tmp_path: Path) -> None:
     machine = KnobMachine.make(tmp_path, {"eth1": {}}, {"/sys/class/net/eth1/device/msi_irqs/31": "msix\n"})
     intended = session.plan(machine, {"nic.adaptive-rx": "on", "nic.rx-usecs": 50}, [ETH1])
     assert moderated(machine, intended) == []
+
+
+def test_without_a_timer_a_launch_proves_nothing_and_sending_is_not_counted(tmp_path: Path) -> None:
+    machine = KnobMachine.make(
+        tmp_path,
+        {"eth1": {}},
+        {f"/sys/class/net/eth1/device/msi_irqs/{number}": "msix\n" for number in (31, 32)},
+    )
+    counted = {"link..eth1.rx_packets": 93, "irq.31.eth1-rx-0": 254, "irq.32.eth1-tx-0": 90_000}
+    for usecs in (0, 50):
+        wanted = {"nic.adaptive-rx": "off", "nic.rx-usecs": usecs, "nic.rx-frames": 1}
+        (one,) = moderated(machine, session.plan(machine, wanted, [ETH1]))
+        assert judge_launch(one, counted, SECOND_NS).agreement is Agreement.SILENT
