@@ -120,7 +120,7 @@ class SummaryCache:
     To be used from one thread at a time. `limit` is how many cells of trials are kept.
     """
 
-    def __init__(self, summarize: Callable[[RunDir, TrialRecord, Cell], Summary], limit: int = 100_000) -> None:
+    def __init__(self, summarize: Callable[[RunDir, TrialRecord, Cell], Summary], limit: int = 20_000) -> None:
         self._summarize = summarize
         self._limit = limit
         self._known: OrderedDict[Hashable, _Known] = OrderedDict()
