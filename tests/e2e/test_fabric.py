@@ -143,12 +143,12 @@ def test_a_slow_node_is_named_with_status_1_and_read_again(desk: Desk) -> None:
     again = desk.fabric("run")
     assert again[:2] == (1, out)
     out = desk.flat(out)
-    assert re.search(r"node n5: messages with it take (1\.9|2)\S* times what is typical", out)
+    assert re.search(r"node n5: a message with it takes (1\.9|2)\S* times what is typical", out)
     assert re.search(r"node n2: what it sends takes 1\.\d+ times what is typical, the other way it does not", out)
     assert re.search(r"link n6 -> n7: bandwidth takes 1\.\d+ times", out)
     assert "measuring them 10 times more" in err
     page = (desk.folder / "page.html").read_text()
-    assert "node n5: messages with it take" in page
+    assert "node n5: a message with it takes" in page
     assert "<script" not in page
 
 
@@ -274,13 +274,25 @@ def test_wrong_words_are_refused_with_2(desk: Desk, said: str) -> None:
     assert said in err
 
 
-def test_a_run_of_a_study_is_no_fabric(desk: Desk) -> None:
-    desk.study.write_text(STUDY.replace('kind = "fabric"', 'kind = "engine"').replace('"fabric"', '"latency"'))
+def test_an_interrupted_run_says_that_nothing_was_measured(desk: Desk) -> None:
     assert desk.fabric(desk.study, "--nodes", "4", "--out", "run")[0] == 0
     (desk.folder / "run" / "trials" / "000000.json").unlink()
     code, _, err = desk.fabric("run")
     assert code == 2
-    assert "holds no single fabric" in err
+    assert "run holds no fabric that was measured" in err
+
+
+def test_a_run_of_a_study_is_no_fabric(desk: Desk) -> None:
+    desk.host = MadeUpHost(Faults(latency_nodes={1: 2.0}))
+    desk.fabric(desk.study, "--out", "run")
+    second = desk.folder / "run" / "trials" / "000001.json"
+    record = json.loads(second.read_text())
+    del record["order"]["workload"]["options"]["rounds"]
+    second.write_text(json.dumps(record))
+    code, _, err = desk.fabric("run")
+    assert code == 2
+    assert "not of one fabric" in err
+    assert "nearmetal compare run" in err
 
 
 def test_names_of_a_foreign_run_cannot_speak_to_a_terminal_or_a_page(desk: Desk) -> None:

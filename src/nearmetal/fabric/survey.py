@@ -62,10 +62,15 @@ def survey(run: RunDir) -> Survey:
     records = {record.order.trial: record for record in run.trials() if record.order.workload.kind == Fabric.kind}
     whole = records.get(WHOLE)
     again = records.get(RETESTS)
-    if whole is None or (again is not None and ROUNDS not in again.order.workload.options):
+    if again is not None and ROUNDS not in again.order.workload.options:
         raise BadInputError(
-            f"{run.root} holds no single fabric",
-            hint="`nearmetal fabric STUDY` measures one; `nearmetal compare` reads runs",
+            f"{run.root} is the run of a study with several launches, not of one fabric",
+            hint=f"`nearmetal compare {run.root}` reads it",
+        )
+    if whole is None:
+        raise BadInputError(
+            f"{run.root} holds no fabric that was measured",
+            hint="it was interrupted, or is another kind of run: `nearmetal fabric STUDY` measures a fabric",
         )
     if not whole.valid:
         raise FabricError(whole.outcome.reason, hint=whole.outcome.hint)
@@ -176,18 +181,19 @@ def aggregated(table: FloatArray, side: int) -> FloatArray:
 
 
 def sentence(of: Survey, finding: Finding) -> str:
-    """Return what is slow and by how much, such as `n3 sends 2.1 times slower than is typical`."""
+    """Return what is slow and by how much, such as `node n3: what it sends takes 2.1 times what is typical`."""
     one = finding.suspect
     a, b = of.names[one.a], of.names[one.b] if one.b >= 0 else ""
     times = f"{finding.ratio if finding.named else np.exp(one.log_excess):.3g} times"
+    takes = "takes" if finding.named else "once took"
     told = finding.named and finding.one_sided and one.role is not Role.DIRECTION
     only = ", the other way it does not" if told else ""
+    link = f"link {a} {'-' if one.metric == 'latency' else '->'} {b}"
     subject = {
-        Role.NODE: f"node {a}: messages with it take {times} what is typical",
-        Role.SEND: f"node {a}: what it sends takes {times} what is typical{only}",
-        Role.RECEIVE: f"node {a}: what it receives takes {times} what is typical{only}",
-        Role.LINK: f"link {a} {'-' if one.metric == 'latency' else '->'} {b}: {one.metric} "
-        f"takes {times} what its two nodes would let expect{only}",
-        Role.DIRECTION: f"link {a} -> {b}: takes {times} what the way back takes",
+        Role.NODE: f"node {a}: a message with it {takes} {times} what is typical",
+        Role.SEND: f"node {a}: what it sends {takes} {times} what is typical{only}",
+        Role.RECEIVE: f"node {a}: what it receives {takes} {times} what is typical{only}",
+        Role.LINK: f"{link}: {one.metric} {takes} {times} what its two nodes would let expect{only}",
+        Role.DIRECTION: f"link {a} -> {b}: {takes} {times} what the way back takes",
     }
     return subject[one.role]

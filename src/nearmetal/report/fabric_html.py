@@ -12,6 +12,9 @@ from nearmetal.report.markup import Markup, element, together
 from nearmetal.report.page import page
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.fabric.detect import Finding
     from nearmetal.stats.interval import FloatArray
 
 MOST_CELLS = 96
@@ -19,6 +22,8 @@ _PICTURE, _LEFT, _TOP = 560.0, 90.0, 70.0
 _OPACITY = (0.06, 0.25, 0.5, 0.75, 1.0)
 _COLOUR = "var(--bad)"
 _LABELS = 16
+_SHOWN = 50
+"""Suspects that the page lists; the JSON has all."""
 
 
 def as_html(of: Survey) -> str:
@@ -54,25 +59,29 @@ def _body(of: Survey) -> Markup:
 
 
 def _findings(of: Survey) -> Markup:
-    ordered = [*of.named, *(one for one in of.findings if not one.named)]
-    if not ordered:
-        return Markup("")
+    """Return what is named as a table, and what is merely suspected as one to open."""
+    others = [one for one in of.findings if not one.named]
+    parts = [_table(of, of.named)] if of.named else []
+    if others:
+        shown = f"{len(others)} suspected by the first pass, not named"
+        parts.append(element("details", element("summary", shown), _table(of, others[:_SHOWN])))
+    return together(*parts)
+
+
+def _table(of: Survey, findings: Sequence[Finding]) -> Markup:
     rows = [
         element(
             "tr",
-            element("th", "named" if one.named else "suspected", scope="row"),
-            element("td", sentence(of, one), class_="words"),
+            element("th", sentence(of, one), scope="row"),
             element("td", f"{one.beyond} of {one.retests}"),
             element("td", f"{one.low:.3g} to {one.high:.3g}" if one.retests else ""),
             element("td", f"{one.p_value:.1g}"),
         )
-        for one in ordered[:200]
+        for one in findings
     ]
-    titles = ("", "what", "re-tests beyond the limit", "range, times", "p, corrected")
-    head = element("tr", *(element("th", title, scope="col") for title in titles))
-    more = [element("p", f"And {len(ordered) - 200} more.", class_="note")] * (len(ordered) > 200)
-    table = element("table", element("thead", head), element("tbody", *rows))
-    return together(element("div", table, class_="scroll"), *more)
+    titles = (("what", "words"), ("re-tests beyond the limit", ""), ("range, times", ""), ("p, corrected", ""))
+    head = element("tr", *(element("th", title, scope="col", class_=kind or None) for title, kind in titles))
+    return element("div", element("table", element("thead", head), element("tbody", *rows)), class_="scroll")
 
 
 def _map(of: Survey, metric: Metric, table: FloatArray) -> Markup:
