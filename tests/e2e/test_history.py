@@ -275,6 +275,24 @@ def test_two_writers_at_once_both_get_their_turn(tmp_path: Path, runs: list[Path
     assert [one.name for one in tmp_path.iterdir()] == ["h.duckdb"], "no lock, no half-made file"
 
 
+def test_a_full_disk_is_no_damaged_file(tmp_path: Path, runs: list[Path]) -> None:
+    new, old = tmp_path / "new.duckdb", tmp_path / "old.duckdb"
+    assert nearmetal(["history", "add", str(old), str(runs[0])]) == 0
+    program = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "from nearmetal.cli.main import main\n"
+        "main(['history', 'add', *sys.argv[1:]])\n"
+    )
+    for path in (new, old):
+        argv = [sys.executable, "-c", program, str(path), str(runs[1])]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1, done.stderr
+        assert "cannot write" in done.stderr
+    assert [one.name for one in tmp_path.iterdir() if one.suffix != ".wal"] == ["old.duckdb"]
+    assert count(old) == 1
+
+
 def test_one_that_waits_in_vain_says_so(tmp_path: Path, runs: list[Path]) -> None:
     path = tmp_path / "h.duckdb"
     holder = subprocess.Popen(

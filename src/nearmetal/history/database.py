@@ -37,6 +37,7 @@ HISTORY_FORMAT = 1
 WAIT_S = 30.0
 _POLL_S = 0.05
 _LOCKED = "Could not set lock on file"
+_REFUSED = ("Could not write", "Could not sync", "Could not truncate", "No space left")
 
 _SCHEMA = """
 CREATE TABLE nearmetal_history (format INTEGER NOT NULL);
@@ -93,7 +94,7 @@ class Database:
     def add(self, kept: Kept) -> str:
         """Take a run in; return `added`, `updated` (it has more trials by now) or `known`."""
         entry = kept.entry
-        with self._reading():
+        with _explained(self.path):
             held = self._connection.execute("SELECT trials FROM runs WHERE run_id = ?", [entry.run_id]).fetchone()
             if held is not None and held[0] >= entry.trials:
                 return "known"
@@ -107,7 +108,7 @@ class Database:
 
     def runs(self) -> list[Entry]:
         """Return the runs by date, then by identity."""
-        with self._reading():
+        with _explained(self.path):
             rows = self._connection.execute(
                 "SELECT run_id, study_name, study_sha256, host_kind, host_label, nearmetal_version, created_utc, root, "
                 "trials, blocks FROM runs ORDER BY created_utc, run_id"
@@ -116,7 +117,7 @@ class Database:
 
     def facts(self) -> dict[str, dict[str, str]]:
         """Return each run's facts by its identity."""
-        with self._reading():
+        with _explained(self.path):
             rows = self._connection.execute("SELECT run_id, fact, value FROM facts ORDER BY fact").fetchall()
         found: dict[str, dict[str, str]] = {}
         for run_id, fact, value in rows:
@@ -125,7 +126,7 @@ class Database:
 
     def cells(self, metric: Metric) -> list[tuple[str, EntryCell]]:
         """Return every cell under one metric with the identity of its run."""
-        with self._reading():
+        with _explained(self.path):
             heads = self._connection.execute(
                 "SELECT run_id, cell, workload, operation, setting, message_bytes, path, figure, unit, better, factor "
                 "FROM cells WHERE metric = ? ORDER BY run_id, cell",
@@ -154,7 +155,7 @@ class Database:
 
     def _check(self) -> None:
         """Refuse a file that is no history, or one of a format that is not known."""
-        with self._reading():
+        with _explained(self.path):
             kinds = self._connection.execute(
                 "SELECT table_name, table_type FROM information_schema.tables ORDER BY ALL"
             ).fetchall()
@@ -173,14 +174,24 @@ class Database:
             names = ", ".join(sorted(name for name, _ in missing))
             raise ForeignFileError(f"{self.path} lacks {names}", hint="restore it from a backup, or add the runs anew")
 
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        import duckdb  # noqa: PLC0415 (heavy, and optional)
 
-        try:
-            yield
-        except duckdb.Error as error:
-            raise _damaged(self.path, error) from error
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what DuckDB raises into errors for people: a disk that refuses, or a file that is no history."""
+    import duckdb  # noqa: PLC0415 (heavy, and optional)
+
+    try:
+        yield
+    except duckdb.Error as error:
+        said = str(error).partition("\n")[0]
+        if any(words in said for words in _REFUSED):
+            raise StoreError(
+                f"cannot write {path}: {said}", hint="free some space; the history is as it was before this run"
+            ) from error
+        raise ForeignFileError(
+            f"{path} cannot be read as a history: {said}",
+            hint="name another file; a damaged one is made again by adding its runs to a new one",
+        ) from error
 
 
 def _make(path: Path) -> None:
@@ -191,9 +202,10 @@ def _make(path: Path) -> None:
         with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.") as folder:
             part = Path(folder, "new")
             connection = _connect(part, write=True, wait_s=0.0)
-            connection.execute(_SCHEMA)
-            connection.execute("INSERT INTO nearmetal_history VALUES (?)", [HISTORY_FORMAT])
-            connection.close()
+            with _explained(path):
+                connection.execute(_SCHEMA)
+                connection.execute("INSERT INTO nearmetal_history VALUES (?)", [HISTORY_FORMAT])
+                connection.close()
             with contextlib.suppress(FileExistsError):
                 path.hardlink_to(part)
     except OSError as error:
@@ -209,29 +221,20 @@ def _connect(path: Path, *, write: bool, wait_s: float) -> duckdb.DuckDBPyConnec
     before = os.umask(0o077)  # facts of hosts are in it
     try:
         while True:
-            try:
-                return duckdb.connect(str(path), read_only=not write, config=_CONFIG)
-            except duckdb.IOException as error:
-                if _LOCKED not in str(error):
-                    raise _damaged(path, error) from error
-                if time.monotonic() >= end:
-                    raise StoreError(
-                        f"{path} has been in use by another process for {wait_s:g} s",
-                        hint="wait for it to end, then repeat the command",
-                    ) from error
+            with _explained(path):
+                try:
+                    return duckdb.connect(str(path), read_only=not write, config=_CONFIG)
+                except duckdb.IOException as error:
+                    if _LOCKED not in str(error):
+                        raise
+            if time.monotonic() >= end:
+                raise StoreError(
+                    f"{path} has been in use by another process for {wait_s:g} s",
+                    hint="wait for it to end, then repeat the command",
+                )
             time.sleep(_POLL_S)
-    except duckdb.Error as error:
-        raise _damaged(path, error) from error
     finally:
         os.umask(before)
-
-
-def _damaged(path: Path, error: Exception) -> ForeignFileError:
-    said = str(error).partition("\n")[0]
-    return ForeignFileError(
-        f"{path} cannot be read as a history: {said}",
-        hint="name another file; a damaged one is made again by adding its runs to a new one",
-    )
 
 
 def _shown(figure: str, unit: str, better: str, factor: float) -> Shown:
