@@ -20,7 +20,7 @@ from nearmetal.tune.samplers import Sampler
 from nearmetal.tune.search import Laboratory, confirm, search
 from nearmetal.tune.space import Axis, Space
 from nearmetal.tune.surface import Simulation, Surface, read_recording
-from nearmetal.tune.sweeps import Grid, OneAtATime
+from nearmetal.tune.sweeps import Grid, OneAtATime, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -64,10 +64,6 @@ class TestSpace:
         space = Space.of(AXES, lambda setting: setting["nic.gro"] == "off")
         assert space.present in space.points
         assert len(space.points) == 9
-
-    def test_neighbours_differ_on_one_knob(self) -> None:
-        for other in SPACE.neighbours(BEST):
-            assert sum(a != b for a, b in zip(other, BEST, strict=True)) == 1
 
     def test_too_large_a_space_is_refused(self) -> None:
         with pytest.raises(BadInputError, match="settings"):
@@ -148,6 +144,16 @@ class TestEveryMethod:
         found = search(laboratory, _methods(2)[number], max_trials=500)
         assert SPACE.setting(found.winner).get("nic.rx-usecs") != "0"
         assert any("link went down" in note.reason for note in found.notes)
+
+
+def test_a_value_that_alone_can_be_at_fault_is_not_asked_for_again() -> None:
+    tally = Tally(SPACE.points)
+    usecs, gro, both = ({"nic.rx-usecs": "0"}, {"nic.gro": "off"}, {"nic.rx-usecs": "0", "nic.gro": "off"})
+    tally.tell({SPACE.point(both): None})
+    assert len(tally.failed) == 1, "either value may be at fault"
+    tally.tell({SPACE.point(gro): -0.1, SPACE.point(usecs): None})
+    assert {SPACE.setting(point).get("nic.rx-usecs") for point in tally.failed} == {"0"}
+    assert len(tally.failed) == 4
 
 
 class TestRace:

@@ -71,7 +71,7 @@ class Race:
         self._plan = plan or RacePlan()
         self._rng = np.random.default_rng(seed)
         self._model = Model(space)
-        self._tally = Tally()
+        self._tally = Tally(space.points)
         self._observed: list[tuple[int, Point, float]] = []
         self._belief = self._model.belief([])
         self._blocks = 0

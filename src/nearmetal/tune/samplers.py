@@ -23,7 +23,7 @@ class Sampler:
         makers = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
         self.name = f"optuna-{kind}"
         self._space = space
-        self._tally = Tally()
+        self._tally = Tally(space.points)
         self._left = trials
         self._optuna = optuna
         self._study = optuna.create_study(sampler=makers[kind](seed=seed), direction="minimize")

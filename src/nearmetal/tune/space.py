@@ -12,15 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
-from nearmetal.knobs import mpi
-from nearmetal.knobs.knob import Scope, Target, canon, targets_of
-from nearmetal.knobs.table import find
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from nearmetal.hosts.host import Shell
-    from nearmetal.study.order import Scalar
 
 Point = tuple[int, ...]
 AS_FOUND = "as-found"
@@ -103,42 +98,6 @@ class Space:
         except ValueError as error:
             raise BadInputError(f"{dict(setting)} is not in this space") from error
 
-    def neighbours(self, point: Point) -> Iterator[Point]:
-        """Yield the points that differ on one axis."""
-        legal = set(self.points)
-        for number, axis in enumerate(self.axes):
-            for index in range(len(axis.values)):
-                other = (*point[:number], index, *point[number + 1 :])
-                if other != point and other in legal:
-                    yield other
-
 
 def _named(axes: Sequence[Axis], point: Point) -> dict[str, str]:
     return {axis.knob: axis.values[index] for axis, index in zip(axes, point, strict=True)}
-
-
-def present_axes(
-    shell: Shell, interfaces: Sequence[Target], wanted: Mapping[str, Iterable[Scalar]]
-) -> tuple[list[Axis], dict[str, str]]:
-    """Return the axes of the knobs that the machine has, and why the others were left out.
-
-    `wanted` maps knob names to the values to try; the present value is added in front. `mpi.` knobs have no present
-    value that could be read: their first value stands for it. A knob whose present values differ between the
-    interfaces is left out, because no one value means "as it is".
-    """
-    axes, left_out = [], {}
-    for name, values in wanted.items():
-        if name.startswith(mpi.PREFIX):
-            kind = mpi.find(name).kind
-            axes.append(Axis(name, tuple(dict.fromkeys(kind.canon(value) for value in values))))
-            continue
-        knob = find(name)
-        targets = [Target("")] if knob.scope is Scope.MACHINE else targets_of(knob, interfaces)
-        readings = [knob.read(shell, target) for target in targets]
-        missing = next((reading.reason for reading in readings if reading.value is None), "")
-        present = {reading.value for reading in readings if reading.value is not None}
-        if missing or len(present) != 1:
-            left_out[name] = missing or "its present values differ between interfaces: " + ", ".join(sorted(present))
-            continue
-        axes.append(Axis(name, tuple(dict.fromkeys((*present, *(canon(knob, value) for value in values))))))
-    return [axis for axis in axes if len(axis.values) > 1], left_out

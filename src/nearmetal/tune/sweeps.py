@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 
 
 class Tally:
-    """Costs told so far; settings that failed are never asked for again."""
+    """Costs told so far; `failed` are settings that are never asked for again.
 
-    def __init__(self) -> None:
+    A setting that failed is one, and so is every setting with a value that must be at fault: the only one of at least
+    two failures that no trial that worked had, such as a knob that the path's devices do not have.
+    """
+
+    def __init__(self, points: Sequence[Point]) -> None:
+        self._points = points
+        self._failures: set[Point] = set()
         self.costs: dict[Point, list[float]] = defaultdict(list)
         self.failed: set[Point] = set()
 
@@ -25,9 +31,21 @@ class Tally:
         """Take the costs of a block."""
         for point, cost in costs.items():
             if cost is None:
-                self.failed.add(point)
+                self._failures.add(point)
             else:
                 self.costs[point].append(cost)
+        self.failed |= self._failures
+        for axis, value in self._at_fault():
+            self.failed |= {point for point in self._points if point[axis] == value}
+
+    def _at_fault(self) -> list[tuple[int, int]]:
+        worked = {place for point in self.costs for place in enumerate(point)}
+        blamed: Counter[tuple[int, int]] = Counter()
+        for point in self._failures:
+            suspects = [(axis, value) for axis, value in enumerate(point) if value and (axis, value) not in worked]
+            if len(suspects) == 1:
+                blamed[suspects[0]] += 1
+        return [place for place, failures in blamed.items() if failures > 1]
 
     def mean(self, point: Point) -> float:
         """Return the mean cost; infinity for what failed or was never measured."""
@@ -46,7 +64,7 @@ class Grid:
 
     def __init__(self, space: Space, *, blocks: int, seed: int, width: int = 8) -> None:
         self._space = space
-        self._tally = Tally()
+        self._tally = Tally(space.points)
         self._width = width
         rng = random.Random(seed)
         others = [point for point in space.points if point != space.present]
@@ -54,9 +72,12 @@ class Grid:
 
     def ask(self) -> tuple[Point, ...]:
         """Return the next few settings; a block never holds a setting twice."""
-        batch = tuple(dict.fromkeys(self._queue[: self._width]))
-        del self._queue[: len(batch)]
-        return tuple(point for point in batch if point not in self._tally.failed) or (self.ask() if self._queue else ())
+        while self._queue:
+            batch = dict.fromkeys(self._queue[: self._width])
+            del self._queue[: len(batch)]
+            if asked := tuple(point for point in batch if point not in self._tally.failed):
+                return asked
+        return ()
 
     def tell(self, costs: Costs) -> None:
         """Take the costs of a block."""
@@ -79,7 +100,7 @@ class OneAtATime:
     def __init__(self, space: Space, *, blocks: int, seed: int) -> None:
         self._space = space
         self._blocks = blocks
-        self._tally = Tally()
+        self._tally = Tally(space.points)
         self._here = space.present
         self._axes = random.Random(seed).sample(range(len(space.axes)), len(space.axes))
         self._left = 0
