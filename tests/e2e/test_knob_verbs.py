@@ -72,6 +72,16 @@ def test_apply_without_an_answer_returns_everything(tmp_path: Path, profile: Pat
     assert ran.text.split()[-2:] == ["0", "1500"]
 
 
+def test_a_profile_without_interfaces_is_not_applied_to_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "p.json"
+    place.write_text(Profile("p", "any", (), {"nic.mtu": "1400"}).to_json())
+    script = 'nm apply "$1" --confirm 1; echo "status $?"; echo yes | nm apply "$1" --interface v0; mtu'
+    ran = _in_namespace(tmp_path, script, str(place))
+    assert "status 2" in ran.text
+    assert b"--interface" in ran.stderr
+    assert ran.text.split()[-1] == "1400", ran.complaint()
+
+
 def test_apply_is_accepted_from_elsewhere(tmp_path: Path, profile: Path) -> None:
     script = """nm apply "$1" --confirm 30 < /dev/null > "$2" 2>&1 & waits=$!
 for i in $(seq 200); do grep -q 'type yes' "$2" 2>/dev/null && break; sleep 0.05; done

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from nearmetal.errors import ExitCode
+from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.knobs import mpi, places
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.session import Session, begin, plan
@@ -24,6 +24,7 @@ _LOOK_S = 0.2
 @click.command(name="apply")
 @click.argument("profile", type=click.Path(path_type=Path))
 @click.option("--host", default=places.LOCAL, show_default=True, help="Where: `local`, or a machine as ssh names it.")
+@click.option("--interface", "-i", "chosen", multiple=True, help="Instead of those that PROFILE names; repeatable.")
 @click.option(
     "--confirm", "confirm_s", default=60, show_default=True, type=click.IntRange(1, 3600), help="Seconds to confirm in."
 )
@@ -32,7 +33,15 @@ _LOOK_S = 0.2
 @click.option("--allow-management", is_flag=True, help="Also touch the interface that you may be logged in over.")
 @click.option("--accept", is_flag=True, help="Confirm an apply that waits in another terminal.")
 def command(
-    profile: Path, host: str, confirm_s: int, probe: str, storm: int, *, allow_management: bool, accept: bool
+    profile: Path,
+    host: str,
+    chosen: tuple[str, ...],
+    *,
+    confirm_s: int,
+    probe: str,
+    storm: int,
+    allow_management: bool,
+    accept: bool,
 ) -> int:
     """Apply PROFILE; type `yes` within the time, or everything returns to what it was.
 
@@ -45,8 +54,11 @@ def command(
         accepted.touch()
         return ExitCode.OK
     knobs = {name: value for name, value in wanted.setting.items() if not name.startswith(mpi.PREFIX)}
-    targets = [Target("", interface) for interface in wanted.interfaces] or [Target("")]
-    guard = Guard(confirm_s + _SPARE_S, wanted.interfaces, probe, storm)
+    interfaces = chosen or wanted.interfaces
+    if not interfaces and any(name.startswith("nic.") for name in knobs):
+        raise BadInputError(f"{profile} sets knobs of interfaces and names none", hint="name them with --interface")
+    targets = [Target("", interface) for interface in interfaces] or [Target("")]
+    guard = Guard(confirm_s + _SPARE_S, interfaces, probe, storm)
     with places.open_shell(host) as shell, places.host_locks(shell, host, folder):
         accepted.unlink(missing_ok=True)
         intended = plan(shell, knobs, targets, allow_management=allow_management)
