@@ -169,6 +169,15 @@ def test_what_is_not_there_is_said(history: str, capsys: pytest.CaptureFixture[s
         assert says in capsys.readouterr().err
 
 
+def test_without_duckdb_it_says_what_to_install(
+    history: str, runs: list[Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    for argv in (["show", history], ["add", "new.duckdb", str(runs[0])]):
+        assert nearmetal(["history", *argv]) == 3
+        assert "pip install 'nearmetal[history]'" in capsys.readouterr().err
+
+
 def test_the_file_is_its_owners(filled: Path) -> None:
     assert stat.S_IMODE(filled.stat().st_mode) == 0o600
 
