@@ -352,7 +352,6 @@ def make_faster(run: Path, copy: Path) -> None:
 
 
 @pytest.mark.netns
-@pytest.mark.mpi
 def test_on_real_namespaces(tmp_path: Path) -> None:
     """Real launches against themselves, and against a base a hundred times as fast: then fresh ones are launched."""
     study = """
@@ -365,9 +364,14 @@ kind = "local"
 name = "a"
 kind = "veth"
 [[workload]]
-name = "latency"
-sizes = [8]
-iterations = 100
+name = "ping"
+kind = "command"
+[workload.options]
+argv = ["ping", "-c", "40", "-i", "0.002", "{peer}"]
+figure = "regex"
+pattern = "time=([0-9.]+) ms"
+unit = "ms"
+packets = 40
 [trials]
 min_blocks = 3
 max_blocks = 3
