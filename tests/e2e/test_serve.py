@@ -25,6 +25,7 @@ from nearmetal.serve.app import make_app
 from nearmetal.serve.cache import Recent
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.guard import Door
+from nearmetal.serve.server import listen
 from tests.browser import PAPER, browse, first_pixel, needs_chromium
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
 
@@ -198,6 +199,12 @@ def test_beyond_loopback_comes_with_a_warning(
     told = capsys.readouterr()
     assert ("warning: whoever can reach this address" in told.err) == warned
     assert "?token=" in told.out
+
+
+def test_small_answers_are_not_held_back(folder: Path) -> None:
+    """Without its protocol asyncio leaves Nagle's algorithm on, and an answer waits 40 ms for the reader's ACK."""
+    with contextlib.closing(listen("127.0.0.1", 0).socket) as listening:
+        assert listening.proto == socket.IPPROTO_TCP
 
 
 # ---- in a browser

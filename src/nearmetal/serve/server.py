@@ -47,8 +47,9 @@ def listen(address: str, port: int) -> Listening:
         raise BadInputError(
             f"{address!r} is no address of a machine: {error.strerror}", hint="an address of this machine: 192.0.2.7"
         ) from error
-    family, _, _, _, where = found
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    family, kind, protocol, _, where = found
+    # asyncio sends small answers at once (TCP_NODELAY) only where the socket itself says that it is TCP.
+    listening = socket.socket(family, kind, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(where)
