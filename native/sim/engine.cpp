@@ -56,6 +56,8 @@ Result Engine::run(bool keep) {
         fetch_ahead();
         now_ = event.time;
         ++result_.events;
+        if (event.kind() != EventKind::kCore)
+            idle_turns_ = 0;
         switch (event.kind()) {
         case EventKind::kRank:
             run_rank(event.index(), true);

@@ -99,7 +99,7 @@ class Engine {
     struct Core {
         std::uint32_t holder = kNone;
         List ready;
-        Ps slice_end = 0, free_at = 0;
+        Ps slice_end = 0, free_at = 0, planned = -1;
     };
     struct Flow {
         Ps arrival;
@@ -146,6 +146,9 @@ class Engine {
     bool compute(std::uint32_t rank);
     void give_way(std::uint32_t rank);
     void hand_on(Core &core, Ps time);
+    bool bring_forward(Core &core, std::uint32_t same_host);
+    void plan_turn(Core &core);
+    void turn_over(std::uint32_t rank, bool slice_over);
     void leave_core(std::uint32_t rank);
     void wake(std::uint32_t rank, Ps time);
     void core_due(std::uint32_t rank);
@@ -228,6 +231,7 @@ class Engine {
     std::vector<Copying> copying_; // empty where no path copies
     std::vector<Share> shares_; // empty where every rank has a core of its own
     std::vector<Core> cores_;
+    std::uint32_t idle_turns_ = 0; // in a row, in which nothing else happened
     std::vector<Slot> slots_;
     std::vector<std::uint32_t> loops_;
     std::vector<std::uint32_t> sequence_; // collectives started, per rank and communicator

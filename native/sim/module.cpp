@@ -234,6 +234,7 @@ void bind_machine(nb::module_ &m) {
         .def_rw("compute_scale", &Machine::compute_scale)
         .def_rw("cores", &Machine::cores)
         .def_rw("one_computer", &Machine::one_computer)
+        .def_rw("yield_in_host", &Machine::yield_in_host)
         .def_rw("slice_ps", &Machine::slice_ps)
         .def_rw("switch_ps", &Machine::switch_ps)
         .def_prop_rw(

@@ -152,15 +152,17 @@ def test_philox_gives_the_published_numbers() -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(schedules(), machines, st.integers(1, 2), st.integers(0, 3))
+@given(schedules(), machines, st.integers(1, 2), st.booleans(), st.integers(1, 2))
 def test_sharing_cores_costs_time_and_loses_nothing(
-    schedule: Schedule, machine: Machine, cores: int, seed: int
+    schedule: Schedule, machine: Machine, cores: int, grouped: bool, per_node: int
 ) -> None:
     """Without wildcards and blocking sends beyond the eager limit, who waits for whom does not depend on time."""
-    placement = Placement.block(schedule.ranks, 1)
-    crowded = replace(machine, cores=Cores(cores, one_computer=True, slice_ps=5_000_000, switch_ps=100_000))
-    free = _sim.simulate(native_job(schedule, machine, placement), seed, 0, 1, 1, False)[0]
-    shared = _sim.simulate(native_job(schedule, crowded, placement), seed, 0, 1, 1, False)[0]
+    placement = Placement.block(schedule.ranks, per_node)
+    crowded = replace(
+        machine, cores=Cores(cores, one_computer=True, yield_in_node=grouped, slice_ps=5_000_000, switch_ps=100_000)
+    )
+    free = _sim.simulate(native_job(schedule, machine, placement), 1, 0, 1, 1, False)[0]
+    shared = _sim.simulate(native_job(schedule, crowded, placement), 1, 0, 1, 1, False)[0]
     wild = any(op.peer < 0 or op.recv_peer < 0 for program in schedule.programs for op in program.ops if op.kind < 2)
     if free.outcome == 0 and not wild:
         assert shared.outcome == 0

@@ -121,6 +121,18 @@ def test_a_waiting_rank_gives_its_core_away_and_comes_back_at_the_end_of_a_slice
     assert 11_000_000 <= crowded.makespan_ns.min() <= crowded.makespan_ns.max() < 11_000_000 + 50_000
 
 
+@pytest.mark.parametrize(("per_node", "low", "high"), [(1, 10 * 4_000_000, 22 * 4_000_000), (2, 0, 1_000_000)])
+def test_waiting_ranks_of_other_nodes_poll_to_the_end_of_their_slice(per_node: int, low: int, high: int) -> None:
+    """Ten round trips of two ranks that share a core: at once inside a node, else a slice for each way."""
+    there = (Repeat(10, (DoCall(0), DoCall(1))),)
+    schedule = Schedule(2, (program([send(1), recv(1)], [*there]), program([recv(0), send(0)], [*there])))
+    machine = shared(1)
+    assert machine.cores is not None
+    machine = replace(machine, cores=replace(machine.cores, yield_in_node=True))
+    assert low <= run_ns(schedule, machine, per_node) <= high
+    assert run_ns(schedule, shared(1), per_node) < 1_000_000  # where a yield reaches everybody
+
+
 @pytest.mark.parametrize("cores", [1, 2, 3])
 def test_shared_cores_change_when_not_what(cores: int) -> None:
     pattern = Pattern(

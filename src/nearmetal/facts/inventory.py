@@ -32,6 +32,7 @@ def machine_facts(shell: Shell) -> dict[str, Scalar]:
         "cpu.idle_driver": _optional(shell, "/sys/devices/system/cpu/cpuidle/current_driver"),
         "kernel.release": _optional(shell, "/proc/sys/kernel/osrelease"),
         "kernel.version": _optional(shell, "/proc/sys/kernel/version"),
+        "kernel.autogroup": _optional(shell, "/proc/sys/kernel/sched_autogroup_enabled"),
         "kernel.clocksource": _optional(shell, "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
     }
 

@@ -69,9 +69,11 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
 
 
 def _cores(run: RunDir, record: TrialRecord) -> Cores | None:
-    """Return the cores that ranks share; nodes on this machine are namespaces of one computer."""
-    count = record.outcome.facts.get("cpu.count")
-    return Cores(count, one_computer=run.info.host_kind == "local") if isinstance(count, int) and count > 0 else None
+    """Return the cores that ranks share; nodes on this machine are namespaces of one computer, each a session."""
+    facts = record.outcome.facts
+    count, local = facts.get("cpu.count"), run.info.host_kind == "local"
+    grouped = local and str(facts.get("kernel.autogroup")) == "1"
+    return Cores(count, local, grouped) if isinstance(count, int) and count > 0 else None
 
 
 def _path(samples: _Samples, eager_up_to_bytes: int | None) -> PathModel:

@@ -156,11 +156,13 @@ class Cores:
     """Cores that ranks share, for each computer; they matter where ranks outnumber them.
 
     `one_computer`: all nodes are namespaces of one. A rank computes for `slice_ps` before it gives way to another; one
-    that waits gives way at once, and the other looks after its messages `switch_ps` later.
+    that waits gives way at once, and the other looks after its messages `switch_ps` later. `yield_in_node`: it does so
+    only to ranks of its own node, and polls on to the end of its slice while others want the core.
     """
 
     count: int
     one_computer: bool = False
+    yield_in_node: bool = False
     slice_ps: int = 4_000_000_000
     switch_ps: int = 3_000_000
 
