@@ -16,9 +16,19 @@ enum { TAG = 1, TAG_ACK = 2, COMPLAINT_CHARS = 2 * MPI_MAX_PROCESSOR_NAME + 160 
 /* Written before each step, so that the handler has nothing left to do but write(2). */
 static char complaint[COMPLAINT_CHARS];
 static size_t complaint_length;
+static unsigned patience_s;
 
-static void give_up(int signal_number) {
+/* The iteration that was finished last, and what it was when the alarm looked: a slow partner answers, a dead one does
+ * not. The loops set it between their iterations, where no time is taken. */
+static volatile sig_atomic_t finished, finished_before;
+
+static void look(int signal_number) {
     (void)signal_number;
+    if (finished != finished_before) {
+        finished_before = finished;
+        alarm(patience_s);
+        return;
+    }
     const ssize_t written = write(STDERR_FILENO, complaint, complaint_length);
     (void)written; /* there is nobody left to tell */
     _exit(EXIT_NO_ANSWER);
@@ -35,7 +45,9 @@ static void be_patient(const struct part *part, size_t round, int peer) {
                  "nmfabric: rank %d on %s had no answer from rank %d on %s for %lld s (round %zu)\n", part->rank,
                  name_of(part, part->rank), peer, name_of(part, peer), (long long)part->options->patience_s, round);
     complaint_length = (size_t)length < sizeof complaint ? (size_t)length : sizeof complaint - 1;
-    alarm((unsigned)part->options->patience_s);
+    patience_s = (unsigned)part->options->patience_s;
+    finished = finished_before = -1;
+    alarm(patience_s);
 }
 
 /* ---- the two measured loops: stamp, call, stamp; nothing else may be computed there ---- */
@@ -48,6 +60,7 @@ static void ping(struct part *part, int peer, int64_t *samples_ns) {
         MPI_Send(part->send, bytes, MPI_BYTE, peer, TAG, part->comm);
         MPI_Recv(part->receive, bytes, MPI_BYTE, peer, TAG, part->comm, MPI_STATUS_IGNORE);
         samples_ns[i] = clock_stamp_ns() - begin_ns;
+        finished = (sig_atomic_t)i;
     }
 }
 
@@ -57,6 +70,7 @@ static void pong(struct part *part, int peer) {
     for (int64_t i = 0; i < entries; i++) {
         MPI_Recv(part->receive, bytes, MPI_BYTE, peer, TAG, part->comm, MPI_STATUS_IGNORE);
         MPI_Send(part->send, bytes, MPI_BYTE, peer, TAG, part->comm);
+        finished = (sig_atomic_t)i;
     }
 }
 
@@ -71,6 +85,7 @@ static void send_windows(struct part *part, int peer, int64_t *samples_ns) {
         MPI_Waitall(window, part->requests, MPI_STATUSES_IGNORE);
         MPI_Recv(NULL, 0, MPI_BYTE, peer, TAG_ACK, part->comm, MPI_STATUS_IGNORE);
         samples_ns[i] = clock_stamp_ns() - begin_ns;
+        finished = (sig_atomic_t)i;
     }
 }
 
@@ -83,6 +98,7 @@ static void receive_windows(struct part *part, int peer) {
                       &part->requests[k]);
         MPI_Waitall(window, part->requests, MPI_STATUSES_IGNORE);
         MPI_Send(NULL, 0, MPI_BYTE, peer, TAG_ACK, part->comm);
+        finished = (sig_atomic_t)i;
     }
 }
 
@@ -112,7 +128,8 @@ static size_t work(struct part *part, enum step step, int32_t partner, int64_t *
 void part_measure(struct part *part) {
     const int steps = part->options->bandwidth_iterations == 0 ? 1 : STEP_COUNT;
     int64_t *samples_ns = part->samples_ns;
-    signal(SIGALRM, give_up);
+    const struct sigaction action = {.sa_handler = look, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, NULL);
     for (size_t round = 0; round < part->rounds; round++) {
         const int32_t partner = part->partner[round];
         for (int step = 0; step < steps; step++) {

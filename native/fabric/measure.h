@@ -30,7 +30,7 @@ struct part {
 size_t part_allocate(struct part *part);
 void part_free(struct part *part);
 
-/* Carry all rounds out. Collective. A rank that waits longer than the patience for its partner says for whom, on
+/* Carry all rounds out. Collective. A rank whose partner lets it finish nothing for the patience says for whom, on
  * stderr, and ends the job with EXIT_NO_ANSWER. */
 void part_measure(struct part *part);
 

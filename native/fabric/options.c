@@ -22,7 +22,7 @@ const char options_usage[] =
     "  --bandwidth-window N        messages in flight (default 16)\n"
     "  --bandwidth-iterations N    windows in each direction; 0: no bandwidth is measured (default 10)\n"
     "  --bandwidth-warmup N        windows before them, kept and marked (default 2)\n"
-    "  --patience N                seconds after which a rank gives up waiting for its partner (default 30)\n"
+    "  --patience N                seconds without progress after which a rank gives its partner up (default 30)\n"
     "\n"
     "exit status: 0 measured; 2 bad arguments or rounds; 4 no memory; 5 the file could not be written; 6 a rank got\n"
     "no answer\n";

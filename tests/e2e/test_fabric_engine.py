@@ -128,6 +128,14 @@ def test_a_rank_that_stands_still_is_named_by_its_partner(flavour: str, tmp_path
 
 
 @every_mpi
+def test_a_slow_partner_is_waited_for(flavour: str, tmp_path: Path) -> None:
+    engine = engine_of(flavour, tmp_path)
+    linger = harmed(flavour, tmp_path, "linger")  # 55 pings of 50 ms are more than two patiences
+    finished = engine.launch(text_of(2), "--bandwidth-iterations", "0", "--patience", "1", ranks=2, environment=linger)
+    assert finished.ok, finished.complaint()
+
+
+@every_mpi
 def test_the_sanitizers_find_nothing(flavour: str, tmp_path: Path) -> None:
     mpi = mpi_of(flavour)
     engine = FabricEngine(mpi, tmp_path, build_fabric(mpi, (*SANITIZED, "-Werror")))

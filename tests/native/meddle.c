@@ -1,10 +1,11 @@
 /* A preloaded library that does harm to MPI programs, through the profiling interface. MEDDLE says which:
  * "flip": one byte of everything received is changed; "die": rank 1 is gone at its 40th send or receive; "stop":
- * it stands still there. */
+ * it stands still there; "linger": it takes 50 ms for each. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static unsigned char *last_posted;
 
@@ -24,6 +25,8 @@ static void maybe_die(void) {
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 1 && ++calls == 40 && (asked("die") || asked("stop")))
         raise(asked("die") ? SIGKILL : SIGSTOP);
+    if (rank == 1 && asked("linger"))
+        nanosleep(&(const struct timespec){.tv_nsec = 50000000}, NULL);
 }
 
 int MPI_Recv(void *bytes, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm, MPI_Status *status) {
