@@ -136,6 +136,15 @@ def test_a_far_machine_has_one_lock_for_everybody(far: Machine, profile: str, tm
     assert "CONFIRMED" in out
 
 
+def test_the_management_interface_of_a_far_machine_is_refused(far: Machine, profile: str) -> None:
+    for words in (["address", "add", "10.9.0.1/24", "dev", "v0"], ["route", "add", "default", "via", "10.9.0.2"]):
+        far.inside.run(["ip", *words], node=NODE)
+    refused = far.verb("apply", profile, "--host", "far", said="yes\n")
+    assert refused.exit_status == 2
+    assert "carries the default route" in refused.stderr.decode()
+    assert far.mtu() == "1500"
+
+
 def test_a_name_that_is_no_machine_is_refused(far: Machine) -> None:
     refused = far.verb("knobs", "-oProxyCommand=x@:y")
     assert refused.exit_status == 2

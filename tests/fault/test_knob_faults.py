@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -211,3 +212,20 @@ def test_one_session_a_host(machine: KnobMachine, folder: Path) -> None:
     with host_lock(folder), pytest.raises(TrialError, match=str(os.getpid())), hold(machine, ENDS, SETTING, folder):
         pytest.fail("the lock is taken")
     assert machine.writes == []
+
+
+def test_a_lock_that_is_about_to_go_is_waited_for(machine: KnobMachine, folder: Path) -> None:
+    held, release = threading.Event(), threading.Event()
+
+    def other_session() -> None:
+        with host_lock(folder):
+            held.set()
+            release.wait(20)
+
+    other = threading.Thread(target=other_session)
+    other.start()
+    assert held.wait(20)
+    threading.Timer(0.1, release.set).start()
+    with hold(machine, ENDS, {"nic.rx-frames": 8}, folder, patience_s=20):
+        assert machine.nic("eth1")["rx-frames"] == "8"
+    other.join()
