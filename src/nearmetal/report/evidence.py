@@ -54,6 +54,12 @@ _PER_ITERATION: tuple[tuple[str, Callable[[Mapping[str, int]], int]], ...] = (
     ("device interrupts", _sum_of(r"irq\.\d+.*")),
     ("all interrupts", _sum_of(r"irq\..+")),
     ("packets received on the nodes", _sum_of(r"link\..+\.rx_packets")),
+    ("KVM exits", _sum_of(r"kvm\.exits")),
+    ("KVM exits to device registers (MMIO)", _sum_of(r"kvm\.mmio_exits")),
+    ("KVM exits to I/O ports", _sum_of(r"kvm\.io_exits")),
+    ("KVM exits for the host's interrupts", _sum_of(r"kvm\.irq_exits")),
+    ("halts of guests", _sum_of(r"kvm\.halt_exits")),
+    ("interrupts injected into guests", _sum_of(r"kvm\.irq_injections")),
 )
 _PER_TRIAL: tuple[tuple[str, str, Callable[[Mapping[str, int]], int]], ...] = (
     ("TCP segments retransmitted", "a trial", _sum_of(r"tcp\..+\.RetransSegs")),
@@ -98,7 +104,8 @@ def _median_of(
 
 
 def _iterations(record: TrialRecord) -> int:
-    return sum(cell.iterations for cell in record.cells)
+    """Return how many iterations were counted over: as the tool says, where its samples leave some out."""
+    return record.outcome.counters.get("tool.iterations") or sum(cell.iterations for cell in record.cells)
 
 
 def failures(records: Sequence[TrialRecord]) -> tuple[Failure, ...]:

@@ -241,6 +241,11 @@ def snapshot(image: Image, boot: Boot, version: str, say: Callable[[str], None],
     return folder / "state"
 
 
+def digest_of(file: Path) -> str:
+    """Return the first digits of a cached file's SHA-256, as its manifest has them."""
+    return Manifest.load(file.parent).files[file.name][:_KEY_DIGITS]
+
+
 @contextlib.contextmanager
 def _replacing(folder: Path) -> Iterator[Path]:
     """Give a fresh folder that takes `folder`'s place when all went well, and vanishes otherwise."""

@@ -75,6 +75,7 @@ class _Ready:
     boot: Boot
     image_key: str
     snapshot: Path
+    snapshot_digest: str
 
 
 class LabHost:
@@ -128,7 +129,7 @@ class LabHost:
                 built = image.current(self._say)
                 boot = Boot(self._emulator, self._machine, built.kernel, built.initrd)
                 frozen = image.snapshot(built, boot, self._version, self._say, timeout_s=_BOOT_TIMEOUT_S)
-                self._ready = _Ready(boot, built.manifest.key, frozen)
+                self._ready = _Ready(boot, built.manifest.key, frozen, image.digest_of(frozen))
             return self._ready
 
     def _live(self, ready: _Ready, order: Order) -> Answer:
@@ -163,6 +164,7 @@ class LabHost:
         return {
             "lab.machine": self._machine.name,
             "lab.image": ready.image_key,
+            "lab.snapshot": ready.snapshot_digest,
             "lab.emulator": self._version,
             "lab.virtual_time": True,
         }

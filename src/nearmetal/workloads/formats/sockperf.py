@@ -18,6 +18,7 @@ PROGRAM = "sockperf"
 
 _LATENCY = re.compile(r"^sockperf: Summary: (?P<kind>Latency|Round trip) is (?P<us>[\d.]+) usec", re.MULTILINE)
 _OBSERVED = re.compile(r"^sockperf: Total (\d+) observations", re.MULTILINE)
+_SENT = re.compile(r"^sockperf: \[Total Run\] .*\bSentMessages=(\d+)", re.MULTILINE)
 _LOST = re.compile(
     r"^sockperf: # dropped messages = (\d+); # duplicated messages = (\d+); # out-of-order messages = (\d+)",
     re.MULTILINE,
@@ -29,10 +30,14 @@ _ROW = re.compile(r"(\d+), (\d+)\.(\d{9}), (\d+)\.(\d{9}), *[\d.]+")
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What sockperf says at its end: the mean half round trip, how many there were, what went astray."""
+    """What sockperf says at its end: the mean half round trip, how many there were, what went astray.
+
+    `observations` leave the warm-up out, `sent` counts every message.
+    """
 
     mean_half_round_trip_us: float
     observations: int
+    sent: int
     dropped: int
     duplicated: int
     out_of_order: int
@@ -50,13 +55,14 @@ class Packets:
 def parse_summary(data: bytes) -> Summary:
     """Read what sockperf printed; raise ForeignFileError unless it came to a summary."""
     text = to_text(data, PROGRAM)
-    latency, observed, lost = _LATENCY.search(text), _OBSERVED.search(text), _LOST.search(text)
-    if not latency or not observed or not lost:
+    latency, observed, lost, sent = (one.search(text) for one in (_LATENCY, _OBSERVED, _LOST, _SENT))
+    if not latency or not observed or not lost or not sent:
         raise refuse(PROGRAM, "there is no summary of latencies in it")
     halves = 1.0 if latency["kind"] == "Latency" else 0.5
     return Summary(
         number(latency["us"], PROGRAM, "the latency") * halves,
         whole(observed[1], PROGRAM, "the count of observations"),
+        whole(sent[1], PROGRAM, "the count of messages"),
         *(whole(count, PROGRAM, "a count of lost messages") for count in lost.groups()),
     )
 
