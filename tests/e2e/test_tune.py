@@ -119,6 +119,15 @@ def test_what_a_trial_cannot_put_back_ends_the_run_and_prints_the_undo(
     assert said.out.startswith("#!/bin/sh")
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_the_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = tmp_path / "mtu.toml"
+    study.write_text(STUDY)
+    assert run(["tune", str(study), "--out", str(study / "profiles")]) == 2
+    assert "for profiles" in capsys.readouterr().err
+
+
 def test_a_wrong_knob_or_operation_is_refused_before_anything_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +49,8 @@ def command(study: Path, out: Path | None) -> int:
             f"{study} has no [tune] table", hint="name knobs: [tune.knobs] then 'nic.rx-usecs' = [0, 10]"
         )
     check_study(spec)
+    folder = _folder(spec.tune, out)
+    file_name = out.name if out is not None and folder != out else ""
     space = study_space(spec.tune)
     talk = Console(stderr=True, highlight=False)
     talk.print(f"{len(space.points)} settings of path {tuned_path(spec, spec.tune).name}, method {spec.tune.method}")
@@ -56,7 +59,7 @@ def command(study: Path, out: Path | None) -> int:
         for kind in spec.tune.searches:
             profile = _tune(spec, spec.tune, kind, host, talk)
             if profile is not None:
-                place = _place(spec.tune, profile, out)
+                place = folder / (file_name or f"{profile.name}.profile.json")
                 place.write_text(profile.to_json())
                 click.echo(f"profile: {place}")
     finally:
@@ -94,13 +97,18 @@ def _tune(spec: Study, tune: TuneSpec, kind: TuneClass, host: Host, talk: Consol
     )
 
 
-def _place(tune: TuneSpec, profile: Profile, out: Path | None) -> Path:
-    name = f"{profile.name}.profile.json"
-    if not tune.classes:
-        return out or Path(name)
+def _folder(tune: TuneSpec, out: Path | None) -> Path:
+    """Return the directory that profiles go to; raise BadInputError now when they could not be written later."""
     folder = out or Path()
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / name
+    if not tune.classes and not folder.is_dir():
+        folder = folder.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError(f"cannot make the directory {folder} for profiles: {error.strerror}") from error
+    if not os.access(folder, os.W_OK):
+        raise BadInputError(f"cannot write profiles to {folder}", hint="name another place with --out")
+    return folder
 
 
 def _method(spec: Study, tune: TuneSpec, space: Space) -> Method:
