@@ -227,6 +227,21 @@ class TestConfirmation:
         assert after.value == pytest.approx(2.0 * math.exp(-0.25), rel=0.03)
         assert made.trials == 3 * made.blocks
 
+    @pytest.mark.parametrize(("failures", "recommended"), [(1, True), (2, False)])
+    def test_one_failure_of_the_winner_is_left_out_and_said(self, failures: int, recommended: bool) -> None:
+        laboratory = _laboratory()
+        inner, left = laboratory.measure, [TrialError("the launch did not end\nlast words")] * failures
+
+        def shaky(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
+            if setting and left:
+                raise left.pop()
+            yield from inner(setting, block)
+
+        laboratory.measure = shaky
+        made = confirm(laboratory, BEST, first_block=0)
+        assert made.recommended is recommended
+        assert "the winner failed: the launch did not end" in made.reason
+
     def test_present_setting_needs_no_proof(self) -> None:
         made = confirm(_laboratory(), SPACE.present, first_block=0)
         assert not made.recommended
