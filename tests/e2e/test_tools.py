@@ -115,6 +115,20 @@ def test_command_takes_stdin_environment_and_status() -> None:
     assert cell.ns.tolist() == [[5000, 6000]]
 
 
+def test_command_finds_the_files_of_the_study() -> None:
+    outcome = carried_out(
+        "command",
+        operation="reads",
+        argv=["sh", "-c", "cd {scratch} && cat input.txt"],
+        files=["input.txt=a = 7\n"],
+        figure="regex",
+        pattern=r"a = (\d+)",
+        unit="us",
+    )
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    assert decode(outcome)[0].ns.tolist() == [[7000]]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

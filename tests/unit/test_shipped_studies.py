@@ -10,7 +10,7 @@ from nearmetal.study.spec import read_study
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "studies").glob("*.toml"))
-PAPERS = ("musleh-", "nanos-", "lockwood-")
+PAPERS = ("musleh-", "nanos-", "lockwood-", "nasa-")
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
@@ -27,3 +27,9 @@ def test_a_study_of_a_paper_has_a_page_that_says_what_can_differ(path: Path) -> 
     assert f"studies/{path.name}" in page
     assert "an differ" in page
     assert f"({path.stem}.md)" in (ROOT / "docs" / "studies" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_a_shipped_study_is_in_the_list(path: Path) -> None:
+    listed = (ROOT / "docs" / "studies" / "README.md").read_text()
+    assert f"| [{path.stem}](" in listed or f"`{path.stem}`" in listed

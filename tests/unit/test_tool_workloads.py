@@ -41,6 +41,9 @@ def asked(kind: str, placement: tuple[int, ...] = (0, 1), **options: object) -> 
         (asked("command", argv=["x"], unit="furlong"), "not a unit"),
         (asked("command", argv=["x"], unit="MB/s"), "wall clock gives a time"),
         (asked("command", argv=["x"], env=["A B=1"]), "NAME=value"),
+        (asked("command", argv=["x"], files=["../in=text"]), "NAME=text"),
+        (asked("command", argv=["x"], files=["no text"]), "NAME=text"),
+        (asked("command", argv=["x"], mpi="usr"), "directory of an MPI"),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_starts(workload: WorkloadOrder, said: str) -> None:

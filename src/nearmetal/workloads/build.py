@@ -26,10 +26,13 @@ _VERSION_TIMEOUT_S = 30.0
 _FLAGS = ("-D_GNU_SOURCE", "-Wno-stringop-overflow")
 
 
-def mpi_for(shell: Shell, flavour: str) -> Mpi:
-    """Return the MPI of that flavour where the shell's programs run; raise UnavailableError without one."""
+def mpi_for(shell: Shell, flavour: str, prefix: Path | None = None) -> Mpi:
+    """Return the MPI of that flavour where the shell's programs run; raise UnavailableError without one.
+
+    `prefix` is the directory it must be in; far machines have theirs from the host's option `mpi_prefix`.
+    """
     if not is_far(shell):
-        return find_mpi(flavour)
+        return find_mpi(flavour, prefix)
     far = shell
     return far.once(f"mpi {flavour}", lambda: find_there(far, flavour_named(flavour)))
 

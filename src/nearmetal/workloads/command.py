@@ -1,17 +1,21 @@
 """Workload `command`: any program; the study says what to run, what to time, how to verify and where the figure is.
 
-Options: `argv` (a list; `{address}`, `{peer}`, `{node}` and `{scratch}` are filled in), `env` (a list of `NAME=value`),
-`stdin` (text), `mpi` (launch it as a parallel program over the placement), `output` (the file that it writes, `stdout`
-by default), `figure` (`wall`, `regex` or `json`), `pattern` (a regular expression with one group; each match is a
-sample), `path` (keys and numbers joined by dots, `*` for every element), `unit` (of `rates.UNITS`), `expect` and
-`forbid` (regular expressions that must and must not match), `accept` (exit statuses that are no failure),
-`packets` (how many each end of a network path must have carried at the least). Standard library only.
+Options: `argv` (a list; `{address}`, `{peer}`, `{node}` and `{scratch}` are filled in), `env` (a list of
+`NAME=value`), `stdin` (text), `files` (a list of `NAME=text`, written into `{scratch}` of every node), `mpi` (launch
+it as a parallel program over the placement: `true`, or the directory of the MPI that it was built with, such as
+`/usr`), `output` (the file that it writes, `stdout` by default), `figure` (`wall`, `regex` or `json`), `pattern` (a
+regular expression with one group; each match is a sample), `path` (keys and numbers joined by dots, `*` for every
+element), `unit` (of `rates.UNITS`), `expect` and `forbid` (regular expressions that must and must not match),
+`accept` (exit statuses that are no failure), `packets` (how many each end of a network path must have carried at the
+least).
+Standard library only.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
 OUTPUT = "command.output"
 """The name of what the program printed or wrote, in an outcome."""
 
-_OPTIONS = {"argv", "env", "stdin", "mpi", "output", "figure", "pattern", "path", "unit"}
+_OPTIONS = {"argv", "env", "stdin", "files", "mpi", "output", "figure", "pattern", "path", "unit"}
 _OPTIONS |= {"expect", "forbid", "accept", "packets"}
 _FIGURES = ("wall", "regex", "json")
 ASKED = "command.asked"
@@ -60,6 +64,8 @@ class CommandWorkload:
         for word in _words(workload, "env"):
             if not re.fullmatch(r"[A-Za-z_]\w*=.*", word, re.DOTALL):
                 raise BadInputError(f"workload {workload.label!r}: {word!r} in `env` is not NAME=value")
+        _files(workload)
+        _mpi_prefix(workload)
         for name in ("pattern", "expect", "forbid"):
             _pattern(workload, name)
         figure = text_option(workload, "figure", "wall", _FIGURES)
@@ -90,6 +96,10 @@ class CommandWorkload:
         command = Command(
             "", argv, _STDOUT, accept=_accepted(workload), env=env, stdin=text_option(workload, "stdin", "")
         )
+        for name, text in _files(workload).items():
+            for node in dict.fromkeys(endpoints.ends[index].node for index in workload.placement):
+                shell.run(["mkdir", "-p", folder], node=node)
+                shell.write(f"{folder}/{name}", text.encode(), node=node)
         asked = f"{folder}/{ASKED}"
         shell.write(asked, json.dumps(workload.options).encode(), node=first.node)
         output = text_option(workload, "output", "stdout")
@@ -171,6 +181,30 @@ def _words(workload: WorkloadOrder, name: str) -> list[str]:
     return [str(word) for word in value]
 
 
+def _files(workload: WorkloadOrder) -> dict[str, str]:
+    """Return the texts of input files by their names, which are names and not paths."""
+    found = dict[str, str]()
+    for word in _words(workload, "files"):
+        name, equals, text = word.partition("=")
+        if not equals or not re.fullmatch(r"\w[\w.-]*", name):
+            raise BadInputError(f"workload {workload.label!r}: {word[:40]!r} in `files` is not NAME=text")
+        found[name] = text
+    return found
+
+
+def _mpi_prefix(workload: WorkloadOrder) -> Path | None:
+    """Return the directory of the MPI that the program was built with, where the study names one."""
+    asked = workload.options.get("mpi", False)
+    if isinstance(asked, bool):
+        return None
+    if not isinstance(asked, str) or not asked.startswith("/"):
+        raise BadInputError(
+            f"workload {workload.label!r}: option 'mpi' is true, false or the directory of an MPI, not {asked!r}",
+            hint='a program of Debian was built with Debian\'s MPI: mpi = "/usr"',
+        )
+    return Path(asked)
+
+
 def _pattern(workload: WorkloadOrder, name: str) -> re.Pattern[str] | None:
     text = text_option(workload, name, "")
     try:
@@ -197,7 +231,7 @@ def _parallel(
     shell: Shell, order: Order, endpoints: Endpoints, program: tuple[str, ...]
 ) -> tuple[tuple[str, ...], dict[str, str], dict[str, Scalar]]:
     """Return the launch of a parallel program with the order's MPI over the placement."""
-    mpi = mpi_for(shell, order.mpi)
+    mpi = mpi_for(shell, order.mpi, _mpi_prefix(order.workload))
     placement = order.workload.placement
     nodes = tuple(endpoints.ends[index].node for index in placement)
     first = endpoints.ends[placement[0]]
