@@ -1,5 +1,5 @@
 # Two commands matter: `make study` and `make test`. Both set up all they need first.
-.PHONY: help setup study lab lab-here setup-test test lint bench reference verify-apps lock clean
+.PHONY: help setup study lab lab-here setup-test test lint bench reference verify-apps verify-lab lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -48,6 +48,9 @@ lock: ## Resolve the Python packages anew
 	    --generate-hashes --no-header --no-annotate - -o packaging/requirements-$$mpi.lock; done
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	    pyproject.toml --group bench -o packaging/requirements-bench.lock
+
+verify-lab: setup lab ## Carry out a trial on every path, machine and wire of the lab (half an hour)
+	@NEARMETAL_WHOLE_LAB=1 .venv/bin/python -m pytest tests/e2e/test_lab_whole.py
 
 clean: ## Remove what set-up and builds made
 	rm -rf .venv build dist

@@ -1,0 +1,87 @@
+"""Every path, machine and wire of the lab once, for real: minutes each, so only by `make verify-lab`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from nearmetal.errors import NearmetalError
+from nearmetal.hosts.lab.lab import LabHost, open_lab
+from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
+from nearmetal.workloads.samples import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.xdist_group("lab"),
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif("NEARMETAL_WHOLE_LAB" not in os.environ, reason="minutes a test: `make verify-lab`"),
+]
+
+ROUND_TRIP = WorkloadOrder("round-trip", "sockperf", {"sizes": [64], "protocol": "tcp", "seconds": 1})
+MPI = WorkloadOrder("latency", "engine", {"operation": "latency", "sizes": [64], "iterations": 100, "warmup": 10})
+FOUR_GUESTS = (0, 1, 0, 2, 0, 3, 0, 4)
+
+
+def verbs(operation: str, **options: Scalar) -> WorkloadOrder:
+    size = 8 if "atomic" in operation else 64
+    shared = {"operation": operation, "sizes": [size], "iterations": 200, "gid_index": 1, "pin": True}
+    return WorkloadOrder(operation, "perftest", {**shared, **options})
+
+
+def carried_out(machine: str, path: str, workload: WorkloadOrder, options: Mapping[str, Scalar]) -> Outcome:
+    try:
+        host: LabHost = open_lab({"machine": machine}, lambda _: None)
+    except NearmetalError as error:
+        pytest.skip(f"{error.message}; {error.hint}")
+    try:
+        order = Order(0, 0, PathOrder(path, path, {"rx_usecs": 0, **options}), workload, seed=3, timeout_s=90.0)
+        outcome = host.carry_out(order, lambda *_: pytest.fail("outside"))
+    finally:
+        host.close()
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    return outcome
+
+
+def median_ns(outcome: Outcome) -> float:
+    return float(np.median(decode(outcome)[0].ns))
+
+
+@pytest.mark.parametrize("path", ["native", "guest-vf", "passthrough", "vhost", "virtio", "e1000"])
+def test_every_rung_carries_round_trips(path: str) -> None:
+    outcome = carried_out("kvm", path, ROUND_TRIP, {})
+    assert (outcome.counters.get("kvm.exits", 0) > outcome.counters["tool.iterations"]) == (path != "native")
+
+
+@pytest.mark.parametrize("path", ["guest-vf", "vhost"])
+def test_four_guests_share_a_port(path: str) -> None:
+    workload = WorkloadOrder("stream", "nuttcp", {"seconds": 1, "line_rate_mbit": 2000}, placement=FOUR_GUESTS)
+    outcome = carried_out("kvm", path, workload, {"wire_rate_mbit": 2000})
+    assert outcome.counters["tool.fairness_ppm"] > 900_000
+    assert 0 < outcome.counters["tool.line_rate_ppm"] < 1_050_000
+
+
+@pytest.mark.parametrize("path", ["native", "vf"])
+def test_two_virtual_cpus_poll_each_on_its_own(path: str) -> None:
+    assert median_ns(carried_out("smp2", path, MPI, {})) < 100_000  # a shared CPU would show its time slice, 4 ms
+
+
+@pytest.mark.parametrize("path", ["native-roce", "vf-roce"])
+@pytest.mark.parametrize("operation", ["ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat"])
+def test_verbs_by_polling(path: str, operation: str) -> None:
+    assert median_ns(carried_out("smp2", path, verbs(operation), {})) < 200_000
+
+
+def test_verbs_by_events() -> None:
+    assert median_ns(carried_out("base", "vf-roce", verbs("ib_send_lat", events=True, pin=False), {})) < 200_000
+
+
+def test_the_wire_has_a_delay() -> None:
+    near = median_ns(carried_out("base", "native", ROUND_TRIP, {}))
+    far = median_ns(carried_out("base", "native", ROUND_TRIP, {"wire_delay_us": 50}))
+    assert 50_000 <= far - near < 75_000  # tc-netem adds some microseconds of its own
