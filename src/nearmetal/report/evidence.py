@@ -75,7 +75,7 @@ _PER_TRIAL: tuple[tuple[str, str, Callable[[Mapping[str, int]], int]], ...] = (
 
 
 def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tuple[FactRow, ...]:
-    """Return counters by path: the median over trials, per iteration (warm-up included) or per trial.
+    """Return counters by path: the median over trials, per iteration of each workload (warm-up included) or per trial.
 
     Counters are read around the whole launch, so start and end of the MPI job are part of them.
     """
@@ -84,8 +84,14 @@ def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> 
         for path in paths
         if not path.again
     }
+    workloads = list(dict.fromkeys(record.order.workload.label for record in records))
     rows = [
-        FactRow(name, "an iteration", tuple(_median_of(mine, count, _iterations) for mine in by_path.values()))
+        FactRow(
+            name,
+            "an iteration" if len(workloads) == 1 else f"an iteration of {workload}",
+            tuple(_median_of(_of(mine, workload), count, _iterations) for mine in by_path.values()),
+        )
+        for workload in sorted(workloads)
         for name, count in _PER_ITERATION
     ]
     rows += [
@@ -93,6 +99,10 @@ def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> 
         for name, unit, count in _PER_TRIAL
     ]
     return tuple(row for row in rows if any(row.values))
+
+
+def _of(records: Sequence[TrialRecord], workload: str) -> list[TrialRecord]:
+    return [record for record in records if record.order.workload.label == workload]
 
 
 def _median_of(
