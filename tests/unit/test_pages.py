@@ -1,0 +1,75 @@
+"""Pages made from the command line are up to date and well formed; a shell completes verbs."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from nearmetal.cli import describe
+from nearmetal.cli.main import VERBS
+from nearmetal.errors import ExitCode
+from nearmetal.gate.records import GateExit
+
+ROOT = Path(__file__).parents[2]
+MAN = ROOT / "packaging/man/nearmetal.1"
+
+
+def test_the_reference_page_is_what_the_verbs_say() -> None:
+    assert (ROOT / "docs/reference/cli.md").read_text() == describe.reference(), "run `make reference`"
+
+
+def test_the_man_page_is_what_the_verbs_say() -> None:
+    assert MAN.read_text() == describe.man(), "run `make reference`"
+
+
+def test_the_man_page_is_sound() -> None:
+    done = subprocess.run(["mandoc", "-Tlint", "-Wwarning", MAN], capture_output=True, text=True, check=False)
+    assert [line for line in done.stdout.splitlines() if "missing date" not in line] == []  # it would change every day
+
+
+def test_the_man_page_shows_every_verb_and_keeps_typed_hyphens() -> None:
+    shown = subprocess.run(["mandoc", "-Tascii", MAN], capture_output=True, text=True, check=True).stdout
+    plain = re.sub(r".\x08", "", shown)
+    for verb in VERBS:
+        assert f"nearmetal {verb}" in plain
+    assert "--allow-mixed" in plain
+
+
+def test_every_exit_code_is_in_the_table() -> None:
+    assert set(describe.EXIT_CODES) == set(ExitCode)
+    assert set(describe.GATE_CODES) == set(GateExit)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_completion_script(shell: str) -> None:
+    assert "_NEARMETAL_COMPLETE" in _nearmetal({"_NEARMETAL_COMPLETE": f"{shell}_source"})
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("nearmetal com", "plain,compare"),
+        ("nearmetal history s", "plain,show"),
+        ("nearmetal compare --format m", "plain,markdown"),
+    ],
+)
+def test_bash_completes(words: str, expected: str) -> None:
+    asked = {"_NEARMETAL_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    assert _nearmetal(asked).split() == [expected]
+
+
+def test_citation_and_licence_say_what_the_package_says() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = (ROOT / "CITATION.cff").read_text()
+    for key in ("version", "license"):
+        assert re.search(rf"^{key}: (.+)$", citation, re.MULTILINE)[1] == project[key]  # type: ignore[index]
+
+
+def _nearmetal(environment: dict[str, str]) -> str:
+    program = Path(sys.executable).with_name("nearmetal")
+    done = subprocess.run([program], env={**os.environ, **environment}, capture_output=True, text=True, check=True)
+    return done.stdout
