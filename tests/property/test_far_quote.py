@@ -1,5 +1,6 @@
 """Whatever a word holds, a real sh hands it to the program as that word."""
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -58,6 +59,68 @@ FORBIDDEN = re.compile(r"shell\s*=\s*True|os\.system|os\.popen|getoutput|create_
 def test_no_shell_is_given_a_string_anywhere() -> None:
     for path in SOURCES.rglob("*.py"):
         found = FORBIDDEN.search(path.read_text())
+        assert not found, f"{path}: {found[0] if found else ''}"
+
+
+SHELLS = {"sh", "/bin/sh", "bash", "/bin/bash"}
+
+
+def scripts(tree: ast.AST) -> list[ast.expr]:
+    """Return what follows every `sh -c` in a list or tuple."""
+    return [
+        three[2]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.List | ast.Tuple)
+        for three in zip(node.elts, node.elts[1:], node.elts[2:], strict=False)
+        if [one.value for one in three[:2] if isinstance(one, ast.Constant)] in [[name, "-c"] for name in SHELLS]
+    ]
+
+
+def constants(tree: ast.Module) -> set[str]:
+    """Return the names that a module gives to plain strings, at its top level."""
+    return {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def is_constant(node: ast.expr, names: set[str]) -> bool:
+    match node:
+        case ast.Constant():
+            return True
+        case ast.Name(id=name):
+            return name in names
+        case ast.Call(func=ast.Attribute(value=value, attr="replace"), args=args):
+            return all(is_constant(one, names) for one in (value, *args))
+    return False
+
+
+def test_every_script_behind_sh_c_is_a_constant() -> None:
+    trees = {path: ast.parse(path.read_text()) for path in SOURCES.rglob("*.py")}
+    imported = constants(trees[SOURCES / "nearmetal/hosts/namespaces.py"])
+    seen = 0
+    for path, tree in trees.items():
+        for script in scripts(tree):
+            seen += 1
+            assert is_constant(script, constants(tree) | imported), f"{path}: {ast.unparse(script)}"
+    assert seen > 10
+
+
+@pytest.mark.parametrize("script", ['f"rm {x}"', '"rm " + x', '"rm %s" % x', '"rm {}".format(x)', "x"])
+def test_a_script_that_varies_would_be_found(script: str) -> None:
+    tree = ast.parse(f'run(["sh", "-c", {script}])')
+    assert [is_constant(one, {"SCRIPT"}) for one in scripts(tree)] == [False]
+
+
+SECRETS = re.compile(r"import logging|set_debug_level|set_log_level|(read|import)_private_key|agent_forwarding=True")
+
+
+def test_nothing_reads_keys_or_turns_logs_on() -> None:
+    for path in SOURCES.rglob("*.py"):
+        found = SECRETS.search(path.read_text())
         assert not found, f"{path}: {found[0] if found else ''}"
 
 

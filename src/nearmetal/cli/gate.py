@@ -25,7 +25,7 @@ from nearmetal.gate.remeasure import concerned, first_block, measure, open_direc
 from nearmetal.hosts.table import open_host
 from nearmetal.report.series import Metric, read_series
 from nearmetal.run.check import check_study
-from nearmetal.store.disk import Disk
+from nearmetal.store.disk import SharedDisk
 from nearmetal.store.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -127,9 +127,9 @@ def command(
     if looks_worse and remeasure:
         gate = _again(pair, gate, looks_worse, blocks=blocks, out=out)
     if junit:
-        Disk().put_bytes(junit, as_junit.render(gate).encode())
+        SharedDisk().put_bytes(junit, as_junit.render(gate).encode())
     if openmetrics:
-        Disk().put_bytes(openmetrics, as_openmetrics.render(gate).encode())
+        SharedDisk().put_bytes(openmetrics, as_openmetrics.render(gate).encode())
     if reframe:
         as_reframe.append(gate, reframe, dt.datetime.now())  # local time, as ReFrame writes it
     _show(gate, form)

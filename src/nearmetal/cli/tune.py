@@ -14,6 +14,7 @@ from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.hosts.table import open_host
 from nearmetal.report.tuning import render
 from nearmetal.run.check import check_study
+from nearmetal.store.disk import Disk
 from nearmetal.study.spec import read_study
 from nearmetal.tune.measure import StudyTrials, study_space, tuned_path
 from nearmetal.tune.objective import Limit, Objective
@@ -60,7 +61,7 @@ def command(study: Path, out: Path | None) -> int:
             profile = _tune(spec, spec.tune, kind, host, talk)
             if profile is not None:
                 place = folder / (file_name or f"{profile.name}.profile.json")
-                place.write_text(profile.to_json())
+                Disk().put_bytes(place, profile.to_json().encode())
                 click.echo(f"profile: {place}")
     finally:
         host.close()

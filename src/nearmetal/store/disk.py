@@ -16,7 +16,10 @@ TEMPORARY_SUFFIX = ".part"
 
 
 class Disk:
-    """Writes files so that after a crash each is there whole or not at all."""
+    """Writes files so that after a crash each is there whole or not at all.
+
+    Files are for their owner alone (0600), because runs and reports name hosts, interfaces and command lines.
+    """
 
     def put(self, path: Path, write: Callable[[Path], None]) -> None:
         """Let `write` fill a temporary file, then make it permanent under `path`.
@@ -27,6 +30,7 @@ class Disk:
         part = path.with_name(path.name + TEMPORARY_SUFFIX)
         try:
             self.step("write", path)
+            self.make(part)
             write(part)
             self.step("fsync", path)
             _fsync(part)
@@ -42,8 +46,21 @@ class Disk:
         """Write `data` as a whole file."""
         self.put(path, lambda part: _write(part, data))
 
+    def make(self, part: Path) -> None:
+        """Make the temporary file, empty and private, before anything is in it."""
+        part.unlink(missing_ok=True)
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
     def step(self, name: str, path: Path) -> None:
         """Mark the start of a step; fault tests override it to kill or to fail there."""
+
+
+class SharedDisk(Disk):
+    """The same with the usual mode, for files that another account has to read, such as a collector of metrics."""
+
+    def make(self, part: Path) -> None:
+        """Leave it to the writer."""
+        part.unlink(missing_ok=True)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -222,7 +223,7 @@ def _kept_in(outcome: Outcome) -> list[str]:
 
 
 def _take_lock(root: Path) -> TextIOWrapper:
-    lock = (root / "lock").open("w")
+    lock = os.fdopen(os.open(root / "lock", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

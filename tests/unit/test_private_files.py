@@ -1,0 +1,85 @@
+"""What names hosts is for its owner alone, and locked packages are checked by hash from no named server."""
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nearmetal.cli.main import group
+from nearmetal.store.disk import Disk, SharedDisk
+
+ROOT = Path(__file__).parents[2]
+STUDY = """
+format = 1
+name = "private"
+baseline = "veth"
+[host]
+kind = "fake"
+[[path]]
+name = "veth"
+[[path]]
+name = "bridge"
+[[workload]]
+name = "latency"
+sizes = [8]
+iterations = 30
+[trials]
+min_blocks = 3
+max_blocks = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def _open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_files_are_private_before_anything_is_in_them(tmp_path: Path) -> None:
+    seen = []
+    Disk().put(tmp_path / "x", lambda part: seen.append(mode(part)))
+    assert (seen, mode(tmp_path / "x")) == ([0o600], 0o600)
+
+
+def test_what_is_left_of_a_crash_gives_no_mode(tmp_path: Path) -> None:
+    (tmp_path / "x.part").write_text("half")
+    Disk().put_bytes(tmp_path / "x", b"whole")
+    assert mode(tmp_path / "x") == 0o600
+    assert (tmp_path / "x").read_bytes() == b"whole"
+
+
+def test_files_for_collectors_have_the_usual_mode(tmp_path: Path) -> None:
+    SharedDisk().put_bytes(tmp_path / "x", b"")
+    assert mode(tmp_path / "x") == 0o666
+
+
+def test_every_file_of_a_run_and_its_report_is_private(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(STUDY)
+    runner = CliRunner()
+    for argv in (["run", f"{tmp_path}/study.toml", "--out", f"{tmp_path}/run"], ["report", f"{tmp_path}/run"]):
+        done = runner.invoke(group, argv)
+        assert done.exception is None, done.output
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert {path.name for path in files} >= {"run.json", "study.toml", "report.html", "lock"}
+    assert {path.name: oct(mode(path)) for path in files if mode(path) != 0o600} == {}
+
+
+@pytest.mark.parametrize("lock", sorted((ROOT / "packaging").glob("*.lock")), ids=lambda path: path.name)
+def test_every_locked_package_has_a_version_and_hashes_and_no_server(lock: Path) -> None:
+    text = lock.read_text()
+    assert "://" not in text
+    assert not re.search(r"^--(extra-)?index|^--find-links|^-f |^-e ", text, re.MULTILINE)
+    entries = re.split(r"\n(?=\S)", text.strip())
+    assert len(entries) > 0
+    for entry in entries:
+        assert re.match(r"[\w.-]+(\[[\w,]+\])?==[\w.!+]+", entry), entry
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry
