@@ -1,5 +1,5 @@
 # Two commands matter: `make study` and `make test`. Both set up all they need first.
-.PHONY: help setup study lab lab-here setup-test test lint bench reference verify-apps verify-lab lock clean
+.PHONY: help setup study lab lab-here setup-test test lint bench reference audit verify-apps verify-lab lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -34,9 +34,17 @@ bench: setup ## Measure nearmetal against its peers (slow)
 	@failed=; for script in bench/*.py; do echo "== $$script"; .venv/bin/python $$script || failed="$$failed $$script"; done; \
 	    test -z "$$failed" || { echo "short of the goal:$$failed"; exit 1; }
 
-reference: setup ## Write the reference pages that are made from code
+reference: setup ## Write the reference pages and the man page, which are made from code
 	@.venv/bin/python -m nearmetal.study.describe > docs/reference/study.md
 	@.venv/bin/python -m nearmetal.knobs.describe > docs/reference/knobs.md
+	@.venv/bin/python -m nearmetal.cli.describe > docs/reference/cli.md
+	@mkdir -p packaging/man && .venv/bin/python -m nearmetal.cli.describe man > packaging/man/nearmetal.1
+
+audit: setup ## Ask for known vulnerabilities of the locked packages (needs the network, and pip-audit)
+	@command -v pip-audit >/dev/null || { printf 'error: pip-audit is not on PATH\nhint: pipx install pip-audit\n' >&2; exit 3; }
+	@failed=; for lock in packaging/requirements*.lock; do echo "== $$lock"; \
+	    pip-audit --require-hashes --disable-pip --requirement $$lock || failed="$$failed $$lock"; done; \
+	    test -z "$$failed" || { echo "vulnerable, or not answered:$$failed"; exit 1; }
 
 verify-apps: setup ## Verify every application, class (S, W, A) and rank count with every MPI (minutes)
 	@NEARMETAL_EVERY_CLASS=1 .venv/bin/python -m pytest tests/e2e/test_applications.py -k verifies

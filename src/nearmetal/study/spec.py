@@ -263,7 +263,8 @@ def read_study(path: Path) -> tuple[Study, str]:
         text = path.read_bytes().decode()
     except OSError as error:
         raise BadInputError(
-            f"cannot read the study {path}: {error.strerror}", hint="shipped studies are in the folder studies/"
+            f"cannot read the study {path}: {error.strerror}",
+            hint="shipped studies are in studies/ of the sources, share/nearmetal/studies of an installation",
         ) from error
     except UnicodeDecodeError as error:
         raise BadInputError(f"the study {path} is not UTF-8 text: {error}") from error

@@ -1,0 +1,35 @@
+"""Recipes for other package managers ask for what pyproject.toml asks for."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def spack_calls(name: str) -> list[ast.Call]:
+    tree = ast.parse((ROOT / "packaging/spack/package.py").read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == name]
+
+
+def test_spack_asks_for_the_same_packages() -> None:
+    asked = {ast.literal_eval(call.args[0]) for call in spack_calls("depends_on")}
+    wanted = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"]]
+    assert {f"py-{one.replace('>=', '@')}:" for one in wanted} <= asked
+    assert f"python@{PROJECT['project']['requires-python'].removeprefix('>=')}:" in asked
+    assert [ast.literal_eval(call.args[0]) for call in spack_calls("license")] == [PROJECT["project"]["license"]]
+
+
+def test_the_container_installs_locked_packages_only() -> None:
+    text = (ROOT / "packaging/Containerfile").read_text().replace("\\\n", " ")
+    for line in re.findall(r"pip install [^&\n]*", text):
+        assert "--require-hashes" in line or "--no-deps --no-build-isolation" in line, line
+    for copied in re.findall(r"packaging/[\w.-]+\.lock", text):
+        assert (ROOT / copied).is_file()
+
+
+def test_wheels_are_asked_for_on_both_machines() -> None:
+    assert PROJECT["tool"]["cibuildwheel"]["linux"]["archs"] == ["x86_64", "aarch64"]
