@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 
 from nearmetal.errors import BadInputError
-from nearmetal.report import as_csv, as_json, as_markdown, as_table
+from nearmetal.report import as_csv, as_json, as_markdown, as_table, published_files
 from nearmetal.report.published import shape, tables
 from nearmetal.report.published_tables import Published, load, published_named
 from nearmetal.report.view import View, build_view
@@ -34,7 +34,7 @@ def command(run: Path, form: str, published: str, named: tuple[str, ...], *, all
     table = published_named(published) if published else None
     view = build_view(RunDir.open(run), allow_mixed=allow_mixed)
     if table is not None:
-        _beside(view, table, named)
+        _beside(view, table, named, form)
         return
     if form == "table":
         as_table.render(view, Console(highlight=False))
@@ -43,7 +43,7 @@ def command(run: Path, form: str, published: str, named: tuple[str, ...], *, all
     click.echo(render(view).rstrip("\n"))
 
 
-def _beside(view: View, table: Published, named: tuple[str, ...]) -> None:
+def _beside(view: View, table: Published, named: tuple[str, ...], form: str) -> None:
     """Print ours beside a published table."""
     chosen: dict[str, tuple[str, str]] = {}
     for word in named:
@@ -53,6 +53,13 @@ def _beside(view: View, table: Published, named: tuple[str, ...]) -> None:
             raise BadInputError(f"--map {word!r} names no column of {table.name}", hint=f"its columns: {known}")
         path, _, setting = target.partition("/")
         chosen[column] = (path, setting)
-    console = Console(highlight=False)
-    console.print(f"Ours: {view.host_label}.", markup=False)
-    as_table.draw(console, tables(shape(view, load(table), chosen)))
+    found = shape(view, load(table), chosen)
+    if form == "table":
+        console = Console(highlight=False)
+        console.print(f"Ours: {view.host_label}.", markup=False)
+        as_table.draw(console, tables(found))
+    elif form == "markdown":
+        click.echo("\n\n".join(filter(None, map(as_markdown.table, tables(found)))))
+    else:
+        render = {"json": published_files.as_json, "csv": published_files.as_csv}[form]
+        click.echo(render(found).rstrip("\n"))

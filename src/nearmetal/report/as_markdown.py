@@ -17,22 +17,23 @@ def render(view: View) -> str:
     """Return the whole report; text that the study supplied cannot become markup."""
     parts = [f"# {_escape(view.title)}", f"Figures from {_escape(view.host_label)}.", words.blocks_sentence(view)]
     parts += [f"**Mixed provenance, compared on request:** {_escape(line)}" for line in view.mixed]
-    parts.append(_table(tables.verdicts(view)))
+    parts.append(table(tables.verdicts(view)))
     for group in view.groups:
         parts += [
-            _table(tables.levels(view, group)),
-            _table(tables.levels(view, group, "p99")),
-            _table(tables.comparisons(view, group)),
-            _table(tables.tests(view, group)),
+            table(tables.levels(view, group)),
+            table(tables.levels(view, group, "p99")),
+            table(tables.comparisons(view, group)),
+            table(tables.tests(view, group)),
         ]
     others = (tables.settings, tables.noise, tables.counters, tables.facts, tables.failures)
-    parts += [_table(make(view)) for make in others]
+    parts += [table(make(view)) for make in others]
     parts.append(_escape(words.method_sentence(view)))
     parts.append("\n".join(f"- {_escape(key)}: {_escape(str(value))}" for key, value in view.provenance))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _table(table: Table) -> str:
+def table(table: Table) -> str:
+    """Return one table with its title and note; nothing when it has no rows."""
     if not table.rows:
         return ""
     sides = [":--" if column < table.left else "--:" for column in range(len(table.head))]

@@ -1,5 +1,7 @@
 """Ours beside published tables: order, direction, crossovers; and every shipped table is whole."""
 
+import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +83,26 @@ def test_a_run_beside_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "not judged" in said
     assert "same in " in said
     assert "not measured in" in said
+
+
+def test_a_run_beside_a_table_for_other_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s.toml").write_text(STUDY)
+    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
+    said = {}
+    for form in ("json", "csv", "markdown"):
+        capsys.readouterr()
+        assert cli(["compare", str(tmp_path / "run"), "--published", "musleh-table3", "--format", form]) == 0
+        said[form] = capsys.readouterr().out
+    whole = json.loads(said["json"])
+    assert whole["published"] == "musleh-table3"
+    rows = list(csv.DictReader(said["csv"].splitlines()))
+    assert len(rows) == len(whole["rows"])
+    judged = [row for row in rows if row["reference"] and row["ours"]]
+    assert judged
+    for row in judged:
+        assert float(row["ratio_low"]) <= float(row["ratio"]) <= float(row["ratio_high"])
+        assert row["direction"] in {published.SAME, published.OTHER, published.OPEN}
+    assert "| vm_rx88 / native_rx88 |" in said["markdown"].replace("\\_", "_")
 
 
 def test_a_run_without_anything_of_a_table_says_what_it_needs(
