@@ -73,3 +73,9 @@ def _nearmetal(environment: dict[str, str]) -> str:
     program = Path(sys.executable).with_name("nearmetal")
     done = subprocess.run([program], env={**os.environ, **environment}, capture_output=True, text=True, check=True)
     return done.stdout
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))])
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    assert [one for one in targets if not (page.parent / one).exists()] == []
