@@ -33,7 +33,10 @@ def main() -> None:
     stream = control.makefile("rw")
     say(stream, {"QMP": {"version": {}}})
     for line in stream:
-        command = json.loads(line)["execute"]
+        asked = json.loads(line)
+        command = asked["execute"]
+        if command == "migrate" and MODE != "no-space":
+            Path(asked["arguments"]["uri"].removeprefix("file:")).write_bytes(b"a frozen machine")
         migrated = "failed" if MODE == "no-space" else "completed"
         reply = {"status": migrated, "error-desc": "No space left on device"} if command == "query-migrate" else {}
         say(stream, {"return": reply})
