@@ -27,7 +27,7 @@ REPEATS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 def order(path: str, seed: int) -> Order:
     """Return a short latency trial."""
     workload = WorkloadOrder("latency", "engine", dict(ENGINE))
-    return Order(0, 0, PathOrder(path, path), workload, knobs={"nic.rx-usecs": 0}, seed=seed)
+    return Order(0, 0, PathOrder(path, path, {"rx_usecs": 0}), workload, seed=seed)
 
 
 def peak_mib(pid: int) -> float:
