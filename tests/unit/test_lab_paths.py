@@ -253,3 +253,16 @@ def test_soft_roce_ends_on_the_machine_itself() -> None:
 def test_soft_roce_joins_two_ends() -> None:
     with pytest.raises(BadInputError, match="exactly 2 ends, not 3"):
         PATHS["native-roce"].up(Recorder(), order("native-roce"), ["n0", "n1", "n2"])
+
+
+@pytest.mark.parametrize("kind", ["bridge", "macvlan"])
+def test_the_ports_under_a_path_are_moderated_once_it_carries_traffic(kind: str) -> None:
+    shell = Recorder()
+    PATHS[kind].up(shell, order(kind, rx_usecs=0), ["n0", "n1"])
+    told = [shell.asked.index(f": ethtool -C {port} rx-usecs 0") for port in ("eth0", "eth1")]
+    assert min(told) > max(index for index, line in enumerate(shell.asked) if "ping" in line)
+
+
+def test_moderation_of_ports_is_refused_where_there_are_none() -> None:
+    with pytest.raises(BadInputError, match="asks for rx_usecs, and namespaces have no wire and no port"):
+        PATHS["bridge"].up(Recorder(links="[]"), order("bridge", rx_usecs=0), ["n0", "n1"])

@@ -36,7 +36,9 @@ class Bridge:
             shell.run(["ip", "link", "add", port, "type", "veth", "peer", "name", node_side])
             shell.run(["ip", "link", "set", port, "master", bridges[index % len(bridges)], "up"])
             node_sides.append(node_side)
-        return links.configure(shell, nodes, node_sides)
+        endpoints = links.configure(shell, nodes, node_sides)
+        ports.moderate_all(shell, order, found)
+        return endpoints
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:  # noqa: ARG002 (the Protocol's)
         """Remove the bridges; their ports vanish with the nodes or are free again."""

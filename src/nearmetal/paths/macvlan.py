@@ -24,7 +24,7 @@ class Macvlan:
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Make one device a node, on the machine's ports or on a parent of its own."""
-        parents = ports.find_ports(shell)
+        found = parents = ports.find_ports(shell)
         if parents:
             for parent in parents:
                 shell.run(["ip", "link", "set", parent, "up"])
@@ -36,7 +36,9 @@ class Macvlan:
         for index, device in enumerate(devices):
             parent = parents[index % len(parents)]
             shell.run(["ip", "link", "add", device, "link", parent, "type", "macvlan", "mode", "bridge"])
-        return links.configure(shell, nodes, devices)
+        endpoints = links.configure(shell, nodes, devices)
+        ports.moderate_all(shell, order, found)
+        return endpoints
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:  # noqa: ARG002 (the Protocol's)
         """Remove the parent that was made; the nodes' devices vanish with it or with the nodes."""

@@ -14,7 +14,7 @@ from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.hosts.host import HYPERVISOR
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from nearmetal.hosts.host import Shell
     from nearmetal.study.order import PathOrder, Scalar
@@ -52,11 +52,12 @@ def require_ports(shell: Shell, kind: str) -> tuple[str, ...]:
 
 
 def refuse_wire(order: PathOrder) -> None:
-    """Raise BadInputError for wire options on a host that has no wire."""
-    given = sorted(WIRE_OPTIONS & order.options.keys())
+    """Raise BadInputError for options of wire and ports on a host that has neither."""
+    given = sorted((WIRE_OPTIONS | {"rx_usecs"}) & order.options.keys())
     if given:
         raise BadInputError(
-            f"path {order.label!r} asks for {given[0]}, and namespaces have no wire", hint="the lab has one"
+            f"path {order.label!r} asks for {given[0]}, and namespaces have no wire and no port",
+            hint="the lab has both",
         )
 
 
@@ -94,6 +95,12 @@ def moderate(shell: Shell, order: PathOrder, interface: str, *, node: str = HYPE
     if isinstance(usecs, bool) or not isinstance(usecs, int) or usecs < 0:
         raise BadInputError(f"rx_usecs is {usecs!r}, not a whole number from 0 up")
     shell.run(["ethtool", "-C", interface, "rx-usecs", str(usecs)], node=node)
+
+
+def moderate_all(shell: Shell, order: PathOrder, found: Sequence[str]) -> None:
+    """Do so for the ports under a path, once it carries traffic: a port that gets its link forgets what it was told."""
+    for port in found:
+        moderate(shell, order, port)
 
 
 def split_ports(shell: Shell, counts: Mapping[str, int]) -> dict[str, list[str]]:

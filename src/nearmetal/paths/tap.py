@@ -49,7 +49,9 @@ class Tap:
             outside = f"nm-u{index}"
             _start_relay(shell, device, outside)
             shell.run(["ip", "link", "set", outside, "master", bridges[index % len(bridges)], "up"])
-        return links.configure(shell, nodes, devices)
+        endpoints = links.configure(shell, nodes, devices)
+        ports.moderate_all(shell, order, found)
+        return endpoints
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:  # noqa: ARG002 (the Protocol's)
         """Free the ports; the relay ends with its shell, the devices with the relay."""
