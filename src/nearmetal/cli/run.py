@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -17,6 +18,12 @@ from nearmetal.run.begin import begin
 from nearmetal.run.schedule import run_study
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import Study, parse_study
+from nearmetal.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nearmetal.store.rundir import TrialRecord
 
 
 @click.command(name="run")
@@ -50,9 +57,16 @@ def command(study: Path | None, out: Path | None, resume: Path | None, *, allow_
         run.close()
     as_table.render(view, Console(highlight=False), brief=True)
     click.echo(f"all tables: nearmetal compare {run.root}\nreport: {html}")
+    if virtual_ns := virtual_time_ns(run.trials()):
+        console.print(f"virtual time: the launches took {format_duration(virtual_ns)} of the lab's own clock")
     for path, workload, setting in ending.given_up:
         console.print(f"given up after repeated failures: {path} / {workload} / {setting} (see `nearmetal show`)")
     return ExitCode.PARTIAL if ending.given_up else ExitCode.OK
+
+
+def virtual_time_ns(records: Iterable[TrialRecord]) -> int:
+    """Return how long the launches of trials in the lab took on its own clock, in ns; 0 where none ran there."""
+    return sum(one.outcome.elapsed_ns for one in records if one.outcome.facts.get("lab.virtual_time"))
 
 
 def _continued(root: Path) -> tuple[Study, RunDir]:
