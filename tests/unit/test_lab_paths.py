@@ -216,6 +216,28 @@ def test_a_guest_out_of_reach_is_said(guest: int) -> None:
     assert b"CID 4 cannot be reached" in said.stderr
 
 
+def test_an_answer_counts_although_the_guest_did_not_wait_for_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(_: int) -> socket.socket:
+        here, there = socket.socketpair()
+        _SEND(remote._Link(there), b"2", b"no such file")
+        _SEND(remote._Link(there), b"x", b"1")
+        there.close()
+        return here
+
+    monkeypatch.setattr(remote, "_connect", connect)
+    monkeypatch.setattr(remote._Link, "send", _send_but_the_request)
+    said = remote.read(3, "/none", timeout_s=30)
+    assert (said.status, said.stderr) == (1, b"no such file")
+
+
+_SEND = remote._Link.send
+
+
+def _send_but_the_request(link: remote._Link, kind: bytes, content: bytes = b"") -> None:
+    if kind != b"r":  # the guest had taken the request before it went
+        _SEND(link, kind, content)
+
+
 def test_a_guest_writes_and_reads_files(guest: int, tmp_path: Path) -> None:
     content = bytes(range(256)) * 1024
     path = str(tmp_path / "file")

@@ -195,8 +195,9 @@ def _ask(cid: int, request: Mapping[str, object], content: bytes, timeout_s: flo
             connection.settimeout(timeout_s)
             link = _Link(connection)
             link.send(_REQUEST, json.dumps(request).encode())
-            link.send_all(_INPUT, content)
-            link.send(_INPUT_END)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may have answered and gone
+                link.send_all(_INPUT, content)
+                link.send(_INPUT_END)
             while True:
                 connection.settimeout(max(deadline_s - time.monotonic(), 1e-3))
                 kind, chunk = link.receive()
