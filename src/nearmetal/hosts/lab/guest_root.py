@@ -36,7 +36,7 @@ _GUEST_MODULES = (
 # is delivered once more, whatever the guest's interrupt flag says, and the handler waits for the lock that it holds.
 # An exit clears the place, and so does a breakpoint. Handlers that tell the local APIC first are safe where that is
 # an exit, as it is without the paravirtual end of interrupt. Those that take a lock first get a breakpoint at their
-# entry; it costs a device's interrupt about a microsecond. See docs/explanation/lab-stalls.md.
+# entry; its cost was not measured. See docs/explanation/lab-stalls.md.
 GUEST_CPU = "host,kvm-pv-eoi=off"
 """The CPU of guests: KVM's own, but every end of an interrupt is an exit."""
 
