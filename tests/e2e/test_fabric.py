@@ -4,93 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
+from fake_fabric import STUDY, MadeUpHost
 from nearmetal.cli import fabric as verb
 from nearmetal.cli.main import run
 from nearmetal.fabric.synthetic import Faults, MadeUpFabric, Noise
 from nearmetal.paths.bridge import Bridge
 from nearmetal.paths.table import PATHS
-from nearmetal.study.order import Outcome, TrialStatus
-from nearmetal.workloads.fabric import SAMPLES, lines_of
-from nearmetal.workloads.fabric_file import FabricFile, FabricHeader, encode_fabric_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from nearmetal.hosts.host import Shell
     from nearmetal.paths.path import Endpoints
-    from nearmetal.study.order import Order, PathOrder
-
-STUDY = """
-format = 1
-name = "made-up"
-baseline = "bridge"
-margin = "10 %"
-[[path]]
-name = "bridge"
-[[path]]
-name = "guest"
-kind = "bridge"
-[[workload]]
-name = "fabric"
-kind = "fabric"
-placement = [0, 1, 2, 3, 4, 5, 6, 7]
-progress = "blocking"
-options = { latency_iterations = 20, bandwidth_bytes = 4096, bandwidth_iterations = 5 }
-[trials]
-timeout = "200 s"
-"""
-
-
-@dataclass
-class MadeUpHost:
-    """Answers orders from a made-up fabric; trials in `broken` fail, those in `torn` leave half a file."""
-
-    faults: Faults = field(default_factory=Faults)
-    slower: float = 1.0
-    broken: frozenset[int] = frozenset()
-    torn: frozenset[int] = frozenset()
-    seed: int = 1
-    prefix: str = "n"
-    fabrics: dict[int, MadeUpFabric] = field(default_factory=dict)
-    kind = "local"
-    label = "made-up figures with a label that is longer than a terminal is wide: they describe no machine at all"
-    slots = 1
-    closed = False
-
-    def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
-        del body
-        if order.trial in self.broken:
-            return Outcome(TrialStatus.FAILED, reason="the fabric was not measured: n3 died", hint="mend n3")
-        data = self._file(order)
-        return Outcome(TrialStatus.VALID, files={SAMPLES: data[:-30] if order.trial in self.torn else data})
-
-    def close(self) -> None:
-        self.closed = True
-
-    def _file(self, order: Order) -> bytes:
-        nodes = len(order.workload.placement)
-        lines = [line.split() for line in lines_of(order.workload)]
-        plan = [tuple((int(a), int(b)) for a, b in (pair.split("-") for pair in pairs)) for _, *pairs in lines]
-        fabric = self.fabrics.setdefault(nodes, MadeUpFabric(nodes, self.faults, seed=self.seed))
-        found = fabric.measure([tuple(sorted(pairs)) for pairs in plan])
-        phases: dict[str, int] = {}
-        for phase, *_ in lines:
-            phases[phase] = phases.get(phase, 0) + 1
-        processors = tuple(f"{self.prefix}{node}" for node in range(nodes))
-        sizes = (8, 3, 0, 4096, 16, 3, 0)
-        machine = ("CLOCK", (1,) * nodes, "4", "x", processors)
-        header = FabricHeader("nmfabric", nodes, tuple(phases.items()), *sizes, *machine)
-        rounds = np.repeat(np.arange(len(plan)), [len(pairs) for pairs in plan])
-        columns = (found.latency_ns, found.there_ns, found.back_ns)
-        samples = [(self.slower * np.repeat(column[:, None], 3, axis=1)).astype(np.int64) for column in columns]
-        return encode_fabric_file(FabricFile(header, rounds, found.first, found.second, *samples))
+    from nearmetal.study.order import PathOrder
 
 
 @dataclass
@@ -293,6 +225,38 @@ def test_a_run_of_a_study_is_no_fabric(desk: Desk) -> None:
     assert code == 2
     assert "not of one fabric" in err
     assert "nearmetal compare run" in err
+
+
+OTHER_VERBS = {
+    "compare": (["compare", "run"], 2),
+    "report": (["report", "run"], 2),
+    "explain": (["explain", "run"], 2),
+    "osu": (["show", "run", "--as", "osu"], 2),
+    "predict": (["predict", "ring.toml", "--on", "run"], 2),
+    "resume": (["run", "--resume", "run"], 2),
+    "history": (["history", "add", "h.duckdb", "run"], 2),
+    "gate": (["gate", "run", "--against", "run"], 64),
+}
+
+
+@pytest.mark.parametrize("verb", OTHER_VERBS)
+def test_verbs_that_compare_trials_point_to_the_fabric(desk: Desk, verb: str) -> None:
+    desk.fabric(desk.study, "--out", "run", "--no-bisection")
+    before = sorted((desk.folder / "run").rglob("*"))
+    (desk.folder / "ring.toml").write_text('[pattern]\nkind = "alltoall"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n')
+    argv, code = OTHER_VERBS[verb]
+    assert run(argv) == code
+    said = desk.capsys.readouterr()
+    assert said.out == ""
+    assert "error: run is the run of a whole fabric" in said.err
+    assert "hint: `nearmetal fabric run` reads it" in desk.flat(said.err)
+    assert sorted((desk.folder / "run").rglob("*")) == before
+
+
+def test_show_lists_its_launches_and_says_what_reads_it(desk: Desk) -> None:
+    desk.fabric(desk.study, "--out", "run")
+    assert run(["show", "run"]) == 0
+    assert "nearmetal fabric run" in desk.capsys.readouterr().out
 
 
 def test_names_of_a_foreign_run_cannot_speak_to_a_terminal_or_a_page(desk: Desk) -> None:

@@ -13,7 +13,9 @@ import pytest
 from starlette.datastructures import Headers
 from starlette.testclient import TestClient
 
+from fake_fabric import MadeUpHost, make_fabric
 from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.fabric.synthetic import Faults
 from nearmetal.report.progress import progress, sentence
 from nearmetal.serve import openapi, pages
 from nearmetal.serve.app import make_app
@@ -51,6 +53,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "damaged").mkdir()
     (folder / "damaged" / "run.json").write_text("{")
     (folder / "other").mkdir()
+    make_fabric(folder / "fabric", MadeUpHost(Faults(latency_nodes={5: 2.0})))
+    make_fabric(folder / "fabric-slower", MadeUpHost(slower=1.5, seed=50))
     return folder
 
 
@@ -164,7 +168,7 @@ def test_the_list_shows_all_runs_and_what_is_wrong_with_one(client: TestClient) 
     assert "other" not in re.findall(r'href="/runs/([^"]*)"', page)
     names = [one["name"] for one in client.get("/api/v1/runs").json()["runs"]]
     assert names == sorted(names)
-    assert len(names) == 5
+    assert len(names) == 7
     backwards = client.get("/api/v1/runs", params={"sort": "name", "order": "desc"}).json()["runs"]
     assert [one["name"] for one in backwards] == names[::-1]
 
@@ -184,6 +188,33 @@ def test_a_run_is_shown_as_the_report_shows_it(client: TestClient) -> None:
     assert "<script" not in page.text
     told = client.get("/api/v1/runs/first").json()
     assert {one["path"]: one["verdict"] for one in told["verdicts"]}["tap"] == "slower"
+
+
+def test_a_fabric_is_listed_and_shown_with_its_heat_maps(client: TestClient) -> None:
+    assert re.search(r'href="/runs/fabric".*?a whole fabric', client.get("/").text)
+    page = client.get("/runs/fabric").text
+    assert "node n5: a message with it takes" in page
+    assert page.count("Heat map of") == 2
+    assert 'href="/api/v1/runs/fabric/fabric"' in page
+    told = client.get("/api/v1/runs/fabric/fabric").json()
+    assert [one["nodes"] for one in told["named"]] == [["n5"]]
+    found = {one["name"] for one in client.get("/api/v1/runs").json()["runs"] if one["of_fabric"]}
+    assert found == {"fabric", "fabric-slower"}
+
+
+def test_two_fabrics_are_compared_node_by_node(client: TestClient) -> None:
+    page = client.get("/compare?run=fabric-slower&base=fabric").text
+    assert re.search(r"ratio 1\.[345]\d* \[1\.\d+, 1\.\d+\], slower", page)
+    assert page.count('<th scope="row">n3</th>') == 2
+
+
+def test_a_fabric_that_claims_too_much_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_fabric(tmp_path / "run", MadeUpHost())
+    monkeypatch.setattr("nearmetal.serve.library.MAX_FABRIC_BYTES", 1000)
+    client = TestClient(make_app(Catalogue(tmp_path), DOOR), base_url="http://127.0.0.1:8470", headers=SIGNED_IN)
+    answer = client.get("/runs/run")
+    assert answer.status_code == 422
+    assert "at most 1000 are served" in answer.text
 
 
 def test_names_are_escaped_and_found(client: TestClient) -> None:
@@ -216,6 +247,10 @@ def test_names_are_escaped_and_found(client: TestClient) -> None:
         ("/api/v1/runs/nope", 404),
         ("/api/v1/runs/damaged", 422),
         ("/api/v1/runs/empty/progress", 200),
+        ("/runs/fabric/live", 422),
+        ("/api/v1/runs/fabric", 422),
+        ("/api/v1/runs/fabric/progress", 422),
+        ("/api/v1/runs/first/fabric", 422),
     ],
 )
 def test_status_codes(client: TestClient, path: str, status: int) -> None:
@@ -300,6 +335,8 @@ def test_two_runs_are_compared_as_the_gate_does(tmp_path: Path) -> None:
         ("run=mixed&base=first", 422),
         ("run=mixed&base=first&allow_mixed=true", 200),
         ("run=first&base=first&margin=5", 400),
+        ("run=first&base=fabric", 422),
+        ("run=fabric&base=first", 422),
     ],
 )
 def test_status_codes_of_comparisons(client: TestClient, query: str, status: int) -> None:

@@ -9,7 +9,7 @@ import click
 
 import nearmetal
 from nearmetal.errors import BadInputError, ExitCode
-from nearmetal.fabric.against import against
+from nearmetal.fabric.against import AGAINST_SEED, against
 from nearmetal.fabric.measure import measure, whole_order
 from nearmetal.fabric.survey import Survey, survey
 from nearmetal.hosts.table import open_host
@@ -18,8 +18,6 @@ from nearmetal.report import fabric_html, fabric_json, fabric_text
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.spec import digest, read_study
-
-_SEED = 1
 
 
 @click.command(name="fabric", epilog="Exit codes: 0 nothing named, 1 something named, 4 not measured to the end.")
@@ -71,7 +69,7 @@ def _exit_code(found: Survey) -> int:
 
 
 def _print_against(found: Survey, base: Survey, form: str) -> None:
-    compared = against(found, base, seed=_SEED)
+    compared = against(found, base, seed=AGAINST_SEED)
     if form == "json":
         click.echo(fabric_json.against_json(compared, found, base))
     else:
@@ -89,7 +87,7 @@ def _measured(study: Path, path_name: str, nodes: int, out: Path | None, *, bise
     try:
         created = now.isoformat(timespec="seconds")
         info = RunInfo(spec.name, digest(text), host.kind, host.label, nearmetal.__version__, created)
-        with RunDir.create(root, info, text) as run:
+        with RunDir.create(root, info, text, of_fabric=True) as run:
             measure(order, spec.margin, host, run, lambda said: click.echo(said, err=True))
     finally:
         host.close()

@@ -16,6 +16,7 @@ from nearmetal.report.view import build_view
 from nearmetal.report.waterfalls import waterfalls
 from nearmetal.run.begin import begin
 from nearmetal.run.schedule import run_study
+from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import Study, parse_study
 from nearmetal.units import format_duration
@@ -70,5 +71,6 @@ def virtual_time_ns(records: Iterable[TrialRecord]) -> int:
 
 
 def _continued(root: Path) -> tuple[Study, RunDir]:
+    refuse_fabric(RunDir.open(root))
     run = RunDir.open_for_writing(root)
     return parse_study(run.study_text(), f"{root}/study.toml"), run

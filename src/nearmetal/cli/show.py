@@ -74,6 +74,8 @@ def _list(run: RunDir, records: list[TrialRecord]) -> None:
             status + again,
         )
     console.print(table, markup=False)
+    if run.of_fabric:
+        console.print(f"all pairs of a fabric in one launch; what was found: nearmetal fabric {run.root}", markup=False)
 
 
 def _one(run: RunDir, record: TrialRecord) -> None:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from nearmetal.stats.interval import FloatArray
 
 
+AGAINST_SEED = 1
+"""Of the bootstrap: the same two runs give the same interval wherever they are shown."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRatio:
     """One node in both surveys, its figure in each, and what the other node is called there."""

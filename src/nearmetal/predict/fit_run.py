@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from nearmetal.errors import BadInputError
 from nearmetal.predict.fit import RoundTrips, Windows, fit_copy, fit_path, fit_port
 from nearmetal.predict.models import UNBOUNDED, Cores, Machine, ModelFile, NamedMachine, PathModel
-from nearmetal.store.query import valid
+from nearmetal.store.query import refuse_fabric, valid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +47,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
     `shm` of the same setting and progress becomes the path inside a node. A blocking run's wake-ups are part of
     its samples, so its machine has no further cost for them. Raise BadInputError when no ping-pong was measured.
     """
+    refuse_fabric(run)
     groups: dict[Key, _Samples] = {}
     for record in valid(records):
         order = record.order

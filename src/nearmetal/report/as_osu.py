@@ -15,7 +15,7 @@ import numpy as np
 import nearmetal
 from nearmetal.errors import BadInputError
 from nearmetal.stats.order import order, quantile_ranks
-from nearmetal.store.query import valid
+from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.samples import read_values
 from nearmetal.study.spec import AGAIN
 from nearmetal.workloads.operations import OPERATIONS, Shape
@@ -59,6 +59,7 @@ class _Group:
 
 def render(run: RunDir) -> str:
     """Return every table of a run; raise BadInputError when no operation of it is one that OMB has."""
+    refuse_fabric(run)
     groups: dict[_Group, list[TrialRecord]] = {}
     for record in valid(run.trials()):
         wanted = record.order

@@ -9,11 +9,12 @@ import numpy as np
 from nearmetal.fabric.survey import METRICS, Metric, Survey, aggregated, sentence, slowness, table_of
 from nearmetal.report import fabric_text
 from nearmetal.report.markup import Markup, element, together
-from nearmetal.report.page import page
+from nearmetal.report.page import ALONE, page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nearmetal.fabric.against import Against
     from nearmetal.fabric.detect import Finding
     from nearmetal.stats.interval import FloatArray
 
@@ -26,9 +27,10 @@ _SHOWN = 50
 """Suspects that the page lists; the JSON has all."""
 
 
-def as_html(of: Survey) -> str:
-    """Return the page as text; write it as UTF-8."""
-    return page(f"Fabric on {of.path}", _body(of), version=of.info.nearmetal_version)
+def as_html(of: Survey, *, above: Markup | None = None, may: str = ALONE) -> str:
+    """Return the page as text; write it as UTF-8. `above` and `may` as in `as_html.render` of a report."""
+    body = together(*([above] if above else []), _body(of))
+    return page(f"Fabric on {of.path}", body, version=of.info.nearmetal_version, may=may)
 
 
 def _body(of: Survey) -> Markup:
@@ -151,3 +153,34 @@ def _bisection(of: Survey) -> Markup:
     if not lines:
         return Markup("")
     return element("section", element("h2", "Bisection"), *(element("p", line.strip()) for line in lines))
+
+
+# ---- two fabrics
+
+
+def against_sections(compared: Sequence[Against], ours: Survey, base: Survey) -> Markup:
+    """Return two fabrics of the same nodes side by side, a section a metric, the worst node first."""
+    return together(*(_against(one, ours, base) for one in compared))
+
+
+def _against(one: Against, ours: Survey, base: Survey) -> Markup:
+    unit = one.metric.unit
+    titles = (("node", "words"), (f"{ours.path} ({unit})", ""), (f"{base.path} ({unit})", ""), ("ratio", ""))
+    shown = sorted(one.nodes, key=lambda node: node.ratio, reverse=not one.metric.larger_is_better)
+    rows = [
+        element(
+            "tr",
+            element("th", fabric_text.pair_name(node), scope="row"),
+            *(element("td", f"{value:,.4g}") for value in (node.figure, node.base_figure, node.ratio)),
+        )
+        for node in shown[:_SHOWN]
+    ]
+    more = [element("p", f"and {len(shown) - _SHOWN} more nodes", class_="note")] if len(shown) > _SHOWN else []
+    head = element("tr", *(element("th", title, scope="col", class_=kind or None) for title, kind in titles))
+    return element(
+        "section",
+        element("h2", one.metric.name.capitalize()),
+        element("p", fabric_text.ratio_sentence(one), class_="lead"),
+        element("div", element("table", element("thead", head), element("tbody", *rows)), class_="scroll"),
+        *more,
+    )

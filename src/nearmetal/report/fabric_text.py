@@ -15,7 +15,7 @@ from nearmetal.workloads import rounds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nearmetal.fabric.against import Against
+    from nearmetal.fabric.against import Against, NodeRatio
     from nearmetal.fabric.detect import Finding
     from nearmetal.stats.interval import FloatArray
 
@@ -170,23 +170,36 @@ def against_text(compared: Sequence[Against], ours: Survey, base: Survey) -> str
     if ours.info.host_label != base.info.host_label:
         lines += [f"  {ours.info.host_label}", f"  {base.info.host_label}"]
     for one in compared:
-        estimate = one.estimate
-        interval = estimate.interval
-        reach = f" [{interval.low:.3g}, {interval.high:.3g}]" if interval else ""
-        lines += ["", f"{one.metric.name}: ratio {estimate.ratio:.3g}{reach}, {estimate.verdict} ({estimate.method})"]
+        lines += ["", f"{one.metric.name}: {ratio_sentence(one)}"]
         shown = sorted(one.nodes, key=lambda node: node.ratio, reverse=not one.metric.larger_is_better)
         for node in shown[: 2 * _SHOWN]:
             figures = f"{node.figure:,.4g} against {node.base_figure:,.4g} {one.metric.unit}"
-            pair = node.name if node.name == node.base_name else f"{node.name} / {node.base_name}"
-            lines.append(f"  {pair:<24} {figures}, ratio {node.ratio:.3g}")
+            lines.append(f"  {pair_name(node):<24} {figures}, ratio {node.ratio:.3g}")
         lines += [f"  and {len(shown) - 2 * _SHOWN} more"] * (len(shown) > 2 * _SHOWN)
     lines += [
         "",
         f"Named in {ours.path}: {len(ours.named)}; in {base.path}: {len(base.named)}.",
-        "The intervals are over nodes, of one launch each: what differs from launch to launch is in the ratio. "
-        "Blocks of launches: `nearmetal run` with this workload.",
+        AGAINST_NOTE,
     ]
     return _wrapped(lines)
+
+
+AGAINST_NOTE = (
+    "The intervals are over nodes, of one launch each: what differs from launch to launch is in the ratio. "
+    "Blocks of launches: `nearmetal run` with this workload."
+)
+
+
+def ratio_sentence(one: Against) -> str:
+    """Return one metric's ratio over nodes with its interval and verdict."""
+    estimate = one.estimate
+    reach = f" [{estimate.interval.low:.3g}, {estimate.interval.high:.3g}]" if estimate.interval else ""
+    return f"ratio {estimate.ratio:.3g}{reach}, {estimate.verdict} ({estimate.method})"
+
+
+def pair_name(node: NodeRatio) -> str:
+    """Return what a node is called in both fabrics."""
+    return node.name if node.name == node.base_name else f"{node.name} / {node.base_name}"
 
 
 def method_sentence() -> str:

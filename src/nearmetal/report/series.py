@@ -14,7 +14,7 @@ import numpy as np
 
 from nearmetal.report.shown import Shown, shown_for
 from nearmetal.stats.order import order, quantile
-from nearmetal.store.query import disagreements, refuse_mixed, valid
+from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.study.plan import combinations
 from nearmetal.study.spec import AGAIN, Study, parse_study
 from nearmetal.units import format_size
@@ -80,7 +80,11 @@ class RunSeries:
 
 
 def read_series(run: RunDir, metric: Metric, *, allow_mixed: bool = False) -> RunSeries:
-    """Read one figure a block of every cell; raise BadInputError for trials of mixed provenance within the run."""
+    """Read one figure a block of every cell.
+
+    Raise BadInputError for trials of mixed provenance within the run, and for the run of a whole fabric.
+    """
+    refuse_fabric(run)
     study = parse_study(run.study_text(), str(run.root / "study.toml"))
     records = tuple(valid(run.trials()))
     if not allow_mixed:

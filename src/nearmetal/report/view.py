@@ -34,7 +34,7 @@ from nearmetal.stats.noise import NoiseFloor, noise_floor
 from nearmetal.stats.order import order, quantile_ranks
 from nearmetal.stats.summary import Summary, summarize
 from nearmetal.stats.tails import Curve, ecdf, tail_curve
-from nearmetal.store.query import CODE_FACTS, MACHINE_FACTS, disagreements, refuse_mixed, valid
+from nearmetal.store.query import CODE_FACTS, MACHINE_FACTS, disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import Cell as StoredCell
 from nearmetal.study.plan import combinations
@@ -63,9 +63,10 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, summaries: Summaries |
 
     With `summaries` samples are not read here, and so the view has no distributions (its curves are empty).
 
-    Raises BadInputError when the run has no valid trial, or when its trials are of mixed provenance and
-    `allow_mixed` is not set; ForeignFileError for damaged records and samples.
+    Raises BadInputError when the run has no valid trial or is a whole fabric's, or when its trials are of mixed
+    provenance and `allow_mixed` is not set; ForeignFileError for damaged records and samples.
     """
+    refuse_fabric(run)
     study = parse_study(run.study_text(), str(run.root / "study.toml"))
     records = run.trials()
     good = valid(records)

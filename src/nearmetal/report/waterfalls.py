@@ -12,6 +12,7 @@ from nearmetal.facts.ftrace import read_trace
 from nearmetal.facts.tracing import OPTION
 from nearmetal.facts.waterfall import PARTS, RoundTrip, Window, mean_ns, nearest_rank, round_trips
 from nearmetal.paths.ports import WIRE_OPTIONS
+from nearmetal.store.query import refuse_fabric
 from nearmetal.workloads.engine import SAMPLES
 from nearmetal.workloads.sample_file import read_sample_file
 
@@ -77,8 +78,10 @@ _Key = tuple[str, str, str, int]
 def waterfalls(run: RunDir) -> list[Waterfall]:
     """Return a waterfall of every combination and size that was traced, in the order of the plan.
 
-    Raises ForeignFileError for a trace that is damaged, TrialError for one that shows no messages.
+    Raises BadInputError for a whole fabric's run, ForeignFileError for a trace that is damaged, TrialError for one that
+    shows no messages.
     """
+    refuse_fabric(run)
     records = [record for record in run.trials() if record.valid]
     trips: dict[_Key, list[RoundTrip]] = {}
     trials: dict[_Key, int] = {}

@@ -50,6 +50,7 @@ def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
         Route("/openapi.json", _openapi),
         Route("/api/v1/runs", served.api_runs),
         Route("/api/v1/runs/{name}", served.api_report),
+        Route("/api/v1/runs/{name}/fabric", served.api_fabric),
         Route("/api/v1/runs/{name}/progress", served.api_progress),
         Route("/api/v1/compare", served.api_compare),
     ]
@@ -98,6 +99,10 @@ class _Served:
         text = await self._library.report_json(request.path_params["name"], allow_mixed=allow_mixed)
         return _tagged(request, text, "application/json")
 
+    async def api_fabric(self, request: Request) -> Response:
+        _query(request)
+        return _tagged(request, await self._library.fabric_json(request.path_params["name"]), "application/json")
+
     async def api_progress(self, request: Request) -> Response:
         _query(request)
         return _tagged(request, await self._library.progress_json(request.path_params["name"]), "application/json")
@@ -137,6 +142,7 @@ def _run_object(one: Entry) -> dict[str, object]:
         "trials": one.trials,
         "changed_ns": one.changed_ns,
         "running": one.running,
+        "of_fabric": one.of_fabric,
         "problem": one.problem or None,
     }
 

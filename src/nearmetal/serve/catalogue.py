@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
-from nearmetal.store.rundir import RunDir, RunInfo, is_being_written
+from nearmetal.store.rundir import RunDir, RunInfo, is_being_written, is_of_fabric
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ MAX_FILES = 200_000
 """A run with more files than this is not read: a study has thousands of trials at most."""
 _MAX_TEXT_BYTES = 16 << 20
 """Records and study files are kilobytes; samples and traces may be of any size."""
-_FOLDERS = {"trials": ".json", "samples": ".parquet", "traces": ".zip"}
+_FOLDERS = {"trials": ".json", "samples": ".parquet", "traces": ".zip", "fabric": ".zip"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class Entry:
     """One directory that holds a run, or says that it does.
 
     `info` is None where `problem` says why it cannot be read. `trials` counts records, `changed_ns` is when the last
-    one was added (Unix time), `running` tells that a nearmetal of this machine is writing it.
+    one was added (Unix time), `running` tells that a nearmetal of this machine is writing it, `of_fabric` that it is a
+    whole fabric's.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Entry:
     trials: int = 0
     changed_ns: int = 0
     running: bool = False
+    of_fabric: bool = False
 
 
 class Catalogue:
@@ -95,7 +97,8 @@ def _entry(name: str, root: Path) -> Entry:
         folder = root / "trials"
         with os.scandir(folder) as found:
             trials = sum(one.name.endswith(".json") for one in found)
-        return Entry(name, root, info, "", trials, folder.stat().st_mtime_ns, is_being_written(root))
+        changed_ns = folder.stat().st_mtime_ns
+        return Entry(name, root, info, "", trials, changed_ns, is_being_written(root), is_of_fabric(root))
     except NearmetalError as error:
         return Entry(name, root, None, error.message)
     except OSError as error:

@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
+from nearmetal.fabric.survey import survey
 from nearmetal.gate import as_json as gate_as_json
 from nearmetal.gate.judge import Question, judge, read_pair
-from nearmetal.report import as_html, as_json
+from nearmetal.report import as_html, as_json, fabric_html, fabric_json
 from nearmetal.report.progress import Progress, progress
 from nearmetal.report.view import build_view
 from nearmetal.report.waterfalls import waterfalls
@@ -18,6 +19,7 @@ from nearmetal.serve import pages
 from nearmetal.serve.cache import Cache, Recent, SummaryCache
 from nearmetal.serve.catalogue import state
 from nearmetal.stats.summary import Summary, summarize
+from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 MAX_SAMPLES = 200_000_000
 """A run that says it holds more is not read: pooled, its durations would take more memory than a server may."""
+MAX_FABRIC_BYTES = 512 << 20
+"""The same for the samples of a whole fabric; 1,024 nodes take 330 MB."""
 KEPT_BYTES = 64 << 20
 
 
@@ -76,10 +80,12 @@ class Library:
         raise NoSuchRunError(f"there is no run {name!r} here", hint="the list of runs is at /")
 
     async def report_page(self, name: str, *, allow_mixed: bool) -> Text:
-        """Return a run's report as HTML."""
+        """Return a run's report as HTML; a whole fabric's is its heat maps."""
         one = await self.entry(name)
 
         def make(run: RunDir) -> str:
+            if one.of_fabric:
+                return fabric_html.as_html(survey(run), above=pages.over_fabric(one), may=pages.PLAIN)
             view = build_view(run, allow_mixed=allow_mixed)
             return as_html.render(view, waterfalls(run), above=pages.over_report(one), may=pages.PLAIN)
 
@@ -94,11 +100,21 @@ class Library:
 
         return await self._text([one], f"json {allow_mixed}", make)
 
+    async def fabric_json(self, name: str) -> Text:
+        """Return what a fabric's run says as JSON, as `nearmetal fabric --format json` prints it."""
+        one = await self.entry(name)
+
+        def make(run: RunDir) -> str:
+            return fabric_json.as_json(survey(run)) + "\n"
+
+        return await self._text([one], "fabric json", make)
+
     async def progress_json(self, name: str) -> Text:
         """Return how far a run has come as JSON."""
         one = await self.entry(name)
 
         def make(run: RunDir) -> str:
+            refuse_fabric(run)
             return json.dumps({"running": one.running, **_as_object(progress(run, run.trials()))}, indent=1) + "\n"
 
         return await self._text([one], f"progress {one.running}", make)
@@ -108,6 +124,7 @@ class Library:
         one = await self.entry(name)
 
         def make(run: RunDir) -> str:
+            refuse_fabric(run)
             so_far = progress(run, run.trials())
             view, why = self._early(run)
             return pages.live_part(so_far, view, why, running=one.running)
@@ -121,7 +138,10 @@ class Library:
         return Text(encoded(pages.live_page(one, part.content.decode(), part.tag)), part.tag)
 
     async def compare_page(self, run: str, base: str, *, allow_mixed: bool) -> Text:
-        """Return one run against another as HTML."""
+        """Return one run against another as HTML; two whole fabrics node by node."""
+        both = (await self.entry(run), await self.entry(base))
+        if all(one.of_fabric for one in both):
+            return await self._text(both, "compared fabrics", pages.compare_fabrics)
         return await self._compared(run, base, "page", pages.compare_page, allow_mixed=allow_mixed)
 
     async def compare_json(self, run: str, base: str, *, allow_mixed: bool) -> Text:
@@ -169,6 +189,11 @@ def _make(of: Sequence[Entry], make: Callable[..., str]) -> bytes:
 
 def _check_size(run: RunDir) -> None:
     """Raise ForeignFileError for a run that is too large, before any sample is read."""
+    if run.of_fabric and (most_bytes := max(map(run.fabric_bytes, run.trials()), default=0)) > MAX_FABRIC_BYTES:
+        raise ForeignFileError(
+            f"{run.root} holds a file of {most_bytes} bytes, at most {MAX_FABRIC_BYTES} are served",
+            hint=f"nearmetal fabric {run.root} --html page.html",
+        )
     samples = sum(max(0, cell.ranks) * max(0, cell.iterations) for record in run.trials() for cell in record.cells)
     if samples > MAX_SAMPLES:
         raise ForeignFileError(

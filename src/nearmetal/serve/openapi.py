@@ -41,6 +41,7 @@ _SCHEMAS: _Object = {
             "trials": {**_COUNT, "description": "Records on disk, valid and failed."},
             "changed_ns": {**_COUNT, "description": "When the last trial was added: Unix time in nanoseconds."},
             "running": {"type": "boolean", "description": "A nearmetal of this machine is writing it."},
+            "of_fabric": {"type": "boolean", "description": "It is a whole fabric's: all pairs, no trials to compare."},
             "problem": {**_maybe("string"), "description": "Why it cannot be read; then most else is null."},
         },
         "One run of the directory.",
@@ -63,6 +64,18 @@ _SCHEMAS: _Object = {
             "last": {"type": "array", "items": {"$ref": "#/components/schemas/Trial"}},
         },
         "How far a run has come; `planned_blocks` is least and most.",
+    ),
+    "Fabric": _record(
+        {
+            "fabric_format": {"const": 1},
+            **dict.fromkeys(("study", "host", "created_utc", "path"), _TEXT),
+            "margin": {"type": "number"},
+            "nodes": {"type": "array", "items": _TEXT},
+            "complete": {"type": "boolean"},
+            **dict.fromkeys(("named", "suspected", "latency_us"), _LIST),
+            "bandwidth_mb_per_s": _maybe("array"),
+        },
+        "A fabric as `nearmetal fabric --format json` prints it: docs/reference/fabric-json.md.",
     ),
     "Gate": _record(
         {
@@ -116,7 +129,7 @@ _REFUSALS = {
     "404": "No run of this name is on the list.",
     "405": "Only GET and HEAD are served.",
     "421": "The Host header is not this server's.",
-    "422": "The run is damaged, foreign, or has nothing to compare yet.",
+    "422": "The run is damaged, foreign, of another kind, or has nothing to compare yet.",
 }
 
 
@@ -155,6 +168,7 @@ def document() -> _Object:
         "paths": {
             "/api/v1/runs": _get("runs", "List the runs", "Runs", by, order),
             "/api/v1/runs/{name}": _get("report", "Report on a run", "Report", _NAME, _MIXED),
+            "/api/v1/runs/{name}/fabric": _get("fabric", "Say what stands out in a fabric", "Fabric", _NAME),
             "/api/v1/runs/{name}/progress": _get("progress", "Say how far a run has come", "Progress", _NAME),
             "/api/v1/compare": _get(
                 "compare", "Compare two runs", "Gate", _run("run", "The run."), _run("base", "Its base."), _MIXED

@@ -7,9 +7,11 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
+from nearmetal.fabric.against import AGAINST_SEED, against
+from nearmetal.fabric.survey import survey
 from nearmetal.gate import words as gate_words
 from nearmetal.gate.as_table import tables as gate_tables
-from nearmetal.report import as_html, charts, words
+from nearmetal.report import as_html, charts, fabric_html, fabric_text, words
 from nearmetal.report.markup import Markup, element, together
 from nearmetal.report.page import page, policy
 from nearmetal.report.progress import Progress, last_trials, sentence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from nearmetal.gate.records import Gate, Side
     from nearmetal.report.view import View
     from nearmetal.serve.catalogue import Entry
+    from nearmetal.store.rundir import RunDir
 
 PLAIN = "form-action 'self'"
 LIVE = "script-src 'self'; connect-src 'self'; form-action 'none'"
@@ -100,7 +103,7 @@ def _row(one: Entry, good: Sequence[Entry]) -> Markup:
     cells.append(element("th", link, scope="row"))
     if one.info is None:
         return element("tr", *cells, element("td", f"cannot be read: {one.problem}", colspan=6, class_="words"))
-    state = "running: follow it" if one.running else "follow"
+    live = element("a", "running: follow it" if one.running else "follow", href=run_path(one.name, "/live"))
     return element(
         "tr",
         *cells,
@@ -109,8 +112,11 @@ def _row(one: Entry, good: Sequence[Entry]) -> Markup:
         element("td", one.info.created_utc, class_="words"),
         element("td", str(one.trials)),
         element("td", _utc(one.changed_ns), class_="words"),
-        element("td", element("a", state, href=run_path(one.name, "/live")), class_="words"),
+        element("td", _FABRIC[one.running] if one.of_fabric else live, class_="words"),
     )
+
+
+_FABRIC = ("a whole fabric", "a whole fabric, running")
 
 
 def _choice(kind: str, one: Entry, good: Sequence[Entry]) -> Markup:
@@ -132,6 +138,11 @@ def over_report(one: Entry) -> Markup:
     """Return what stands over a run's report: the way to everything else."""
     links = [("/", "All runs"), (run_path(one.name, "/live"), "Follow it"), (_json_path(one), "The report as JSON")]
     return _navigation(one.name, links)
+
+
+def over_fabric(one: Entry) -> Markup:
+    """Return the same for a whole fabric, which is one launch and cannot be followed."""
+    return _navigation(one.name, [("/", "All runs"), (f"{_json_path(one)}/fabric", "The same as JSON")])
 
 
 def _json_path(one: Entry) -> str:
@@ -257,6 +268,29 @@ _TWO_RUNS = (
 
 def _name(side: Side) -> str:
     return PurePath(side.root).name
+
+
+def compare_fabrics(run: RunDir, base: RunDir) -> str:
+    """Return the page that sets one fabric against another of the same nodes."""
+    ours, theirs = survey(run), survey(base)
+    compared = against(ours, theirs, seed=AGAINST_SEED)
+    name, base_name = run.root.name, base.root.name
+    body = together(
+        _navigation("compared", [("/", "All runs"), *((run_path(one), one) for one in (base_name, name))]),
+        element(
+            "header",
+            element("p", "nearmetal serve", class_="eyebrow"),
+            element("h1", f"{name} against {base_name}"),
+            element("p", f"{len(ours.names)} nodes, paired by their place. {ours.info.host_label}.", class_="meta"),
+        ),
+        element(
+            "main",
+            fabric_html.against_sections(compared, ours, theirs),
+            element("p", fabric_text.AGAINST_NOTE, class_="note"),
+            id="compared",
+        ),
+    )
+    return page(f"{name} against {base_name}", body, may=PLAIN, skip="compared")
 
 
 # ---- refusals

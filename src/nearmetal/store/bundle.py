@@ -37,3 +37,12 @@ def read_bundle(path: Path, most_bytes: int = MAX_FILE_BYTES) -> dict[str, bytes
             f"{path} is not a whole archive of a trial's files: {error}",
             hint="restore it from a backup, or delete the trial's record and `nearmetal run --resume` the run",
         ) from error
+
+
+def declared_bytes(path: Path) -> int:
+    """Return the size of the largest file in an archive, as the archive declares it; 0 where there is none to read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return max((entry.file_size for entry in archive.infolist()), default=0)
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
+        return 0  # whoever reads it says what is wrong

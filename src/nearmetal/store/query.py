@@ -14,7 +14,7 @@ from nearmetal.errors import BadInputError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from nearmetal.store.rundir import TrialRecord
+    from nearmetal.store.rundir import RunDir, TrialRecord
     from nearmetal.study.order import Scalar
 
 MACHINE_FACTS = ("cpu.model", "kernel.release", "kernel.version")
@@ -89,4 +89,13 @@ def refuse_mixed(found: Sequence[Disagreement]) -> None:
             f"{count} between trials that are to be compared:\n  {lines}",
             hint="the run was continued on a changed machine: start a new run, or compare all the same with "
             "--allow-mixed, which the report will say",
+        )
+
+
+def refuse_fabric(run: RunDir) -> None:
+    """Raise BadInputError for the run of a whole fabric: it has one launch of all pairs, and no cells."""
+    if run.of_fabric:
+        raise BadInputError(
+            f"{run.root} is the run of a whole fabric: all pairs in one launch, no trials to compare",
+            hint=f"`nearmetal fabric {run.root}` reads it, `--against` compares it with another fabric's",
         )

@@ -7,6 +7,8 @@
     traces/000042.zip   of a trial that was traced: the kernel's trace and the engine's file, as they were
     fabric/000042.zip   of a trial that measured a whole fabric: the engine's file, as it was
 
+The run of a whole fabric (`nearmetal fabric`) has the folder `fabric` from the beginning, and none for samples.
+
 A trial's samples (and files) become permanent first, then its record. What is there without a record was never
 finished: `open_for_writing` removes it. Records are only ever added.
 """
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import TypeAdapter, ValidationError
 
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
-from nearmetal.store.bundle import MAX_FILE_BYTES, read_bundle, write_bundle
+from nearmetal.store.bundle import MAX_FILE_BYTES, declared_bytes, read_bundle, write_bundle
 from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk
 from nearmetal.store.samples import Cell, CellSamples, describe, read_values, write_samples
 from nearmetal.study.order import Order, Outcome, TrialStatus
@@ -80,7 +82,9 @@ class RunDir:
         self._lock = lock
 
     @staticmethod
-    def create(root: Path, info: RunInfo, study_text: str, disk: Disk | None = None) -> RunDir:
+    def create(
+        root: Path, info: RunInfo, study_text: str, disk: Disk | None = None, *, of_fabric: bool = False
+    ) -> RunDir:
         """Make a new run directory and lock it; raise BadInputError when it already holds something."""
         disk = disk or Disk()
         if root.exists() and any(root.iterdir()):
@@ -88,7 +92,7 @@ class RunDir:
                 f"{root} is not empty", hint=f"name another directory, or continue it: nearmetal run --resume {root}"
             )
         try:
-            for folder in ("trials", "samples"):
+            for folder in ("trials", "fabric" if of_fabric else "samples"):
                 (root / folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
@@ -146,6 +150,11 @@ class RunDir:
             self._lock.close()
             self._lock = None
 
+    @property
+    def of_fabric(self) -> bool:
+        """Tell whether this is the run of a whole fabric: one launch for all pairs, no trials to compare."""
+        return is_of_fabric(self.root)
+
     def study_text(self) -> str:
         """Return the study as it was given; raise ForeignFileError when it is gone or is not text."""
         try:
@@ -189,8 +198,15 @@ class RunDir:
         """Return the files of a trial that measured a whole fabric, none when it did not; raises as `trace` does."""
         return self._bundle("fabric", record, MAX_FABRIC_BYTES)
 
+    def fabric_bytes(self, record: TrialRecord) -> int:
+        """Return how large the largest file of `fabric` says that it is."""
+        return declared_bytes(self._archive("fabric", record))
+
+    def _archive(self, folder: str, record: TrialRecord) -> Path:
+        return self.root / folder / f"{trial_name(record.order.trial, record.attempt)}.zip"
+
     def _bundle(self, folder: str, record: TrialRecord, most_bytes: int) -> dict[str, bytes]:
-        path = self.root / folder / f"{trial_name(record.order.trial, record.attempt)}.zip"
+        path = self._archive(folder, record)
         return read_bundle(path, most_bytes) if path.exists() else {}
 
     def samples_path(self, record: TrialRecord) -> Path:
@@ -201,6 +217,11 @@ class RunDir:
 def trial_name(trial: int, attempt: int) -> str:
     """Return the file name stem of a trial's record and samples."""
     return f"{trial:06d}" if attempt == 1 else f"{trial:06d}.{attempt}"
+
+
+def is_of_fabric(root: Path) -> bool:
+    """Tell whether a run directory is that of a whole fabric."""
+    return (root / "fabric").is_dir() and not (root / "samples").exists()
 
 
 def is_being_written(root: Path) -> bool:
