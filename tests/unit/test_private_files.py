@@ -68,9 +68,9 @@ def test_every_file_of_a_run_and_its_report_is_private(tmp_path: Path) -> None:
     for argv in (["run", f"{tmp_path}/study.toml", "--out", f"{tmp_path}/run"], ["report", f"{tmp_path}/run"]):
         done = runner.invoke(group, argv)
         assert done.exception is None, done.output
-    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
-    assert {path.name for path in files} >= {"run.json", "study.toml", "report.html", "lock"}
-    assert {path.name: oct(mode(path)) for path in files if mode(path) != 0o600} == {}
+        files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+        assert {path.name for path in files} >= {"run.json", "study.toml", "report.html", "lock"}
+        assert {path.name: oct(mode(path)) for path in files if mode(path) != 0o600} == {}
 
 
 @pytest.mark.parametrize("lock", sorted((ROOT / "packaging").glob("*.lock")), ids=lambda path: path.name)

@@ -16,6 +16,7 @@ from nearmetal.report.view import build_view
 from nearmetal.report.waterfalls import waterfalls
 from nearmetal.run.begin import begin
 from nearmetal.run.schedule import run_study
+from nearmetal.store.disk import Disk
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import Study, parse_study
@@ -53,7 +54,7 @@ def command(study: Path | None, out: Path | None, resume: Path | None, *, allow_
             host.close()
         view = build_view(run, allow_mixed=allow_mixed)
         html = run.root / "report.html"
-        html.write_text(as_html.render(view, waterfalls(run)), encoding="utf-8")
+        Disk().put_bytes(html, as_html.render(view, waterfalls(run)).encode())
     finally:
         run.close()
     as_table.render(view, Console(highlight=False), brief=True)
