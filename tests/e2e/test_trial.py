@@ -17,12 +17,12 @@ from nearmetal.workloads.samples import decode
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]
 
 
-def order(path: str = "veth", mpi: str = "openmpi", **workload: object) -> Order:
+def order(path: str = "veth", flavour: str = "openmpi", **workload: object) -> Order:
     options = {"operation": "latency", "sizes": [8, 65536], "iterations": 60, "warmup": 10, "check": True}
     placement = workload.pop("placement", (0, 1))
     progress = workload.pop("progress", "polling")
     asked = WorkloadOrder("w", "engine", {**options, **workload}, placement, progress)  # type: ignore[arg-type]
-    return Order(0, 0, PathOrder(path, path), asked, mpi=mpi, timeout_s=60.0)
+    return Order(0, 0, PathOrder(path, path), asked, mpi=flavour, timeout_s=60.0)
 
 
 def carried_out(asked: Order) -> Outcome:
@@ -68,6 +68,39 @@ def test_blocking_progress_is_recorded_or_refused() -> None:
         assert outcome.facts["mpi.progress"] == "blocking"
     else:
         assert "has no blocking progress" in outcome.reason
+
+
+def bound(path: str, mpi: str, how: str, placement: tuple[int, ...] = (0, 1)) -> Outcome:
+    """Carry out a trial whose samples are the first processor of each rank, in seconds (0: the least there is)."""
+    asked = order(
+        path,
+        mpi,
+        placement=placement,
+        argv=["grep", "Cpus_allowed_list", "/proc/self/status"],
+        mpi=True,
+        figure="regex",
+        pattern=r"Cpus_allowed_list:\s+(\d+)$",
+        unit="s",
+    )
+    workload = dataclasses.replace(asked.workload, kind="command")
+    del workload.options["check"]
+    return carried_out(dataclasses.replace(asked, workload=workload, knobs={"mpi.bind": how}))
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="with one processor there is nothing to bind to")
+@pytest.mark.parametrize("mpi", FLAVOURS)
+@pytest.mark.parametrize(("path", "placement"), [("shm", (0, 0)), ("veth", (0, 1))])
+def test_bound_ranks_have_a_processor_each(path: str, placement: tuple[int, ...], mpi: str) -> None:
+    outcome = bound(path, mpi, "core", placement)
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    assert sorted(decode(outcome)[0].ns[0].tolist()) == [1, 10**9]
+    assert outcome.facts["mpi.bind"] == "core"
+
+
+def test_a_binding_that_nodes_of_one_machine_cannot_have_is_refused() -> None:
+    outcome = bound("veth", "openmpi", "socket")
+    assert outcome.status is TrialStatus.FAILED
+    assert "share one machine" in outcome.reason
 
 
 def test_a_launch_that_hangs_is_stopped_and_said_so() -> None:

@@ -108,11 +108,26 @@ def test_polling_ranks_yield_only_when_they_outnumber_cores() -> None:
 
 
 @pytest.mark.parametrize(
+    ("mpi", "words"),
+    [
+        (OPENMPI4, (("--bind-to", "core"), ("--map-by", "numa"))),
+        (OPENMPI5, (("--bind-to", "core"), ("--map-by", "numa:OVERSUBSCRIBE"))),
+        (MPICH5, (("-bind-to", "core"), ("-map-by", "numa"))),
+    ],
+)
+def test_binding_and_mapping_stand_once_in_a_launch(mpi: Mpi, words: tuple[tuple[str, str], ...]) -> None:
+    argv = launch(mpi, dataclasses.replace(ALONE, bind="core", map_by="numa")).argv
+    for option, value in words:
+        assert has(argv, option, value)
+        assert argv.count(option) == 1, "launchers refuse an option that is there twice"
+
+
+@pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"nodes": ()}, "0 ranks"),
         ({"program": ()}, "a program"),
-        ({"bind": "socket"}, "'socket'"),
+        ({"bind": "hwthread"}, "'hwthread'"),
         ({"remote_shell": ""}, "ranks on 2 nodes"),
         ({"subnet": ""}, "ranks on 2 nodes"),
     ],

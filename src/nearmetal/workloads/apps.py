@@ -16,13 +16,9 @@ from typing import TYPE_CHECKING
 
 from nearmetal import native
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError
-from nearmetal.knobs.mpi import mpi_environment
 from nearmetal.units import NS_PER_S
 from nearmetal.workloads.build import build_program, mpi_for
-from nearmetal.workloads.mpi.far import oversubscribed
-from nearmetal.workloads.mpi.mpi import Job
-from nearmetal.workloads.mpi.table import job_nodes, launch
-from nearmetal.workloads.workload import Launch
+from nearmetal.workloads.parallel import parallel_launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +27,9 @@ if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
     from nearmetal.paths.path import Endpoints
     from nearmetal.process import Finished
-    from nearmetal.study.order import Order, Scalar
+    from nearmetal.study.order import Order
     from nearmetal.workloads.mpi.mpi import Mpi
+    from nearmetal.workloads.workload import Launch
 
 ITERATIONS = "application.iterations"
 COMMUNICATION = "application.communication"
@@ -240,30 +237,18 @@ class ApplicationWorkload:
         arguments = application_argv(order)
         mpi = mpi_for(shell, order.mpi)
         program = build_apps(mpi, shell=shell)
-        nodes = tuple(endpoints.ends[index].node for index in order.workload.placement)
-        first = endpoints.ends[order.workload.placement[0]]
-        files = {name: f"{shell.scratch}/{first.node}/{name}.nmb" for name in (ITERATIONS, COMMUNICATION)}
-        tuned = mpi_environment(order.knobs, mpi.flavour)
+        first = endpoints.ends[order.workload.placement[0]].node
+        files = {name: f"{shell.scratch}/{first}/{name}.nmb" for name in (ITERATIONS, COMMUNICATION)}
         recording = ("--record", files[ITERATIONS], "--record-communication", files[COMMUNICATION])
-        job = Job(
-            nodes=job_nodes(shell, nodes),
-            program=(str(program), *arguments, *recording),
-            remote_shell=shell.agent,
-            interface=first.interface,
-            subnet=endpoints.subnet,
-            progress=order.workload.progress,
-            oversubscribed=oversubscribed(shell, nodes),
-            environment=tuple(tuned.env.items()),
+        return parallel_launch(
+            shell,
+            order,
+            endpoints,
+            mpi,
+            (str(program), *arguments, *recording),
+            files=files,
+            facts={"application.build": program.name},
         )
-        command = launch(mpi, job, shell)
-        facts: dict[str, Scalar] = {
-            "mpi.flavour": mpi.flavour,
-            "mpi.version": mpi.version,
-            "mpi.progress": order.workload.progress,
-            "application.build": program.name,
-        }
-        launcher, *rest = command.argv
-        return Launch((launcher, *tuned.argv, *rest), first.node, dict(command.env), files, facts)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless the application ended well, verified itself, and was the one ordered."""

@@ -19,13 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError
-from nearmetal.knobs.mpi import mpi_environment
 from nearmetal.workloads.build import mpi_for
 from nearmetal.workloads.crew import LOG, Command, crew_argv, crew_environment, read_log
-from nearmetal.workloads.mpi.far import oversubscribed
-from nearmetal.workloads.mpi.mpi import Job
-from nearmetal.workloads.mpi.table import job_nodes, launch
 from nearmetal.workloads.pairs import check_options, text_option
+from nearmetal.workloads.parallel import parallel_launch
 from nearmetal.workloads.rates import unit_named
 from nearmetal.workloads.workload import Launch
 
@@ -65,7 +62,7 @@ class CommandWorkload:
             if not re.fullmatch(r"[A-Za-z_]\w*=.*", word, re.DOTALL):
                 raise BadInputError(f"workload {workload.label!r}: {word!r} in `env` is not NAME=value")
         _files(workload)
-        _mpi_prefix(workload)
+        mpi_prefix(workload)
         for name in ("pattern", "expect", "forbid"):
             _pattern(workload, name)
         figure = text_option(workload, "figure", "wall", _FIGURES)
@@ -89,7 +86,9 @@ class CommandWorkload:
         filled = _filled(workload, endpoints, folder)
         facts: dict[str, Scalar] = {}
         if workload.options.get("mpi"):
-            argv, env, facts = _parallel(shell, order, endpoints, filled)
+            mpi = mpi_for(shell, order.mpi, mpi_prefix(workload))
+            launch = parallel_launch(shell, order, endpoints, mpi, filled)
+            argv, env, facts = launch.argv, dict(launch.env), launch.facts
         else:
             argv, env = filled, {}
         env |= dict(word.split("=", 1) for word in _words(workload, "env"))
@@ -192,7 +191,7 @@ def _files(workload: WorkloadOrder) -> dict[str, str]:
     return found
 
 
-def _mpi_prefix(workload: WorkloadOrder) -> Path | None:
+def mpi_prefix(workload: WorkloadOrder) -> Path | None:
     """Return the directory of the MPI that the program was built with, where the study names one."""
     asked = workload.options.get("mpi", False)
     if isinstance(asked, bool):
@@ -225,31 +224,3 @@ def _filled(workload: WorkloadOrder, endpoints: Endpoints, folder: str) -> tuple
         re.sub(r"\{(address|peer|node|scratch)\}", lambda match: values[match[1]], word)
         for word in _words(workload, "argv")
     )
-
-
-def _parallel(
-    shell: Shell, order: Order, endpoints: Endpoints, program: tuple[str, ...]
-) -> tuple[tuple[str, ...], dict[str, str], dict[str, Scalar]]:
-    """Return the launch of a parallel program with the order's MPI over the placement."""
-    mpi = mpi_for(shell, order.mpi, _mpi_prefix(order.workload))
-    placement = order.workload.placement
-    nodes = tuple(endpoints.ends[index].node for index in placement)
-    first = endpoints.ends[placement[0]]
-    tuned = mpi_environment(order.knobs, mpi.flavour)
-    command = launch(
-        mpi,
-        Job(
-            nodes=job_nodes(shell, nodes),
-            program=program,
-            remote_shell=shell.agent,
-            interface=first.interface,
-            subnet=endpoints.subnet,
-            progress=order.workload.progress,
-            oversubscribed=oversubscribed(shell, nodes),
-            environment=tuple(tuned.env.items()),
-        ),
-        shell,
-    )
-    launcher, *arguments = command.argv
-    facts: dict[str, Scalar] = {"mpi.flavour": mpi.flavour, "mpi.version": mpi.version}
-    return (launcher, *tuned.argv, *arguments), dict(command.env), facts

@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError
-from nearmetal.knobs.mpi import mpi_environment
 from nearmetal.workloads.build import build_engine, mpi_for
-from nearmetal.workloads.mpi.far import oversubscribed
-from nearmetal.workloads.mpi.mpi import Job
-from nearmetal.workloads.mpi.table import job_nodes, launch
-from nearmetal.workloads.workload import Launch
+from nearmetal.workloads.parallel import parallel_launch
 
 if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
     from nearmetal.paths.path import Endpoints
     from nearmetal.process import Finished
-    from nearmetal.study.order import Order, Scalar
+    from nearmetal.study.order import Order
+    from nearmetal.workloads.workload import Launch
 
 SAMPLES = "samples"
 """The name of the engine's file in an outcome."""
@@ -43,29 +40,17 @@ class Engine:
         """Build the engine for the MPI when that was not done before, and say how to launch it."""
         mpi = mpi_for(shell, order.mpi)
         program = build_engine(mpi, shell)
-        nodes = tuple(endpoints.ends[index].node for index in order.workload.placement)
-        first = endpoints.ends[order.workload.placement[0]]
-        out = f"{shell.scratch}/{first.node}/samples.nmb"
-        tuned = mpi_environment(order.knobs, mpi.flavour)
-        job = Job(
-            nodes=job_nodes(shell, nodes),
-            program=(str(program), *engine_argv(order), "--out", out),
-            remote_shell=shell.agent,
-            interface=first.interface,
-            subnet=endpoints.subnet,
-            progress=order.workload.progress,
-            oversubscribed=oversubscribed(shell, nodes),
-            environment=tuple(tuned.env.items()),
+        first = endpoints.ends[order.workload.placement[0]].node
+        out = f"{shell.scratch}/{first}/samples.nmb"
+        return parallel_launch(
+            shell,
+            order,
+            endpoints,
+            mpi,
+            (str(program), *engine_argv(order), "--out", out),
+            files={SAMPLES: out},
+            facts={"engine.build": program.name},
         )
-        command = launch(mpi, job, shell)
-        facts: dict[str, Scalar] = {
-            "mpi.flavour": mpi.flavour,
-            "mpi.version": mpi.version,
-            "mpi.progress": order.workload.progress,
-            "engine.build": program.name,
-        }
-        launcher, *arguments = command.argv
-        return Launch((launcher, *tuned.argv, *arguments), first.node, dict(command.env), {SAMPLES: out}, facts)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless the engine ended well; its file is checked by the reader, check sum and all."""

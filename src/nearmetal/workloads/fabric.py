@@ -6,14 +6,10 @@ import os
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError
-from nearmetal.knobs.mpi import mpi_environment
 from nearmetal.study.order import FABRIC_FOLDER
 from nearmetal.workloads import rounds
 from nearmetal.workloads.build import build_program, mpi_for
-from nearmetal.workloads.mpi.far import oversubscribed
-from nearmetal.workloads.mpi.mpi import Job
-from nearmetal.workloads.mpi.table import job_nodes, launch
-from nearmetal.workloads.workload import Launch
+from nearmetal.workloads.parallel import parallel_launch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,8 +17,9 @@ if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
     from nearmetal.paths.path import Endpoints
     from nearmetal.process import Finished
-    from nearmetal.study.order import Order, Scalar, WorkloadOrder
+    from nearmetal.study.order import Order, WorkloadOrder
     from nearmetal.workloads.mpi.mpi import Mpi
+    from nearmetal.workloads.workload import Launch
 
 PROGRAM = "nmfabric"
 SAMPLES = f"{FABRIC_FOLDER}samples.nmf"
@@ -78,32 +75,18 @@ class Fabric:
         self.check(order.workload)
         mpi = mpi_for(shell, order.mpi)
         program = build_fabric(mpi, shell=shell)
-        nodes = tuple(endpoints.ends[index].node for index in order.workload.placement)
-        folder = f"{shell.scratch}/{nodes[0]}"
-        shell.write(
-            f"{folder}/rounds", "".join(f"{line}\n" for line in lines_of(order.workload)).encode(), node=nodes[0]
+        first = endpoints.ends[order.workload.placement[0]].node
+        folder = f"{shell.scratch}/{first}"
+        shell.write(f"{folder}/rounds", "".join(f"{line}\n" for line in lines_of(order.workload)).encode(), node=first)
+        return parallel_launch(
+            shell,
+            order,
+            endpoints,
+            mpi,
+            (str(program), "--rounds", f"{folder}/rounds", "--out", f"{folder}/{PROGRAM}", *_argv(order)),
+            files={SAMPLES: f"{folder}/{PROGRAM}"},
+            facts={"engine.build": program.name},
         )
-        tuned = mpi_environment(order.knobs, mpi.flavour)
-        job = Job(
-            nodes=job_nodes(shell, nodes),
-            program=(str(program), "--rounds", f"{folder}/rounds", "--out", f"{folder}/{PROGRAM}", *_argv(order)),
-            remote_shell=shell.agent,
-            interface=endpoints.ends[0].interface,
-            subnet=endpoints.subnet,
-            progress=order.workload.progress,
-            oversubscribed=oversubscribed(shell, nodes),
-            environment=tuple(tuned.env.items()),
-        )
-        command = launch(mpi, job, shell)
-        facts: dict[str, Scalar] = {
-            "mpi.flavour": mpi.flavour,
-            "mpi.version": mpi.version,
-            "mpi.progress": order.workload.progress,
-            "engine.build": program.name,
-        }
-        launcher, *arguments = command.argv
-        files = {SAMPLES: f"{folder}/{PROGRAM}"}
-        return Launch((launcher, *tuned.argv, *arguments), nodes[0], dict(command.env), files, facts)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless the engine ended well; its file is checked by the reader, check sum and all."""

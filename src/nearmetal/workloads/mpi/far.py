@@ -64,9 +64,10 @@ def oversubscribed(shell: Shell, nodes: Sequence[str]) -> bool:
         return len(nodes) > (os.cpu_count() or 1)
     far = shell
     if far.machines == (HYPERVISOR,):
-        return len(nodes) > _cores(far, HYPERVISOR)
-    return any(ranks > _cores(far, node) for node, ranks in Counter(nodes).items())
+        return len(nodes) > cores(far, HYPERVISOR)
+    return any(ranks > cores(far, node) for node, ranks in Counter(nodes).items())
 
 
-def _cores(shell: FarShell, node: str) -> int:
+def cores(shell: FarShell, node: str) -> int:
+    """Return how many processors a far machine has."""
     return shell.once(f"cores {node}", lambda: int(shell.run(["getconf", "_NPROCESSORS_ONLN"], node=node).text))

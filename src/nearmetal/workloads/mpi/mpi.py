@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from nearmetal.study.order import Progress
 
+BINDINGS = ("none", "core", "socket", "numa")
+
 _VERSION_TIMEOUT_S = 30.0
 
 
@@ -58,7 +60,8 @@ class Job:
     node, `remote_shell` is a program called as `AGENT NODE COMMAND...`, and messages between nodes take
     `interface` (its `subnet` as `10.77.0.0/24`); inside a node they take shared memory. `environment` is set for
     the ranks only. `oversubscribed` says that ranks outnumber cores: then waiting ranks give way to each other.
-    `bind` is `none` or `core`; nodes that share a machine must not both bind.
+    `bind` is one of BINDINGS; nodes that share a machine must not both bind. `map_by` is what successive ranks are
+    spread over, in the launcher's words, empty for its own choice.
     """
 
     nodes: tuple[str, ...]
@@ -68,6 +71,7 @@ class Job:
     subnet: str = ""
     progress: Progress = "polling"
     bind: str = "none"
+    map_by: str = ""
     oversubscribed: bool = False
     environment: tuple[tuple[str, str], ...] = ()
 
@@ -119,8 +123,8 @@ def check_job(job: Job) -> None:
     """Raise BadInputError for a job that no flavour can launch."""
     if not job.nodes or not job.program:
         raise BadInputError(f"a launch needs ranks and a program, there are {len(job.nodes)} ranks")
-    if job.bind not in {"none", "core"}:
-        raise BadInputError(f"bind is 'none' or 'core', not {job.bind!r}")
+    if job.bind not in BINDINGS:
+        raise BadInputError(f"bind is one of {', '.join(BINDINGS)}, not {job.bind!r}")
     if not job.one_node and not (job.remote_shell and job.interface and job.subnet):
         raise BadInputError(
             f"ranks on {len(set(job.nodes))} nodes need a remote shell, an interface and its subnet",

@@ -27,7 +27,7 @@ _GIVE_WAY = {
 def launch(mpi: Mpi, job: Job) -> MpiLaunch:
     """Return the command line that starts `job`; pure."""
     check_job(job)
-    argv = [mpi.mpirun, "-bind-to", job.bind]
+    argv = [mpi.mpirun, "-bind-to", job.bind, *(["-map-by", job.map_by] if job.map_by else [])]
     if not job.one_node:
         hosts = ",".join(f"{node}:{ranks}" for node, ranks in job.groups)
         argv += ["-launcher", "ssh", "-launcher-exec", job.remote_shell, "-hosts", hosts]

@@ -20,9 +20,9 @@ def launch(mpi: Mpi, job: Job) -> MpiLaunch:
     check_job(job)
     shared = ["--bind-to", job.bind, *_agent(mpi, job), *_transport(mpi, job), *_progress(mpi, job)]
     if mpi.major < 5:
-        shared.append("--oversubscribe")
+        shared += [*(["--map-by", job.map_by] if job.map_by else []), "--oversubscribe"]
     else:
-        shared += ["--map-by", ":OVERSUBSCRIBE"]
+        shared += ["--map-by", f"{job.map_by}:OVERSUBSCRIBE"]
     argv = [mpi.mpirun, *shared]
     for index, (node, ranks) in enumerate(job.groups):
         argv += [":"] if index else []

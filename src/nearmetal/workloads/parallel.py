@@ -1,0 +1,94 @@
+"""A parallel program over an order's placement: the one place where a workload meets an MPI. Standard library only."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import UnavailableError
+from nearmetal.hosts.host import HYPERVISOR, is_far, machines_of
+from nearmetal.knobs.mpi import mpi_environment
+from nearmetal.workloads.mpi.far import cores, oversubscribed
+from nearmetal.workloads.mpi.mpi import Job
+from nearmetal.workloads.mpi.table import job_nodes, launch
+from nearmetal.workloads.workload import Launch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.paths.path import Endpoints
+    from nearmetal.study.order import Order, Scalar
+    from nearmetal.workloads.mpi.mpi import Mpi
+
+_BIND, _MAP = "mpi.bind", "mpi.map"
+
+
+def parallel_launch(
+    shell: Shell,
+    order: Order,
+    endpoints: Endpoints,
+    mpi: Mpi,
+    program: Sequence[str],
+    *,
+    files: Mapping[str, str] | None = None,
+    facts: Mapping[str, Scalar] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Launch:
+    """Return the launch of a program with an MPI, a rank for each entry of the placement, started on the first's node.
+
+    The setting's `mpi.` knobs are in it, and `environment` is set for the ranks. Raise UnavailableError for a binding
+    that cannot be had on these nodes.
+    """
+    placement = order.workload.placement
+    nodes = tuple(endpoints.ends[index].node for index in placement)
+    first = endpoints.ends[placement[0]]
+    tuned = mpi_environment(order.knobs, mpi.flavour)
+    bind, map_by = (str(order.knobs.get(name, default)) for name, default in ((_BIND, "none"), (_MAP, "")))
+    if (bind != "none" or map_by) and is_far(shell) and shell.site.starter:
+        raise UnavailableError(
+            f"{_BIND} and {_MAP} are words of the MPI's own launcher, and here a batch system starts the ranks",
+            hint="leave them out of the setting",
+        )
+    by_hand = bind != "none" and _share_a_machine(shell, nodes)
+    job = Job(
+        nodes=job_nodes(shell, nodes),
+        program=_bound_by_hand(shell, bind, program) if by_hand else tuple(program),
+        remote_shell=shell.agent,
+        interface=first.interface,
+        subnet=endpoints.subnet,
+        progress=order.workload.progress,
+        bind="none" if by_hand else bind,
+        map_by=map_by,
+        oversubscribed=oversubscribed(shell, nodes),
+        environment=tuple({**tuned.env, **(environment or {})}.items()),
+    )
+    command = launch(mpi, job, shell)
+    known: dict[str, Scalar] = {
+        "mpi.flavour": mpi.flavour,
+        "mpi.version": mpi.version,
+        "mpi.progress": order.workload.progress,
+        "mpi.bind": bind,
+    }
+    return Launch(command.argv, first.node, dict(command.env), dict(files or {}), known | dict(facts or {}))
+
+
+def _share_a_machine(shell: Shell, nodes: Sequence[str]) -> bool:
+    return len(set(nodes)) > 1 and machines_of(shell) == (HYPERVISOR,)
+
+
+def _bound_by_hand(shell: Shell, bind: str, program: Sequence[str]) -> tuple[str, ...]:
+    """Return a program that puts rank r on processor r; raise UnavailableError for anything but cores.
+
+    The launcher starts each node's ranks by themselves: where nodes share a machine it would bind the first rank of
+    each to the same processor.
+    """
+    if bind != "core":
+        raise UnavailableError(
+            f"{_BIND} = {bind!r} cannot be had: the nodes share one machine, and its launcher would bind each node's "
+            "first rank to the same place",
+            hint=f'{_BIND} = "core" puts rank r on processor r there',
+        )
+    count = cores(shell, HYPERVISOR) if is_far(shell) else os.cpu_count() or 1
+    script = f'exec taskset -c "$((${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} % {count}))" "$@"'
+    return ("sh", "-c", script, "sh", *program)
