@@ -52,7 +52,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     (tmp_path / "study.toml").write_text(STUDY)
     monkeypatch.chdir(tmp_path)
     found = Desk(tmp_path, MadeUpHost(), capsys)
-    monkeypatch.setattr(verb, "open_host", lambda study: found.host)
+    monkeypatch.setattr(verb, "open_host", lambda study, warn: found.host)
     return found
 
 

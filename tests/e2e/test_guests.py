@@ -1,16 +1,17 @@
 """`nearmetal guests` on a real libvirt in session mode, with an emulated domain of an unprivileged user."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from nearmetal.cli.main import run
+from nearmetal.store.rundir import RunDir
 
 DOMAIN = """<domain type='qemu'><name>nm-guest</name><memory unit='MiB'>64</memory><vcpu>2</vcpu>
 <os><type arch='x86_64' machine='q35'>hvm</type></os><features><acpi/><ioapic driver='qemu'/></features>
@@ -21,7 +22,28 @@ DOMAIN = """<domain type='qemu'><name>nm-guest</name><memory unit='MiB'>64</memo
 NOBODY = 65534
 
 
-def test_a_running_domain_is_read_and_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+STUDY = """
+format = 1
+name = "through-guests"
+baseline = "veth"
+[host]
+kind = "fake"
+libvirt = ["qemu:///session"]
+[[path]]
+name = "veth"
+[[workload]]
+name = "latency"
+sizes = [8]
+iterations = 30
+[trials]
+min_blocks = 3
+max_blocks = 3
+"""
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A libvirt of an unprivileged user with one running domain; `virsh` in PATH talks to it."""
     virsh = shutil.which("virsh")
     if not virsh or not Path("/usr/sbin/libvirtd").exists() or not Path("/usr/bin/qemu-system-x86_64").exists():
         pytest.skip("libvirt or QEMU is not installed (apt install libvirt-daemon libvirt-clients qemu-system-x86)")
@@ -44,15 +66,32 @@ def test_a_running_domain_is_read_and_warned_of(monkeypatch: pytest.MonkeyPatch)
         if made.returncode:
             pytest.skip(f"libvirt starts no domain here: {made.stderr.decode()}")
         monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-        code = "import sys; from nearmetal.cli.main import main; main(sys.argv[1:])"
-        command = [sys.executable, "-c", code, "guests", "--libvirt", "qemu:///session", "--format", "json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        yield session
     finally:
         subprocess.run([*session, "destroy", "nm-guest"], capture_output=True, timeout=60, check=False)
         subprocess.run(["pkill", "-F", f"{folder}/libvirt/libvirtd.pid"], timeout=20, check=False)
         subprocess.run(["pkill", "-F", f"{folder}/libvirt/virtlogd.pid"], timeout=20, check=False)
         shutil.rmtree(folder, ignore_errors=True)
-    told = json.loads(done.stdout)
+
+
+def test_a_running_domain_is_read_warned_of_and_kept_in_every_trial(
+    session: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["guests", "--libvirt", "qemu:///session", "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
     assert told["facts"]["guest.nm-guest.nic0.kind"] == "virtio"
     assert told["facts"]["guest.nm-guest.nic1.kind"] == "e1000"
     assert any("1 of 2 vCPUs are not pinned" in warning for warning in told["warnings"])
+
+    (tmp_path / "study.toml").write_text(STUDY)
+    assert run(["run", str(tmp_path / "study.toml"), "--out", str(tmp_path / "run")]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    (warned,) = [number for number, line in enumerate(lines) if "1 of 2 vCPUs are not pinned" in line]
+    assert warned < next(number for number, line in enumerate(lines) if "block" in line), "before anything is measured"
+    records = RunDir.open(tmp_path / "run").trials()
+    assert len(records) == 6
+    assert {record.outcome.facts["guest.nm-guest.vcpu0.pin"] for record in records} == {"0"}
+
+    subprocess.run([*session, "destroy", "nm-guest"], capture_output=True, timeout=60, check=True)
+    assert run(["run", "--resume", str(tmp_path / "run")]) == 0
+    assert "no guest runs at qemu:///session" in capsys.readouterr().err

@@ -10,6 +10,14 @@ from hypothesis import strategies as st
 from nearmetal.errors import ForeignFileError
 from nearmetal.facts.below import parse_look
 from nearmetal.facts.guests import Hypervisor, parse_domain, warnings
+from nearmetal.hosts.libvirt import machine_of
+from nearmetal.run import guests
+from nearmetal.run.guests import Look
+from nearmetal.run.trial import carry_out
+from nearmetal.store.query import disagreements
+from nearmetal.store.rundir import TrialRecord
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.study.spec import parse_study
 
 RECORDED = (Path(__file__).parents[1] / "data" / "domain-vf-virtio.xml").read_text()
 PLAIN = """<domain type='qemu'><name>plain</name><memory unit='MiB'>64</memory><vcpu>2</vcpu><devices>
@@ -70,3 +78,40 @@ def test_damage_is_an_error_or_a_guest_never_a_crash(at: int, junk: str) -> None
 def test_the_look_at_the_machine_below() -> None:
     below = parse_look("mtu br0 1500\nidle C1 2\nidle C6 133\nrunning irqbalance 1\nidle broken\n")
     assert below == Hypervisor({"br0": 1500}, irqbalance=True, deep_idle={"C6": 133})
+
+
+@pytest.mark.parametrize(
+    ("uri", "machine"),
+    [
+        ("qemu:///system", ""),
+        ("qemu+unix:///session?socket=/run/x", ""),
+        ("qemu+ssh://me@hv1:2222/system?keyfile=k", "me@hv1:2222"),
+        ("qemu+tls://hv1/system", None),
+    ],
+)
+def test_whose_libvirt_a_uri_means(uri: str, machine: str | None) -> None:
+    assert machine_of(uri) == machine
+
+
+def test_guests_of_several_libvirts_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = {"qemu:///a": Look((parse_domain(PLAIN),), ("a",)), "qemu:///b": Look((parse_domain(PLAIN),), ("b",))}
+    monkeypatch.setattr(guests, "look_at", lambda uri, running: looks[uri])
+    host = 'kind = "fake"\nlibvirt = ["qemu:///a", "qemu:///b"]'
+    text = f"""format = 1\nname = "x"\nbaseline = "veth"\n[host]\n{host}\n[[path]]\nname = "veth"
+[[workload]]\nname = "latency"\nsizes = [8]"""
+    said: list[str] = []
+    opened = guests.open_host(parse_study(text, "x"), said.append)
+    order = Order(0, 0, PathOrder("veth", "veth"), WorkloadOrder("l", "engine", {"operation": "latency", "sizes": [8]}))
+    facts = opened.carry_out(order, carry_out).facts
+    assert said == ["a", "b"]
+    assert (facts["guest.plain.vcpus"], facts["guest.plain@qemu:///b.vcpus"]) == (2, 2)
+    assert (opened.kind, opened.slots) == ("fake", 1)
+
+
+def test_trials_through_other_guests_are_not_compared_unasked() -> None:
+    records = []
+    for number, pin in enumerate(("0", "0-7")):
+        order = Order(number, 0, PathOrder("p", "declared"), WorkloadOrder("l", "engine", {}))
+        outcome = Outcome(TrialStatus.VALID, facts={"guest.vm1.vcpu0.pin": pin, "guest.vm1.nic0.kind": "virtio"})
+        records.append(TrialRecord(order, outcome, 1, "", ()))
+    assert [one.fact for one in disagreements(records)] == ["guest.vm1.vcpu0.pin"]

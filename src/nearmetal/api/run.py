@@ -12,7 +12,6 @@ from nearmetal.api.frame import Frame
 from nearmetal.api.rows import TRIAL_COLUMNS, Wanted, keys, sample_rows, summary_columns, trial_row, with_trial
 from nearmetal.errors import BadInputError
 from nearmetal.gate.judge import Question, judge, read_pair
-from nearmetal.hosts.table import open_host
 from nearmetal.report import as_html
 from nearmetal.report.markup import element, together
 from nearmetal.report.progress import progress, sentence
@@ -20,6 +19,7 @@ from nearmetal.report.view import build_view
 from nearmetal.report.waterfalls import waterfalls
 from nearmetal.run import schedule
 from nearmetal.run.begin import begin
+from nearmetal.run.guests import open_host
 from nearmetal.stats.summary import summarize
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
@@ -60,7 +60,7 @@ def run_study(
     """
     spec, run = begin(Path(study), Path(out) if out is not None else None)
     with run:
-        host = open_host(spec)
+        host = open_host(spec, say or (lambda _: None))
         try:
             schedule.run_study(spec, host, run, _Said(say or (lambda _: None)))
         finally:

@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 
 import nearmetal
+from nearmetal.cli.progress import warn
 from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.fabric.against import AGAINST_SEED, against
 from nearmetal.fabric.measure import measure, whole_order
 from nearmetal.fabric.survey import Survey, survey
-from nearmetal.hosts.table import open_host
 from nearmetal.paths.table import find_path
 from nearmetal.report import fabric_html, fabric_json, fabric_text
+from nearmetal.run.guests import open_host
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.spec import digest, read_study
@@ -83,7 +84,7 @@ def _measured(study: Path, path_name: str, nodes: int, out: Path | None, *, bise
     find_path(order.path.kind)
     now = dt.datetime.now(dt.UTC)
     root = out or Path("runs") / f"{spec.name}-fabric-{now:%Y%m%dT%H%M%SZ}"
-    host = open_host(spec)
+    host = open_host(spec, warn)
     try:
         created = now.isoformat(timespec="seconds")
         info = RunInfo(spec.name, digest(text), host.kind, host.label, nearmetal.__version__, created)

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from nearmetal.cli.progress import watcher
+from nearmetal.cli.progress import warn, watcher
 from nearmetal.errors import BadInputError, ExitCode, NearmetalError, UnavailableError
 from nearmetal.gate import as_json, as_junit, as_openmetrics, as_reframe, as_table
 from nearmetal.gate.judge import Pair, Question, judge, read_pair, suspects, unconfirmed
 from nearmetal.gate.records import GateExit, Remeasured
 from nearmetal.gate.remeasure import concerned, first_block, measure, open_directory
-from nearmetal.hosts.table import open_host
 from nearmetal.report.series import Metric, read_series
 from nearmetal.run.check import check_study
+from nearmetal.run.guests import open_host
 from nearmetal.store.disk import SharedDisk
 from nearmetal.store.rundir import RunDir
 
@@ -164,7 +164,7 @@ def _again(pair: Pair, gate: Gate, cells: Sequence[CellId], *, blocks: int | Non
             markup=False,
         )
         check_study(series.study)
-        host = open_host(series.study)
+        host = open_host(series.study, warn)
         try:
             with open_directory(series, root) as opened:
                 with watcher(series.study.model_copy(update={"trials": trials}), console) as watching:

@@ -9,11 +9,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from nearmetal.cli.progress import warn
 from nearmetal.errors import ExitCode, ForeignFileError
-from nearmetal.facts.below import look_below
 from nearmetal.facts.guests import Guest, Hypervisor, parse_domain, warnings
-from nearmetal.hosts.libvirt import domain_xml
-from nearmetal.hosts.machine import MachineShell
+from nearmetal.run.guests import look_at
 
 _MIB = 1 << 20
 
@@ -29,27 +28,26 @@ def command(uri: str | None, files: tuple[Path, ...], form: str, *, strict: bool
     """Show guests with their vCPUs, memory and NICs; warn of known confounders before anything is measured."""
     if not uri and not files:
         raise click.UsageError("give --libvirt URI, or --xml FILE")
-    guests, below = _read(uri, files)
-    found = warnings(guests, below)
+    guests, found = _read(uri, files)
     if form == "json":
         facts = {name: value for guest in guests for name, value in guest.facts().items()}
         click.echo(json.dumps({"facts": facts, "warnings": found}, indent=1, sort_keys=True))
     else:
         Console().print(_table(guests))
         for warning in found:
-            click.echo(f"warning: {warning}", err=True)
+            warn(warning)
     return ExitCode.FAILED if strict and found else ExitCode.OK
 
 
-def _read(uri: str | None, files: tuple[Path, ...]) -> tuple[list[Guest], Hypervisor]:
-    """Return the guests, and the machine below them where it is this one."""
-    texts = [_text(path) for path in files]
-    if not uri:
-        return [parse_domain(text) for text in texts], Hypervisor()
-    with MachineShell() as shell:
-        texts += domain_xml(shell, uri)
-        below = look_below(shell) if uri.partition("://")[2].startswith("/") else Hypervisor()
-    return [parse_domain(text) for text in texts], below
+def _read(uri: str | None, files: tuple[Path, ...]) -> tuple[list[Guest], list[str]]:
+    """Return the guests, and what would spoil a measurement."""
+    guests = [parse_domain(_text(path)) for path in files]
+    found = warnings(guests, Hypervisor())
+    if uri:
+        look = look_at(uri)
+        guests += look.guests
+        found += look.warnings
+    return guests, found
 
 
 def _text(path: Path) -> str:

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from nearmetal.cli.predict import choose, load_model, load_schedule
+from nearmetal.cli.progress import warn
 from nearmetal.errors import BadInputError
-from nearmetal.hosts.table import open_host
 from nearmetal.predict.launcher_files import WRITERS
 from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_study, traced_program
 from nearmetal.predict.models import Distribution
@@ -20,6 +20,7 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.place import BreakEven, Candidate, Slots, break_even, in_order, recommend
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace_file import read_trace
+from nearmetal.run.guests import open_host
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
 from nearmetal.units import format_duration
@@ -143,7 +144,7 @@ def _check(
     blocks, figure = how
     placements = {DEFAULT: default.host_of, CHOSEN: chosen.host_of}
     study = placement_study(parse_study(run.study_text(), f"{run.root}/study.toml"), named, program, placements, figure)
-    host = open_host(study)
+    host = open_host(study, warn)
     try:
         gain = measure_gain(study, host, blocks, lambda line: console.print(line, highlight=False))
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from nearmetal.units import format_duration
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from nearmetal.run.schedule import Watcher
     from nearmetal.store.rundir import TrialRecord
     from nearmetal.study.spec import Study
+
+
+def warn(sentence: str) -> None:
+    """Say what would spoil a measurement."""
+    click.echo(f"warning: {sentence}", err=True)
 
 
 @contextlib.contextmanager

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from nearmetal.cli.progress import watcher
+from nearmetal.cli.progress import warn, watcher
 from nearmetal.errors import BadInputError, ExitCode
-from nearmetal.hosts.table import open_host
 from nearmetal.report import as_html, as_table
 from nearmetal.report.view import build_view
 from nearmetal.report.waterfalls import waterfalls
 from nearmetal.run.begin import begin
+from nearmetal.run.guests import open_host
 from nearmetal.run.schedule import run_study
 from nearmetal.store.disk import Disk
 from nearmetal.store.query import refuse_fabric
@@ -43,7 +43,7 @@ def command(study: Path | None, out: Path | None, resume: Path | None, *, allow_
     spec, run = _continued(resume) if resume else begin(study or Path(), out)
     console = Console(stderr=True, highlight=False)
     try:
-        host = open_host(spec)
+        host = open_host(spec, warn)
         try:
             with watcher(spec, console) as watching:
                 ending = run_study(spec, host, run, watching)

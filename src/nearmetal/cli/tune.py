@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+from nearmetal.cli.progress import warn
 from nearmetal.errors import BadInputError, ExitCode
-from nearmetal.hosts.table import open_host
 from nearmetal.report.tuning import render
 from nearmetal.run.check import check_study
+from nearmetal.run.guests import open_host
 from nearmetal.store.disk import Disk
 from nearmetal.study.spec import read_study
 from nearmetal.tune.measure import StudyTrials, study_space, tuned_path
@@ -55,7 +56,7 @@ def command(study: Path, out: Path | None) -> int:
     space = study_space(spec.tune)
     talk = Console(stderr=True, highlight=False)
     talk.print(f"{len(space.points)} settings of path {tuned_path(spec, spec.tune).name}, method {spec.tune.method}")
-    host = open_host(spec)
+    host = open_host(spec, warn)
     try:
         for kind in spec.tune.searches:
             profile = _tune(spec, spec.tune, kind, host, talk)

@@ -6,8 +6,8 @@ import datetime as dt
 from pathlib import Path
 
 import nearmetal
-from nearmetal.hosts.table import open_host
 from nearmetal.run.check import check_study
+from nearmetal.run.guests import open_host
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.spec import Study, digest, read_study
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MACHINE_FACTS = ("cpu.model", "kernel.release", "kernel.version")
 """Must agree over all trials of a run."""
+GUEST_FACTS = "guest."
+"""So must what begins with this: what libvirt gives the guests."""
 CODE_FACTS = (".version", ".build", ".flavour")
 """Endings of facts that must agree over the trials of one workload: they say which code ran."""
 INTERFACE_FACTS = ("kind", "driver", "device", "firmware")
@@ -51,18 +53,24 @@ def valid(records: Iterable[TrialRecord]) -> list[TrialRecord]:
 def disagreements(records: Iterable[TrialRecord]) -> tuple[Disagreement, ...]:
     """Return every fact that must agree between these trials and does not.
 
-    The machine and its kernel must agree over all trials, an interface over the trials of one path, and versions
-    (`mpi.version`, `engine.build` ...) over the trials of one workload. A trial that lacks a fact where others have
-    it disagrees with them, as `not recorded`.
+    The machine, its kernel and its guests must agree over all trials, an interface over the trials of one path, and
+    versions (`mpi.version`, `engine.build` ...) over the trials of one workload. A trial that lacks a fact where others
+    have it disagrees with them, as `not recorded`.
     """
     groups: dict[tuple[str, str], list[dict[str, Scalar]]] = {}
     for record in records:
         facts = record.outcome.facts
         path = record.order.path
         workload = record.order.workload.label
-        groups.setdefault(("", "machine"), []).append({k: v for k, v in facts.items() if k in MACHINE_FACTS})
+        groups.setdefault(("", "machine"), []).append(
+            {k: v for k, v in facts.items() if k in MACHINE_FACTS or k.startswith(GUEST_FACTS)}
+        )
         groups.setdefault((f"path {path.label}", "nic"), []).append(
-            {k: v for k, v in facts.items() if k.count(".") >= 2 and k.rsplit(".", 1)[1] in INTERFACE_FACTS}
+            {
+                k: v
+                for k, v in facts.items()
+                if k.count(".") >= 2 and k.rsplit(".", 1)[1] in INTERFACE_FACTS and not k.startswith(GUEST_FACTS)
+            }
         )
         groups.setdefault((f"workload {workload}", "code"), []).append(
             {k: v for k, v in facts.items() if k.endswith(CODE_FACTS) and k not in MACHINE_FACTS}

@@ -95,6 +95,11 @@ class HostSpec(_Model):
     )
     node: list[NodeSpec] = Field(default_factory=list, description="For `ssh`: the machines.")
     hosts_file: str = Field("", description="For `ssh`: a TOML file with further `[[node]]` tables.")
+    libvirt: list[str] = Field(
+        default_factory=list,
+        description="URIs of the libvirts that run the guests, such as `qemu:///system` or `qemu+ssh://hv1/system`: "
+        "what guests are given goes into every trial's facts, and confounders are warned of before the first.",
+    )
     options: dict[str, Scalar] = Field(default_factory=dict, description="What that kind of host understands.")
 
 

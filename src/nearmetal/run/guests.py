@@ -1,0 +1,106 @@
+"""The guests of a study, as their libvirt tells: read before the first trial, kept in every trial."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import NearmetalError, UnavailableError
+from nearmetal.facts.below import look_below
+from nearmetal.facts.guests import Guest, Hypervisor, parse_domain, warnings
+from nearmetal.hosts import table
+from nearmetal.hosts.libvirt import domain_xml, machine_of
+from nearmetal.hosts.machine import MachineShell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from nearmetal.hosts.host import Host, Shell
+    from nearmetal.study.order import Order, Outcome, Scalar
+    from nearmetal.study.spec import Study
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was found at one URI: guests, and warnings in sentences."""
+
+    guests: tuple[Guest, ...]
+    warnings: tuple[str, ...]
+
+
+def look_at(uri: str, *, running: bool = False) -> Look:
+    """Read the domains of one libvirt, and the machine below them where it is this one or ssh reaches it.
+
+    Raise UnavailableError when libvirt does not answer. A machine that cannot be looked at is a warning.
+    """
+    with MachineShell() as shell:
+        guests = tuple(parse_domain(text) for text in domain_xml(shell, uri, running=running))
+        below, not_seen = _below(shell, uri)
+    nobody = [] if guests else [f"no guest {'runs' if running else 'is defined'} at {uri}"]
+    return Look(guests, (*nobody, *not_seen, *warnings(guests, below)))
+
+
+def _below(shell: Shell, uri: str) -> tuple[Hypervisor, list[str]]:
+    machine = machine_of(uri)
+    if machine == "":
+        return look_below(shell), []
+    try:
+        if machine is None:
+            raise UnavailableError("only `+ssh` tells how to reach it")
+        from nearmetal.hosts.ssh.machine import machine_shell  # noqa: PLC0415 (asyncssh may be missing)
+
+        with machine_shell(machine) as far:
+            return look_below(far), []
+    except (NearmetalError, ImportError) as error:
+        return Hypervisor(), [f"the machine below {uri} was not looked at (MTUs, irqbalance, idle states): {error}"]
+
+
+def open_host(study: Study, warn: Callable[[str], object] = lambda _: None) -> Host:
+    """Return the host of a study; where it names a libvirt, trials carry the facts of its running guests.
+
+    `warn` is called with each known confounder, before anything is measured. Raise UnavailableError when the host
+    cannot work here, or a libvirt does not answer.
+    """
+    looks = {uri: look_at(uri, running=True) for uri in study.host.libvirt}
+    for look in looks.values():
+        for sentence in look.warnings:
+            warn(sentence)
+    host = table.open_host(study)
+    return _Described(host, _facts(looks.items())) if looks else host
+
+
+def _facts(looks: Iterable[tuple[str, Look]]) -> dict[str, Scalar]:
+    """Return the facts of all guests; one whose name an earlier URI has, too, is told apart by its own."""
+    named: dict[str, Guest] = {}
+    for uri, look in looks:
+        for guest in look.guests:
+            name = guest.name if guest.name not in named else f"{guest.name}@{uri}"
+            named[name] = replace(guest, name=name)
+    return {key: value for guest in named.values() for key, value in guest.facts().items()}
+
+
+class _Described:
+    """A host whose trials carry further facts; all else is the host's own."""
+
+    def __init__(self, host: Host, facts: dict[str, Scalar]) -> None:
+        self._host = host
+        self._facts = facts
+
+    @property
+    def kind(self) -> str:
+        return self._host.kind
+
+    @property
+    def label(self) -> str:
+        return self._host.label
+
+    @property
+    def slots(self) -> int:
+        return self._host.slots
+
+    def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
+        outcome = self._host.carry_out(order, body)
+        return replace(outcome, facts={**self._facts, **outcome.facts})
+
+    def close(self) -> None:
+        self._host.close()
