@@ -36,6 +36,7 @@ bench: setup ## Measure nearmetal against its peers (slow)
 
 reference: setup ## Write the reference pages and the man page, which are made from code
 	@.venv/bin/python -m nearmetal.study.describe > docs/reference/study.md
+	@.venv/bin/python -m nearmetal.paths.describe > docs/reference/hosts-and-paths.md
 	@.venv/bin/python -m nearmetal.knobs.describe > docs/reference/knobs.md
 	@.venv/bin/python -m nearmetal.cli.describe > docs/reference/cli.md
 	@mkdir -p packaging/man && .venv/bin/python -m nearmetal.cli.describe man > packaging/man/nearmetal.1

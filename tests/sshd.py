@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Self
 
@@ -36,6 +37,7 @@ class Sshd:
     def __init__(self, folder: Path, *, max_sessions: int = 10) -> None:
         self.folder = folder
         self.ports: list[int] = []
+        self.connections: list[int] = []
         self._listeners: list[socket.socket] = []
         self._children: list[subprocess.Popen[bytes]] = []
         for name in ("host", "user", "stranger"):
@@ -72,7 +74,7 @@ class Sshd:
             known.write(f"[127.0.0.1]:{port} {(self.folder / 'host.pub').read_text()}")
         self._listeners.append(listener)
         argv = [*prefix, SSHD, "-i", "-f", str(self.config)]
-        threading.Thread(target=self._relay, args=(listener, argv), daemon=True).start()
+        threading.Thread(target=self._relay, args=(listener, port, argv), daemon=True).start()
         self.ports.append(port)
         return port
 
@@ -92,12 +94,13 @@ class Sshd:
                 os.killpg(child.pid, 9)
             child.wait(10)
 
-    def _relay(self, listener: socket.socket, argv: list[str]) -> None:
+    def _relay(self, listener: socket.socket, port: int, argv: list[str]) -> None:
         while True:
             try:
                 connection, _ = listener.accept()
             except OSError:
                 return
+            self.connections.append(port)
             with connection:
                 child = subprocess.Popen(
                     argv, stdin=connection, stdout=connection, stderr=subprocess.DEVNULL, start_new_session=True
@@ -106,3 +109,30 @@ class Sshd:
 
 
 _FILES = {"identity": "user", "known_hosts": "known_hosts", "config": "ssh_config"}
+
+
+class Agent:
+    """A throw-away ssh-agent that holds one key; a context manager that gives its socket."""
+
+    def __init__(self, folder: Path, key: str) -> None:
+        self._socket = str(folder / "agent")
+        self._key = folder / key
+
+    def __enter__(self) -> str:
+        self._agent = subprocess.Popen(["ssh-agent", "-D", "-a", self._socket], stdout=subprocess.DEVNULL)
+        for _ in range(100):
+            added = subprocess.run(
+                ["ssh-add", "-q", str(self._key)],
+                env={**os.environ, "SSH_AUTH_SOCK": self._socket},
+                stderr=subprocess.DEVNULL,
+                check=False,
+                timeout=20,
+            )
+            if added.returncode == 0:
+                return self._socket
+            time.sleep(0.05)
+        raise RuntimeError("ssh-agent does not answer")
+
+    def __exit__(self, *_: object) -> None:
+        self._agent.terminate()
+        self._agent.wait(10)

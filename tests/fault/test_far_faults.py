@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,12 +20,13 @@ from nearmetal.knobs.watchdog import Guard
 from nearmetal.paths.table import find_path
 from nearmetal.run.trial import carry_out, timed_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
-from nearmetal.study.spec import NodeSpec
+from nearmetal.study.spec import HostSpec, NodeSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nearmetal.hosts.host import Shell
+    from nearmetal.hosts.ssh.connect import Place
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]
 
@@ -74,6 +76,78 @@ def test_machines_that_do_not_answer_are_all_named(tmp_path: Path) -> None:
         nodes = [NodeSpec(name=f"gone{i}", address="127.0.0.1", port=1) for i in range(2)]
         with pytest.raises(UnavailableError, match=r"gone0.*gone1"):
             SshHost(nodes, sshd.options)
+
+
+def test_a_machine_that_says_nothing_is_given_up_after_its_own_time(tmp_path: Path) -> None:
+    far_machines.need_ssh()
+    from nearmetal.hosts.ssh.host import SshHost
+    from sshd import Sshd
+
+    with Sshd(tmp_path) as sshd, socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        nodes = [
+            NodeSpec(name="mute", address="127.0.0.1", port=port, connect_timeout_s=0.3),
+            NodeSpec(name="well", address="127.0.0.1", port=sshd.serve([])),
+        ]
+        with pytest.raises(UnavailableError, match=r"^mute \(127.0.0.1 port \d+\) did not answer ssh within 0.3 s$"):
+            SshHost(nodes, sshd.options)
+
+
+def test_machines_of_a_file_are_reached_by_the_agents_key_at_most_so_many_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far_machines.need_ssh()
+    from nearmetal.hosts.ssh.connect import Connector
+    from nearmetal.hosts.ssh.host import open_ssh
+    from sshd import Agent, Sshd
+
+    now, most = 0, 0
+    connect = Connector._connect
+
+    async def counted(self: Connector, place: Place) -> object:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        try:
+            return await connect(self, place)
+        finally:
+            now -= 1
+
+    monkeypatch.setattr(Connector, "_connect", counted)
+    monkeypatch.setenv("HOME", str(tmp_path))  # no key of whoever runs this
+    with Sshd(tmp_path) as sshd, Agent(tmp_path, "user") as agent:
+        monkeypatch.setenv("SSH_AUTH_SOCK", agent)
+        (tmp_path / "user").rename(tmp_path / "not-on-disk-any-more")
+        port = sshd.serve([])
+        table = '[[node]]\nname = "m{}"\naddress = "127.0.0.1"\nport = {}\n'
+        (tmp_path / "hosts.toml").write_text("".join(table.format(number, port) for number in range(8)))
+        options = {name: value for name, value in sshd.options.items() if name != "identity"}
+        spec = HostSpec(kind="ssh", hosts_file=str(tmp_path / "hosts.toml"), options={**options, "parallel": 2})
+        host = open_ssh(spec)
+        try:
+            assert [host._machines[f"m{number}"].run(["true"]).ok for number in range(8)] == [True] * 8
+        finally:
+            host.close()
+    assert most == 2
+
+
+def test_a_name_of_sshs_own_configuration_is_enough(tmp_path: Path) -> None:
+    far_machines.need_ssh()
+    from nearmetal.hosts.ssh.host import SshHost
+    from sshd import Sshd
+
+    with Sshd(tmp_path) as sshd:
+        first, second = sshd.serve([]), sshd.serve([])
+        alias = "Host {}\n HostName 127.0.0.1\n Port {}\n"
+        text = alias.format("gate", first) + alias.format("hpc1", second) + " ProxyJump gate\n"
+        everywhere = f"Host *\n IdentityFile {tmp_path}/user\n UserKnownHostsFile {tmp_path}/known_hosts\n"
+        (tmp_path / "ssh_config").write_text(text + everywhere)
+        host = SshHost([NodeSpec(name="hpc1")], {"config": str(tmp_path / "ssh_config")})
+        try:
+            assert host._machines["hpc1"].run(["true"]).ok
+            assert sshd.connections == [first, second]
+        finally:
+            host.close()
 
 
 def test_a_connection_through_a_jump_host(tmp_path: Path) -> None:

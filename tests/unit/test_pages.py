@@ -13,6 +13,7 @@ from nearmetal.cli import describe
 from nearmetal.cli.main import VERBS
 from nearmetal.errors import ExitCode
 from nearmetal.gate.records import GateExit
+from nearmetal.paths import describe as describe_paths
 
 ROOT = Path(__file__).parents[2]
 MAN = ROOT / "packaging/man/nearmetal.1"
@@ -20,6 +21,12 @@ MAN = ROOT / "packaging/man/nearmetal.1"
 
 def test_the_reference_page_is_what_the_verbs_say() -> None:
     assert (ROOT / "docs/reference/cli.md").read_text() == describe.reference(), "run `make reference`"
+
+
+def test_the_page_of_hosts_and_paths_is_what_their_tables_say() -> None:
+    assert (ROOT / "docs/reference/hosts-and-paths.md").read_text() == describe_paths.reference(), (
+        "run `make reference`"
+    )
 
 
 def test_the_man_page_is_what_the_verbs_say() -> None:

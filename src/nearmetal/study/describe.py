@@ -17,6 +17,7 @@ if typing.TYPE_CHECKING:
 _TABLES: tuple[tuple[str, type[BaseModel]], ...] = (
     ("Top level", spec.Study),
     ("`[host]`", spec.HostSpec),
+    ("`[[host.node]]`", spec.NodeSpec),
     ("`[mpi]`", spec.MpiSpec),
     ("`[[path]]`", spec.PathSpec),
     ("`[[workload]]`", spec.WorkloadSpec),

@@ -82,8 +82,13 @@ class NodeSpec(_Model):
     address: Address = Field("", description="Where ssh finds it; the name when left out.")
     reach: Address = Field("", description="How the machines find each other; `address` when left out.")
     user: User = Field("", description="Whom to log in as; ssh's own choice when left out.")
-    port: Annotated[int, Field(ge=1, le=65535)] = Field(22, description="The port of its sshd.")
-    jump: str = Field("", description="Jump hosts on the way, `user@host:port`, separated by commas.")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(0, description="The port of its sshd; 0: ssh's own choice.")
+    jump: str = Field(
+        "", description="Jump hosts on the way, `user@host:port`, separated by commas; ssh's own when left out."
+    )
+    connect_timeout_s: Annotated[float, Field(ge=0)] = Field(
+        0, description="Time for one connection to it; 0: the host's option of that name."
+    )
     interface: Interface = Field("", description="Its interface on the measured path.")
 
 

@@ -36,7 +36,10 @@ _BOOT_TIMEOUT_S = 240.0
 _WALL_FACTOR = 4.0
 _WALL_ALLOWANCE_S = 60.0
 _SLOTS = 2
-_OPTIONS = {"machine", "slots"}
+OPTIONS = {
+    "machine": "its configuration, as `nearmetal lab status` lists them (`base`)",
+    "slots": "machines side by side, each on a core of its own (one a core, at most 2)",
+}
 
 LABEL = (
     "instruction-counted figures of an emulated machine: sound for comparing paths, moderation and software cost on "
@@ -175,9 +178,9 @@ def open_lab(options: Mapping[str, Scalar], say: Callable[[str], None]) -> LabHo
 
     Raises BadInputError for an option that the lab does not know.
     """
-    unknown = sorted(options.keys() - _OPTIONS)
+    unknown = sorted(options.keys() - OPTIONS.keys())
     if unknown:
-        raise BadInputError(f"the lab has no option {unknown[0]!r}", hint=f"known: {', '.join(sorted(_OPTIONS))}")
+        raise BadInputError(f"the lab has no option {unknown[0]!r}", hint=f"known: {', '.join(OPTIONS)}")
     slots = options.get("slots", min(_SLOTS, len(os.sched_getaffinity(0))))
     if not isinstance(slots, int) or isinstance(slots, bool) or slots < 1:
         raise BadInputError(f"the lab's slots is {slots!r}, not a whole number from 1 up")

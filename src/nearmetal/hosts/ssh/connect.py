@@ -42,13 +42,25 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One sshd: empty parts and port 0 are left to ssh's own configuration. `jump` as in `ssh -J`."""
+    """One sshd: empty parts and port 0 are left to ssh's own configuration. `jump` as in `ssh -J`.
+
+    `connect_timeout_s` is 0 where the time for every connection holds.
+    """
 
     name: str
     address: str
     user: str = ""
-    port: int = 22
+    port: int = 0
     jump: str = ""
+    connect_timeout_s: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.address}{f' port {self.port}' if self.port else ''})"
+
+    @property
+    def command(self) -> str:
+        """The command with which a person reaches it."""
+        return f"ssh {f'-p {self.port} ' if self.port else ''}{self.address}"
 
 
 class Connector:
@@ -90,8 +102,9 @@ class Connector:
         """Use the newest connection; sshd limits the shells of one (MaxSessions), so a full one gets a successor."""
         connections = self._open.setdefault(place, [])
         connections[:] = [one for one in connections if not one.is_closed()]
+        limit_s = place.connect_timeout_s or self._access.connect_timeout_s
         try:
-            async with asyncio.timeout(self._access.connect_timeout_s):
+            async with asyncio.timeout(limit_s):
                 for attempt in range(_MAX_CONNECTIONS):
                     fresh = not connections or attempt > 0
                     if fresh:
@@ -100,9 +113,8 @@ class Connector:
                         return await self._shell_on(connections[-1])
         except TimeoutError as error:
             raise UnavailableError(
-                f"{place.name} ({place.address} port {place.port}) did not answer ssh within "
-                f"{self._access.connect_timeout_s:g} s",
-                hint="check address and jump host with plain ssh, or raise the host's option `connect_timeout_s`",
+                f"{place} did not answer ssh within {limit_s:g} s",
+                hint="check address and jump host with plain ssh, or raise `connect_timeout_s` of the node or the host",
             ) from error
         except (OSError, asyncssh.Error) as error:
             raise _explained(place, error) from error
@@ -217,15 +229,14 @@ def _end(channel: asyncssh.SSHClientChannel[bytes]) -> None:
 
 
 def _explained(place: Place, error: OSError | asyncssh.Error) -> UnavailableError:
-    where = f"{place.name} ({place.address} port {place.port})"
     if isinstance(error, asyncssh.HostKeyNotVerifiable):
         return UnavailableError(
-            f"the host key of {where} is not in known_hosts, so nothing was sent",
-            hint=f"log in once with `ssh -p {place.port} {place.address}` and compare the fingerprint it shows",
+            f"the host key of {place} is not in known_hosts, so nothing was sent",
+            hint=f"log in once with `{place.command}` and compare the fingerprint it shows",
         )
     if isinstance(error, asyncssh.PermissionDenied):
         return UnavailableError(
-            f"{where} refuses the login",
+            f"{place} refuses the login",
             hint="load your key into ssh-agent, or name its file in the option `identity`; there are no passwords",
         )
-    return UnavailableError(f"cannot connect to {where}: {error}", hint="check it with plain ssh first")
+    return UnavailableError(f"cannot connect to {place}: {error}", hint="check it with plain ssh first")

@@ -138,4 +138,4 @@ def _access(options: Mapping[str, Scalar]) -> Access:
 
 
 def _place(node: NodeSpec) -> Place:
-    return Place(node.name, node.address or node.name, node.user, node.port, node.jump)
+    return Place(node.name, node.address or node.name, node.user, node.port, node.jump, node.connect_timeout_s)
