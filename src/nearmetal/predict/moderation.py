@@ -1,6 +1,6 @@
 """The receive side of a virtual function in plain Python: the twin of the simulator's interrupt stage.
 
-It says in Python what `InterruptStage` of `native/sim/moderation.cpp` does in C++; the tests run both on the same
+It says in Python what `InterruptStage` of `native/sim/interrupt_stage.cpp` does in C++; the tests run both on the same
 arrivals and compare them step by step.
 """
 

@@ -1,0 +1,136 @@
+#include "moderation.hpp"
+
+#include <algorithm>
+
+namespace nearmetal {
+
+namespace {
+constexpr std::uint32_t kSoftirqRestarts = 10; // kernel/softirq.c: MAX_SOFTIRQ_RESTART, MAX_SOFTIRQ_TIME
+constexpr Ps kSoftirqTime = 2000 * kPsPerUs;
+} // namespace
+
+void InterruptStage::note(Log what, Ps time, std::uint32_t value) const {
+    if (log)
+        log->push_back({what, time, value});
+}
+
+void InterruptStage::arrive(Ps now, const Item &item, Ps jitter_ps) {
+    // A poll that left the ring empty ended at busy_until_; nothing could be seen of it until now.
+    if (state_ == State::kPolled && !exhausted_ && head_ == pending_.size() && now >= busy_until_)
+        finish(busy_until_, jitter_ps);
+    pending_.push_back(item);
+    if (state_ == State::kArmed) {
+        const Ps when = moderator_.complete(now, item.frames);
+        if (when <= now)
+            fire(now, jitter_ps);
+        else
+            due_ = when;
+    } else if (state_ == State::kPolled && !exhausted_) {
+        due_ = busy_until_;
+    }
+}
+
+void InterruptStage::handle(Ps now, Ps jitter_ps, std::vector<Visible> &out) {
+    due_ = kNever;
+    switch (state_) {
+    case State::kArmed:
+        fire(now, jitter_ps);
+        break;
+    case State::kFired:
+    case State::kDeferred:
+        poll(now, out);
+        break;
+    case State::kPolled:
+        if (exhausted_)
+            poll(now, out);
+        else
+            finish(now, jitter_ps);
+        break;
+    }
+}
+
+void InterruptStage::fire(Ps now, Ps jitter_ps) {
+    ++interrupts_;
+    moderator_.fire(now);
+    note(Log::kInterrupt, now, moderator_.programmed());
+    state_ = State::kFired;
+    due_ = now + setting_->delivery_ps + jitter_ps;
+    round_packets_ = rounds_ = 0;
+    round_start_ = softirq_start_ = due_;
+}
+
+// napi_poll(): at most `weight` packets; each is visible to the process when its turn is over.
+void InterruptStage::poll(Ps now, std::vector<Visible> &out) {
+    std::uint32_t work = 0;
+    std::uint64_t bytes = 0;
+    Ps time = now + setting_->poll_ps;
+    while (head_ < pending_.size() && work < setting_->weight) {
+        Item &item = pending_[head_];
+        const std::uint32_t take = std::min(item.frames, setting_->weight - work);
+        const std::uint64_t taken_bytes = take == item.frames ? item.bytes : item.bytes / item.frames * take;
+        work += take;
+        bytes += taken_bytes;
+        time += take * setting_->packet_ps;
+        item.frames -= take;
+        item.bytes -= taken_bytes;
+        if (item.frames == 0) {
+            out.push_back({item.id, time});
+            ++head_;
+        }
+    }
+    if (head_ == pending_.size() || head_ > 1024) { // keep the ring short without moving it at each poll
+        pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(head_));
+        head_ = 0;
+    }
+    note(Log::kPoll, now, work);
+    moderator_.polled(now, work, bytes);
+    state_ = State::kPolled;
+    exhausted_ = work == setting_->weight;
+    busy_until_ = time;
+    if (work > 0)
+        defer_left_ = setting_->defer_count;
+    if (exhausted_)
+        softirq_limits(time, work);
+    if (exhausted_ || head_ < pending_.size() || setting_->defer_count > 0)
+        due_ = busy_until_;
+}
+
+// net_rx_action() and __do_softirq(): a long poll is interrupted and in the end handed to ksoftirqd.
+void InterruptStage::softirq_limits(Ps end, std::uint32_t work) {
+    round_packets_ += work;
+    if (round_packets_ < setting_->budget && end - round_start_ < setting_->budget_ps)
+        return;
+    round_packets_ = 0;
+    round_start_ = end;
+    if (++rounds_ < kSoftirqRestarts && end - softirq_start_ < kSoftirqTime)
+        return;
+    rounds_ = 0;
+    busy_until_ = end + setting_->ksoftirqd_ps;
+    round_start_ = softirq_start_ = busy_until_;
+}
+
+// napi_complete_done(): either the interrupt is enabled again or NAPI comes back by timer.
+void InterruptStage::finish(Ps now, Ps jitter_ps) {
+    due_ = kNever;
+    if (defer_left_ > 0 && setting_->defer_ps > 0) {
+        --defer_left_;
+        state_ = State::kDeferred;
+        due_ = now + setting_->defer_ps;
+        return;
+    }
+    moderator_.rearm(now);
+    note(Log::kRearm, now, moderator_.programmed());
+    state_ = State::kArmed;
+    std::uint32_t frames = 0;
+    for (std::size_t i = head_; i < pending_.size(); ++i)
+        frames += pending_[i].frames;
+    if (frames == 0)
+        return;
+    const Ps when = moderator_.complete(now, frames);
+    if (when <= now)
+        fire(now, jitter_ps);
+    else
+        due_ = when;
+}
+
+} // namespace nearmetal
