@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import slurm
+from nearmetal.errors import TrialError
 from nearmetal.hosts.batch.host import BatchHost
 from nearmetal.hosts.batch.slurm import Slurm, SrunStarter
 from nearmetal.hosts.far.shell import MachinesShell
@@ -71,6 +72,24 @@ def test_an_allocation_that_is_cancelled_is_replaced_and_the_trial_goes_on(host:
     assert outcome.status is TrialStatus.VALID, outcome.reason
     assert outcome.facts["slurm.job"] != seen[0]
     assert outcome.facts["mpi.flavour"] == "mpich"
+
+
+def test_what_fails_because_its_allocation_ends_is_tried_in_another(host: BatchHost) -> None:
+    seen: list[str] = []
+
+    def ended_first(shell: Shell, order: Order) -> Outcome:
+        if not seen:
+            assert isinstance(shell, MachinesShell)
+            assert isinstance(shell.site.starter, SrunStarter)
+            seen.append(shell.site.starter.job)
+            tasks = dict(line.split()[::-1] for line in tool("squeue", "-h", "-o", "%i %A").splitlines())
+            tool("scancel", tasks[seen[0]])
+            raise TrialError("sleep ended with status 143")  # Slurm ends programs before it ends the shell
+        return look(shell, order)
+
+    outcome = host.carry_out(dataclasses.replace(DECLARED, block=104, mpi="mpich"), ended_first)
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    assert outcome.facts["slurm.job"] != seen[0]
 
 
 def test_a_time_limit_below_one_trial_is_said_before_anything_is_submitted() -> None:

@@ -96,26 +96,29 @@ class BatchHost:
             except NearmetalError as error:
                 return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
             try:
-                outcome = self._carry_out_in(allocation, order, body)
+                outcome = self._outcome_in(allocation, order, body)
             except LostError as error:
                 lost = self._after_loss(allocation, error)
-            except QuarantinedError:
-                self._release(allocation)
-                raise
-            except NearmetalError as error:
-                self._put_back(request, allocation)
-                return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
             except BaseException:
                 self._release(allocation)
                 raise
             else:
-                self._put_back(request, allocation)
                 if outcome.status is TrialStatus.VALID or self._scheduler.look(allocation.job).phase is Phase.RUNNING:
+                    self._put_back(request, allocation)
                     return outcome
                 lost = self._after_loss(allocation, LostError(outcome.reason))
             if allocation.state.phase is Phase.WAITING:  # put back into the queue: it will come again
                 self._put_back(request, allocation)
         return Outcome(TrialStatus.FAILED, reason=lost[0], hint=lost[1])
+
+    def _outcome_in(self, allocation: _Allocation, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
+        """Carry a trial out; what a person can act on is a failed outcome, a loss or a quarantine is raised."""
+        try:
+            return self._carry_out_in(allocation, order, body)
+        except (LostError, QuarantinedError):
+            raise
+        except NearmetalError as error:
+            return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
 
     def _carry_out_in(self, allocation: _Allocation, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
         interface = str(order.path.options.get("interface", self._options.get("interface", "")))
