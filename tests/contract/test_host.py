@@ -11,11 +11,11 @@ import far_machines
 import slurm
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.fake import FakeHost
-from nearmetal.hosts.host import Host
+from nearmetal.hosts.host import Host, Shell
 from nearmetal.hosts.local import LocalHost
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.run.trial import carry_out
-from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.workloads.mpi.table import find_mpi
 from nearmetal.workloads.samples import decode
 
@@ -113,6 +113,27 @@ def test_a_whole_fabric_is_measured_on_its_nodes(host: Host, order) -> None:
     assert (latency.operation, latency.ns.shape) == ("fabric.latency", (1, 1))
     assert (bandwidth.operation, bandwidth.ns.shape) == ("fabric.bandwidth", (1, 2))
     assert min(outcome.proof.moved_packets.values()) >= 20
+
+
+def test_a_shell_reads_many_files_in_one_go(host: Host, order) -> None:
+    if host.kind == "fake":
+        pytest.skip("the fake host has no shell")
+    seen: dict[str, bytes] = {}
+    contents = {"plain": b"a line\n", "odd ' name": b"no newline at the end", "empty": b"", "two": b"\n\n"}
+
+    def body(shell: Shell, order: Order) -> Outcome:
+        shell.add_node("n0")
+        folder = f"{shell.scratch}/n0"
+        for name, content in contents.items():
+            shell.write(f"{folder}/{name}", content, node="n0")
+        paths = [f"{folder}/{name}" for name in (*contents, "missing")]
+        found = shell.read_all([*paths, "/proc/net/dev"], node="n0")
+        seen.update({path.removeprefix(f"{folder}/"): content for path, content in found.items()})
+        return Outcome(TrialStatus.VALID)
+
+    host.carry_out(order(), body)
+    assert b"lo:" in seen.pop("/proc/net/dev")
+    assert seen == contents
 
 
 def test_a_trial_that_cannot_be_carried_out_is_an_outcome_not_an_error(host: Host, order) -> None:

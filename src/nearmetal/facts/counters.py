@@ -3,12 +3,12 @@
 Names are `irq.<line>`, `softirq.<name>`, `cpu.<state>` (USER_HZ ticks), `sched.context_switches`,
 `kvm.<statistic>` (a hypervisor's exits, injected interrupts, halts of its guests), `tcp.<node>.<counter>` and
 `link.<node>.<interface>.<counter>`. Parsing is pure; reading goes through a shell.
-Formats: the kernel's Documentation/filesystems/proc.rst and net/ipv4/proc.c.
+Formats: the kernel's Documentation/filesystems/proc.rst and net/ipv4/proc.c, net/core/net-procfs.c.
 """
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 _CPU_STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _TCP_COUNTERS = ("RetransSegs", "InErrs", "TCPTimeouts", "TCPLostRetransmit", "TCPFastRetrans", "TCPSpuriousRTOs")
-_KVM_FILES = tuple(
-    f"/sys/kernel/debug/kvm/{name}"
-    for name in ("exits", "io_exits", "mmio_exits", "halt_exits", "irq_exits", "irq_injections", "halt_wakeup")
-)
-_LINK_COUNTERS = ("packets", "bytes", "errors", "dropped")
+_KVM_COUNTERS = ("exits", "io_exits", "mmio_exits", "halt_exits", "irq_exits", "irq_injections", "halt_wakeup")
+_KVM_FILES = tuple(f"/sys/kernel/debug/kvm/{name}" for name in _KVM_COUNTERS)
+_MACHINE_FILES = ("/proc/interrupts", "/proc/softirqs", "/proc/stat")
+_NODE_FILES = ("/proc/net/snmp", "/proc/net/netstat", "/proc/net/dev")
+_LINK_COUNTERS = ("bytes", "packets", "errors", "dropped")
+_LINK_COLUMNS = 16
+"""Columns of /proc/net/dev: eight received, eight sent, both beginning with `_LINK_COUNTERS`."""
 
 
 def parse_interrupts(text: str) -> dict[str, int]:
@@ -72,45 +74,65 @@ def parse_snmp(text: str) -> dict[str, int]:
 
 
 def parse_links(text: str) -> dict[str, int]:
-    """Read `ip -json -statistics link`: `<interface>.<rx|tx>_<counter>` -> count."""
+    """Read /proc/net/dev: `<interface>.<rx|tx>_<counter>` -> count; raise ValueError when it is none."""
     counts: dict[str, int] = {}
-    for link in json.loads(text):
-        for way in ("rx", "tx"):
-            stats = link.get("stats64", {}).get(way, {})
-            counts |= {f"{link['ifname']}.{way}_{name}": int(stats.get(name, 0)) for name in _LINK_COUNTERS}
+    for line in text.splitlines()[2:]:
+        interface, colon, rest = line.rpartition(":")
+        values = [int(word) for word in rest.split()]
+        if not colon or len(values) < _LINK_COLUMNS:
+            raise ValueError(f"not a line of /proc/net/dev: {line!r}")
+        for way, first in (("rx", 0), ("tx", _LINK_COLUMNS // 2)):
+            own = zip(_LINK_COUNTERS, values[first:], strict=False)
+            counts |= {f"{interface.strip()}.{way}_{name}": value for name, value in own}
     return counts
-
-
-def parse_kvm(text: str) -> dict[str, int]:
-    """Read `path:value` lines of KVM's statistics in debugfs: `kvm.<statistic>` -> count."""
-    pairs = (line.rpartition(":") for line in text.splitlines())
-    return {f"kvm.{path.rpartition('/')[2]}": int(value) for path, _, value in pairs if value.strip().isdigit()}
 
 
 def read_counters(shell: Shell, nodes: Sequence[str]) -> dict[str, int]:
     """Read every counter of the machines, summed, and of each node; raise NearmetalError when one cannot be read."""
+    machines = machines_of(shell)
     counts: dict[str, int] = {}
-    for machine in machines_of(shell):
-        for name, value in _machine_counters(shell, machine).items():
-            counts[name] = counts.get(name, 0) + value
-    # Only a hypervisor has these, and only for root.
-    counts |= parse_kvm(shell.run(["grep", "-H", "", *_KVM_FILES], check=False).text)
-    for node in nodes:
-        tables = shell.run(["cat", "/proc/net/snmp", "/proc/net/netstat"], node=node).text
-        tcp = parse_snmp(tables)
-        counts |= {f"tcp.{node}.{name}": tcp[name] for name in _TCP_COUNTERS if name in tcp}
-        try:
-            links = parse_links(shell.run(["ip", "-json", "-statistics", "link"], node=node).text)
-        except (ValueError, KeyError, TypeError) as error:
-            raise NearmetalError(f"cannot read the interface counters of {node}: {error}") from error
-        counts |= {f"link.{node}.{name}": value for name, value in links.items()}
+    for place in dict.fromkeys([*machines, *nodes]):
+        wanted = (*_MACHINE_FILES, *_KVM_FILES) if place in machines else ()
+        wanted += _NODE_FILES if place in nodes else ()
+        files = _Files(place, shell.read_all(wanted, node=place))
+        if place in machines:
+            for name, value in _machine_counters(files).items():
+                counts[name] = counts.get(name, 0) + value
+        if place in nodes:
+            counts |= _node_counters(files)
     return counts
 
 
-def _machine_counters(shell: Shell, machine: str) -> dict[str, int]:
-    counts = parse_interrupts(shell.read("/proc/interrupts", node=machine).decode())
-    counts |= parse_softirqs(shell.read("/proc/softirqs", node=machine).decode())
-    return counts | parse_stat(shell.read("/proc/stat", node=machine).decode())
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What one place's files held."""
+
+    place: str
+    content: Mapping[str, bytes]
+
+    def text(self, path: str) -> str:
+        if path not in self.content:
+            raise NearmetalError(f"cannot read {path} on {self.place or 'the machine'}")
+        return self.content[path].decode(errors="replace")
+
+
+def _machine_counters(files: _Files) -> dict[str, int]:
+    interrupts, softirqs, stat = map(files.text, _MACHINE_FILES)
+    counts = parse_interrupts(interrupts) | parse_softirqs(softirqs) | parse_stat(stat)
+    # Only a hypervisor has these, and only for root.
+    told = {name: files.text(path).strip() for name, path in zip(_KVM_COUNTERS, _KVM_FILES, strict=True)
+            if path in files.content}  # fmt: skip
+    return counts | {f"kvm.{name}": int(value) for name, value in told.items() if value.isdigit()}
+
+
+def _node_counters(files: _Files) -> dict[str, int]:
+    snmp, netstat, links = map(files.text, _NODE_FILES)
+    tcp = parse_snmp(snmp) | parse_snmp(netstat)
+    counts = {f"tcp.{files.place}.{name}": tcp[name] for name in _TCP_COUNTERS if name in tcp}
+    try:
+        return counts | {f"link.{files.place}.{name}": value for name, value in parse_links(links).items()}
+    except ValueError as error:
+        raise NearmetalError(f"cannot read the interface counters of {files.place}: {error}") from error
 
 
 def difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:

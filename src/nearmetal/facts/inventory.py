@@ -9,12 +9,24 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+from nearmetal.errors import NearmetalError
+
 if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
     from nearmetal.paths.path import Endpoints
     from nearmetal.study.order import Scalar
 
-_CPU_DIR = "/sys/devices/system/cpu/cpu0"
+_CPUINFO = "/proc/cpuinfo"
+_CPU_DIR = "/sys/devices/system/cpu"
+_ONE_LINERS = {
+    "cpu.governor": f"{_CPU_DIR}/cpu0/cpufreq/scaling_governor",
+    "cpu.idle_driver": f"{_CPU_DIR}/cpuidle/current_driver",
+    "kernel.release": "/proc/sys/kernel/osrelease",
+    "kernel.version": "/proc/sys/kernel/version",
+    "kernel.autogroup": "/proc/sys/kernel/sched_autogroup_enabled",
+    "kernel.clocksource": "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+}
+"""Facts that are one line of one file each."""
 
 
 def machine_facts(shell: Shell) -> dict[str, Scalar]:
@@ -22,18 +34,19 @@ def machine_facts(shell: Shell) -> dict[str, Scalar]:
 
     A fact that this machine does not offer is the string `not offered`, never a guess.
     """
-    cpuinfo = shell.read("/proc/cpuinfo").decode(errors="replace")
+    files = shell.read_all([_CPUINFO, *_ONE_LINERS.values()])
+    if _CPUINFO not in files:
+        raise NearmetalError(f"cannot read {_CPUINFO}: this is no Linux machine with /proc mounted")
+    cpuinfo = files[_CPUINFO].decode(errors="replace")
     model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
     return {
         "cpu.model": model[1].strip() if model else "not offered",
         "cpu.count": len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE)),
         "cpu.hypervisor": bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE)),
-        "cpu.governor": _optional(shell, f"{_CPU_DIR}/cpufreq/scaling_governor"),
-        "cpu.idle_driver": _optional(shell, "/sys/devices/system/cpu/cpuidle/current_driver"),
-        "kernel.release": _optional(shell, "/proc/sys/kernel/osrelease"),
-        "kernel.version": _optional(shell, "/proc/sys/kernel/version"),
-        "kernel.autogroup": _optional(shell, "/proc/sys/kernel/sched_autogroup_enabled"),
-        "kernel.clocksource": _optional(shell, "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        **{
+            name: files[path].decode(errors="replace").strip() if path in files else "not offered"
+            for name, path in _ONE_LINERS.items()
+        },
     }
 
 
@@ -57,8 +70,3 @@ def parse_link(text: str) -> dict[str, Scalar]:
         if key in link:
             facts[key] = link[key]
     return facts
-
-
-def _optional(shell: Shell, path: str) -> str:
-    finished = shell.run(["cat", path], check=False)
-    return finished.text.strip() if finished.ok else "not offered"

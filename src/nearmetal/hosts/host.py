@@ -69,6 +69,10 @@ class Shell(Protocol):
         """Return a file's content as that node sees it; raise NearmetalError when it cannot be read."""
         ...
 
+    def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
+        """Return, in one go, the content of those files that can be read; the others are not in the answer."""
+        ...
+
     def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
         """Write a file as that node sees it; raise NearmetalError when it cannot be written."""
         ...

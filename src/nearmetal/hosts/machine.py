@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -81,6 +82,15 @@ class MachineShell:
             return Path(path).read_bytes()
         except OSError as error:
             raise NearmetalError(f"cannot read {path}: {error.strerror}") from error
+
+    def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
+        """Return the content of those files that can be read."""
+        _only_here(node)
+        found: dict[str, bytes] = {}
+        for path in paths:
+            with contextlib.suppress(NearmetalError):
+                found[path] = self.read(path, node=node)
+        return found
 
     def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
         """Write a file with a single write, as sysfs and procfs need it."""

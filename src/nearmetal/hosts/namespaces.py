@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Self
 
 from nearmetal import process
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
+from nearmetal.hosts import many_files
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.process import Finished
 
@@ -195,6 +196,11 @@ class NamespaceShell:
             where = node or "the hypervisor"
             raise NearmetalError(f"cannot read {path} on {where}: {finished.stderr.decode(errors='replace').strip()}")
         return finished.stdout
+
+    def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
+        """Return the content of those files that the node can read; one program reads them all."""
+        mark = many_files.new_mark()
+        return many_files.split(self.run(many_files.reader_argv(paths, mark), node=node).stdout, paths, mark)
 
     def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
         """Write a file as that node sees it; writes to /proc and /sys go out as one write."""

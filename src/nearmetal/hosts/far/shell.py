@@ -6,6 +6,7 @@ import secrets
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.hosts import many_files
 from nearmetal.hosts.far.machine import SHORT_S, require_ok
 from nearmetal.hosts.host import HYPERVISOR
 
@@ -157,6 +158,11 @@ class MachinesShell:
             said = finished.stderr.decode(errors="replace").strip()
             raise NearmetalError(f"cannot read {path} on {machine.name}: {said}")
         return finished.stdout
+
+    def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
+        """Return the content of those files that the node can read; one program reads them all."""
+        mark = many_files.new_mark()
+        return many_files.split(self.run(many_files.reader_argv(paths, mark), node=node).stdout, paths, mark)
 
     def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
         """Write a file; a short one goes out as one write."""

@@ -6,6 +6,7 @@ over vsock. Neither crosses the measured path. Standard library only: this runs 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _FIRST_CID = 3
+_FIRST_PID = 1
+"""The first process of the cradle."""
 _BOOT_TIMEOUT_S = 20.0
 _FILE_TIMEOUT_S = 20.0
 _POLL_S = 0.1
@@ -109,10 +112,19 @@ class LabShell(NamespaceShell):
             said = remote.read(self._guests[node], path, timeout_s=_FILE_TIMEOUT_S)
             self._must(said, f"read {path} on {node}")
             return bytes(said.stdout)
+        seen = self._seen_by_thread(path, node)
         try:
-            return self._inside(node).do(lambda: plain_files.read(path))
+            return self._inside(node).do(lambda: plain_files.read(seen))
         except OSError as error:
             raise NearmetalError(f"cannot read {path} on {node or 'the hypervisor'}: {error.strerror}") from error
+
+    def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
+        """Return the content of those files that the node can read; no program is started for it."""
+        found: dict[str, bytes] = {}
+        for path in paths:
+            with contextlib.suppress(NearmetalError):
+                found[path] = self.read(path, node=node)
+        return found
 
     def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
         """Write a file as that node sees it; guests have the names of nodes in a file of their own."""
@@ -158,6 +170,15 @@ class LabShell(NamespaceShell):
             return self._entered[node]
         except KeyError:
             raise TrialError(f"there is no node {node!r}") from None
+
+    def _seen_by_thread(self, path: str, node: str) -> str:
+        """Return the name of a file for the thread in a node, which has no number in the node's /proc.
+
+        /proc/net is that of /proc/self, which is nothing there; the node's first process has the same network.
+        """
+        if not path.startswith("/proc/net/"):
+            return path
+        return f"/proc/{self._nodes[node].said if node in self._nodes else _FIRST_PID}{path.removeprefix('/proc')}"
 
     def _must(self, said: remote.Said, what: str) -> None:
         if said.status != 0:
