@@ -53,8 +53,10 @@ def test_every_path_with_every_mpi(path: str, mpi: str) -> None:
         assert min(outcome.proof.moved_packets.values()) >= 120
 
 
-def test_four_ranks_on_two_nodes() -> None:
-    outcome = carried_out(order("bridge", operation="allreduce", sizes=[64], placement=(0, 1, 0, 1), iterations=20))
+@pytest.mark.parametrize("mpi", FLAVOURS)
+def test_four_ranks_on_two_nodes(mpi: str) -> None:
+    asked = order("bridge", mpi, operation="allreduce", sizes=[64], placement=(0, 1, 0, 1), iterations=20)
+    outcome = carried_out(asked)
     assert outcome.status is TrialStatus.VALID, outcome.reason
     (cell,) = decode(outcome)
     assert cell.ns.shape == (4, 30)

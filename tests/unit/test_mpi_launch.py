@@ -62,10 +62,15 @@ def test_openmpi_keeps_the_order_of_ranks_with_one_context_a_group() -> None:
     )
 
 
-def test_mpich_keeps_the_order_of_ranks_with_one_list_of_hosts() -> None:
-    argv = launch(MPICH5, dataclasses.replace(APART, nodes=("n0", "n1", "n1", "n0"))).argv
-    assert has(argv, "-hosts", "n0:1,n1:2,n0:1", "-n", "4", "./nmbench")
+def test_mpich_keeps_the_order_of_ranks_and_names_each_node_once() -> None:
+    returning = dataclasses.replace(APART, nodes=("n0", "n1", "n1", "n0"))
+    argv = launch(MPICH5, returning).argv
+    assert has(argv, "-hosts", "n0:2,n1:2", "-rankmap", "0,1,1,0", "-n", "4", "./nmbench")
     assert has(argv, "-launcher", "ssh", "-launcher-exec", "/run/agent")
+    node_by_node = dataclasses.replace(APART, nodes=("n0", "n0", "n1", "n1"))
+    assert has(launch(MPICH4, node_by_node).argv, "-hosts", "n0:2,n1:2", "-n", "4", "./nmbench")
+    with pytest.raises(UnavailableError, match="must follow each other"):
+        launch(MPICH4, returning)
 
 
 def test_mpich_never_crosses_nodes_by_shared_memory() -> None:

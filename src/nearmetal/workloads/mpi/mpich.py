@@ -13,6 +13,7 @@ ones: four ranks on two cores then take 15 us for an allreduce of 8 bytes instea
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from nearmetal.errors import UnavailableError
 from nearmetal.workloads.mpi.mpi import Flavour, Job, Mpi, MpiLaunch, check_job
@@ -29,12 +30,30 @@ def launch(mpi: Mpi, job: Job) -> MpiLaunch:
     check_job(job)
     argv = [mpi.mpirun, "-bind-to", job.bind, *(["-map-by", job.map_by] if job.map_by else [])]
     if not job.one_node:
-        hosts = ",".join(f"{node}:{ranks}" for node, ranks in job.groups)
-        argv += ["-launcher", "ssh", "-launcher-exec", job.remote_shell, "-hosts", hosts]
+        argv += ["-launcher", "ssh", "-launcher-exec", job.remote_shell, *_hosts(mpi, job)]
     for name, value in job.environment:
         argv += ["-genv", name, value]
     argv += ["-n", str(len(job.nodes)), *job.program]
     return MpiLaunch(tuple(argv), {**_transport(job), **_progress(mpi, job)})
+
+
+def _hosts(mpi: Mpi, job: Job) -> list[str]:
+    """Return the words that put each rank on its node.
+
+    A node that stood twice in the list would be two nodes to hydra, and its ranks would meet over the loopback. So each
+    stands there once, and where ranks of one do not follow each other a map says which rank is where (MPICH 5).
+    """
+    ranks = Counter(job.nodes)
+    hosts = ["-hosts", ",".join(f"{node}:{count}" for node, count in ranks.items())]
+    if len(job.groups) == len(ranks):
+        return hosts
+    if mpi.major < 5:
+        raise UnavailableError(
+            f"{mpi.label} cannot put ranks {', '.join(job.nodes)}: those of one node must follow each other",
+            hint="give `placement` node by node, such as [0, 0, 1, 1], or use MPICH 5",
+        )
+    at = {node: index for index, node in enumerate(ranks)}
+    return [*hosts, "-rankmap", ",".join(str(at[node]) for node in job.nodes)]
 
 
 def _transport(job: Job) -> dict[str, str]:
