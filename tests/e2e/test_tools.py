@@ -42,6 +42,15 @@ def test_nuttcp_one_pair_is_one_rate() -> None:
     assert "6" in str(outcome.facts["nuttcp.version"]) or "8" in str(outcome.facts["nuttcp.version"])
 
 
+def test_nuttcp_runs_one_after_another_are_a_rate_each() -> None:
+    outcome = valid("nuttcp", "nuttcp", over="bridge", placement=(0, 1, 0, 1), seconds=1, runs=2)
+    first, second, total = decode(outcome)
+    assert [cell.ns.shape for cell in (first, second, total)] == [(1, 2)] * 3
+    assert first.begin_ns[0, 1] >= first.ns[0, 0]
+    sums = 1 / first.ns[0] + 1 / second.ns[0]
+    assert (1 / total.ns[0]).tolist() == pytest.approx(sums.tolist(), rel=1e-6)
+
+
 def test_two_pairs_share_a_port_and_add_up() -> None:
     outcome = valid("nuttcp", "nuttcp", over="bridge", placement=(0, 1, 2, 3), seconds=1, line_rate_mbit=10_000)
     first, second, total = decode(outcome)
@@ -63,6 +72,11 @@ def test_sockperf_keeps_every_packet() -> None:
     assert (small.message_bytes, large.message_bytes) == (14, 1400)
     assert small.ns.shape[1] > 100
     assert (small.ns > 0).all()
+
+
+def test_netperf_streams() -> None:
+    (cell,) = decode(valid("netperf", "netperf", seconds=1, test="TCP_STREAM"))
+    assert (cell.operation, cell.ns.shape) == ("tcp_stream", (1, 1))
 
 
 def test_qperf_latency() -> None:

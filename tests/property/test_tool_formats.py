@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.workloads.formats import hpcc, imb, iperf3, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
+from nearmetal.workloads.formats import hpcc, imb, iperf3, mpi4py, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
 from nearmetal.workloads.formats.perftest_dump import parse_dump
 from nearmetal.workloads.rates import UNITS
 from nearmetal.workloads.tool_samples import DECODERS
@@ -24,6 +24,7 @@ BY_PREFIX: dict[str, Callable[[bytes], object]] = {
     "sockperf-3.7-full": sockperf.parse_full_log,
     "qperf": qperf.parse,
     "imb": imb.parse,
+    "mpi4py": mpi4py.parse,
     "hpcc": hpcc.parse,
     "written-netperf": netperf.parse,
     "written-perftest-4.5-ib_write": parse_dump,

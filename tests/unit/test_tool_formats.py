@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.workloads.formats import hpcc, imb, iperf3, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
+from nearmetal.workloads.formats import hpcc, imb, iperf3, mpi4py, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
 from nearmetal.workloads.formats.perftest_dump import parse_dump
 
 DATA = Path(__file__).parents[1] / "data" / "tools"
@@ -162,6 +162,15 @@ def test_imb_blocks_and_those_without_an_operation() -> None:
     assert output.blocks[2].rows[0].message_bytes == 0
 
 
+def test_mpi4py_rows_are_half_round_trips() -> None:
+    rows = mpi4py.parse(data("mpi4py-4.1.2-pingpong.txt"))
+    assert [row.message_bytes for row in rows] == [1 << power for power in range(17)]
+    assert {row.samples for row in rows[:15]} == {100}
+    # The bandwidth beside it is the bytes over this time.
+    line = data("mpi4py-4.1.2-pingpong.txt").decode().splitlines()[-1]
+    assert rows[-1].message_bytes / rows[-1].mean_s / 1e6 == pytest.approx(float(line.split()[1]), abs=0.01)
+
+
 def test_hpcc_summary_in_its_units() -> None:
     figures = {one.name: one for one in hpcc.parse(data("hpcc-1.5.0-hpccoutf.txt"))}
     assert figures["HPL_Tflops"].unit == "Tflop/s"
@@ -198,6 +207,7 @@ READERS: list[Callable[[bytes], object]] = [
     parse_dump,
     omb.parse,
     imb.parse,
+    mpi4py.parse,
     hpcc.parse,
     npb.parse,
 ]

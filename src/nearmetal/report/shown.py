@@ -14,7 +14,7 @@ import numpy as np
 
 from nearmetal.stats.equivalence import Better
 from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US
-from nearmetal.workloads.figures import IMPORTED, figure_of
+from nearmetal.workloads.figures import IMPORTED, WITH_OPERATIONS, figure_of
 from nearmetal.workloads.operations import OPERATIONS, Shape
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ class Shown:
         return low, high
 
 
-_WITH_OPERATIONS = ("engine", IMPORTED)
 _UNITS = (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US))
 _NAMES = {
     "round_trip": "latency (half a round trip)",
@@ -70,7 +69,7 @@ def shown_for(workload: WorkloadOrder, operation: str, message_bytes: int, typic
     if figure is not None:
         better = Better.LARGER if figure.unit.rate else Better.SMALLER
         return Shown(figure.name, figure.unit.name, better, figure.factor)
-    row = OPERATIONS.get(operation) if workload.kind in _WITH_OPERATIONS else None
+    row = OPERATIONS.get(operation) if workload.kind in (*WITH_OPERATIONS, IMPORTED) else None
     if row is None:
         unit, unit_ns = next(one for one in _UNITS if typical_ns >= one[1] or one is _UNITS[-1])
         return Shown("time", unit, Better.SMALLER, 1.0 / unit_ns)

@@ -18,7 +18,8 @@ from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import digest, parse_study
 from nearmetal.workloads.figures import IMPORTED
-from nearmetal.workloads.foreign import WINDOW_MESSAGES, Foreign, read_foreign
+from nearmetal.workloads.foreign import Foreign, read_foreign
+from nearmetal.workloads.tool_samples import WINDOW_MESSAGES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

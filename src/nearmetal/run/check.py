@@ -10,6 +10,7 @@ from nearmetal.knobs.table import find as find_knob
 from nearmetal.paths.table import find_path
 from nearmetal.study.plan import block
 from nearmetal.workloads.engine import Engine, engine_argv
+from nearmetal.workloads.figures import WITH_OPERATIONS
 from nearmetal.workloads.operations import operation_named
 from nearmetal.workloads.table import find_workload
 from nearmetal.workloads.workload import Checking
@@ -46,12 +47,13 @@ def _check_workload(order: Order) -> None:
     workload = find_workload(order.workload.kind)
     if isinstance(workload, Checking):
         workload.check(order.workload)
-    if order.workload.kind == Engine.kind:
+    if order.workload.kind in WITH_OPERATIONS:
         operation = operation_named(str(order.workload.options["operation"]))
         operation.check_ranks(len(order.workload.placement))
         if operation.has_size != bool(order.workload.numbers("sizes")):
             wants = "needs `sizes`" if operation.has_size else "has no sizes"
             raise BadInputError(f"workload {order.workload.label!r}: {operation.name} {wants}")
+    if order.workload.kind == Engine.kind:
         engine_argv(order)
 
 

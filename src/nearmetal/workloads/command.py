@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError
 from nearmetal.workloads.build import mpi_for
 from nearmetal.workloads.crew import LOG, Command, crew_argv, crew_environment, read_log
 from nearmetal.workloads.pairs import check_options, text_option
-from nearmetal.workloads.parallel import parallel_launch
+from nearmetal.workloads.parallel import mpi_prefix, parallel_launch
 from nearmetal.workloads.rates import unit_named
 from nearmetal.workloads.workload import Launch
 
@@ -189,19 +188,6 @@ def _files(workload: WorkloadOrder) -> dict[str, str]:
             raise BadInputError(f"workload {workload.label!r}: {word[:40]!r} in `files` is not NAME=text")
         found[name] = text
     return found
-
-
-def mpi_prefix(workload: WorkloadOrder) -> Path | None:
-    """Return the directory of the MPI that the program was built with, where the study names one."""
-    asked = workload.options.get("mpi", False)
-    if isinstance(asked, bool):
-        return None
-    if not isinstance(asked, str) or not asked.startswith("/"):
-        raise BadInputError(
-            f"workload {workload.label!r}: option 'mpi' is true, false or the directory of an MPI, not {asked!r}",
-            hint='a program of Debian was built with Debian\'s MPI: mpi = "/usr"',
-        )
-    return Path(asked)
 
 
 def _pattern(workload: WorkloadOrder, name: str) -> re.Pattern[str] | None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 IMPORTED = "imported"
 """The kind of workload whose samples were adopted from other programs' output."""
+WITH_OPERATIONS = ("engine", "omb", "imb", "mpi4py")
+"""The kinds of workload whose operations are those of nearmetal's own engine, with its figures."""
 
 _PAIR = re.compile(r"\.(?:pair\d+|total)$")
 

@@ -9,11 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from nearmetal.errors import ForeignFileError
-from nearmetal.workloads.formats import hpcc, imb, iperf3, npb, nuttcp, omb, perftest, sockperf
-from nearmetal.workloads.operations import OPERATIONS, Shape
+from nearmetal.workloads.formats import hpcc, imb, iperf3, mpi4py, npb, nuttcp, omb, perftest, sockperf
 from nearmetal.workloads.rates import UNITS
 from nearmetal.workloads.tool_samples import (
     from_iperf3,
@@ -21,6 +18,7 @@ from nearmetal.workloads.tool_samples import (
     from_perftest,
     from_sockperf,
     in_a_row,
+    mean_ns,
     one_cell,
 )
 
@@ -28,9 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nearmetal.store.samples import CellSamples
-
-WINDOW_MESSAGES = 64
-"""The window that a bandwidth's duration is stated for: the default of OMB and of nearmetal's engine alike."""
 
 _ONE_MEAN = "one mean over a launch: no percentiles, no spread within it"
 
@@ -55,18 +50,11 @@ def read_foreign(data: bytes) -> tuple[Foreign, ...]:
             return read(data)
     raise ForeignFileError(
         "no reader knows this file",
-        hint="known: OMB, IMB, perftest, nuttcp, iperf3 -J, sockperf (--full-log too), HPL and HPCC, NPB",
+        hint="known: OMB, IMB, mpi4py.bench, perftest, nuttcp, iperf3 -J, sockperf (--full-log too), HPL and HPCC, NPB",
     )
 
 
 _LOOK_BYTES = 1 << 16
-
-
-def _mean_ns(operation: str, figure: float, message_bytes: int, pairs: int = 1) -> int:
-    """Return the duration whose shown figure is `figure`: every figure is a factor times or over its duration."""
-    row = OPERATIONS[operation]
-    factor = float(row.shown(np.ones(1), Shape(message_bytes, WINDOW_MESSAGES, pairs))[0])
-    return max(1, round(factor / figure if row.larger_is_better else figure / factor))
 
 
 def _omb(data: bytes) -> tuple[Foreign, ...]:
@@ -77,7 +65,7 @@ def _omb(data: bytes) -> tuple[Foreign, ...]:
         one_cell(
             table.operation,
             row.message_bytes,
-            in_a_row([_mean_ns(table.operation, row.mean, row.message_bytes, table.pairs)]),
+            in_a_row([mean_ns(table.operation, row.mean, row.message_bytes, table.pairs)]),
         )
         for row in table.rows
     )
@@ -95,7 +83,7 @@ def _imb(data: bytes) -> tuple[Foreign, ...]:
             one_cell(
                 block.operation,
                 row.message_bytes,
-                in_a_row([_mean_ns(block.operation, row.mean_us, row.message_bytes)]),
+                in_a_row([mean_ns(block.operation, row.mean_us, row.message_bytes)]),
             )
             for row in block.rows
             if row.mean_us > 0
@@ -107,6 +95,15 @@ def _imb(data: bytes) -> tuple[Foreign, ...]:
     return tuple(
         Foreign("IMB", output.version, f"imb-{ranks}", ranks, tuple(cells), lacks) for ranks, cells in known.items()
     )
+
+
+def _mpi4py(data: bytes) -> tuple[Foreign, ...]:
+    cells = tuple(
+        one_cell("latency", row.message_bytes, in_a_row([mean_ns("latency", 1e6 * row.mean_s, row.message_bytes)]))
+        for row in mpi4py.parse(data)
+    )
+    lacks = (_ONE_MEAN, "its standard deviation is not used: the times of a launch depend on each other")
+    return (Foreign("mpi4py", "", "mpi4py-latency", 2, cells, lacks),)
 
 
 def _perftest(data: bytes) -> tuple[Foreign, ...]:
@@ -173,6 +170,7 @@ _READERS: tuple[tuple[tuple[bytes, ...], Callable[[bytes], tuple[Foreign, ...]]]
     ((b"packet, txTime(sec)",), _sockperf_log),
     ((b"sockperf: ",), _sockperf),
     ((b"# OSU ", b"# OMB-Py "), _omb),
+    ((b"# MPI PingPong",), _mpi4py),
     ((b"# Benchmarking ",), _imb),
     ((b"of Summary section.", b"||Ax-b||"), _hpcc),
     ((b" Benchmark Completed",), _npb),

@@ -54,6 +54,11 @@ class Operation:
         """Return the shown figure of each duration, in `unit`."""
         return self.figure(ns.astype(np.float64), shape)
 
+    def duration_ns(self, figure: float, shape: Shape) -> int:
+        """Return the duration that is shown as `figure`, at least 1 ns: figures are in proportion to it or inverse."""
+        of_one_ns = float(self.shown(np.ones(1), shape)[0])
+        return max(1, round(of_one_ns / figure if self.larger_is_better else figure / of_one_ns))
+
     def check_ranks(self, ranks: int) -> None:
         """Raise BadInputError for a number of ranks that the operation does not take."""
         if ranks < self.min_ranks or (self.max_ranks and ranks > self.max_ranks) or (self.even_ranks and ranks % 2):

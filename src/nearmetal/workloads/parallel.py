@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import UnavailableError
+from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.hosts.host import HYPERVISOR, is_far, machines_of
 from nearmetal.knobs.mpi import mpi_environment
 from nearmetal.workloads.mpi.far import cores, oversubscribed
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from nearmetal.hosts.host import Shell
     from nearmetal.paths.path import Endpoints
-    from nearmetal.study.order import Order, Scalar
+    from nearmetal.study.order import Order, Scalar, WorkloadOrder
     from nearmetal.workloads.mpi.mpi import Mpi
 
 _BIND, _MAP = "mpi.bind", "mpi.map"
@@ -92,3 +93,16 @@ def _bound_by_hand(shell: Shell, bind: str, program: Sequence[str]) -> tuple[str
     count = cores(shell, HYPERVISOR) if is_far(shell) else os.cpu_count() or 1
     script = f'exec taskset -c "$((${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} % {count}))" "$@"'
     return ("sh", "-c", script, "sh", *program)
+
+
+def mpi_prefix(workload: WorkloadOrder) -> Path | None:
+    """Return the directory of the MPI that the program was built with, where the study names one."""
+    asked = workload.options.get("mpi", False)
+    if isinstance(asked, bool):
+        return None
+    if not isinstance(asked, str) or not asked.startswith("/"):
+        raise BadInputError(
+            f"workload {workload.label!r}: option 'mpi' is true, false or the directory of an MPI, not {asked!r}",
+            hint='a program of Debian was built with Debian\'s MPI: mpi = "/usr"',
+        )
+    return Path(asked)

@@ -23,7 +23,7 @@ from nearmetal.workloads.pairs import (
     start_server,
     text_option,
 )
-from nearmetal.workloads.streams import file_name, sizes_of
+from nearmetal.workloads.streams import OutputName, read_name
 
 if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
@@ -82,7 +82,7 @@ class Perftest:
                 port = pair.port + 2 * len(pairs) * step
                 start_server(shell, _argv(order.workload, server, size, port, core=1), pair.server.node, port)
                 argv = (*_argv(order.workload, client, size, port, core=0), pair.server.address)
-                name = file_name(self.kind, program, size, pair.number, len(pairs))
+                name = str(OutputName(self.kind, program, size, 0, pair.number))
                 commands.append(Command(pair.client.node, argv, name, step))
         node = pairs[0].client.node
         said = shell.run([program, "--version"], node=node, check=False).text.strip()
@@ -94,12 +94,13 @@ class Perftest:
         check_ended(order.workload, finished)
         check_together(files)
         wanted = text_option(order.workload, "operation", "")
-        for size, outputs in sizes_of(files, self.kind).items():
-            for one in outputs:
-                result = perftest.parse(one)
-                found = (result.operation, [row.message_bytes for row in result.rows])
-                if found != (wanted, [size]):
-                    raise TrialError(f"{wanted} of {size} bytes was asked for, the output is of {found}")
+        for name, data in files.items():
+            if (named := read_name(name)) is None:
+                continue
+            result = perftest.parse(data)
+            found = (result.operation, [row.message_bytes for row in result.rows])
+            if found != (wanted, [named.size_bytes]):
+                raise TrialError(f"{wanted} of {named.size_bytes} bytes was asked for, the output is of {found}")
 
     def least_packets(self, order: Order) -> int:
         """Return one packet an iteration and size; a large message takes more."""

@@ -18,7 +18,7 @@ from nearmetal.workloads.pairs import (
     start_server,
     text_option,
 )
-from nearmetal.workloads.streams import file_name
+from nearmetal.workloads.streams import OutputName
 
 if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
@@ -64,7 +64,7 @@ class Sockperf:
         commands, logs = [], {}
         for step, size in enumerate(order.workload.numbers("sizes") or [_LEAST_BYTES]):
             for pair in pairs:
-                name = file_name(self.kind, f"{protocol}_round_trip", size, pair.number, len(pairs))
+                name = str(OutputName(self.kind, f"{protocol}_round_trip", size, 0, pair.number))
                 log = f"{shell.scratch}/{node}/{name.replace('/', '-')}.csv"
                 argv = ["sockperf", "pp", "-i", pair.server.address, "-p", str(pair.port), *flags]
                 argv += ["-t", str(order.workload.number("seconds", 2)), "-m", str(size), "--full-log", log]

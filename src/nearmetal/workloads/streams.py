@@ -1,6 +1,7 @@
-"""What the programs that move bulk data share: options, servers, one client a pair, sums and fairness.
+"""Programs of which one client a pair talks to a server of its own: a row a program, and all that they share.
 
-Standard library only.
+nuttcp, iperf3, netperf and qperf differ in their words and in what their output holds; servers, launch, verification,
+fairness and the share of the line rate are the same. Standard library only.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import BadInputError
 from nearmetal.workloads.crew import Command
 from nearmetal.workloads.pairs import (
+    check_ended,
     check_options,
+    check_together,
     launch_crew,
     pair_count,
     pairs_of,
@@ -22,137 +25,212 @@ from nearmetal.workloads.pairs import (
 from nearmetal.workloads.rates import jain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nearmetal.hosts.host import Shell
     from nearmetal.paths.path import Endpoints
+    from nearmetal.process import Finished
     from nearmetal.study.order import Order, Scalar, WorkloadOrder
     from nearmetal.workloads.pairs import Pair
     from nearmetal.workloads.workload import Launch
 
-OPTIONS = frozenset({"seconds", "streams", "protocol", "rate_mbit", "line_rate_mbit"})
-
 LEAST_PACKETS_PER_S = 20
 """Packets a second that any transfer worth the name puts on its path, emulated machines included."""
 
+_OPTIONS = frozenset({"seconds", "runs", "line_rate_mbit"})
+_OF_STREAMS = frozenset({"streams", "protocol", "rate_mbit"})
 _DEFAULT_UDP_MBIT = 100
+_MOST_RUNS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class StreamOptions:
-    """What a study asks of a transfer; `rate_mbit` 0 is unlimited, `sizes_bytes` 0 the program's own block size."""
+class Asked:
+    """What a study asks of a program: `runs` one after another, of each size (0: the program's own).
 
+    `test` is the program's name of what it does, empty where it does one thing; `operation` is the store's.
+    `rate_mbit` 0 is unlimited.
+    """
+
+    operation: str
     seconds: int
-    streams: int
-    protocol: str
-    rate_mbit: int
+    runs: int
     sizes_bytes: tuple[int, ...]
+    test: str = ""
+    streams: int = 1
+    rate_mbit: int = 0
 
     @property
     def udp(self) -> bool:
         """Tell whether datagrams are sent."""
-        return self.protocol == "udp"
+        return self.operation.startswith("udp_")
 
     @property
-    def operation(self) -> str:
-        """Return the operation's name in the store."""
-        return f"{self.protocol}_stream"
+    def streaming(self) -> bool:
+        """Tell whether its figures are rates of bytes, which add up over pairs."""
+        return self.operation.endswith("_stream")
 
 
-def stream_options(workload: WorkloadOrder) -> StreamOptions:
-    """Read and check the options; raise BadInputError for what is unknown or makes no sense."""
-    check_options(workload, OPTIONS)
-    pair_count(workload)
-    protocol = text_option(workload, "protocol", "tcp", ("tcp", "udp"))
-    chosen = StreamOptions(
-        seconds=workload.number("seconds", 2),
-        streams=workload.number("streams", 1),
-        protocol=protocol,
-        rate_mbit=workload.number("rate_mbit", _DEFAULT_UDP_MBIT if protocol == "udp" else 0),
-        sizes_bytes=tuple(workload.numbers("sizes")) or (0,),
-    )
-    if chosen.seconds < 1 or chosen.streams < 1 or chosen.rate_mbit < 0:
-        raise BadInputError(f"workload {workload.label!r}: `seconds` and `streams` are at least 1")
-    return chosen
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What one client's output says: a rate (0 for a test of latency), and -1 for what it does not tell."""
+
+    rate_mbit_s: float
+    retransmits: int = -1
+    lost: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """How one program is started: `server` and `client` give command lines, ports are the pair's."""
+    """One program. `server` and `client` give command lines, ports are the pair's; `read` reads a client's output.
+
+    `tests` maps the program's names of its tests to operations; without any it streams, over TCP or UDP.
+    """
 
     kind: str
-    program: str
     package: str
-    first_port: int
     server: Callable[[Pair], Sequence[str]]
-    client: Callable[[Pair, int, StreamOptions], Sequence[str]]
+    client: Callable[[Pair, int, Asked], Sequence[str]]
+    read: Callable[[bytes], Moved]
+    first_port: int
+    tests: Mapping[str, str]
     version_flag: str = "--version"
 
 
-def prepare_streams(shell: Shell, order: Order, endpoints: Endpoints, tool: Tool) -> Launch:
-    """Start a server for each pair, wait for it, and return the launch of all clients."""
-    options = stream_options(order.workload)
-    pairs = pairs_of(order, endpoints, tool.first_port)
-    for pair in pairs:
-        require_program(shell, pair.server.node, tool.program, tool.package)
-        start_server(shell, tool.server(pair), pair.server.node, pair.port)
-    commands = [
-        Command(
-            pair.client.node,
-            tuple(tool.client(pair, size, options)),
-            file_name(tool.kind, options.operation, size, pair.number, len(pairs)),
-            step,
+class PairWorkload:
+    """Launches one client a pair, all at once, against a server of its own; run after run, size after size."""
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool = tool
+
+    @property
+    def kind(self) -> str:
+        """Return the program's name, the word in the study file."""
+        return self._tool.kind
+
+    def check(self, workload: WorkloadOrder) -> None:
+        """Raise BadInputError for options that it does not have."""
+        self._asked(workload)
+
+    def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
+        """Start a server for each pair, wait for it, and return the launch of all clients."""
+        tool, asked = self._tool, self._asked(order.workload)
+        pairs = pairs_of(order, endpoints, tool.first_port)
+        for pair in pairs:
+            argv = tool.server(pair)
+            require_program(shell, pair.server.node, argv[0], tool.package)
+            start_server(shell, argv, pair.server.node, pair.port)
+        turns = [(size, run) for size in asked.sizes_bytes for run in range(asked.runs)]
+        commands = [
+            Command(
+                pair.client.node,
+                tuple(tool.client(pair, size, asked)),
+                str(OutputName(tool.kind, asked.operation, size, run, pair.number)),
+                step,
+            )
+            for step, (size, run) in enumerate(turns)
+            for pair in pairs
+        ]
+        node = pairs[0].client.node
+        return launch_crew(shell, order, commands, _version_facts(shell, node, tool), node=node)
+
+    def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
+        """Raise TrialError unless every client came to a result and all ran together."""
+        check_ended(order.workload, finished)
+        self._read(files)
+        check_together(files)
+
+    def tell(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
+        """Return what the program tells of retransmits and lost datagrams; fairness and share of the line rate."""
+        turns = self._read(files)
+        everything = [one for turn in turns for one in turn]
+        told = {
+            "tool.retransmits": [one.retransmits for one in everything if one.retransmits >= 0],
+            "tool.lost_datagrams": [one.lost for one in everything if one.lost >= 0],
+        }
+        counters = {name: sum(counts) for name, counts in told.items() if counts}
+        if self._asked(order.workload).streaming:
+            counters |= _shares(order.workload, [[one.rate_mbit_s for one in turn] for turn in turns])
+        return counters
+
+    def least_packets(self, order: Order) -> int:
+        """Return what every end of the path must have carried at the very least."""
+        asked = self._asked(order.workload)
+        return LEAST_PACKETS_PER_S * asked.seconds * asked.runs * len(asked.sizes_bytes)
+
+    def _asked(self, workload: WorkloadOrder) -> Asked:
+        """Read and check the options; raise BadInputError for what is unknown or makes no sense."""
+        tests = self._tool.tests
+        check_options(workload, _OPTIONS | ({"test"} if tests else _OF_STREAMS))
+        pair_count(workload)
+        test = text_option(workload, "test", next(iter(tests)), tuple(tests)) if tests else ""
+        protocol = text_option(workload, "protocol", "tcp", ("tcp", "udp"))
+        asked = Asked(
+            operation=tests[test] if tests else f"{protocol}_stream",
+            seconds=workload.number("seconds", 2),
+            runs=workload.number("runs", 1),
+            sizes_bytes=tuple(workload.numbers("sizes")) or (0,),
+            test=test,
+            streams=workload.number("streams", 1),
+            rate_mbit=workload.number("rate_mbit", _DEFAULT_UDP_MBIT if protocol == "udp" else 0),
         )
-        for step, size in enumerate(options.sizes_bytes)
-        for pair in pairs
-    ]
-    return launch_crew(
-        shell,
-        order,
-        commands,
-        version_facts(shell, pairs[0].client.node, tool),
-        node=pairs[0].client.node,
-    )
+        if min(asked.seconds, asked.streams, asked.runs) < 1 or asked.runs > _MOST_RUNS or asked.rate_mbit < 0:
+            raise BadInputError(
+                f"workload {workload.label!r}: `seconds`, `runs` and `streams` are at least 1, "
+                f"`runs` at most {_MOST_RUNS}"
+            )
+        return asked
+
+    def _read(self, files: Mapping[str, bytes]) -> list[list[Moved]]:
+        """Return what every client said, turn by turn."""
+        return [[self._tool.read(one) for one in turn] for turn in turns_of(files, self.kind)]
 
 
-def version_facts(shell: Shell, node: str, tool: Tool) -> dict[str, Scalar]:
+@dataclass(frozen=True, slots=True, order=True)
+class OutputName:
+    """The name of one client's output in an outcome: all that its decoder must know, in the order of looking at it."""
+
+    kind: str
+    operation: str
+    size_bytes: int
+    run: int
+    pair: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.operation}:{self.size_bytes}:{self.run}:{self.pair}"
+
+
+def read_name(name: str) -> OutputName | None:
+    """Read what `str` of an OutputName wrote; None for the name of anything else."""
+    kind, _, rest = name.partition(":")
+    operation, *numbers = rest.split(":")
+    if len(numbers) != 3 or not all(word.isdigit() for word in numbers):
+        return None
+    return OutputName(kind, operation, *map(int, numbers))
+
+
+def turns_of(files: Mapping[str, bytes], kind: str) -> list[list[bytes]]:
+    """Return the clients' outputs: a list for each size and run, in it one a pair."""
+    named = sorted((found, data) for name, data in files.items() if (found := read_name(name)) and found.kind == kind)
+    turns: dict[tuple[int, int], list[bytes]] = {}
+    for found, data in named:
+        turns.setdefault((found.size_bytes, found.run), []).append(data)
+    return list(turns.values())
+
+
+def _version_facts(shell: Shell, node: str, tool: Tool) -> dict[str, Scalar]:
     """Return the version that a program tells, in the first line that holds a digit."""
-    said = shell.run([tool.program, tool.version_flag], node=node, check=False)
+    said = shell.run([tool.kind, tool.version_flag], node=node, check=False)
     lines = (said.stdout + b"\n" + said.stderr).decode(errors="replace").splitlines()
     line = next((line.strip() for line in lines if any(c.isdigit() for c in line)), "unknown")
     return {f"{tool.kind}.version": line[:80]}
 
 
-def file_name(kind: str, operation: str, size: int, pair: int, pairs: int) -> str:
-    """Return the name of one client's output in an outcome: all that its decoder must know."""
-    return f"{kind}:{operation}:{size}:{pair}:{pairs}"
-
-
-def least_packets(order: Order) -> int:
-    """Return what every end of the path must have carried at the very least."""
-    options = stream_options(order.workload)
-    return LEAST_PACKETS_PER_S * options.seconds * len(options.sizes_bytes)
-
-
-def stream_counters(workload: WorkloadOrder, by_size: dict[int, list[float]], line_unit: float) -> dict[str, int]:
-    """Return fairness between pairs and the share of the line rate in millionths, the worst over sizes.
-
-    `by_size` holds each pair's rate, `line_unit` what one Mbit/s is in the same unit.
-    """
+def _shares(workload: WorkloadOrder, turns: list[list[float]]) -> dict[str, int]:
+    """Return fairness between pairs, the worst of all turns, and the best share of the line rate, in millionths."""
     counters: dict[str, int] = {}
-    if any(len(rates) > 1 for rates in by_size.values()):
-        counters["tool.fairness_ppm"] = round(1e6 * min(jain(rates) for rates in by_size.values()))
+    if any(len(rates) > 1 for rates in turns):
+        counters["tool.fairness_ppm"] = round(1e6 * min(jain(rates) for rates in turns))
     line_rate_mbit = workload.number("line_rate_mbit", 0)
     if line_rate_mbit:
-        best = max(sum(rates) for rates in by_size.values())
-        counters["tool.line_rate_ppm"] = round(1e6 * best / (line_rate_mbit * line_unit))
+        counters["tool.line_rate_ppm"] = round(1e6 * max(sum(rates) for rates in turns) / line_rate_mbit)
     return counters
-
-
-def sizes_of(files: dict[str, bytes], kind: str) -> dict[int, list[bytes]]:
-    """Return the clients' outputs by size, in the order of the pairs."""
-    found: dict[int, list[bytes]] = {}
-    for name in sorted(files, key=lambda name: [int(part) if part.isdigit() else 0 for part in name.split(":")]):
-        if name.startswith(f"{kind}:"):
-            found.setdefault(int(name.split(":")[2]), []).append(files[name])
-    return found

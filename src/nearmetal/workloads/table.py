@@ -9,11 +9,12 @@ from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.command import CommandWorkload
 from nearmetal.workloads.engine import Engine
 from nearmetal.workloads.fabric import Fabric
-from nearmetal.workloads.iperf3 import Iperf3
-from nearmetal.workloads.netperf import Netperf
-from nearmetal.workloads.nuttcp import Nuttcp
+from nearmetal.workloads.iperf3 import IPERF3
+from nearmetal.workloads.mpi_benchmarks import SUITES
+from nearmetal.workloads.netperf import NETPERF
+from nearmetal.workloads.nuttcp import NUTTCP
 from nearmetal.workloads.perftest import Perftest
-from nearmetal.workloads.qperf import Qperf
+from nearmetal.workloads.qperf import QPERF
 from nearmetal.workloads.sockperf import Sockperf
 
 if TYPE_CHECKING:
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 _ROWS: tuple[Workload, ...] = (
     Engine(),
     ApplicationWorkload(),
+    *SUITES,
     Fabric(),
-    Nuttcp(),
-    Iperf3(),
+    NUTTCP,
+    IPERF3,
     Sockperf(),
-    Netperf(),
-    Qperf(),
+    NETPERF,
+    QPERF,
     Perftest(),
     CommandWorkload(),
 )

@@ -12,9 +12,11 @@ from nearmetal.errors import ForeignFileError
 from nearmetal.store.samples import CellSamples
 from nearmetal.units import NS_PER_S
 from nearmetal.workloads.command import ASKED, figures_ns
-from nearmetal.workloads.formats import iperf3, netperf, nuttcp, perftest, qperf, sockperf
+from nearmetal.workloads.formats import imb, iperf3, mpi4py, netperf, nuttcp, omb, perftest, qperf, sockperf
 from nearmetal.workloads.formats.perftest_dump import parse_dump
+from nearmetal.workloads.operations import OPERATIONS, Shape
 from nearmetal.workloads.rates import UNITS, VOLUME_BYTES
+from nearmetal.workloads.streams import read_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +24,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+WINDOW_MESSAGES = 64
+"""The window that a bandwidth's duration is stated for: the default of OMB and of nearmetal's engine alike."""
+
+
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What one client left: durations in ns, when each began, and its whole as a rate's duration (0 for times)."""
+    """What one client left: durations in ns, when each began, and each run as one rate's duration (0 for times)."""
 
     ns: NDArray[np.int64]
     begin_ns: NDArray[np.int64]
-    whole_ns: int = 0
+    whole_ns: tuple[int, ...] = (0,)
 
 
 def one_cell(operation: str, message_bytes: int, values: Values) -> CellSamples:
@@ -47,7 +53,19 @@ def one_cell(operation: str, message_bytes: int, values: Values) -> CellSamples:
 def in_a_row(ns: Sequence[int] | NDArray[np.int64], whole_ns: int = 0) -> Values:
     """Return durations that followed each other, without the times between, which the program does not tell."""
     spans = np.asarray(ns, np.int64)
-    return Values(spans, np.cumsum(spans) - spans, whole_ns)
+    return Values(spans, np.cumsum(spans) - spans, (whole_ns,))
+
+
+def _one_after_another(runs: Sequence[Values]) -> Values:
+    """Return the runs of one client as one; what passed between them is not told."""
+    if len(runs) == 1:
+        return runs[0]
+    ends = np.cumsum([0, *(int((one.begin_ns + one.ns).max()) for one in runs)])
+    return Values(
+        np.concatenate([one.ns for one in runs]),
+        np.concatenate([one.begin_ns + end for one, end in zip(runs, ends[:-1], strict=True)]),
+        tuple(whole for one in runs for whole in one.whole_ns),
+    )
 
 
 def from_nuttcp(data: bytes, operation: str) -> Values:
@@ -68,7 +86,7 @@ def from_iperf3(data: bytes, operation: str) -> Values:
     return Values(
         np.array(ns, np.int64),
         np.array([round(one.start_s * NS_PER_S) for one in kept], np.int64),
-        UNITS["bit/s"].to_ns(report.received_bit_s),
+        (UNITS["bit/s"].to_ns(report.received_bit_s),),
     )
 
 
@@ -111,6 +129,32 @@ def from_perftest(data: bytes, operation: str) -> Values:
     return in_a_row([ns], ns)
 
 
+def mean_ns(operation: str, figure: float, message_bytes: int, pairs: int = 1) -> int:
+    """Return the duration whose shown figure is a suite's mean."""
+    return OPERATIONS[operation].duration_ns(figure, Shape(message_bytes, WINDOW_MESSAGES, pairs))
+
+
+def from_omb(data: bytes, operation: str) -> Values:
+    """Return the one mean of a launch of one size."""
+    table = omb.parse(data)
+    row = table.rows[0]
+    return in_a_row([mean_ns(operation, row.mean, row.message_bytes, table.pairs)])
+
+
+def from_imb(data: bytes, operation: str) -> Values:
+    """Return the one mean of a launch of one size."""
+    row = imb.parse(data).blocks[0].rows[0]
+    if row.mean_us == 0:
+        raise ForeignFileError(f"IMB prints a mean of 0.00 us for {operation}: give it more bytes or iterations")
+    return in_a_row([mean_ns(operation, row.mean_us, row.message_bytes)])
+
+
+def from_mpi4py(data: bytes, operation: str) -> Values:
+    """Return the one mean of a launch of one size."""
+    row = mpi4py.parse(data)[0]
+    return in_a_row([mean_ns(operation, 1e6 * row.mean_s, row.message_bytes)])
+
+
 DECODERS: dict[str, Callable[[bytes, str], Values]] = {
     "nuttcp": from_nuttcp,
     "iperf3": from_iperf3,
@@ -118,20 +162,22 @@ DECODERS: dict[str, Callable[[bytes, str], Values]] = {
     "netperf": from_netperf,
     "qperf": from_qperf,
     "perftest": from_perftest,
+    "omb": from_omb,
+    "imb": from_imb,
+    "mpi4py": from_mpi4py,
 }
 
 
 def decode_tools(files: Mapping[str, bytes]) -> list[CellSamples]:
     """Return the cells of all clients: with several pairs a cell a pair, and one of their sum where rates add up."""
-    groups: dict[tuple[str, int], dict[int, Values]] = {}
-    for name, data in files.items():
-        kind, _, rest = name.partition(":")
-        if kind in DECODERS and rest.count(":") == 3:
-            operation, size_bytes, pair, _ = rest.split(":")
-            groups.setdefault((operation, int(size_bytes)), {})[int(pair)] = DECODERS[kind](data, operation)
+    groups: dict[tuple[str, int], dict[int, list[Values]]] = {}
+    for named, name in sorted((found, name) for name in files if (found := read_name(name))):
+        if decoder := DECODERS.get(named.kind):
+            by_pair = groups.setdefault((named.operation, named.size_bytes), {})
+            by_pair.setdefault(named.pair, []).append(decoder(files[name], named.operation))
     cells: list[CellSamples] = []
-    for (operation, size), by_pair in sorted(groups.items()):
-        cells += _of_pairs(operation, size, [by_pair[number] for number in sorted(by_pair)])
+    for (operation, size), by_pair in groups.items():
+        cells += _of_pairs(operation, size, [_one_after_another(by_pair[number]) for number in sorted(by_pair)])
     if ASKED in files:
         cells.append(_command(files))
     return cells
@@ -151,8 +197,9 @@ def _of_pairs(operation: str, size: int, values: list[Values]) -> list[CellSampl
     if len(values) == 1:
         return [one_cell(operation, size, values[0])]
     cells = [one_cell(f"{operation}.pair{number}", size, one) for number, one in enumerate(values, 1)]
-    if all(one.whole_ns for one in values):
-        # Rates add, so the durations of the same amount add by their inverses.
-        together = round(1.0 / sum(1.0 / one.whole_ns for one in values))
-        cells.append(one_cell(f"{operation}.total", size, in_a_row([max(1, together)])))
+    if all(all(one.whole_ns) for one in values):
+        # Rates add, so the durations of the same amount add by their inverses, run by run.
+        runs = zip(*(one.whole_ns for one in values), strict=True)
+        together = [max(1, round(1.0 / sum(1.0 / whole for whole in run))) for run in runs]
+        cells.append(one_cell(f"{operation}.total", size, in_a_row(together)))
     return cells

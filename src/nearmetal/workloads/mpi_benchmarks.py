@@ -1,0 +1,237 @@
+"""Workloads `omb`, `imb` and `mpi4py`: MPI benchmarks that the user has, for the operations of nearmetal's own engine.
+
+Each size is a launch of its own, so that an output holds what was asked for and nothing else. All of them print one
+mean a launch, so a trial has one sample a size. Options: `folder` (below which the programs of OMB or IMB are; PATH
+otherwise), `python` (the interpreter that has mpi4py), `mpi` (the directory of the MPI that they were built with, such
+as `/usr`). Standard library only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.workloads.build import mpi_for
+from nearmetal.workloads.crew import Command
+from nearmetal.workloads.formats import imb, mpi4py, omb
+from nearmetal.workloads.pairs import check_ended, check_options, launch_crew, text_option
+from nearmetal.workloads.parallel import mpi_prefix, parallel_launch
+from nearmetal.workloads.streams import OutputName, read_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.paths.path import Endpoints
+    from nearmetal.process import Finished
+    from nearmetal.study.order import Order, WorkloadOrder
+    from nearmetal.workloads.workload import Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One launch: the suite's name of the benchmark, and a file in the scratch directory that holds the size."""
+
+    benchmark: str
+    ranks: int
+    sized: bool
+    size_bytes: int
+    sizes_file: str
+    iterations: int
+    warmup: int
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A suite of benchmarks. `benchmarks` maps operations to its names; `option` says where its programs are.
+
+    `program` is the file to look for, `arguments` follow it, and `holds` tells (operation, bytes) of what is in an
+    output.
+    """
+
+    kind: str
+    benchmarks: Mapping[str, str]
+    option: str
+    program: Callable[[str], str]
+    arguments: Callable[[Asked], list[str]]
+    holds: Callable[[bytes], list[tuple[str, int]]]
+    hint: str
+    pairs_by_halves: tuple[str, ...] = ()
+    powers_of_two: bool = False
+
+
+class MpiBenchmark:
+    """Launches one benchmark of a suite over the placement, size after size."""
+
+    def __init__(self, suite: Suite) -> None:
+        self._suite = suite
+
+    @property
+    def kind(self) -> str:
+        """Return the suite's name, the word in the study file."""
+        return self._suite.kind
+
+    def check(self, workload: WorkloadOrder) -> None:
+        """Raise BadInputError for an operation or option that the suite does not have, and for pairs on one node."""
+        suite = self._suite
+        check_options(workload, {suite.option, "mpi"})
+        operation = text_option(workload, "operation", "", tuple(suite.benchmarks))
+        text_option(workload, suite.option, "")
+        mpi_prefix(workload)
+        odd = [size for size in workload.numbers("sizes") if suite.powers_of_two and size.bit_count() != 1]
+        if odd:
+            raise BadInputError(f"workload {workload.label!r}: {suite.kind} has powers of two only, not {odd[0]}")
+        placement, half = workload.placement, len(workload.placement) // 2
+        split = {placement[rank] != placement[rank + half] for rank in range(half)}
+        if operation in suite.pairs_by_halves and len(set(placement)) > 1 and split != {True}:
+            raise BadInputError(
+                f"workload {workload.label!r}: {suite.kind} pairs rank k with rank k + {half}, and some of "
+                "these are on one node",
+                hint=f"placement = {[0] * half + [1] * half}",
+            )
+
+    def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
+        """Find the program and the MPI, and say how to launch it for each size."""
+        self.check(order.workload)
+        suite, workload = self._suite, order.workload
+        operation = text_option(workload, "operation", "")
+        node = endpoints.ends[workload.placement[0]].node
+        program = self._find(shell, node, workload, suite.program(suite.benchmarks[operation]))
+        mpi = mpi_for(shell, order.mpi, mpi_prefix(workload))
+        library = PurePosixPath(mpi.mpirun or mpi.mpicc).parent.parent / "lib"
+        launches = []
+        for size in workload.numbers("sizes") or [0]:
+            asked = Asked(
+                benchmark=suite.benchmarks[operation],
+                ranks=len(workload.placement),
+                sized=bool(workload.numbers("sizes")),
+                size_bytes=size,
+                sizes_file=f"{shell.scratch}/{node}/size-{size}",
+                iterations=workload.number("iterations"),
+                warmup=workload.number("warmup"),
+            )
+            shell.write(asked.sizes_file, f"{size}\n".encode(), node=node)
+            launch = parallel_launch(
+                shell,
+                order,
+                endpoints,
+                mpi,
+                (program, *suite.arguments(asked)),
+                facts={f"{suite.kind}.program": program},
+                # IMB of Intel's wheel and mpi4py of PyPI's take the MPI that the loader finds: the one that launches.
+                environment={"LD_LIBRARY_PATH": str(library)},
+            )
+            launches.append((str(OutputName(suite.kind, operation, size, 0, 0)), launch))
+        commands = [
+            Command("", launch.argv, name, step, env=launch.env) for step, (name, launch) in enumerate(launches)
+        ]
+        return launch_crew(shell, order, commands, launches[0][1].facts, node=node)
+
+    def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
+        """Raise TrialError unless every launch ended well and printed what was asked for."""
+        check_ended(order.workload, finished)
+        for name, data in files.items():
+            if (named := read_name(name)) is None:
+                continue
+            wanted = (named.operation, named.size_bytes)
+            if (found := self._suite.holds(data)) != [wanted]:
+                raise TrialError(f"{self.kind} was asked for {wanted}, its output holds {found}")
+
+    def least_packets(self, order: Order) -> int:
+        """Return one packet an iteration and size, where ranks are on several nodes."""
+        workload = order.workload
+        if len(set(workload.placement)) == 1:
+            return 0
+        return workload.number("iterations") * max(1, len(workload.numbers("sizes")))
+
+    def _find(self, shell: Shell, node: str, workload: WorkloadOrder, name: str) -> str:
+        where = text_option(workload, self._suite.option, "")
+        if self._suite is _MPI4PY:
+            argv = [where or name, "-c", "import sys, mpi4py.bench; print(sys.executable)"]
+        elif where:
+            argv = ["find", "-L", where, "-type", "f", "-name", name]
+        else:
+            argv = ["which", name]
+        found = sorted(shell.run(argv, node=node, check=False).text.splitlines())
+        if not found:
+            place = where or "PATH"
+            raise UnavailableError(f"{name} of {self.kind} was not found in {place} of {node}", hint=self._suite.hint)
+        return found[0]
+
+
+def _omb_arguments(asked: Asked) -> list[str]:
+    size = ["-m", f"{asked.size_bytes}:{asked.size_bytes}"] if asked.sized else []
+    return [*size, "-i", str(asked.iterations), "-x", str(asked.warmup)]
+
+
+def _omb_holds(data: bytes) -> list[tuple[str, int]]:
+    table = omb.parse(data)
+    return [(table.operation, row.message_bytes) for row in table.rows]
+
+
+def _imb_arguments(asked: Asked) -> list[str]:
+    size = ["-msglen", asked.sizes_file] if asked.sized else []
+    # The overall volume, in MB, would lower the repetitions of large messages.
+    many = ["-iter", f"{asked.iterations},1000000", "-iter_policy", "off", "-npmin", str(asked.ranks)]
+    return [asked.benchmark, *many, *size]
+
+
+def _imb_holds(data: bytes) -> list[tuple[str, int]]:
+    return [(block.operation, row.message_bytes) for block in imb.parse(data).blocks for row in block.rows]
+
+
+def _mpi4py_arguments(asked: Asked) -> list[str]:
+    argv = ["-m", "mpi4py.bench", asked.benchmark, "--min-size", str(asked.size_bytes)]
+    argv += ["--max-size", str(asked.size_bytes)]
+    for of_size in ("", "-large", "-huge"):
+        argv += [f"--loop{of_size}", str(asked.iterations), f"--skip{of_size}", str(asked.warmup)]
+    return argv
+
+
+def _mpi4py_holds(data: bytes) -> list[tuple[str, int]]:
+    return [("latency", row.message_bytes) for row in mpi4py.parse(data)]
+
+
+_OMB = Suite(
+    kind="omb",
+    benchmarks={
+        "latency": "latency",
+        "multi_latency": "multi_lat",
+        "bw": "bw",
+        "bibw": "bibw",
+        "message_rate": "mbw_mr",
+        **{name: name for name in ("barrier", "bcast", "reduce", "allreduce", "allgather", "alltoall")},
+        **{name: name for name in ("gather", "scatter")},
+    },
+    option="folder",
+    program=lambda benchmark: f"osu_{benchmark}",
+    arguments=_omb_arguments,
+    holds=_omb_holds,
+    hint="no package of Debian has it: `spack install osu-micro-benchmarks`, or its sources with "
+    "`./configure CC=mpicc CXX=mpicxx && make`; then name its directory in option `folder`",
+    pairs_by_halves=("multi_latency", "message_rate"),
+)
+_IMB = Suite(
+    kind="imb",
+    benchmarks={operation: benchmark for benchmark, operation in imb.OPERATIONS.items()},
+    option="folder",
+    program=lambda _: "IMB-MPI1",
+    arguments=_imb_arguments,
+    holds=_imb_holds,
+    hint="`pip install impi-rt` brings it, for MPIs with the binary interface of MPICH; its sources build with any: "
+    "`make CC=mpicc CXX=mpicxx IMB-MPI1`; then name its directory in option `folder`",
+)
+_MPI4PY = Suite(
+    kind="mpi4py",
+    benchmarks={"latency": "pingpong"},
+    option="python",
+    program=lambda _: "python3",
+    arguments=_mpi4py_arguments,
+    holds=_mpi4py_holds,
+    hint="`pip install mpi4py` into an environment, then name its interpreter in option `python`",
+    powers_of_two=True,
+)
+
+SUITES: tuple[MpiBenchmark, ...] = tuple(MpiBenchmark(suite) for suite in (_OMB, _IMB, _MPI4PY))
