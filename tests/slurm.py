@@ -37,7 +37,7 @@ SlurmctldHost=n0(10.77.0.1)
 SlurmctldPort=16817
 SlurmdPort=16818
 AuthType=auth/munge
-AuthInfo=socket={s}/munge.sock
+AuthInfo=socket={s}/munge.sock,cred_expire=5
 CryptoType=crypto/munge
 SlurmUser=root
 SlurmdUser=root
@@ -62,7 +62,10 @@ AccountingStorageType=accounting_storage/none
 SlurmdParameters=config_overrides
 NodeName=n0 NodeAddr=10.77.0.1 CPUs={cpus} RealMemory=500 State=UNKNOWN
 NodeName=n1 NodeAddr=10.77.0.2 CPUs={cpus} RealMemory=500 State=UNKNOWN
-PartitionName=test Nodes=ALL Default=YES MaxTime=60 State=UP OverSubscribe=YES
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=test Nodes=ALL Default=YES MaxTime=60 State=UP OverSubscribe=YES PriorityTier=1
+PartitionName=urgent Nodes=ALL MaxTime=60 State=UP PriorityTier=2 PreemptMode=OFF
 """
 
 
@@ -143,7 +146,7 @@ def _wrappers(folder: Path, shell: NamespaceShell) -> Path:
 
 def _await_idle(clients: Path, folder: Path) -> None:
     deadline = time.monotonic() + _START_S
-    sinfo = [str(clients / "sinfo"), "-h", "-N", "-o", "%T"]
+    sinfo = [str(clients / "sinfo"), "-h", "-N", "-p", "test", "-o", "%T"]
     while True:
         said = subprocess.run(sinfo, capture_output=True, text=True, timeout=30, check=False)
         if said.stdout.split() == ["idle", "idle"]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +20,8 @@ from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from nearmetal.hosts.host import Shell
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]
@@ -35,8 +40,8 @@ def host(tmp_path_factory: pytest.TempPathFactory):
         yield made
 
 
-def tool(*argv: str) -> str:
-    return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout
+def tool(*argv: str, check: bool = True) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=check).stdout
 
 
 def look(shell: Shell, order: Order) -> Outcome:
@@ -116,6 +121,97 @@ def test_drained_nodes_are_said(host: BatchHost, monkeypatch: pytest.MonkeyPatch
     assert outcome.status is TrialStatus.FAILED
     assert "does not start" in outcome.reason or "not available" in outcome.reason
     assert "exclude" in outcome.hint or "decide" in outcome.hint
+
+
+ALONE = dataclasses.replace(DECLARED, workload=dataclasses.replace(DECLARED.workload, placement=(0, 0)))
+"""A trial on one node."""
+
+
+@contextlib.contextmanager
+def another(host: BatchHost, **options: str | float) -> Iterator[BatchHost]:
+    """Give a host with other options on the same cluster, whose nodes the module's host gives back first."""
+    host.close()
+    made = BatchHost(Slurm(), {**host._options, **options})
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def until_lost(shell: Shell) -> None:
+    """Work until the allocation is gone; Slurm takes its time."""
+    for _ in range(600):
+        shell.run(["sleep", "0.1"])
+
+
+def test_a_wide_study_runs_side_by_side_as_an_array(host: BatchHost) -> None:
+    both = threading.Barrier(2, timeout=30)
+
+    def together(shell: Shell, order: Order) -> Outcome:
+        both.wait()
+        return look(shell, order)
+
+    with another(host, nodes=1, allocations=2) as wide, ThreadPoolExecutor(2) as pool:
+        orders = [dataclasses.replace(ALONE, trial=number, block=200) for number in range(2)]
+        facts = [outcome.facts for outcome in pool.map(lambda order: wide.carry_out(order, together), orders)]
+    assert {str(one["slurm.array_task"]).partition("_")[2] for one in facts} == {"0", "1"}
+    assert {one["slurm.nodes"] for one in facts} == {"n0", "n1"}
+    assert len({one["slurm.job"] for one in facts}) == 2
+
+
+@pytest.mark.parametrize(("excluded", "left"), [("n0", "n1"), ("n1", "n0")])
+def test_an_excluded_node_is_not_used(host: BatchHost, excluded: str, left: str) -> None:
+    with another(host, nodes=1, allocations=1, exclude=excluded) as careful:
+        assert careful.carry_out(ALONE, look).facts["slurm.nodes"] == left
+
+
+def preempt(shell: Shell) -> None:
+    """Have a job of a higher partition take the nodes for a moment."""
+    words = ["--nodes=2", "--exclusive", "--output=/dev/null", "--error=/dev/null", "--chdir=/", "--wrap=sleep 1"]
+    tool("sbatch", "--partition=urgent", *words)
+    until_lost(shell)
+
+
+def lose_a_node(shell: Shell) -> None:
+    """Take a node down, and mend it once the allocation is gone."""
+    tool("scontrol", "update", "nodename=n1", "state=down", "reason=test")
+    try:
+        until_lost(shell)
+    finally:
+        tool("scontrol", "update", "nodename=n1", "state=resume", check=False)  # it may have come back by itself
+
+
+@pytest.mark.parametrize("happens", [preempt, lose_a_node])
+def test_a_job_that_is_put_back_into_the_queue_comes_again_and_the_trial_with_it(
+    host: BatchHost, happens: Callable[[Shell], None]
+) -> None:
+    seen: list[str] = []
+
+    def once(shell: Shell, order: Order) -> Outcome:
+        if not seen:
+            seen.append(shell.site.starter.job)  # type: ignore[attr-defined]  # a MachinesShell in a step
+            happens(shell)
+        return look(shell, order)
+
+    with another(host, allocations=1) as patient:
+        outcome = patient.carry_out(dataclasses.replace(DECLARED, block=300), once)
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    assert (outcome.facts["slurm.job"], outcome.facts["slurm.restarts"]) == (seen[0], 1)
+
+
+def test_a_job_at_its_time_limit_is_said(host: BatchHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearmetal.hosts.batch.host._ATTEMPTS", 1)
+
+    def late(shell: Shell, order: Order) -> Outcome:
+        tool("scontrol", "update", f"jobid={shell.site.starter.job}", "timelimit=0")  # type: ignore[attr-defined]
+        until_lost(shell)
+        return look(shell, order)
+
+    with another(host, allocations=1) as hurried:
+        outcome = hurried.carry_out(DECLARED, late)
+    assert outcome.status is TrialStatus.FAILED
+    assert "reached its time limit during the trial" in outcome.reason
+    assert "time_limit_s" in outcome.hint
 
 
 def test_nothing_is_left_in_the_queue(host: BatchHost) -> None:

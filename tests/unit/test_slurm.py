@@ -57,6 +57,11 @@ def test_ends_are_told_apart(word: str, said: str) -> None:
     assert said in Slurm().explain(state)[0]
 
 
+def test_a_job_whose_nodes_are_cleaned_up_may_come_again() -> None:
+    state, _ = parse_job("7", RUNNING.replace("JobState=RUNNING", "JobState=COMPLETING"))
+    assert state.phase is Phase.ENDING
+
+
 def test_a_foreign_answer_is_an_error() -> None:
     with pytest.raises(UnavailableError, match="cannot read"):
         parse_job("7", "nothing of the kind")

@@ -224,14 +224,21 @@ class BatchHost:
     def _after_loss(self, allocation: _Allocation, error: LostError) -> tuple[str, str]:
         """Return why an allocation was lost, in the batch system's words where it has some."""
         self._disconnect(allocation)
-        allocation.state = state = self._scheduler.look(allocation.job)
+        allocation.state = state = self._settled(allocation.job)
         if state.phase is Phase.RUNNING:
             self._release(allocation)
             return error.message, error.hint
-        if state.phase is Phase.ENDED:
+        if state.phase in {Phase.ENDING, Phase.ENDED}:
             self._release(allocation)
         message, hint = self._scheduler.explain(state)
         return f"{message} during the trial", hint
+
+    def _settled(self, job: str) -> JobState:
+        """Return a job's state once its nodes are cleaned up: one that was preempted may then wait again."""
+        deadline = time.monotonic() + _STUCK_S
+        while (state := self._scheduler.look(job)).phase is Phase.ENDING and time.monotonic() < deadline:
+            time.sleep(_POLL_S[0])
+        return state
 
     def _put_back(self, request: Request, allocation: _Allocation) -> None:
         with self._lock:

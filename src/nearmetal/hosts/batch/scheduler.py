@@ -17,6 +17,8 @@ class Phase(StrEnum):
     STUCK = "stuck"
     """Waiting for something that does not come by itself: drained nodes, a limit, a partition that is down."""
     RUNNING = "running"
+    ENDING = "ending"
+    """Its nodes are being cleaned up; only then is it told whether it has ended or waits again."""
     ENDED = "ended"
 
 

@@ -23,6 +23,7 @@ do [ "$name" = SLURM_CONF ] || unset "$name"; done
 exec /bin/sh"""
 _PLUGINS = {"openmpi": "pmix", "mpich": "pmi2"}
 _FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z:/]*)=(\S*)")
+_PHASES = {"RUNNING": Phase.RUNNING, "COMPLETING": Phase.ENDING}
 _WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED", "RESIZING"})
 _STUCK = re.compile(
     r"ReqNodeNotAvail|DOWN|DRAIN|PartitionDown|PartitionInactive|Partition\w*Limit|BadConstraints|InvalidAccount"
@@ -80,7 +81,7 @@ class Slurm:
     def cancel(self, job: str) -> None:
         """Call scancel; a job that has ended already is what was wanted."""
         finished = _ask(["scancel", "--quiet", job])
-        if not finished.ok and self.look(job).phase is not Phase.ENDED:
+        if not finished.ok and self.look(job).phase not in {Phase.ENDING, Phase.ENDED}:
             raise UnavailableError(f"cannot cancel job {job}: {finished.complaint()}", hint=f"scancel {job}")
 
     def shell_argv(self, job: str, node: str) -> list[str]:
@@ -144,8 +145,8 @@ def parse_job(job: str, text: str) -> tuple[JobState, str]:
     fields = (own or lines or [{}])[0]
     word = fields.get("JobState", "")
     reason = fields.get("Reason", "")
-    if word in {"RUNNING", "COMPLETING"}:
-        phase = Phase.RUNNING if word == "RUNNING" else Phase.ENDED
+    if word in _PHASES:
+        phase = _PHASES[word]
     elif word in _WAITING:
         phase = Phase.STUCK if _STUCK.search(reason) else Phase.WAITING
     elif word:
