@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 import nearmetal as nm
+from fake_fabric import MadeUpHost, make_fabric
 from nearmetal.errors import BadInputError, ForeignFileError, UnavailableError
+from nearmetal.fabric.synthetic import Faults
 from nearmetal.store.query import MixedError
 from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
@@ -172,3 +174,18 @@ def test_damaged_samples_are_refused(tmp_path: Path) -> None:
 
 def test_runs_of_a_directory_come_oldest_first(run: nm.Run) -> None:
     assert [one.path for one in nm.open_runs(run.path.parent)] == [run.path]
+
+
+def test_a_fabric_is_a_table_of_pairs(run: nm.Run, tmp_path: Path) -> None:
+    fabric = nm.open_run(make_fabric(tmp_path / "fabric", MadeUpHost(Faults(latency_nodes={5: 2.0}))))
+    pairs = fabric.pairs()
+    assert (pairs.columns, len(pairs)) == (("node", "partner", "latency_us", "bandwidth_mb_per_s"), 8 * 7)
+    slow = {row["node"] for row in pairs.to_dicts() if row["latency_us"] > 1.5 * np.median(pairs["latency_us"])}
+    assert slow == {f"n{number}" for number in range(8)}, "n5 is one end of every slow pair"
+    n5 = pairs.to_pandas().query("node == 'n5'")
+    assert n5["latency_us"].min() > 1.5 * np.median(pairs["latency_us"])
+    assert ".pairs()" in fabric._repr_html_()
+    with pytest.raises(nm.NearmetalError, match="whole fabric"):
+        fabric.compare()
+    with pytest.raises(nm.NearmetalError, match="holds no fabric"):
+        run.pairs()

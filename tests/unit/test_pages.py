@@ -86,3 +86,10 @@ def _nearmetal(environment: dict[str, str]) -> str:
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
     assert [one for one in targets if not (page.parent / one).exists()] == []
+
+
+def test_the_index_leads_to_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    linked = {(index.parent / one).resolve() for one in re.findall(r"\]\(([^)#:]+)\)", index.read_text())}
+    pages = {page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "studies"}
+    assert pages - linked - {index} == set()

@@ -12,6 +12,7 @@ from nearmetal.stats.summary import PERCENTILES, Summary
 from nearmetal.store.samples import read_rows
 
 if TYPE_CHECKING:
+    from nearmetal.fabric.survey import Survey
     from nearmetal.store.rundir import RunDir, TrialRecord
     from nearmetal.store.samples import Cell
 
@@ -119,3 +120,20 @@ def _constant(value: int | str, length: int) -> pa.ChunkedArray[Any]:
     if isinstance(value, int):
         return pa.chunked_array([pa.array(np.full(length, value, np.int64))])
     return pa.chunked_array([pa.DictionaryArray.from_arrays(np.zeros(length, np.int32), [value])])
+
+
+def pair_table(of: Survey) -> pa.Table:
+    """Return every ordered pair of a fabric's nodes with its figures."""
+    nodes = len(of.names)
+    node, partner = (axis.ravel() for axis in np.indices((nodes, nodes)))
+    kept = node != partner
+    rate = np.full((nodes, nodes), np.nan) if of.rate is None else of.rate
+    names = pa.array(of.names)
+    return pa.table(
+        {
+            "node": names.take(pa.array(node[kept])),
+            "partner": names.take(pa.array(partner[kept])),
+            "latency_us": pa.array(of.latency_us.ravel()[kept], from_pandas=True),
+            "bandwidth_mb_per_s": pa.array(rate.ravel()[kept], from_pandas=True),
+        }
+    )

@@ -9,8 +9,18 @@ import pyarrow as pa
 
 from nearmetal.api.comparison import Comparison, of_paths, of_runs
 from nearmetal.api.frame import Frame
-from nearmetal.api.rows import TRIAL_COLUMNS, Wanted, keys, sample_rows, summary_columns, trial_row, with_trial
+from nearmetal.api.rows import (
+    TRIAL_COLUMNS,
+    Wanted,
+    keys,
+    pair_table,
+    sample_rows,
+    summary_columns,
+    trial_row,
+    with_trial,
+)
 from nearmetal.errors import BadInputError
+from nearmetal.fabric.survey import survey
 from nearmetal.gate.judge import Question, judge, read_pair
 from nearmetal.report import as_html
 from nearmetal.report.markup import element, together
@@ -168,6 +178,14 @@ class Run:
             rows.append({**keys(record, cell), **summary_columns(summary)})
         return Frame("Summary", pa.Table.from_pylist(rows))
 
+    def pairs(self) -> Frame:
+        """Return every ordered pair of a whole fabric's nodes, as `nearmetal fabric` measured them.
+
+        Columns: `node`, `partner`, `latency_us` (half the median round trip), `bandwidth_mb_per_s` (10^6 bytes a second
+        from node to partner, null where it was not measured). Raise BadInputError for any other run.
+        """
+        return Frame("Pairs", pair_table(survey(self._directory)))
+
     def compare(self, base: Run | None = None, *, margin: float | None = None, allow_mixed: bool = False) -> Comparison:
         """Compare the paths of this run with its baseline; or, given `base`, this run with another one, cell by cell.
 
@@ -191,13 +209,17 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return what the run is and how far it has come, all text escaped; notebooks call this."""
-        so_far = progress(self._directory, self._directory.trials())
         lines = (
             f"{self.path}: study {self.info.study_name}, {self.info.created_utc}",
             f"Figures from {self.info.host_label}.",
-            sentence(so_far),
+            self._how_far(),
         )
         return str(together(*(element("p", line) for line in lines)))
+
+    def _how_far(self) -> str:
+        if self._directory.of_fabric:
+            return "All pairs of a fabric, in one launch: see .pairs()"
+        return sentence(progress(self._directory, self._directory.trials()))
 
     def _cells(self, wanted: Wanted) -> Iterator[tuple[TrialRecord, Cell]]:
         """Yield the cells of valid trials that are wanted; raise BadInputError when there are none."""
