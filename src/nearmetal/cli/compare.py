@@ -10,7 +10,8 @@ from rich.console import Console
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_csv, as_json, as_markdown, as_table, published_files
 from nearmetal.report.published import shape, tables
-from nearmetal.report.published_tables import Published, load, published_named
+from nearmetal.report.published_rows import published_named
+from nearmetal.report.published_tables import Published, load
 from nearmetal.report.view import View, build_view
 from nearmetal.store.rundir import RunDir
 

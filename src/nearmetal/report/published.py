@@ -15,7 +15,7 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.report import words
-from nearmetal.report.published_tables import MODERATED, NATIVE
+from nearmetal.report.published_rows import MODERATED, NATIVE
 from nearmetal.report.tables import Table
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 from nearmetal.units import format_size
@@ -23,7 +23,7 @@ from nearmetal.units import format_size
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nearmetal.report.published_tables import Column, Figures
+    from nearmetal.report.published_tables import Bound, Column, Figures
     from nearmetal.report.records import Cell, PathCell, TrialSummary, View
 
 NO_EFFECT = 0.02
@@ -32,12 +32,17 @@ NEAR = 0.05
 """How far ours may be from 1 where the published effect is none."""
 SIGNIFICANT_P = 0.05
 
+_PERCENTILES = {"p90": 0.9, "p99": 0.99}
+
 SAME, OTHER, OPEN, MISSING = "same", "different", "undecided", "not measured"
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One effect at one size: the published ratio, ours where both sides were measured, and whether they agree."""
+    """One effect at one size: the published ratio, ours where both sides were measured, and whether they agree.
+
+    `bound` is `<` or `>` where the text gives `published` as a bound only.
+    """
 
     column: str
     reference: str
@@ -45,6 +50,12 @@ class Effect:
     published: float
     ours: RatioEstimate | None
     agrees: str
+    bound: Bound = ""
+
+    @property
+    def stated(self) -> str:
+        """Return the published ratio as it was given."""
+        return f"{self.bound} {words.ratio(self.published)}".strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +103,12 @@ def _sources(
 ) -> dict[int, tuple[Cell, _Blocks]]:
     """Return, by size, our figures of a column: block -> figure in the shown unit."""
     paths, settings = ((named[0],), tuple(filter(None, named[1:]))) if named else (column.paths, column.settings)
-    sized = figures.table.rows == "sizes"
+    sized = any(figures.values[column.name])  # tables without sizes have everything at 0
     found: dict[int, tuple[Cell, _Blocks]] = {}
     for cell in view.cells:
         if cell.group.operation not in figures.table.operations or (settings and cell.group.setting not in settings):
             continue
-        if column.workload and cell.group.workload != column.workload:
+        if column.workloads and cell.group.workload not in column.workloads:
             continue
         size = cell.message_bytes if sized else 0
         one = next((one for path in paths if (one := cell.of(path)) is not None), None)
@@ -115,8 +126,8 @@ def _blocks(cell: Cell, one: PathCell, column: Column) -> _Blocks:
 
 
 def _statistic(trial: TrialSummary, column: Column) -> float | None:
-    if column.statistic == "p99":
-        return trial.summary.percentile(0.99).value_ns
+    if column.statistic in _PERCENTILES:
+        return trial.summary.percentile(_PERCENTILES[column.statistic]).value_ns
     return float(trial.summary.max_ns) if column.statistic == "max" else trial.summary.median_ns
 
 
@@ -147,7 +158,9 @@ def _effects(figures: Figures, sources: _Sources) -> list[Effect]:
                 continue
             published = figures.values[column][size] / base
             ours = _ratio(sources[column].get(size), sources[reference].get(size))
-            effects.append(Effect(column, reference, size, published, ours, agreement(published, ours)))
+            bound = figures.bounds.get((column, size), "")
+            agrees = agreement(published, ours, bound)
+            effects.append(Effect(column, reference, size, published, ours, agrees, bound))
     return effects
 
 
@@ -161,16 +174,16 @@ def _ratio(one: tuple[Cell, _Blocks] | None, other: tuple[Cell, _Blocks] | None)
     return estimate_ratio(pair, rng=np.random.default_rng(len(blocks)))
 
 
-def agreement(published: float, ours: RatioEstimate | None) -> str:
+def agreement(published: float, ours: RatioEstimate | None, bound: Bound = "") -> str:
     """Say whether our ratio has the published one's direction: `undecided` while our interval holds both.
 
-    An effect that was published and that ours shows to be none is `different`, too.
+    An effect that was published and that ours shows to be none is `different`, too. A bound is kept or not.
     """
-    if ours is None:
-        return MISSING
-    if ours.interval is None:
-        return OPEN
+    if ours is None or ours.interval is None:
+        return MISSING if ours is None else OPEN
     low, high = ours.interval.low, ours.interval.high
+    if bound:
+        return _keeps(low, high, bound, published)
     if abs(published - 1) <= NO_EFFECT:
         near = ours.equivalence_interval or ours.interval
         inside = near.low >= 1 - NEAR and near.high <= 1 + NEAR
@@ -180,6 +193,11 @@ def agreement(published: float, ours: RatioEstimate | None) -> str:
     if low <= 1 <= high:
         return OPEN
     return SAME if (low > 1) == (published > 1) else OTHER
+
+
+def _keeps(low: float, high: float, bound: Bound, published: float) -> str:
+    kept, broken = (high <= published, low > published) if bound == "<" else (low >= published, high < published)
+    return SAME if kept else OTHER if broken else OPEN
 
 
 def crossovers(points: Sequence[tuple[int, float]]) -> list[tuple[int, int]]:
@@ -197,7 +215,7 @@ def _significances(view: View, figures: Figures, sources: _Sources) -> list[tupl
     for column in figures.table.columns:
         for size, published in sorted(figures.values[column.name].items()):
             ours = sources[column.name].get(size)
-            base = from_default.get((column.workload, size))
+            base = from_default.get((column.workloads[0], size))
             theirs = next((one for path in NATIVE if base and (one := base.of(path))), None)
             ratio = _ratio(ours, (base, _blocks(base, theirs, column))) if ours and base and theirs else None
             p = ratio.t_test.p_value if ratio and ratio.t_test else None
@@ -212,6 +230,8 @@ def tables(found: Shape) -> list[Table]:
     """Return what is printed: figures side by side, effects, order, crossovers."""
     if found.significances:
         return [_significance_table(found)]
+    if found.figures.table.rows == "stated":
+        return [_effect_table(found), _crossover_table(found)]
     return [_figure_table(found), _effect_table(found), _order_table(found), _crossover_table(found)]
 
 
@@ -246,20 +266,25 @@ def _effect_table(found: Shape) -> Table:
         (
             f"{one.column} / {one.reference}",
             _size(one.size_bytes),
-            words.ratio(one.published),
+            one.stated,
             words.ratio(one.ours.ratio) if one.ours else words.NOTHING,
             words.ratio_span(one.ours.interval) if one.ours else words.NOTHING,
             one.agrees,
         )
         for one in found.effects
+        if one.ours or not one.size_bytes or found.figures.table.rows == "sizes"  # a text is about every size
     ]
     tally = {name: sum(one.agrees == name for one in found.effects) for name in (SAME, OTHER, OPEN, MISSING)}
     said = ", ".join(f"{name} in {count}" for name, count in tally.items() if count)
+    table = found.figures.table
+    heading, note = "Effects", ""
+    if table.rows == "stated":  # no table of figures stands above that says where they are from
+        heading, note = table.source, f"; {table.note}"
     return Table(
-        "Effects: ratio published and ours, and whether the direction is the same",
+        f"{heading}: ratio published and ours, and whether the direction is the same",
         ("effect", "size", "published", "ours", "95 % interval", "direction"),
         tuple(rows),
-        f"Direction: {said} of {len(found.effects)}.",
+        f"Direction: {said} of {len(found.effects)}{note}.",
         left=1,
     )
 

@@ -17,6 +17,7 @@ COLUMNS = (
     "published",
     "ours",
     "reference",
+    "bound",
     "ratio_published",
     "ratio",
     "ratio_low",
@@ -81,6 +82,7 @@ def _effect(one: Effect | None) -> dict[str, str | int | float | None]:
     interval = ours.interval if ours else None
     return {
         "reference": one.reference,
+        "bound": one.bound,
         "ratio_published": one.published,
         "ratio": ours.ratio if ours else None,
         "ratio_low": interval.low if interval else None,

@@ -10,7 +10,8 @@ import pytest
 from nearmetal.cli.main import run as cli
 from nearmetal.errors import ForeignFileError
 from nearmetal.report import published
-from nearmetal.report.published_tables import PUBLISHED, load, parse, published_named
+from nearmetal.report.published_rows import PUBLISHED, published_named
+from nearmetal.report.published_tables import load, parse
 from nearmetal.stats.compare import BlockFigures, estimate_ratio
 
 
@@ -83,6 +84,35 @@ def test_a_run_beside_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "not judged" in said
     assert "same in " in said
     assert "not measured in" in said
+
+
+def test_a_run_beside_ratios_that_a_text_states(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s.toml").write_text(STUDY.replace("sizes = [64, 128]", "sizes = [64, 1024, 3000]"))
+    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert cli(["compare", str(tmp_path / "run"), "--published", "lockwood-latency"]) == 0
+    said = capsys.readouterr().out
+    (small,) = [line for line in said.splitlines() if line.startswith("sriov / native") and " 64 B " in line]
+    (large,) = [line for line in said.splitlines() if line.startswith("sriov / native") and " 1 KiB " in line]
+    assert "1.300" in small
+    assert small.rstrip().endswith("same"), "made-up 1.6 is slower, as the text says"
+    assert "< 1.100" in large
+    assert large.rstrip().endswith("different"), "1.6 is beyond the text's 10 %"
+    assert "3000" not in said, "the text says nothing of that size by name"
+
+
+@pytest.mark.parametrize(
+    ("bound", "ours", "agrees"),
+    [
+        ("<", (0.8, 0.81, 0.79, 0.82), "same"),
+        ("<", (1.2, 1.21, 1.19, 1.22), "different"),
+        (">", (1.2, 1.21, 1.19, 1.22), "same"),
+        (">", (0.8, 0.81, 0.79, 0.82), "different"),
+        (">", (0.7, 1.5, 0.9, 1.2), "undecided"),
+    ],
+)
+def test_a_bound_is_kept_by_the_whole_interval(bound: str, ours: tuple[float, ...], agrees: str) -> None:
+    assert published.agreement(1.0, ratio(*ours), bound) == agrees  # type: ignore[arg-type]
 
 
 def test_a_run_beside_a_table_for_other_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
