@@ -31,14 +31,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.hosts.table import open_host
-from nearmetal.predict.fit_run import fit_records
+from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import schedule_from_trace
-from nearmetal.predict.simulate import simulate
+from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.tracing import run_traced
 from nearmetal.run.trial import carry_out
-from nearmetal.store.query import valid
 from nearmetal.store.rundir import RunDir
 from nearmetal.study import plan
 from nearmetal.study.order import TrialStatus
@@ -48,10 +47,11 @@ from nearmetal.workloads.mpi.table import find_mpi
 from nearmetal.workloads.samples import decode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nearmetal.hosts.host import Host
     from nearmetal.predict.models import Machine
     from nearmetal.predict.schedule import Schedule
-    from nearmetal.store.rundir import TrialRecord
     from nearmetal.study.order import Order
 
 PATHS = ("veth", "bridge", "macvlan", "tap")
@@ -68,6 +68,7 @@ PLACEMENTS = {
     (4, "block"): (0, 0, 1, 1),
     (4, "cyclic"): (0, 1, 0, 1),
 }
+MICRO_BLOCKS = 5
 SWEEPS = 40
 """How often the measured number of launches is predicted."""
 
@@ -141,7 +142,7 @@ MICRO = """
 name = "shm"
 [[workload]]
 name = "latency"
-sizes = [1, 8, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768]
+sizes = [1, 8, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65408]
 iterations = 400
 warmup = 40
 [[workload]]
@@ -188,10 +189,10 @@ def grid(app: App) -> str:
     return f', grid = "{app.ranks}x1x1"' if app.name == "advection" else ""
 
 
-def measure_paths(folder: Path, blocks: int) -> RunDir:
+def measure_paths(folder: Path, blocks: int, further: str = "") -> RunDir:
     """Carry the micro-benchmarks out with `nearmetal run`, or go on with the run that is there."""
     study, out = folder / "micro.toml", folder / "micro"
-    study.write_text(HEAD.format(name="micro", blocks=blocks) + paths_toml() + MICRO)
+    study.write_text(HEAD.format(name="micro", blocks=blocks) + further + paths_toml() + MICRO)
     command = [str(Path(sys.executable).with_name("nearmetal")), "run"]
     command += ["--resume", str(out)] if out.is_dir() else [str(study), "--out", str(out)]
     with (folder / "micro.log").open("w") as log:
@@ -220,8 +221,6 @@ def measure_applications(folder: Path, apps: list[App], launches: int) -> dict[t
         for block in range(launches):
             for order in plan.block(study, block):
                 label, path = order.workload.label, order.path.label
-                if block > 0 and len(order.workload.placement) > len(os.sched_getaffinity(0)):
-                    continue  # slow: a rank that waits may hold its core to the end of its slice
                 if path.endswith(AGAIN) or (path in POINT_TO_POINT and len(set(order.workload.placement)) > 2):
                     continue
                 kept = folder / "held-out" / f"{label}.{path}.{block}.json"
@@ -251,9 +250,9 @@ def launch(host: Host, order: Order) -> dict[str, object]:
     return {"reason": "", "total_ns": cells[total][0], "iterations_ns": cells[total.removesuffix(".total")]}
 
 
-def trace(folder: Path, app: App) -> Path:
-    """Profile an application inside one node of this machine; return the directory of the trace."""
-    out = folder / "traces" / app.label
+def trace(folder: Path, app: App, launch: int) -> Path:
+    """Profile a launch of an application inside one node of this machine; return the directory of the trace."""
+    out = folder / "traces" / f"{app.label}.{launch}"
     if out.is_dir() and any(out.glob("*.nmtrace")):
         return out
     mpi = find_mpi("openmpi")
@@ -281,11 +280,19 @@ def spans(marks: np.ndarray) -> tuple[float, np.ndarray]:
     return max(totals) / 1000, np.max(iterations, axis=0) / 1000
 
 
-def predict(app: App, path: str, placement: str, *, machine: Machine, schedule: Schedule, measured: Measured) -> Case:
+def predict(
+    app: App,
+    path: str,
+    placement: str,
+    *,
+    machines: Sequence[Machine],
+    schedules: Sequence[Schedule],
+    measured: Measured,
+) -> Case:
     """Predict a case, in as many launches as were measured."""
     launches, total_ns = len(measured.total_ns), np.array(measured.total_ns)
     nodes = Placement.of_hosts(np.array(PLACEMENTS[app.ranks, placement], np.uint32))
-    found = simulate(schedule, machine, nodes, replicas=SWEEPS * launches, seed=1, keep_marks=True)
+    found = simulate_launches(schedules, machines, nodes, replicas=SWEEPS * launches, seed=1, keep_marks=True)
     replicas = [spans(marks) for marks in found.marks]
     p99 = [
         np.quantile(np.concatenate([one for _, one in replicas[i * launches : (i + 1) * launches]]), 0.99)
@@ -307,42 +314,19 @@ def predict(app: App, path: str, placement: str, *, machine: Machine, schedule: 
     )
 
 
-def fastest_trials(run: RunDir) -> list[TrialRecord]:
-    """Return the fastest launch of each combination: what there is to go by while others load the machine."""
-
-    def slowness(record: TrialRecord) -> float:
-        return float(sum(np.log(np.median(run.values(record, cell))) for cell in record.cells))
-
-    best: dict[tuple[str, str], TrialRecord] = {}
-    for record in valid(run.trials()):
-        key = record.order.path.label, record.order.workload.label
-        if key not in best or slowness(record) < slowness(best[key]):
-            best[key] = record
-    return list(best.values())
-
-
-def fastest_launch(measured: Measured) -> Measured:
-    """Return the fastest launch alone."""
-    at = int(np.argmin(measured.total_ns))
-    return Measured([measured.total_ns[at]], [measured.iterations_ns[at]])
-
-
-def all_cases(
-    apps: list[App], micro: RunDir, measured: dict[tuple[str, str], Measured], folder: Path, *, fastest: bool
-) -> list[Case]:
-    """Predict everything that was measured; `fastest`: fit and compare with the fastest launches only."""
-    model = fit_records(micro, fastest_trials(micro) if fastest else micro.trials())
+def all_cases(apps: list[App], micro: RunDir, measured: dict[tuple[str, str], Measured], folder: Path) -> list[Case]:
+    """Predict everything that was measured."""
+    model = fit_run(micro)
     cases = []
     for app in apps:
-        schedule = schedule_from_trace(read_trace(folder / "traces" / app.label))
+        schedules = [schedule_from_trace(read_trace(one)) for one in sorted((folder / "traces").glob(f"{app.label}.*"))]
         for ranks, placement in PLACEMENTS:
             for path in PATHS:
                 found = measured.get((f"{app.label}-{placement}", path), Measured())
                 if ranks != app.ranks or not found.total_ns:
                     continue
-                chosen = fastest_launch(found) if fastest else found
-                machine = model.find(path).machine
-                cases.append(predict(app, path, placement, machine=machine, schedule=schedule, measured=chosen))
+                machines = model.find(path).replayed
+                cases.append(predict(app, path, placement, machines=machines, schedules=schedules, measured=found))
     return cases
 
 
@@ -416,10 +400,19 @@ def table(cases: list[Case]) -> list[str]:
     return lines
 
 
-def page(cases: list[Case], failures: list[str], cpu: str) -> str:
+def where(run: RunDir) -> str:
+    """Say when, where and with what a run was made."""
+    facts = run.trials()[0].outcome.facts
+    today, cores = dt.datetime.now(dt.UTC).date().isoformat(), len(os.sched_getaffinity(0))
+    return (
+        f"{today}, {facts['cpu.model']}, {cores} processors, Linux {platform.release()}, "
+        f"{facts['mpi.flavour']}-{facts['mpi.version']}. Load average before: {LOAD_BEFORE:.1f}."
+    )
+
+
+def page(cases: list[Case], failures: list[str], made: str) -> str:
     """Return the docs page."""
     reached = goals(cases)
-    today = dt.datetime.now(dt.UTC).date().isoformat()
     by_app = defaultdict(list)
     for case in cases:
         by_app[case.app.name, case.app.ranks].append(case)
@@ -427,8 +420,7 @@ def page(cases: list[Case], failures: list[str], cpu: str) -> str:
         "# How far predictions are off",
         "",
         "Written by `python bench/validate_predict.py --write docs/explanation/prediction-validation.md`.",
-        f"{today}, {cpu}, {len(os.sched_getaffinity(0))} processors, Linux {platform.release()}, "
-        f"{find_mpi('openmpi').label}. Load average before: {LOAD_BEFORE:.1f}.",
+        made,
         "",
         "**Fitted from**: `latency`, `bw` and `bibw` of nearmetal's engine on `shm` and the four paths, nothing else.",
         "**Only checked**: every application below. What an application does comes from a profile inside one node.",
@@ -468,11 +460,10 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="Where runs and traces are kept, and found again.")
     parser.add_argument("--write", type=Path, help="Write the docs page here.")
     parser.add_argument(
-        "--launches", type=int, default=2, help="Of each application on each path; one where ranks share cores."
+        "--launches", type=int, default=4, help="Of each application under the profiler and on each path."
     )
     parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4], help="Only these numbers of ranks.")
     parser.add_argument("--only", nargs="*", help="Only these applications, such as cg-S-2.")
-    parser.add_argument("--fastest", action="store_true", help="Use the fastest launches: the machine is not quiet.")
     options = parser.parse_args()
     apps = [
         app for app in applications() if app.ranks in options.ranks and (not options.only or app.label in options.only)
@@ -480,18 +471,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        micro = measure_paths(folder, 3)
-        for app in apps:
-            trace(folder, app)
+        micro = measure_paths(folder, MICRO_BLOCKS)
+        for launch in range(options.launches):
+            for app in apps:
+                trace(folder, app, launch)
         measured = measure_applications(folder, apps, options.launches)
-        cases = all_cases(apps, micro, measured, folder, fastest=options.fastest)
-        cpu = str(micro.trials()[0].outcome.facts["cpu.model"])
+        cases = all_cases(apps, micro, measured, folder)
+        made = where(micro)
     failures = [reason for one in measured.values() for reason in one.failures]
     print("\n".join(table(cases)))
     for one in goals(cases):
         print(f"{'reached' if one.reached else 'MISSED'}: {one.what}: {one.found}")
     if options.write:
-        options.write.write_text(page(cases, failures, cpu))
+        options.write.write_text(page(cases, failures, made))
     return 0 if all(one.reached for one in goals(cases)) else 1
 
 

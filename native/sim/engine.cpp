@@ -56,8 +56,6 @@ Result Engine::run(bool keep) {
         fetch_ahead();
         now_ = event.time;
         ++result_.events;
-        if (event.kind() != EventKind::kCore)
-            idle_turns_ = 0;
         switch (event.kind()) {
         case EventKind::kRank:
             run_rank(event.index(), true);
@@ -151,7 +149,7 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
             if (shares_.empty()) {
                 r.clock += spent;
             } else {
-                shares_[rank].rest = spent;
+                shares_[rank].rest = own_time(rank, spent);
                 if (!compute(rank))
                     return;
             }
@@ -365,9 +363,9 @@ Ps Engine::awake(std::uint32_t rank, Ps time) {
     if (r.clock >= time)
         return r.clock;
     if (!machine_->blocking || time - r.clock <= machine_->spin_ps)
-        return time;
+        return time + turn(rank);
     const Ps jitter = machine_->wakeup_tail ? job_->tables[machine_->wakeup_tail - 1].draw(draw(rank, r.draws, 0)) : 0;
-    return time + machine_->wakeup_ps + jitter;
+    return time + turn(rank) + machine_->wakeup_ps + jitter;
 }
 
 std::uint32_t Engine::draw(std::uint32_t stream, std::uint32_t &counter, std::uint32_t purpose) const {

@@ -87,6 +87,7 @@ class Engine {
     // What a rank is to the core it shares with others; only where ranks outnumber cores.
     struct Share {
         std::uint32_t core = 0, next = kNone;
+        std::uint32_t slowdown = 1;     // hosts that share the core
         std::uint32_t busy = 0;         // rounds of collectives that it is about to do
         Ps rest = 0;                    // compute time that is left
         Ps back_at = kNever;            // when the core that it was given is its own
@@ -99,7 +100,7 @@ class Engine {
     struct Core {
         std::uint32_t holder = kNone;
         List ready;
-        Ps slice_end = 0, free_at = 0, planned = -1;
+        Ps slice_end = 0, free_at = 0;
     };
     struct Flow {
         Ps arrival;
@@ -142,13 +143,19 @@ class Engine {
 
     // cores that ranks share (engine_cores.cpp)
     void deal_cores();
+    void split_cores();
+    // How long work of `time` takes a rank, which may share its core with ranks of other hosts.
+    [[nodiscard]] Ps own_time(std::uint32_t rank, Ps time) const {
+        return shares_.empty() ? time : time * shares_[rank].slowdown;
+    }
+    // How long a rank that polls waits for its turn among the hosts that poll on its core.
+    [[nodiscard]] Ps turn(std::uint32_t rank) const {
+        return shares_.empty() ? 0 : (shares_[rank].slowdown - 1) * machine_->switch_ps;
+    }
     bool take_core(std::uint32_t rank);
     bool compute(std::uint32_t rank);
     void give_way(std::uint32_t rank);
     void hand_on(Core &core, Ps time);
-    bool bring_forward(Core &core, std::uint32_t same_host);
-    void plan_turn(Core &core);
-    void turn_over(std::uint32_t rank, bool slice_over);
     void leave_core(std::uint32_t rank);
     void wake(std::uint32_t rank, Ps time);
     void core_due(std::uint32_t rank);
@@ -231,7 +238,6 @@ class Engine {
     std::vector<Copying> copying_; // empty where no path copies
     std::vector<Share> shares_; // empty where every rank has a core of its own
     std::vector<Core> cores_;
-    std::uint32_t idle_turns_ = 0; // in a row, in which nothing else happened
     std::vector<Slot> slots_;
     std::vector<std::uint32_t> loops_;
     std::vector<std::uint32_t> sequence_; // collectives started, per rank and communicator

@@ -5,6 +5,8 @@
 #include "engine.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace nearmetal {
 
@@ -37,6 +39,23 @@ void Engine::deal_cores() {
             shares_[ranks[i]].core = first + static_cast<std::uint32_t>(i % machine_->cores);
         first += machine_->cores;
     }
+    if (machine_->share_by_host)
+        split_cores();
+}
+
+// A kernel that groups processes by session shares a core evenly between hosts that are sessions of one machine, and a
+// rank that polls uses its host's share up: each host has a core of its own there, as many times slower as there are.
+void Engine::split_cores() {
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> own;
+    std::vector<std::uint32_t> hosts(cores_.size());
+    for (std::uint32_t rank = 0; rank < job_->ranks; ++rank)
+        if (own.try_emplace({shares_[rank].core, host(rank)}, static_cast<std::uint32_t>(own.size())).second)
+            ++hosts[shares_[rank].core];
+    for (std::uint32_t rank = 0; rank < job_->ranks; ++rank) {
+        shares_[rank].slowdown = hosts[shares_[rank].core];
+        shares_[rank].core = own.at({shares_[rank].core, host(rank)});
+    }
+    cores_.assign(own.size(), {});
 }
 
 // Whether the rank has its core now; else it is told when it gets it.
@@ -84,65 +103,19 @@ bool Engine::compute(std::uint32_t rank) {
     return false;
 }
 
-// A rank that only waits lets the next one have the core. The kernel groups the processes of a session and a yield does
-// not leave the group (autogroup): between hosts that are sessions of one machine, waiting ranks poll on to the end of
-// their slice, and all of them take their turn.
+// A rank that only waits lets the next one have the core; it is back when something comes for it.
 void Engine::give_way(std::uint32_t rank) {
     if (shares_.empty())
         return;
-    const Rank &r = ranks_[rank];
-    Core &core = cores_[shares_[rank].core];
-    const bool waits = r.state == State::kWaiting || r.state == State::kProbing;
-    if (!waits || core.holder != rank || shares_[rank].busy > 0 || core.ready.head == kNone)
-        return;
-    if (!machine_->yield_in_host || bring_forward(core, host(rank)))
-        turn_over(rank, false);
-    else
-        plan_turn(core);
-}
-
-// Move the first rank of that host to the head of the queue; false when there is none.
-bool Engine::bring_forward(Core &core, std::uint32_t same_host) {
-    std::uint32_t before = kNone;
-    for (std::uint32_t rank = core.ready.head; rank != kNone; before = rank, rank = shares_[rank].next) {
-        if (host(rank) != same_host)
-            continue;
-        if (before != kNone) {
-            shares_[before].next = shares_[rank].next;
-            if (core.ready.tail == rank)
-                core.ready.tail = before;
-            shares_[rank].next = core.ready.head;
-            core.ready.head = rank;
-        }
-        return true;
-    }
-    return false;
-}
-
-// Look again when the holder's slice is over.
-void Engine::plan_turn(Core &core) {
-    const Ps due = std::max(core.slice_end, now_);
-    if (core.planned <= now_ || core.planned < due) { // none is under way, or one that is too early
-        core.planned = due;
-        events_.push(due, EventKind::kCore, core.holder);
-    }
-}
-
-// A waiting rank goes off its core: because its slice is over, then it wants the core back at once, to poll on; or
-// because it gave way, then it is back when something comes for it, and the slice of its host goes on.
-void Engine::turn_over(std::uint32_t rank, bool slice_over) {
+    Rank &r = ranks_[rank];
     Share &share = shares_[rank];
     Core &core = cores_[share.core];
-    const Ps slice_end = core.slice_end, time = std::max(ranks_[rank].clock, now_);
-    share.away = ranks_[rank].state;
-    ranks_[rank].state = State::kOff;
-    if (slice_over) {
-        share.queued = true;
-        append(core.ready, shares_, rank);
-    }
-    hand_on(core, time);
-    if (!slice_over && machine_->yield_in_host)
-        core.slice_end = slice_end;
+    const bool waits = r.state == State::kWaiting || r.state == State::kProbing;
+    if (!waits || core.holder != rank || share.busy > 0 || core.ready.head == kNone)
+        return;
+    share.away = r.state;
+    r.state = State::kOff;
+    hand_on(core, std::max(r.clock, now_));
 }
 
 void Engine::hand_on(Core &core, Ps time) {
@@ -183,12 +156,6 @@ void Engine::core_due(std::uint32_t rank) {
     Rank &r = ranks_[rank];
     Core &core = cores_[share.core];
     const bool holds = core.holder == rank;
-    const bool waits = r.state == State::kWaiting || r.state == State::kProbing;
-    if (holds && waits && share.busy == 0 && core.ready.head != kNone && now_ >= core.slice_end) {
-        if (++idle_turns_ <= 4 * job_->ranks) // else everybody has looked and found nothing
-            turn_over(rank, true);
-        return;
-    }
     if (holds ? now_ >= share.back_at : r.state == State::kOff && !share.queued && take_core(rank))
         come_back(rank);
 }

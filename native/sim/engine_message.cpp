@@ -45,7 +45,7 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
     m.send_owner = owner;
     const bool eager = bytes <= to.eager_up_to_bytes && !synchronous;
     m.kind = eager ? MessageKind::kEager : MessageKind::kRequest;
-    const Ps overhead = to.segment(wire_bytes(m)).send_overhead_ps;
+    const Ps overhead = own_time(rank, to.segment(wire_bytes(m)).send_overhead_ps);
     r.clock += overhead;
     ++result_.messages;
     result_.bytes += bytes;
@@ -180,7 +180,7 @@ void Engine::control(std::uint32_t index, Ps time) {
     Message &m = messages_[index];
     const std::uint32_t rank = target(m);
     Rank &r = ranks_[rank];
-    const Ps cost = path(m.src, m.dst).segment(0).recv_overhead_ps;
+    const Ps cost = own_time(rank, path(m.src, m.dst).segment(0).recv_overhead_ps);
     m.time = time;
     if (r.state != State::kInCall && looks(r, time)) {
         r.clock = awake(rank, time) + cost;
@@ -215,7 +215,7 @@ void Engine::enter(std::uint32_t rank) {
         const std::uint32_t index = r.deferred.head;
         Message &m = messages_[index];
         r.deferred.head = m.next;
-        r.clock = std::max(r.clock, m.time) + path(m.src, m.dst).segment(0).recv_overhead_ps;
+        r.clock = std::max(r.clock, m.time) + own_time(rank, path(m.src, m.dst).segment(0).recv_overhead_ps);
         events_.push(r.clock, EventKind::kControl, index);
     }
     r.deferred.tail = kNone;

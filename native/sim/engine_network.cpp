@@ -18,7 +18,9 @@ const PathModel &Engine::path(std::uint32_t a, std::uint32_t b) const {
     return machine_->paths[static_cast<int>(between)];
 }
 
-Ps Engine::recv_overhead(const Message &m) const { return path(m.src, m.dst).segment(m.bytes).recv_overhead_ps; }
+Ps Engine::recv_overhead(const Message &m) const {
+    return own_time(m.dst, path(m.src, m.dst).segment(m.bytes).recv_overhead_ps);
+}
 
 // Put a message on its way at `time` >= now; returns when its last byte has left the sender.
 Ps Engine::inject(std::uint32_t index, Ps time) {

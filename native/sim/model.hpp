@@ -63,7 +63,7 @@ struct Machine {
     // Cores of a computer, 0 where every rank has its own; a rank that waits gives way to one that shares its core.
     std::uint32_t cores = 0;
     bool one_computer = false; // all hosts are one computer, as namespaces are
-    bool yield_in_host = false; // a rank that waits gives way at once to ranks of its own host only
+    bool share_by_host = false; // a core is shared evenly between hosts, not between ranks
     Ps slice_ps = 0;           // how long a rank computes before it has to give way
     Ps switch_ps = 0;          // from giving way until the other rank looks after its messages
 

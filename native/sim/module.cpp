@@ -234,7 +234,7 @@ void bind_machine(nb::module_ &m) {
         .def_rw("compute_scale", &Machine::compute_scale)
         .def_rw("cores", &Machine::cores)
         .def_rw("one_computer", &Machine::one_computer)
-        .def_rw("yield_in_host", &Machine::yield_in_host)
+        .def_rw("share_by_host", &Machine::share_by_host)
         .def_rw("slice_ps", &Machine::slice_ps)
         .def_rw("switch_ps", &Machine::switch_ps)
         .def_prop_rw(
@@ -291,8 +291,9 @@ void bind_program(nb::module_ &m) {
             [](Program &p, int kind, int flags, std::uint32_t comm, int rule, std::int32_t peer, std::int32_t tag,
                std::uint64_t bytes, int recv_rule, std::int32_t recv_peer, std::int32_t recv_tag, std::uint32_t slot,
                std::uint32_t slots, int collective, std::uint32_t sizes, std::uint32_t recv_sizes) {
-                require(kind >= 0 && kind <= static_cast<int>(OpKind::kMark) && rule >= 0 && rule <= 4 && recv_rule >= 0 && recv_rule <= 4 &&
-                            collective >= 0 && collective <= static_cast<int>(Collective::kNeighborAlltoall),
+                require(kind >= 0 && kind <= static_cast<int>(OpKind::kMark) && rule >= 0 && rule <= 4 &&
+                            recv_rule >= 0 && recv_rule <= 4 && collective >= 0 &&
+                            collective <= static_cast<int>(Collective::kNeighborAlltoall),
                         "program: no such operation");
                 p.ops.push_back({.kind = static_cast<OpKind>(kind),
                                  .flags = static_cast<std::uint8_t>(flags),

@@ -159,7 +159,7 @@ def test_sharing_cores_costs_time_and_loses_nothing(
     """Without wildcards and blocking sends beyond the eager limit, who waits for whom does not depend on time."""
     placement = Placement.block(schedule.ranks, per_node)
     crowded = replace(
-        machine, cores=Cores(cores, one_computer=True, yield_in_node=grouped, slice_ps=5_000_000, switch_ps=100_000)
+        machine, cores=Cores(cores, one_computer=True, shared_by_node=grouped, slice_ps=5_000_000, switch_ps=100_000)
     )
     free = _sim.simulate(native_job(schedule, machine, placement), 1, 0, 1, 1, False)[0]
     shared = _sim.simulate(native_job(schedule, crowded, placement), 1, 0, 1, 1, False)[0]

@@ -92,6 +92,13 @@ def test_above_the_eager_limit_the_handshake_is_not_counted_twice() -> None:
     assert np.median(found) / 20 == pytest.approx(one_way_ns(65_536), rel=0.04)
 
 
+def test_eager_sizes_beyond_the_largest_measured_one_are_still_eager() -> None:
+    """The handshake of 32 KiB and more says nothing of the 5,000 B that the library still sends at once."""
+    path = fit_path(samples(one_way_ns), stream(lambda size: 500 + 0.3 * size), 6000)
+    assert path.segment(5000).one_way_ps(5000) == pytest.approx(13_000_000, rel=0.02)
+    assert 6000 in [segment.up_to_bytes for segment in path.segments]
+
+
 def test_a_one_way_residual_keeps_the_median_of_the_round_trip() -> None:
     rng = np.random.default_rng(2)
     round_trip = (20_000 + rng.exponential(3000, 10_000) + rng.exponential(3000, 10_000)).astype(np.int64)

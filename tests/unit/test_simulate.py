@@ -25,7 +25,7 @@ from nearmetal.predict.moderation_rules import Moderation, ModerationSetting
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import Pattern, cubic_dims, parse_pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule, schedule_from_trace
-from nearmetal.predict.simulate import DeadlockError, UnmatchedError, sensitivity, simulate
+from nearmetal.predict.simulate import DeadlockError, UnmatchedError, sensitivity, simulate, simulate_launches
 from nearmetal.predict.trace import (
     Call,
     CallFlag,
@@ -121,16 +121,14 @@ def test_a_waiting_rank_gives_its_core_away_and_comes_back_at_the_end_of_a_slice
     assert 11_000_000 <= crowded.makespan_ns.min() <= crowded.makespan_ns.max() < 11_000_000 + 50_000
 
 
-@pytest.mark.parametrize(("per_node", "low", "high"), [(1, 10 * 4_000_000, 22 * 4_000_000), (2, 0, 1_000_000)])
-def test_waiting_ranks_of_other_nodes_poll_to_the_end_of_their_slice(per_node: int, low: int, high: int) -> None:
-    """Ten round trips of two ranks that share a core: at once inside a node, else a slice for each way."""
-    there = (Repeat(10, (DoCall(0), DoCall(1))),)
-    schedule = Schedule(2, (program([send(1), recv(1)], [*there]), program([recv(0), send(0)], [*there])))
-    machine = shared(1)
-    assert machine.cores is not None
-    machine = replace(machine, cores=replace(machine.cores, yield_in_node=True))
-    assert low <= run_ns(schedule, machine, per_node) <= high
-    assert run_ns(schedule, shared(1), per_node) < 1_000_000  # where a yield reaches everybody
+def test_a_node_that_polls_uses_up_its_share_of_a_core() -> None:
+    """Rank 0 computes for 10 ms, rank 1 waits for it: on one core twice as long, unless a yield reaches rank 0."""
+    sender = Program((DoGap(0), DoCall(0)), (send(1),), (Comm(0, size=2),), (0,))
+    schedule = Schedule(2, (sender, program([recv(0)])), (Distribution((0.0,), (10_000 * US,)),))
+    by_node = shared(1, shared_by_node=True)
+    assert run_ns(schedule, by_node, per_host=1) == pytest.approx(20_000_000, rel=1e-3)
+    assert run_ns(schedule, by_node, per_host=2) == pytest.approx(10_000_000, rel=1e-3)
+    assert run_ns(schedule, shared(1), per_host=1) == pytest.approx(10_000_000, rel=1e-3)
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3])
@@ -421,6 +419,25 @@ def test_tails_weigh_more_with_more_ranks() -> None:
         plain = simulate(halo(ranks), MACHINE, Placement.block(ranks, 1), replicas=5)
         medians.append(float(np.median(tail.makespan_ns)) / float(np.median(plain.makespan_ns)))
     assert medians == sorted(medians)
+
+
+def test_replicas_take_launches_in_turn() -> None:
+    slow = Machine(intra=path(latency=100), inter=path(latency=3000))
+    both = simulate_launches([ping(), ping(2000)], [MACHINE, slow], Placement.block(2, 1), replicas=8).makespan_ns
+    alone = {
+        (size, machine is slow): int(simulate(ping(size), machine, Placement.block(2, 1)).makespan_ns[0])
+        for size in (1000, 2000)
+        for machine in (MACHINE, slow)
+    }
+    assert len(set(alone.values())) == 4
+    assert sorted(both) == sorted([*alone.values()] * 2)
+    assert both[0] == alone[1000, False]
+    assert both[1] == alone[2000, True]
+
+
+def test_launches_of_programs_of_different_size_are_refused() -> None:
+    with pytest.raises(BadInputError, match="traces of"):
+        simulate_launches([ping(), computing(1, 1, 1)], [MACHINE], Placement.block(2, 1))
 
 
 def test_the_interval_of_a_quantile_needs_replicas() -> None:

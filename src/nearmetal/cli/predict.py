@@ -1,4 +1,4 @@
-"""`nearmetal predict TRACE|PATTERN --on RUN`: how long a program takes on every measured path."""
+"""`nearmetal predict TRACE...|PATTERN --on RUN`: how long a program takes on every measured path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nearmetal.predict.models import ModelFile, NamedMachine, read_model, write_
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Schedule, schedule_from_trace
-from nearmetal.predict.simulate import Prediction, Quantile, sensitivity, simulate
+from nearmetal.predict.simulate import Prediction, Quantile, sensitivity, simulate_launches
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import format_duration, parse_size_bytes
@@ -54,7 +54,7 @@ def choose(model: ModelFile, paths: tuple[str, ...]) -> list[NamedMachine]:
 
 
 @click.command(name="predict")
-@click.argument("program", type=click.Path(path_type=Path))
+@click.argument("programs", metavar="PROGRAM...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--on", "source", type=click.Path(path_type=Path), required=True, help="A run directory or model file.")
 @click.option("--path", "paths", multiple=True, help="Only this path (repeatable); all by default.")
 @click.option("--ranks", type=click.IntRange(min=1), help="Ranks of a pattern, when not those of its file.")
@@ -67,7 +67,7 @@ def choose(model: ModelFile, paths: tuple[str, ...]) -> list[NamedMachine]:
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def command(
     *,
-    program: Path,
+    programs: tuple[Path, ...],
     source: Path,
     paths: tuple[str, ...],
     ranks: int | None,
@@ -79,14 +79,18 @@ def command(
     save_model: Path | None,
     form: str,
 ) -> None:
-    """Predict how long PROGRAM takes: a trace directory, or a pattern file ending in .toml."""
-    schedule = load_schedule(program, ranks)
+    """Predict how long PROGRAM takes: a trace directory, or a pattern file ending in .toml.
+
+    Several traces are launches of one program; replicas take them, and the launches of the run, in turn.
+    """
+    schedules = [load_schedule(program, ranks) for program in programs]
+    schedule = schedules[0]
     model = load_model(source, eager)
     placement = Placement.block(schedule.ranks, per_node)
     rows: list[tuple[NamedMachine, Prediction]] = []
     told: dict[str, dict[str, float]] = {}
     for named in choose(model, paths):
-        rows.append((named, simulate(schedule, named.machine, placement, seed=seed, replicas=replicas)))
+        rows.append((named, simulate_launches(schedules, named.replayed, placement, seed=seed, replicas=replicas)))
         if show_sensitivity:
             told[_label(named)] = sensitivity(
                 schedule, named.machine, placement, seed=seed, replicas=max(1, replicas // 10)

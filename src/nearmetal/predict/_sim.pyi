@@ -50,7 +50,7 @@ class Machine:
     compute_scale: float
     cores: int
     one_computer: bool
-    yield_in_host: bool
+    share_by_host: bool
     slice_ps: int
     switch_ps: int
     collectives: int

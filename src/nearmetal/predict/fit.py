@@ -5,7 +5,7 @@ Method, in this order; every step uses medians, so single slow messages move the
 1. One-way time t(s): half the median round trip at each size s.
 2. Segments: t(s) is cut into straight lines by dynamic programming over all break points (Bellman and Roth, JASA
    64(327), 1969), least squares of the *relative* error in each, with a penalty for every further segment. So a
-   change of protocol shows as a break point and is nowhere assumed.
+   change of protocol shows as a break point; only the eager limit, where it is known, always is one.
 3. Streaming: a window of W messages lasts w = (W - 1) tau(s) + t(s) + t(acknowledgement). In each segment
    tau(s) = g + s G. A single message's own slope over s is kept apart from G (see `Segment`).
 4. Overheads. Streaming both ways at once, a process needs tau2(s) for a message out and a message in; one way, the
@@ -22,6 +22,7 @@ Method, in this order; every step uses medians, so single slow messages move the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,12 +45,14 @@ _PROBABILITIES = (
     *(k / 40 for k in range(36)),
     *(1 - 10 ** -(1 + k / 10) for k in range(41)),
 )
-OWN_RESIDUAL = 1000
+OWN_RESIDUAL = 300
 """Samples from which on a size has a residual of its own; below, it takes the one of its segment."""
 NO_LOSS = 0.95
 """Share of twice the one-way throughput from which on both ways at once cost nothing."""
 _PS_PER_NS, _FS_PER_NS = 1000, 1_000_000
-_DRAWS, _ITERATIONS, _DAMPING, _SPARSE = 1 << 13, 16, 0.5, 20
+_LINE_SIZES = 2
+"""Sizes that a line needs."""
+_DRAWS, _DRAWS_A_SAMPLE, _ITERATIONS, _DAMPING, _SPARSE = 1 << 13, 4, 16, 0.5, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +101,11 @@ def fit_path(
     tau_both = _gaps_between_messages(both_ways, sizes, times)
     segments: list[Segment] = []
     predicted = np.empty_like(times)
-    for first, stop in _cut(sizes, times):
+    for first, stop in _cut_by_protocol(sizes, times, eager_up_to_bytes):
         intercept, slope = _line(sizes[first:stop], times[first:stop])
         predicted[first:stop] = intercept + slope * sizes[first:stop]
         line = _segment(
-            up_to_bytes=UNBOUNDED if stop == sizes.size else int(sizes[stop - 1]),
+            up_to_bytes=_end_of_segment(sizes, stop, eager_up_to_bytes),
             smallest=(float(sizes[first]), float(times[first])),
             intercept=intercept,
             slope=slope,
@@ -186,6 +189,22 @@ def _line(sizes: Floats, times: Floats) -> tuple[float, float]:
         relative = sizes * weight
         return 0.0, float(relative.sum() / (relative**2).sum())
     return float(intercept), float(slope)
+
+
+def _cut_by_protocol(sizes: Floats, times: Floats, eager_up_to_bytes: int) -> list[tuple[int, int]]:
+    """Return the segments of eager sizes, then of those with a handshake; of all together when either has one size."""
+    eager = int(np.searchsorted(sizes, eager_up_to_bytes, side="right"))
+    if eager < _LINE_SIZES or sizes.size - eager < _LINE_SIZES:
+        return _cut(sizes, times)
+    above = _cut(sizes[eager:], times[eager:])
+    return _cut(sizes[:eager], times[:eager]) + [(first + eager, stop + eager) for first, stop in above]
+
+
+def _end_of_segment(sizes: Floats, stop: int, eager_up_to_bytes: int) -> int:
+    """Return the largest size of a segment: what is below the eager limit behaves as the eager sizes do."""
+    if stop == sizes.size:
+        return UNBOUNDED
+    return eager_up_to_bytes if sizes[stop - 1] <= eager_up_to_bytes < sizes[stop] else int(sizes[stop - 1])
 
 
 def _cut(sizes: Floats, times: Floats) -> list[tuple[int, int]]:
@@ -301,18 +320,23 @@ def one_way_quantiles(round_trip_ns: NDArray[np.int64], probabilities: Floats) -
     target = np.quantile(round_trip_ns, squared) - centre
     floor = (float(round_trip_ns.min()) - centre) / 2
     one_way = np.maximum(target, floor)
-    known = squared < 1 - _SPARSE / _DRAWS  # beyond, the points of the sum are too few: the start is kept
+    points = _plane(min(_DRAWS, _DRAWS_A_SAMPLE * round_trip_ns.size))
+    known = squared < 1 - _SPARSE / points.shape[1]  # beyond, the points of the sum are too few: the start is kept
     for _ in range(_ITERATIONS):
-        missing = np.where(known, target - np.quantile(_sums(one_way, probabilities), squared), 0.0)
+        missing = np.where(known, target - np.quantile(_sums(one_way, probabilities, points), squared), 0.0)
         one_way = np.maximum.accumulate(np.maximum(one_way + _DAMPING * missing, floor))
     return one_way
 
 
-def _sums(values: Floats, probabilities: Floats) -> Floats:
-    """Return sums of two independent draws, at quasi-random points of the plane (R2 sequence, Roberts 2018)."""
-    index = np.arange(1, _DRAWS + 1)
-    first = np.interp(index * 0.7548776662466927 % 1, probabilities, values)
-    second = np.interp(index * 0.5698402909980532 % 1, probabilities, values)
+@cache
+def _plane(points: int) -> Floats:
+    """Return quasi-random points of the unit square (R2 sequence, Roberts 2018), shape (2, points)."""
+    return np.outer((0.7548776662466927, 0.5698402909980532), np.arange(1, points + 1)) % 1
+
+
+def _sums(values: Floats, probabilities: Floats, points: Floats) -> Floats:
+    """Return sums of two independent draws, one for each of the `points`."""
+    first, second = np.interp(points, probabilities, values)
     total: Floats = first + second
     return total
 

@@ -9,6 +9,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.predict.fit import RoundTrips, Windows, fit_copy, fit_path, fit_port
 from nearmetal.predict.models import UNBOUNDED, Cores, Machine, ModelFile, NamedMachine, PathModel
 from nearmetal.store.query import refuse_fabric, valid
+from nearmetal.study.spec import AGAIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,8 @@ btl_tcp_eager_limit of Open MPI. Others are not known: their messages go eagerly
 _HEADER_BYTES = 64
 
 Key = tuple[str, str, str]
+Launch = tuple[str, int]
+"""The path's label (the baseline has two) and the block."""
 
 
 @dataclass(slots=True)
@@ -35,6 +38,23 @@ class _Samples:
     windows: list[Windows] = field(default_factory=list)
     both_ways: list[Windows] = field(default_factory=list)
 
+    @property
+    def cells(self) -> set[tuple[str, int, int]]:
+        """What was measured: a launch with less than all launches together is no model of its own."""
+        streams = [("bw", one) for one in self.windows] + [("bibw", one) for one in self.both_ways]
+        return {("latency", one.message_bytes, 2) for one in self.round_trips} | {
+            (name, one.message_bytes, one.pairs) for name, one in streams
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """One path: what it was fitted from, all launches together, and each whole launch by itself."""
+
+    samples: _Samples
+    path: PathModel
+    launches: tuple[PathModel, ...]
+
 
 def fit_run(run: RunDir, *, eager_up_to_bytes: int | None = None) -> ModelFile:
     """Return the machines of a run, one for each path (but `shm`), setting and progress mode with ping-pong samples."""
@@ -44,29 +64,52 @@ def fit_run(run: RunDir, *, eager_up_to_bytes: int | None = None) -> ModelFile:
 def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_bytes: int | None = None) -> ModelFile:
     """Return the machines of some trials of a run; without an eager limit it is the MPI's own, where it is known.
 
+    The baseline's two labels are one path. Beside the machine of all launches there is one for each block.
+
     `shm` of the same setting and progress becomes the path inside a node. A blocking run's wake-ups are part of
     its samples, so its machine has no further cost for them. Raise BadInputError when no ping-pong was measured.
     """
     refuse_fabric(run)
     groups: dict[Key, _Samples] = {}
+    launches: dict[Key, dict[Launch, _Samples]] = {}
     for record in valid(records):
         order = record.order
-        key = (order.path.label, order.setting, order.workload.progress)
-        found = _Samples(order.path.kind, order.mpi, _cores(run, record))
-        _collect(run, record, groups.setdefault(key, found))
+        key = (order.path.label.removesuffix(AGAIN), order.setting, order.workload.progress)
+        launch = (order.path.label, order.block)
+        cores = _cores(run, record)
+        for samples in (
+            groups.setdefault(key, _Samples(order.path.kind, order.mpi, cores)),
+            launches.setdefault(key, {}).setdefault(launch, _Samples(order.path.kind, order.mpi, cores)),
+        ):
+            _collect(run, record, samples)
     fitted = {
-        key: (samples, _path(samples, eager_up_to_bytes)) for key, samples in groups.items() if samples.round_trips
+        key: _Fitted(
+            samples,
+            _path(samples, eager_up_to_bytes),
+            tuple(_path(one, eager_up_to_bytes) for one in launches[key].values() if one.cells == samples.cells),
+        )
+        for key, samples in groups.items()
+        if samples.round_trips
     }
     if not fitted:
         raise BadInputError(
             f"{run.root} has no ping-pong samples", hint="a study for prediction measures the operation `latency`"
         )
-    intra = {key[1:]: path for key, (samples, path) in fitted.items() if samples.kind == INTRA_KIND}
+    intra = {key[1:]: found for key, found in fitted.items() if found.samples.kind == INTRA_KIND}
     machines = tuple(
-        NamedMachine(*key, _machine(samples, path, intra.get(key[1:])))
-        for key, (samples, path) in sorted(fitted.items(), key=lambda item: item[0])
+        NamedMachine(*key, *_machines(found, intra.get(key[1:])))
+        for key, found in sorted(fitted.items(), key=lambda item: item[0])
     )
     return ModelFile("nearmetal-model", 1, str(run.root.name), machines)
+
+
+def _machines(found: _Fitted, intra: _Fitted | None) -> tuple[Machine, tuple[Machine, ...]]:
+    """Return the machine of all launches and those of single ones, each with one launch inside a node."""
+    inside = intra.launches or (intra.path,) if intra else (None,)
+    single = tuple(
+        _machine(found.samples, path, inside[index % len(inside)]) for index, path in enumerate(found.launches)
+    )
+    return _machine(found.samples, found.path, intra.path if intra else None), single
 
 
 def _cores(run: RunDir, record: TrialRecord) -> Cores | None:

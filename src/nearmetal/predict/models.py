@@ -156,13 +156,13 @@ class Cores:
     """Cores that ranks share, for each computer; they matter where ranks outnumber them.
 
     `one_computer`: all nodes are namespaces of one. A rank computes for `slice_ps` before it gives way to another; one
-    that waits gives way at once, and the other looks after its messages `switch_ps` later. `yield_in_node`: it does so
-    only to ranks of its own node, and polls on to the end of its slice while others want the core.
+    that waits gives way at once, and the other looks after its messages `switch_ps` later. `shared_by_node`: a core is
+    shared evenly between nodes, and a node whose ranks only poll uses its share up.
     """
 
     count: int
     one_computer: bool = False
-    yield_in_node: bool = False
+    shared_by_node: bool = False
     slice_ps: int = 4_000_000_000
     switch_ps: int = 3_000_000
 
@@ -196,12 +196,21 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class NamedMachine:
-    """A fitted machine and what it was fitted from."""
+    """A fitted machine and what it was fitted from.
+
+    `machine` is fitted from all launches together, `launches` are fitted from one block of launches each.
+    """
 
     path: str
     setting: str
     progress: str
     machine: Machine
+    launches: tuple[Machine, ...] = ()
+
+    @property
+    def replayed(self) -> tuple[Machine, ...]:
+        """The machines that replicas take in turn."""
+        return self.launches or (self.machine,)
 
 
 @dataclass(frozen=True, slots=True)

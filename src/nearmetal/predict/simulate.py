@@ -17,7 +17,7 @@ from nearmetal.predict.native import native_job
 from nearmetal.predict.schedule import OpKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -100,13 +100,58 @@ def simulate(
     The answer depends on the arguments only, not on `threads` (default: the processors this process may use).
     Raise DeadlockError or UnmatchedError with the ranks and calls involved.
     """
+    return simulate_launches(
+        [schedule], [machine], placement, seed=seed, replicas=replicas, threads=threads, keep_marks=keep_marks
+    )
+
+
+def simulate_launches(
+    schedules: Sequence[Schedule],
+    machines: Sequence[Machine],
+    placement: Placement,
+    *,
+    seed: int = 0,
+    replicas: int = 1,
+    threads: int | None = None,
+    keep_marks: bool = False,
+) -> Prediction:
+    """Replay several traced launches of a program on machines fitted from single launches, all pairs in turn.
+
+    What a launch is lucky with (which cores, which cache lines) then shows in the distribution, as it does when the
+    program is launched again and again. Everything else is as in `simulate`.
+    """
     if replicas < 1 or seed < 0:
         raise BadInputError(f"{replicas} replicas with seed {seed}", hint="at least one replica, and a seed from 0 up")
-    job = native_job(schedule, machine, placement)
-    results = _sim.simulate(job, seed, 0, replicas, threads or len(os.sched_getaffinity(0)), keep_marks)
-    for result in results:
-        if result.outcome != _FINISHED:
-            _explain(schedule, result)
+    if len({schedule.ranks for schedule in schedules}) != 1 or not machines:
+        raise BadInputError(
+            f"traces of {sorted(schedule.ranks for schedule in schedules)} ranks on {len(machines)} machines",
+            hint="several traces are launches of the same program with the same number of ranks",
+        )
+    pairs = _pairs(schedules, machines)[:replicas]
+    results: list[_sim.Result | None] = [None] * replicas
+    for index, (schedule, machine) in enumerate(pairs):
+        own = range(index, replicas, len(pairs))
+        job = native_job(schedule, machine, placement)
+        # Replicas are numbered by launch, so that no two of them share random numbers.
+        first = index * -(-replicas // len(pairs))
+        found = _sim.simulate(job, seed, first, len(own), threads or len(os.sched_getaffinity(0)), keep_marks)
+        for at, result in zip(own, found, strict=True):
+            if result.outcome != _FINISHED:
+                _explain(schedule, result)
+            results[at] = result
+    return _prediction([result for result in results if result is not None], keep_marks=keep_marks)
+
+
+def _pairs(schedules: Sequence[Schedule], machines: Sequence[Machine]) -> list[tuple[Schedule, Machine]]:
+    """Return every pair once, neighbours with as little in common as can be: a few replicas see many launches."""
+    both = math.lcm(len(schedules), len(machines))
+    return [
+        (schedules[index % len(schedules)], machines[(index + index // both) % len(machines)])
+        for index in range(len(schedules) * len(machines))
+    ]
+
+
+def _prediction(results: Sequence[_sim.Result], *, keep_marks: bool) -> Prediction:
     first = results[0]
     return Prediction(
         makespan_ns=np.array([result.makespan_ps // 1000 for result in results], dtype=np.int64),
