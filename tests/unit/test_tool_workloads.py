@@ -47,6 +47,7 @@ def asked(kind: str, placement: tuple[int, ...] = (0, 1), **options: object) -> 
         (asked("command", argv=["x"], files=["../in=text"]), "NAME=text"),
         (asked("command", argv=["x"], files=["no text"]), "NAME=text"),
         (asked("command", argv=["x"], mpi="usr"), "directory of an MPI"),
+        (asked("command", argv=["x"], needs="lmp"), "is a list"),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_starts(workload: WorkloadOrder, said: str) -> None:

@@ -7,7 +7,7 @@ it as a parallel program over the placement: `true`, or the directory of the MPI
 regular expression with one group; each match is a sample), `path` (keys and numbers joined by dots, `*` for every
 element), `unit` (of `rates.UNITS`), `expect` and `forbid` (regular expressions that must and must not match),
 `accept` (exit statuses that are no failure), `packets` (how many each end of a network path must have carried at the
-least).
+least), `needs` (a list of programs that must be on PATH), `install` (a sentence that says where they come from).
 Standard library only.
 """
 
@@ -17,7 +17,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError, ForeignFileError, TrialError
+from nearmetal.errors import BadInputError, ForeignFileError, TrialError, UnavailableError
 from nearmetal.workloads.build import mpi_for
 from nearmetal.workloads.crew import LOG, Command, crew_argv, crew_environment, read_log
 from nearmetal.workloads.pairs import check_options, text_option
@@ -37,7 +37,7 @@ OUTPUT = "command.output"
 """The name of what the program printed or wrote, in an outcome."""
 
 _OPTIONS = {"argv", "env", "stdin", "files", "mpi", "output", "figure", "pattern", "path", "unit"}
-_OPTIONS |= {"expect", "forbid", "accept", "packets"}
+_OPTIONS |= {"expect", "forbid", "accept", "packets", "needs", "install"}
 _FIGURES = ("wall", "regex", "json")
 ASKED = "command.asked"
 """The name of what the study asked for: the options as JSON, so that an outcome can be read by itself."""
@@ -61,6 +61,8 @@ class CommandWorkload:
             if not re.fullmatch(r"[A-Za-z_]\w*=.*", word, re.DOTALL):
                 raise BadInputError(f"workload {workload.label!r}: {word!r} in `env` is not NAME=value")
         _files(workload)
+        _words(workload, "needs")
+        text_option(workload, "install", "")
         mpi_prefix(workload)
         for name in ("pattern", "expect", "forbid"):
             _pattern(workload, name)
@@ -82,6 +84,11 @@ class CommandWorkload:
         workload = order.workload
         first = endpoints.ends[workload.placement[0]]
         folder = f"{shell.scratch}/{first.node}"
+        for program in _words(workload, "needs"):
+            if not shell.run(["which", program], node=first.node, check=False).ok:
+                raise UnavailableError(
+                    f"{program} is not on the PATH of {first.node}", hint=text_option(workload, "install", "")
+                )
         filled = _filled(workload, endpoints, folder)
         facts: dict[str, Scalar] = {}
         if workload.options.get("mpi"):
