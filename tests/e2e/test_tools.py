@@ -43,12 +43,9 @@ def test_nuttcp_one_pair_is_one_rate() -> None:
 
 
 def test_nuttcp_runs_one_after_another_are_a_rate_each() -> None:
-    outcome = valid("nuttcp", "nuttcp", over="bridge", placement=(0, 1, 0, 1), seconds=1, runs=2)
-    first, second, total = decode(outcome)
-    assert [cell.ns.shape for cell in (first, second, total)] == [(1, 2)] * 3
-    assert first.begin_ns[0, 1] >= first.ns[0, 0]
-    sums = 1 / first.ns[0] + 1 / second.ns[0]
-    assert (1 / total.ns[0]).tolist() == pytest.approx(sums.tolist(), rel=1e-6)
+    (cell,) = decode(valid("nuttcp", "nuttcp", seconds=0.2, runs=3))
+    assert cell.ns.shape == (1, 3)
+    assert (cell.begin_ns[0, 1:] >= cell.begin_ns[0, :-1] + cell.ns[0, :-1]).all()
 
 
 def test_two_pairs_share_a_port_and_add_up() -> None:

@@ -12,7 +12,9 @@ from nearmetal.stats.equivalence import Better
 from nearmetal.study.order import WorkloadOrder
 from nearmetal.workloads import crew
 from nearmetal.workloads.rates import UNITS, jain
+from nearmetal.workloads.streams import OutputName
 from nearmetal.workloads.table import find_workload
+from nearmetal.workloads.tool_samples import decode_tools
 from nearmetal.workloads.workload import Checking
 
 
@@ -27,7 +29,9 @@ def asked(kind: str, placement: tuple[int, ...] = (0, 1), **options: object) -> 
         (asked("nuttcp", second=1), "no option 'second'"),
         (asked("nuttcp", (0, 1, 2)), "pairs of ranks, not 3"),
         (asked("iperf3", protocol="sctp"), "one of tcp, udp"),
-        (asked("iperf3", seconds=0), "at least 1"),
+        (asked("iperf3", seconds=0), "a whole number from 1 on"),
+        (asked("iperf3", seconds=0.5), "a whole number from 1 on"),
+        (asked("nuttcp", seconds=0.01), "a number from 0.1 on"),
         (asked("nuttcp", runs=0), "at least 1"),
         (asked("nuttcp", test="TCP_RR"), "no option 'test'"),
         (asked("qperf", streams=2), "no option 'streams'"),
@@ -86,6 +90,19 @@ def test_overlap_of_programs() -> None:
 def test_jain_index() -> None:
     assert jain([5.0, 5.0, 5.0]) == pytest.approx(1)
     assert jain([9.0, 0.0, 0.0]) == pytest.approx(1 / 3)
+
+
+def test_runs_of_pairs_add_up_run_by_run() -> None:
+    def said(mbit: float) -> bytes:
+        return f"megabytes=1.0 real_seconds=0.10 rate_Mbps={mbit:.4f} tx_cpu=1 rx_cpu=1 retrans=0 rtt_ms=0.10".encode()
+
+    rates = {(0, 0): 100.0, (1, 0): 300.0, (0, 1): 200.0, (1, 1): 200.0}
+    files = {str(OutputName("nuttcp", "tcp_stream", 0, run, pair)): said(rates[run, pair]) for run, pair in rates}
+    cells = {cell.operation: cell.ns[0] for cell in decode_tools(files)}
+    shown = {name: [UNITS["Mbit/s"].scale / ns for ns in found] for name, found in cells.items()}
+    assert shown["tcp_stream.pair1"] == pytest.approx([100, 300])
+    assert shown["tcp_stream.pair2"] == pytest.approx([200, 200])
+    assert shown["tcp_stream.total"] == pytest.approx([300, 500])
 
 
 def test_a_rate_of_nothing_is_no_figure() -> None:

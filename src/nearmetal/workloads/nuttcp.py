@@ -17,7 +17,7 @@ _DATA_PORTS_FROM = 5301
 def _client(pair: Pair, size: int, asked: Asked) -> list[str]:
     # A pair's data ports lie apart from all others, also where each of its streams takes one.
     data_port = _DATA_PORTS_FROM + 64 * pair.number
-    argv = ["nuttcp", "-fparse", f"-T{asked.seconds}", f"-P{pair.port}", f"-p{data_port}"]
+    argv = ["nuttcp", "-fparse", f"-T{asked.seconds:g}", f"-P{pair.port}", f"-p{data_port}"]
     argv += [f"-N{asked.streams}"] if asked.streams > 1 else []
     argv += [f"-l{size}"] if size else []
     argv += ["-u"] if asked.udp else []
@@ -40,5 +40,6 @@ NUTTCP = PairWorkload(
         first_port=5100,
         tests={},
         version_flag="-V",
+        least_seconds=0.1,
     )
 )

@@ -52,7 +52,7 @@ class Asked:
     """
 
     operation: str
-    seconds: int
+    seconds: float
     runs: int
     sizes_bytes: tuple[int, ...]
     test: str = ""
@@ -83,7 +83,8 @@ class Moved:
 class Tool:
     """One program. `server` and `client` give command lines, ports are the pair's; `read` reads a client's output.
 
-    `tests` maps the program's names of its tests to operations; without any it streams, over TCP or UDP.
+    `tests` maps the program's names of its tests to operations; without any it streams, over TCP or UDP. It cannot be
+    told to take less than `least_seconds`.
     """
 
     kind: str
@@ -94,6 +95,7 @@ class Tool:
     first_port: int
     tests: Mapping[str, str]
     version_flag: str = "--version"
+    least_seconds: float = 1
 
 
 class PairWorkload:
@@ -155,7 +157,7 @@ class PairWorkload:
     def least_packets(self, order: Order) -> int:
         """Return what every end of the path must have carried at the very least."""
         asked = self._asked(order.workload)
-        return LEAST_PACKETS_PER_S * asked.seconds * asked.runs * len(asked.sizes_bytes)
+        return int(LEAST_PACKETS_PER_S * asked.seconds * asked.runs) * len(asked.sizes_bytes)
 
     def _asked(self, workload: WorkloadOrder) -> Asked:
         """Read and check the options; raise BadInputError for what is unknown or makes no sense."""
@@ -166,23 +168,33 @@ class PairWorkload:
         protocol = text_option(workload, "protocol", "tcp", ("tcp", "udp"))
         asked = Asked(
             operation=tests[test] if tests else f"{protocol}_stream",
-            seconds=workload.number("seconds", 2),
+            seconds=_seconds(workload, self._tool.least_seconds),
             runs=workload.number("runs", 1),
             sizes_bytes=tuple(workload.numbers("sizes")) or (0,),
             test=test,
             streams=workload.number("streams", 1),
             rate_mbit=workload.number("rate_mbit", _DEFAULT_UDP_MBIT if protocol == "udp" else 0),
         )
-        if min(asked.seconds, asked.streams, asked.runs) < 1 or asked.runs > _MOST_RUNS or asked.rate_mbit < 0:
+        if min(asked.streams, asked.runs) < 1 or asked.runs > _MOST_RUNS or asked.rate_mbit < 0:
             raise BadInputError(
-                f"workload {workload.label!r}: `seconds`, `runs` and `streams` are at least 1, "
-                f"`runs` at most {_MOST_RUNS}"
+                f"workload {workload.label!r}: `runs` and `streams` are at least 1, `runs` at most {_MOST_RUNS}"
             )
         return asked
 
     def _read(self, files: Mapping[str, bytes]) -> list[list[Moved]]:
         """Return what every client said, turn by turn."""
         return [[self._tool.read(one) for one in turn] for turn in turns_of(files, self.kind)]
+
+
+def _seconds(workload: WorkloadOrder, least: float) -> float:
+    """Return how long a client runs; raise BadInputError for what the program cannot be told."""
+    value = workload.options.get("seconds", 2)
+    if isinstance(value, bool | str | list) or value < least or (least == 1 and value != int(value)):
+        kind = "a whole number from 1 on" if least == 1 else f"a number from {least:g} on"
+        raise BadInputError(
+            f"workload {workload.label!r}: option 'seconds' of {workload.kind} is {kind}, not {value!r}"
+        )
+    return value
 
 
 @dataclass(frozen=True, slots=True, order=True)
