@@ -101,15 +101,24 @@ _PROGRESS = {
     },
     "ucx": {"polling": {"UCX_ADAPTIVE_PROGRESS": "n"}, "yielding": {"UCX_ADAPTIVE_PROGRESS": "y"}},
 }
+_OPENIB_QUEUES = "OMPI_MCA_btl_openib_receive_queues"
 _OPENIB_SRQ_BYTES = 65536
+_UCX_SRQ = ("UCX_RC_VERBS_RX_QUEUE_LEN", "UCX_RC_MLX5_RX_QUEUE_LEN")
+_UCX_INLINE = ("UCX_RC_VERBS_TX_MIN_INLINE", "UCX_RC_MLX5_TX_MIN_INLINE")
 _BYTES = Whole(0, 2**31 - 1, "bytes")
 _ENTRIES = Whole(1, 65536, "entries")
 
 
-def _openib_queue(entries: str) -> Contribution:
-    # rd_low keeps Open MPI's own default, three quarters of rd_num (README of btl/openib).
-    low = max(1, int(entries) * 3 // 4)
-    return Contribution({"OMPI_MCA_btl_openib_receive_queues": f"S,{_OPENIB_SRQ_BYTES},{entries},{low}"})
+def _openib_queue(entries: str, watermark: int | None = None) -> Contribution:
+    """Return one shared queue of Open MPI 4: `S,bytes,num,low`, low being where it posts more (btl/openib, README)."""
+    num = int(entries)
+    low = max(1, num * 3 // 4) if watermark is None else min(watermark, num - 1)
+    return Contribution({_OPENIB_QUEUES: f"S,{_OPENIB_SRQ_BYTES},{num},{low}"})
+
+
+def _openib_watermark(low: str) -> Contribution:
+    # Open MPI keeps the low watermark in the queue's own description; 256 entries are its default.
+    return _openib_queue(str(max(256, int(low) + 1)), int(low))
 
 
 KNOBS: tuple[MpiKnob, ...] = (
@@ -131,15 +140,17 @@ KNOBS: tuple[MpiKnob, ...] = (
         _ENTRIES,
         {
             "openmpi4": _openib_queue,
+            # Open MPI 5 reaches InfiniBand through UCX alone.
+            "openmpi5": _env(*_UCX_SRQ),
             "mvapich2": _env("MV2_SRQ_SIZE"),
-            "ucx": _env("UCX_RC_VERBS_RX_QUEUE_LEN", "UCX_RC_MLX5_RX_QUEUE_LEN"),
+            "ucx": _env(*_UCX_SRQ),
         },
     ),
     MpiKnob(
         "mpi.srq-limit",
         "free shared buffers at which more are posted (low watermark); at most the size",
         _ENTRIES,
-        {"mvapich2": _env("MV2_SRQ_LIMIT")},
+        {"openmpi4": _openib_watermark, "mvapich2": _env("MV2_SRQ_LIMIT")},
     ),
     MpiKnob(
         "mpi.inline-bytes",
@@ -147,8 +158,9 @@ KNOBS: tuple[MpiKnob, ...] = (
         Whole(0, 4096, "bytes"),
         {
             "openmpi4": _env("OMPI_MCA_btl_openib_max_inline_data"),
+            "openmpi5": _env(*_UCX_INLINE),
             "mvapich2": _env("MV2_MAX_INLINE_SIZE"),
-            "ucx": _env("UCX_RC_VERBS_TX_MIN_INLINE", "UCX_RC_MLX5_TX_MIN_INLINE"),
+            "ucx": _env(*_UCX_INLINE),
         },
     ),
     MpiKnob(
@@ -207,6 +219,13 @@ def find(name: str) -> MpiKnob:
     return _BY_NAME[name]
 
 
+def dialect(flavour: str, version: str) -> str:
+    """Return the flavour whose words a library understands: Open MPI 4 and 5 differ."""
+    if flavour in {"openmpi", "openmpi5"}:
+        return "openmpi4" if version.startswith("4.") else "openmpi5"
+    return flavour
+
+
 def mpi_environment(knobs: Mapping[str, Scalar], flavour: str) -> Contribution:
     """Return what the `mpi.` knobs of a setting add to a launch by `flavour`; other knobs are not looked at.
 
@@ -214,13 +233,16 @@ def mpi_environment(knobs: Mapping[str, Scalar], flavour: str) -> Contribution:
     knob that the library does not have.
     """
     library = _ALIASES.get(flavour, flavour)
-    whole = Contribution()
-    for name, value in knobs.items():
-        if name.startswith(PREFIX):
-            whole = whole.plus(_render(find(name), value, library))
+    given = {name: _render(find(name), value, library) for name, value in knobs.items() if name.startswith(PREFIX)}
     limit, size = (knobs.get(f"mpi.srq-{part}") for part in ("limit", "size"))
-    if limit is not None and size is not None and int(limit) > int(size):
-        raise BadInputError(f"mpi.srq-limit {limit} is above mpi.srq-size {size}", hint="lower the limit")
+    if limit is not None and size is not None:
+        if int(limit) > int(size):
+            raise BadInputError(f"mpi.srq-limit {limit} is above mpi.srq-size {size}", hint="lower the limit")
+        if library == "openmpi4":  # one variable says both
+            given |= {"mpi.srq-size": _openib_queue(str(size), int(limit)), "mpi.srq-limit": Contribution()}
+    whole = Contribution()
+    for one in given.values():
+        whole = whole.plus(one)
     return whole
 
 

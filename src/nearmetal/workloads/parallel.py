@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.hosts.host import HYPERVISOR, is_far, machines_of
-from nearmetal.knobs.mpi import mpi_environment
+from nearmetal.knobs.mpi import dialect, mpi_environment
 from nearmetal.workloads.mpi.far import cores, oversubscribed
 from nearmetal.workloads.mpi.mpi import Job
 from nearmetal.workloads.mpi.table import job_nodes, launch
@@ -44,7 +44,7 @@ def parallel_launch(
     placement = order.workload.placement
     nodes = tuple(endpoints.ends[index].node for index in placement)
     first = endpoints.ends[placement[0]]
-    tuned = mpi_environment(order.knobs, mpi.flavour)
+    tuned = mpi_environment(order.knobs, dialect(mpi.flavour, mpi.version))
     bind, map_by = (str(order.knobs.get(name, default)) for name, default in ((_BIND, "none"), (_MAP, "")))
     if (bind != "none" or map_by) and is_far(shell) and shell.site.starter:
         raise UnavailableError(
