@@ -88,7 +88,7 @@ def test_modes_are_written_before_values_and_values_survive(tmp_path: Path) -> N
     with hold(machine, ENDS, {"nic.rx-usecs": 7, "nic.adaptive-rx": False}, tmp_path) as held:
         assert machine.writes == ["eth1 adaptive-rx", "eth1 rx-usecs"]
         assert held.facts["knob.nic.rx-usecs"] == "7"
-        assert any("nic.rx-frames of eth1 changed as well: 32 -> 64" in text for text in held.warnings)
+        assert held.facts["knob.disturbed.nic.rx-frames of eth1"] == "32 -> 64"
     assert machine.nic("eth1")["rx-frames"] == "32"
 
 
@@ -186,10 +186,26 @@ def test_rivals_are_named(tmp_path: Path) -> None:
     assert [rival.program for rival in plan(machine, {"nic.rx-usecs": 5}, [ETH1]).rivals] == ["NetworkManager"]
 
 
+def test_vfs_are_never_made_or_removed_and_the_refusal_says_so() -> None:
+    for name in ("nic.numvfs", "nic.sriov-numvfs", "nic.vfs"):
+        with pytest.raises(BadInputError, match="VFs"):
+            find(name)
+
+
 def test_unknown_knob_names_its_neighbours() -> None:
     with pytest.raises(BadInputError) as caught:
         find("nic.rx-usec")
     assert "nic.rx-usecs" in caught.value.hint
+
+
+def test_a_single_queue_takes_no_more_than_its_device() -> None:
+    for setting, reason in (
+        ({"nic.rx-usecs.queue3": "4096"}, "nic.rx-usecs.queue3 4096 is not among"),
+        ({"nic.rx-usecs.queue3": "0", "nic.rx-frames.queue3": "0"}, "no interrupt would come"),
+    ):
+        with pytest.raises(BadInputError, match=reason):
+            drivers.check("mlx5_core", {}, setting)
+    drivers.check("mlx5_core", {}, {"nic.rx-usecs.queue3": "0", "nic.rx-frames.queue4": "0"})
 
 
 def test_queue_knobs_go_to_one_queue(tmp_path: Path) -> None:
@@ -244,6 +260,19 @@ class TestMpi:
     def test_watermark_above_the_queue_is_refused(self) -> None:
         with pytest.raises(BadInputError, match="srq-limit 600 is above"):
             mpi_environment({"mpi.srq-size": 512, "mpi.srq-limit": 600}, "mvapich2")
+
+    def test_open_mpi_4_says_size_and_watermark_in_one_variable(self) -> None:
+        queues = "OMPI_MCA_btl_openib_receive_queues"
+        both = mpi_environment({"mpi.srq-limit": 30, "mpi.srq-size": 512}, "openmpi4").env
+        assert both == {queues: "S,65536,512,30"}
+        assert mpi_environment({"mpi.srq-size": 512}, "openmpi4").env == {queues: "S,65536,512,384"}
+        assert mpi_environment({"mpi.srq-limit": 30}, "openmpi4").env == {queues: "S,65536,256,30"}
+
+    def test_each_version_of_open_mpi_has_its_own_words(self) -> None:
+        assert mpi.dialect("openmpi", "4.1.4") == "openmpi4"
+        assert mpi.dialect("openmpi", "5.0.11") == "openmpi5"
+        assert mpi.dialect("mpich", "4.3.2") == "mpich"
+        assert mpi_environment({"mpi.srq-size": 512}, "openmpi5").env["UCX_RC_MLX5_RX_QUEUE_LEN"] == "512"
 
     def test_binding_is_an_argument(self) -> None:
         assert mpi_environment({"mpi.bind": "core", "mpi.map": "numa"}, "openmpi").argv == (

@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 import far_machines
+from nearmetal.cli.main import run
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.hosts.far.machine import Machine
+from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import LostError
+from nearmetal.hosts.host import Site
+from nearmetal.knobs import session
 from nearmetal.knobs.hold import hold
+from nearmetal.knobs.journal import open_journals, read_story
+from nearmetal.knobs.knob import Target
 from nearmetal.knobs.watchdog import Guard
 from nearmetal.paths.table import find_path
 from nearmetal.run.trial import carry_out, timed_out
@@ -229,6 +235,39 @@ def test_a_trial_under_a_setting_puts_it_back_and_leaves_no_journal(
     assert outcome.status is TrialStatus.VALID, outcome.reason
     assert outcome.facts["knob.nic.mtu"] == "1400"
     assert far.inside.read("/sys/class/net/eth0/mtu", node="n1").strip() == b"1500"
+
+
+def test_a_trial_that_was_killed_is_rolled_back_machine_by_machine(
+    far: far_machines.Far, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def mtus() -> list[str]:
+        return [far.inside.read("/sys/class/net/eth0/mtu", node=node).decode().strip() for node in ("n0", "n1")]
+
+    def die(shell: Shell, order: Order) -> Outcome:
+        for node in ("n0", "n1"):
+            shell.add_node(node)
+        ends = find_path("declared").up(shell, order.path, ["n0", "n1"])
+        targets = [Target(end.node, end.interface) for end in ends.ends]
+        intended = session.plan(shell, {"nic.mtu": 1400}, targets, allow_management=True)
+        begun = session.begin(shell, intended, tmp_path)  # no watchdog: what it would have done is left to the verb
+        begun.apply()
+        begun.journal.close()
+        return Outcome(TrialStatus.VALID)
+
+    far.host.carry_out(DECLARED, die)
+    assert mtus() == ["1400", "1400"]
+    assert run(["rollback", "--journals", str(tmp_path)]) == 0
+    said = capsys.readouterr().err
+    assert "trials on far machines did not end: m0, m1" in said
+    assert "nearmetal rollback m0" in said
+    for number, (name, left) in enumerate((("m0", ["1500", "1400"]), ("m1", ["1500", "1500"]))):
+        (path,) = open_journals(tmp_path, name)
+        with MachinesShell([far.host._machines[name]], [name], Site("", str(tmp_path)), Memory()) as shell:
+            undone = session.roll_back(shell, path, name)
+        assert undone.put_back == ("nic.mtu of eth0",)
+        assert mtus() == left
+        assert open_journals(tmp_path, name) == []
+        assert (read_story(path).end is None) == (number == 0)
 
 
 def test_a_carrier_that_dies_at_once_is_an_error(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from knob_machine import KnobMachine
 from nearmetal.errors import TrialError
 from nearmetal.knobs import session
-from nearmetal.knobs.effect import Agreement, Observed, judge, judge_launch, moderated, observe
+from nearmetal.knobs.effect import Agreement, Observed, judge, judge_launch, moderated, observe, verified
 from nearmetal.knobs.knob import Target
 
 if TYPE_CHECKING:
@@ -65,6 +65,42 @@ def test_what_a_load_causes_is_counted(tmp_path: Path) -> None:
 
     seen = observe(machine, ETH1, load)
     assert (seen.packets, seen.interrupts, seen.vectors) == (4000, 300, 1)
+
+
+def test_only_vectors_that_carried_the_load_are_counted(tmp_path: Path) -> None:
+    vectors = {f"/sys/class/net/eth1/device/msi_irqs/{number}": "msix\n" for number in (31, 32, 33)}
+    before = " 31: 10 eth1-rx-0\n 32: 10 eth1-rx-1\n 33: 10 eth1-tx-0\n"
+    files = {"/sys/class/net/eth1/statistics/rx_packets": "0\n", "/proc/interrupts": before}
+    machine = KnobMachine.make(tmp_path, {"eth1": {}}, {**vectors, **files})
+    after = b" 31: 9010 eth1-rx-0\n 32: 11 eth1-rx-1\n 33: 9010 eth1-tx-0\n"
+    seen = observe(machine, ETH1, lambda: machine.write("/proc/interrupts", after))
+    assert (seen.interrupts, seen.vectors) == (9000, 1)
+
+
+def test_moderation_is_verified_under_pings_and_silent_without_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {
+        "/sys/class/net/eth1/device/msi_irqs/31": "msix\n",
+        "/sys/class/net/eth1/statistics/rx_packets": "0\n",
+        "/proc/interrupts": " 31: 10 eth1-0\n",
+    }
+    machine = KnobMachine.make(tmp_path, {"eth1": {}}, files)
+    intended = session.plan(machine, {"nic.adaptive-rx": "off", "nic.rx-usecs": 50, "nic.rx-frames": 0}, [ETH1])
+    (silent,) = verified(machine, intended, "10.0.0.2").values()
+    assert silent.agreement is Agreement.SILENT
+    assert "10.0.0.2 does not answer" in silent.reason
+    ticks = iter((0, SECOND_NS))
+    monkeypatch.setattr("nearmetal.knobs.effect.time.monotonic_ns", lambda: next(ticks))
+
+    def flood(_shell: object, _target: Target, _address: str) -> None:
+        machine.write("/sys/class/net/eth1/statistics/rx_packets", b"90000\n")
+        machine.write("/proc/interrupts", b" 31: 90010 eth1-0\n")
+
+    monkeypatch.setattr("nearmetal.knobs.effect.flood", flood)
+    assert {name: one.agreement for name, one in verified(machine, intended, "10.0.0.2").items()} == {
+        "nic.rx-usecs of eth1": Agreement.CONTRADICTS
+    }
 
 
 def test_devices_without_interrupts_are_named(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import click
 
 from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.knobs import mpi, places
+from nearmetal.knobs.effect import Agreement, verified
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.session import Session, begin, plan
 from nearmetal.knobs.watchdog import Guard
@@ -29,6 +30,9 @@ _LOOK_S = 0.2
     "--confirm", "confirm_s", default=60, show_default=True, type=click.IntRange(1, 3600), help="Seconds to confirm in."
 )
 @click.option("--probe", default="", help="An address that must go on answering, such as the gateway.")
+@click.option(
+    "--verify", "peer", default="", help="A neighbour of a tuned interface: 2 s of pings verify its interrupt rate."
+)
 @click.option("--storm", default=0, help="Interrupts a second above which everything returns; 0 is off.")
 @click.option("--allow-management", is_flag=True, help="Also touch the interface that you may be logged in over.")
 @click.option("--accept", is_flag=True, help="Confirm an apply that waits in another terminal.")
@@ -39,6 +43,7 @@ def command(
     *,
     confirm_s: int,
     probe: str,
+    peer: str,
     storm: int,
     allow_management: bool,
     accept: bool,
@@ -69,6 +74,7 @@ def command(
             session.apply()
             for name, value in session.facts().items():
                 click.echo(f"{name.removeprefix('knob.')} = {value}")
+            _say_what_is_known(session, peer)
             kept = _confirmed(accepted, confirm_s, wanted.name)
         except BaseException:
             _restore(session)
@@ -79,6 +85,17 @@ def command(
             click.echo("CONFIRMED: the profile stays until the next boot; `nearmetal export` makes it permanent")
             return ExitCode.OK
         return _restore(session)
+
+
+def _say_what_is_known(session: Session, peer: str) -> None:
+    """Tell what the writes changed besides, and which read-backs prove nothing; verify moderation where one can."""
+    for what, how in session.disturbed().items():
+        click.echo(f"warning: {what} changed as well: {how}", err=True)
+    for knob, reason in session.lies().items():
+        click.echo(f"warning: the read-back of {knob} proves nothing: {reason}", err=True)
+    for what, effect in (verified(session.shell, session.plan, peer) if peer else {}).items():
+        lead = "warning: " if effect.agreement is Agreement.CONTRADICTS else ""
+        click.echo(f"{lead}{what}, by its interrupts: {effect.agreement}: {effect.reason}", err=True)
 
 
 def _confirmed(accepted: Path, confirm_s: int, name: str) -> bool:

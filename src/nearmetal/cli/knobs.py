@@ -15,6 +15,9 @@ from nearmetal.knobs.inventory import Row, rows
 from nearmetal.knobs.knob import Target
 
 _WIDE_COLUMNS = 160
+_WIDE_ENOUGH = 120
+_KINDS = {"/proc": "procfs", "/sys/": "sysfs"}
+"""Where the path of a file does not fit, its file system stands for it."""
 
 
 @click.command(name="knobs")
@@ -35,18 +38,31 @@ def command(host: str, chosen: tuple[str, ...], *, everything: bool, form: str) 
         console = Console()
         # Into a file or a pipe, names and values stay whole.
         console = console if console.is_terminal else Console(width=_WIDE_COLUMNS)
-        console.print(_table(shown, everything=everything))
+        _render(console, shown, everything=everything)
         if not everything:
             click.echo(f"{len(found) - len(shown)} more are not there; --all says why", err=True)
     for rival in fought:
         click.echo(f"warning: {rival}", err=True)
 
 
-def _table(shown: list[Row], *, everything: bool) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("knob", "on", "value", "takes", "note"):
-        table.add_column(column, overflow="fold")
+def _render(console: Console, shown: list[Row], *, everything: bool) -> None:
+    """Print a table for each interface, one for the machine and one for launches."""
+    groups: dict[str, list[Row]] = {}
     for row in shown:
-        note = row.doubt or (row.reason if everything else "")
-        table.add_row(row.knob, row.target, row.value if row.value is not None else "-", row.takes, note)
+        groups.setdefault(row.target, []).append(row)
+    for target, group in groups.items():
+        console.print(f"[bold]{target}[/bold]" + (f" ({group[0].driver})" if group[0].driver else ""))
+        console.print(_table(group, everything=everything, wide=console.width >= _WIDE_ENOUGH))
+
+
+def _table(group: list[Row], *, everything: bool, wide: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("knob", no_wrap=True)
+    for column in ("value", "takes", "by"):
+        table.add_column(column, overflow="fold")
+    for row in group:
+        value = row.value if row.value is not None else "-"
+        by = row.support if wide else _KINDS.get(row.support[:5], row.support)
+        by = "; ".join(part for part in (by, row.doubt, row.reason if everything else "") if part)
+        table.add_row(row.knob, value, row.takes, by)
     return table

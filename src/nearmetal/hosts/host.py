@@ -91,6 +91,10 @@ class FarShell(Shell, Protocol):
         """Where things are on the far side."""
         ...
 
+    def machine_name(self, node: str) -> str:
+        """Return the name by which this side knows the machine that holds a node."""
+        ...
+
     def launch_name(self, node: str) -> str:
         """Return the name by which an MPI launcher on the far side knows a node."""
         ...

@@ -77,7 +77,10 @@ KNOBS = (
     _value("sample-interval", Whole(0, 2**32 - 1, "s"), "how often adaptive moderation looks at the rate"),
 )
 
-_QUEUE_NAME = re.compile(r"nic\.((?:rx|tx)-(?:usecs|frames)|adaptive-(?:rx|tx))\.queue(\d{1,4})")
+OF_A_QUEUE = ("rx-usecs", "rx-frames", "tx-usecs", "tx-frames", "adaptive-rx", "adaptive-tx")
+"""What can be set for one queue alone."""
+
+_QUEUE_NAME = re.compile(rf"nic\.({'|'.join(OF_A_QUEUE)})\.queue(\d{{1,4}})")
 
 
 def queue_knob(name: str) -> PlainKnob | None:

@@ -193,12 +193,28 @@ def check(driver: str, present: Mapping[str, str], wanted: Mapping[str, str]) ->
 
     Both map knob names to values as the kernel prints them; knobs that the device lacks are absent.
     """
-    reasons = [*_range_breaks(driver, wanted), *_rule_breaks(driver, present, wanted)]
+    reasons = [*_range_breaks(driver, wanted)]
+    for queue in dict.fromkeys(map(queue_of, wanted)):
+        reasons += _rule_breaks(driver, _of_queue(present, queue), _of_queue(wanted, queue))
     if reasons:
         raise BadInputError(
             f"{driver or 'the device'} does not take this setting: " + "; ".join(reasons),
             hint="nothing was written",
         )
+
+
+def queue_of(name: str) -> str:
+    """Return `.queue3` for the knob of one queue, an empty text for one of the whole device."""
+    return "".join(name.partition(".queue")[1:])
+
+
+def _of_queue(values: Mapping[str, str], queue: str) -> dict[str, str]:
+    """Return the values of one queue, or of the whole device, under the names of the whole device."""
+    return {name.removesuffix(queue): value for name, value in values.items() if queue_of(name) == queue}
+
+
+def _range(driver: str, name: str) -> Range | None:
+    return RANGES.get(driver, {}).get(name.removesuffix(queue_of(name)))
 
 
 def legal(driver: str, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
@@ -208,13 +224,13 @@ def legal(driver: str, before: Mapping[str, str], after: Mapping[str, str]) -> b
 
 def reads_back(driver: str, name: str, value: str) -> str:
     """Return what a value reads back as on that driver."""
-    one = RANGES.get(driver, {}).get(name)
+    one = _range(driver, name)
     return str(one.reads_back(int(value))) if one else value
 
 
 def range_about(driver: str, name: str) -> str:
     """Return the driver's range for people, or an empty text."""
-    one = RANGES.get(driver, {}).get(name)
+    one = _range(driver, name)
     return one.about() if one else ""
 
 
@@ -223,13 +239,16 @@ def lie(driver: str, name: str) -> str:
     return LIES.get(driver, {}).get(name, "")
 
 
+def range_refusal(driver: str, name: str, value: str) -> str:
+    """Return why a driver does not take a value of one knob, or an empty text."""
+    one = _range(driver, name)
+    if one is None or one.takes(int(value)):
+        return ""
+    return f"{name} {value} is not among {one.about()}" + (f" ({one.reason})" if one.reason else "")
+
+
 def _range_breaks(driver: str, wanted: Mapping[str, str]) -> list[str]:
-    ranges = RANGES.get(driver, {})
-    return [
-        f"{name} {value} is not among {one.about()}" + (f" ({one.reason})" if one.reason else "")
-        for name, value in wanted.items()
-        if (one := ranges.get(name)) and not one.takes(int(value))
-    ]
+    return [reason for name, value in wanted.items() if (reason := range_refusal(driver, name, value))]
 
 
 def _rule_breaks(driver: str, present: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:

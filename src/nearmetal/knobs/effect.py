@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import TrialError
+from nearmetal.knobs.access import run_c
 from nearmetal.knobs.nic import listing
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ _SATURATED = 2.0
 
 _SENDS_ONLY = re.compile(r"-tx-?\d*$")
 """Interrupts that rx-usecs does not moderate, by the name that their driver gives them (igbvf: `eth0-tx-0`)."""
+
+_PINGS_AHEAD = 64
+_FLOOD_S = 2
+_FEWER = 10
+"""A vector with fewer interrupts than the busiest's by this factor did not carry the load."""
 
 FALLBACK_USECS = {"igbvf": 122}
 """What a driver's device really does after it lost the value that still reads back."""
@@ -151,29 +157,58 @@ def judge_launch(one: Moderated, counted: Mapping[str, int], elapsed_ns: int) ->
     return judge(seen, driver=one.driver, usecs=one.usecs, frames=one.frames, steady=False)
 
 
+def verified(shell: Shell, plan: Plan, address: str) -> dict[str, Effect]:
+    """Judge moderation that a plan has set under a load of its own: a flood of pings to an address.
+
+    Maps the names of knobs and targets to judgements; a device whose interrupts cannot be told apart is `silent`.
+    """
+    found = {}
+    for one in moderated(shell, plan):
+        try:
+            seen = observe(shell, one.target, lambda target=one.target: flood(shell, target, address))  # type: ignore[misc]
+            made = judge(seen, driver=one.driver, usecs=one.usecs, frames=one.frames, steady=False)
+        except TrialError as error:
+            made = Effect(Agreement.SILENT, error.message)
+        found[f"nic.rx-usecs of {one.target}"] = made
+    return found
+
+
+def flood(shell: Shell, target: Target, address: str) -> None:
+    """Keep some pings to an address in flight for a moment; raise TrialError when none is answered."""
+    argv = ("ping", "-q", "-f", "-l", str(_PINGS_AHEAD), "-w", str(_FLOOD_S), "-I", target.interface, address)
+    finished = run_c(shell, argv, target.node)
+    if not finished.ok:
+        raise TrialError(f"{address} does not answer through {target}: {finished.complaint()}")
+
+
 def observe(shell: Shell, target: Target, load: Callable[[], None]) -> Observed:
-    """Run a load and count what it caused; raise TrialError for devices without interrupts of their own."""
+    """Run a load and count what it caused; raise TrialError for devices without interrupts of their own.
+
+    Counted are the vectors that the load used: those that fired at least a tenth as often as the busiest.
+    """
     before = _counts(shell, target)
     started_ns = time.monotonic_ns()
     load()
     elapsed_ns = time.monotonic_ns() - started_ns
     after = _counts(shell, target)
-    return Observed(after[0] - before[0], after[1] - before[1], elapsed_ns, after[2])
+    fired = [count - before[1].get(vector, 0) for vector, count in after[1].items()]
+    used = [count for count in fired if 0 < max(fired) <= _FEWER * count]
+    return Observed(after[0] - before[0], sum(used), elapsed_ns, max(1, len(used)))
 
 
-def _counts(shell: Shell, target: Target) -> tuple[int, int, int]:
-    """Return received packets, interrupts, and vectors that have ever fired."""
+def _counts(shell: Shell, target: Target) -> tuple[int, dict[str, int]]:
+    """Return received packets, and the interrupts of each vector that receives."""
     packets = int(shell.read(f"/sys/class/net/{target.interface}/statistics/rx_packets", node=target.node))
     vectors = set(_vectors(shell, target))
-    totals = []
+    totals: dict[str, int] = {}
     for line in shell.read("/proc/interrupts", node=target.node).decode().splitlines():
         number, _, rest = line.strip().partition(":")
-        if number in vectors or re.search(rf"\b{re.escape(target.interface)}\b", rest):
-            totals.append(sum(int(word) for word in rest.split() if word.isdecimal()))
-    fired = [total for total in totals if total]
-    if not fired:
+        own = number in vectors or re.search(rf"\b{re.escape(target.interface)}\b", rest)
+        if own and not _SENDS_ONLY.search(rest.rstrip()):
+            totals[number] = sum(int(word) for word in rest.split() if word.isdecimal())
+    if not any(totals.values()):
         raise TrialError(f"{target} has no interrupts of its own, so its moderation cannot be verified")
-    return packets, sum(fired), len(fired)
+    return packets, totals
 
 
 def _vectors(shell: Shell, target: Target) -> list[str]:

@@ -113,6 +113,6 @@ def _virtio_coalesces(shell: Shell, target: Target) -> bool:
     return shown.text.strip()[_NOTF_COAL : _NOTF_COAL + 1] == "1"
 
 
-def boot_id(shell: Shell) -> str:
+def boot_id(shell: Shell, node: str = "") -> str:
     """Return what tells one boot of the machine from the next."""
-    return shell.read("/proc/sys/kernel/random/boot_id").decode().strip()
+    return shell.read("/proc/sys/kernel/random/boot_id", node=node).decode().strip()

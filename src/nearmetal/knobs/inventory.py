@@ -1,14 +1,15 @@
-"""Every knob of a host: its value, its range, and why it is not there where it is not."""
+"""Every knob of a host: its value, its range, what supports it, and why it is not there where it is not."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nearmetal.knobs import drivers, mpi
+from nearmetal.knobs import coalesce, drivers, mpi
 from nearmetal.knobs.guards import identify
-from nearmetal.knobs.knob import Target, targets_of
-from nearmetal.knobs.table import FAMILIES
+from nearmetal.knobs.knob import Target, joined, targets_of
+from nearmetal.knobs.nic import listing
+from nearmetal.knobs.table import FAMILIES, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,13 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One knob on one target; `value` is None where `reason` says why, `doubt` warns of empty read-backs."""
+    """One knob on one target; `value` is None where `reason` says why, `doubt` warns of empty read-backs.
+
+    `driver` is that of the interface, `support` the program or file through which the knob is set.
+    """
 
     family: str
     knob: str
     target: str
     value: str | None
     takes: str
+    driver: str
+    support: str
     reason: str
     doubt: str
     about: str
@@ -38,16 +44,46 @@ def rows(shell: Shell, interfaces: Sequence[Target]) -> Iterator[Row]:
     for family, knobs in FAMILIES.items():
         for knob in knobs:
             for target in targets_of(knob, [*interfaces, Target("")]):
-                reading = knob.read(shell, target)
-                own = driver.get(target, "")
-                takes = _takes(knob, reading, own)
-                doubt = drivers.lie(own, knob.name) if reading.value is not None else ""
-                yield Row(family, knob.name, str(target), reading.value, takes, reading.reason, doubt, knob.about)
+                yield _row(shell, family, knob, target, driver.get(target, ""))
+        if knobs is coalesce.KNOBS:
+            for target in interfaces:
+                yield from _queue_rows(shell, target, driver[target])
     for one in mpi.KNOBS:
         offered = ", ".join(one.renders)
-        yield Row(
-            "MPI", one.name, "launch", None, one.kind.about(), f"set for each launch; in {offered}", "", one.about
-        )
+        yield Row("MPI", one.name, "launch", None, one.kind.about(), "", offered, "set for each launch", "", one.about)
+
+
+def _row(shell: Shell, family: str, knob: Knob, target: Target, driver: str) -> Row:
+    reading = knob.read(shell, target)
+    there = reading.value is not None
+    doubt = drivers.lie(driver, knob.name) if there else ""
+    support = _support(shell, knob, target) if there else ""
+    takes = _takes(knob, reading, driver)
+    return Row(family, knob.name, str(target), reading.value, takes, driver, support, reading.reason, doubt, knob.about)
+
+
+def _support(shell: Shell, knob: Knob, target: Target) -> str:
+    """Return `ethtool -C` and the like; a file of many stands for all of them."""
+    access = knob.accesses(shell, target)[0]
+    return access.path or " ".join(word for word in access.change[:2] if word != target.interface)
+
+
+def _queue_rows(shell: Shell, target: Target, driver: str) -> Iterator[Row]:
+    """Yield the knobs of single queues, one row for all queues of an interface: `nic.rx-usecs.queueN`."""
+    queues = [name for name in listing(shell, target.node, f"{_net(target)}/queues") if name.startswith("rx-")]
+    for parameter in coalesce.OF_A_QUEUE:
+        knobs = [find(f"nic.{parameter}.queue{number}") for number in range(len(queues) or 1)]
+        first = _row(shell, "coalescing", knobs[0], target, driver)
+        value = first.value
+        if value is not None:
+            value = joined([knob.read(shell, target) for knob in knobs]).value
+        takes = f"{first.takes}; N is 0 to {len(knobs) - 1}"
+        about = first.about.replace("queue 0", "queue N")
+        yield replace(first, knob=f"nic.{parameter}.queueN", value=value, takes=takes, about=about)
+
+
+def _net(target: Target) -> str:
+    return f"/sys/class/net/{target.interface}"
 
 
 def _takes(knob: Knob, reading: Reading, driver: str) -> str:

@@ -15,7 +15,10 @@ Record kinds, in order:
 | | `disturbed_by` (cells whose write may change this one) |
 | `intent` | `cell`, `value`: the next deed is this write |
 | `done` | `cell`, `value`, `read` (what it reads back), `disturbed` (cells that the write changed besides: values) |
+| `undone` | `machine`: all that was on this one of several far machines was put back |
 | `end` | `state`: `confirmed`, `restored` or `quarantined`; `left`: cells that were not put back |
+
+A session of a trial on far machines has `machines` in its first record: node to `[name, boot_id]`.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import os
 import time
 import zlib
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -92,6 +95,8 @@ class Story:
     read: dict[int, set[str]] = field(default_factory=dict)
     unfinished: int | None = None
     end: EndState | None = None
+    machines: dict[str, tuple[str, str]] = field(default_factory=dict)
+    undone: set[str] = field(default_factory=set)
 
     def touched(self) -> bool:
         """Tell whether any write may have happened."""
@@ -101,6 +106,31 @@ class Story:
         """Return the values of a cell that this session is answerable for."""
         planned = cell.accept if cell.cell in self.intended else ()
         return frozenset({*planned, *self.read.get(cell.cell, ())})
+
+    @property
+    def waiting(self) -> set[str]:
+        """Return the far machines that nobody has put back yet."""
+        return {name for name, _ in self.machines.values()} - self.undone
+
+    def on(self, machine: str) -> Story:
+        """Return what happened on one far machine, as that machine itself would tell it: its node is the machine."""
+        nodes = {node for node, (name, _) in self.machines.items() if name == machine}
+        boots = [boot for name, boot in self.machines.values() if name == machine]
+        return replace(
+            self,
+            boot_id=boots[0] if boots else "",
+            machines={},
+            cells={
+                number: replace(cell, target=_bare(cell.target, nodes), access=replace(cell.access, node=""))
+                for number, cell in self.cells.items()
+                if cell.access.node in nodes
+            },
+            devices=[
+                replace(device, target=_bare(device.target, nodes))
+                for device in self.devices
+                if device.target.partition("/")[0] in nodes
+            ],
+        )
 
     def unseen(self, cell: Cell) -> bool:
         """Tell whether the session died between a write that may have changed the cell and the look at it."""
@@ -202,10 +232,21 @@ def journal_folder() -> Path:
     return Path(base) / "nearmetal" / "journal"
 
 
-def open_journals(folder: Path) -> list[Path]:
-    """Return the journals in a directory that did not end, or ended in quarantine, oldest first."""
+def open_journals(folder: Path, machine: str = "") -> list[Path]:
+    """Return the journals in a directory that did not end, or ended in quarantine, oldest first.
+
+    They are those of this machine, or with `machine` those of trials on far machines that wait for that one.
+    """
     found = sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: (path.stat().st_mtime_ns, path.name))
-    return [path for path in found if read_story(path).end in {None, EndState.QUARANTINED}]
+    stories = [(path, read_story(path)) for path in found]
+    still = [(path, story) for path, story in stories if story.end in {None, EndState.QUARANTINED}]
+    return [path for path, story in still if (machine in story.waiting if machine else not story.machines)]
+
+
+def far_machines(folder: Path) -> tuple[str, ...]:
+    """Return the far machines that journals of trials in a directory still wait for."""
+    stories = [read_story(path) for path in sorted(folder.glob(f"*{SUFFIX}"))]
+    return tuple(sorted({name for story in stories if story.end is None for name in story.waiting}))
 
 
 @contextmanager
@@ -287,6 +328,7 @@ def _story(records: list[dict[str, Any]]) -> Story:
     if first["kind"] != "session" or first["format"] != JOURNAL_FORMAT:
         raise ValueError(f"format {first.get('format')}, this nearmetal reads {JOURNAL_FORMAT}")
     story = Story(str(first["host"]), str(first["boot_id"]), int(first["pid"]), int(first["started"]))
+    story.machines = {str(node): (str(name), str(boot)) for node, (name, boot) in first.get("machines", {}).items()}
     for record in records[1:]:
         _tell(story, record)
     return story
@@ -306,6 +348,8 @@ def _tell(story: Story, record: dict[str, Any]) -> None:
             for disturbed, read in record["disturbed"].items():
                 story.read.setdefault(int(disturbed), set()).add(str(read))
             story.unfinished = None
+        case "undone":
+            story.undone.add(str(record["machine"]))
         case "end":
             story.end = EndState(record["state"])
         case other:
@@ -323,6 +367,12 @@ def _cell(record: dict[str, Any]) -> Cell:
         tuple(map(str, record["accept"])),
         tuple(map(int, record["disturbed_by"])),
     )
+
+
+def _bare(target: str, nodes: set[str]) -> str:
+    """Return the name of a target on the machine that is one of these nodes."""
+    node, _, interface = target.partition("/")
+    return (interface or "machine") if node in nodes else target
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

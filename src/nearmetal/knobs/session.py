@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from nearmetal.errors import NearmetalError, QuarantinedError, TrialError
 from nearmetal.hosts.host import FarShell, is_far
 from nearmetal.knobs import drivers, undo
-from nearmetal.knobs.access import KnobError, Reading, read_all, read_one, write_one
+from nearmetal.knobs.access import KnobError, Reading, file_access, read_all, read_one, write_one
+from nearmetal.knobs.coalesce import OF_A_QUEUE
 from nearmetal.knobs.guards import Rival, boot_id, identify, refuse_management, rivals
 from nearmetal.knobs.journal import SUFFIX, Cell, Device, EndState, Journal, Story, cell_record, read_story
 from nearmetal.knobs.knob import Knob, Step, Target, canon, check_limits, targets_of
@@ -112,7 +113,7 @@ class _Snapshot:
         return {name: r.value for (name, _), r in zip(accesses, readings, strict=True) if r.value is not None}
 
 
-_RULED = tuple(
+RULED = tuple(
     f"nic.{name}"
     for name in (
         *("adaptive-rx", "adaptive-tx", "rx-usecs", "rx-frames", "tx-usecs", "tx-frames"),
@@ -124,7 +125,9 @@ _RULED = tuple(
 
 def _check_device(snapshot: _Snapshot, target: Target, placed: Sequence[Placed]) -> None:
     wanted = {one.knob.name: one.value for one in placed}
-    present = snapshot.present(_RULED, target) if any(name in _RULED for name in wanted) else {}
+    ruled = [f"nic.{name}{queue}" for queue in filter(None, map(drivers.queue_of, wanted)) for name in OF_A_QUEUE]
+    ruled += RULED if any(name in RULED for name in wanted) else ()
+    present = snapshot.present(dict.fromkeys(ruled), target)
     drivers.check(snapshot.driver(target), present, wanted)
     for one in placed:
         steps = snapshot.steps(one.knob, target, one.value)
@@ -148,7 +151,7 @@ def _in_legal_order(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[Plac
         stage = waiting[0].knob.stage
         for one in waiting:
             if one.target not in states:
-                states[one.target] = snapshot.present(_RULED, one.target) if one.knob.name in _RULED else {}
+                states[one.target] = snapshot.present(RULED, one.target) if one.knob.name in RULED else {}
             state = states[one.target]
             after = {**state, one.knob.name: one.value}
             if one.knob.stage == stage and drivers.legal(snapshot.driver(one.target), state, after):
@@ -326,6 +329,7 @@ def begin(shell: Shell, intended: Plan, folder: Path, *, host: str = "local", gu
             "pid": os.getpid(),
             "boot_id": boot_id(shell),
             "started": started_ns // 10**9,
+            **_machines(shell, intended, host),
         },
         *({"kind": "device", "target": d.target, "driver": d.driver, "identity": d.identity} for d in intended.devices),
         *(cell_record(cell) for cell in intended.cells),
@@ -334,14 +338,25 @@ def begin(shell: Shell, intended: Plan, folder: Path, *, host: str = "local", gu
     try:
         if guard is not None:
             for node, script in scripts_of(intended.cells).items():
+                links = tuple(dict.fromkeys((*guard.links, *_own_links(shell, intended, node, guard))))
                 report = f"{path}.{len(session.watchdogs)}.watchdog"
                 if is_far(shell):
                     report = _far_journal(shell, node, f"{path.name}.{len(session.watchdogs)}", script)
-                session.watchdogs.append(Watchdog.arm(shell, node, guard, script, report))
+                session.watchdogs.append(Watchdog.arm(shell, node, replace(guard, links=links), script, report))
     except BaseException:
         session.restore()
         raise
     return session
+
+
+def _own_links(shell: Shell, intended: Plan, node: str, guard: Guard) -> list[str]:
+    """Return the interfaces of a node that are written to and have a carrier now, where the guard asks for them."""
+    if not guard.own_links:
+        return []
+    found = [one.target.interface for one in intended.placed if one.target.node == node and one.target.interface]
+    carriers = [file_access(node, f"/sys/class/net/{name}/carrier") for name in dict.fromkeys(found)]
+    up = read_all(shell, carriers)
+    return [name for name, reading in zip(dict.fromkeys(found), up, strict=True) if reading.value == "1"]
 
 
 def _far_journal(shell: FarShell, node: str, name: str, script: str) -> str:
@@ -371,19 +386,35 @@ def end(journal: Journal, undone: undo.Undone, undo_script: str) -> None:
         raise QuarantinedError("could not put back: " + "; ".join(undone.stuck), undo_script, str(journal.path))
 
 
-def roll_back(shell: Shell, path: Path) -> undo.Undone:
+def _machines(shell: Shell, intended: Plan, host: str) -> dict[str, dict[str, tuple[str, str]]]:
+    """Return the far machines of a trial's nodes for the journal's first record; nothing for one named machine."""
+    if host != "local" or not is_far(shell):
+        return {}
+    nodes = dict.fromkeys(cell.access.node for cell in intended.cells)
+    return {"machines": {node: (shell.machine_name(node), boot_id(shell, node)) for node in nodes}}
+
+
+def roll_back(shell: Shell, path: Path, machine: str = "") -> undo.Undone:
     """Replay a journal: put everything back that it tells of, once or again; raise QuarantinedError for a residue.
 
-    Values that did not outlive a reboot, and devices that are gone, count as put back.
+    Values that did not outlive a reboot, and devices that are gone, count as put back. `machine` is the one of a
+    trial's far machines that the shell is on; the journal ends with the last of them.
     """
     story = read_story(path)
     if story.end in {EndState.RESTORED, EndState.CONFIRMED}:
         return undo.Undone()
+    last = not story.waiting - {machine}
+    story = story.on(machine) if machine else story
     cells = list(story.cells.values()) if story.touched() and story.boot_id == boot_id(shell) else []
     lost = _lost_targets(shell, story)
     undone = undo.undo(shell, story, [cell for cell in cells if cell.target not in lost])
     gone = tuple(undo.name_of(cell) for cell in cells if cell.target in lost)
-    end(Journal.reopen(path), undone, "\n".join(scripts_of(cells).values()))
+    journal = Journal.reopen(path)
+    if machine and not last and not undone.stuck:
+        journal.append({"kind": "undone", "machine": machine})
+        journal.close()
+    else:
+        end(journal, undone, "\n".join(scripts_of(cells).values()))
     return undo.Undone(undone.put_back, undone.foreign, undone.gone + gone, undone.stuck)
 
 

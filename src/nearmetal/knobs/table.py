@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
@@ -48,6 +49,11 @@ _BY_NAME: dict[str, Knob] = {knob.name: knob for family in FAMILIES.values() for
 def find(name: str) -> Knob:
     """Return the knob of that name; raise BadInputError with the nearest names when there is none."""
     knob = _BY_NAME.get(name) or coalesce.queue_knob(name)
+    if knob is None and re.search(r"vfs\b", name):
+        raise BadInputError(
+            f"{name!r} is no knob: VFs are never made or removed while settings are tried",
+            hint="write to sriov_numvfs of the PF before the search; a change takes every VF away from its guest",
+        )
     if knob is None:
         names = [*_BY_NAME, *(knob.name for knob in mpi.KNOBS)]
         near = difflib.get_close_matches(name, names, n=3) or ["nic.rx-usecs", "host.busy_read", "mpi.progress"]

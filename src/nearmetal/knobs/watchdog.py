@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class Guard:
     """When the watchdog acts.
 
-    `deadline_s` counts from arming. `links` are interfaces whose carrier must not stay lost for `patience` looks.
+    `deadline_s` counts from arming. `links` are interfaces whose carrier must not stay lost for `patience` looks; with
+    `own_links` so are, on each node, those that are written to and have a carrier when it is armed.
     `probe` is an address that must answer a ping within `patience` looks. `storm_per_s` caps the interrupts of the
     whole machine (`/proc/stat`, intr); 0 turns that off. `look_ms` is the time between looks.
     """
@@ -36,6 +37,7 @@ class Guard:
     storm_per_s: int = 0
     look_ms: int = 1000
     patience: int = 5
+    own_links: bool = False
 
 
 # Positional parameters: undo script, report file, deadline in seconds, seconds between looks, process to watch

@@ -108,6 +108,10 @@ class FarNamespaceShell:
         """Where things are on the far side."""
         return self._site
 
+    def machine_name(self, node: str) -> str:  # noqa: ARG002 - all nodes are on one
+        """Return the machine's name."""
+        return self._machine.name
+
     def launch_name(self, node: str) -> str:
         """Return the node's own name, which its hosts file knows."""
         return node

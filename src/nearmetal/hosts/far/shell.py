@@ -96,6 +96,10 @@ class MachinesShell:
         """Where things are on the far side."""
         return self._site
 
+    def machine_name(self, node: str) -> str:
+        """Return the machine's name."""
+        return self._machine(node).name
+
     def launch_name(self, node: str) -> str:
         """Return the name by which the machines know each other."""
         return self._nodes[node][1]
