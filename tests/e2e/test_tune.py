@@ -15,6 +15,7 @@ from nearmetal.errors import QuarantinedError
 from nearmetal.hosts.local import LocalHost
 from nearmetal.knobs import session
 from nearmetal.run.trial import carry_out
+from nearmetal.store.rundir import SearchDir
 from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.tune.profile import Profile
 
@@ -53,12 +54,18 @@ def test_a_better_setting_is_proven_on_fresh_trials_and_becomes_a_profile(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
     study = tmp_path / "mtu.toml"
-    study.write_text(STUDY)
+    study.write_text(STUDY.replace("[9000]", '[1500, 9000]\n"nic.lro" = ["on"]'))
     assert run(["tune", str(study), "--out", str(tmp_path / "profiles")]) == 0
     said = capsys.readouterr()
     assert "better on fresh blocks" in said.out, said.out + said.err
     assert "ratio to native" in said.out
+    assert "left out: nic.lro is not there" in said.err
+    assert "2 settings of path tap" in said.err, "1500 is there already"
+    (kept,) = (tmp_path / "runs").iterdir()
+    tuned = [trial for trial in SearchDir.open(kept).trials() if trial.order.knobs]
+    assert {trial.outcome.facts["knob.end"] for trial in tuned} == {"restored"}
     profile = Profile.read(tmp_path / "profiles" / "mtu-bandwidth-bound.profile.json")
     assert profile.setting == {"nic.mtu": "9000"}
     assert profile.present == {"nic.mtu": "1500"}
@@ -95,6 +102,7 @@ def test_a_setting_of_the_machine_is_held_under_a_watchdog_and_put_back(
     assert outcome.status is TrialStatus.VALID, outcome.reason
     assert outcome.facts["knob.host.netdev_budget"] == str(int(found) + 1)
     assert outcome.facts["knob.was.host.netdev_budget"] == found
+    assert outcome.facts["knob.end"] == "restored"
     assert armed, "nothing was written"
     assert armed[0] is not None, "a value that outlives the trial needs a watchdog"
     assert BUDGET.read_text().strip() == found
@@ -110,6 +118,7 @@ def test_what_a_trial_cannot_put_back_ends_the_run_and_prints_the_undo(
         raise QuarantinedError("could not put back: nic.mtu of n0/eth0", "#!/bin/sh\nip link set", "the.journal")
 
     monkeypatch.setattr("nearmetal.knobs.session.end", stuck)
+    monkeypatch.chdir(tmp_path)
     study = tmp_path / "mtu.toml"
     study.write_text(STUDY)
     assert run(["tune", str(study)]) == 1

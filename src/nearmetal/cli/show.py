@@ -17,11 +17,11 @@ from rich.table import Table
 
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_osu
-from nearmetal.store.rundir import RunDir
+from nearmetal.store.rundir import open_either
 from nearmetal.units import format_duration, format_size
 
 if TYPE_CHECKING:
-    from nearmetal.store.rundir import TrialRecord
+    from nearmetal.store.rundir import RunDir, TrialRecord
 
 
 @click.command(name="show")
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--samples", is_flag=True, help="With --trial: its raw samples as CSV on stdout.")
 def command(run: Path, trial: int | None, form: str | None, *, samples: bool) -> None:
     """Show the trials of RUN, or one of them."""
-    opened = RunDir.open(run)
+    opened = open_either(run)
     if form is not None:
         if trial is not None or samples:
             raise BadInputError("--as shows all trials of a run", hint=f"nearmetal show {run} --as {form}")

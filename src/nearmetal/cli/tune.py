@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +12,17 @@ from rich.console import Console
 
 from nearmetal.cli.progress import warn
 from nearmetal.errors import BadInputError, ExitCode
+from nearmetal.knobs.mpi import dialect
 from nearmetal.report.tuning import render
+from nearmetal.run.begin import default_root, info_of
 from nearmetal.run.check import check_study
 from nearmetal.run.guests import open_host
 from nearmetal.store.disk import Disk
-from nearmetal.study.spec import read_study
-from nearmetal.tune.measure import StudyTrials, study_space, tuned_path
+from nearmetal.store.rundir import SearchDir
+from nearmetal.study.spec import parse_study, read_study
+from nearmetal.tune.launches import Launches
+from nearmetal.tune.measure import StudyTrials, tuned_path
+from nearmetal.tune.narrow import look_around, narrowed, study_values
 from nearmetal.tune.objective import Limit, Objective
 from nearmetal.tune.profile import Evidence, Profile
 from nearmetal.tune.race import Race
@@ -26,53 +31,120 @@ from nearmetal.tune.search import Confirmation, Found, Laboratory, confirm, sear
 from nearmetal.tune.sweeps import Grid, OneAtATime
 
 if TYPE_CHECKING:
-    from nearmetal.hosts.host import Host
+    from collections.abc import Mapping
+
+    from nearmetal.study.order import Scalar
     from nearmetal.study.spec import Study, TuneClass, TuneSpec
     from nearmetal.tune.method import Method
     from nearmetal.tune.space import Space
 
 
 @click.command(name="tune")
-@click.argument("study", type=click.Path(path_type=Path))
+@click.argument("study", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="The profile to write, or the directory for one a class; default NAME.profile.json here.",
 )
-def command(study: Path, out: Path | None) -> int:
+@click.option(
+    "--run", "root", type=click.Path(path_type=Path), help="Where its trials are kept; default runs/NAME-tune-TIME."
+)
+@click.option("--resume", type=click.Path(path_type=Path), help="Continue the search that is kept there.")
+def command(study: Path | None, out: Path | None, root: Path | None, resume: Path | None) -> int:
     """Search the knobs of STUDY's [tune] table for a better setting, once for each class of workloads.
 
     The winner is measured against the present setting on fresh blocks, and only that is reported. A profile is
     written when it is better there; that no setting beats the present one is an answer, too.
+
+    Every launch is kept. A search that was interrupted is continued with --resume DIR and ends as if it had not been.
     """
-    spec, _ = read_study(study)
-    if spec.tune is None:
+    if (study is None) == (resume is None) or (root and resume):
         raise BadInputError(
-            f"{study} has no [tune] table", hint="name knobs: [tune.knobs] then 'nic.rx-usecs' = [0, 10]"
+            "name a study, or a search to continue with --resume", hint="nearmetal tune studies/tune-namespaces.toml"
         )
-    check_study(spec)
-    folder = _folder(spec.tune, out)
-    file_name = out.name if out is not None and folder != out else ""
-    space = study_space(spec.tune)
+    spec, tune, kept = _continued(resume, out) if resume else _started(study or Path(), out, root)
     talk = Console(stderr=True, highlight=False)
-    talk.print(f"{len(space.points)} settings of path {tuned_path(spec, spec.tune).name}, method {spec.tune.method}")
-    host = open_host(spec, warn)
     try:
-        for kind in spec.tune.searches:
-            profile = _tune(spec, spec.tune, kind, host, talk)
-            if profile is not None:
-                place = folder / (file_name or f"{profile.name}.profile.json")
-                Disk().put_bytes(place, profile.to_json().encode())
-                click.echo(f"profile: {place}")
+        _searches(spec, tune, kept, talk)
+    except KeyboardInterrupt:
+        talk.print(f"interrupted; continue with: nearmetal tune --resume {kept.root}", soft_wrap=True)
+        raise
     finally:
-        host.close()
+        kept.close()
     return ExitCode.OK
 
 
-def _tune(spec: Study, tune: TuneSpec, kind: TuneClass, host: Host, talk: Console) -> Profile | None:
+def _started(study: Path, out: Path | None, root: Path | None) -> tuple[Study, TuneSpec, SearchDir]:
+    spec, text = read_study(study)
+    tune = _checked(spec, str(study))
+    place = _place(tune, out)
+    kept = SearchDir.create(root or default_root(f"{spec.name}-tune"), info_of(spec, text), text)
+    kept.keep_out(place)
+    return spec, tune, kept
+
+
+def _continued(root: Path, out: Path | None) -> tuple[Study, TuneSpec, SearchDir]:
+    kept = SearchDir.open_for_writing(root)
+    spec = parse_study(kept.study_text(), f"{root}/study.toml")
+    tune = _checked(spec, f"{root}/study.toml")
+    if out is not None:
+        kept.keep_out(_place(tune, out))
+    return spec, tune, kept
+
+
+def _checked(spec: Study, source: str) -> TuneSpec:
+    """Return what a study searches; raise BadInputError for a study that cannot be searched."""
+    if spec.tune is None:
+        raise BadInputError(
+            f"{source} has no [tune] table", hint="name knobs: [tune.knobs] then 'nic.rx-usecs' = [0, 10]"
+        )
+    check_study(spec)
+    study_values(spec.tune)
+    tuned_path(spec, spec.tune)
+    return spec.tune
+
+
+def _searches(spec: Study, tune: TuneSpec, kept: SearchDir, talk: Console) -> None:
+    """Search for each class, and write a profile for each that has a better setting."""
+    place = kept.kept_out()
+    host = open_host(spec, warn)
+    try:
+        launches = Launches(host, kept)
+        talk.print(f"trials are kept in {kept.root}", soft_wrap=True)
+        if launches.recalled:
+            talk.print(f"{launches.recalled} launches are there from before")
+        facts = look_around(spec, tune, launches)
+        made = narrowed(tune, facts)
+        for line in made.left_out:
+            talk.print(f"left out: {line}", soft_wrap=True)
+        talk.print(f"{len(made.space.points)} settings of path {tuned_path(spec, tune).name}, method {tune.method}")
+        task = _Task(spec, tune, launches, made.space, host.label, facts)
+        for kind in tune.searches:
+            profile = _tune(task, kind, talk)
+            if profile is not None:
+                file = place / f"{profile.name}.profile.json" if place.is_dir() else place
+                Disk().put_bytes(file, profile.to_json().encode())
+                click.echo(f"profile: {file}")
+    finally:
+        host.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What the searches of all classes share; `facts` are those of the present setting."""
+
+    spec: Study
+    tune: TuneSpec
+    launches: Launches
+    space: Space
+    label: str
+    facts: Mapping[str, Scalar]
+
+
+def _tune(task: _Task, kind: TuneClass, talk: Console) -> Profile | None:
     """Search for one class, print what was found, and return the profile when there is a better setting."""
-    space = study_space(tune)
-    trials = StudyTrials(spec, tune, kind, host)
+    spec, tune, space, facts = task.spec, task.tune, task.space, task.facts
+    trials = StudyTrials(spec, tune, kind, task.launches)
     objective = Objective(kind.weights, (), tuple(Limit(*limit) for limit in tune.limits.items()))
     laboratory = Laboratory(space, trials, objective, spec.seed, trials.native)
     method = _method(spec, tune, space)
@@ -82,35 +154,34 @@ def _tune(spec: Study, tune: TuneSpec, kind: TuneClass, host: Host, talk: Consol
     console = Console(highlight=False)
     console.print(f"[bold]{kind.name}[/bold]")
     render(console, space, objective, found, proof)
-    for knob, reason in trials.doubts.items():
-        talk.print(f"warning: the read-back of {knob} proves nothing: {reason}")
+    for line in trials.warnings():
+        talk.print(f"warning: {line}", soft_wrap=True)
     if not proof.recommended:
         return None
     setting = space.setting(found.winner)
-    flavour = {"openmpi": "openmpi5"}.get(spec.mpi.flavour, spec.mpi.flavour)
     return Profile(
         f"{spec.name}-{kind.name}" if tune.classes else spec.name,
         kind.name,
         tuple(tune.interfaces),
         setting,
         {knob: value for knob, value in trials.was.items() if knob in setting},
-        flavour,
-        replace(_evidence(tune, kind, found, proof), machine=trials.machine, label=host.label),
+        dialect(str(facts.get("mpi.flavour", spec.mpi.flavour)), str(facts.get("mpi.version", ""))),
+        replace(_evidence(tune, kind, found, proof), machine=trials.machine, label=task.label),
     )
 
 
-def _folder(tune: TuneSpec, out: Path | None) -> Path:
-    """Return the directory that profiles go to; raise BadInputError now when they could not be written later."""
-    folder = out or Path()
-    if not tune.classes and not folder.is_dir():
-        folder = folder.parent
+def _place(tune: TuneSpec, out: Path | None) -> Path:
+    """Return the directory that profiles go to, or the file; raise BadInputError when they could not be written."""
+    place = out or Path()
+    alone = not tune.classes and not place.is_dir()
+    folder = place.parent if alone else place
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInputError(f"cannot make the directory {folder} for profiles: {error.strerror}") from error
     if not os.access(folder, os.W_OK):
         raise BadInputError(f"cannot write profiles to {folder}", hint="name another place with --out")
-    return folder
+    return place
 
 
 def _method(spec: Study, tune: TuneSpec, space: Space) -> Method:

@@ -1,12 +1,14 @@
 """A host with exact answers and no clock: whole studies run in a blink and always give the same bytes.
 
 The round trip on a path is `base_ns` plus `ns_per_kib` for each KiB, spread by a seeded pattern with a tail. Options of
-the study's host: `base_ns.<path kind>` and `fail.<path label>` (a reason with which each of its trials fails).
+the study's host: `base_ns.<path kind>`, `fail.<path label>` (a reason with which each of its trials fails) and
+`times.<knob>=<value>` (a factor for trials with that value).
 """
 
 from __future__ import annotations
 
 import json
+import math
 import random
 from typing import TYPE_CHECKING, TypedDict
 
@@ -54,7 +56,9 @@ class FakeHost:
         if reason:
             return Outcome(TrialStatus.FAILED, reason=str(reason), hint="the study asked the fake host for this")
         base_ns = int(self._options.get(f"base_ns.{order.path.kind}", BASE_NS.get(order.path.kind, 20_000)))
-        cells = [_cell(order, base_ns, size) for size in order.workload.numbers("sizes") or [0]]
+        factors = [self._options.get(f"times.{knob}={value}", 1.0) for knob, value in order.knobs.items()]
+        factor = math.prod(map(float, factors))
+        cells = [_cell(order, base_ns * factor, size) for size in order.workload.numbers("sizes") or [0]]
         messages = sum(len(cell["ns"][0]) for cell in cells)
         return Outcome(
             TrialStatus.VALID,
@@ -69,9 +73,10 @@ class FakeHost:
         """Nothing to do."""
 
 
-def _cell(order: Order, base_ns: int, message_bytes: int) -> _Cell:
+def _cell(order: Order, base_ns: float, message_bytes: int) -> _Cell:
     """Return one cell: a launch effect of up to 1 %, jitter of up to 5 %, every 50th iteration four times as long."""
-    drawn = random.Random(f"{order.seed} {message_bytes}")
+    knobs = "".join(f" {knob}={value}" for knob, value in order.knobs.items())
+    drawn = random.Random(f"{order.seed} {message_bytes}{knobs}")
     warmup, iterations = order.workload.number("warmup"), order.workload.number("iterations")
     typical_ns = (base_ns + NS_PER_KIB * message_bytes / 1024) * (1 + 0.01 * drawn.random())
     ranks = len(order.workload.placement)

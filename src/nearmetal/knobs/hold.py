@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 KNOB_WAS = "knob.was."
 KNOB_UNPROVEN = "knob.unproven."
+KNOB_DISTURBED = "knob.disturbed."
+KNOB_RIVAL = "knob.rival."
+KNOB_END = "knob.end"
 
 
 @dataclass(slots=True)
@@ -43,11 +46,11 @@ class Held:
 
     `facts` are read-backs for the trial's record (`knob.nic.rx-usecs`: "0"), what was there before
     (`knob.was.nic.rx-usecs`: "3"), and what a later reader must know: `knob.unproven.NAME` for read-backs that prove
-    nothing on that driver. `warnings` are sentences for people.
+    nothing on that driver, `knob.disturbed.NAME of TARGET` for what changed besides, and `knob.rival.PROGRAM` for
+    programs that run and would fight over a knob.
     """
 
     facts: dict[str, Scalar] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
     _moderated: list[Moderated] = field(default_factory=list)
 
     def effects(self, counted: Mapping[str, int], elapsed_ns: int) -> dict[str, Scalar]:
@@ -68,11 +71,9 @@ class Held:
         """Take a session's facts in."""
         self._moderated += moderated(session.shell, session.plan)
         self.facts |= session.facts() | {f"{KNOB_WAS}{name}": old for name, old in session.found().items()}
-        for knob, reason in session.lies().items():
-            self.facts[f"{KNOB_UNPROVEN}{knob}"] = reason
-            self.warnings.append(f"the read-back of {knob} proves nothing: {reason}")
-        self.warnings += [f"{what} changed as well: {how}" for what, how in session.disturbed().items()]
-        self.warnings += [str(rival) for rival in session.plan.rivals]
+        self.facts |= {f"{KNOB_UNPROVEN}{knob}": reason for knob, reason in session.lies().items()}
+        self.facts |= {f"{KNOB_DISTURBED}{what}": how for what, how in session.disturbed().items()}
+        self.facts |= {f"{KNOB_RIVAL}{rival.program}": ", ".join(rival.knobs) for rival in session.plan.rivals}
 
 
 @contextmanager

@@ -19,13 +19,19 @@ def begin(study: Path, out: Path | None) -> tuple[Study, RunDir]:
     """
     spec, text = read_study(study)
     check_study(spec)
-    now = dt.datetime.now(dt.UTC)
-    root = out or Path("runs") / f"{spec.name}-{now:%Y%m%dT%H%M%SZ}"
+    return spec, RunDir.create(out or default_root(spec.name), info_of(spec, text), text)
+
+
+def default_root(name: str) -> Path:
+    """Return runs/NAME-TIME."""
+    return Path("runs") / f"{name}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}"
+
+
+def info_of(spec: Study, text: str) -> RunInfo:
+    """Return what a run of a study is, from now on."""
+    created = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     host = open_host(spec)
     try:
-        info = RunInfo(
-            spec.name, digest(text), host.kind, host.label, nearmetal.__version__, now.isoformat(timespec="seconds")
-        )
+        return RunInfo(spec.name, digest(text), host.kind, host.label, nearmetal.__version__, created)
     finally:
         host.close()
-    return spec, RunDir.create(root, info, text)

@@ -189,13 +189,13 @@ def _carry_out_block(host: Host, run: RunDir, orders: Sequence[Order], *, attemp
     """Carry orders out, as many side by side as the host allows; yield each record once it is permanent."""
     outcomes = _one_by_one(host, orders) if host.slots == 1 else _side_by_side(host, orders)
     for order, started_utc, outcome in outcomes:
-        yield _keep(run, order, outcome, attempt, started_utc)
+        yield keep(run, order, outcome, attempt, started_utc)
 
 
 def _one_by_one(host: Host, orders: Sequence[Order]) -> Iterable[tuple[Order, str, Outcome]]:
     """Carry orders out in this thread, so that an interrupt ends the launch that is under way."""
     for order in orders:
-        started_utc = _utc_now()
+        started_utc = utc_now()
         yield order, started_utc, host.carry_out(order, carry_out)
 
 
@@ -208,7 +208,7 @@ def _side_by_side(host: Host, orders: Sequence[Order]) -> Iterable[tuple[Order, 
             while waiting or running:
                 while waiting and len(running) < host.slots:
                     order = waiting.pop()
-                    running[pool.submit(host.carry_out, order, carry_out)] = (order, _utc_now())
+                    running[pool.submit(host.carry_out, order, carry_out)] = (order, utc_now())
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     yield *running.pop(future), future.result()
@@ -217,7 +217,7 @@ def _side_by_side(host: Host, orders: Sequence[Order]) -> Iterable[tuple[Order, 
             raise
 
 
-def _keep(run: RunDir, order: Order, outcome: Outcome, attempt: int, started_utc: str) -> TrialRecord:
+def keep(run: RunDir, order: Order, outcome: Outcome, attempt: int, started_utc: str) -> TrialRecord:
     """Make a trial permanent; one whose samples cannot be read is kept as failed, with the reader's reason."""
     cells: list[CellSamples] = []
     if outcome.status is TrialStatus.VALID:
@@ -228,5 +228,6 @@ def _keep(run: RunDir, order: Order, outcome: Outcome, attempt: int, started_utc
     return run.append(order, outcome, cells, attempt=attempt, started_utc=started_utc)
 
 
-def _utc_now() -> str:
+def utc_now() -> str:
+    """Return the time as records keep it."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")

@@ -16,8 +16,9 @@ from nearmetal.facts import counters, inventory, proof, tracing
 from nearmetal.hosts.host import is_far
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
-from nearmetal.knobs.hold import hold
-from nearmetal.knobs.journal import journal_folder
+from nearmetal.knobs.hold import KNOB_END, hold
+from nearmetal.knobs.journal import EndState, journal_folder
+from nearmetal.knobs.look import look
 from nearmetal.knobs.watchdog import Guard
 from nearmetal.paths.table import find_path
 from nearmetal.study.order import Outcome, TrialStatus
@@ -67,7 +68,7 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
     nodes = [f"n{index}" for index in range(order.nodes)]
     for node in nodes:
         shell.add_node(node)
-    guard = Guard(deadline_s=int(order.timeout_s) + _KNOB_MARGIN_S)
+    guard = _guard(order)
     with (
         _path_up(shell, order, nodes) as endpoints,
         _machine_itself(shell) as machine,
@@ -84,6 +85,7 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
     ):
         launch = workload.prepare(shell, order, endpoints)
         facts = inventory.machine_facts(shell) | inventory.path_facts(shell, endpoints) | launch.facts | held.facts
+        facts |= look(shell, endpoints, order.look, machine)
         outcome = replace(outcome, facts=facts, launch_argv=launch.argv)
         yield outcome
         ends = [end.node for end in endpoints.ends]  # a path may end on the machine itself
@@ -101,7 +103,9 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
         yield outcome
         _believe(workload, order, measured, outcome, endpoints)
         if isinstance(workload, Telling):
-            yield replace(outcome, counters=outcome.counters | workload.tell(order, measured.files))
+            outcome = replace(outcome, counters=outcome.counters | workload.tell(order, measured.files))
+    # What could not be put back was raised as QuarantinedError; nothing is ever confirmed in a trial.
+    yield replace(outcome, facts=outcome.facts | ({KNOB_END: str(EndState.RESTORED)} if held.facts else {}))
 
 
 _SAID_CHARACTERS = 100_000
@@ -109,6 +113,15 @@ _KNOB_MARGIN_S = 180
 """How much longer than its launch a trial may hold knobs that outlive it before the watchdog puts them back."""
 _LOCK_PATIENCE_S = 60.0
 """How long a trial waits for another one that holds knobs of the same machine."""
+
+
+def _guard(order: Order) -> Guard:
+    return Guard(
+        deadline_s=int(order.timeout_s) + _KNOB_MARGIN_S,
+        own_links=True,
+        probe=str(order.watch.get("probe", "")),
+        storm_per_s=int(order.watch.get("storm", 0)),
+    )
 
 
 @contextlib.contextmanager

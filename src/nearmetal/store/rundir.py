@@ -11,6 +11,9 @@ The run of a whole fabric (`nearmetal fabric`) has the folder `fabric` from the 
 
 A trial's samples (and files) become permanent first, then its record. What is there without a record was never
 finished: `open_for_writing` removes it. Records are only ever added.
+
+A search of settings keeps its launches in the same way (`SearchDir`), with `search.json` in place of `run.json`: its
+trials differ in settings that no study names, and must not be compared as those of a run.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import os
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RUN_FORMAT = 1
+_PLACE = "profiles-go-to"
 MAX_FABRIC_BYTES = 1 << 32
 """Of a fabric's file: 1,024 nodes take a third of a gigabyte with the defaults, 2,048 four times that."""
 
@@ -75,21 +79,25 @@ class TrialRecord:
 class RunDir:
     """A run on disk. Reading needs no lock; writing takes the run's lock until `close`."""
 
+    MARKER: ClassVar[str] = "run.json"
+    WHAT: ClassVar[str] = "run directory"
+    VERB: ClassVar[str] = "nearmetal run"
+
     def __init__(self, root: Path, info: RunInfo, disk: Disk, lock: TextIOWrapper | None = None) -> None:
         self.root = root
         self.info = info
         self._disk = disk
         self._lock = lock
 
-    @staticmethod
+    @classmethod
     def create(
-        root: Path, info: RunInfo, study_text: str, disk: Disk | None = None, *, of_fabric: bool = False
-    ) -> RunDir:
+        cls, root: Path, info: RunInfo, study_text: str, disk: Disk | None = None, *, of_fabric: bool = False
+    ) -> Self:
         """Make a new run directory and lock it; raise BadInputError when it already holds something."""
         disk = disk or Disk()
         if root.exists() and any(root.iterdir()):
             raise BadInputError(
-                f"{root} is not empty", hint=f"name another directory, or continue it: nearmetal run --resume {root}"
+                f"{root} is not empty", hint=f"name another directory, or continue it: {cls.VERB} --resume {root}"
             )
         try:
             for folder in ("trials", "fabric" if of_fabric else "samples"):
@@ -100,31 +108,34 @@ class RunDir:
             ) from error
         lock = _take_lock(root)
         disk.put_bytes(root / "study.toml", study_text.encode())
-        disk.put_bytes(root / "run.json", json.dumps({"run_format": RUN_FORMAT, **asdict(info)}, indent=1).encode())
-        return RunDir(root, info, disk, lock)
+        disk.put_bytes(root / cls.MARKER, json.dumps({"run_format": RUN_FORMAT, **asdict(info)}, indent=1).encode())
+        return cls(root, info, disk, lock)
 
-    @staticmethod
-    def open(root: Path) -> RunDir:
+    @classmethod
+    def open(cls, root: Path) -> Self:
         """Open a run for reading; raise ForeignFileError when it is not one."""
         try:
-            raw = json.loads((root / "run.json").read_text())
+            raw = json.loads((root / cls.MARKER).read_text())
         except OSError as error:
-            raise ForeignFileError(
-                f"{root} is not a run directory: {error.strerror} (run.json)", hint="`nearmetal run` makes one"
-            ) from error
+            hint = f"`{cls.VERB}` makes one"
+            if (root / SearchDir.MARKER).exists():
+                hint = f"it holds a search; `nearmetal show {root}` lists its trials"
+            raise ForeignFileError(f"{root} is not a {cls.WHAT}: {error.strerror} ({cls.MARKER})", hint=hint) from error
         except ValueError as error:
-            raise ForeignFileError(f"{root}/run.json is damaged: {error}", hint="restore it from a backup") from error
+            raise ForeignFileError(
+                f"{root}/{cls.MARKER} is damaged: {error}", hint="restore it from a backup"
+            ) from error
         if not isinstance(raw, dict) or raw.pop("run_format", None) != RUN_FORMAT:
             raise ForeignFileError(f"{root} is a run of a format that this nearmetal does not know (it knows 1)")
         if raw.keys() != {field.name for field in fields(RunInfo)} or not all(isinstance(v, str) for v in raw.values()):
-            raise ForeignFileError(f"{root}/run.json lacks or misnames a field", hint="restore it from a backup")
-        return RunDir(root, RunInfo(**raw), Disk())
+            raise ForeignFileError(f"{root}/{cls.MARKER} lacks or misnames a field", hint="restore it from a backup")
+        return cls(root, RunInfo(**raw), Disk())
 
-    @staticmethod
-    def open_for_writing(root: Path, disk: Disk | None = None) -> RunDir:
+    @classmethod
+    def open_for_writing(cls, root: Path, disk: Disk | None = None) -> Self:
         """Open a run to continue it: lock it and remove what a crash left half done."""
-        info = RunDir.open(root).info
-        run = RunDir(root, info, disk or Disk(), _take_lock(root))
+        info = cls.open(root).info
+        run = cls(root, info, disk or Disk(), _take_lock(root))
         finished = {path.stem for path in (root / "trials").glob("*.json")}
         left = [
             *(root / "samples").glob("*.parquet"),
@@ -212,6 +223,30 @@ class RunDir:
     def samples_path(self, record: TrialRecord) -> Path:
         """Return the path of a trial's samples."""
         return self.root / "samples" / f"{trial_name(record.order.trial, record.attempt)}.parquet"
+
+
+class SearchDir(RunDir):
+    """The launches of a search, numbered in the order in which it asked for them."""
+
+    MARKER: ClassVar[str] = "search.json"
+    WHAT: ClassVar[str] = "search directory"
+    VERB: ClassVar[str] = "nearmetal tune"
+
+    def keep_out(self, place: Path) -> None:
+        """Keep where the profiles go."""
+        self._disk.put_bytes(self.root / _PLACE, str(place.absolute()).encode())
+
+    def kept_out(self) -> Path:
+        """Return where the profiles go; raise ForeignFileError when that is not told."""
+        try:
+            return Path((self.root / _PLACE).read_text())
+        except (OSError, ValueError) as error:
+            raise ForeignFileError(f"{self.root}/{_PLACE}: {error}", hint="name the place with --out") from error
+
+
+def open_either(root: Path) -> RunDir:
+    """Open a run or a search for reading."""
+    return SearchDir.open(root) if (root / SearchDir.MARKER).exists() else RunDir.open(root)
 
 
 def trial_name(trial: int, attempt: int) -> str:

@@ -72,7 +72,11 @@ class WorkloadOrder:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One trial to carry out: one launch of one workload on one path under one setting."""
+    """One trial to carry out: one launch of one workload on one path under one setting.
+
+    `look` asks which of some knobs and values the path has, and `watch` is what the watchdog looks at besides the time
+    while knobs are set: `probe`, an address, and `storm`, a number of interrupts a second.
+    """
 
     trial: int
     block: int
@@ -80,6 +84,8 @@ class Order:
     workload: WorkloadOrder
     setting: str = "as-found"
     knobs: dict[str, Scalar] = field(default_factory=dict)
+    look: dict[str, list[Scalar]] = field(default_factory=dict)
+    watch: dict[str, Scalar] = field(default_factory=dict)
     mpi: str = "openmpi"
     seed: int = 0
     timeout_s: float = 60.0

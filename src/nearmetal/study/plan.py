@@ -48,9 +48,15 @@ def block(study: Study, number: int) -> list[Order]:
             mpi=study.mpi.flavour,
             seed=_seed(study.seed, "trial", first + index),
             timeout_s=study.trials.timeout / NS_PER_S,
+            watch=_watch(study),
         )
         for position, (index, (path, workload, setting)) in enumerate(shuffled)
     ]
+
+
+def _watch(study: Study) -> dict[str, Scalar]:
+    asked: dict[str, Scalar] = {"probe": study.trials.probe, "storm": study.trials.storm}
+    return {name: value for name, value in asked.items() if value}
 
 
 def _path_order(path: PathSpec, suffix: str = "") -> PathOrder:

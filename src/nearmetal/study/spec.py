@@ -173,6 +173,12 @@ class TrialsSpec(_Model):
     max_blocks: Annotated[int, Field(ge=3, le=10_000)] = Field(12, description="The cap.")
     precision: Share | None = Field(None, description="Stop when the ratio's half-width is as narrow as this.")
     timeout: DurationNs = Field(60 * NS_PER_S, description="For one trial, such as `'60 s'`.")
+    probe: str = Field(
+        "", description="An address; while knobs are set, the watchdog puts them back when it stops answering."
+    )
+    storm: Annotated[int, Field(ge=0)] = Field(
+        0, description="Interrupts a second of a machine above which the watchdog puts knobs back; 0 is off."
+    )
 
     @model_validator(mode="after")
     def _cap_not_below_start(self) -> Self:

@@ -7,24 +7,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError, TrialError
-from nearmetal.knobs import mpi
-from nearmetal.knobs.hold import KNOB_UNPROVEN, KNOB_WAS
-from nearmetal.knobs.table import find
-from nearmetal.run.trial import carry_out, timed_out
+from nearmetal.knobs.hold import KNOB_RIVAL, KNOB_UNPROVEN, KNOB_WAS
+from nearmetal.run.trial import timed_out
 from nearmetal.stats.order import support
 from nearmetal.study import plan
 from nearmetal.study.order import TrialStatus
 from nearmetal.study.spec import AGAIN, SettingSpec
-from nearmetal.tune.space import AS_FOUND, Axis, Space
+from nearmetal.tune.space import AS_FOUND
 from nearmetal.units import NS_PER_S, format_size
-from nearmetal.workloads.samples import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from nearmetal.hosts.host import Host
-    from nearmetal.study.order import Order, Outcome, Scalar
+    from nearmetal.study.order import Order, Outcome
     from nearmetal.study.spec import PathSpec, Study, TuneClass, TuneSpec
+    from nearmetal.tune.launches import Launched, Launches
 
 _TAIL = 0.99
 _BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
@@ -40,11 +37,6 @@ def tuned_path(study: Study, tune: TuneSpec) -> PathSpec:
     return chosen
 
 
-def study_space(tune: TuneSpec) -> Space:
-    """Return the space of a study: the values it names, and leaving a knob as it is found."""
-    return Space.of([Axis(knob, (AS_FOUND, *_canonical(knob, values))) for knob, values in tune.knobs.items()])
-
-
 class StudyTrials:
     """Carries trials of a study out for a search: called with a setting and a block, it yields cell by cell.
 
@@ -53,14 +45,15 @@ class StudyTrials:
     `WORKLOAD/cpu-share`, of all machines together.
     """
 
-    def __init__(self, study: Study, tune: TuneSpec, kind: TuneClass, host: Host) -> None:
+    def __init__(self, study: Study, tune: TuneSpec, kind: TuneClass, launches: Launches) -> None:
         chosen = [one for one in study.workload if not kind.workloads or one.name in kind.workloads]
         self._study = study.model_copy(update={"workload": chosen})
         self._path = tuned_path(study, tune)
-        self._host = host
+        self._launches = launches
         self.was: dict[str, str] = {}
         self.machine: dict[str, str] = {}
         self.doubts: dict[str, str] = {}
+        self.rivals: dict[str, str] = {}
 
     def __call__(self, setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
         """Yield the figures of one trial of every workload on the tuned path."""
@@ -72,15 +65,21 @@ class StudyTrials:
             baseline = next(path for path in self._study.path if path.name == self._study.baseline)
             yield from self._figures(baseline, {}, block)
 
+    def warnings(self) -> list[str]:
+        """Return what a reader of the result must know, as sentences."""
+        doubts = [f"the read-back of {knob} proves nothing: {reason}" for knob, reason in self.doubts.items()]
+        return doubts + [f"{rival} runs and may have changed {knobs}" for rival, knobs in self.rivals.items()]
+
     def _figures(self, path: PathSpec, setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
-        for order in _orders(self._study, path, setting, block):
-            outcome = self._host.carry_out(order, carry_out)
-            if timed_out(outcome):  # a busy machine, more often than the setting
-                outcome = self._host.carry_out(order, carry_out)
+        for order in orders(self._study, path, setting, block):
+            launched = self._launches.launch(order)
+            if timed_out(launched.outcome):  # a busy machine, more often than the setting
+                launched = self._launches.launch(order)
+            outcome = launched.outcome
             self._learn(outcome)
             if outcome.status is not TrialStatus.VALID:
                 raise TrialError(f"{order.workload.label}: {outcome.reason}", hint=outcome.hint)
-            yield from _durations(order, outcome)
+            yield from _durations(launched)
             yield from _expense(order, outcome)
 
     def _learn(self, outcome: Outcome) -> None:
@@ -90,29 +89,25 @@ class StudyTrials:
                 self.was[name.removeprefix(KNOB_WAS)] = str(value)
             elif name.startswith(KNOB_UNPROVEN):
                 self.doubts[name.removeprefix(KNOB_UNPROVEN)] = str(value)
+            elif name.startswith(KNOB_RIVAL):
+                self.rivals[name.removeprefix(KNOB_RIVAL)] = str(value)
             elif name.startswith(("cpu.", "kernel.", "guest.", "below.")):
                 self.machine[name] = str(value)
 
 
-def _canonical(knob: str, values: list[Scalar]) -> list[str]:
-    kind = mpi.find(knob).kind if knob.startswith(mpi.PREFIX) else find(knob).kind
-    try:
-        return list(dict.fromkeys(kind.canon(value) for value in values))
-    except ValueError as error:
-        raise BadInputError(f"tune.knobs: {knob} {error}") from error
-
-
-def _orders(study: Study, path: PathSpec, setting: Mapping[str, str], block: int) -> list[Order]:
+def orders(study: Study, path: PathSpec, setting: Mapping[str, str], block: int) -> list[Order]:
+    """Return the launches of one trial: one for each workload of a study."""
     named = SettingSpec(name="tuned" if setting else AS_FOUND, knobs=dict(setting))
     alone = study.model_copy(update={"path": [path], "baseline": path.name, "setting": [named]})
     return [order for order in plan.block(alone, block) if not order.path.label.endswith(AGAIN)]
 
 
-def _durations(order: Order, outcome: Outcome) -> Iterator[tuple[str, float]]:
-    for cell in decode(outcome):
-        values = cell.ns[list(cell.value_ranks), cell.warmup :].max(axis=0)
-        size = format_size(cell.message_bytes)
-        name = f"{order.workload.label}/{cell.operation}/{size}"
+def _durations(launched: Launched) -> Iterator[tuple[str, float]]:
+    label = launched.order.workload.label
+    for cell, values in launched.cells:
+        name = f"{label}/{cell.operation}/{format_size(cell.message_bytes)}"
+        if not values.size:
+            raise TrialError(f"{name}: no iteration is good")
         yield f"{name}/median", float(np.median(values))
         if values.size >= support(_TAIL):
             yield f"{name}/p99", float(np.quantile(values, _TAIL))

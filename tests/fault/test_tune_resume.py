@@ -1,0 +1,113 @@
+"""A search that is killed, again and again, and continued ends exactly as one that was left alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import nearmetal
+from nearmetal import process
+from nearmetal.cli.main import run
+from nearmetal.store.rundir import SearchDir
+
+STUDY = """
+name = "s"
+baseline = "veth"
+path = [{ name = "veth" }, { name = "tap" }]
+workload = [{ name = "latency", sizes = [8, 1024], iterations = 60, warmup = 10 }]
+[host]
+kind = "fake"
+options = { "times.nic.mtu=9000" = 0.9, "times.nic.gro=off" = 1.1, "times.nic.rx-frames=16" = 0.97 }
+[tune]
+path = "tap"
+max_trials = 60
+interfaces = ["eth1"]
+[tune.knobs]
+"nic.mtu" = [9000]
+"nic.gro" = ["off"]
+"nic.rx-frames" = [4, 16]
+[[tune.classes]]
+name = "latency-bound"
+"""
+# Dies by SIGKILL at a step of the disk, as often as it is told to.
+VICTIM = """
+import os, signal, sys
+from nearmetal.cli.main import main
+from nearmetal.store.disk import Disk
+left = [int(sys.argv.pop(1))]
+def step(self, name, path):
+    left[0] -= 1
+    if left[0] == 0:
+        path.with_name(path.name + ".part").write_bytes(b"half")
+        os.kill(os.getpid(), signal.SIGKILL)
+Disk.step = step
+main()
+"""
+
+
+def _killed(folder: Path, step: int, *words: str) -> None:
+    env = {**os.environ, "PYTHONPATH": str(Path(nearmetal.__file__).parents[1])}
+    ended = process.run([sys.executable, "-c", VICTIM, str(step), *words], timeout_s=120, cwd=str(folder), env=env)
+    assert ended.exit_status == -9, ended.complaint()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.toml").write_text(STUDY)
+    return tmp_path
+
+
+def test_kill_and_resume_end_like_an_uninterrupted_search(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tune", "s.toml", "--run", "whole", "--out", "alone"]) == 0
+    alone = capsys.readouterr().out
+    _killed(folder, 30, "tune", "s.toml", "--run", "search", "--out", "profiles")
+    launches = [len(SearchDir.open(folder / "search").trials())]
+    for step in (40, 60):
+        _killed(folder, step, "tune", "--resume", "search")
+        launches.append(len(SearchDir.open(folder / "search").trials()))
+    assert run(["tune", "--resume", "search"]) == 0
+    resumed = capsys.readouterr()
+    assert f"{launches[-1]} launches are there from before" in resumed.err
+    assert launches == sorted(set(launches)), "every start went on where the last one died"
+    assert resumed.out.replace("profiles", "alone") == alone
+    name = "s-latency-bound.profile.json"
+    assert (folder / "profiles" / name).read_bytes() == (folder / "alone" / name).read_bytes()
+    whole, search = (SearchDir.open(folder / place).trials() for place in ("whole", "search"))
+    assert [one.order for one in whole] == [one.order for one in search]
+
+
+def test_an_interrupted_search_says_how_to_go_on(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("nearmetal.tune.launches.keep", interrupted)
+        assert run(["tune", "s.toml", "--run", "search"]) != 0
+    assert "continue with: nearmetal tune --resume search" in capsys.readouterr().err
+    assert run(["tune", "--resume", "search"]) == 0
+    assert (folder / "s-latency-bound.profile.json").exists()
+
+
+def test_launches_of_another_search_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tune", "s.toml", "--run", "search"]) == 0
+    study = folder / "search" / "study.toml"
+    study.write_text(study.read_text().replace("[9000]", "[8000]"))
+    assert run(["tune", "--resume", "search"]) == 2
+    assert "is not the one that this search asks for" in capsys.readouterr().err
+
+
+def test_a_search_is_not_taken_for_a_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tune", "s.toml", "--run", "search"]) == 0
+    assert run(["compare", "search"]) == 2
+    assert "it holds a search; `nearmetal show search` lists its trials" in capsys.readouterr().err
+    assert run(["show", "search", "--trial", "0"]) == 0
+    assert "latency 8 B" in capsys.readouterr().out
+    assert run(["tune", "s.toml", "--run", "search"]) == 2
+    assert "nearmetal tune --resume search" in capsys.readouterr().err
+    assert run(["tune", "s.toml", "--resume", "search"]) == 2

@@ -1,0 +1,93 @@
+"""The space of a study: what a path lacks, refuses and has already is out of it before the search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from knob_machine import KnobMachine
+from nearmetal.errors import BadInputError
+from nearmetal.knobs.look import look
+from nearmetal.paths.path import Endpoint, Endpoints
+from nearmetal.study.spec import TuneSpec
+from nearmetal.tune.narrow import narrowed
+from nearmetal.tune.space import AS_FOUND
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nearmetal.study.order import Scalar
+
+ENDS = Endpoints((Endpoint("", "eth1", "10.0.0.1"), Endpoint("", "eth2", "10.0.0.2")), "10.0.0.0/24")
+FILES = {"/proc/sys/net/core/busy_read": "0\n"}
+
+
+def _facts(place: Path, asked: dict[str, list[Scalar]], **second: str) -> dict[str, Scalar]:
+    nic = {"adaptive-rx": "off", "driver": "iavf"}
+    other = {**nic, **{key.replace("_", "-"): value for key, value in second.items()}}
+    machine = KnobMachine.make(place, {"eth1": nic, "eth2": other}, FILES)
+    facts = look(machine, ENDS, asked)
+    assert machine.writes == [], "looking writes nothing"
+    return facts
+
+
+def test_what_is_not_there_refused_or_set_already_is_left_out_and_named(tmp_path: Path) -> None:
+    asked: dict[str, list[Scalar]] = {
+        "nic.rx-usecs": ["16", "50", "9000"],
+        "nic.gro": ["on", "off"],
+        "nic.lro": ["on"],
+        "nic.mtu": ["1500"],
+        "host.busy_read": ["50"],
+        "mpi.progress": ["yielding"],
+    }
+    made = narrowed(TuneSpec(knobs=asked), _facts(tmp_path, asked))
+    assert {axis.knob: axis.values for axis in made.space.axes} == {
+        "nic.rx-usecs": ("16", "50"),
+        "nic.gro": ("on", "off"),
+        "host.busy_read": ("0", "50"),
+        "mpi.progress": (AS_FOUND, "yielding"),
+    }
+    said = "\n".join(made.left_out)
+    assert "nic.rx-usecs = 9000: nic.rx-usecs 9000 is not among 0 to 8160" in said
+    assert "nic.lro is not there: eth1: the driver holds it fixed" in said
+    assert "nic.mtu is 1500 already" in said
+
+
+def test_settings_that_a_driver_does_not_take_are_no_points(tmp_path: Path) -> None:
+    asked: dict[str, list[Scalar]] = {
+        "nic.adaptive-rx": ["on"],
+        "nic.rx-usecs": ["0", "50"],
+        "nic.rx-frames": ["0", "1"],
+    }
+    space = narrowed(TuneSpec(knobs=asked), _facts(tmp_path, asked)).space
+    settings = [space.setting(point) for point in space.points]
+    assert {"nic.rx-usecs": "50", "nic.rx-frames": "1"} in settings
+    assert {"nic.rx-usecs": "0", "nic.rx-frames": "0"} not in settings, "no interrupt would come"
+    assert {"nic.adaptive-rx": "on", "nic.rx-usecs": "50"} not in settings, "iavf refuses usecs while adaptive is on"
+    assert {"nic.adaptive-rx": "on", "nic.rx-frames": "1"} in settings
+
+
+def test_ends_that_differ_keep_what_was_found(tmp_path: Path) -> None:
+    asked: dict[str, list[Scalar]] = {"nic.rx-usecs": ["16", "50"]}
+    (axis,) = narrowed(TuneSpec(knobs=asked), _facts(tmp_path, asked, rx_usecs="50")).space.axes
+    assert axis.values == (AS_FOUND, "16", "50")
+
+
+def test_a_host_that_tells_nothing_keeps_the_whole_space() -> None:
+    made = narrowed(TuneSpec(knobs={"nic.rx-usecs": [0, 10], "nic.gro": ["off"]}), {})
+    assert [axis.values for axis in made.space.axes] == [(AS_FOUND, "0", "10"), (AS_FOUND, "off")]
+    assert made.left_out == ()
+
+
+def test_nothing_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
+    asked: dict[str, list[Scalar]] = {"nic.lro": ["on"], "nic.gro": ["on"]}
+    with pytest.raises(BadInputError, match=r"nic.lro is not there.*; nic.gro is on already"):
+        narrowed(TuneSpec(knobs=asked), _facts(tmp_path, asked))
+
+
+def test_the_management_interface_is_refused_value_by_value(tmp_path: Path) -> None:
+    machine = KnobMachine.make(tmp_path, {"eth1": {}, "eth2": {}}, FILES)
+    (tmp_path / "routes").write_text("default via 10.0.0.254 dev eth2 proto static\n")
+    facts = look(machine, ENDS, {"nic.gro": ["off"]})
+    assert "carries the default route" in str(facts["knob.refuses.nic.gro=off"])
