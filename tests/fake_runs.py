@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 from nearmetal.hosts.fake import FakeHost
@@ -47,3 +48,18 @@ def make_run(
     with RunDir.create(root, info, text) as run:
         run_study(study, Described(study.host.options, facts or {}), run, Silent())
     return root
+
+
+class Kept:
+    """Runs that are made once and copied for each test that wants one: a fake host always gives the same bytes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: dict[str, Path] = {}
+
+    def copy(self, root: Path, text: str) -> Path:
+        """Give the run of a study under a name of its own."""
+        if text not in self._made:
+            self._made[text] = make_run(self._folder / str(len(self._made)), text)
+        shutil.copytree(self._made[text], root)
+        return root

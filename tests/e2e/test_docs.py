@@ -1,5 +1,7 @@
 """Every command in README and docs runs: each `sh` block, line by line, in a workspace of its own a page.
 
+The run that several pages begin with is carried out for the first of them, and copied for the others.
+
 Studies are shortened (few iterations, three blocks) so that a page takes seconds; nothing else is changed. A line
 that needs more than this machine offers carries a comment `# needs: WHAT`, and WHAT is one of `_NEEDS`.
 """
@@ -57,15 +59,36 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path
 
 
+FIRST, FIRST_RUN = "nearmetal run studies/paths.toml --out runs/first", "runs/first"
+"""What several pages begin with, and what it leaves."""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first page leaves that run for the others."""
+    return tmp_path_factory.mktemp("kept") / "first"
+
+
+def of_page(page: Path) -> object:
+    """Return a page as a test's parameter; pages that share the run go to one worker."""
+    shares = any(line.split("#")[0].strip() == FIRST for line in commands(page))
+    marks = [pytest.mark.xdist_group("first-run")] if shares else []
+    return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
+
+
 @pytest.mark.netns
 @pytest.mark.mpi
-@pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: str(p.relative_to(ROOT)))
-def test_the_commands_of_a_page_run(page: Path, workspace: Path) -> None:
+@pytest.mark.parametrize("page", [of_page(p) for p in PAGES if commands(p)])
+def test_the_commands_of_a_page_run(page: Path, workspace: Path, kept: Path) -> None:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "80"}
     for line in commands(page):
         needs = re.search(r"# needs: ([a-z-]+)", line)
         if needs:
             assert needs[1] in _NEEDS, f"{page}: {line!r} needs something that is not in the table"
+            continue
+        first = line.split("#")[0].strip() == FIRST
+        if first and kept.exists():
+            shutil.copytree(kept, workspace / FIRST_RUN)
             continue
         done = subprocess.run(
             ["bash", "-euc", line],
@@ -77,3 +100,5 @@ def test_the_commands_of_a_page_run(page: Path, workspace: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, f"$ {line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        if first:
+            shutil.copytree(workspace / FIRST_RUN, kept)

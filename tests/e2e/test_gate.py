@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from fake_runs import make_run
+from fake_runs import Kept
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.store.rundir import RunDir
@@ -52,14 +51,19 @@ max_blocks = 5
 """
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("kept"))
+
+
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def made(kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Return what makes a run under a name, and stand in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
 
     def make(name: str, options: str = "", seed: int = 1, change: tuple[str, str] = ("", "")) -> str:
-        make_run(Path(name), STUDY.format(options=options, seed=seed).replace(*change))
+        kept.copy(Path(name), STUDY.format(options=options, seed=seed).replace(*change))
         return name
 
     return make
@@ -352,7 +356,9 @@ def make_faster(run: Path, copy: Path) -> None:
 
 
 @pytest.mark.netns
-def test_on_real_namespaces(tmp_path: Path) -> None:
+def test_on_real_namespaces(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Real launches against themselves, and against a base a hundred times as fast: then fresh ones are launched."""
     study = """
 format = 1
@@ -367,39 +373,24 @@ kind = "veth"
 name = "ping"
 kind = "command"
 [workload.options]
-argv = ["ping", "-c", "40", "-i", "0.002", "{peer}"]
+argv = ["ping", "-c", "20", "-i", "0.002", "{peer}"]
 figure = "regex"
 pattern = "time=([0-9.]+) ms"
 unit = "ms"
-packets = 40
+packets = 20
 [trials]
 min_blocks = 3
 max_blocks = 3
 """
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     (tmp_path / "s.toml").write_text(study)
-
-    def start(*argv: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["nearmetal", *argv],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=200,
-        )
-
-    made = start("run", "s.toml", "--out", "old")
-    if made.returncode == 3:
-        pytest.skip(made.stderr)
-    assert made.returncode == 0, made.stderr
-    same = start("gate", "old", "--against", "old")
-    assert same.returncode in {0, 2}, "three blocks on a busy machine may decide nothing, but never against themselves"
-    make_faster(tmp_path / "old", tmp_path / "fast")
-    gated = start("gate", "old", "--against", "fast", "--out", "again")
-    assert gated.returncode in {1, 2}, gated.stderr
-    assert "fresh blocks" in gated.stderr
-    fresh = RunDir.open(tmp_path / "again").trials()
+    monkeypatch.chdir(tmp_path)
+    if nearmetal(["run", "s.toml", "--out", "old"]) == 3:
+        pytest.skip(capsys.readouterr().err)
+    assert gate("old", "--against", "old") in {0, 2}, "few blocks may decide nothing, but never against themselves"
+    make_faster(Path("old"), Path("fast"))
+    capsys.readouterr()
+    assert gate("old", "--against", "fast", "--out", "again") in {1, 2}
+    assert "fresh blocks" in capsys.readouterr().err
+    fresh = RunDir.open(Path("again")).trials()
     assert {r.order.block for r in fresh} == {3, 4, 5}
     assert all(r.valid for r in fresh)
