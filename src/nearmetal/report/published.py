@@ -58,17 +58,21 @@ class Effect:
         return f"{self.bound} {words.ratio(self.published)}".strip()
 
 
+Order = tuple[int, tuple[str, ...], tuple[str, ...], str]
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What of a table's shape is found in ours.
 
-    `orders` holds (size, published order, our order). `significances` holds (column, size, published p, our p or None).
+    `orders` holds (size, published order, our order, whether they agree), `significances` (column, size, published p,
+    our p or None).
     """
 
     figures: Figures
     ours: Mapping[str, Mapping[int, float]]
     unit: str
-    orders: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...]
+    orders: tuple[Order, ...]
     effects: tuple[Effect, ...]
     significances: tuple[tuple[str, int, float, float | None], ...] = ()
 
@@ -91,7 +95,7 @@ def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) ->
         found = tuple(_significances(view, figures, sources))
         return Shape(figures, {}, "", (), (), found)
     unit = next(cell.shown.unit for by in sources.values() for cell, _ in by.values())
-    return Shape(figures, ours, unit, tuple(_orders(figures, ours)), tuple(_effects(figures, sources)))
+    return Shape(figures, ours, unit, tuple(_orders(figures, ours, sources)), tuple(_effects(figures, sources)))
 
 
 _Blocks = dict[int, float]
@@ -135,19 +139,31 @@ def _middle(blocks: _Blocks) -> float:
     return float(np.exp(np.mean(np.log(list(blocks.values())))))
 
 
-def _orders(
-    figures: Figures, ours: Mapping[str, Mapping[int, float]]
-) -> list[tuple[int, tuple[str, ...], tuple[str, ...]]]:
+def _orders(figures: Figures, ours: Mapping[str, Mapping[int, float]], sources: _Sources) -> list[Order]:
     """Return, by size, the order of the configurations that both have, from the least figure to the greatest."""
-    found = []
+    found: list[Order] = []
     for statistic in dict.fromkeys(column.statistic for column in figures.table.columns):
         names = [column.name for column in figures.table.columns if column.statistic == statistic]
         for size in sorted({size for name in names for size in figures.values[name]}):
             both = [name for name in names if size in ours[name] and size in figures.values[name]]
             if len(both) > 1:
                 theirs = tuple(sorted(both, key=lambda name: figures.values[name][size]))
-                found.append((size, theirs, tuple(sorted(both, key=lambda name: ours[name][size]))))
+                mine = tuple(sorted(both, key=lambda name: ours[name][size]))
+                found.append((size, theirs, mine, _same_order(size, theirs, figures, sources)))
     return found
+
+
+def _same_order(size: int, theirs: tuple[str, ...], figures: Figures, sources: _Sources) -> str:
+    """Say whether ours are in their order, pair by pair: two that our interval cannot tell apart leave it undecided."""
+    verdicts = []
+    for low, high in itertools.combinations(theirs, 2):
+        published = figures.values[high][size] / figures.values[low][size]
+        if published - 1 <= NO_EFFECT:
+            continue
+        ratio = _ratio(sources[high].get(size), sources[low].get(size))
+        interval = ratio.interval if ratio else None
+        verdicts.append(OPEN if not interval or interval.contains(1) else SAME if interval.low > 1 else OTHER)
+    return next((one for one in (OTHER, OPEN) if one in verdicts), SAME)
 
 
 def _effects(figures: Figures, sources: _Sources) -> list[Effect]:
@@ -272,7 +288,7 @@ def _effect_table(found: Shape) -> Table:
             one.agrees,
         )
         for one in found.effects
-        if one.ours or not one.size_bytes or found.figures.table.rows == "sizes"  # a text is about every size
+        if one.ours
     ]
     tally = {name: sum(one.agrees == name for one in found.effects) for name in (SAME, OTHER, OPEN, MISSING)}
     said = ", ".join(f"{name} in {count}" for name, count in tally.items() if count)
@@ -290,16 +306,13 @@ def _effect_table(found: Shape) -> Table:
 
 
 def _order_table(found: Shape) -> Table:
-    rows = [
-        (_size(size), " < ".join(theirs), " < ".join(ours), SAME if theirs == ours else OTHER)
-        for size, theirs, ours in found.orders
-    ]
-    same = sum(theirs == ours for _, theirs, ours in found.orders)
+    rows = [(_size(size), " < ".join(theirs), " < ".join(ours), agrees) for size, theirs, ours, agrees in found.orders]
+    same = sum(agrees == SAME for *_, agrees in found.orders)
     return Table(
         "Order of the configurations, least figure first",
         ("size", "published", "ours", "order"),
         tuple(rows),
-        f"The same order in {same} of {len(rows)} rows that both have.",
+        f"The same order in {same} of {len(rows)} rows that both have; undecided where our intervals overlap.",
         left=4,
     )
 
@@ -310,8 +323,10 @@ def _crossover_table(found: Shape) -> Table:
         mine = [one for one in found.effects if (one.column, one.reference) == (column, reference)]
         theirs = crossovers([(one.size_bytes, one.published) for one in mine])
         ours = crossovers([(one.size_bytes, one.ours.ratio) for one in mine if one.ours])
-        if theirs or ours:
-            rows.append((f"{column} / {reference}", _between(theirs), _between(ours)))
+        measured = [one.size_bytes for one in mine if one.ours]
+        if measured and (theirs or ours):
+            span = f" ({format_size(measured[0])} to {format_size(measured[-1])})"
+            rows.append((f"{column} / {reference}", _between(theirs), _between(ours) + span))
     return Table("Where an effect changes sign over the sizes", ("effect", "published", "ours"), tuple(rows), left=3)
 
 

@@ -47,8 +47,8 @@ def as_json(found: Shape) -> str:
         "source": table.source,
         "rows": _rows(found),
         "orders": [
-            {"message_bytes": size, "published": list(theirs), "ours": list(ours)}
-            for size, theirs, ours in found.orders
+            {"message_bytes": size, "published": list(theirs), "ours": list(ours), "order": agrees}
+            for size, theirs, ours, agrees in found.orders
         ],
     }
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"

@@ -1,7 +1,8 @@
 """perftest -U: one value an iteration, up to many millions of lines `number, microseconds`.
 
-A value is a decimal with a fixed number of places, so it is read as a whole number of ns without any rounding: the
-columns are found by the CSV reader of Arrow, which reads blocks of lines on all processors.
+A value has six significant digits (`%g`), so it is exact to a ns below a millisecond, and rounded to a ns here; from a
+millisecond on perftest itself has rounded it to 10 ns and more. The columns are found by the CSV reader of Arrow, which
+reads blocks of lines on all processors.
 """
 
 from __future__ import annotations
