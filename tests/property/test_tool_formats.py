@@ -27,8 +27,8 @@ BY_PREFIX: dict[str, Callable[[bytes], object]] = {
     "mpi4py": mpi4py.parse,
     "hpcc": hpcc.parse,
     "written-netperf": netperf.parse,
-    "written-perftest-4.5-ib_write": parse_dump,
-    "written-perftest": perftest.parse,
+    "perftest-4.5-ib_atomic": parse_dump,
+    "perftest": perftest.parse,
     "written-omb": omb.parse,
     "written-npb": npb.parse,
 }

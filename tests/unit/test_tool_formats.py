@@ -100,16 +100,24 @@ def test_netperf_keys() -> None:
 
 
 def test_perftest_rows_are_means_and_the_dump_is_exact() -> None:
-    text = data("written-perftest-4.5-ib_write_lat.txt")
+    text = data("perftest-4.5-ib_atomic_lat.txt")
     result = perftest.parse(text)
-    assert (result.operation, result.dumped) == ("ib_write_lat", True)
-    assert [(row.message_bytes, row.iterations, row.latency_us) for row in result.rows] == [(64, 8, 48.90)]
-    assert parse_dump(text).tolist() == [48400, 51020, 47980, 107900, 48410, 48390, 48400]
+    assert (result.operation, result.dumped) == ("ib_atomic_lat", True)
+    assert [(row.message_bytes, row.iterations, row.latency_us) for row in result.rows] == [(8, 1000, 49.36)]
+    values = parse_dump(text)
+    assert values.size == 999, "n iterations have n - 1 differences"
+    assert values[:4].tolist() == [148_334, 46_990, 39_989, 40_009]
+    # Its own mean leaves the two slowest out.
+    assert values.mean() / 1e3 == pytest.approx(49.36, abs=0.3)
 
 
 def test_perftest_bandwidth_label_mb_means_mib() -> None:
-    result = perftest.parse(data("written-perftest-4.5-ib_send_bw.txt"))
-    assert (result.operation, result.unit, result.rows[0].bandwidth) == ("ib_send_bw", "MiB/s", 101.17)
+    text = data("perftest-4.5-ib_send_bw.txt")
+    result = perftest.parse(text)
+    assert (result.operation, result.unit, result.rows[0].bandwidth) == ("ib_send_bw", "MiB/s", 20.97)
+    # The message rate in the same row, in 10^6 a second, is of the same bandwidth.
+    rate_mpps = float(text.decode().splitlines()[-2].split()[-1])
+    assert rate_mpps * 1e6 * 16384 / (1 << 20) == pytest.approx(20.97, rel=1e-3)
 
 
 def test_perftest_sorted_dump_is_refused() -> None:
@@ -120,7 +128,7 @@ def test_perftest_sorted_dump_is_refused() -> None:
 
 
 def test_perftest_dump_with_a_missing_line_is_refused() -> None:
-    text = data("written-perftest-4.5-ib_write_lat.txt").replace(b"3, 47.98\n", b"")
+    text = data("perftest-4.5-ib_atomic_lat.txt").replace(b"\n3, 39.9893\n", b"\n")
     with pytest.raises(ForeignFileError, match="numbered"):
         parse_dump(text)
 
@@ -172,7 +180,9 @@ def test_mpi4py_rows_are_half_round_trips() -> None:
 
 
 def test_hpcc_summary_in_its_units() -> None:
-    figures = {one.name: one for one in hpcc.parse(data("hpcc-1.5.0-hpccoutf.txt"))}
+    output = hpcc.parse(data("hpcc-1.5.0-hpccoutf.txt"))
+    assert (output.version, output.processes) == ("1.5.0", 2)
+    figures = {one.name: one for one in output.figures}
     assert figures["HPL_Tflops"].unit == "Tflop/s"
     assert figures["AvgPingPongLatency_usec"].unit == "us"
     assert figures["StarSTREAM_Triad"].unit == "GB/s"
@@ -182,7 +192,9 @@ def test_hpcc_summary_in_its_units() -> None:
 
 def test_hpl_row_needs_its_residual_check() -> None:
     text = data("hpcc-1.5.0-hpl-section.txt")
-    (figure,) = hpcc.parse(text)
+    output = hpcc.parse(text)
+    (figure,) = output.figures
+    assert output.processes == 2
     assert (figure.name, figure.value, figure.unit) == ("HPL", 0.05465, "Gflop/s")
     with pytest.raises(ForeignFileError, match="residual"):
         hpcc.parse(text.replace(b"PASSED", b"FAILED"))

@@ -152,11 +152,13 @@ def _sockperf(data: bytes) -> tuple[Foreign, ...]:
 
 
 def _hpcc(data: bytes) -> tuple[Foreign, ...]:
+    output = hpcc.parse(data)
     cells = tuple(
-        one_cell(f"{one.name} [{one.unit}]", 0, in_a_row([UNITS[one.unit].to_ns(one.value)]))
-        for one in hpcc.parse(data)
+        one_cell(f"{one.name} [{one.unit}]", 0, in_a_row([UNITS[one.unit].to_ns(one.value)])) for one in output.figures
     )
-    return (Foreign("HPCC", "", "hpcc", 2, cells, ("one figure a run of each kind",)),)
+    return (
+        Foreign("HPCC", output.version, "hpcc", max(1, output.processes), cells, ("one figure a run of each kind",)),
+    )
 
 
 def _npb(data: bytes) -> tuple[Foreign, ...]:

@@ -35,7 +35,16 @@ class Figure:
     unit: str
 
 
-def parse(data: bytes) -> tuple[Figure, ...]:
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What one run left: HPCC's version (empty for HPL alone), its processes, its figures."""
+
+    version: str
+    processes: int
+    figures: tuple[Figure, ...]
+
+
+def parse(data: bytes) -> Output:
     """Read the figures of one run; raise ForeignFileError for anything else, a failed residual included."""
     text = to_text(data, PROGRAM)
     checks = _CHECK.findall(text)
@@ -46,10 +55,11 @@ def parse(data: bytes) -> tuple[Figure, ...]:
     rows = _ROW.findall(text)
     if len(rows) != 1 or len(checks) != 1:
         raise refuse(PROGRAM, f"it has {len(rows)} results and {len(checks)} residual checks, not one of each")
-    return (Figure("HPL", _positive("HPL", rows[0][5]), "Gflop/s"),)
+    grid = [whole(word, PROGRAM, "the process grid") for word in rows[0][2:4]]
+    return Output("", grid[0] * grid[1], (Figure("HPL", _positive("HPL", rows[0][5]), "Gflop/s"),))
 
 
-def _summary(text: str) -> tuple[Figure, ...]:
+def _summary(text: str) -> Output:
     sections = re.findall(re.escape(_BEGIN) + r"(.*?)" + re.escape(_END), text, re.DOTALL)
     if len(sections) != 1:
         raise refuse(PROGRAM, f"it has {len(sections)} whole summary sections, not one")
@@ -59,7 +69,9 @@ def _summary(text: str) -> tuple[Figure, ...]:
     figures = [Figure(name, float(value), unit) for name, value in fields.items() if (unit := _unit(name, value))]
     if not figures:
         raise refuse(PROGRAM, "its summary holds no figure")
-    return tuple(figures)
+    parts = [fields.get(f"Version{part}", "").strip() for part in ("Major", "Minor", "Micro")]
+    processes = whole(fields.get("CommWorldProcs", "").strip() or "missing", PROGRAM, "the number of processes")
+    return Output(".".join(parts) if all(parts) else "", processes, tuple(figures))
 
 
 def _unit(name: str, value: str) -> str:
