@@ -85,3 +85,15 @@ def test_the_wire_has_a_delay() -> None:
     near = median_ns(carried_out("base", "native", ROUND_TRIP, {}))
     far = median_ns(carried_out("base", "native", ROUND_TRIP, {"wire_delay_us": 50}))
     assert 2 * 50_000 <= far - near < 2 * 65_000  # two ways; tc-netem adds some microseconds of its own
+
+
+def test_a_whole_fabric_of_virtual_functions() -> None:
+    options: dict[str, Scalar | list[Scalar]] = {
+        "latency_iterations": 10,
+        "bandwidth_bytes": 1024,
+        "bandwidth_window": 4,
+    }
+    workload = WorkloadOrder("fabric", "fabric", {**options, "bandwidth_iterations": 3}, (0, 1, 2, 3))
+    outcome = carried_out("base", "vf", workload, {})
+    assert [cell.operation for cell in decode(outcome)] == ["fabric.latency", "fabric.bandwidth"]
+    assert min(outcome.proof.moved_packets.values()) >= 3 * 10

@@ -94,7 +94,8 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
             trips.setdefault(key, []).extend(found)
             trials[key] = trials.get(key, 0) + 1
             operations[key] = operation
-    untraced = _untraced_means(run, records)
+    wanted = {(path, setting, operations[key], size) for key in trips for path, setting, _, size in [key]}
+    untraced = _untraced_means(run, records, wanted)
     return [
         Waterfall(
             *key,
@@ -136,13 +137,19 @@ def _windows(cell: SampleCell) -> list[Window]:
     return [Window(number, begin[number], end[number]) for number in range(cell.warmup, len(begin))]
 
 
-def _untraced_means(run: RunDir, records: Sequence[TrialRecord]) -> dict[_Key, float]:
-    """Return the mean latency (ns) by path, setting, operation and size, over all trials without a trace."""
-    values: dict[_Key, list[int]] = {}
+def _untraced_means(run: RunDir, records: Sequence[TrialRecord], wanted: set[_Key]) -> dict[_Key, float]:
+    """Return the mean latency (ns) of the wanted paths, settings, operations and sizes over all trials without a trace.
+
+    Only their samples are read: a run without traces, however large, costs nothing here.
+    """
+    sums: dict[_Key, tuple[int, int]] = {}
     for record in records:
         if record.order.workload.options.get(OPTION):
             continue
         for cell in record.cells:
             key = (record.order.path.label, record.order.setting, cell.operation, cell.message_bytes)
-            values.setdefault(key, []).extend(run.values(record, cell).tolist())
-    return {key: float(np.mean(found)) / 2 for key, found in values.items() if found}
+            if key in wanted:
+                ns = run.values(record, cell)
+                total, count = sums.get(key, (0, 0))
+                sums[key] = (total + int(ns.sum()), count + ns.size)
+    return {key: total / count / 2 for key, (total, count) in sums.items() if count}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
@@ -18,9 +19,12 @@ from nearmetal.report import as_html, waterfall_text
 from nearmetal.report.view import build_view
 from nearmetal.report.waterfalls import Waterfall, waterfalls
 from nearmetal.store.bundle import read_bundle, write_bundle
-from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.workloads.samples import decode
+
+if TYPE_CHECKING:
+    from nearmetal.store.samples import Cell
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "waterfall-v1.zip"
 STUDY = """
@@ -152,3 +156,20 @@ def test_a_kernel_that_cannot_be_traced_says_so_and_is_put_back() -> None:
     assert shell.asked == ["start", "stop", "forget"]
     with pytest.raises(BadInputError, match="true or false"), tracing.recorded(shell, _order(option="yes")):  # type: ignore[arg-type]
         pass
+
+
+def test_samples_are_read_only_where_they_stand_beside_a_trace(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    values = RunDir.values
+
+    def noted(self: RunDir, record: TrialRecord, cell: Cell) -> object:
+        read.append(record.order.trial)
+        return values(self, record, cell)
+
+    monkeypatch.setattr(RunDir, "values", noted)
+    (found,) = waterfalls(run)
+    assert (read, found.untraced_ns is None) == ([1], False)
+    (run.root / "trials" / "000000.json").unlink()
+    read.clear()
+    assert waterfalls(run) == []
+    assert read == []
