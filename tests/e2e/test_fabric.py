@@ -168,6 +168,7 @@ def test_two_fabrics_are_compared_node_by_node(desk: Desk) -> None:
     assert "path guest against path bridge, 8 nodes paired by their place" in out
     assert re.search(r"latency \(half a round trip\): ratio 1\.[456]\d* \[1\.\d+, 1\.\d+\], slower", out)
     assert "one launch each" in out
+    assert "over nodes)" in out
     assert re.search(r"bandwidth, row to column: ratio 0\.6\d* \[0\.6\d*, 0\.[67]\d*\], slower", out)
     _, text, _ = desk.fabric("guests", "--against", "base", "--format", "json")
     latency, bandwidth = json.loads(text)["metrics"]

@@ -158,14 +158,14 @@ def _bisection(of: Survey) -> Markup:
 # ---- two fabrics
 
 
-def against_sections(compared: Sequence[Against], ours: Survey, base: Survey) -> Markup:
+def against_sections(compared: Sequence[Against], name: str, base_name: str) -> Markup:
     """Return two fabrics of the same nodes side by side, a section a metric, the worst node first."""
-    return together(*(_against(one, ours, base) for one in compared))
+    return together(*(_against(one, name, base_name) for one in compared))
 
 
-def _against(one: Against, ours: Survey, base: Survey) -> Markup:
+def _against(one: Against, name: str, base_name: str) -> Markup:
     unit = one.metric.unit
-    titles = (("node", "words"), (f"{ours.path} ({unit})", ""), (f"{base.path} ({unit})", ""), ("ratio", ""))
+    titles = (("node", "words"), (f"{name} ({unit})", ""), (f"{base_name} ({unit})", ""), ("ratio", ""))
     shown = sorted(one.nodes, key=lambda node: node.ratio, reverse=not one.metric.larger_is_better)
     rows = [
         element(

@@ -194,7 +194,8 @@ def ratio_sentence(one: Against) -> str:
     """Return one metric's ratio over nodes with its interval and verdict."""
     estimate = one.estimate
     reach = f" [{estimate.interval.low:.3g}, {estimate.interval.high:.3g}]" if estimate.interval else ""
-    return f"ratio {estimate.ratio:.3g}{reach}, {estimate.verdict} ({estimate.method})"
+    method = str(estimate.method).replace("blocks", "nodes")  # the pairs are nodes here
+    return f"ratio {estimate.ratio:.3g}{reach}, {estimate.verdict} ({method})"
 
 
 def pair_name(node: NodeRatio) -> str:

@@ -70,7 +70,7 @@ def run_list(root: str, entries: Sequence[Entry], by: str, *, descending: bool) 
     head.append(element("th", "state", scope="col", class_="words"))
     table = element(
         "table",
-        element("caption", "Runs"),
+        element("caption", "Open one, or choose two to compare"),
         element("thead", element("tr", *head)),
         element("tbody", *(_row(one, good) for one in rows)),
     )
@@ -94,7 +94,10 @@ def _heading(column: str, by: str, *, descending: bool) -> Markup:
     order = ("descending" if descending else "ascending") if chosen else None
     arrow = (" ▼" if descending else " ▲") if chosen else ""
     kind = None if column == "trials" else "words"
-    return element("th", element("a", column + arrow, href=f"/?{query}"), scope="col", aria_sort=order, class_=kind)
+    unit = " (UTC)" if column in {"created", "changed"} else ""
+    return element(
+        "th", element("a", column + unit + arrow, href=f"/?{query}"), scope="col", aria_sort=order, class_=kind
+    )
 
 
 def _row(one: Entry, good: Sequence[Entry]) -> Markup:
@@ -109,7 +112,7 @@ def _row(one: Entry, good: Sequence[Entry]) -> Markup:
         *cells,
         element("td", one.info.study_name, class_="words"),
         element("td", one.info.host_kind, class_="words"),
-        element("td", one.info.created_utc, class_="words"),
+        element("td", _readable(one.info.created_utc), class_="words"),
         element("td", str(one.trials)),
         element("td", _utc(one.changed_ns), class_="words"),
         element("td", _FABRIC[one.running] if one.of_fabric else live, class_="words"),
@@ -128,7 +131,12 @@ def _choice(kind: str, one: Entry, good: Sequence[Entry]) -> Markup:
 
 
 def _utc(ns: int) -> str:
-    return dt.datetime.fromtimestamp(ns // 10**9, dt.UTC).isoformat()
+    return _readable(dt.datetime.fromtimestamp(ns // 10**9, dt.UTC).isoformat())
+
+
+def _readable(utc: str) -> str:
+    """Return a time in UTC for people; the column says that it is UTC."""
+    return utc.removesuffix("+00:00").replace("T", " ")
 
 
 # ---- one run
@@ -224,7 +232,11 @@ def compare_page(gate: Gate) -> str:
             "header",
             element("p", "nearmetal serve", class_="eyebrow"),
             element("h1", f"{_name(gate.run)} against {_name(gate.base)}"),
-            element("p", f"{gate.run.blocks} and {gate.base.blocks} blocks. {gate.run.host_label}.", class_="meta"),
+            element(
+                "p",
+                f"{gate.run.blocks} and {gate.base.blocks} blocks. Figures from {gate.run.host_label}.",
+                class_="meta",
+            ),
             *([element("div", *lead, class_="honest warn")] if gate.mixed else []),
         ),
         element(
@@ -281,11 +293,15 @@ def compare_fabrics(run: RunDir, base: RunDir) -> str:
             "header",
             element("p", "nearmetal serve", class_="eyebrow"),
             element("h1", f"{name} against {base_name}"),
-            element("p", f"{len(ours.names)} nodes, paired by their place. {ours.info.host_label}.", class_="meta"),
+            element(
+                "p",
+                f"{len(ours.names)} nodes, paired by their place. Figures from {ours.info.host_label}.",
+                class_="meta",
+            ),
         ),
         element(
             "main",
-            fabric_html.against_sections(compared, ours, theirs),
+            fabric_html.against_sections(compared, name, base_name),
             element("p", fabric_text.AGAINST_NOTE, class_="note"),
             id="compared",
         ),
