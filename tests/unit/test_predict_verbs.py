@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from nearmetal.cli.main import run as cli
 from nearmetal.cli.place import command as place
 from nearmetal.cli.place import parse_hosts
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError, NearmetalError
+from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.trace import DoCall
+from nearmetal.store.rundir import RunDir
 
 if TYPE_CHECKING:
     from click import Command
@@ -150,3 +153,14 @@ def test_what_cannot_be_replayed_is_told_and_nothing_is_written(
     with pytest.raises(NearmetalError, match="1 messages or receives have no partner"):
         run(predict, files[0], *on, "--per-node", "1")
     assert not saved.exists()
+
+
+def test_means_of_a_suite_are_no_samples_to_fit(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(
+        'name = "suite"\nbaseline = "veth"\nhost = { kind = "fake" }\npath = [{ name = "veth" }]\n'
+        'workload = [{ name = "osu", kind = "omb", operation = "latency", sizes = [8], iterations = 30 }]\n'
+        "trials = { min_blocks = 3, max_blocks = 3 }\n"
+    )
+    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
+    with pytest.raises(BadInputError, match="no ping-pong samples"):
+        fit_run(RunDir.open(tmp_path / "run"))

@@ -10,6 +10,7 @@ from nearmetal.predict.fit import RoundTrips, Windows, fit_copy, fit_path, fit_p
 from nearmetal.predict.models import UNBOUNDED, Cores, Machine, ModelFile, NamedMachine, PathModel
 from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.study.spec import AGAIN
+from nearmetal.workloads.figures import SUITES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,6 +137,8 @@ def _machine(samples: _Samples, path: PathModel, intra: PathModel | None) -> Mac
 
 
 def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
+    if record.order.workload.kind in SUITES:
+        return  # a suite's mean is no sample of what its launch spread over
     window = record.order.workload.number("window", 64)
     for cell in record.cells:
         if cell.operation not in {PAIRED, BOTH_WAYS, *STREAMING}:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 IMPORTED = "imported"
 """The kind of workload whose samples were adopted from other programs' output."""
-WITH_OPERATIONS = ("engine", "omb", "imb", "mpi4py")
+SUITES = ("omb", "imb", "mpi4py")
+"""The kinds of workload that print means of the operations of nearmetal's own engine."""
+WITH_OPERATIONS = ("engine", *SUITES)
 """The kinds of workload whose operations are those of nearmetal's own engine, with its figures."""
 
 _PAIR = re.compile(r"\.(?:pair\d+|total)$")
