@@ -99,27 +99,46 @@ Result Engine::run(bool keep) {
 
 // With many ranks nearly every event is the first touch of its records: fetch those of the next ones meanwhile.
 void Engine::fetch_ahead() const {
-    const auto fetch = [](const void *address) {
-        __builtin_prefetch(address, 1);
-        __builtin_prefetch(static_cast<const char *>(address) + 64, 1);
+    const auto of_message = [](const Event &event) {
+        return event.kind() == EventKind::kArrive || event.kind() == EventKind::kReady;
     };
     if (const Event *far = events_.peek(8)) {
-        if (far->kind() == EventKind::kArrive)
+        if (of_message(*far))
             fetch(&messages_[far->index()]);
         else if (far->kind() == EventKind::kRank)
             fetch(&ranks_[far->index()]);
+        else if (far->kind() == EventKind::kStage)
+            fetch(&stages_[far->index()]);
     }
-    if (const Event *near = events_.peek(4); near && near->kind() == EventKind::kArrive)
+    if (const Event *near = events_.peek(4); near && of_message(*near))
         fetch(&ranks_[target(messages_[near->index()])]);
-    const Event *next = events_.peek(1);
-    if (!next || (next->kind() != EventKind::kArrive && next->kind() != EventKind::kRank))
+    const Event *next = events_.peek(2);
+    if (!next)
         return;
-    const std::uint32_t rank = next->kind() == EventKind::kRank ? next->index() : target(messages_[next->index()]);
+    if (of_message(*next)) {
+        fetch_receiver(target(messages_[next->index()]));
+    } else if (next->kind() == EventKind::kRank) {
+        const std::uint32_t first = ranks_[next->index()].slot_base;
+        fetch(&slots_[first]);
+        fetch(&receives_[first]);
+        fetch(&flows_[std::size_t{next->index()} * kInlineFlows]);
+    }
+}
+
+// A poll shows many messages at once: fetch what delivering them will touch, one kind of record after another.
+void Engine::fetch_visible() const {
+    for (const InterruptStage::Visible &v : visible_)
+        fetch(&messages_[v.id]);
+    for (const InterruptStage::Visible &v : visible_)
+        fetch(&ranks_[target(messages_[v.id])]);
+    for (const InterruptStage::Visible &v : visible_)
+        fetch_receiver(target(messages_[v.id]));
+}
+
+void Engine::fetch_receiver(std::uint32_t rank) const {
     const Rank &r = ranks_[rank];
     fetch(&slots_[r.slot_base]);
-    if (next->kind() == EventKind::kRank)
-        fetch(&flows_[std::size_t{rank} * kInlineFlows]);
-    else if (r.posted.head != kNone)
+    if (r.posted.head != kNone)
         fetch(&receives_[r.posted.head]);
 }
 

@@ -125,7 +125,13 @@ class Engine {
     };
     static constexpr std::uint32_t kContextOwner = 0x80000000; // owner is a Context; else a slot of the rank
 
+    static void fetch(const void *address) {
+        __builtin_prefetch(address, 1);
+        __builtin_prefetch(static_cast<const char *>(address) + 64, 1);
+    }
     void fetch_ahead() const;
+    void fetch_visible() const;
+    void fetch_receiver(std::uint32_t rank) const;
 
     // program
     void run_rank(std::uint32_t rank, bool may_advance);
@@ -234,18 +240,18 @@ class Engine {
     const std::uint32_t *host_ = nullptr, *domain_ = nullptr;
     Ps now_ = 0;
     EventQueue events_;
-    std::vector<Rank> ranks_;
+    LargeVector<Rank> ranks_;
     std::vector<Copying> copying_; // empty where no path copies
-    std::vector<Share> shares_; // empty where every rank has a core of its own
+    std::vector<Share> shares_;    // empty where every rank has a core of its own
     std::vector<Core> cores_;
-    std::vector<Slot> slots_;
+    LargeVector<Slot> slots_;
     std::vector<std::uint32_t> loops_;
     std::vector<std::uint32_t> sequence_; // collectives started, per rank and communicator
-    std::vector<Flow> flows_;
+    LargeVector<Flow> flows_;
     std::unordered_map<std::uint64_t, Ps> more_flows_; // beyond kInlineFlows of a rank
     std::size_t more_flows_limit_ = 1 << 16;
     std::vector<Port> ports_;
-    std::vector<InterruptStage> stages_;
+    LargeVector<InterruptStage> stages_;
     std::vector<std::uint32_t> stage_draws_;
     std::vector<Ps> stage_planned_; // time of the event in the queue that is still meant
     std::vector<SharedQueue> shared_;

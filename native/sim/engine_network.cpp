@@ -175,6 +175,7 @@ void Engine::stage_due(std::uint32_t to) {
     visible_.clear();
     stages_[to].handle(now_, stage_jitter(to), visible_);
     schedule_stage(to);
+    fetch_visible();
     for (const InterruptStage::Visible &v : visible_)
         deliver(v.id, v.time);
 }

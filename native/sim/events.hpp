@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bins.hpp"
 #include "units.hpp"
 
 namespace nearmetal {
@@ -87,7 +88,7 @@ class EventQueue {
     void file(const Event &event) {
         const auto day = static_cast<std::uint64_t>(event.time - start_) >> shift_;
         if (day < kDays)
-            days_[day].push_back(event);
+            days_.add(day, event);
         else
             beyond_.push_back(event);
     }
@@ -101,7 +102,7 @@ class EventQueue {
                 open_calendar();
                 continue;
             }
-            std::swap(today_, days_[day_]);
+            days_.move_to(day_, today_);
             day_end_ = start_ + (static_cast<Ps>(day_ + 1) << shift_);
         }
         std::sort(today_.begin(), today_.end());
@@ -134,10 +135,8 @@ class EventQueue {
             ++shift_;
         else
             return;
-        for (std::size_t day = day_ + 1; day < kDays; ++day) {
-            beyond_.insert(beyond_.end(), days_[day].begin(), days_[day].end());
-            days_[day].clear();
-        }
+        for (std::size_t day = day_ + 1; day < kDays; ++day)
+            days_.move_to(day, beyond_);
         // The present day keeps its end; the new calendar begins there.
         start_ = day_end_;
         day_ = static_cast<std::size_t>(-1);
@@ -145,7 +144,7 @@ class EventQueue {
     }
 
     std::vector<Event> today_, late_, beyond_;
-    std::vector<std::vector<Event>> days_ = std::vector<std::vector<Event>>(kDays);
+    Bins<Event> days_{kDays};
     std::size_t at_ = 0, size_ = 0, day_ = static_cast<std::size_t>(-1);
     std::size_t turned_days_ = 0, turned_events_ = 0;
     Ps start_ = 0, day_end_ = 0;

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
+
+#include "large.hpp"
 
 namespace nearmetal {
 
@@ -12,7 +13,7 @@ template <typename Record> class Pool {
     std::uint32_t take() {
         if (free_.empty()) {
             if (used_ % kBlock == 0 && used_ / kBlock == blocks_.size())
-                blocks_.push_back(std::make_unique<Record[]>(kBlock));
+                blocks_.emplace_back(kBlock);
             return used_++;
         }
         const std::uint32_t index = free_.back();
@@ -25,8 +26,8 @@ template <typename Record> class Pool {
     const Record &operator[](std::uint32_t index) const { return blocks_[index / kBlock][index % kBlock]; }
 
   private:
-    static constexpr std::uint32_t kBlock = 1 << 14;
-    std::vector<std::unique_ptr<Record[]>> blocks_;
+    static constexpr std::uint32_t kBlock = 1 << 15;
+    std::vector<LargeVector<Record>> blocks_;
     std::vector<std::uint32_t> free_;
     std::uint32_t used_ = 0;
 };
@@ -47,7 +48,7 @@ template <typename Record> class FixedPool {
 
   private:
     [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(fixed_.size()); }
-    std::vector<Record> fixed_;
+    LargeVector<Record> fixed_;
     Pool<Record> pool_;
 };
 

@@ -1,0 +1,48 @@
+// Memory for tables of many megabytes: events touch them everywhere, and with pages of 4 KiB each touch first misses
+// the translation of its address. The kernel is asked for huge pages (madvise(2)); where it has none, nothing changes.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace nearmetal {
+
+template <typename T> struct LargePages {
+    using value_type = T;
+    LargePages() = default;
+    template <typename Other> LargePages(const LargePages<Other> &) {}
+
+    T *allocate(std::size_t count) {
+        const std::size_t bytes = count * sizeof(T);
+        if (bytes < kFrom)
+            return static_cast<T *>(::operator new(bytes));
+        const std::size_t whole = (bytes + kPage - 1) / kPage * kPage;
+        void *memory = std::aligned_alloc(kPage, whole);
+        if (memory == nullptr)
+            throw std::bad_alloc();
+#if defined(__linux__)
+        static_cast<void>(madvise(memory, whole, MADV_HUGEPAGE)); // advice: a refusal costs time only
+#endif
+        return static_cast<T *>(memory);
+    }
+    void deallocate(T *memory, std::size_t count) {
+        if (count * sizeof(T) < kFrom)
+            ::operator delete(memory);
+        else
+            std::free(memory);
+    }
+    bool operator==(const LargePages &) const { return true; }
+
+  private:
+    static constexpr std::size_t kPage = std::size_t{2} << 20, kFrom = kPage / 2;
+};
+
+template <typename T> using LargeVector = std::vector<T, LargePages<T>>;
+
+} // namespace nearmetal
