@@ -77,6 +77,16 @@ def test_verbs_by_polling(path: str, operation: str) -> None:
     assert median_ns(carried_out("smp2", path, verbs(operation), {})) < 200_000
 
 
+@pytest.mark.parametrize("srq", [False, True])
+@pytest.mark.parametrize("operation", ["ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw"])
+def test_verbs_in_bulk(operation: str, srq: bool) -> None:
+    if srq and operation != "ib_send_bw":
+        pytest.skip("only sends take from a shared receive queue")
+    outcome = carried_out("smp2", "vf-roce", verbs(operation, srq=srq), {})
+    (cell,) = decode(outcome)
+    assert (cell.operation, cell.ns.shape) == (operation, (1, 1))
+
+
 def test_verbs_by_events() -> None:
     assert median_ns(carried_out("base", "vf-roce", verbs("ib_send_lat", events=True, pin=False), {})) < 200_000
 

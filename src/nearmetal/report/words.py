@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 NOTHING = "-"
 REFUSED = "refused"
 SIGNIFICANT_DIGITS = 4
+_LEAST_RATIO, _MOST_RATIO = 0.001, 1000
 _WIDE = 1.5
 
 
@@ -52,7 +53,9 @@ def level_span(one: Level) -> str:
 
 
 def ratio(value: float) -> str:
-    """Return a ratio with three decimals, fewer when it is large, more when it is small."""
+    """Return a ratio with three decimals, fewer when it is large, more when it is small; beyond 1000 times only that."""
+    if not _LEAST_RATIO <= value <= _MOST_RATIO:
+        return f"<{_LEAST_RATIO}" if value < _LEAST_RATIO else f">{_MOST_RATIO}"
     return f"{value:.{max(decimals(value, 3), 3 if value < 10 else 0)}f}"
 
 
