@@ -53,7 +53,7 @@ def level_span(one: Level) -> str:
 
 
 def ratio(value: float) -> str:
-    """Return a ratio with three decimals, fewer when it is large, more when it is small; beyond 1000 times only that."""
+    """Return a ratio with three decimals, fewer when large, more when small; beyond 1000 times only that it is."""
     if not _LEAST_RATIO <= value <= _MOST_RATIO:
         return f"<{_LEAST_RATIO}" if value < _LEAST_RATIO else f">{_MOST_RATIO}"
     return f"{value:.{max(decimals(value, 3), 3 if value < 10 else 0)}f}"
