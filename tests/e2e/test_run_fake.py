@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from nearmetal.cli.main import run as nearmetal
+from nearmetal.cli.plan import blocks
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.run import schedule
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.order import Order, Outcome, TrialStatus
 from nearmetal.study.spec import digest, parse_study
+from nearmetal.units import NS_PER_S
 
 STUDY = """
 format = 1
@@ -236,3 +238,25 @@ def test_wrong_usage_says_what_and_what_next(
     streams = capsys.readouterr()
     assert said in streams.err
     assert streams.out == ""
+
+
+@pytest.mark.parametrize("argv", [[], ["history"], ["lab"]])
+def test_nothing_asked_shows_what_there_is(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert nearmetal(argv) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("Usage: nearmetal")
+
+
+def test_a_line_that_cannot_be_understood_says_where_help_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert nearmetal(["predict", "x"]) == 2
+    assert capsys.readouterr().err.splitlines() == ["error: Missing option '--on'.", "hint: nearmetal predict --help"]
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "says"),
+    [(250, 250, "250 blocks: about 17 min"), (5, 8, "5 to 8 blocks, stopping as soon as"), (9999, 9999, "about 11 h")],
+)
+def test_plan_says_how_long_in_words_of_people(least: int, most: int, says: str) -> None:
+    ns_a_block = 4 * NS_PER_S
+    assert says in blocks(least, most, least * ns_a_block, most * ns_a_block)

@@ -100,7 +100,7 @@ def run(argv: Sequence[str]) -> int:
         click.echo(error.render(), err=True)
         return error.exit_code
     except click.UsageError as error:
-        click.echo(f"error: {error.format_message()}", err=True)
+        click.echo(_usage(error), err=True)
         return ExitCode.USAGE
     except (KeyboardInterrupt, click.Abort):
         click.echo("error: interrupted", err=True)
@@ -109,3 +109,13 @@ def run(argv: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     return int(result) if isinstance(result, int) else ExitCode.OK
+
+
+def _usage(error: click.UsageError) -> str:
+    """Return what to say of a command line that cannot be understood; the help itself where nothing was asked."""
+    message = error.format_message()
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return message
+    if error.ctx is None or "\nhint: " in message:
+        return f"error: {message}"
+    return f"error: {message}\nhint: {error.ctx.command_path} --help"

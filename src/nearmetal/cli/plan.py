@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -12,7 +13,10 @@ from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
 from nearmetal.study.plan import block, combinations
 from nearmetal.study.spec import read_study
-from nearmetal.units import format_duration, format_size
+from nearmetal.units import NS_PER_S, format_duration, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @click.command(name="plan")
@@ -27,15 +31,11 @@ def command(study: Path, *, order: bool) -> None:
     shortest, longest = estimate(spec)
     console.print(f"[bold]{spec.title or spec.name}[/bold]", highlight=False)
     console.print(
-        f"{len(spec.path)} paths x {len(spec.workload)} workloads x {len(spec.setting)} settings, "
+        f"{_count(spec.path, 'path')} x {_count(spec.workload, 'workload')} x {_count(spec.setting, 'setting')}, "
         f"the baseline {spec.baseline!r} twice: {per_block} trials a block",
         highlight=False,
     )
-    console.print(
-        f"{spec.trials.min_blocks} to {spec.trials.max_blocks} blocks, stopping as soon as every comparison is "
-        f"decided: about {format_duration(shortest)} to {format_duration(longest)}",
-        highlight=False,
-    )
+    console.print(blocks(spec.trials.min_blocks, spec.trials.max_blocks, shortest, longest), highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("workload", "operation", "sizes", "iterations", "nodes of ranks", "progress"):
         table.add_column(column)
@@ -52,3 +52,25 @@ def command(study: Path, *, order: bool) -> None:
     if order:
         for entry in block(spec, 0):
             console.print(f"{entry.trial:5d}  {entry.path.label}  {entry.workload.label}  {entry.setting}")
+
+
+def _count(entries: Sequence[object], what: str) -> str:
+    return f"{len(entries)} {what}{'' if len(entries) == 1 else 's'}"
+
+
+def blocks(least: int, most: int, shortest_ns: int, longest_ns: int) -> str:
+    """Return how many blocks there are, and how long they take."""
+    if least == most:
+        return f"{least} blocks: about {_about(longest_ns)}"
+    return (
+        f"{least} to {most} blocks, stopping as soon as every comparison is decided: about {_about(shortest_ns)} to "
+        f"{_about(longest_ns)}"
+    )
+
+
+def _about(duration_ns: int) -> str:
+    """Return a duration as people plan by it: minutes and hours where it takes so long."""
+    minutes = duration_ns / (60 * NS_PER_S)
+    if minutes < 2:
+        return format_duration(duration_ns)
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"

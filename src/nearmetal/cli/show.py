@@ -75,7 +75,7 @@ def _list(run: RunDir, records: list[TrialRecord]) -> None:
         )
     console.print(table, markup=False)
     if run.of_fabric:
-        console.print(f"all pairs of a fabric in one launch; what was found: nearmetal fabric {run.root}", markup=False)
+        click.echo(f"all pairs of a fabric in one launch; what was found: nearmetal fabric {run.root}")
 
 
 def _one(run: RunDir, record: TrialRecord) -> None:

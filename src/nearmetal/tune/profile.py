@@ -80,7 +80,11 @@ class Profile:
         """Read a profile; raise ForeignFileError for anything else, BadInputError for knobs that do not exist."""
         try:
             return _profile(json.loads(path.read_text()))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except OSError as error:
+            raise ForeignFileError(
+                f"cannot read the profile {path}: {error.strerror}", hint="`nearmetal tune` writes profiles"
+            ) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ForeignFileError(f"{path} is not a profile: {error}") from error
 
 
