@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from fake_fabric import MadeUpHost, make_fabric
 from nearmetal.errors import NearmetalError
 from nearmetal.report.view import build_view
 from nearmetal.serve import openapi
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 SMALL = STUDY.replace('sizes = [8, "1 KiB", "64 KiB"]', "sizes = [8]")
 DOOR = Door(8470)
 HEADERS = {"Authorization": f"Bearer {DOOR.token}", "Host": "127.0.0.1:8470"}
-NAMES = ("first", "second", "damaged", "empty")
+NAMES = ("first", "second", "damaged", "empty", "fabric")
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Any:
     for name in NAMES[:2]:
         make_run(folder / name, Recipe(study=SMALL, blocks=3, iterations=400))
     make_run(folder / "empty", Recipe(study=SMALL, blocks=0))
+    make_fabric(folder / "fabric", MadeUpHost())
     (folder / "damaged").mkdir()
     (folder / "damaged" / "run.json").write_text('{"run_format": 1}')
     return schemathesis.openapi.from_asgi("/openapi.json", make_app(Catalogue(folder), DOOR), headers=HEADERS)
@@ -64,6 +66,7 @@ def test_real_names_keep_to_it_too(api: Any, names: tuple[str, str], mixed: str)
     run, base = names
     for path, values in (
         ("/api/v1/runs/{name}", {"path_parameters": {"name": run}, "query": {"allow_mixed": mixed}}),
+        ("/api/v1/runs/{name}/fabric", {"path_parameters": {"name": run}}),
         ("/api/v1/runs/{name}/progress", {"path_parameters": {"name": run}}),
         ("/api/v1/compare", {"query": {"run": run, "base": base, "allow_mixed": mixed}}),
     ):
