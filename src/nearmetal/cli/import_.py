@@ -34,9 +34,8 @@ def command(files: tuple[str, ...], out: Path | None, baseline: str, *, allow_mi
         found = one.found
         values = sum(cell.ns.shape[1] for cell in found.cells)
         what = f"{len(found.cells)} cells, {values} values"
-        console.print(
-            f"{one.file}: {found.program} {found.version}, {one.label}, block {one.block}: {what}", markup=False
-        )
+        program = f"{found.program} {found.version}".strip()
+        console.print(f"{one.file}: {program}, {one.label}, block {one.block}: {what}", markup=False)
         for lack in found.lacks:
             console.print(f"  {lack}", markup=False)
     as_table.render(build_view(RunDir.open(root), allow_mixed=allow_mixed), Console(highlight=False))

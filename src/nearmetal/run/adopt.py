@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 HOST_KIND = "import"
 HOST_LABEL = (
-    "adopted from files of other programs: nearmetal measured none of it, the order of the launches is unknown, and a "
-    "mean supports no percentile"
+    "files of other programs: nearmetal measured none of it, the order of the launches is unknown, and a mean supports "
+    "no percentile"
 )
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
 _LEAST_BLOCKS = 3
