@@ -45,11 +45,13 @@ class Sshd:
                 ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True, timeout=20
             )
         shutil.copy(folder / "user.pub", folder / "authorized")
+        (folder / "home").mkdir()
         self.config = folder / "sshd_config"
         self.config.write_text(
             f"HostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized\nPidFile none\nUsePAM no\n"
             "StrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
             f"AllowTcpForwarding yes\nLogLevel ERROR\nMaxSessions {max_sessions}\n"
+            f"SetEnv HOME={folder}/home\n"  # not the account's own, whose journal and lock others may hold
         )
         (folder / "ssh_config").write_text("")
         (folder / "known_hosts").write_text("")
