@@ -75,7 +75,9 @@ def p_value(p: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage with at most two significant digits."""
+    """Return a share as a percentage with at most two significant digits; beyond 1000 times only that it is."""
+    if share > _MOST_RATIO:
+        return f"over {100 * _MOST_RATIO} %"
     text = f"{share * 100:.{decimals(share * 100, 2)}f}"
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
 
