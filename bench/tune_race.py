@@ -1,6 +1,6 @@
 """Racing against the full grid and Optuna's TPE on a recorded response surface.
 
-    python bench/tune_race.py [--seeds 200] [--surface bench/data/veth_surface.json]
+    python bench/tune_race.py [--seeds 200] [--surface bench/data/veth_surface.json] [--workers N]
 
 The surface was recorded from real trials (bench/data/record_surface.py); `nearmetal.tune.surface` says how truth and
 noise are told apart. Counted are launches, those of the present setting too. Targets: racing ends within 2 % of
@@ -12,12 +12,14 @@ as many trials as pass until the setting that it would recommend is within 2 % a
 passes through good settings by chance, which helps nobody; that first time is printed, too. TPE recommends the best
 trial that it has seen, as Optuna does. It is given the raw objective of one trial, and once more costs paired with a
 trial of the present setting; the better of the two counts. It may use twice the trials that racing
-may use, and needs more than that when it is not within 2 % for good by then.
+may use, and needs more than that when it is not within 2 % for good by then. What TPE needed does not depend on the
+race: `--rivals FILE` keeps it, seed by seed, and takes from there what is known; `--rival-seeds N` asks for fewer.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import sys
@@ -122,45 +124,36 @@ def tpe(surface: Surface, seed: int, *, paired: bool) -> tuple[float, float]:
     return _when(good)
 
 
+def rivals(
+    pool: ProcessPoolExecutor, surface: Surface, seeds: range, kept: Path | None
+) -> list[list[tuple[float, float]]]:
+    """Return what TPE needed with the raw objective and with paired trials, by seed; nothing without Optuna."""
+    known: dict[str, list[float]] = json.loads(kept.read_text()) if kept and kept.exists() else {}
+    for paired in (False, True) if find_spec("optuna") else ():
+        missing = [seed for seed in seeds if f"{paired} {seed}" not in known]
+        found = pool.map(partial(tpe, paired=paired), [surface] * len(missing), missing)
+        for seed, needed in zip(missing, found, strict=True):
+            known[f"{paired} {seed}"] = list(needed)
+            if kept:
+                kept.write_text(json.dumps(known))
+    both = [[known.get(f"{paired} {seed}") for seed in seeds] for paired in (False, True)]
+    return [[(one[0], one[1]) for one in row if one] for row in both if all(row)]
+
+
 def _met(value: float, target: float) -> str:
     """Return the word for a figure; a comparison with what is not installed is neither met nor missed."""
     return "not measured: Optuna is not installed" if math.isnan(value) else "met" if value <= target else "MISSED"
 
 
-def main() -> int:
-    """Race, sample, and print the figures with their targets; return 1 when one is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--surface", type=Path, default=HERE / "data" / "veth_surface.json")
-    given = parser.parse_args()
-    recording = read_recording(given.surface)
-    surface = Surface.of(recording)
-    seeds = range(given.seeds)
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        raced = list(pool.map(race, [surface] * given.seeds, seeds))
-        flat = list(pool.map(race, [surface.flat()] * given.seeds, seeds))
-        sampled = [
-            list(pool.map(partial(tpe, paired=paired), [surface] * given.seeds, seeds))
-            for paired in (False, True)
-            if find_spec("optuna")
-        ]
-    costs = surface.costs(OBJECTIVE)
-    grid = grid_trials(surface)
+def report_race(surface: Surface, raced: list[Raced], flat: list[Raced]) -> bool:
+    """Print what the races did by themselves; return whether a target is missed."""
     trials = np.array([one.trials for one in raced])
-    reached, settled = (float(np.median([getattr(one, name) for one in raced])) for name in ("reached", "settled"))
-    rivals = [tuple(float(np.median(column)) for column in zip(*one, strict=True)) for one in sampled]
-    cap = round(2 * SHARE_OF_GRID * grid)
-    # One that never got there needs more than it was given.
-    needed = min((min(for_good, cap) for _, for_good in rivals), default=math.nan)
-    wrong = sum(one.recommended and one.true_cost > 0 for one in raced) / given.seeds
-    changed = sum(one.recommended for one in flat) / given.seeds
-    print(f"surface: {recording.about}")
-    print(f"{len(costs)} settings; the best costs {math.exp(costs.min()):.3f} of the present one; {given.seeds} seeds")
-    print(f"grid: {grid} trials in {FIRST_LOOK_BLOCKS} blocks; TPE: at most {cap} trials")
+    share = float(np.median(trials)) / grid_trials(surface)
+    wrong = sum(one.recommended and one.true_cost > 0 for one in raced) / len(raced)
+    changed = sum(one.recommended for one in flat) / len(flat)
     rows = [
-        ("race: trials until it stops, share of the grid's", float(np.median(trials)) / grid, SHARE_OF_GRID),
+        ("race: trials until it stops, share of the grid's", share, SHARE_OF_GRID),
         ("race: median distance from the grid's best", math.expm1(np.median([one.regret for one in raced])), 0.02),
-        ("race: within 2 % for good, share of TPE's trials", settled / needed, 0.5),
         ("race: wrong recommendations", wrong, 0.01),
         ("flat surface: changes recommended", changed, 0.05),
     ]
@@ -170,12 +163,49 @@ def main() -> int:
     print(
         f"race: {np.median(trials):.0f} trials (90 % of seeds: {np.quantile(trials, 0.9):.0f}), "
         f"{within:.1%} of seeds within 2 %, {np.mean([one.recommended for one in raced]):.1%} recommended, "
-        f"{np.median([one.confirm_trials for one in raced]):.0f} trials more to confirm"
+        f"{np.median([one.confirm_trials for one in raced]):.0f} trials more to confirm",
+        flush=True,
     )
+    return any(value > target for _, value, target in rows)
+
+
+def report_rivals(cap: int, raced: list[Raced], sampled: list[list[tuple[float, float]]]) -> bool:
+    """Print what the race needed beside TPE; return whether the target is missed."""
+    reached, settled = (float(np.median([getattr(one, name) for one in raced])) for name in ("reached", "settled"))
+    needs = [tuple(float(np.median(column)) for column in zip(*one, strict=True)) for one in sampled]
+    # One that never got there needs more than it was given.
+    share = settled / min((min(for_good, cap) for _, for_good in needs), default=math.nan)
+    seeds = len(sampled[0]) if sampled else 0
+    print(f"{'within 2 % for good, share of the trials of TPE':50s} {share:8.3f}  target <= 0.5    {_met(share, 0.5)}")
     print(f"median trials to be within 2 %: race {reached:.0f} first, {settled:.0f} for good")
-    for (first, for_good), name in zip(rivals, ("raw objective", "paired with present"), strict=False):
-        print(f"  TPE, {name}: {first:.0f} first, {for_good:.0f} for good (inf: not in {cap})")
-    return int(any(value > target for _, value, target in rows))
+    for (first, for_good), name in zip(needs, ("raw objective", "paired with present"), strict=False):
+        print(f"  TPE, {name}, {seeds} seeds: {first:.0f} first, {for_good:.0f} for good (inf: not in {cap})")
+    return share > 0.5
+
+
+def main() -> int:
+    """Race, sample, and print the figures with their targets; return 1 when one is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--rival-seeds", type=int, help="TPE costs ten times what a race does; default as many")
+    parser.add_argument("--surface", type=Path, default=HERE / "data" / "veth_surface.json")
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--rivals", type=Path)
+    given = parser.parse_args()
+    recording = read_recording(given.surface)
+    surface = Surface.of(recording)
+    costs = surface.costs(OBJECTIVE)
+    cap = round(2 * SHARE_OF_GRID * grid_trials(surface))
+    print(f"surface: {recording.about}")
+    print(f"{len(costs)} settings; the best costs {math.exp(costs.min()):.3f} of the present one; {given.seeds} seeds")
+    print(f"grid: {grid_trials(surface)} trials in {FIRST_LOOK_BLOCKS} blocks; TPE: at most {cap} trials")
+    with ProcessPoolExecutor(given.workers) as pool:
+        seeds = range(given.seeds)
+        raced = list(pool.map(race, [surface] * given.seeds, seeds))
+        flat = list(pool.map(race, [surface.flat()] * given.seeds, seeds))
+        missed = report_race(surface, raced, flat)
+        sampled = rivals(pool, surface, range(given.rival_seeds or given.seeds), given.rivals)
+    return int(report_rivals(cap, raced, sampled) or missed)
 
 
 if __name__ == "__main__":
