@@ -47,6 +47,8 @@ def main() -> None:
 def run(stream: object, console: Path, answer: Path) -> None:
     if MODE == "dies":
         os.kill(os.getpid(), 9)
+    while MODE == "spins":
+        pass
     if MODE == "hangs":
         time.sleep(60)
     if MODE == "panics":

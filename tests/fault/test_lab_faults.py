@@ -107,9 +107,14 @@ def test_a_panic_shows_the_console_without_the_stack(host: lab.LabHost, monkeypa
     assert "do_exit" not in reason
 
 
-def test_a_life_without_end_meets_its_wall_limit(emulator: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LAB_EMULATOR", "hangs")
-    with Vm(boot(emulator), restore=True) as life, pytest.raises(TrialError, match="of wall time"):
+@pytest.mark.parametrize(("manner", "limit"), [("hangs", "of wall time"), ("spins", "of processor time")])
+def test_a_life_without_end_meets_its_limit(
+    emulator: Path, monkeypatch: pytest.MonkeyPatch, manner: str, limit: str
+) -> None:
+    monkeypatch.setenv("LAB_EMULATOR", manner)
+    if manner == "spins":
+        monkeypatch.setattr("nearmetal.hosts.lab.vm._PATIENCE", 1000.0)
+    with Vm(boot(emulator), restore=True) as life, pytest.raises(TrialError, match=limit):
         life.carry_out(timeout_s=0.2)
 
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 EMULATOR = "qemu-system-x86_64"
 OLDEST_EMULATOR = (10, 0)
 _BOOT_TIMEOUT_S = 240.0
-_WALL_FACTOR = 4.0
-_WALL_ALLOWANCE_S = 60.0
+_BUSY_FACTOR = 4.0
+_BUSY_ALLOWANCE_S = 60.0
 _SLOTS = 2
 OPTIONS = {
     "machine": "its configuration, as `nearmetal lab status` lists them (`base`)",
@@ -119,6 +119,11 @@ class LabHost:
             outcome = Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
         return replace(outcome, facts={**outcome.facts, **self._facts(ready)})
 
+    @property
+    def kernel_release(self) -> str:
+        """The release of the kernel in the image."""
+        return image.current(self._say).manifest.facts["kernel"]
+
     def prepare(self) -> None:
         """Verify the image, and boot the machine to its snapshot when there is none; the first trial does it too."""
         self._prepared()
@@ -136,14 +141,14 @@ class LabHost:
             return self._ready
 
     def _live(self, ready: _Ready, order: Order) -> Answer:
-        # An order that hangs is given several times its own limit: busy virtual time passes slower than wall time.
-        wall_limit_s = _WALL_ALLOWANCE_S + _WALL_FACTOR * order.timeout_s
+        # An order that hangs is given several times its own limit: busy virtual time passes slower than processor time.
+        limit_s = _BUSY_ALLOWANCE_S + _BUSY_FACTOR * order.timeout_s
         with Vm(ready.boot, order=order.to_json().encode(), seed=order.seed & 0xFFFFFFFF, restore=True) as life:
             with self._lock:
                 self._lives.add(life)
             try:
                 life.restore(ready.snapshot)
-                return life.carry_out(timeout_s=wall_limit_s)
+                return life.carry_out(timeout_s=limit_s)
             finally:
                 with self._lock:
                     self._lives.discard(life)
