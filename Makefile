@@ -1,5 +1,5 @@
 # Two commands matter: `make study` and `make test`. Both set up all they need first.
-.PHONY: help setup study lab lab-here setup-test test lint bench reference audit verify-apps verify-large verify-lab programs verify-programs lock clean
+.PHONY: help setup study lab lab-here setup-test test lint bench reference audit verify-apps verify-large verify-lab netdevsim programs verify-programs lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -68,8 +68,11 @@ lock: ## Resolve the Python packages anew
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	    pyproject.toml --group bench -o packaging/requirements-bench.lock
 
-verify-lab: setup lab ## Carry out a trial on every path, machine and wire of the lab (half an hour)
-	@NEARMETAL_WHOLE_LAB=1 .venv/bin/python -m pytest tests/e2e/test_lab_whole.py
+netdevsim: ## Build netdevsim for the lab's kernel, for its tests of knobs (220 MB to download)
+	@scripts/netdevsim
+
+verify-lab: setup lab ## Try every path, machine and wire of the lab, and kills amid its knobs (half an hour)
+	@NEARMETAL_WHOLE_LAB=1 .venv/bin/python -m pytest tests/e2e/test_lab_whole.py tests/fault/test_lab_knob_faults.py
 
 clean: ## Remove what set-up and builds made
 	rm -rf .venv build dist

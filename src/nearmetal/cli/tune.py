@@ -110,7 +110,7 @@ def _searches(spec: Study, tune: TuneSpec, kept: SearchDir, talk: Console) -> No
     host = open_host(spec, warn)
     try:
         launches = Launches(host, kept)
-        talk.print(f"trials are kept in {kept.root}", soft_wrap=True)
+        talk.print(f"trials are kept; after an interruption: nearmetal tune --resume {kept.root}", soft_wrap=True)
         if launches.recalled:
             talk.print(f"{launches.recalled} launches are there from before")
         facts = look_around(spec, tune, launches)

@@ -1,0 +1,69 @@
+"""Kill -9 at every record and write, on igb, igbvf and netdevsim in the lab: minutes each, so by `make verify-lab`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import lzma
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal.errors import NearmetalError
+from nearmetal.hosts.lab.lab import LabHost, open_lab
+from nearmetal.study.order import Order, PathOrder, WorkloadOrder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.study.order import Scalar
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.xdist_group("lab"),
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif("NEARMETAL_WHOLE_LAB" not in os.environ, reason="minutes a test: `make verify-lab`"),
+]
+
+VICTIM = Path(__file__).parents[1] / "lab_victim.py"
+SETTINGS: dict[str, dict[str, Scalar]] = {
+    "eth0": {"nic.rx-usecs": 50, "nic.mtu": 1400},
+    "netdevsim": {"nic.rx-usecs": 30, "nic.ring-rx": 512, "nic.channels-combined": 2, "nic.pause-rx": "on"},
+}
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[LabHost]:
+    try:
+        host = open_lab({"machine": "base"}, lambda _: None)
+    except NearmetalError as error:
+        pytest.skip(f"{error.message}; {error.hint}")
+    yield host
+    host.close()
+
+
+def _modules(release: str) -> list[str]:
+    """Return the modules that `make netdevsim` built, as files for the guest."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    files = sorted((cache / "nearmetal" / f"netdevsim-{release}").glob("*.ko"))
+    return [f"{file.name}.xz.base64={base64.b64encode(lzma.compress(file.read_bytes())).decode()}" for file in files]
+
+
+@pytest.mark.parametrize(
+    ("path", "device"), [("native", "eth0"), ("vf", "eth0"), ("native", "netdevsim")], ids=["igb", "igbvf", "netdevsim"]
+)
+def test_kill_at_every_record_and_write_on_a_real_driver(lab: LabHost, path: str, device: str) -> None:
+    modules = _modules(lab.kernel_release) if device == "netdevsim" else []
+    options: dict[str, Scalar | list[Scalar]] = {
+        "argv": ["python3", "{scratch}/lab_victim.py", device, json.dumps(SETTINGS[device])],
+        "files": [f"lab_victim.py={VICTIM.read_text()}", *modules],
+    }
+    workload = WorkloadOrder("victim", "command", options)
+    order = Order(0, 0, PathOrder(path, path), workload, seed=1, timeout_s=120.0)
+    outcome = lab.carry_out(order, lambda *_: pytest.fail("outside"))
+    said = outcome.files.get("command.output", b"").decode()
+    if said.startswith("the kernel has no netdevsim"):
+        pytest.skip("the lab's kernel has no netdevsim, as Debian builds it; `make netdevsim` builds the module")
+    assert said.rstrip().endswith("all as found"), f"{outcome.reason}\n{outcome.said}\n{said}"
