@@ -15,7 +15,7 @@ from nearmetal.tune.explain import explain
 from nearmetal.tune.front import front, pareto_front
 from nearmetal.tune.model import Model
 from nearmetal.tune.objective import Limit, Objective
-from nearmetal.tune.race import Race
+from nearmetal.tune.race import Race, RacePlan
 from nearmetal.tune.samplers import Sampler
 from nearmetal.tune.search import Laboratory, confirm, search
 from nearmetal.tune.space import Axis, Space
@@ -157,6 +157,10 @@ def test_a_value_that_alone_can_be_at_fault_is_not_asked_for_again() -> None:
 
 
 class TestRace:
+    @pytest.mark.parametrize(("points", "blocks"), [(16, 20), (288, 25), (5000, 40)])
+    def test_a_large_space_is_screened_longer_within_a_share_of_its_grid(self, points: int, blocks: int) -> None:
+        assert RacePlan.of_space(points).max_screen_blocks == blocks
+
     def test_needs_fewer_trials_than_the_grid(self) -> None:
         raced = search(_laboratory(), Race(SPACE, seed=1), max_trials=500)
         swept = search(_laboratory(), Grid(SPACE, blocks=5, seed=1), max_trials=500)

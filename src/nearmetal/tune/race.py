@@ -18,13 +18,13 @@ metaheuristics"; intervals from `nearmetal.stats.stopping`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import linalg, special
 
-from nearmetal.stats.stopping import StoppingPlan, sequential_evidence
+from nearmetal.stats.stopping import FIRST_LOOK_BLOCKS, StoppingPlan, sequential_evidence
 from nearmetal.tune.model import Belief, Model
 from nearmetal.tune.sweeps import Tally
 
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 _JITTER = 1e-6
 _BLOCKS_BEFORE_NARROWING = 3
 _NARROWING_DRAWS = 400
+_SHARE_OF_GRID = 0.15
+_MOST_SCREEN_BLOCKS = 40
+"""The model's work grows with the cube of what was observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,17 @@ class RacePlan:
     tolerance: float = 0.01
     error: float = 0.05
 
+    @staticmethod
+    def of_space(points: int) -> RacePlan:
+        """Return the plan for a space: longer screening in a large one, as far as the race stays within its share.
+
+        The share is that of a full grid over as many blocks as a comparison has before its first look.
+        """
+        plan = RacePlan()
+        racing = plan.race_blocks * (plan.contenders + 1)
+        blocks = (int(_SHARE_OF_GRID * FIRST_LOOK_BLOCKS * points) - racing) // (plan.width + 1)
+        return replace(plan, max_screen_blocks=min(_MOST_SCREEN_BLOCKS, max(plan.max_screen_blocks, blocks)))
+
 
 class Race:
     """The method; see the module."""
@@ -68,7 +82,7 @@ class Race:
 
     def __init__(self, space: Space, *, seed: int, plan: RacePlan | None = None) -> None:
         self._space = space
-        self._plan = plan or RacePlan()
+        self._plan = plan or RacePlan.of_space(len(space.points))
         self._rng = np.random.default_rng(seed)
         self._model = Model(space)
         self._tally = Tally(space.points)
