@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from nearmetal.workloads.mpi.mpi import Mpi
 
 _BIND, _MAP = "mpi.bind", "mpi.map"
+_ON_ITS_CORE = """count=$1
+shift
+exec taskset -c "$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} % count))" "$@"
+"""
 
 
 def parallel_launch(
@@ -91,8 +95,7 @@ def _bound_by_hand(shell: Shell, bind: str, program: Sequence[str]) -> tuple[str
             hint=f'{_BIND} = "core" puts rank r on processor r there',
         )
     count = cores(shell, HYPERVISOR) if is_far(shell) else os.cpu_count() or 1
-    script = f'exec taskset -c "$((${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} % {count}))" "$@"'
-    return ("sh", "-c", script, "sh", *program)
+    return ("sh", "-c", _ON_ITS_CORE, "sh", str(count), *program)
 
 
 def mpi_prefix(workload: WorkloadOrder) -> Path | None:
