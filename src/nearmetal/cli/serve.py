@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from nearmetal.serve.catalogue import Catalogue
-from nearmetal.serve.server import listen, serve
+from nearmetal.serve.server import listen, preload, serve
 
 LOOPBACK = "127.0.0.1"
 
@@ -29,6 +29,7 @@ def command(directory: Path, port: int, address: str) -> None:
             f"hint: from another machine rather: ssh -L 8470:{LOOPBACK}:PORT THIS-MACHINE",
             err=True,
         )
+    preload()
     count = len(catalogue.entries())
     click.echo(f"serving {count} run{'' if count == 1 else 's'} of {catalogue.root}; Ctrl-C ends it", err=True)
     click.echo(listening.url)
