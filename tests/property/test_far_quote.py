@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nearmetal.errors import BadInputError
@@ -37,6 +37,7 @@ def test_environment_values_arrive_as_they_are(value: str) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=300))
+@example(b"-\0")
 def test_any_bytes_survive_printf(data: bytes) -> None:
     assert evaluated(b"printf %s\n" % quote.printf(data)) == data
 

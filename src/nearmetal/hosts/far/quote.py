@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b"%\\'")
+_PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b"%\\'-")
+"""What a format holds as it is; a format that begins with `-` would be taken for an option."""
 
 
 def command(argv: Sequence[str], env: Mapping[str, str] | None = None) -> bytes:
