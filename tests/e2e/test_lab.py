@@ -62,7 +62,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(lab: LabHost
 def test_moderation_dominates_the_function_and_tuning_closes_the_gap(lab: LabHost) -> None:
     outcomes = carry_out(lab, *(order(path, rx_usecs=usecs) for usecs in (3, 0) for path in ("native", "vf")))
     native_default, vf_default, native_tuned, vf_tuned = map(median_ns, outcomes)
-    # At rx-usecs 3 both drivers moderate by what they saw and have two modes each: what holds in all of them is asserted.
+    # At rx-usecs 3 both drivers moderate by what they saw and have two modes each: this holds in all of them.
     assert vf_default - native_default > 3 * abs(vf_tuned - native_tuned)
     assert vf_tuned < 1.3 * native_tuned
     assert vf_tuned < vf_default / 2
