@@ -59,16 +59,22 @@ def test_trials_share_an_allocation_until_its_blocks_are_over(host: BatchHost) -
     assert jobs[0] == jobs[1] != jobs[2]
 
 
+def cancel_allocation_of(shell: Shell) -> str:
+    """Cancel the allocation that a trial runs in; return its job."""
+    assert isinstance(shell, MachinesShell)
+    assert isinstance(shell.site.starter, SrunStarter)
+    job = shell.site.starter.job
+    tasks = dict(line.split()[::-1] for line in tool("squeue", "-h", "-o", "%i %A").splitlines())
+    tool("scancel", tasks[job])
+    return job
+
+
 def test_an_allocation_that_is_cancelled_is_replaced_and_the_trial_goes_on(host: BatchHost) -> None:
     seen: list[str] = []
 
     def cancelled_once(shell: Shell, order: Order) -> Outcome:
         if not seen:
-            assert isinstance(shell, MachinesShell)
-            assert isinstance(shell.site.starter, SrunStarter)
-            seen.append(shell.site.starter.job)
-            tasks = dict(line.split()[::-1] for line in tool("squeue", "-h", "-o", "%i %A").splitlines())
-            tool("scancel", tasks[seen[0]])
+            seen.append(cancel_allocation_of(shell))
             for _ in range(200):  # Slurm takes its time; the shell is lost in the end
                 shell.run(["sleep", "0.1"])
         return carry_out(shell, order)
@@ -84,11 +90,7 @@ def test_what_fails_because_its_allocation_ends_is_tried_in_another(host: BatchH
 
     def ended_first(shell: Shell, order: Order) -> Outcome:
         if not seen:
-            assert isinstance(shell, MachinesShell)
-            assert isinstance(shell.site.starter, SrunStarter)
-            seen.append(shell.site.starter.job)
-            tasks = dict(line.split()[::-1] for line in tool("squeue", "-h", "-o", "%i %A").splitlines())
-            tool("scancel", tasks[seen[0]])
+            seen.append(cancel_allocation_of(shell))
             raise TrialError("sleep ended with status 143")  # Slurm ends programs before it ends the shell
         return look(shell, order)
 
