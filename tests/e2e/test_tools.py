@@ -76,6 +76,23 @@ def test_netperf_streams() -> None:
     assert (cell.operation, cell.ns.shape) == ("tcp_stream", (1, 1))
 
 
+@pytest.mark.parametrize("test", ["TCP_RR", "UDP_RR"])
+def test_netperf_round_trips(test: str) -> None:
+    (cell,) = decode(valid("netperf", "netperf", seconds=1, test=test, runs=2, sizes=[64]))
+    assert (cell.operation, cell.message_bytes) == (f"{test[:3].lower()}_round_trip", 64)
+    assert cell.ns.size == 2
+    assert (cell.ns < 10_000_000).all()
+
+
+def test_four_netperf_pairs_at_once() -> None:
+    outcome = valid("netperf", "netperf", placement=(0, 1) * 4, seconds=1, test="TCP_STREAM", line_rate_mbit=100_000)
+    assert [cell.operation for cell in decode(outcome)] == [
+        *(f"tcp_stream.pair{number}" for number in range(1, 5)),
+        "tcp_stream.total",
+    ]
+    assert 0 < outcome.counters["tool.fairness_ppm"] <= 1_000_000
+
+
 def test_qperf_latency() -> None:
     (cell,) = decode(valid("qperf", "qperf", seconds=1, test="tcp_lat", sizes=[64]))
     assert (cell.operation, cell.message_bytes, cell.ns.shape) == ("tcp_one_way", 64, (1, 1))

@@ -26,7 +26,7 @@ BY_PREFIX: dict[str, Callable[[bytes], object]] = {
     "imb": imb.parse,
     "mpi4py": mpi4py.parse,
     "hpcc": hpcc.parse,
-    "written-netperf": netperf.parse,
+    "netperf": netperf.parse,
     "perftest-4.5-ib_atomic": parse_dump,
     "perftest": perftest.parse,
     "written-omb": omb.parse,

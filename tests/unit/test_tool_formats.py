@@ -94,9 +94,18 @@ def test_qperf_reads_ns_and_bytes_only() -> None:
         qperf.parse(data("qperf-0.4.11-other-units.txt"))
 
 
-def test_netperf_keys() -> None:
-    result = netperf.parse(data("written-netperf-2.7-tcp_stream.txt"))
-    assert (result.throughput, result.unit, result.retransmits) == (9411.22, "Mbit/s", 7)
+@pytest.mark.parametrize(
+    ("test", "throughput", "unit", "retransmits", "mean_us"),
+    [
+        ("tcp_stream", 16_861.33, "Mbit/s", 14, 7.69),
+        ("tcp_rr", 67_794.29, "1/s", 0, 14.71),
+        ("udp_rr", 75_575.24, "1/s", -1, 13.19),
+    ],
+)
+def test_netperf_keys(test: str, throughput: float, unit: str, retransmits: int, mean_us: float) -> None:
+    result = netperf.parse(data(f"netperf-2.7.0-{test}.txt"))
+    assert (result.throughput, result.unit, result.retransmits) == (throughput, unit, retransmits)
+    assert result.mean_latency_us == mean_us
 
 
 def test_perftest_rows_are_means_and_the_dump_is_exact() -> None:
