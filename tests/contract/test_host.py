@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,6 +114,19 @@ def test_a_whole_fabric_is_measured_on_its_nodes(host: Host, order) -> None:
     assert (latency.operation, latency.ns.shape) == ("fabric.latency", (1, 1))
     assert (bandwidth.operation, bandwidth.ns.shape) == ("fabric.bandwidth", (1, 2))
     assert min(outcome.proof.moved_packets.values()) >= 20
+
+
+def test_an_mpi_benchmark_that_the_user_has_is_measured(host: Host, order) -> None:
+    if host.kind == "fake":
+        pytest.skip("the fake host starts no programs")
+    options = {"operation": "latency", "sizes": [64, 65536], "iterations": 50, "warmup": 5, "python": sys.executable}
+    workload = WorkloadOrder("theirs", "mpi4py", options)
+    outcome = host.carry_out(order(workload=workload), carry_out)
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    small, large = decode(outcome)
+    assert (small.message_bytes, large.message_bytes) == (64, 65536)
+    assert 0 < int(small.ns[0, 0]) < int(large.ns[0, 0])
+    assert min(outcome.proof.moved_packets.values()) >= 2 * 50
 
 
 def test_a_shell_reads_many_files_in_one_go(host: Host, order) -> None:

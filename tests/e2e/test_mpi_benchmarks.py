@@ -1,18 +1,18 @@
 """OMB, IMB and mpi4py as workloads: launched by a real MPI, with programs that print what the real ones do.
 
-The suites come in no package of Debian, so a script stands for each: it takes the arguments that the real one takes and
-prints, on rank 0, a table in its form. Where the real IMB-MPI1 or mpi4py is on PATH it is measured too.
+A script stands for each suite, because OMB and IMB come in no package of Debian: it takes the arguments that the real
+one takes and prints, on rank 0, a table in its form. The real mpi4py is measured too, and IMB-MPI1 where it is on PATH.
 """
 
 from __future__ import annotations
 
 import shutil
 import stat
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from nearmetal import process
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.hosts.local import LocalHost
 from nearmetal.hosts.namespaces import NamespaceShell
@@ -153,9 +153,8 @@ def test_the_real_imb_over_a_network_path() -> None:
     assert 0 < small < large
 
 
-def test_the_real_mpi4py_over_a_network_path() -> None:
-    if shutil.which("python3") is None or not process.run(["python3", "-c", "import mpi4py"], timeout_s=20).ok:
-        pytest.skip("python3 on PATH has no mpi4py")
-    workload = asked("mpi4py", (0, 1), sizes=[64, 65536], iterations=100)
-    small, large = figures(carried_out(workload, "veth"), workload).values()
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_the_real_mpi4py_over_a_network_path(mpi: str) -> None:
+    workload = asked("mpi4py", (0, 1), sizes=[64, 65536], iterations=100, python=sys.executable)
+    small, large = figures(carried_out(workload, "veth", mpi), workload).values()
     assert 0 < small < large
