@@ -80,8 +80,32 @@ def test_what_sbatch_is_asked_for() -> None:
     assert "--exclusive" in argv
 
 
-def test_ranks_are_placed_one_by_one() -> None:
-    argv, env = SrunStarter("7").command("mpich", ["n0", "n1", "n0"], "/s/ranks")
-    assert {"--jobid=7", "--mpi=pmi2", "--nodes=2", "--ntasks=3", "--distribution=arbitrary"} < set(argv)
+@pytest.mark.parametrize(
+    ("ranks", "word"),
+    [("01", "block"), ("0011", "block"), ("0101", "cyclic"), ("012012", "cyclic"), ("00", "block"), ("22", "block")],
+)
+@pytest.mark.parametrize("flavour", ["openmpi", "mpich"])
+def test_ranks_in_a_regular_order_have_a_word_of_slurms_own(ranks: str, word: str, flavour: str) -> None:
+    nodes = [f"n{rank}" for rank in ranks]
+    used = sorted(set(nodes))
+    argv, env = SrunStarter("7", ("n0", "n1", "n2")).command(flavour, nodes, "/s/ranks")
+    assert {"--jobid=7", f"--nodes={len(used)}", f"--ntasks={len(ranks)}", f"--distribution={word}"} < set(argv)
+    assert {f"--nodelist={','.join(used)}", f"--ntasks-per-node={len(ranks) // len(used)}"} < set(argv)
+    assert env == {}
+
+
+@pytest.mark.parametrize("ranks", ["010", "10", "0110"])
+def test_ranks_in_any_other_order_are_placed_one_by_one(ranks: str) -> None:
+    nodes = [f"n{rank}" for rank in ranks]
+    argv, env = SrunStarter("7", ("n0", "n1")).command("openmpi", nodes, "/s/ranks")
+    assert {"--mpi=pmix", "--nodes=2", f"--ntasks={len(ranks)}", "--distribution=arbitrary"} < set(argv)
     assert env == {"SLURM_HOSTFILE": "/s/ranks"}
-    assert "--mpi=pmix" in SrunStarter("7").command("openmpi", ["n0"], "")[0]
+
+
+def test_an_order_in_which_mpich_would_not_find_its_neighbours_is_refused() -> None:
+    starter = SrunStarter("7", ("n0", "n1"))
+    assert "--mpi=pmi2" in starter.command("mpich", ["n1", "n0"], "/s/ranks")[0]
+    with pytest.raises(UnavailableError, match="share a node") as raised:
+        starter.command("mpich", ["n0", "n1", "n1", "n0"], "/s/ranks")
+    assert "in turns" in raised.value.hint
+    assert "--mpi=pmix" in SrunStarter("7", ("n0", "n1"), "pmix").command("mpich", ["n0", "n1", "n0"], "")[0]

@@ -148,7 +148,7 @@ class BatchHost:
         site = Site(cache, f"{home}/.local/state/nearmetal", prefix)
         if built:
             return FarNamespaceShell(machines[0], site, self._memory, own_network=own_network)
-        site = replace(site, starter=self._scheduler.starter(allocation.state.job))
+        site = replace(site, starter=self._scheduler.starter(allocation.state))
         return MachinesShell(machines, [machine.name for machine in machines], site, self._memory)
 
     def _request(self, order: Order) -> Request:

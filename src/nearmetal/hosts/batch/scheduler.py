@@ -78,8 +78,8 @@ class Scheduler(Protocol):
         """Return the command that starts `sh` on a node of a running job, its standard streams passed through."""
         ...
 
-    def starter(self, job: str) -> Starter:
-        """Return what starts ranks inside a job."""
+    def starter(self, state: JobState) -> Starter:
+        """Return what starts ranks inside a running job."""
         ...
 
     def explain(self, state: JobState) -> tuple[str, str]:

@@ -89,9 +89,9 @@ class Slurm:
         alone = ["--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mpi=none", "--unbuffered"]
         return [*_step(job), *alone, "/bin/sh", "-c", _CLEAN_SHELL]
 
-    def starter(self, job: str) -> SrunStarter:
+    def starter(self, state: JobState) -> SrunStarter:
         """Return srun inside that job."""
-        return SrunStarter(job, self.mpi)
+        return SrunStarter(state.job, state.nodes, self.mpi)
 
     def explain(self, state: JobState) -> tuple[str, str]:
         """Return a sentence for a job that does not start, or did not end as it should."""
@@ -109,16 +109,43 @@ class Slurm:
 
 @dataclass(frozen=True, slots=True)
 class SrunStarter:
-    """Starts ranks with srun, each on the node that the placement says (`--distribution=arbitrary`)."""
+    """Starts ranks with srun, each on the node that the placement says; `nodes` are the job's, in Slurm's order.
+
+    Ranks node by node or in turns have a word of Slurm's own, any other order is `arbitrary`. Of an arbitrary order
+    Slurm 22.05 tells PMI-2 that each rank has a node to itself (`PMI_process_mapping` is `(vector,(0,RANKS,1))`), and
+    MPICH then keeps ranks of one node from shared memory: refused, because it would measure something else.
+    """
 
     job: str
+    nodes: tuple[str, ...]
     mpi: str = ""
 
     def command(self, flavour: str, nodes: Sequence[str], hostfile: str) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Return srun and its options, and SLURM_HOSTFILE."""
+        """Return srun and its options, and SLURM_HOSTFILE where the order is arbitrary."""
         plugin = self.mpi or _PLUGINS.get(flavour, "pmix")
-        argv = [*_step(self.job), f"--mpi={plugin}", f"--nodes={len(set(nodes))}", f"--ntasks={len(nodes)}"]
+        used = [node for node in self.nodes if node in nodes]
+        argv = [*_step(self.job), f"--mpi={plugin}", f"--nodes={len(used)}", f"--ntasks={len(nodes)}"]
+        if word := _regular(nodes, used):
+            each = len(nodes) // len(used)
+            argv += [f"--nodelist={','.join(used)}", f"--ntasks-per-node={each}", f"--distribution={word}"]
+            return tuple(argv), {}
+        if plugin == "pmi2" and len(used) < len(nodes):
+            raise UnavailableError(
+                f"Slurm does not tell {flavour} which of the ranks {', '.join(nodes)} share a node",
+                hint="give `placement` node by node ([0, 0, 1, 1]) or in turns ([0, 1, 0, 1]), with as many ranks on "
+                "each node, or use Open MPI",
+            )
         return (*argv, "--distribution=arbitrary"), {"SLURM_HOSTFILE": hostfile}
+
+
+def _regular(nodes: Sequence[str], used: Sequence[str]) -> str:
+    """Return Slurm's word for ranks on `nodes`, in the order of `used`; '' where there is none."""
+    each, rest = divmod(len(nodes), len(used))
+    if rest:
+        return ""
+    if list(nodes) == [node for node in used for _ in range(each)]:
+        return "block"
+    return "cyclic" if list(nodes) == [*used] * each else ""
 
 
 def submit_argv(request: Request) -> list[str]:
