@@ -45,7 +45,7 @@ audit: ## Ask for known vulnerabilities of the locked packages (needs the Intern
 	@scripts/audit
 
 verify-apps: setup ## Verify every application, class (S, W, A) and rank count with every MPI (minutes)
-	@NEARMETAL_EVERY_CLASS=1 .venv/bin/python -m pytest tests/e2e/test_applications.py -k verifies
+	@NEARMETAL_EVERY_CLASS=1 .venv/bin/python -m pytest tests/e2e/test_applications.py -k verif
 
 programs: ## Install the real programs that some studies run: HPCC, Quantum ESPRESSO, LAMMPS
 	@scripts/setup programs

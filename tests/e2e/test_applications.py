@@ -1,8 +1,8 @@
 """The applications for real: verified on every rank count, their records read back, a spoilt input seen to fail.
 
-The suite runs class S with every MPI, class W with one, and class A of the quick kernels. `make verify-apps` sets
-NEARMETAL_EVERY_CLASS and runs S, W and A of all of them with every MPI (minutes), `make verify-large` sets
-NEARMETAL_LARGE_CLASSES and runs B and C on one rank (hours; C takes up to 7 GB).
+The suite runs class S with every MPI, classes W and A with one. `make verify-apps` sets NEARMETAL_EVERY_CLASS and runs
+all three with every MPI (minutes), `make verify-large` sets NEARMETAL_LARGE_CLASSES and runs B and C on one rank
+(hours; C takes up to 7 GB).
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ pytestmark = pytest.mark.mpi
 
 EVERY_CLASS = bool(os.environ.get("NEARMETAL_EVERY_CLASS"))
 LARGE_CLASSES = os.environ.get("NEARMETAL_LARGE_CLASSES", "")
-TIMEOUT_S = 7200.0 if LARGE_CLASSES else 600.0 if EVERY_CLASS else 120.0
+TIMEOUT_S = 7200.0 if LARGE_CLASSES else 600.0
 COUNTS = (1, 2, 4)
 ONE_MPI = "mpich"
-QUICK = ("cg", "is", "mg", "advection")
 
 every_application = pytest.mark.parametrize("name", APPLICATIONS)
 
@@ -92,21 +91,13 @@ def test_class_s_verifies(flavour: str, ranks: int) -> None:
 
 @pytest.mark.parametrize("flavour", FLAVOURS if EVERY_CLASS else [ONE_MPI])
 @pytest.mark.parametrize("ranks", COUNTS)
+@pytest.mark.parametrize("letter", "WA")
 @every_application
-def test_class_w_verifies(name: str, ranks: int, flavour: str) -> None:
-    if not takes(name, ranks):
-        pytest.skip(f"{name} takes {APPLICATIONS[name].takes_in_words}")
-    verify(flavour, name, "W", ranks)
-
-
-@pytest.mark.parametrize("flavour", FLAVOURS if EVERY_CLASS else [ONE_MPI])
-@pytest.mark.parametrize("ranks", COUNTS if EVERY_CLASS else [2])
-@pytest.mark.parametrize("name", APPLICATIONS if EVERY_CLASS else QUICK)
 @pytest.mark.timeout(TIMEOUT_S + 30)
-def test_class_a_verifies(name: str, ranks: int, flavour: str) -> None:
+def test_classes_w_and_a_verify(name: str, letter: str, ranks: int, flavour: str) -> None:
     if not takes(name, ranks):
         pytest.skip(f"{name} takes {APPLICATIONS[name].takes_in_words}")
-    verify(flavour, name, "A", ranks)
+    verify(flavour, name, letter, ranks)
 
 
 @pytest.mark.parametrize("letter", "BC")
