@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from nearmetal.errors import NearmetalError
-from nearmetal.hosts.lab.lab import LabHost, open_lab
+import labs
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.workloads.samples import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from nearmetal.hosts.lab.lab import LabHost
 
 pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab"), pytest.mark.timeout(900)]
 
@@ -27,12 +28,8 @@ ENGINE = {"operation": "latency", "sizes": [64], "iterations": 100, "warmup": 10
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[LabHost]:
-    try:
-        host = open_lab({"machine": "base"}, lambda _: None)
-    except NearmetalError as error:
-        pytest.skip(f"{error.message}; {error.hint}")
-    yield host
-    host.close()
+    with labs.opened("base") as host:
+        yield host
 
 
 def order(path: str, *, seed: int = 1, rx_usecs: int = 0, timeout_s: float = 30.0) -> Order:

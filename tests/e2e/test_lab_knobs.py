@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nearmetal.errors import NearmetalError
-from nearmetal.hosts.lab.lab import LabHost, open_lab
+import labs
 from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from nearmetal.hosts.lab.lab import LabHost
     from nearmetal.study.order import Scalar
 
 pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab"), pytest.mark.timeout(900)]
@@ -37,12 +37,8 @@ IGBVF_READS_BACK = {"nic.rx-usecs": "1"}
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[LabHost]:
-    try:
-        host = open_lab({"machine": "base"}, lambda _: None)
-    except NearmetalError as error:
-        pytest.skip(f"{error.message}; {error.hint}")
-    yield host
-    host.close()
+    with labs.opened("base") as host:
+        yield host
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nearmetal.errors import NearmetalError
+import labs
 from nearmetal.facts.ftrace import read_trace
 from nearmetal.facts.waterfall import RoundTrip, Window, mean_ns, round_trips
-from nearmetal.hosts.lab.lab import LabHost, open_lab
 from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.workloads.sample_file import read_sample_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from nearmetal.hosts.lab.lab import LabHost
     from nearmetal.study.order import Scalar
 
 pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab"), pytest.mark.timeout(900)]
@@ -25,12 +25,8 @@ ITERATIONS = 60
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[LabHost]:
-    try:
-        host = open_lab({"machine": "base"}, lambda _: None)
-    except NearmetalError as error:
-        pytest.skip(f"{error.message}; {error.hint}")
-    yield host
-    host.close()
+    with labs.opened("base") as host:
+        yield host
 
 
 def traced(lab: LabHost, path: str, rx_usecs: int) -> list[RoundTrip]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from nearmetal.errors import NearmetalError
-from nearmetal.hosts.lab.lab import LabHost, open_lab
+import labs
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.workloads.samples import decode
 
@@ -35,15 +34,9 @@ def verbs(operation: str, **options: Scalar) -> WorkloadOrder:
 
 
 def carried_out(machine: str, path: str, workload: WorkloadOrder, options: Mapping[str, Scalar]) -> Outcome:
-    try:
-        host: LabHost = open_lab({"machine": machine}, lambda _: None)
-    except NearmetalError as error:
-        pytest.skip(f"{error.message}; {error.hint}")
-    try:
-        order = Order(0, 0, PathOrder(path, path, {"rx_usecs": 0, **options}), workload, seed=3, timeout_s=90.0)
+    order = Order(0, 0, PathOrder(path, path, {"rx_usecs": 0, **options}), workload, seed=3, timeout_s=90.0)
+    with labs.opened(machine) as host:
         outcome = host.carry_out(order, lambda *_: pytest.fail("outside"))
-    finally:
-        host.close()
     assert outcome.status is TrialStatus.VALID, outcome.reason
     return outcome
 

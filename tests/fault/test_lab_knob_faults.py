@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nearmetal.errors import NearmetalError
-from nearmetal.hosts.lab.lab import LabHost, open_lab
+import labs
 from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from nearmetal.hosts.lab.lab import LabHost
     from nearmetal.study.order import Scalar
 
 pytestmark = [
@@ -36,12 +36,8 @@ SETTINGS: dict[str, dict[str, Scalar]] = {
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[LabHost]:
-    try:
-        host = open_lab({"machine": "base"}, lambda _: None)
-    except NearmetalError as error:
-        pytest.skip(f"{error.message}; {error.hint}")
-    yield host
-    host.close()
+    with labs.opened("base") as host:
+        yield host
 
 
 def _modules(release: str) -> list[str]:
