@@ -224,35 +224,37 @@ def compare_page(gate: Gate) -> str:
     lead = [element("strong", "Mixed provenance, compared on request"), *(element("p", one) for one in gate.mixed)]
     changes = [element("li", str(one)) for one in gate.changes]
     reasons = [element("li", f"{one.cell}: {gate_words.cell(one)}") for one in gate.cells if not one.standing.passes]
+    return _two_runs(
+        _name(gate.run),
+        _name(gate.base),
+        f"{gate.run.blocks} and {gate.base.blocks} blocks. Figures from {gate.run.host_label}.",
+        [element("div", *lead, class_="honest warn")] if gate.mixed else [],
+        element("p", *_finding(gate), class_="lead"),
+        element("p", gate_words.noise(gate)),
+        element("p", _TWO_RUNS, class_="note"),
+        element("h2", "What differs besides the figures"),
+        element("ul", *changes) if changes else element("p", "No fact that was recorded."),
+        element("h2", "Cell by cell"),
+        *(as_html.table_region(one) for one in gate_tables(gate)),
+        *([element("h3", "Why the others are not within"), element("ul", *reasons)] if reasons else []),
+    )
+
+
+def _two_runs(name: str, base_name: str, meta: str, warnings: Sequence[Markup], *content: Markup) -> str:
+    """Return a page of two runs: where it is, whose figures these are, and its content."""
+    title = f"{name} against {base_name}"
     body = together(
-        _navigation(
-            "compared", [("/", "All runs"), *((run_path(one), one) for one in map(_name, (gate.base, gate.run)))]
-        ),
+        _navigation("compared", [("/", "All runs"), *((run_path(one), one) for one in (base_name, name))]),
         element(
             "header",
             element("p", "nearmetal serve", class_="eyebrow"),
-            element("h1", f"{_name(gate.run)} against {_name(gate.base)}"),
-            element(
-                "p",
-                f"{gate.run.blocks} and {gate.base.blocks} blocks. Figures from {gate.run.host_label}.",
-                class_="meta",
-            ),
-            *([element("div", *lead, class_="honest warn")] if gate.mixed else []),
+            element("h1", title),
+            element("p", meta, class_="meta"),
+            *warnings,
         ),
-        element(
-            "main",
-            element("p", *_finding(gate), class_="lead"),
-            element("p", gate_words.noise(gate)),
-            element("p", _TWO_RUNS, class_="note"),
-            element("h2", "What differs besides the figures"),
-            element("ul", *changes) if changes else element("p", "No fact that was recorded."),
-            element("h2", "Cell by cell"),
-            *(as_html.table_region(one) for one in gate_tables(gate)),
-            *([element("h3", "Why the others are not within"), element("ul", *reasons)] if reasons else []),
-            id="compared",
-        ),
+        element("main", *content, id="compared"),
     )
-    return page(f"{_name(gate.run)} against {_name(gate.base)}", body, may=PLAIN, skip="compared")
+    return page(title, body, may=PLAIN, skip="compared")
 
 
 def _finding(gate: Gate) -> list[str]:
@@ -287,26 +289,14 @@ def compare_fabrics(run: RunDir, base: RunDir) -> str:
     ours, theirs = survey(run), survey(base)
     compared = against(ours, theirs, seed=AGAINST_SEED)
     name, base_name = run.root.name, base.root.name
-    body = together(
-        _navigation("compared", [("/", "All runs"), *((run_path(one), one) for one in (base_name, name))]),
-        element(
-            "header",
-            element("p", "nearmetal serve", class_="eyebrow"),
-            element("h1", f"{name} against {base_name}"),
-            element(
-                "p",
-                f"{len(ours.names)} nodes, paired by their place. Figures from {ours.info.host_label}.",
-                class_="meta",
-            ),
-        ),
-        element(
-            "main",
-            fabric_html.against_sections(compared, name, base_name),
-            element("p", fabric_text.AGAINST_NOTE, class_="note"),
-            id="compared",
-        ),
+    return _two_runs(
+        name,
+        base_name,
+        f"{len(ours.names)} nodes, paired by their place. Figures from {ours.info.host_label}.",
+        [],
+        fabric_html.against_sections(compared, name, base_name),
+        element("p", fabric_text.AGAINST_NOTE, class_="note"),
     )
-    return page(f"{name} against {base_name}", body, may=PLAIN, skip="compared")
 
 
 # ---- refusals
