@@ -1,7 +1,9 @@
-"""Recipes for other package managers ask for what pyproject.toml asks for."""
+"""Recipes for other package managers ask for what pyproject.toml asks for; the ways to start it work."""
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -33,3 +35,8 @@ def test_the_container_installs_locked_packages_only() -> None:
 
 def test_wheels_are_asked_for_on_both_machines() -> None:
     assert PROJECT["tool"]["cibuildwheel"]["linux"]["archs"] == ["x86_64", "aarch64"]
+
+
+def test_the_interpreter_runs_it_as_a_module() -> None:
+    argv = [sys.executable, "-m", "nearmetal", "--version"]
+    assert subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout.startswith("nearmetal,")
