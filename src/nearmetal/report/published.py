@@ -32,7 +32,7 @@ NEAR = 0.05
 """How far ours may be from 1 where the published effect is none."""
 SIGNIFICANT_P = 0.05
 
-_PERCENTILES = {"p90": 0.9, "p99": 0.99}
+_PERCENTILES = {"p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 SAME, OTHER, OPEN, MISSING = "same", "different", "undecided", "not measured"
 
