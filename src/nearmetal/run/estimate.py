@@ -2,27 +2,68 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nearmetal.hosts.lab.lab import SLOTS
+from nearmetal.hosts.lab.machine import machine_named
 from nearmetal.study.plan import combinations
+from nearmetal.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from nearmetal.study.spec import Study, WorkloadSpec
+    from collections.abc import Callable
 
-# Orders of magnitude of a small machine, for an estimate that is labelled "about": an MPI launch with its path,
-# one small message through two network stacks, and bytes through a software path.
-LAUNCH_NS = 2_000_000_000
+    from nearmetal.study.spec import HostSpec, Study, WorkloadSpec
+
+# Orders of magnitude of a small machine, for an estimate that is labelled "about": one small message through two
+# network stacks, bytes through a software path, and a program of one's own, of which nothing is known beforehand.
 MESSAGE_NS = 30_000
 BYTES_PER_US = 1_000
+PROGRAM_S = {"application": 0.5, "command": 3.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What trials cost on a host: seconds beside the measuring, by how much that is drawn out, how many at once."""
+
+    trial_s: float
+    slowdown: float = 1.0
+    side_by_side: int = 1
+
+
+def _lab(host: HostSpec) -> Pace:
+    machine = machine_named(str(host.options.get("machine", "base")))
+    slots = host.options.get("slots", min(SLOTS, len(os.sched_getaffinity(0))))
+    return Pace(machine.trial_s, machine.slowdown, int(slots))
+
+
+PACES: dict[str, Callable[[HostSpec], Pace]] = {
+    "local": lambda _: Pace(0.6),
+    "lab": _lab,
+    "ssh": lambda _: Pace(2.0),
+    "slurm": lambda host: Pace(2.0, side_by_side=int(host.options.get("allocations", 1))),
+    "fake": lambda _: Pace(0.0, 0.0),
+    "import": lambda _: Pace(0.0, 0.0),
+}
 
 
 def estimate(study: Study) -> tuple[int, int]:
     """Return about how many ns the fewest and the most blocks take."""
-    per_block = sum(_trial_ns(workload) for _, workload, _ in combinations(study))
-    return per_block * study.trials.min_blocks, per_block * study.trials.max_blocks
+    pace = PACES[study.host.kind](study.host)
+    per_block_s = sum(
+        pace.trial_s + pace.slowdown * _measured_s(workload) for _, workload, _ in combinations(study)
+    ) / max(1, pace.side_by_side)
+    per_block_ns = int(per_block_s * NS_PER_S)
+    return per_block_ns * study.trials.min_blocks, per_block_ns * study.trials.max_blocks
 
 
-def _trial_ns(workload: WorkloadSpec) -> int:
+def _measured_s(workload: WorkloadSpec) -> float:
+    """Return about how long the measuring itself takes: as long as a tool was told to, else message by message."""
+    if workload.kind in PROGRAM_S:
+        return PROGRAM_S[workload.kind]
+    if isinstance(seconds := workload.options.get("seconds"), int | float):
+        runs = workload.options.get("runs", 1)
+        return seconds * (runs if isinstance(runs, int) else 1)
     iterations = workload.iterations + workload.warmup
-    sizes = workload.sizes or [0]
-    return LAUNCH_NS + sum(iterations * (MESSAGE_NS + size * 1_000 // BYTES_PER_US) for size in sizes)
+    return sum(iterations * (MESSAGE_NS + size * 1_000 // BYTES_PER_US) for size in workload.sizes or [0]) / NS_PER_S

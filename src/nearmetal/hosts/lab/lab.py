@@ -35,7 +35,7 @@ OLDEST_EMULATOR = (10, 0)
 _BOOT_TIMEOUT_S = 240.0
 _BUSY_FACTOR = 4.0
 _BUSY_ALLOWANCE_S = 60.0
-_SLOTS = 2
+SLOTS = 2
 OPTIONS = {
     "machine": "its configuration, as `nearmetal lab status` lists them (`base`)",
     "slots": "machines side by side, each on a core of its own (one a core, at most 2)",
@@ -186,7 +186,7 @@ def open_lab(options: Mapping[str, Scalar], say: Callable[[str], None]) -> LabHo
     unknown = sorted(options.keys() - OPTIONS.keys())
     if unknown:
         raise BadInputError(f"the lab has no option {unknown[0]!r}", hint=f"known: {', '.join(OPTIONS)}")
-    slots = options.get("slots", min(_SLOTS, len(os.sched_getaffinity(0))))
+    slots = options.get("slots", min(SLOTS, len(os.sched_getaffinity(0))))
     if not isinstance(slots, int) or isinstance(slots, bool) or slots < 1:
         raise BadInputError(f"the lab's slots is {slots!r}, not a whole number from 1 up")
     return LabHost(machine_named(str(options.get("machine", "base"))), slots=slots, say=say)

@@ -1,0 +1,53 @@
+"""What a plan says of a study's duration: which studies take longer than which, and by how much."""
+
+import pytest
+
+from nearmetal.run.estimate import estimate
+from nearmetal.study.spec import parse_study
+
+STUDY = """
+format = 1
+name = "s"
+seed = 1
+baseline = "{path}"
+[host]
+kind = "{host}"
+options = {{ {options} }}
+[[path]]
+name = "{path}"
+[[workload]]
+name = "w"
+{workload}
+[trials]
+min_blocks = 3
+max_blocks = 6
+"""
+LATENCY = 'kind = "engine"\noperation = "latency"\nsizes = [8]\niterations = {}'
+
+
+def seconds(host: str = "local", workload: str = LATENCY.format(1000), path: str = "veth", options: str = "") -> float:
+    text = STUDY.format(host=host, path=path, workload=workload, options=options)
+    least, most = estimate(parse_study(text, "s.toml"))
+    assert most == 2 * least, "six blocks take twice as long as three"
+    return least / 1e9
+
+
+def test_the_lab_takes_longer_than_this_machine() -> None:
+    one = 'machine = "{}", slots = 1'
+    base, smp2 = (seconds("lab", path="native", options=one.format(name)) for name in ("base", "smp2"))
+    assert 10 * seconds() < base < smp2
+
+
+def test_two_machines_of_the_lab_halve_it() -> None:
+    one, two = (seconds("lab", path="native", options=f"slots = {slots}") for slots in (1, 2))
+    assert one == pytest.approx(2 * two)
+
+
+def test_a_tool_takes_the_seconds_that_it_is_told_to() -> None:
+    told = 'kind = "nuttcp"\noptions = {{ seconds = {}, runs = {} }}'
+    ten, once = (seconds(workload=told.format(2, runs)) for runs in (10, 1))
+    assert ten - once == pytest.approx(3 * 2 * 18), "three blocks, the baseline twice, nine runs more of 2 s"
+
+
+def test_more_iterations_take_longer() -> None:
+    assert seconds(workload=LATENCY.format(1_000_000)) > 20 * seconds() > 0
