@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import ForeignFileError
+from nearmetal.workloads.foreign import read_foreign
 from nearmetal.workloads.formats import hpcc, imb, iperf3, mpi4py, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
 from nearmetal.workloads.formats.perftest_dump import parse_dump
 
@@ -190,6 +191,42 @@ def test_omb_forms_of_5_6_and_7(text: str, operation: str, mean: float) -> None:
     """The heads that these versions print, as outputs that others published have them."""
     table = omb.parse(text.encode())
     assert (table.operation, table.rows[0].mean) == (operation, mean)
+
+
+LOG = (
+    b"Loading openmpi/5.0\n\n# OSU MPI Bandwidth Test v7.4\n# Size      Bandwidth (MB/s)\n8   2.50\n16   5.00\n"
+    b"[n1:77] 1 more process has sent help message help-mpi-btl.txt\n\nosu_barrier, second launch:\n"
+    b"# OSU MPI Barrier Latency Test v7.4\n# Avg Latency(us)\n             8.50\n"
+)
+
+
+def test_an_omb_table_ends_where_the_launcher_speaks() -> None:
+    bw, barrier = (found.cells for found in read_foreign(LOG))
+    assert [(cell.operation, cell.message_bytes) for cell in (*bw, *barrier)] == [("bw", 8), ("bw", 16), ("barrier", 0)]
+    with pytest.raises(ForeignFileError, match="2 lines that name a benchmark"):
+        omb.parse(LOG)
+
+
+def test_an_omb_table_with_a_hole_is_refused() -> None:
+    with pytest.raises(ForeignFileError, match="a row after other text"):
+        read_foreign(LOG.replace(b"16   5.00\n", b"?\n16   5.00\n"))
+
+
+ONE_LAUNCH = sorted(
+    path.name
+    for path in DATA.iterdir()
+    if path.suffix not in {".md", ".json", ".csv"} and not path.name.startswith(("qperf", "netperf"))
+)
+
+
+@pytest.mark.parametrize("name", ONE_LAUNCH)
+def test_a_log_of_three_launches_is_three_times_one(name: str) -> None:
+    once = read_foreign(data(name))
+    thrice = read_foreign(data(name) * 3)
+    assert [found.workload for found in thrice] == [found.workload for found in once] * 3
+    for one, again in zip(once * 3, thrice, strict=True):
+        assert (one.version, one.ranks, one.lacks) == (again.version, again.ranks, again.lacks)
+        assert [cell.ns.tolist() for cell in one.cells] == [cell.ns.tolist() for cell in again.cells]
 
 
 def test_omb_failed_validation_is_refused() -> None:

@@ -6,7 +6,9 @@ percentile that a program computed itself is adopted: they are of other things t
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
@@ -43,11 +45,11 @@ class Foreign:
 
 
 def read_foreign(data: bytes) -> tuple[Foreign, ...]:
-    """Return what a file holds; raise ForeignFileError when no reader knows it, or when it is damaged."""
+    """Return what a file holds, launch by launch; raise ForeignFileError when no reader knows it or it is damaged."""
     ends = data[:_LOOK_BYTES] + b"\n" + data[-_LOOK_BYTES:]
-    for marks, read in _READERS:
-        if any(mark in ends for mark in marks):
-            return read(data)
+    for reader in _READERS:
+        if any(mark in ends for mark in reader.marks):
+            return tuple(found for launch in reader.launches(data) for found in reader.read(launch))
     raise ForeignFileError(
         "no reader knows this file",
         hint="known: OMB, IMB, mpi4py.bench, perftest, nuttcp, iperf3 -J, sockperf (--full-log too), HPL and HPCC, NPB",
@@ -168,16 +170,36 @@ def _npb(data: bytes) -> tuple[Foreign, ...]:
     return (Foreign("NPB", result.version, f"npb-{result.name}", result.processes, (cell,), lacks),)
 
 
-_READERS: tuple[tuple[tuple[bytes, ...], Callable[[bytes], tuple[Foreign, ...]]], ...] = (
-    ((b"packet, txTime(sec)",), _sockperf_log),
-    ((b"sockperf: ",), _sockperf),
-    ((b"# OSU ", b"# OMB-Py "), _omb),
-    ((b"# MPI PingPong",), _mpi4py),
-    ((b"# Benchmarking ",), _imb),
-    ((b"of Summary section.", b"||Ax-b||"), _hpcc),
-    ((b" Benchmark Completed",), _npb),
-    ((b"#, usec", b"#bytes"), _perftest),
-    ((b'"intervals"', b'"test_start"', b'"error"'), _iperf3),
-    ((b"rate_Mbps=", b" Mbps "), _nuttcp),
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """A program's output: what tells it from all others, its reader, and where in a log a launch begins or has ended.
+
+    A log of several launches is cut there; without such a place a file holds one launch.
+    """
+
+    marks: tuple[bytes, ...]
+    read: Callable[[bytes], tuple[Foreign, ...]]
+    begins: bytes = b""
+    ended: bytes = b""
+
+    def launches(self, data: bytes) -> list[bytes]:
+        """Return the launches that a log holds; what comes before the first and after the last stays with them."""
+        found = re.finditer(self.begins or self.ended, data, re.MULTILINE) if self.begins or self.ended else ()
+        places = [one.start() for one in found][1:] if self.begins else [one.end() for one in found][:-1]
+        return [data[begin:end] for begin, end in pairwise([0, *places, len(data)])]
+
+
+_READERS = (
+    _Reader((b"packet, txTime(sec)",), _sockperf_log),
+    _Reader((b"sockperf: ",), _sockperf, begins=rb"^sockperf: \S*== version "),
+    _Reader((b"# OSU ", b"# OMB-Py "), _omb, begins=rb"^# (?:OSU|OMB-Py) "),
+    _Reader((b"# MPI PingPong",), _mpi4py, begins=rb"^# MPI PingPong"),
+    _Reader((b"# Benchmarking ",), _imb, begins=rb"^#-+\n#\s+Intel\(R\) MPI Benchmarks"),
+    _Reader((b"of Summary section.",), _hpcc, begins=rb"^#+\nThis is the DARPA/DOE HPC Challenge Benchmark"),
+    _Reader((b"||Ax-b||",), _hpcc, ended=rb"^End of Tests\.\n=*\n?"),
+    _Reader((b" Benchmark Completed",), _npb, begins=rb"^ NAS Parallel Benchmarks "),
+    _Reader((b"#, usec", b"#bytes"), _perftest, begins=rb"^-{20,}\n\s+(?:RDMA_|Send |Atomic )[^\n]* Test\s*$"),
+    _Reader((b'"intervals"', b'"test_start"', b'"error"'), _iperf3),
+    _Reader((b"rate_Mbps=", b" Mbps "), _nuttcp, ended=rb"^.*(?:tx_cpu=|%TX ).*\n"),
 )
-"""What tells a program's output from all others, most telling first."""
+"""Every program, the most telling marks first."""

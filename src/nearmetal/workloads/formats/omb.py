@@ -4,12 +4,16 @@ A row is a mean over all iterations of a launch: of half the round trip, of the 
 `-f` adds is the least and the greatest *rank's mean*, not an iteration's; the percentiles that `-z` adds to a
 collective are of each iteration's mean over ranks, and those of a bandwidth are of ascending bandwidths, so that "P99"
 is near the best. None of these is adopted; they stay in the record of the import.
+
+In the log of a job lines of the launcher and the shell follow: a table ends at the first line that does not begin
+with a number.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 
 from nearmetal.workloads.formats.lines import number, refuse, to_text, whole
 
@@ -18,6 +22,8 @@ PROGRAM = "the OSU micro-benchmarks"
 _TITLE = re.compile(r"^# (?:OSU|OMB-Py) (?P<title>.*?)(?: Test)?(?: v(?P<version>[\d.]+\w*))?\s*$", re.MULTILINE)
 _PAIRS = re.compile(r"^# \[ ?pairs: (\d+) ?\] ?\[ ?window size: (\w+) ?\]", re.MULTILINE)
 _GAP = re.compile(r"\s{2,}|\t")
+_ROW = re.compile(r"\s*\d")
+_NUMBERS = re.compile(r"[\d.\s]+")
 
 _OPERATIONS = {
     "latency": "latency",
@@ -96,7 +102,10 @@ def _operation(title: str) -> str:
 
 
 def _columns(text: str) -> tuple[list[str], list[str]]:
-    """Return the names of the columns, lower case, and the lines below them."""
+    """Return the names of the columns, lower case, and the rows below them: lines that begin with a number.
+
+    What follows in a log is the shell's or the launcher's; a row among it would mean that the table has a hole.
+    """
     lines = text.splitlines()
     heads = [
         i for i, line in enumerate(lines) if line.startswith("#") and any(known in line.lower() for known in _MEANS)
@@ -104,7 +113,12 @@ def _columns(text: str) -> tuple[list[str], list[str]]:
     if len(heads) != 1:
         raise refuse(PROGRAM, f"it has {len(heads)} lines of columns, not one")
     names = [name.strip().lower() for name in _GAP.split(lines[heads[0]].lstrip("# ").rstrip()) if name.strip()]
-    return names, [line for line in lines[heads[0] + 1 :] if line.strip() and not line.startswith("#")]
+    below = [line for line in lines[heads[0] + 1 :] if line.strip() and not line.startswith("#")]
+    rows = list(takewhile(_ROW.match, below))
+    for line in below[len(rows) :]:
+        if len(line.split()) == len(names) and _NUMBERS.fullmatch(line):
+            raise refuse(PROGRAM, f"{line[:60]!r} is a row after other text")
+    return names, rows
 
 
 def _mean_column(head: list[str], operation: str) -> tuple[int, str]:
