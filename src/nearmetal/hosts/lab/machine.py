@@ -66,7 +66,7 @@ MACHINES = {
             "smp2",
             "two virtual CPUs that take turns every 2 us",
             vcpus=2,
-            trial_s=28.0,
+            trial_s=45.0,
             slowdown=15.0,
             tick_us=4,
             modules=_NET,
