@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import resource
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,19 @@ SHORT = ("--iterations", "20", "--warmup", "3")
 
 def ranks_for(operation: str) -> int:
     return OPERATIONS[operation].max_ranks or 4
+
+
+def test_waiting_ranks_sleep_when_their_mpi_yields_and_they_are_told_to(tmp_path: Path) -> None:
+    """Native/bench/yield.c: the MPI's own call of sched_yield, inside its library, becomes a sleep."""
+    bench = bench_of("openmpi", tmp_path)
+
+    def sleeps(*environment: tuple[str, str]) -> int:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw
+        finished = bench.launch("--op", "barrier", "--iterations", "3000", ranks=2, environment=environment)
+        assert finished.ok, finished.complaint()
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw - before
+
+    assert sleeps(("NEARMETAL_YIELD", "sleep")) > sleeps() + 3000
 
 
 @every_mpi

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nearmetal.hosts.lab.lab import LabHost
+    from nearmetal.study.order import Progress
 
 pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab"), pytest.mark.timeout(900)]
 
@@ -32,8 +33,10 @@ def lab() -> Iterator[LabHost]:
         yield host
 
 
-def order(path: str, *, seed: int = 1, rx_usecs: int = 0, timeout_s: float = 30.0) -> Order:
-    workload = WorkloadOrder("latency", "engine", dict(ENGINE))
+def order(
+    path: str, *, seed: int = 1, rx_usecs: int = 0, timeout_s: float = 30.0, progress: Progress = "polling"
+) -> Order:
+    workload = WorkloadOrder("latency", "engine", dict(ENGINE), progress=progress)
     return Order(
         0, 0, PathOrder(path, path), workload, knobs={"nic.rx-usecs": rx_usecs}, seed=seed, timeout_s=timeout_s
     )
@@ -71,6 +74,14 @@ def test_every_path_crosses_the_wire(lab: LabHost, path: str) -> None:
     (outcome,) = carry_out(lab, wanted)
     assert median_ns(outcome) > 0
     assert all(count > 100 for count in outcome.proof.moved_packets.values())
+
+
+def test_blocking_ranks_sleep_until_their_message_comes(lab: LabHost) -> None:
+    polling, blocking = carry_out(lab, order("native"), order("native", progress="blocking"))
+    assert median_ns(blocking) > median_ns(polling), "waking up is paid for"
+    assert blocking.facts["mpi.progress"] == "blocking"
+    slept, spun = (outcome.counters["sched.context_switches"] for outcome in (blocking, polling))
+    assert slept > spun
 
 
 def test_a_machine_killed_in_a_trial_costs_that_trial_alone(lab: LabHost) -> None:

@@ -104,6 +104,11 @@ def test_blocking_progress_is_refused_where_the_version_cannot(mpi: Mpi) -> None
     assert "polling" in caught.value.hint
 
 
+def test_a_program_that_sleeps_when_it_is_told_to_yield_makes_open_mpi_4_block() -> None:
+    argv = launch(OPENMPI4, dataclasses.replace(ALONE, progress="blocking", sleeps=True)).argv
+    assert has(argv, "--mca", "mpi_yield_when_idle", "1")
+
+
 def test_polling_ranks_yield_only_when_they_outnumber_cores() -> None:
     crowded = dataclasses.replace(ALONE, oversubscribed=True)
     assert has(launch(OPENMPI5, ALONE).argv, "--mca", "mpi_yield_when_idle", "0")

@@ -38,7 +38,7 @@ COMMUNICATION = "application.communication"
 PROGRAM = "nmapps"
 CLASSES = "SWABC"
 
-_ENGINE_SOURCES = ("clock.c", "sync.c", "text.c", "sample_file.c")
+_ENGINE_SOURCES = ("clock.c", "sync.c", "text.c", "sample_file.c", "yield.c")
 _OPTIMIZED = ("-O3",)
 _STUDY_OPTIONS = {"operation", "sizes", "iterations", "warmup"}  # of every workload; the class decides these
 _VERDICTS = {"SUCCESSFUL": True, "UNSUCCESSFUL": False}
@@ -248,6 +248,7 @@ class ApplicationWorkload:
             (str(program), *arguments, *recording),
             files=files,
             facts={"application.build": program.name},
+            sleeps=True,
         )
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _VERSION_TIMEOUT_S = 30.0
 
 # MPI_STATUSES_IGNORE is a null or one-element pointer for a parameter that headers declare as an array: GCC takes
-# that for an overflow (MPICH 4.0 with GCC 12).
-_FLAGS = ("-D_GNU_SOURCE", "-Wno-stringop-overflow")
+# that for an overflow (MPICH 4.0 with GCC 12). Exported symbols are for native/bench/yield.c.
+_FLAGS = ("-D_GNU_SOURCE", "-Wno-stringop-overflow", "-rdynamic")
 
 
 def mpi_for(shell: Shell, flavour: str, prefix: Path | None = None) -> Mpi:

@@ -50,6 +50,7 @@ class Engine:
             (str(program), *engine_argv(order), "--out", out),
             files={SAMPLES: out},
             facts={"engine.build": program.name},
+            sleeps=True,
         )
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:

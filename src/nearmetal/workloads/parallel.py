@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nearmetal.study.order import Order, Scalar, WorkloadOrder
     from nearmetal.workloads.mpi.mpi import Mpi
 
+_SLEEP = {"NEARMETAL_YIELD": "sleep"}
 _BIND, _MAP = "mpi.bind", "mpi.map"
 _ON_ITS_CORE = """count=$1
 shift
@@ -39,11 +40,12 @@ def parallel_launch(
     files: Mapping[str, str] | None = None,
     facts: Mapping[str, Scalar] | None = None,
     environment: Mapping[str, str] | None = None,
+    sleeps: bool = False,
 ) -> Launch:
     """Return the launch of a program with an MPI, a rank for each entry of the placement, started on the first's node.
 
-    The setting's `mpi.` knobs are in it, and `environment` is set for the ranks. Raise UnavailableError for a binding
-    that cannot be had on these nodes.
+    The setting's `mpi.` knobs are in it, and `environment` is set for the ranks. `sleeps` says that the program was
+    built with native/bench/yield.c. Raise UnavailableError for a binding that cannot be had on these nodes.
     """
     placement = order.workload.placement
     nodes = tuple(endpoints.ends[index].node for index in placement)
@@ -55,6 +57,7 @@ def parallel_launch(
             f"{_BIND} and {_MAP} are words of the MPI's own launcher, and here a batch system starts the ranks",
             hint="leave them out of the setting",
         )
+    blocking = sleeps and order.workload.progress == "blocking"
     by_hand = bind != "none" and _share_a_machine(shell, nodes)
     job = Job(
         nodes=job_nodes(shell, nodes),
@@ -66,7 +69,8 @@ def parallel_launch(
         bind="none" if by_hand else bind,
         map_by=map_by,
         oversubscribed=oversubscribed(shell, nodes),
-        environment=tuple({**tuned.env, **(environment or {})}.items()),
+        sleeps=sleeps,
+        environment=tuple({**tuned.env, **(environment or {}), **(_SLEEP if blocking else {})}.items()),
     )
     command = launch(mpi, job, shell)
     known: dict[str, Scalar] = {

@@ -61,7 +61,8 @@ class Job:
     `interface` (its `subnet` as `10.77.0.0/24`); inside a node they take shared memory. `environment` is set for
     the ranks only. `oversubscribed` says that ranks outnumber cores: then waiting ranks give way to each other.
     `bind` is one of BINDINGS; nodes that share a machine must not both bind. `map_by` is what successive ranks are
-    spread over, in the launcher's words, empty for its own choice.
+    spread over, in the launcher's words, empty for its own choice. `sleeps` says that the program itself sleeps when
+    its MPI yields (native/bench/yield.c).
     """
 
     nodes: tuple[str, ...]
@@ -73,6 +74,7 @@ class Job:
     bind: str = "none"
     map_by: str = ""
     oversubscribed: bool = False
+    sleeps: bool = False
     environment: tuple[tuple[str, str], ...] = ()
 
     @property

@@ -4,7 +4,8 @@ The point-to-point layer is ob1 over the byte-transfer layers `tcp`, `self` and 
 left to itself Open MPI would weigh UCX and OFI too, and which one a figure is of would depend on the machine.
 
 Ranks that wait poll. From version 5 on they can sleep instead (`threads_pthreads_yield_strategy nanosleep`, see
-opal/mca/threads/pthreads); version 4 only has sched_yield, which keeps the core busy.
+opal/mca/threads/pthreads); version 4 only has sched_yield, which keeps the core busy unless the program takes that call
+itself, as nearmetal's own do (native/bench/yield.c).
 """
 
 from __future__ import annotations
@@ -57,9 +58,11 @@ def _transport(mpi: Mpi, job: Job) -> list[str]:
 def _progress(mpi: Mpi, job: Job) -> list[str]:
     if job.progress == "polling":
         return ["--mca", "mpi_yield_when_idle", "1" if job.oversubscribed else "0"]
+    if mpi.major < 5 and job.sleeps:
+        return ["--mca", "mpi_yield_when_idle", "1"]
     if mpi.major < 5:
         raise UnavailableError(
-            f"{mpi.label} has no blocking progress: its waiting ranks poll",
+            f"{mpi.label} has no blocking progress for programs that are not nearmetal's own: waiting ranks poll",
             hint='use Open MPI 5 or newer, or progress = "polling"',
         )
     return ["--mca", "mpi_yield_when_idle", "1", "--mca", "threads_pthreads_yield_strategy", "nanosleep"]
