@@ -78,10 +78,10 @@ def test_every_path_crosses_the_wire(lab: LabHost, path: str) -> None:
 
 def test_blocking_ranks_sleep_until_their_message_comes(lab: LabHost) -> None:
     polling, blocking = carry_out(lab, order("native"), order("native", progress="blocking"))
-    assert median_ns(blocking) > median_ns(polling), "waking up is paid for"
+    assert polling.status is blocking.status is TrialStatus.VALID, polling.reason or blocking.reason
     assert blocking.facts["mpi.progress"] == "blocking"
-    slept, spun = (outcome.counters["sched.context_switches"] for outcome in (blocking, polling))
-    assert slept > spun
+    # Each sleep sets a timer of the processor.
+    assert blocking.counters["irq.LOC"] > 2 * polling.counters["irq.LOC"]
 
 
 def test_a_machine_killed_in_a_trial_costs_that_trial_alone(lab: LabHost) -> None:
