@@ -71,7 +71,7 @@ lock: ## Resolve the Python packages anew
 netdevsim: ## Build netdevsim for the lab's kernel, for its tests of knobs (220 MB to download)
 	@scripts/netdevsim
 
-verify-lab: setup lab ## Try every path, machine and wire of the lab, and kills amid its knobs (half an hour)
+verify-lab: setup lab ## Try every path, machine, wire and shipped study of the lab, and kills amid its knobs (an hour)
 	@NEARMETAL_WHOLE_LAB=1 .venv/bin/python -m pytest tests/e2e/test_lab_whole.py tests/fault/test_lab_knob_faults.py
 
 clean: ## Remove what set-up and builds made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 
 import labs
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
+from nearmetal.study.plan import block
+from nearmetal.study.spec import AGAIN, read_study
 from nearmetal.workloads.samples import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 pytestmark = [
     pytest.mark.lab,
@@ -22,6 +25,7 @@ pytestmark = [
     pytest.mark.skipif("NEARMETAL_WHOLE_LAB" not in os.environ, reason="minutes a test: `make verify-lab`"),
 ]
 
+STUDIES = Path(__file__).parents[2] / "studies"
 ROUND_TRIP = WorkloadOrder("round-trip", "sockperf", {"sizes": [64], "protocol": "tcp", "seconds": 1})
 MPI = WorkloadOrder("latency", "engine", {"operation": "latency", "sizes": [64], "iterations": 100, "warmup": 10})
 FOUR_GUESTS = (0, 1, 0, 2, 0, 3, 0, 4)
@@ -88,6 +92,26 @@ def test_the_wire_has_a_delay() -> None:
     near = median_ns(carried_out("base", "native", ROUND_TRIP, {}))
     far = median_ns(carried_out("base", "native", ROUND_TRIP, {"wire_delay_us": 50}))
     assert 2 * 50_000 <= far - near < 2 * 65_000  # two ways; tc-netem adds some microseconds of its own
+
+
+def shipped() -> Iterator[tuple[str, str]]:
+    """Give every workload of the studies that run in the lab."""
+    for file in sorted(STUDIES.glob("*.toml")):
+        study, _ = read_study(file)
+        if study.host.kind == "lab":
+            yield from ((file.stem, workload.name) for workload in study.workload)
+
+
+@pytest.mark.parametrize(("name", "workload"), [*shipped()])
+def test_every_workload_of_a_shipped_study_is_measured(name: str, workload: str) -> None:
+    study, _ = read_study(STUDIES / f"{name}.toml")
+    # MPI runs over TCP in the lab: it has no shared receive queue, and the study says so.
+    orders = [one for one in block(study, 0) if one.workload.label == workload and "mpi.srq-limit" not in one.knobs]
+    order = next(one for one in orders if one.path.label not in {study.baseline, study.baseline + AGAIN})
+    with labs.opened(str(study.host.options.get("machine", "base"))) as host:
+        outcome = host.carry_out(order, lambda *_: pytest.fail("outside"))
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    assert max(int(cell.ns.max()) for cell in decode(outcome)) > 0, "communication may be 0, the whole is not"
 
 
 def test_a_whole_fabric_of_virtual_functions() -> None:
