@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 void run_plan(struct run *run, int iterations) {
     run->iterations = iterations;
@@ -70,6 +71,9 @@ void *run_allocate(const struct run *run, size_t count, size_t bytes_each) {
 
 void run_abort(const struct run *run, const char *what) {
     fprintf(stderr, "nmapps: rank %d: %s\n", run->rank, what);
+    /* A launcher that is told of the abort first drops what it has not read yet: give it time for the last words. */
+    const struct timespec pause = {.tv_nsec = 200000000};
+    nanosleep(&pause, NULL);
     MPI_Abort(MPI_COMM_WORLD, 3);
     abort();
 }
