@@ -2,6 +2,7 @@
 
 import pytest
 
+from nearmetal.errors import BadInputError
 from nearmetal.run.estimate import estimate
 from nearmetal.study.spec import parse_study
 
@@ -51,3 +52,12 @@ def test_a_tool_takes_the_seconds_that_it_is_told_to() -> None:
 
 def test_more_iterations_take_longer() -> None:
     assert seconds(workload=LATENCY.format(1_000_000)) > 20 * seconds() > 0
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "options"),
+    [("lab", "native", 'slots = "many"'), ("lab", "native", "slots = true"), ("slurm", "veth", 'allocations = "four"')],
+)
+def test_a_count_that_is_none_is_said(host: str, path: str, options: str) -> None:
+    with pytest.raises(BadInputError, match="a whole number from 1 up"):
+        seconds(host, path=path, options=options)

@@ -12,11 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeGuard, TypeVar
 
+from nearmetal.errors import BadInputError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from nearmetal.process import Finished
-    from nearmetal.study.order import Order, Outcome
+    from nearmetal.study.order import Order, Outcome, Scalar
 
 T = TypeVar("T")
 
@@ -136,6 +138,14 @@ class Starter(Protocol):
     def command(self, flavour: str, nodes: Sequence[str], hostfile: str) -> tuple[tuple[str, ...], dict[str, str]]:
         """Return the argv prefix and environment that put rank r on `nodes[r]`; `hostfile` holds them, one a line."""
         ...
+
+
+def at_once(options: Mapping[str, Scalar], name: str, default: int) -> int:
+    """Return how many the host's option `name` lets go side by side; raise BadInputError where it is no such number."""
+    count = options.get(name, default)
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise BadInputError(f"the host's option {name!r} is a whole number from 1 up, not {count!r}")
+    return count
 
 
 def machines_of(shell: Shell) -> tuple[str, ...]:

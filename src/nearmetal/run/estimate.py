@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nearmetal.hosts.lab.lab import SLOTS
-from nearmetal.hosts.lab.machine import machine_named
+from nearmetal.hosts.host import at_once
+from nearmetal.hosts.lab.lab import machine_of, slots_of
 from nearmetal.study.plan import combinations
 from nearmetal.units import NS_PER_S
 
@@ -33,16 +32,15 @@ class Pace:
 
 
 def _lab(host: HostSpec) -> Pace:
-    machine = machine_named(str(host.options.get("machine", "base")))
-    slots = host.options.get("slots", min(SLOTS, len(os.sched_getaffinity(0))))
-    return Pace(machine.trial_s, machine.slowdown, int(slots))
+    machine = machine_of(host.options)
+    return Pace(machine.trial_s, machine.slowdown, slots_of(host.options))
 
 
 PACES: dict[str, Callable[[HostSpec], Pace]] = {
     "local": lambda _: Pace(0.6),
     "lab": _lab,
     "ssh": lambda _: Pace(2.0),
-    "slurm": lambda host: Pace(2.0, side_by_side=int(host.options.get("allocations", 1))),
+    "slurm": lambda host: Pace(2.0, side_by_side=at_once(host.options, "allocations", 1)),
     "fake": lambda _: Pace(0.0, 0.0),
     "import": lambda _: Pace(0.0, 0.0),
 }
@@ -51,9 +49,10 @@ PACES: dict[str, Callable[[HostSpec], Pace]] = {
 def estimate(study: Study) -> tuple[int, int]:
     """Return about how many ns the fewest and the most blocks take."""
     pace = PACES[study.host.kind](study.host)
-    per_block_s = sum(
-        pace.trial_s + pace.slowdown * _measured_s(workload) for _, workload, _ in combinations(study)
-    ) / max(1, pace.side_by_side)
+    per_block_s = (
+        sum(pace.trial_s + pace.slowdown * _measured_s(workload) for _, workload, _ in combinations(study))
+        / pace.side_by_side
+    )
     per_block_ns = int(per_block_s * NS_PER_S)
     return per_block_ns * study.trials.min_blocks, per_block_ns * study.trials.max_blocks
 

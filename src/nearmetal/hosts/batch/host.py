@@ -21,7 +21,7 @@ from nearmetal.hosts.far.machine import Machine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import LostError
-from nearmetal.hosts.host import Site
+from nearmetal.hosts.host import Site, at_once
 from nearmetal.study.order import Outcome, TrialStatus
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class BatchHost:
             )
         self.kind = scheduler.kind
         self.label = f"allocations of {scheduler.kind}, launched by its own starter"
-        self.slots = int(options.get("allocations", 1))
+        self.slots = at_once(options, "allocations", 1)
         self._scheduler = scheduler
         self._options = dict(options)
         self._memory = Memory()

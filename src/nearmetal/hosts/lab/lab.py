@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError, UnavailableError
+from nearmetal.hosts.host import at_once
 from nearmetal.hosts.lab import image
 from nearmetal.hosts.lab.guest import OUTCOME_NAME
 from nearmetal.hosts.lab.machine import Machine, machine_named
@@ -35,7 +36,7 @@ OLDEST_EMULATOR = (10, 0)
 _BOOT_TIMEOUT_S = 240.0
 _BUSY_FACTOR = 4.0
 _BUSY_ALLOWANCE_S = 60.0
-SLOTS = 2
+_SLOTS = 2
 OPTIONS = {
     "machine": "its configuration, as `nearmetal lab status` lists them (`base`)",
     "slots": "machines side by side, each on a core of its own (one a core, at most 2)",
@@ -186,10 +187,17 @@ def open_lab(options: Mapping[str, Scalar], say: Callable[[str], None]) -> LabHo
     unknown = sorted(options.keys() - OPTIONS.keys())
     if unknown:
         raise BadInputError(f"the lab has no option {unknown[0]!r}", hint=f"known: {', '.join(OPTIONS)}")
-    slots = options.get("slots", min(SLOTS, len(os.sched_getaffinity(0))))
-    if not isinstance(slots, int) or isinstance(slots, bool) or slots < 1:
-        raise BadInputError(f"the lab's slots is {slots!r}, not a whole number from 1 up")
-    return LabHost(machine_named(str(options.get("machine", "base"))), slots=slots, say=say)
+    return LabHost(machine_of(options), slots=slots_of(options), say=say)
+
+
+def machine_of(options: Mapping[str, Scalar]) -> Machine:
+    """Return the machine that a study's `host.options` name; raise BadInputError where there is no such."""
+    return machine_named(str(options.get("machine", "base")))
+
+
+def slots_of(options: Mapping[str, Scalar]) -> int:
+    """Return how many machines run side by side; raise BadInputError where that is no number."""
+    return at_once(options, "slots", min(_SLOTS, len(os.sched_getaffinity(0))))
 
 
 def _outcome(answer: Answer) -> Outcome:

@@ -13,7 +13,7 @@ from nearmetal.hosts.far.bind import Bound, bind
 from nearmetal.hosts.far.machine import Machine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell, Memory
-from nearmetal.hosts.host import Site
+from nearmetal.hosts.host import Site, at_once
 from nearmetal.hosts.ssh.connect import Access, Connector, Place, SshCarrier
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.spec import read_nodes
@@ -133,7 +133,7 @@ def _access(options: Mapping[str, Scalar]) -> Access:
         file("known_hosts"),
         file("config"),
         float(options.get("connect_timeout_s", 20)),
-        int(options.get("parallel", 32)),
+        at_once(options, "parallel", 32),
     )
 
 
