@@ -118,6 +118,17 @@ def test_a_life_without_end_meets_its_limit(
         life.carry_out(timeout_s=0.2)
 
 
+@pytest.mark.parametrize(("manner", "limit"), [("hangs", "of wall time"), ("spins", "of processor time")])
+def test_a_boot_without_end_meets_its_limit_in_processor_time(
+    emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manner: str, limit: str
+) -> None:
+    monkeypatch.setenv("LAB_EMULATOR", manner)
+    if manner == "spins":
+        monkeypatch.setattr("nearmetal.hosts.lab.vm._PATIENCE", 1000.0)
+    with Vm(boot(emulator)) as life, pytest.raises(NearmetalError, match=f"did not boot within .* {limit}"):
+        life.freeze(tmp_path / "state", timeout_s=0.2)
+
+
 def test_closing_ends_a_running_life(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:
     host.carry_out(ORDER, lambda *_: pytest.fail("outside"))
     monkeypatch.setenv("LAB_EMULATOR", "hangs")

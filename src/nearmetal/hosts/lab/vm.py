@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 # An emulator whose nearmetal was killed would keep a core busy for ever.
 _DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
-_START_TIMEOUT_S = 20.0
-_SNAPSHOT_TIMEOUT_S = 60.0
 _LOOK_S = 0.02
 _STEP_S = 0.5
 _PATIENCE = 8.0
-"""How many times its processor time a trial may take where other programs take turns with it."""
+"""How many times its processor time a boot or a trial may take where other programs take turns with it."""
+_START_TIMEOUT_S = 20.0 * _PATIENCE
+_SNAPSHOT_TIMEOUT_S = 60.0 * _PATIENCE
 _CONSOLE_LINES = 20
 _PANIC = "Kernel panic"
 _DUMP = re.compile(r"\[[ \d.]+\] +(\? |</?\w+>|R[A-Z0-9]{2}: |RIP: |Code: |[\w.]+\+0x)")
@@ -138,14 +138,16 @@ class Vm:
     def freeze(self, target: Path, *, timeout_s: float) -> None:
         """Let the guest boot until it asks to be frozen, and save it to `target`.
 
-        Raises NearmetalError when it does not come that far within `timeout_s` of wall time.
+        Raises NearmetalError when it does not come that far within `timeout_s` of the emulator's processor time, or
+        `_PATIENCE` times that of wall time.
         """
-        deadline_s = time.monotonic() + timeout_s
         try:
-            self.control.execute("cont")
-            event = self._wait_for({"GUEST_PANICKED", "SHUTDOWN"}, deadline_s)
+            event, spent = self._run_until_event(timeout_s)
             if event is None:
-                raise NearmetalError(self._told(f"the lab did not boot within {timeout_s:.0f} s"))
+                raise NearmetalError(
+                    self._told(f"the lab did not boot within {spent}"),
+                    hint="its console says how far it came; a machine that is merely busy is waited for",
+                )
             if event.name == "SHUTDOWN":
                 raise NearmetalError(self._told("the lab's guest stopped while booting"))
             self.control.execute("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
@@ -172,23 +174,32 @@ class Vm:
         never idles on the wall's clock, so a machine that is busy with other things costs no trial.
         """
         started_ns = time.monotonic_ns()
-        spent_s = self._processor_s()
-        deadline_s = time.monotonic() + _PATIENCE * timeout_s
         try:
-            self.control.execute("cont")
-            event = None
-            while event is None and time.monotonic() < deadline_s and self._processor_s() - spent_s < timeout_s:
-                event = self._wait_for({"SHUTDOWN", "GUEST_PANICKED"}, min(deadline_s, time.monotonic() + _STEP_S))
+            event, spent = self._run_until_event(timeout_s)
         except EmulatorGoneError as error:
             raise self._gone(error) from error
         if event is None:
-            late = time.monotonic() >= deadline_s
-            limit = f"{_PATIENCE * timeout_s:.0f} s of wall time" if late else f"{timeout_s:.0f} s of processor time"
             raise TrialError(
-                self._told(f"the trial exceeded its limit of {limit}"),
+                self._told(f"the trial exceeded its limit of {spent}"),
                 hint="a guest that hangs says so on its console; a long trial needs a larger time limit",
             )
         return Answer(self._answer_files(), self.console, time.monotonic_ns() - started_ns)
+
+    def _run_until_event(self, timeout_s: float) -> tuple[Event | None, str]:
+        """Let the guest run until it stops by itself; return why, or None and the limit that it met, in words.
+
+        `timeout_s` is of the emulator's processor time. Wall time only ends what does not work at all.
+        """
+        spent_s = self._processor_s()
+        deadline_s = time.monotonic() + _PATIENCE * timeout_s
+        self.control.execute("cont")
+        while time.monotonic() < deadline_s:
+            event = self._wait_for({"SHUTDOWN", "GUEST_PANICKED"}, min(deadline_s, time.monotonic() + _STEP_S))
+            if event is not None:
+                return event, ""
+            if self._processor_s() - spent_s >= timeout_s:
+                return None, f"{timeout_s:.0f} s of processor time"
+        return None, f"{_PATIENCE * timeout_s:.0f} s of wall time"
 
     def _processor_s(self) -> float:
         """Return how long processors have worked for the emulator; 0 when it is gone (proc_pid_stat(5), 14 and 15)."""
