@@ -40,6 +40,13 @@ def test_ranks_of_one_node_take_shared_memory_and_no_remote_shell(mpi: Mpi) -> N
     assert "agent" not in everything
 
 
+def test_openmpi_4_is_given_an_agent_even_on_one_node() -> None:
+    """It ends with `plm_rsh_agent: ssh : rsh` not found on a machine that has neither, such as the lab's."""
+    alone = dataclasses.replace(ALONE, remote_shell="/run/agent")
+    assert has(launch(OPENMPI4, alone).argv, "--mca", "plm_rsh_agent", "/run/agent")
+    assert "/run/agent" not in launch(OPENMPI5, alone).argv
+
+
 def test_openmpi_is_told_every_layer_and_the_subnet() -> None:
     argv = launch(OPENMPI5, APART).argv
     assert has(argv, "--mca", "pml", "ob1")

@@ -41,10 +41,11 @@ def _environment() -> dict[str, str]:
 
 
 def _agent(mpi: Mpi, job: Job) -> list[str]:
+    # Version 4 looks for ssh even where all ranks are on one node, and ends where there is none.
+    if job.remote_shell and mpi.major < 5:
+        return ["--mca", "plm_rsh_agent", job.remote_shell]
     if job.one_node:
         return []
-    if mpi.major < 5:
-        return ["--mca", "plm_rsh_agent", job.remote_shell]
     return ["--prtemca", "plm_ssh_agent", job.remote_shell]
 
 
