@@ -10,14 +10,19 @@ import re
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError
+from nearmetal.hosts.host import HYPERVISOR, machines_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nearmetal.hosts.host import Shell
     from nearmetal.paths.path import Endpoints
     from nearmetal.study.order import Scalar
 
 _CPUINFO = "/proc/cpuinfo"
 _CPU_DIR = "/sys/devices/system/cpu"
+_BOOT, _STATUS, _ONLINE = "/proc/sys/kernel/random/boot_id", "/proc/self/status", f"{_CPU_DIR}/online"
+COMPUTERS, PROCESSORS = "nodes.computers", "nodes.processors"
 _ONE_LINERS = {
     "cpu.governor": f"{_CPU_DIR}/cpu0/cpufreq/scaling_governor",
     "cpu.idle_driver": f"{_CPU_DIR}/cpuidle/current_driver",
@@ -48,6 +53,32 @@ def machine_facts(shell: Shell) -> dict[str, Scalar]:
             for name, path in _ONE_LINERS.items()
         },
     }
+
+
+def sharing_facts(shell: Shell, nodes: Sequence[str]) -> dict[str, Scalar]:
+    """Return how nodes share processors: on how many computers they run, and how many processors each may use there.
+
+    A computer is a running kernel, told by its boot id; namespaces and guests run on the one that holds them. The
+    smallest number of processors counts. Virtual machines that are nodes by themselves cannot see what they share.
+    """
+    held = machines_of(shell) == (HYPERVISOR,)
+    boots: set[bytes] = set()
+    counts: list[int] = []
+    for node in [HYPERVISOR] if held else nodes:
+        files = shell.read_all([_BOOT, _STATUS, _ONLINE], node=node)
+        allowed = re.search(rb"^Cpus_allowed_list:\s*(\S+)", files.get(_STATUS, b""), re.MULTILINE)
+        listed = allowed[1] if allowed else files.get(_ONLINE, b"").strip()
+        if _BOOT not in files or not listed:
+            return {COMPUTERS: "not offered", PROCESSORS: "not offered"}
+        boots.add(files[_BOOT].strip())
+        counts.append(count_processors(listed.decode()))
+    return {COMPUTERS: len(boots), PROCESSORS: min(counts)}
+
+
+def count_processors(listed: str) -> int:
+    """Return how many processors a list of the kernel's such as `0-3,8` names."""
+    ranges = (part.partition("-") for part in listed.split(","))
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ranges)
 
 
 def path_facts(shell: Shell, endpoints: Endpoints) -> dict[str, Scalar]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from nearmetal.errors import BadInputError
+from nearmetal.facts.inventory import COMPUTERS, PROCESSORS
+from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.predict.fit import RoundTrips, Windows, fit_copy, fit_path, fit_port
 from nearmetal.predict.models import UNBOUNDED, Cores, Machine, ModelFile, NamedMachine, PathModel
 from nearmetal.store.query import refuse_fabric, valid
@@ -24,6 +26,9 @@ EAGER_BYTES = {("openmpi", INTRA_KIND): 4096, ("openmpi", ""): 65536}
 """Largest eager message of an MPI inside and between nodes, its header included: btl_sm_eager_limit and
 btl_tcp_eager_limit of Open MPI. Others are not known: their messages go eagerly unless the limit is given."""
 _HEADER_BYTES = 64
+GUEST_KINDS = frozenset(path.kind for path in GUEST_PATHS)
+_ON_ONE_COMPUTER = ("local", "lab")
+_AUTOGROUP = "kernel.autogroup"
 
 Key = tuple[str, str, str]
 Launch = tuple[str, int]
@@ -114,11 +119,18 @@ def _machines(found: _Fitted, intra: _Fitted | None) -> tuple[Machine, tuple[Mac
 
 
 def _cores(run: RunDir, record: TrialRecord) -> Cores | None:
-    """Return the cores that ranks share; nodes on this machine are namespaces of one computer, each a session."""
+    """Return the cores that ranks share, from what the trial found (`facts.inventory.sharing_facts`).
+
+    Trials of older versions did not look: the nodes of this machine and of the lab are always on one computer. A
+    guest, and with autogroups a namespace, is one session to the kernel that shares the processors out.
+    """
     facts = record.outcome.facts
-    count, local = facts.get("cpu.count"), run.info.host_kind == "local"
-    grouped = local and str(facts.get("kernel.autogroup")) == "1"
-    return Cores(count, local, grouped) if isinstance(count, int) and count > 0 else None
+    known = COMPUTERS in facts
+    count = facts.get(PROCESSORS if known else "cpu.count")
+    one = facts[COMPUTERS] == 1 if known else run.info.host_kind in _ON_ONE_COMPUTER
+    if not isinstance(count, int) or count < 1:
+        return None
+    return Cores(count, one, one and (record.order.path.kind in GUEST_KINDS or str(facts.get(_AUTOGROUP)) == "1"))
 
 
 def _path(samples: _Samples, eager_up_to_bytes: int | None) -> PathModel:

@@ -84,11 +84,12 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
         ) as held,
     ):
         launch = workload.prepare(shell, order, endpoints)
-        facts = inventory.machine_facts(shell) | inventory.path_facts(shell, endpoints) | launch.facts | held.facts
+        ends = list(dict.fromkeys(end.node for end in endpoints.ends))  # a path may end on the machine itself
+        facts = inventory.machine_facts(shell) | inventory.sharing_facts(shell, ends)
+        facts |= inventory.path_facts(shell, endpoints) | launch.facts | held.facts
         facts |= look(shell, endpoints, order.look, machine)
         outcome = replace(outcome, facts=facts, launch_argv=launch.argv)
         yield outcome
-        ends = [end.node for end in endpoints.ends]  # a path may end on the machine itself
         measured = _measure(shell, order, launch, list(dict.fromkeys(nodes + ends)))
         facts |= held.effects(measured.counted, measured.finished.elapsed_ns)
         outcome = replace(

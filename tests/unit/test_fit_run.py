@@ -1,0 +1,87 @@
+"""From a run's records to machines: what a fit takes from the facts of its trials."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal.cli.main import run as cli
+from nearmetal.facts.inventory import count_processors, sharing_facts
+from nearmetal.hosts.machine import MachineShell
+from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.predict.fit_run import fit_records
+from nearmetal.predict.models import Cores
+from nearmetal.store.rundir import RunDir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nearmetal.study.order import Scalar
+
+STUDY = """
+name = "fitted"
+baseline = "veth"
+host = { kind = "fake" }
+path = [{ name = "veth" }, { name = "shm" }]
+workload = [{ name = "latency", sizes = [8, 1024], iterations = 30 }]
+trials = { min_blocks = 3, max_blocks = 3 }
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fitted")
+    (folder / "s.toml").write_text(STUDY)
+    assert cli(["run", str(folder / "s.toml"), "--out", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+@pytest.fixture
+def measured(folder: Path) -> RunDir:
+    return RunDir.open(folder)
+
+
+@pytest.mark.parametrize(
+    ("host", "kind", "facts", "cores"),
+    [
+        ("lab", "native", {"cpu.count": 1, "kernel.autogroup": "1"}, Cores(1, True, True)),  # older: it did not look
+        ("ssh", "declared", {"cpu.count": 8, "kernel.autogroup": "1"}, Cores(8, False, False)),
+        ("lab", "native", {"nodes.computers": 1, "nodes.processors": 1}, Cores(1, True, False)),
+        ("lab", "virtio", {"nodes.computers": 1, "nodes.processors": 1}, Cores(1, True, True)),
+        ("local", "veth", {"nodes.computers": 1, "nodes.processors": 2, "cpu.count": 64}, Cores(2, True, False)),
+        ("ssh", "declared", {"nodes.computers": 2, "nodes.processors": 8}, Cores(8, False, False)),
+        ("ssh", "declared", {"nodes.computers": 1, "nodes.processors": 8}, Cores(8, True, False)),
+        ("ssh", "declared", {"nodes.computers": "not offered", "nodes.processors": "not offered"}, None),
+    ],
+)
+def test_the_facts_tell_how_nodes_share_processors(
+    measured: RunDir, host: str, kind: str, facts: dict[str, Scalar], cores: Cores | None
+) -> None:
+    measured.info = replace(measured.info, host_kind=host)
+    records = [
+        replace(
+            one,
+            order=replace(one.order, path=replace(one.order.path, kind=kind)),
+            outcome=replace(one.outcome, facts=one.outcome.facts | facts),
+        )
+        for one in measured.trials()
+        if one.order.path.label == "veth"
+    ]
+    assert fit_records(measured, records).find("veth").machine.cores == cores
+
+
+def test_namespaces_share_the_processors_of_this_machine() -> None:
+    with NamespaceShell() as shell:
+        shell.add_node("n0")
+        shell.add_node("n1")
+        found = sharing_facts(shell, ["n0", "n1"])
+    with MachineShell() as here:
+        listed = here.read("/proc/self/status").decode().split("Cpus_allowed_list:")[1].split()[0]
+    assert found == {"nodes.computers": 1, "nodes.processors": count_processors(listed)}
+
+
+@pytest.mark.parametrize(("listed", "count"), [("0", 1), ("0-1", 2), ("0-3,8,10-11", 7)])
+def test_processors_of_a_list_are_counted(listed: str, count: int) -> None:
+    assert count_processors(listed) == count
