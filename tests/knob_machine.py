@@ -78,7 +78,7 @@ class KnobMachine:
         return {
             str(path.relative_to(self.root)): path.read_text()
             for path in sorted(self.root.rglob("*"))
-            if path.is_file() and not path.name.endswith((".journal", ".unborn", "lock"))
+            if path.is_file() and not path.name.endswith((".journal", ".unborn", ".undo.sh", "lock"))
         }
 
     def nic(self, name: str) -> dict[str, str]:

@@ -191,6 +191,22 @@ class TestWatchdog:
         # An empty command line is that of a process that has ended, whether or not its parent has noticed.
         assert _until(shell, "", "sh", "-c", f"cat /proc/{dog.process}/cmdline 2>/dev/null")
 
+    def test_restores_although_it_cannot_write_its_report(self, shell: NamespaceShell, tmp_path: Path) -> None:
+        begun = session.begin(shell, session.plan(shell, {"nic.mtu": 1400}, [V0]), tmp_path)
+        begun.apply()
+        for place in (tmp_path / "moved away" / "report", Path("/proc/nowhere"), tmp_path):
+            shell.run(["ip", "link", "set", "v0", "mtu", "1400"], node=NODE)
+            Watchdog.arm(shell, NODE, Guard(deadline_s=0, look_ms=50), begun.undo_script, str(place))
+            assert _until(shell, "1500", "cat", "/sys/class/net/v0/mtu"), place
+        begun.restore()
+
+    def test_ends_only_after_it_has_put_everything_back(self, shell: NamespaceShell, tmp_path: Path) -> None:
+        slow = f"touch {tmp_path}/began; sleep 0.3; touch {tmp_path}/done"
+        dog = Watchdog.arm(shell, NODE, Guard(deadline_s=0, look_ms=50), slow, str(tmp_path / "report"))
+        assert _until(shell, str(tmp_path / "began"), "ls", str(tmp_path / "began"))
+        assert "undo ended with status 0" in dog.disarm()
+        assert (tmp_path / "done").exists()
+
     def test_restores_when_its_parent_is_killed(self, shell: NamespaceShell, tmp_path: Path) -> None:
         _needs_ethtool(shell)
         orphan = Path(__file__).parents[1] / "knob_orphan.py"

@@ -229,3 +229,110 @@ def test_a_lock_that_is_about_to_go_is_waited_for(machine: KnobMachine, folder: 
     with hold(machine, ENDS, {"nic.rx-frames": 8}, folder, patience_s=20):
         assert machine.nic("eth1")["rx-frames"] == "8"
     other.join()
+
+
+def test_undo_scripts_are_on_the_disk_before_the_first_write_and_gone_after_a_good_end(
+    machine: KnobMachine, folder: Path
+) -> None:
+    seen: list[tuple[int, str]] = []
+
+    def look(_what: str) -> None:
+        seen.extend((path.stat().st_mode & 0o777, path.read_text()) for path in folder.glob("*.undo.sh"))
+
+    with hold(KnobMachine(machine.root, look), ENDS, {"nic.rx-frames": 8}, folder):
+        (mode, script), *_ = seen
+    assert mode == 0o600
+    assert 'ethtool -C eth1 rx-frames "$goal_0"' in script
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+
+
+def test_an_undo_script_that_cannot_be_written_means_no_write(
+    machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_scripts(path: Path, content: bytes) -> int:
+        if path.name.endswith(".undo.sh"):
+            raise StoreError("no space left")
+        return put_durably(path, content)
+
+    put_durably = session.put_durably
+    monkeypatch.setattr(session, "put_durably", no_scripts)
+    with pytest.raises(StoreError), hold(machine, ENDS, SETTING, folder):
+        pytest.fail("nothing may be measured")
+    assert machine.writes == []
+
+
+def test_a_record_torn_by_a_full_disk_does_not_damage_what_comes_after_it(
+    machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = session.begin(machine, session.plan(machine, SETTING, TARGETS), folder)
+    write = os.write
+
+    def half(descriptor: int, data: bytes) -> int:
+        if len(data) < 20:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data[: len(data) // 2])
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", half)
+        with pytest.raises(StoreError):
+            begun.apply()
+    begun.restore()
+    assert read_story(begun.journal.path).end is EndState.RESTORED
+
+
+def test_a_journal_that_cannot_be_read_back_does_not_keep_settings_from_being_restored(
+    machine: KnobMachine, folder: Path
+) -> None:
+    as_found = machine.state()
+    begun = session.begin(machine, session.plan(machine, SETTING, TARGETS), folder)
+    begun.apply()
+    begun.journal.path.write_bytes(b"\0" * 100)
+    begun.restore()
+    assert machine.state() == as_found
+
+
+def test_what_is_stuck_is_told_also_when_the_journal_cannot_be_ended(
+    machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse: list[bool] = []
+
+    def refuse_later(what: str) -> None:
+        if refuse and "rx-frames" in what:
+            raise AnswerError("Input/output error")
+
+    def full(_journal: Journal, _record: dict[str, object]) -> None:
+        raise StoreError("no space left")
+
+    begun = session.begin(
+        KnobMachine(machine.root, refuse_later), session.plan(machine, {"nic.rx-frames": 8}, TARGETS), folder
+    )
+    begun.apply()
+    refuse.append(True)
+    monkeypatch.setattr(Journal, "append", full)
+    with pytest.raises(session.QuarantinedError, match=r"nic\.rx-frames of eth1 is 8 and was 32"):
+        begun.restore()
+    refuse.clear()
+    with pytest.raises(StoreError, match="every setting is as it was, but no space left"):
+        begun.restore()
+    assert machine.nic("eth1")["rx-frames"] == "32"
+
+
+def test_a_setting_is_confirmed_on_the_disk_before_its_watchdog_is_ended(
+    machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = session.begin(machine, session.plan(machine, SETTING, TARGETS), folder)
+    begun.apply()
+    ends: list[EndState | None] = []
+    monkeypatch.setattr(session.Session, "_disarm", lambda _: ends.append(read_story(begun.journal.path).end) or "")
+    begun.confirm()
+    assert ends == [EndState.CONFIRMED]
+
+
+def test_a_setting_that_is_gone_by_then_is_not_confirmed(machine: KnobMachine, folder: Path) -> None:
+    begun = session.begin(machine, session.plan(machine, SETTING, TARGETS), folder)
+    begun.apply()
+    machine.set_nic("eth1", rx_usecs="16")
+    with pytest.raises(KnobError, match=r"nic\.rx-usecs of eth1 was 0 and is 16"):
+        begun.confirm()
+    begun.restore()
+    assert read_story(begun.journal.path).end is EndState.RESTORED

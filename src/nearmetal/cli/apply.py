@@ -76,12 +76,13 @@ def command(
                 click.echo(f"{name.removeprefix('knob.')} = {value}")
             _say_what_is_known(session, peer)
             kept = _confirmed(accepted, confirm_s, wanted.name)
+            accepted.unlink(missing_ok=True)
+            if kept:
+                session.confirm()
         except BaseException:
             _restore(session)
             raise
-        accepted.unlink(missing_ok=True)
         if kept:
-            session.confirm()
             click.echo("CONFIRMED: the profile stays until the next boot; `nearmetal export` makes it permanent")
             return ExitCode.OK
         return _restore(session)

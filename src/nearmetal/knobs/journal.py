@@ -138,50 +138,42 @@ class Story:
 
 
 class Journal:
-    """A journal that is being written; made by `create`."""
+    """A journal that is being written; made by `create`. `story` is what it tells, whatever becomes of the file."""
 
-    def __init__(self, path: Path, descriptor: int, sequence: int, chain: int) -> None:
+    def __init__(
+        self, path: Path, descriptor: int, records: list[dict[str, Any]], chain: int, whole_bytes: int
+    ) -> None:
         self.path = path
+        self.story = _story(records)
         self._descriptor = descriptor
-        self._sequence = sequence
+        self._sequence = len(records)
         self._chain = chain
+        self._whole_bytes = whole_bytes
 
     @staticmethod
     def create(path: Path, records: list[dict[str, Any]]) -> Journal:
         """Bring the first records to the disk as a whole; raise StoreError, with nothing left, when that fails."""
-        unborn = path.with_suffix(".unborn")
         chain = 0
         lines = []
         for sequence, record in enumerate(records):
             line, chain = _line(sequence, record, chain)
             lines.append(line)
-        try:
-            descriptor = os.open(unborn, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            try:
-                _write_all(descriptor, b"".join(lines))
-                os.fsync(descriptor)
-                unborn.rename(path)
-                _sync_folder(path.parent)
-            except OSError:
-                os.close(descriptor)
-                unborn.unlink(missing_ok=True)
-                raise
-        except OSError as error:
-            raise StoreError(
-                f"cannot write the undo journal {path}: {error.strerror}; no knob was touched",
-                hint="free some space or choose another directory for journals",
-            ) from error
-        return Journal(path, descriptor, len(records), chain)
+        content = b"".join(lines)
+        return Journal(path, put_durably(path, content), records, chain, len(content))
 
     def append(self, record: dict[str, Any]) -> None:
         """Bring one record to the disk; raise StoreError when that fails."""
         line, chain = _line(self._sequence, record, self._chain)
         try:
+            # What a failed attempt left behind would be damage in the middle of the file.
+            os.ftruncate(self._descriptor, self._whole_bytes)
             _write_all(self._descriptor, line)
             os.fsync(self._descriptor)
         except OSError as error:
             raise StoreError(f"cannot write the undo journal {self.path}: {error.strerror}") from error
         self._sequence, self._chain = self._sequence + 1, chain
+        self._whole_bytes += len(line)
+        _tell(self.story, record)
 
     def close(self) -> None:
         """Close the file; calling twice does nothing more."""
@@ -194,8 +186,31 @@ class Journal:
         """Open a journal to append to it, after cutting a torn last record off."""
         records, chain, whole_bytes = _parse(path, path.read_bytes())
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        os.ftruncate(descriptor, whole_bytes)
-        return Journal(path, descriptor, len(records), chain)
+        return Journal(path, descriptor, records, chain, whole_bytes)
+
+
+def put_durably(path: Path, content: bytes) -> int:
+    """Bring a private file to the disk as a whole; return it open to append. Raise StoreError, with nothing left."""
+    unborn = path.with_name(f"{path.name}.unborn")
+    try:
+        unborn.unlink(missing_ok=True)
+        descriptor = os.open(unborn, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            _write_all(descriptor, content)
+            os.fsync(descriptor)
+            unborn.rename(path)
+            _sync_folder(path.parent)
+        except BaseException:
+            os.close(descriptor)
+            unborn.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {path}: {error.strerror}; no knob was touched",
+            hint="free some space or choose another directory for journals",
+        ) from error
+    return descriptor
 
 
 def cell_record(cell: Cell) -> dict[str, Any]:

@@ -6,18 +6,19 @@ on the disk and the watchdog alive before the first write; what the journal cann
 
 from __future__ import annotations
 
+import glob
 import os
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from nearmetal.errors import NearmetalError, QuarantinedError, TrialError
+from nearmetal.errors import NearmetalError, QuarantinedError, StoreError, TrialError
 from nearmetal.hosts.host import FarShell, is_far
 from nearmetal.knobs import drivers, undo
-from nearmetal.knobs.access import KnobError, Reading, file_access, read_all, read_one, write_one
+from nearmetal.knobs.access import KnobError, Reading, file_access, read_all, read_one, run_c, write_one
 from nearmetal.knobs.coalesce import OF_A_QUEUE
 from nearmetal.knobs.guards import Rival, boot_id, identify, refuse_management, rivals
-from nearmetal.knobs.journal import SUFFIX, Cell, Device, EndState, Journal, Story, cell_record, read_story
+from nearmetal.knobs.journal import SUFFIX, Cell, Device, EndState, Journal, Story, cell_record, put_durably, read_story
 from nearmetal.knobs.knob import Knob, Step, Target, canon, check_limits, targets_of
 from nearmetal.knobs.table import find
 from nearmetal.knobs.watchdog import Guard, Watchdog
@@ -256,21 +257,35 @@ class Session:
         return {knob: reason for knob, reason in found if reason}
 
     def confirm(self) -> EndState:
-        """Keep the setting: it survives this process, and no roll-back will undo it."""
-        report = self._disarm()
-        if report:
-            raise TrialError(f"too late to confirm, the watchdog has acted: {report}")
+        """Keep the setting: it survives this process, and no roll-back will undo it.
+
+        Raise StoreError when the disk does not take that, TrialError when the values are not those of the setting any
+        more, as after the watchdog acted; the caller restores then.
+        """
+        # On the disk first: until it is there, the watchdog guards.
         self.journal.append({"kind": "end", "state": EndState.CONFIRMED, "left": []})
+        if report := self._disarm():
+            raise TrialError(f"too late to confirm, the watchdog has acted: {report}")
+        self._settle()
+        self._forget_scripts()
         self.journal.close()
         return EndState.CONFIRMED
 
     def restore(self) -> tuple[EndState, str]:
         """Put everything back; return the state and the watchdog's report, and raise QuarantinedError for a residue."""
-        story = read_story(self.journal.path)
-        undone = undo.undo(self.shell, story)
+        # Not from the disk: it may be what is broken.
+        undone = undo.undo(self.shell, self.journal.story, self.plan.cells)
         report = self._disarm()
         end(self.journal, undone, self.undo_script)
+        self._forget_scripts()
         return EndState.RESTORED, report
+
+    def _forget_scripts(self) -> None:
+        """Remove the undo scripts and what watchdogs said, here and on far machines: the session ended well."""
+        forget_scripts(self.journal.path)
+        if is_far(self.shell):
+            for node in scripts_of(self.plan.cells):
+                _forget_far(self.shell, self.journal.path.name, node)
 
     def _disarm(self) -> str:
         reports = [watchdog.disarm() for watchdog in self.watchdogs]
@@ -336,12 +351,10 @@ def begin(shell: Shell, intended: Plan, folder: Path, *, host: str = "local", gu
     ]
     session = Session(shell, intended, Journal.create(path, records))
     try:
-        if guard is not None:
-            for node, script in scripts_of(intended.cells).items():
+        for number, (node, script) in enumerate(scripts_of(intended.cells).items()):
+            report = _leave_script(shell, node, path, number, script)
+            if guard is not None:
                 links = tuple(dict.fromkeys((*guard.links, *_own_links(shell, intended, node, guard))))
-                report = f"{path}.{len(session.watchdogs)}.watchdog"
-                if is_far(shell):
-                    report = _far_journal(shell, node, f"{path.name}.{len(session.watchdogs)}", script)
                 session.watchdogs.append(Watchdog.arm(shell, node, replace(guard, links=links), script, report))
     except BaseException:
         session.restore()
@@ -359,12 +372,38 @@ def _own_links(shell: Shell, intended: Plan, node: str, guard: Guard) -> list[st
     return [name for name, reading in zip(dict.fromkeys(found), up, strict=True) if reading.value == "1"]
 
 
-def _far_journal(shell: FarShell, node: str, name: str, script: str) -> str:
-    """Leave the undo script on the far node, before anything is written there; return where its report goes."""
-    place = f"{shell.site.state}/journal/{name}"
-    shell.run(["mkdir", "-p", "-m", "700", "--", f"{shell.site.state}/journal"], node=node)
-    shell.write(f"{place}.undo.sh", script.encode(), node=node)
-    return f"{place}.watchdog"
+# Writes standard input to a file of its owner alone, and to the disk with its name; sync(1) of old takes no files.
+_PUT_SCRIPT = r"""
+umask 077
+mkdir -p -- "$1" && cat > "$1/$2.part" && mv -f -- "$1/$2.part" "$1/$2" || exit 1
+sync -- "$1/$2" "$1" 2> /dev/null || sync
+"""
+_FORGET_SCRIPT = 'rm -f -- "$1/$2".*.undo.sh "$1/$2".*.watchdog'
+
+
+def _leave_script(shell: Shell, node: str, path: Path, number: int, script: str) -> str:
+    """Leave a node's undo script beside the journal, on a far machine there too; return where a report would go.
+
+    It is on the disk before the first write, and can be read and run by hand.
+    """
+    name = f"{path.name}.{number}"
+    os.close(put_durably(path.with_name(f"{name}.undo.sh"), script.encode()))
+    if not is_far(shell):
+        return str(path.with_name(f"{name}.watchdog"))
+    place = f"{shell.site.state}/journal"
+    shell.run(["sh", "-c", _PUT_SCRIPT, "put", place, f"{name}.undo.sh"], node=node, stdin=script.encode())
+    return f"{place}/{name}.watchdog"
+
+
+def forget_scripts(path: Path) -> None:
+    """Remove the undo scripts beside a journal, and what watchdogs said."""
+    for kind in ("undo.sh", "watchdog"):
+        for beside in path.parent.glob(f"{glob.escape(path.name)}.*.{kind}"):
+            beside.unlink(missing_ok=True)
+
+
+def _forget_far(shell: FarShell, name: str, node: str) -> None:
+    run_c(shell, ("sh", "-c", _FORGET_SCRIPT, "forget", f"{shell.site.state}/journal", name), node)
 
 
 def scripts_of(cells: Iterable[Cell]) -> dict[str, str]:
@@ -378,12 +417,20 @@ def scripts_of(cells: Iterable[Cell]) -> dict[str, str]:
 def end(journal: Journal, undone: undo.Undone, undo_script: str) -> None:
     """Write the last record after a roll-back; raise QuarantinedError for a residue."""
     state = EndState.QUARANTINED if undone.stuck else EndState.RESTORED
+    failure: StoreError | None = None
     try:
         journal.append({"kind": "end", "state": state, "left": [*undone.stuck, *undone.foreign]})
+    except StoreError as error:
+        failure = error
     finally:
         journal.close()
     if undone.stuck:
         raise QuarantinedError("could not put back: " + "; ".join(undone.stuck), undo_script, str(journal.path))
+    if failure is not None:
+        raise StoreError(
+            f"every setting is as it was, but {failure.message}",
+            hint="`nearmetal rollback` looks at the settings once more and ends the journal",
+        ) from failure
 
 
 def _machines(shell: Shell, intended: Plan, host: str) -> dict[str, dict[str, tuple[str, str]]]:
@@ -415,6 +462,9 @@ def roll_back(shell: Shell, path: Path, machine: str = "") -> undo.Undone:
         journal.close()
     else:
         end(journal, undone, "\n".join(scripts_of(cells).values()))
+        forget_scripts(path)
+    if is_far(shell):
+        _forget_far(shell, path.name, "")
     return undo.Undone(undone.put_back, undone.foreign, undone.gone + gone, undone.stuck)
 
 

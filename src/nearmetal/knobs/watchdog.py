@@ -3,7 +3,7 @@
 It is a POSIX shell script in a session of its own, on the node whose values it guards. It holds the undo script in
 memory, so at roll-back time it needs no file, no Python and not the network that is being tuned. It acts on: the
 deadline, death of the process that armed it, a lost link, a failed probe of the management address, and an
-interrupt storm.
+interrupt storm. It undoes first and reports after that, where it can: a full or broken disk is when it is needed.
 """
 
 from __future__ import annotations
@@ -40,20 +40,29 @@ class Guard:
     own_links: bool = False
 
 
+# Tells whether process $1, which started at $2, still runs.
+_LIVES = r"""
+lives() {
+    who=$1 since=$2
+    read -r stat < "/proc/$who/stat" || return 1
+    # The name, in parentheses, may hold blanks; field 22 of proc(5) is the 20th after it.
+    set -f
+    set -- ${stat##*) }
+    [ "$1" != Z ] && [ "${20}" = "$since" ]
+} 2> /dev/null
+"""
+
+_ALIVE_SCRIPT = _LIVES + 'lives "$1" "$2"'
+
 # Positional parameters: undo script, report file, deadline in seconds, seconds between looks, process to watch
 # (or 0), its start time, storm limit a look, looks of patience, probe address, interfaces.
-_WATCH_SCRIPT = r"""
+_WATCH_SCRIPT = (
+    _LIVES
+    + r"""
 undo=$1 report=$2 deadline=$3 pause=$4 parent=$5 born=$6 storm=$7 patience=$8 probe=$9
 shift 9
 trap 'exit 0' TERM
 trap '' HUP INT PIPE
-started() {
-    read -r stat < "/proc/$parent/stat" || return 1
-    # The name, in parentheses, may hold blanks; field 22 of proc(5) is the 20th after it.
-    set -f
-    set -- ${stat##*) }
-    [ "$1" != Z ] && [ "${20}" = "$born" ]
-}
 uptime() {
     read -r up rest < /proc/uptime
     echo "${up%.*}"
@@ -65,14 +74,17 @@ interrupts() {
 }
 restore() {
     trap '' TERM
-    { echo "restored because $1"; sh -c "$undo"; echo "undo ended with status $?"; } > "$report" 2>&1
+    # Undo first, in memory: the disk that the report goes to may be what is broken.
+    said=$(eval "$undo" 2>&1)
+    said=$(printf '%s\n' "restored because $1" "$said" "undo ended with status $?")
+    (umask 077; printf '%s\n' "$said" > "$report") 2> /dev/null || logger -t nearmetal-watchdog -- "$said" 2> /dev/null
     exit 0
 }
 lost=0 silent=0 before=$(interrupts)
 deadline=$(($(uptime) + deadline))
 while [ "$(uptime)" -lt "$deadline" ]; do
     sleep "$pause" & wait $!
-    [ "$parent" = 0 ] || started 2>/dev/null || restore "process $parent is gone"
+    [ "$parent" = 0 ] || lives "$parent" "$born" || restore "process $parent is gone"
     down=
     for link; do
         [ "$(cat "/sys/class/net/$link/carrier" 2>/dev/null)" = 1 ] || down=$link
@@ -91,23 +103,43 @@ while [ "$(uptime)" -lt "$deadline" ]; do
 done
 restore "the deadline has passed"
 """
+)
 
-# Starts the watcher in a session of its own, free of every descriptor, and prints its process number.
+# Starts the watcher in a session of its own, free of every descriptor; prints its process number and start time.
 _ARM_SCRIPT = r"""
 watcher=$1
 shift
 setsid sh -c "$watcher" nearmetal-watchdog "$@" < /dev/null > /dev/null 2>&1 &
-echo $!
+process=$!
+read -r stat < "/proc/$process/stat" || exit 1
+set -f
+set -- ${stat##*) }
+echo "$process ${20}"
 """
+
+# Ends the watcher. One that is putting values back goes on, and is waited for: 1 says that it is not done yet.
+_END_SCRIPT = (
+    _LIVES
+    + r"""
+lives "$1" "$2" && kill "$1"
+looks=0
+while lives "$1" "$2"; do
+    [ "$looks" -lt 300 ] || exit 1
+    looks=$((looks + 1))
+    sleep 0.05
+done
+"""
+)
 
 
 class Watchdog:
     """An armed watchdog; `disarm` ends it."""
 
-    def __init__(self, shell: Shell, node: str, process: str, report_path: str) -> None:
+    def __init__(self, shell: Shell, node: str, process: str, born: str, report_path: str) -> None:
         self._shell = shell
         self._node = node
         self._process = process
+        self._born = born
         self._report_path = report_path
 
     @staticmethod
@@ -126,10 +158,10 @@ class Watchdog:
             guard.probe,
         )
         armed = run_c(shell, ("sh", "-c", _ARM_SCRIPT, "arm", _WATCH_SCRIPT, *fixed, *guard.links), node)
-        process = armed.text.strip()
-        if not armed.ok or not process.isdecimal():
+        process, _, started = armed.text.strip().partition(" ")
+        if not armed.ok or not process.isdecimal() or not started.isdecimal():
             raise TrialError(f"the watchdog did not start, so no knob was touched: {armed.complaint()}")
-        return Watchdog(shell, node, process, report_path)
+        return Watchdog(shell, node, process, started, report_path)
 
     @property
     def process(self) -> int:
@@ -138,7 +170,8 @@ class Watchdog:
 
     def alive(self) -> bool:
         """Tell whether it still watches."""
-        return run_c(self._shell, ("kill", "-0", self._process), self._node).ok
+        argv = ("sh", "-c", _ALIVE_SCRIPT, "alive", self._process, self._born)
+        return run_c(self._shell, argv, self._node).ok
 
     def report(self) -> str:
         """Return what it did, or an empty text when it did nothing so far."""
@@ -146,13 +179,17 @@ class Watchdog:
         return found.text.strip() if found.ok else ""
 
     def disarm(self) -> str:
-        """End it; one that is already putting values back is not. Return what it did, if anything."""
-        run_c(self._shell, ("kill", self._process), self._node)
-        said = self.report()
-        if is_far(self._shell):
-            undo_script = self._report_path.removesuffix(".watchdog") + ".undo.sh"
-            run_c(self._shell, ("rm", "-f", "--", undo_script, self._report_path), self._node)
-        return said
+        """End it and return what it did, if anything; one that is putting values back is waited for.
+
+        Raise TrialError when it is not done with that after 15 s.
+        """
+        ended = run_c(self._shell, ("sh", "-c", _END_SCRIPT, "end", self._process, self._born), self._node)
+        if not ended.ok:
+            raise TrialError(
+                f"the watchdog, process {self._process}, is still putting values back: {ended.complaint()}",
+                hint="`nearmetal rollback` says later whether everything is as it was",
+            )
+        return self.report()
 
 
 def _visible_self(shell: Shell, node: str) -> tuple[str, str]:
