@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERBS: dict[str, tuple[str, str]] = {
+    "between": ("between", "Measure the network between two machines, with no study file."),
     "run": ("run", "Carry a study out, or continue one, and report."),
     "plan": ("plan", "Show what a study would run, and for how long."),
     "compare": ("compare", "Compare the paths of a run."),

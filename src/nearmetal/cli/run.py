@@ -25,6 +25,8 @@ from nearmetal.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from nearmetal.report.records import View
+    from nearmetal.run.schedule import Ending
     from nearmetal.store.rundir import TrialRecord
 
 
@@ -41,6 +43,12 @@ def command(study: Path | None, out: Path | None, resume: Path | None, *, allow_
     if (study is None) == (resume is None):
         raise BadInputError("name a study, or a run to continue with --resume", hint="nearmetal run studies/paths.toml")
     spec, run = _continued(resume) if resume else begin(study or Path(), out)
+    _, ending = carry_out(spec, run, allow_mixed=allow_mixed)
+    return ExitCode.PARTIAL if ending.given_up else ExitCode.OK
+
+
+def carry_out(spec: Study, run: RunDir, *, allow_mixed: bool = False) -> tuple[View, Ending]:
+    """Carry a study out into its run directory, print the verdicts, and say where the report is."""
     console = Console(stderr=True, highlight=False)
     try:
         host = open_host(spec, warn)
@@ -63,7 +71,7 @@ def command(study: Path | None, out: Path | None, resume: Path | None, *, allow_
         console.print(f"virtual time: the launches took {format_duration(virtual_ns)} of the lab's own clock")
     for path, workload, setting in ending.given_up:
         console.print(f"given up after repeated failures: {path} / {workload} / {setting} (see `nearmetal show`)")
-    return ExitCode.PARTIAL if ending.given_up else ExitCode.OK
+    return view, ending
 
 
 def virtual_time_ns(records: Iterable[TrialRecord]) -> int:

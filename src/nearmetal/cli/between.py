@@ -1,0 +1,172 @@
+"""`nearmetal between HOST1 HOST2`: no study file; look, say what will be measured, measure, answer."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nearmetal.cli.run import carry_out
+from nearmetal.errors import BadInputError, ExitCode, UnavailableError
+from nearmetal.facts.look import look
+from nearmetal.run.begin import begin
+from nearmetal.run.between import Asked, Pair, check_looks, doubts, node_named, propose
+from nearmetal.stats.equivalence import Verdict
+from nearmetal.study.spec import read_nodes
+from nearmetal.units import parse_size_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.facts.look import Look
+    from nearmetal.hosts.far.machine import Machine
+    from nearmetal.hosts.ssh.host import SshHost
+    from nearmetal.report.records import View
+    from nearmetal.study.order import Scalar
+
+_SHELL = "ssh -o BatchMode=yes"
+
+
+@click.command(name="between")
+@click.argument("first", metavar="HOST1")
+@click.argument("second", metavar="HOST2")
+@click.option("--against", nargs=2, metavar="HOST3 HOST4", help="The baseline, such as the bare hosts of two VMs.")
+@click.option("--size", "sizes", default="8,64K", show_default=True, help="Message sizes, separated by commas.")
+@click.option("--minutes", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="About how long.")
+@click.option("--hosts", type=click.Path(path_type=Path), help="A file of [[node]] tables that the names may refer to.")
+@click.option("-o", "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the ssh host.")
+@click.option("--study", type=click.Path(path_type=Path), help="Where to write the study; default between-NAMES.toml.")
+@click.option("--out", type=click.Path(path_type=Path), help="The run directory; default runs/NAME-TIME.")
+@click.option("--look", "only_look", is_flag=True, help="Look, write the study, and measure nothing.")
+def command(  # noqa: PLR0917 (click passes by name)
+    first: str,
+    second: str,
+    against: tuple[str, str] | None,
+    sizes: str,
+    minutes: float,
+    hosts: Path | None,
+    options: Sequence[str],
+    study: Path | None,
+    out: Path | None,
+    *,
+    only_look: bool,
+) -> int:
+    """Measure the network between HOST1 and HOST2, with no study file.
+
+    Looks at the machines over ssh, measures what MPI and tools there offer, and ends with an answer, its largest doubt
+    and the next command. With --against, a second pair is the baseline.
+    """
+    asked = _asked([(first, second), *([against] if against else [])], sizes, minutes, hosts, options)
+    looks = _looked(asked)
+    check_looks(asked.pairs, looks)
+    proposal = propose(asked, looks)
+    _show(asked, looks)
+    for line in proposal.measured:
+        click.echo(f"will measure {line}", err=True)
+    for line in proposal.left_out:
+        click.echo(f"left out     {line}", err=True)
+    target = study or Path(f"{asked.name}.toml")
+    target.write_text(proposal.text)
+    click.echo(f"study: {target}", err=True)
+    if only_look:
+        return ExitCode.OK
+    spec, run = begin(target, out)
+    view, ending = carry_out(spec, run)
+    _answer(asked, looks, view, run.root)
+    return ExitCode.PARTIAL if ending.given_up else ExitCode.OK
+
+
+def _asked(
+    names: Sequence[tuple[str, str]], sizes: str, minutes: float, hosts: Path | None, options: Sequence[str]
+) -> Asked:
+    known = {node.name: node for node in read_nodes(hosts)} if hosts else {}
+    pairs = tuple(Pair(node_named(one, known), node_named(other, known)) for one, other in names)
+    taken = [node.name for pair in pairs for node in pair.nodes]
+    if len(set(taken)) != len(taken):
+        raise BadInputError(
+            f"two machines are called {max(taken, key=taken.count)!r}",
+            hint="give them names of their own in a file of [[node]] tables: --hosts FILE",
+        )
+    bytes_each = tuple(sorted({_size(size) for size in sizes.split(",")}))
+    return Asked(pairs, bytes_each, minutes * 60, dict(map(_option, options)))
+
+
+def _size(text: str) -> int:
+    """Read `8`, `64K`, `1M` as OSU users write them, or `64 KiB` as studies do."""
+    plain = text.strip().upper().removesuffix("B")
+    if plain.isdecimal():
+        return int(plain)
+    return parse_size_bytes(f"{plain}iB" if plain.endswith(("K", "M", "G")) else text)
+
+
+def _option(text: str) -> tuple[str, Scalar]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise BadInputError(f"-o {text!r} has no value", hint="write it as -o mpi_prefix=/opt/openmpi")
+    return key, int(value) if value.isdecimal() else value
+
+
+def _looked(asked: Asked) -> dict[str, Look]:
+    """Look at every machine, and try that the machines can log in to each other; everything that fails, at once."""
+    try:
+        from nearmetal.hosts.ssh.host import SshHost  # noqa: PLC0415 (asyncssh may be missing)
+    except ImportError as error:
+        raise UnavailableError(f"this needs asyncssh: {error}", hint="pip install 'nearmetal[ssh]'") from error
+    others = {node.name: pair.reach(node) for pair in asked.pairs for node in pair.nodes}
+    looks: dict[str, Look] = {}
+    host = SshHost([node for pair in asked.pairs for node in pair.nodes], asked.options)
+    try:
+
+        def at(machine: Machine) -> None:
+            looks[machine.name] = look(machine.run, others[machine.name], str(asked.options.get("mpi_prefix", "")))
+
+        host.on_all(at)
+        check_looks(asked.pairs, looks)
+        _check_logins(asked, host, others)
+    finally:
+        host.close()
+    return looks
+
+
+def _check_logins(asked: Asked, host: SshHost, others: dict[str, str]) -> None:
+    shell = shlex.split(str(asked.options.get("remote_shell", _SHELL)))
+    first = {pair.first.name for pair in asked.pairs}
+
+    def login(machine: Machine) -> None:
+        if machine.name not in first:
+            return
+        argv = [*shell, others[machine.name], "true"]
+        finished = machine.run(argv, timeout_s=60.0)
+        if not finished.ok:
+            raise UnavailableError(
+                f"{machine.name} cannot log in to {others[machine.name]}: {finished.complaint()}",
+                hint=f"on {machine.name}, mend `{shlex.join(argv)}`, or name what works: -o 'remote_shell=...'",
+            )
+
+    host.on_all(login)
+
+
+def _show(asked: Asked, looks: dict[str, Look]) -> None:
+    for pair in asked.pairs:
+        for node in pair.nodes:
+            seen = looks[node.name]
+            mpi = f"{seen.mpi or 'no MPI'}{'' if seen.compiler or not seen.mpi else ' without mpicc'}"
+            click.echo(
+                f"{node.name}: {seen.what}, {seen.system}, kernel {seen.kernel}, {seen.cpus} CPUs, load {seen.load:g}\n"
+                f"  to {seen.address} by {seen.nic}; {mpi}; {' '.join(sorted(seen.tools)) or 'no network tools'}",
+                err=True,
+            )
+
+
+def _answer(asked: Asked, looks: dict[str, Look], view: View, root: Path) -> None:
+    names = [node.name for pair in asked.pairs for node in pair.nodes]
+    again = f"nearmetal between {' '.join(names[:2])}"
+    click.echo(f"largest doubt: {doubts(asked, looks)[0]}")
+    if len(asked.pairs) == 1:
+        click.echo(f"next: compare it with a baseline: {again} --against HOST3 HOST4")
+    elif any(path.verdict is Verdict.UNDECIDED for path in view.verdicts):
+        click.echo(f"next: more launches: {again} --against {' '.join(names[2:])} --minutes {asked.budget_s / 15:g}")
+    else:
+        click.echo(f"next: every figure, and what differs between the machines: nearmetal compare {root}")

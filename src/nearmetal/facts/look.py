@@ -1,0 +1,136 @@
+"""A first look at a machine that measures with another one: what is there, what leads to the other, what disturbs.
+
+One short `sh` script answers everything, so a look costs one round trip. It changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.workloads.mpi.table import FLAVOURS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nearmetal.process import Finished
+
+TOOLS = ("sockperf", "iperf3", "nuttcp", "ib_write_lat")
+"""Programs that are looked for on PATH."""
+
+# $1: the other machine, as this one knows it; $2: directory of the MPI's programs or empty; $3...: tools.
+_SCRIPT = r"""
+say() { printf '%s=%s\n' "$1" "$2"; }
+first() { head -n 1 "$1" 2> /dev/null; }
+other=$1 mpi=${2:+$2/bin/}; shift 2
+say host "$(uname -n)"
+say identity "$(first /etc/machine-id) $(first /proc/sys/kernel/random/boot_id) $(readlink /proc/self/ns/net)"
+say system "$(. /etc/os-release 2> /dev/null; printf %s "$PRETTY_NAME")"
+say kernel "$(uname -r)"
+say cpu "$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1)"
+say cpus "$(getconf _NPROCESSORS_ONLN)"
+say load "$(cut -d ' ' -f 1 /proc/loadavg)"
+grep -q '^flags.*[[:space:]]hypervisor' /proc/cpuinfo && say virtual "$(first /sys/class/dmi/id/sys_vendor)"
+say governor "$(first /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor)"
+address=$(getent ahostsv4 "$other" | sed -n '1s/[[:space:]].*//p')
+say address "$address"
+if [ "$address" ]; then
+    interface=$(ip -o route get "$address" 2> /dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p')
+    say interface "$interface"
+    if [ "$interface" ]; then
+        say driver "$(basename "$(readlink "/sys/class/net/$interface/device/driver")" 2> /dev/null)"
+        say adaptive "$(ethtool -c "$interface" 2> /dev/null | sed -n 's/^Adaptive RX: \([a-z]*\).*/\1/p')"
+    fi
+fi
+say rdma "$(ls /sys/class/infiniband 2> /dev/null | tr '\n' ' ')"
+for program in mpirun mpiexec; do
+    command -v "$mpi$program" > /dev/null || continue
+    say launcher "$("$mpi$program" --version 2>&1 | tr '\n' ' ' | cut -c 1-200)"
+    break
+done
+command -v "${mpi}mpicc" > /dev/null && say compiler yes
+for tool do command -v "$tool" > /dev/null && say tool "$tool"; done
+true
+"""
+_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one machine said. Text is empty, and a count 0, where the machine does not offer it.
+
+    `identity` differs between machines and between the network namespaces of one; `address` is the other machine's as
+    this one resolves it, `interface` what leads there.
+    """
+
+    host: str
+    identity: str
+    system: str
+    kernel: str
+    cpu: str
+    cpus: int
+    load: float
+    virtual: str
+    governor: str
+    address: str
+    interface: str
+    driver: str
+    adaptive: bool
+    rdma: tuple[str, ...]
+    mpi: str
+    compiler: bool
+    tools: frozenset[str]
+
+    @property
+    def what(self) -> str:
+        """Return what it is: a bare machine, or a virtual one and whose."""
+        return f"virtual machine ({self.virtual})" if self.virtual else "bare machine"
+
+    @property
+    def nic(self) -> str:
+        """Return the interface that leads to the other machine, with its driver."""
+        return f"{self.interface} ({self.driver or 'no driver: a software device'})" if self.interface else "none"
+
+
+def look(run: Callable[..., Finished], other: str, mpi_prefix: str) -> Look:
+    """Look at the machine on which `run` runs a command; `other` is the other machine as this one knows it.
+
+    Raises what `run` raises when the machine cannot be reached.
+    """
+    finished = run(["sh", "-c", _SCRIPT, "sh", other, mpi_prefix, *TOOLS], timeout_s=_TIMEOUT_S)
+    return parse(finished.stdout.decode(errors="replace"))
+
+
+def parse(text: str) -> Look:
+    """Read what the script said: lines of `key=value`, of which `tool` may come several times."""
+    pairs = [line.partition("=")[::2] for line in text.splitlines() if "=" in line]
+    said = {key: value.strip() for key, value in pairs}
+    return Look(
+        host=said.get("host", ""),
+        identity=said.get("identity", ""),
+        system=said.get("system", ""),
+        kernel=said.get("kernel", ""),
+        cpu=said.get("cpu", ""),
+        cpus=int(said["cpus"]) if said.get("cpus", "").isdecimal() else 0,
+        load=_decimal(said.get("load", "")),
+        virtual=(said["virtual"] or "of an unnamed kind") if "virtual" in said else "",
+        governor=said.get("governor", ""),
+        address=said.get("address", ""),
+        interface=said.get("interface", ""),
+        driver=said.get("driver", ""),
+        adaptive=said.get("adaptive") == "on",
+        rdma=tuple(said.get("rdma", "").split()),
+        mpi=_flavour(said.get("launcher", "")),
+        compiler="compiler" in said,
+        tools=frozenset(value for key, value in pairs if key == "tool"),
+    )
+
+
+def _decimal(text: str) -> float:
+    whole, _, part = text.partition(".")
+    return float(text) if whole.isdecimal() and part.isdecimal() else 0.0
+
+
+def _flavour(said: str) -> str:
+    """Return which MPI a launcher belongs to by what it says of itself, or ''."""
+    return next((one.name for one in FLAVOURS.values() if one.launcher_version.search(said)), "")

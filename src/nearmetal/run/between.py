@@ -1,0 +1,242 @@
+"""Two machines, perhaps against two others: from what each offers to a study that measures what there is. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.run.estimate import estimate
+from nearmetal.study.spec import NodeSpec, parse_study
+from nearmetal.units import NS_PER_S, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from nearmetal.facts.look import Look
+    from nearmetal.study.order import Scalar
+
+LEAST_BLOCKS, MOST_BLOCKS = 5, 40
+"""An interval needs some launches; beyond the upper number another machine state says more than another launch."""
+_BUSY = 0.5
+_LEAST_BANDWIDTH_BYTES = 1024
+_BANDWIDTH_BYTES = 64 * 1024 * 1024
+_LEAST_SOCKPERF_BYTES, _MOST_SOCKPERF_BYTES = 14, 65_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two machines that exchange messages: one data path."""
+
+    first: NodeSpec
+    second: NodeSpec
+
+    @property
+    def name(self) -> str:
+        """Return the path's name in the study."""
+        return f"{self.first.name}-{self.second.name}"[:40]
+
+    @property
+    def nodes(self) -> tuple[NodeSpec, NodeSpec]:
+        """Return both machines."""
+        return self.first, self.second
+
+    def reach(self, node: NodeSpec) -> str:
+        """Return how `node` finds the other machine of the pair."""
+        other = self.second if node is self.first else self.first
+        return other.reach or other.address or other.name
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be measured: the subject first, then the baseline where there is one."""
+
+    pairs: tuple[Pair, ...]
+    sizes: tuple[int, ...]
+    budget_s: float
+    options: Mapping[str, Scalar]
+
+    @property
+    def name(self) -> str:
+        """Return the study's name."""
+        return f"between-{self.pairs[0].name}"[:40].rstrip("-._+")
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A study's text, what it measures, and what is left out with the reason."""
+
+    text: str
+    measured: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def node_named(word: str, known: Mapping[str, NodeSpec]) -> NodeSpec:
+    """Return the machine that a word on the command line stands for: a known node, or `[USER@]HOST[:PORT]`.
+
+    Raises BadInputError for a word that is neither.
+    """
+    if word in known:
+        return known[word]
+    match = re.fullmatch(r"(?:([^@:\s-][^@:\s]*)@)?([A-Za-z0-9_][A-Za-z0-9_.-]*)(?::(\d{1,5}))?", word)
+    if match is None or int(match[3] or 0) > 65535:
+        raise BadInputError(f"{word!r} does not name a machine", hint="write [USER@]HOST[:PORT], as for ssh")
+    user, host, port = match[1] or "", match[2], int(match[3] or 0)
+    short = host if re.fullmatch(r"[\d.]+", host) else host.partition(".")[0]
+    return NodeSpec(name=short[:40], address=host, user=user, port=port)
+
+
+def check_looks(pairs: Sequence[Pair], looks: Mapping[str, Look]) -> None:
+    """Raise with every reason for which these machines cannot be measured: UnavailableError, all reasons at once."""
+    problems = [problem for pair in pairs for problem in _problems(pair, looks)]
+    if problems:
+        raise UnavailableError(
+            "these machines cannot be measured:\n  " + "\n  ".join(problems),
+            hint="give each machine's address on the measured network as `reach` in a file for --hosts",
+        )
+
+
+def _problems(pair: Pair, looks: Mapping[str, Look]) -> Iterable[str]:
+    first, second = (looks[node.name] for node in pair.nodes)
+    if first.identity == second.identity:
+        yield f"{pair.first.name} and {pair.second.name} are one machine ({first.host}): nothing lies between them"
+        return
+    for node, seen in zip(pair.nodes, (first, second), strict=True):
+        if not seen.address:
+            yield f"{node.name} does not know the name {pair.reach(node)!r}"
+        elif not seen.interface:
+            yield f"{node.name} has no route to {seen.address}"
+        elif seen.interface == "lo":
+            yield f"{node.name} reaches {seen.address} over its loopback: that is an address of its own"
+
+
+def propose(asked: Asked, looks: Mapping[str, Look]) -> Proposal:
+    """Return the study of everything that all machines offer; raise UnavailableError where they offer nothing.
+
+    The number of blocks is what fits into the budget of time by the usual estimate, at least `LEAST_BLOCKS`.
+    """
+    seen = [looks[node.name] for pair in asked.pairs for node in pair.nodes]
+    flavour, workloads, left_out = _mpi(asked, seen)
+    small = sorted({max(size, _LEAST_SOCKPERF_BYTES) for size in asked.sizes if size <= _MOST_SOCKPERF_BYTES})
+    lacking = _lacking(asked, looks, "sockperf")
+    if lacking:
+        left_out.append(f"TCP round trips: no sockperf on {lacking} (Debian: apt install sockperf)")
+    elif small:
+        workloads.append(("tcp", {"kind": "sockperf", "sizes": small, "options": {"seconds": 1}}))
+    left_out.append(f"verbs: {_no_verbs(asked, looks)}")
+    if not workloads:
+        raise UnavailableError(
+            "there is nothing to measure with:\n  " + "\n  ".join(left_out),
+            hint="install an MPI on each machine, or name it: -o mpi_prefix=DIRECTORY",
+        )
+    measured = tuple(_words(name, entry) for name, entry in workloads)
+    return Proposal(_within_budget(asked, looks, flavour, workloads), measured, tuple(left_out))
+
+
+_Workload = tuple[str, dict[str, object]]
+
+
+def _mpi(asked: Asked, seen: Sequence[Look]) -> tuple[str, list[_Workload], list[str]]:
+    """Return the flavour of MPI that all machines have, its workloads, and why there are none."""
+    flavours = {one.mpi for one in seen}
+    if len(flavours) != 1 or "" in flavours or not all(one.compiler for one in seen):
+        each = ", ".join(f"{one.host}: {one.mpi or 'none'}{'' if one.compiler else ' without mpicc'}" for one in seen)
+        return "openmpi", [], [f"MPI: the machines do not have the same MPI with its mpicc ({each})"]
+    large = [size for size in asked.sizes if size >= _LEAST_BANDWIDTH_BYTES]
+    found: list[_Workload] = [("latency", {"sizes": list(asked.sizes), "iterations": 1000})]
+    if large:
+        iterations = max(10, min(200, _BANDWIDTH_BYTES // (64 * max(large))))
+        found.append(("bw", {"sizes": large, "iterations": iterations, "warmup": 5}))
+    return flavours.pop(), found, []
+
+
+def _lacking(asked: Asked, looks: Mapping[str, Look], tool: str) -> str:
+    return ", ".join(n.name for pair in asked.pairs for n in pair.nodes if tool not in looks[n.name].tools)
+
+
+def _no_verbs(asked: Asked, looks: Mapping[str, Look]) -> str:
+    without = [n.name for pair in asked.pairs for n in pair.nodes if not looks[n.name].rdma]
+    if without:
+        return f"no RDMA device on {', '.join(without)}"
+    return "RDMA devices are there; add a workload of kind `perftest` to the study, which must name device and GID"
+
+
+def _words(name: str, entry: Mapping[str, object]) -> str:
+    sizes = entry["sizes"]
+    assert isinstance(sizes, list)
+    what = {"latency": "MPI ping-pong latency", "bw": "MPI bandwidth", "tcp": "TCP round trips (sockperf)"}[name]
+    return f"{what}: {', '.join(map(format_size, sizes))}"
+
+
+def _within_budget(asked: Asked, looks: Mapping[str, Look], flavour: str, workloads: Sequence[_Workload]) -> str:
+    one = estimate(parse_study(_text(asked, looks, flavour, workloads, LEAST_BLOCKS), "the proposal"))[0] / LEAST_BLOCKS
+    fitting = int(asked.budget_s * NS_PER_S / one) if one else MOST_BLOCKS
+    return _text(asked, looks, flavour, workloads, max(LEAST_BLOCKS, min(MOST_BLOCKS, fitting)))
+
+
+def _text(
+    asked: Asked, looks: Mapping[str, Look], flavour: str, workloads: Sequence[_Workload], most_blocks: int
+) -> str:
+    subject, baseline = asked.pairs[0], asked.pairs[-1]
+    against = f", against {' and '.join(n.name for n in baseline.nodes)}" if baseline is not subject else ""
+    lines = [
+        "# Written by `nearmetal between`; change it as you like and run it with `nearmetal run`.",
+        "format = 1",
+        f"name = {_toml(asked.name)}",
+        f"title = {_toml(f'Between {subject.first.name} and {subject.second.name}{against}')}",
+        f"baseline = {_toml(baseline.name)}",
+        "",
+        "[host]",
+        'kind = "ssh"',
+        f"options = {_toml(dict(asked.options))}",
+        "",
+        "[mpi]",
+        f"flavour = {_toml(flavour)}",
+    ]
+    for pair in asked.pairs:
+        for node in pair.nodes:
+            known = node.model_copy(update={"interface": node.interface or looks[node.name].interface})
+            lines += ["", "[[host.node]]", *_entries(known.model_dump(exclude_defaults=True))]
+    for pair in asked.pairs:
+        nodes = " ".join(node.name for node in pair.nodes)
+        lines += ["", "[[path]]", *_entries({"name": pair.name, "kind": "declared", "options": {"nodes": nodes}})]
+    for name, entry in workloads:
+        lines += ["", "[[workload]]", *_entries({"name": name, **entry})]
+    return "\n".join([*lines, "", "[trials]", f"min_blocks = {LEAST_BLOCKS}", f"max_blocks = {most_blocks}", ""])
+
+
+def _entries(table: Mapping[str, object]) -> list[str]:
+    return [f"{key} = {_toml(value)}" for key, value in table.items()]
+
+
+def _toml(value: object) -> str:
+    """Write a value as TOML: JSON's text, numbers, booleans and lists are TOML's; tables are written inline."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + " }" if value else "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    # DEL is the one control character that JSON leaves as it is and TOML refuses.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def doubts(asked: Asked, looks: Mapping[str, Look]) -> list[str]:
+    """Return what may be wrong with the answer for reasons that a look shows, the largest first."""
+    nodes = [node for pair in asked.pairs for node in pair.nodes]
+    busy = [f"{n.name} {looks[n.name].load:g}" for n in nodes if looks[n.name].load > _BUSY * (looks[n.name].cpus or 1)]
+    kinds = {(looks[n.name].kernel, looks[n.name].cpu) for n in nodes}
+    adaptive = [n.name for n in nodes if looks[n.name].adaptive]
+    lazy = [n.name for n in nodes if looks[n.name].governor not in {"", "performance"}]
+    found = []
+    if busy:
+        found.append(f"machines were busy before the first trial (load of the last minute: {', '.join(busy)})")
+    if len(asked.pairs) > 1 and len(kinds) > 1:
+        found.append("the machines differ in kernel or processor, so the ratio is not of the network alone")
+    if adaptive:
+        found.append(
+            f"interrupt moderation is adaptive on {', '.join(adaptive)}: latency depends on the pace of messages"
+        )
+    if lazy:
+        found.append(f"processors of {', '.join(lazy)} change their clock (governor is not `performance`)")
+    return [*found, "one occasion: another hour or another boot may differ by more than the interval says"]

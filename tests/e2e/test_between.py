@@ -1,0 +1,161 @@
+"""`nearmetal between`: from two machines that ssh reaches to an answer, with no study file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from far_machines import two_machines
+from nearmetal.cli.main import run as nearmetal
+from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.facts.look import Look, parse
+from nearmetal.run.between import Asked, Pair, check_looks, doubts, node_named, propose
+from nearmetal.store.rundir import RunDir
+from nearmetal.study.spec import NodeSpec, parse_study
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAID = """host=vm1
+identity=m1 b1 net:[1]
+system=Debian GNU/Linux 12 (bookworm)
+kernel=6.1.0-56-amd64
+cpu=AMD EPYC
+cpus=4
+load=0.31
+virtual=QEMU
+governor=
+address=10.0.0.2
+interface=eth0
+driver=virtio_net
+adaptive=on
+rdma=
+launcher=mpirun (Open MPI) 4.1.4  Report bugs
+compiler=yes
+tool=sockperf
+tool=iperf3
+"""
+LOOK = parse(SAID)
+PAIR = Pair(NodeSpec(name="vm1"), NodeSpec(name="vm2"))
+BARE = Pair(NodeSpec(name="hpc1"), NodeSpec(name="hpc2", port=2201))
+
+
+def asked(*pairs: Pair, sizes: tuple[int, ...] = (8, 65536), budget_s: float = 120) -> Asked:
+    return Asked(pairs or (PAIR,), sizes, budget_s, {})
+
+
+def looks(**changed: Look) -> dict[str, Look]:
+    names = ("vm1", "vm2", "hpc1", "hpc2")
+    return {name: changed.get(name, replace(LOOK, host=name, identity=name)) for name in names}
+
+
+def test_a_look_is_read() -> None:
+    assert (LOOK.virtual, LOOK.mpi, LOOK.compiler, LOOK.adaptive) == ("QEMU", "openmpi", True, True)
+    assert LOOK.tools == {"sockperf", "iperf3"}
+    assert LOOK.nic == "eth0 (virtio_net)"
+    bare = parse("launcher=HYDRA build details:     Version:  4.1.2   Release Date\ncpus=garbage\nload=nan\n")
+    assert (bare.mpi, bare.what, bare.cpus, bare.load) == ("mpich", "bare machine", 0, 0.0)
+
+
+def test_the_proposal_is_a_study_of_everything_that_is_there() -> None:
+    proposal = propose(asked(PAIR, BARE), looks())
+    study = parse_study(proposal.text, "proposal")
+    assert study.baseline == "hpc1-hpc2"
+    assert [path.name for path in study.path] == ["vm1-vm2", "hpc1-hpc2"]
+    assert [(w.name, w.sizes) for w in study.workload] == [
+        ("latency", [8, 65536]),
+        ("bw", [65536]),
+        ("tcp", [14]),
+    ], "sockperf takes 14 to 65,000 bytes"
+    assert [(n.name, n.port, n.interface) for n in study.host.node] == [
+        ("vm1", 0, "eth0"),
+        ("vm2", 0, "eth0"),
+        ("hpc1", 0, "eth0"),
+        ("hpc2", 2201, "eth0"),
+    ]
+    assert any("no RDMA device on vm1, vm2, hpc1, hpc2" in line for line in proposal.left_out)
+
+
+def test_the_budget_decides_the_number_of_blocks_and_never_asks_for_fewer_than_five() -> None:
+    def most(budget_s: float) -> int:
+        return parse_study(propose(asked(budget_s=budget_s), looks()).text, "p").trials.max_blocks
+
+    assert most(1) == 5
+    assert 5 < most(120) < most(240) <= 40
+
+
+def test_what_differs_or_lacks_is_left_out_with_its_reason() -> None:
+    other = replace(LOOK, host="vm2", identity="vm2", mpi="mpich", tools=frozenset())
+    with pytest.raises(UnavailableError) as raised:
+        propose(asked(sizes=(64,)), looks(vm2=other))
+    assert "vm1: openmpi, vm2: mpich" in raised.value.message
+    assert "no sockperf on vm2" in raised.value.message
+    without = replace(LOOK, host="vm2", identity="vm2", mpi="")
+    study = parse_study(propose(asked(sizes=(64,)), looks(vm2=without)).text, "p")
+    assert [w.kind for w in study.workload] == ["sockperf"]
+
+
+def test_a_pair_with_nothing_between_is_refused_with_every_reason() -> None:
+    with pytest.raises(UnavailableError, match="are one machine"):
+        check_looks([PAIR], looks(vm2=replace(LOOK, identity="vm1")))
+    lost = looks(vm1=replace(LOOK, address=""), vm2=replace(LOOK, identity="x", interface="lo"))
+    with pytest.raises(UnavailableError) as raised:
+        check_looks([PAIR], lost)
+    assert "vm1 does not know the name 'vm2'" in raised.value.message
+    assert "over its loopback" in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("word", "node"),
+    [
+        ("vm1", NodeSpec(name="vm1", address="vm1")),
+        ("me@vm1.cluster:2201", NodeSpec(name="vm1", address="vm1.cluster", user="me", port=2201)),
+        ("10.0.0.1", NodeSpec(name="10.0.0.1", address="10.0.0.1")),
+    ],
+)
+def test_a_machine_is_named_as_ssh_names_it(word: str, node: NodeSpec) -> None:
+    assert node_named(word, {}) == node
+
+
+@pytest.mark.parametrize("word", ["-oProxyCommand=x", "", "a b", "host:99999", "me@"])
+def test_what_names_no_machine_is_refused(word: str) -> None:
+    with pytest.raises(BadInputError, match="does not name a machine"):
+        node_named(word, {})
+
+
+def test_the_largest_doubt_comes_first() -> None:
+    busy = looks(vm2=replace(LOOK, identity="vm2", load=3.9))
+    assert "vm2 3.9" in doubts(asked(), busy)[0]
+    quiet = {name: replace(one, adaptive=False) for name, one in looks().items()}
+    assert doubts(asked(), quiet)[0].startswith("one occasion")
+
+
+@pytest.mark.netns
+@pytest.mark.mpi
+def test_two_machines_get_an_answer_from_one_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ssh").mkdir()
+    with two_machines(tmp_path / "ssh") as far:
+        nodes = "".join(
+            f'[[node]]\nname = "{n.name}"\naddress = "{n.address}"\nport = {n.port}\nreach = "{n.reach}"\n'
+            for n in far.host._nodes.values()
+        )
+        (tmp_path / "hosts.toml").write_text(nodes)
+        options = [word for key, value in far.host._options.items() for word in ("-o", f"{key}={value}")]
+        words = ["between", "m0", "m1", "--size", "64", "--minutes", "0.1", "--hosts", "hosts.toml", *options]
+        assert nearmetal([*words, "--out", "run"]) == 0
+        said = capsys.readouterr()
+        study = parse_study((tmp_path / "between-m0-m1.toml").read_text(), "s")
+        refused = nearmetal([*words, "-o", "remote_shell=ssh -F /dev/null -p 1 -o BatchMode=yes"])
+    assert {w.name for w in study.workload} >= {"latency"}
+    assert all(node.interface for node in study.host.node), "the interface that leads to the other machine"
+    assert "largest doubt: " in said.out
+    assert "next: compare it with a baseline: nearmetal between m0 m1 --against" in said.out
+    assert "will measure MPI ping-pong latency: 64 B" in said.err
+    assert len(RunDir.open(tmp_path / "run").trials()) >= 5
+    assert refused == 3
+    assert "cannot log in to" in capsys.readouterr().err
