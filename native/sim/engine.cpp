@@ -2,6 +2,7 @@
 #include "engine.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace nearmetal {
 
@@ -10,29 +11,40 @@ constexpr std::uint32_t kInternalSlots = 3; // behind the slots of the program: 
 constexpr std::uint32_t kSendSlot = 0, kRecvSlot = 1, kCollectiveSlot = 2;
 constexpr std::uint32_t kInternalSet = kNone - 1; // as a wait set: the three above
 constexpr std::size_t kStuckShown = 16;
+constexpr std::uint64_t kLookEvery = 1 << 16; // steps: some milliseconds
 } // namespace
 
-Engine::Engine(const Job &job, std::uint64_t seed, std::uint32_t replica)
+Engine::Engine(const Job &job, std::uint64_t seed, std::uint32_t replica, Budget budget)
     : job_(&job), machine_(&job.machine), seed_(seed), replica_(replica), host_(job.host_of.data()),
-      domain_(job.domain_of.data()), ranks_(job.ranks), flows_(std::size_t{job.ranks} * kInlineFlows) {
-    std::uint32_t slots = 0, loops = 0, comms = 0, hosts = 0, domains = 0;
+      domain_(job.domain_of.data()), ranks_(job.ranks), flows_(std::size_t{job.ranks} * kInlineFlows),
+      budget_(std::move(budget)) {}
+
+// Give every rank its records; the sums are taken first, for a few bytes of a file can ask for any number of them.
+void Engine::lay_out() {
+    const Job &job = *job_;
+    std::uint64_t slots = 0, loops = 0, comms = 0;
+    std::uint32_t hosts = 0, domains = 0;
     for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
         Rank &r = ranks_[rank];
+        current_ = rank;
         r.program = job.program_of.empty() ? 0 : job.program_of[rank];
-        r.slot_base = slots;
-        r.loop_base = loops;
-        r.comm_base = comms;
+        r.slot_base = static_cast<std::uint32_t>(slots);
+        r.loop_base = static_cast<std::uint32_t>(loops);
+        r.comm_base = static_cast<std::uint32_t>(comms);
         const Program &p = job.programs[r.program];
-        slots += p.slots + kInternalSlots;
+        slots += std::uint64_t{p.slots} + kInternalSlots;
         loops += p.depth;
-        comms += static_cast<std::uint32_t>(p.comms.size());
+        comms += p.comms.size();
+        if (slots >= kNobody || loops >= kNobody || comms >= kNobody ||
+            slots * (sizeof(Slot) + sizeof(Receive)) + (loops + comms) * sizeof(std::uint32_t) > budget_.bytes)
+            throw Outcome::kMemory;
         hosts = std::max(hosts, host(rank) + 1);
         domains = std::max(domains, domain(rank) + 1);
     }
     slots_.resize(slots);
     loops_.resize(loops);
     sequence_.resize(comms);
-    receives_.reserve_fixed(slots);
+    receives_.reserve_fixed(static_cast<std::uint32_t>(slots));
     ports_.resize(hosts);
     if (std::any_of(std::begin(machine_->paths), std::end(machine_->paths),
                     [](const PathModel &path) { return path.copy_fs_per_byte > 0; }))
@@ -49,13 +61,36 @@ Engine::Engine(const Job &job, std::uint64_t seed, std::uint32_t replica)
 
 Result Engine::run(bool keep) {
     keep_ = keep;
+    look_at_ = std::min(kLookEvery, budget_.steps);
+    try {
+        lay_out();
+        simulate();
+    } catch (const Outcome outcome) {
+        exhausted(outcome, result_);
+        return std::move(result_);
+    }
+    for (const Rank &r : ranks_) {
+        result_.makespan_ps = std::max(result_.makespan_ps, r.clock);
+        result_.compute_ps += r.compute;
+    }
+    for (const InterruptStage &stage : stages_)
+        result_.interrupts += stage.interrupts();
+    if (keep)
+        for (const Rank &r : ranks_)
+            result_.finish_ps.push_back(r.clock);
+    report_stuck(result_);
+    return std::move(result_);
+}
+
+void Engine::simulate() {
     for (std::uint32_t rank = 0; rank < job_->ranks; ++rank)
-        events_.push(0, EventKind::kRank, rank);
+        push(0, EventKind::kRank, rank);
     while (!events_.empty()) {
         const Event event = events_.pop();
         fetch_ahead();
         now_ = event.time;
         ++result_.events;
+        step();
         switch (event.kind()) {
         case EventKind::kRank:
             run_rank(event.index(), true);
@@ -84,17 +119,24 @@ Result Engine::run(bool keep) {
             run_rank(runnable_[i], false);
         runnable_.clear();
     }
-    for (const Rank &r : ranks_) {
-        result_.makespan_ps = std::max(result_.makespan_ps, r.clock);
-        result_.compute_ps += r.compute;
-    }
-    for (const InterruptStage &stage : stages_)
-        result_.interrupts += stage.interrupts();
-    if (keep)
-        for (const Rank &r : ranks_)
-            result_.finish_ps.push_back(r.clock);
-    report_stuck(result_);
-    return std::move(result_);
+}
+
+// Every so many steps: whether the budget is used up, or somebody wants the run to stop.
+void Engine::look() {
+    if (steps_ >= budget_.steps)
+        throw Outcome::kSteps;
+    if (bytes() > budget_.bytes)
+        throw Outcome::kMemory;
+    if (budget_.look)
+        budget_.look();
+    look_at_ = std::min(steps_ + kLookEvery, budget_.steps);
+}
+
+// What grows while a run goes on.
+std::uint64_t Engine::bytes() const {
+    constexpr std::size_t kNode = 4 * sizeof(void *); // of a hash map
+    return messages_.bytes() + receives_.bytes() + contexts_.bytes() + slots_.size() * sizeof(Slot) +
+           more_flows_.size() * kNode + events_.size() * sizeof(Event) + result_.marks.size() * sizeof(Mark);
 }
 
 // With many ranks nearly every event is the first touch of its records: fetch those of the next ones meanwhile.
@@ -147,10 +189,12 @@ void Engine::fetch_receiver(std::uint32_t rank) const {
 void Engine::run_rank(std::uint32_t rank, bool may_advance) {
     Rank &r = ranks_[rank];
     const Program &p = program(r);
+    current_ = rank;
     r.state = State::kComputing;
     if (!shares_.empty() && !(take_core(rank) && compute(rank)))
         return;
     while (r.pc < p.code.size()) {
+        step();
         const std::uint32_t word = p.code[r.pc], argument = word >> 2;
         switch (static_cast<Instr>(word & 3)) {
         case Instr::kRepeat:
@@ -162,11 +206,13 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
             break;
         case Instr::kGap: {
             const Ps drawn = job_->tables[p.gaps[argument]].draw(draw(rank, r.draws, 0));
-            const Ps spent = static_cast<Ps>(static_cast<double>(drawn) * machine_->compute_scale);
+            constexpr double kMost = static_cast<double>(kLongest);
+            const Ps spent =
+                static_cast<Ps>(std::clamp(static_cast<double>(drawn) * machine_->compute_scale, -kMost, kMost));
             r.compute += spent;
             ++r.pc;
             if (shares_.empty()) {
-                r.clock += spent;
+                r.clock = sound(r.clock + spent);
             } else {
                 shares_[rank].rest = own_time(rank, spent);
                 if (!compute(rank))
@@ -176,6 +222,7 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
         }
         case Instr::kOp: {
             const Op &op = p.ops[argument];
+            sound(r.clock);
             if (op.kind == OpKind::kMark) {
                 if (keep_)
                     result_.marks.push_back({rank, op.tag, r.clock});
@@ -186,7 +233,7 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
             // arrival). Everything else meets shared state and happens in global order.
             if (op.kind != OpKind::kWait && r.clock > now_) {
                 if (!may_advance || (!events_.empty() && events_.top().time <= r.clock)) {
-                    events_.push(r.clock, EventKind::kRank, rank);
+                    push(r.clock, EventKind::kRank, rank);
                     return;
                 }
                 now_ = r.clock;
@@ -290,7 +337,8 @@ bool Engine::run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_i
     c.seq = sequence_[r.comm_base + op.comm]++;
     c.slot = blocking ? p.slots + kCollectiveSlot : op.slot;
     c.algorithm = choose_algorithm(machine_->collectives, op.collective, comm_size(comm), op.bytes, op.sizes != kNone);
-    slot(r, c.slot) = {.state = SlotState::kPending};
+    detach(rank, c.slot);
+    slot(r, c.slot) = {.time = index, .state = SlotState::kCollective};
     if (!blocking) {
         advance(index);
         return true;
@@ -326,7 +374,7 @@ bool Engine::wait(std::uint32_t rank, std::uint32_t set) {
             r.clock = awake(rank, s.time) + s.overhead_ps;
             s.time = r.clock;
             s.state = SlotState::kDone;
-        } else if (s.state == SlotState::kPending && !s.waited) {
+        } else if (s.state >= SlotState::kSending && !s.waited) {
             s.waited = true;
             ++left;
         }
@@ -368,6 +416,10 @@ void Engine::resume(std::uint32_t rank) {
 
 void Engine::complete_slot(std::uint32_t rank, std::uint32_t index, Ps time) {
     Rank &r = ranks_[rank];
+    if (index == kNobody) {
+        wake(rank, time);
+        return;
+    }
     Slot &s = slot(r, index);
     s.state = SlotState::kDone;
     s.time = time;
@@ -437,9 +489,12 @@ Stuck Engine::describe(std::uint32_t rank) const {
     const Rank &r = ranks_[rank];
     const Program &p = program(r);
     Stuck stuck{.rank = rank};
-    if (r.pc == 0 || r.pc > p.code.size())
+    std::size_t at = r.pc == 0 ? 0 : r.pc - 1; // a rank that is not in a call is on its way to the next
+    while (at < p.code.size() && static_cast<Instr>(p.code[at] & 3) != Instr::kOp)
+        ++at;
+    if (at == p.code.size())
         return stuck;
-    stuck.op = p.code[r.pc - 1] >> 2;
+    stuck.op = p.code[at] >> 2;
     const Op &op = p.ops[stuck.op];
     const bool wild = op.kind == OpKind::kWait || op.kind == OpKind::kCollective;
     const std::int32_t peer = wild ? kAny : peer_of(r, rank, op, op.rule, op.peer);
@@ -447,6 +502,13 @@ Stuck Engine::describe(std::uint32_t rank) const {
     stuck.tag = op.tag;
     stuck.bytes = op.bytes;
     return stuck;
+}
+
+// The budget was used up.
+void Engine::exhausted(Outcome outcome, Result &result) const {
+    result.outcome = outcome;
+    result.stuck = {describe(current_)};
+    result.stuck_count = 1;
 }
 
 void Engine::report_stuck(Result &result) const {

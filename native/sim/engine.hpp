@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <unordered_map>
 #include <vector>
 
@@ -14,9 +15,16 @@
 
 namespace nearmetal {
 
-enum class Outcome : std::uint8_t { kFinished, kDeadlock, kUnmatched };
+enum class Outcome : std::uint8_t { kFinished, kDeadlock, kUnmatched, kSteps, kMemory, kTime };
 
-struct Stuck { // a rank that cannot go on, or a message nobody received
+// What a run may use. A run that needs more ends there, and its result names the rank and call that it was at.
+struct Budget {
+    std::uint64_t steps = ~std::uint64_t{0}; // events, instructions of programs and messages looked at in queues
+    std::uint64_t bytes = ~std::uint64_t{0}; // of memory
+    std::function<void()> look = {};         // called every so many steps; throws to stop the run
+};
+
+struct Stuck { // a rank that cannot go on or was the last to go on, or a message nobody received
     std::uint32_t rank = 0, op = kNone, peer = kNone;
     std::int32_t tag = 0;
     std::uint64_t bytes = 0;
@@ -41,13 +49,14 @@ struct Result {
 
 class Engine {
   public:
-    Engine(const Job &job, std::uint64_t seed, std::uint32_t replica);
+    Engine(const Job &job, std::uint64_t seed, std::uint32_t replica, Budget budget = {});
     Result run(bool keep);
 
   private:
     enum class State : std::uint8_t { kComputing, kInCall, kWaiting, kProbing, kDone, kOff };
     enum class MessageKind : std::uint8_t { kEager, kRequest, kGrant, kData };
-    enum class SlotState : std::uint8_t { kFree, kPending, kReady, kDone };
+    // From kSending on the request is under way, and Slot::time is no time but what carries it.
+    enum class SlotState : std::uint8_t { kFree, kReady, kDone, kSending, kPosted, kReceiving, kCollective };
 
     struct Message {
         std::uint32_t next = kNone;
@@ -65,7 +74,7 @@ class Engine {
         std::uint32_t context = 0;
     };
     struct Slot {
-        Ps time = 0;
+        Ps time = 0; // of a request under way: the number of its message or collective
         std::int64_t overhead_ps : 48 = 0; // of a ready receive: still to be paid
         SlotState state : 8 = SlotState::kFree;
         bool waited : 8 = false;
@@ -124,6 +133,7 @@ class Engine {
         bool granted = false; // the process has paid for the next round, wherever it is now
     };
     static constexpr std::uint32_t kContextOwner = 0x80000000; // owner is a Context; else a slot of the rank
+    static constexpr std::uint32_t kNobody = 0x7FFFFFFF;       // owner of a request that the program has freed
 
     static void fetch(const void *address) {
         __builtin_prefetch(address, 1);
@@ -132,6 +142,17 @@ class Engine {
     void fetch_ahead() const;
     void fetch_visible() const;
     void fetch_receiver(std::uint32_t rank) const;
+
+    // budget
+    void lay_out();
+    void simulate();
+    void step(std::uint64_t steps = 1) {
+        if ((steps_ += steps) >= look_at_)
+            look();
+    }
+    void look();
+    [[nodiscard]] std::uint64_t bytes() const;
+    void exhausted(Outcome outcome, Result &result) const;
 
     // program
     void run_rank(std::uint32_t rank, bool may_advance);
@@ -152,7 +173,10 @@ class Engine {
     void split_cores();
     // How long work of `time` takes a rank, which may share its core with ranks of other hosts.
     [[nodiscard]] Ps own_time(std::uint32_t rank, Ps time) const {
-        return shares_.empty() ? time : time * shares_[rank].slowdown;
+        Ps own = 0;
+        if (shares_.empty())
+            return time;
+        return __builtin_mul_overflow(time, shares_[rank].slowdown, &own) ? kLongest : own;
     }
     // How long a rank that polls waits for its turn among the hosts that poll on its core.
     [[nodiscard]] Ps turn(std::uint32_t rank) const {
@@ -177,6 +201,8 @@ class Engine {
     std::uint32_t take_posted(Rank &r, const Message &m);
     void enter(std::uint32_t rank);
     void complete_send(std::uint32_t rank, std::uint32_t owner, Ps time);
+    void detach(std::uint32_t rank, std::uint32_t index);
+    void match(std::uint32_t message, std::uint32_t owner);
     void complete_recv(std::uint32_t rank, std::uint32_t owner, Ps time, Ps overhead);
     void complete_slot(std::uint32_t rank, std::uint32_t slot, Ps time);
     void control(std::uint32_t message, Ps time);
@@ -224,6 +250,14 @@ class Engine {
     [[nodiscard]] std::int32_t peer_of(const Rank &r, std::uint32_t rank, const Op &op, Peer rule,
                                        std::int32_t peer) const;
 
+    // When something happens; a clock that runs over would go on in the past.
+    static Ps sound(Ps time) {
+        if (time > kLongest || time < -kLongest)
+            throw Outcome::kTime;
+        return time;
+    }
+    void push(Ps time, EventKind kind, std::uint32_t index) { events_.push(sound(time), kind, index); }
+    [[nodiscard]] static std::uint32_t carrier(const Slot &s) { return static_cast<std::uint32_t>(s.time); }
     Slot &slot(const Rank &r, std::uint32_t index) { return slots_[r.slot_base + index]; }
     template <typename Nodes> static void append(List &list, Nodes &pool, std::uint32_t node) {
         pool[node].next = kNone;
@@ -262,6 +296,9 @@ class Engine {
     std::vector<InterruptStage::Visible> visible_;
     std::uint32_t finished_ = 0;
     bool keep_ = false;
+    Budget budget_;
+    std::uint64_t steps_ = 0, look_at_ = 0;
+    std::uint32_t current_ = 0; // the rank whose program went on last
     Result result_;
 };
 

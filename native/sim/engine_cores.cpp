@@ -99,7 +99,7 @@ bool Engine::compute(std::uint32_t rank) {
     share.rest -= now;
     if (share.rest == 0)
         return true;
-    events_.push(r.clock, EventKind::kRank, rank);
+    push(r.clock, EventKind::kRank, rank);
     return false;
 }
 
@@ -131,7 +131,7 @@ void Engine::hand_on(Core &core, Ps time) {
     share.back_at = time + machine_->switch_ps;
     core.holder = rank;
     core.slice_end = share.back_at + machine_->slice_ps;
-    events_.push(std::max(share.back_at, now_), EventKind::kCore, rank);
+    push(std::max(share.back_at, now_), EventKind::kCore, rank);
 }
 
 // The program of a rank is over.
@@ -146,7 +146,7 @@ void Engine::wake(std::uint32_t rank, Ps time) {
         return;
     Core &core = cores_[shares_[rank].core];
     if (!shares_[rank].queued)
-        events_.push(std::max(time, now_), EventKind::kCore, rank);
+        push(std::max(time, now_), EventKind::kCore, rank);
     else if (core.holder != kNone)
         give_way(core.holder);
 }
@@ -186,7 +186,7 @@ void Engine::come_back(std::uint32_t rank) {
 void Engine::plan_context(std::uint32_t context, Ps time) {
     if (!shares_.empty())
         ++shares_[contexts_[context].rank].busy;
-    events_.push(time, EventKind::kContext, context);
+    push(time, EventKind::kContext, context);
 }
 
 void Engine::context_due(std::uint32_t context) {

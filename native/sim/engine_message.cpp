@@ -7,10 +7,12 @@ namespace nearmetal {
 
 namespace {
 
-// Take the first node that `wanted` accepts out of a list; kNone when there is none.
-template <typename List, typename Nodes, typename Wanted> std::uint32_t unlink(List &list, Nodes &pool, Wanted wanted) {
+// Take the first node that `wanted` accepts out of a list; kNone when there is none. `steps`: nodes looked at.
+template <typename List, typename Nodes, typename Wanted>
+std::uint32_t unlink(List &list, Nodes &pool, std::uint64_t &steps, Wanted wanted) {
     std::uint32_t before = kNone;
     for (std::uint32_t node = list.head; node != kNone; before = node, node = pool[node].next) {
+        ++steps;
         if (!wanted(pool[node]))
             continue;
         (before == kNone ? list.head : pool[before].next) = pool[node].next;
@@ -35,6 +37,8 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
                        std::uint64_t bytes, bool synchronous, std::uint32_t owner) {
     Rank &r = ranks_[rank];
     const PathModel &to = path(rank, dst);
+    if ((owner & kContextOwner) == 0)
+        detach(rank, owner);
     const std::uint32_t index = messages_.take();
     Message &m = messages_[index];
     m.src = rank;
@@ -59,7 +63,7 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
     } else if (owner & kContextOwner) {
         ++contexts_[owner & ~kContextOwner].outstanding;
     } else {
-        slot(r, owner) = {.state = SlotState::kPending};
+        slot(r, owner) = {.time = index, .state = SlotState::kSending};
     }
     // A collective that goes on while its process computes takes the processor for a moment.
     inject(index, looks(r, now_) ? r.clock : now_ + overhead);
@@ -68,8 +72,10 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
 void Engine::post_recv(std::uint32_t rank, std::int32_t src, std::int32_t tag, std::uint32_t context,
                        std::uint32_t owner) {
     Rank &r = ranks_[rank];
-    if ((owner & kContextOwner) == 0)
-        slot(r, owner) = {.state = SlotState::kPending};
+    if ((owner & kContextOwner) == 0) {
+        detach(rank, owner);
+        slot(r, owner) = {.state = SlotState::kPosted};
+    }
     const std::uint32_t found = find_unexpected(r, src, tag, context, true);
     if (found == kNone) {
         const std::uint32_t index = owner & kContextOwner ? receives_.take() : r.slot_base + owner;
@@ -78,7 +84,7 @@ void Engine::post_recv(std::uint32_t rank, std::int32_t src, std::int32_t tag, s
         return;
     }
     Message &m = messages_[found];
-    m.recv_owner = owner;
+    match(found, owner);
     if (m.kind == MessageKind::kRequest) {
         control(found, m.time);
         return;
@@ -87,10 +93,54 @@ void Engine::post_recv(std::uint32_t rank, std::int32_t src, std::int32_t tag, s
     messages_.give(found);
 }
 
+// A message has met the receive of `owner`.
+void Engine::match(std::uint32_t message, std::uint32_t owner) {
+    Message &m = messages_[message];
+    m.recv_owner = owner;
+    if ((owner & kContextOwner) == 0 && owner != kNobody) {
+        Slot &s = slot(ranks_[m.dst], owner);
+        s.state = SlotState::kReceiving;
+        s.time = message;
+    }
+}
+
+// A request is used again. If what it stood for is still under way, the program has freed it (MPI_Request_free): it
+// goes on, and nobody will ask for it.
+void Engine::detach(std::uint32_t rank, std::uint32_t index) {
+    Rank &r = ranks_[rank];
+    const Slot &s = slot(r, index);
+    switch (s.state) {
+    case SlotState::kSending:
+        messages_[carrier(s)].send_owner = kNobody;
+        break;
+    case SlotState::kReceiving:
+        messages_[carrier(s)].recv_owner = kNobody;
+        break;
+    case SlotState::kCollective:
+        contexts_[carrier(s)].slot = kNobody;
+        break;
+    case SlotState::kPosted: { // its record is the request's own, so it moves to one from the pool
+        const std::uint32_t own = r.slot_base + index, moved = receives_.take();
+        std::uint32_t *link = &r.posted.head;
+        std::uint32_t before = kNone;
+        for (; *link != own; link = &receives_[before].next, ++steps_)
+            before = *link;
+        receives_[moved] = receives_[own];
+        receives_[moved].owner = kNobody;
+        *link = moved;
+        if (r.posted.tail == own)
+            r.posted.tail = moved;
+        break;
+    }
+    default:
+        break;
+    }
+}
+
 std::uint32_t Engine::find_unexpected(Rank &r, std::int32_t src, std::int32_t tag, std::uint32_t context, bool take) {
     const auto wanted = [&](const Message &m) { return matches(src, tag, context, m.src, m.tag, m.context); };
     if (take)
-        return unlink(r.unexpected, messages_, wanted);
+        return unlink(r.unexpected, messages_, steps_, wanted);
     for (std::uint32_t node = r.unexpected.head; node != kNone; node = messages_[node].next)
         if (wanted(messages_[node]))
             return node;
@@ -98,7 +148,7 @@ std::uint32_t Engine::find_unexpected(Rank &r, std::int32_t src, std::int32_t ta
 }
 
 std::uint32_t Engine::take_posted(Rank &r, const Message &m) {
-    return unlink(r.posted, receives_, [&](const Receive &posted) {
+    return unlink(r.posted, receives_, steps_, [&](const Receive &posted) {
         return matches(posted.src, posted.tag, posted.context, m.src, m.tag, m.context);
     });
 }
@@ -136,7 +186,7 @@ void Engine::deliver(std::uint32_t index, Ps time) {
         runnable_.push_back(m.dst);
         return;
     }
-    m.recv_owner = receives_[posted].owner;
+    match(index, receives_[posted].owner);
     receives_.give(posted);
     if (m.kind == MessageKind::kRequest) {
         control(index, time);
@@ -149,7 +199,7 @@ void Engine::deliver(std::uint32_t index, Ps time) {
 void Engine::complete_recv(std::uint32_t rank, std::uint32_t owner, Ps time, Ps overhead) {
     if (owner & kContextOwner) {
         const Context &c = contexts_[owner & ~kContextOwner];
-        const auto reduce = static_cast<Ps>(c.reduce_bytes * machine_->reduce_fs_per_byte / 1000);
+        const auto reduce = time_of(c.reduce_bytes, machine_->reduce_fs_per_byte);
         context_step_done(owner & ~kContextOwner, time, overhead + reduce, true);
         return;
     }
@@ -157,6 +207,10 @@ void Engine::complete_recv(std::uint32_t rank, std::uint32_t owner, Ps time, Ps 
     if (r.state == State::kWaiting) { // the library looks at whatever comes in
         r.clock = awake(rank, time) + overhead;
         complete_slot(rank, owner, r.clock);
+        return;
+    }
+    if (owner == kNobody) {
+        wake(rank, time);
         return;
     }
     Slot &s = slot(r, owner);
@@ -184,12 +238,12 @@ void Engine::control(std::uint32_t index, Ps time) {
     m.time = time;
     if (r.state != State::kInCall && looks(r, time)) {
         r.clock = awake(rank, time) + cost;
-        events_.push(r.clock, EventKind::kControl, index);
+        push(r.clock, EventKind::kControl, index);
     } else if (r.state == State::kInCall) { // just posted: the message may be visible a little later than now
         r.clock += cost;
-        events_.push(std::max(r.clock, time), EventKind::kControl, index);
+        push(std::max(r.clock, time), EventKind::kControl, index);
     } else if (machine_->async_progress || r.state == State::kDone) {
-        events_.push(std::max(now_, time) + cost, EventKind::kControl, index);
+        push(std::max(now_, time) + cost, EventKind::kControl, index);
     } else {
         append(r.deferred, messages_, index);
         wake(rank, time);
@@ -216,7 +270,7 @@ void Engine::enter(std::uint32_t rank) {
         Message &m = messages_[index];
         r.deferred.head = m.next;
         r.clock = std::max(r.clock, m.time) + own_time(rank, path(m.src, m.dst).segment(0).recv_overhead_ps);
-        events_.push(r.clock, EventKind::kControl, index);
+        push(r.clock, EventKind::kControl, index);
     }
     r.deferred.tail = kNone;
     while (r.deferred_contexts != kNone) {

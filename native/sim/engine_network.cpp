@@ -5,12 +5,6 @@
 
 namespace nearmetal {
 
-namespace {
-
-Ps time_of(std::uint64_t bytes, std::uint64_t fs_per_byte) { return static_cast<Ps>(bytes * fs_per_byte / 1000); }
-
-} // namespace
-
 const PathModel &Engine::path(std::uint32_t a, std::uint32_t b) const {
     if (domain(a) == domain(b))
         return machine_->paths[static_cast<int>(PairClass::kSameDomain)];
@@ -48,7 +42,7 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     if (!copying_.empty())
         copying_[from].free = start + time_of(bytes, way.copy_fs_per_byte);
     const Ps arrival = in_order(from, to, std::max(start + latency + flight, now_));
-    events_.push(arrival, EventKind::kArrive, index);
+    push(arrival, EventKind::kArrive, index);
     return start + wire;
 }
 
@@ -109,7 +103,7 @@ void Engine::arrive(std::uint32_t index) {
         c.rx_free = through;
     }
     if (through > now_)
-        events_.push(through, EventKind::kReady, index);
+        push(through, EventKind::kReady, index);
     else
         ready(index);
 }
@@ -145,7 +139,7 @@ bool Engine::take_buffer(std::uint32_t index, std::uint32_t to) {
     }
     if (queue.used >= machine_->srq_buffers) {
         queue.last_ready = std::max(queue.last_ready + 1, queue.refill_at + machine_->srq_retry_ps);
-        events_.push(queue.last_ready, EventKind::kReady, index);
+        push(queue.last_ready, EventKind::kReady, index);
         return false;
     }
     ++queue.used;
@@ -164,7 +158,7 @@ void Engine::schedule_stage(std::uint32_t to) {
     const Ps due = stages_[to].due();
     if (due != kNever && due != stage_planned_[to]) {
         stage_planned_[to] = due;
-        events_.push(std::max(due, now_), EventKind::kStage, to);
+        push(std::max(due, now_), EventKind::kStage, to);
     }
 }
 

@@ -36,6 +36,7 @@ struct Event {
 class EventQueue {
   public:
     [[nodiscard]] bool empty() const { return size_ == 0; }
+    [[nodiscard]] std::size_t size() const { return size_; }
 
     // The earliest event; the queue must not be empty.
     const Event &top() {

@@ -90,4 +90,10 @@ struct Job {
     std::vector<Quantiles> tables;
 };
 
+// Throw std::invalid_argument with `what` when the condition does not hold.
+void require(bool condition, const char *what);
+
+// Check everything once and fill in what may be left out; throw std::invalid_argument for what cannot be played.
+void seal(Job &job);
+
 } // namespace nearmetal

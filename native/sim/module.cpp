@@ -8,7 +8,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <exception>
+#include <mutex>
 #include <stdexcept>
 #include <thread>
 #include <tuple>
@@ -23,11 +26,6 @@ namespace {
 using U32Array = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using I64Array = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-void require(bool condition, const char *what) {
-    if (!condition)
-        throw std::invalid_argument(what);
-}
-
 std::vector<std::uint32_t> copy(const U32Array &array) { return {array.data(), array.data() + array.size()}; }
 
 std::uint32_t add_table(Job &job, std::vector<std::uint32_t> probability, std::vector<Ps> value) {
@@ -35,92 +33,103 @@ std::uint32_t add_table(Job &job, std::vector<std::uint32_t> probability, std::v
     require(probability[0] == 0, "table: the first probability is not 0");
     require(std::adjacent_find(probability.begin(), probability.end(), std::greater_equal<>()) == probability.end(),
             "table: probabilities do not rise");
+    require(std::all_of(value.begin(), value.end(), [](Ps v) { return v >= -kLongestPart && v <= kLongestPart; }),
+            "table: a duration of more than 40 hours");
     job.tables.emplace_back(std::move(probability), std::move(value));
     return static_cast<std::uint32_t>(job.tables.size()) - 1;
 }
 
-void check_table(const Job &job, std::uint32_t table) { require(table <= job.tables.size(), "machine: no such table"); }
+// Shared by the threads of a simulation: the first failure stops them all.
+class Team {
+  public:
+    explicit Team(Budget budget) : budget_(std::move(budget)) {}
 
-void check_machine(const Job &job) {
-    const Machine &m = job.machine;
-    for (const PathModel &path : m.paths) {
-        require(!path.segments.empty(), "machine: a path without segments");
-        for (const Segment &s : path.segments) {
-            require(s.latency_ps >= 0 && s.send_overhead_ps >= 0 && s.recv_overhead_ps >= 0 && s.gap_ps >= 0,
-                    "machine: a negative duration");
-            check_table(job, s.tail);
+    // What a thread of the team looks at; the one that belongs to Python looks at signals too.
+    [[nodiscard]] Budget budget(bool of_python) {
+        Budget own = budget_;
+        own.look = [this, of_python] {
+            if (of_python)
+                look_at_signals();
+            if (stopped_)
+                throw Stop{};
+        };
+        return own;
+    }
+
+    // Carry `work` out, on this thread and on helpers; throw what the first of them threw.
+    template <typename Work> void run(std::uint32_t threads, Work work) {
+        const auto guarded = [&](bool of_python) {
+            try {
+                work(budget(of_python));
+            } catch (...) {
+                fail(std::current_exception());
+            }
+        };
+        std::vector<std::jthread> helpers;
+        for (std::uint32_t t = 1; t < threads; ++t) {
+            ++running_;
+            helpers.emplace_back([&] {
+                guarded(false);
+                const std::lock_guard lock(mutex_);
+                --running_;
+                ended_.notify_one();
+            });
+        }
+        guarded(true);
+        wait_for_helpers();
+        helpers.clear();
+        if (failure_)
+            std::rethrow_exception(failure_);
+    }
+
+  private:
+    struct Stop {};
+
+    static void look_at_signals() {
+        const nb::gil_scoped_acquire held;
+        if (PyErr_CheckSignals() != 0)
+            throw nb::python_error();
+    }
+
+    void fail(std::exception_ptr failure) {
+        const std::lock_guard lock(mutex_);
+        if (!stopped_)
+            failure_ = std::move(failure);
+        stopped_ = true;
+    }
+
+    void wait_for_helpers() {
+        std::unique_lock lock(mutex_);
+        while (!ended_.wait_for(lock, std::chrono::milliseconds(50), [this] { return running_ == 0; })) {
+            lock.unlock();
+            try {
+                look_at_signals();
+            } catch (...) {
+                fail(std::current_exception());
+            }
+            lock.lock();
         }
     }
-    check_table(job, m.stage.delivery_tail);
-    check_table(job, m.wakeup_tail);
-    require(m.nodes_per_leaf > 0 && m.leaves_per_group > 0, "machine: an empty switch");
-    require(m.stage.weight > 0 && m.stage.moderation.rings > 0, "machine: NAPI weight or rings of 0");
-    require(m.cores == 0 || (m.slice_ps > 0 && m.switch_ps >= 0), "machine: cores without a time slice");
-    require(m.srq_buffers == 0 || m.srq_low < m.srq_buffers, "machine: SRQ watermark not below its size");
-}
 
-void check_program(const Job &job, const Program &p, bool shared) {
-    const auto count = static_cast<std::uint32_t>(job.tables.size());
-    require(std::all_of(p.gaps.begin(), p.gaps.end(), [&](std::uint32_t g) { return g < count; }),
-            "program: a gap without a table");
-    for (const Comm &c : p.comms) {
-        const bool explicit_ok = std::all_of(c.members.begin(), c.members.end(), [&](auto m) { return m < job.ranks; });
-        const std::uint64_t block = std::uint64_t{c.stride} * c.size;
-        require(c.members.empty() ? block > 0 && job.ranks % block == 0 : explicit_ok && !shared,
-                "program: a communicator that does not fit the ranks");
-    }
-    for (const Op &op : p.ops) {
-        const Comm &c = p.comms[op.comm];
-        const std::int64_t size = c.members.empty() ? c.size : static_cast<std::int64_t>(c.members.size());
-        const auto fits = [&](Peer rule, std::int32_t peer) {
-            return rule != Peer::kRank || (peer >= kAny && peer < size);
-        };
-        require(fits(op.rule, op.peer) && fits(op.recv_rule, op.recv_peer), "program: a peer outside its communicator");
-        const auto list_fits = [&](std::uint32_t list) {
-            return list == kNone || p.size_lists[list].size() == static_cast<std::size_t>(size);
-        };
-        require(list_fits(op.sizes) && list_fits(op.recv_sizes), "program: a size list of another length");
-    }
-}
-
-// Check everything once and fill in what may be left out.
-void seal(Job &job) {
-    require(job.ranks > 0 && !job.programs.empty(), "job: no ranks or no program");
-    require(job.program_of.empty() || job.program_of.size() == job.ranks, "job: program_of has another length");
-    require(job.host_of.size() == job.ranks && job.domain_of.size() == job.ranks, "job: a rank map of another length");
-    for (const std::uint32_t p : job.program_of)
-        require(p < job.programs.size(), "job: no such program");
-    check_machine(job);
-    for (Program &p : job.programs) {
-        require(p.seal(), "program: not well-formed");
-        check_program(job, p, job.program_of.empty() && job.ranks > 1);
-    }
-}
+    Budget budget_;
+    std::mutex mutex_;
+    std::condition_variable ended_;
+    std::atomic<bool> stopped_{false};
+    std::uint32_t running_ = 0;
+    std::exception_ptr failure_;
+};
 
 std::vector<Result> simulate(const Job &job, std::uint64_t seed, std::uint32_t first, std::uint32_t replicas,
-                             std::uint32_t threads, bool keep) {
+                             std::uint32_t threads, bool keep, std::uint64_t max_steps, std::uint64_t max_bytes) {
     std::vector<Result> results(replicas);
     std::atomic<std::uint32_t> next{0};
-    std::vector<std::exception_ptr> failures(replicas);
-    const auto work = [&] {
-        for (std::uint32_t i = next++; i < replicas; i = next++) {
-            try {
-                results[i] = Engine(job, seed, first + i).run(keep);
-            } catch (...) {
-                failures[i] = std::current_exception();
-            }
-        }
-    };
-    {
-        nb::gil_scoped_release release;
-        std::vector<std::jthread> helpers;
-        for (std::uint32_t t = 1; t < std::min(threads, replicas); ++t)
-            helpers.emplace_back(work);
-        work();
-    }
-    for (const std::exception_ptr &failure : failures)
-        if (failure)
-            std::rethrow_exception(failure);
+    threads = std::max(std::min(threads, replicas), 1u);
+    Team team({.steps = max_steps, .bytes = max_bytes / threads});
+    const nb::gil_scoped_release release;
+    team.run(threads, [&](const Budget &budget) {
+        for (std::uint32_t i = next++; i < replicas; i = next++)
+            results[i] = Engine(job, seed, first + i, budget).run(keep);
+    });
     return results;
 }
 
@@ -379,7 +388,8 @@ NB_MODULE(_sim, m) {
         .def("add_table", &add_table, nb::arg("probability"), nb::arg("value_ps"))
         .def("seal", &seal);
     m.def("simulate", &simulate, nb::arg("job"), nb::arg("seed"), nb::arg("first_replica"), nb::arg("replicas"),
-          nb::arg("threads"), nb::arg("keep"));
+          nb::arg("threads"), nb::arg("keep"), nb::arg("max_steps") = ~std::uint64_t{0},
+          nb::arg("max_bytes") = ~std::uint64_t{0});
     m.def("run_stage", &run_stage, nb::arg("setting"), nb::arg("time_ps"), nb::arg("frames"), nb::arg("bytes"));
     m.def(
         "expand_collective",

@@ -22,6 +22,7 @@ template <typename Record> class Pool {
         return index;
     }
     void give(std::uint32_t index) { free_.push_back(index); }
+    [[nodiscard]] std::uint64_t bytes() const { return blocks_.size() * kBlock * sizeof(Record); }
     Record &operator[](std::uint32_t index) { return blocks_[index / kBlock][index % kBlock]; }
     const Record &operator[](std::uint32_t index) const { return blocks_[index / kBlock][index % kBlock]; }
 
@@ -41,6 +42,7 @@ template <typename Record> class FixedPool {
         if (index >= size())
             pool_.give(index - size());
     }
+    [[nodiscard]] std::uint64_t bytes() const { return pool_.bytes() + fixed_.size() * sizeof(Record); }
     Record &operator[](std::uint32_t index) { return index < size() ? fixed_[index] : pool_[index - size()]; }
     const Record &operator[](std::uint32_t index) const {
         return index < size() ? fixed_[index] : pool_[index - size()];

@@ -14,7 +14,15 @@ namespace nearmetal {
 
 using Ps = std::int64_t; // picoseconds; 2^63 ps are 106 days
 inline constexpr Ps kNever = std::numeric_limits<Ps>::max();
+inline constexpr Ps kLongest = Ps{1} << 60; // what a run may last: 13 days
+inline constexpr Ps kLongestPart = Ps{1} << 57;           // a single duration: 40 hours
 inline constexpr Ps kPsPerUs = 1'000'000;
+
+// How long bytes take at a rate; what cannot be told is too long for any run.
+[[nodiscard]] inline Ps time_of(std::uint64_t bytes, std::uint64_t fs_per_byte) {
+    std::uint64_t fs = 0;
+    return __builtin_mul_overflow(bytes, fs_per_byte, &fs) ? kLongest : static_cast<Ps>(fs / 1000);
+}
 
 // Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; SC 2011).
 inline std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::uint64_t key) {

@@ -138,7 +138,16 @@ class Job:
     def add_table(self, probability: list[int], value_ps: list[int]) -> int: ...
     def seal(self) -> None: ...
 
-def simulate(job: Job, seed: int, first_replica: int, replicas: int, threads: int, keep: bool) -> list[Result]: ...
+def simulate(
+    job: Job,
+    seed: int,
+    first_replica: int,
+    replicas: int,
+    threads: int,
+    keep: bool,
+    max_steps: int = ...,
+    max_bytes: int = ...,
+) -> list[Result]: ...
 def run_stage(
     setting: StageSetting,
     time_ps: NDArray[int64],

@@ -93,6 +93,17 @@ def native_job(schedule: Schedule, machine: Machine, placement: Placement) -> _s
             "the placement puts ranks into one node, and the model has no path for that",
             hint="measure the path `shm` in the same run, or place one rank on each node",
         )
+    try:
+        return _sealed(schedule, machine, placement)
+    except (ValueError, TypeError, OverflowError) as error:
+        why = "a number is out of range" if isinstance(error, TypeError) else str(error)
+        raise BadInputError(
+            f"the simulator refuses {schedule.name or 'the program'}: {why}",
+            hint="the trace or the model file is damaged; trace or fit again",
+        ) from error
+
+
+def _sealed(schedule: Schedule, machine: Machine, placement: Placement) -> _sim.Job:
     job = _sim.Job()
     job.ranks = schedule.ranks
     first = [job.add_table(*native_table(gap)) for gap in schedule.gaps]
@@ -102,10 +113,7 @@ def native_job(schedule: Schedule, machine: Machine, placement: Placement) -> _s
     if not schedule.shared:
         job.set_program_of(np.arange(schedule.ranks, dtype=np.uint32))
     job.place(placement.host_of, placement.domain_of)
-    try:
-        job.seal()
-    except ValueError as error:
-        raise BadInputError(f"the simulator refuses {schedule.name or 'the program'}: {error}") from error
+    job.seal()
     return job
 
 

@@ -181,6 +181,13 @@ class _RankReader:
         self.slot_sets: dict[tuple[int, ...], int] = {}
         self.kept: dict[int, int] = {}
         self.ops: list[Op] = []
+        # Requests are numbered anew, densely: a file may give them any number of 32 bits.
+        self.slots: dict[int, int] = {
+            request: slot
+            for slot, request in enumerate(
+                sorted({call.request for call in trace.calls if call.flags & CallFlag.NONBLOCKING})
+            )
+        }
 
     def program(self) -> Program:
         trace = self.trace
@@ -189,7 +196,6 @@ class _RankReader:
                 self.kept[index] = len(self.ops)
                 self.ops.append(self._op(call))
         gaps = tuple(self._gap(gap.quantiles_ns) for gap in trace.gaps)
-        slots = [op.slot for op in self.ops if op.nonblocking] + [slot for set_ in self.slot_sets for slot in set_]
         return Program(
             steps=self._steps(trace.program),
             ops=tuple(self.ops),
@@ -197,7 +203,7 @@ class _RankReader:
             gaps=gaps,
             slot_sets=tuple(self.slot_sets),
             size_lists=trace.lists,
-            slots=max(slots, default=-1) + 1,
+            slots=len(self.slots),
         )
 
     def _steps(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -238,8 +244,9 @@ class _RankReader:
         nonblocking = bool(call.flags & CallFlag.NONBLOCKING)
         any_tag = bool(call.flags & CallFlag.ANY_TAG)
         if kind is OpKind.WAIT:
-            slots = self.trace.lists[call.request] if call.request != NONE else ()
-            return Op(kind, slots=self.slot_sets.setdefault(tuple(slots), len(self.slot_sets)))
+            requests = self.trace.lists[call.request] if call.request != NONE else ()
+            slots = tuple(self.slots[request] for request in requests if request in self.slots)
+            return Op(kind, slots=self.slot_sets.setdefault(slots, len(self.slot_sets)))
         if kind is OpKind.SENDRECV:
             return Op(
                 kind,
@@ -258,7 +265,7 @@ class _RankReader:
             peer=-1 if call.flags & CallFlag.ANY_SOURCE else call.peer,
             tag=-1 if any_tag else call.tag,
             message_bytes=call.message_bytes,
-            slot=call.request if nonblocking else 0,
+            slot=self.slots[call.request] if nonblocking else 0,
         )
 
     def _collective(self, call: Call) -> Op:
@@ -278,11 +285,15 @@ class _RankReader:
             comm=call.comm,
             peer=call.peer,
             message_bytes=NEW_COMMUNICATOR_BYTES if creates else each,
-            slot=call.request if call.flags & CallFlag.NONBLOCKING else 0,
+            slot=self.slots[call.request] if call.flags & CallFlag.NONBLOCKING else 0,
             collective=Collective.ALLGATHER if creates else Collective[call.kind.name],
             sizes=sizes(call.list_a),
             recv_sizes=sizes(call.list_b),
         )
+
+
+_MOST_REPEATS = (1 << 30) - 1
+"""What a code word has room for."""
 
 
 def encode_steps(steps: Sequence[Step]) -> list[int]:
@@ -290,8 +301,11 @@ def encode_steps(steps: Sequence[Step]) -> list[int]:
     words: list[int] = []
     for step in steps:
         if isinstance(step, Repeat):
-            if step.count < 1 or not step.body:
-                raise BadInputError(f"a repeat of {step.count} times {len(step.body)} steps")
+            if not 1 <= step.count <= _MOST_REPEATS or not step.body:
+                raise BadInputError(
+                    f"a repeat of {step.count} times {len(step.body)} steps",
+                    hint=f"a replay repeats 1 to {_MOST_REPEATS} times; trace a shorter run",
+                )
             words += [step.count << 2 | 2, *encode_steps(step.body), 3]
         else:
             words.append(step.index << 2 | (0 if isinstance(step, DoCall) else 1))

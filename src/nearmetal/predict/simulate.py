@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 from scipy import special
 
-from nearmetal.errors import BadInputError, NearmetalError
+from nearmetal import limits
+from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
 from nearmetal.predict import _sim
 from nearmetal.predict.native import native_job
 from nearmetal.predict.schedule import OpKind
@@ -25,12 +26,16 @@ if TYPE_CHECKING:
     from nearmetal.predict.native import Placement
     from nearmetal.predict.schedule import Schedule
 
-_FINISHED, _DEADLOCK, _UNMATCHED = range(3)
+_FINISHED, _DEADLOCK, _UNMATCHED, _STEPS, _MEMORY, _TIME = range(6)
 INTERVAL_LEVEL = 0.95
 
 
 class DeadlockError(NearmetalError):
     """The program cannot end: some ranks wait for what never comes."""
+
+
+class BudgetError(UnavailableError):
+    """The program asks for more steps, memory or simulated time than a replay may take."""
 
 
 class UnmatchedError(NearmetalError):
@@ -98,7 +103,8 @@ def simulate(
     """Replay a schedule `replicas` times and return the distribution of its run time.
 
     The answer depends on the arguments only, not on `threads` (default: the processors this process may use).
-    Raise DeadlockError or UnmatchedError with the ranks and calls involved.
+    Raise DeadlockError or UnmatchedError with the ranks and calls involved, BudgetError with where it was when it had
+    used what a replay may (`nearmetal.limits`).
     """
     return simulate_launches(
         [schedule], [machine], placement, seed=seed, replicas=replicas, threads=threads, keep_marks=keep_marks
@@ -134,7 +140,16 @@ def simulate_launches(
         job = native_job(schedule, machine, placement)
         # Replicas are numbered by launch, so that no two of them share random numbers.
         first = index * -(-replicas // len(pairs))
-        found = _sim.simulate(job, seed, first, len(own), threads or len(os.sched_getaffinity(0)), keep_marks)
+        found = _sim.simulate(
+            job,
+            seed,
+            first,
+            len(own),
+            threads or len(os.sched_getaffinity(0)),
+            keep_marks,
+            max_steps=limits.STEPS.value(),
+            max_bytes=limits.MEMORY.value(),
+        )
         for at, result in zip(own, found, strict=True):
             if result.outcome != _FINISHED:
                 _explain(schedule, result)
@@ -165,6 +180,13 @@ def _prediction(results: Sequence[_sim.Result], *, keep_marks: bool) -> Predicti
     )
 
 
+_BUDGETS = {
+    _STEPS: ("the replay did not end within its steps", limits.STEPS),
+    _MEMORY: ("the replay needs more memory than it may take", limits.MEMORY),
+    _TIME: ("the program runs for more than 13 days", None),
+}
+
+
 def _explain(schedule: Schedule, result: _sim.Result) -> NoReturn:
     count = result.stuck_count
     more = f"; and {count - len(result.stuck)} more" if count > len(result.stuck) else ""
@@ -174,6 +196,10 @@ def _explain(schedule: Schedule, result: _sim.Result) -> NoReturn:
             f"deadlock: {count} of {schedule.ranks} ranks cannot go on: {told}{more}",
             hint="the trace is incomplete, or it relies on buffering beyond the model's eager limit",
         )
+    if result.outcome in _BUDGETS:
+        used, limit = _BUDGETS[result.outcome]
+        hint = limit.hint if limit else "the trace or its gaps are damaged; trace a shorter run"
+        raise BudgetError(f"{used}, {_describe(schedule, result.stuck[0])}", hint=hint)
     told = "; ".join(
         f"rank {stuck.rank}: {'message' if stuck.bytes else 'message or receive'} from "
         f"{stuck.peer if stuck.peer >= 0 else 'any'} tag {stuck.tag} ({stuck.bytes} B)"
@@ -188,7 +214,7 @@ def _explain(schedule: Schedule, result: _sim.Result) -> NoReturn:
 def _describe(schedule: Schedule, stuck: _sim.Stuck) -> str:
     ops = schedule.program(stuck.rank).ops
     if stuck.op >= len(ops):
-        return f"rank {stuck.rank} before its first call"
+        return f"rank {stuck.rank} after its last call"
     op = ops[stuck.op]
     if op.kind is OpKind.COLLECTIVE:
         return f"rank {stuck.rank} in {op.collective.name.lower()} on communicator {op.comm}"

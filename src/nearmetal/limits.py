@@ -1,0 +1,37 @@
+"""How much a file, or a program that it describes, may ask for; each limit can be raised in the environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from nearmetal.errors import BadInputError
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A bound with its default; `variable` is the environment variable that sets another."""
+
+    variable: str
+    default: int
+    what: str
+
+    def value(self) -> int:
+        """Return the limit in force; raise BadInputError when the environment gives no whole number above 0."""
+        text = os.environ.get(self.variable, "")
+        if not text:
+            return self.default
+        if not (text.isascii() and text.isdecimal() and len(text) <= 18 and int(text) > 0):
+            raise BadInputError(
+                f"{self.variable}={text[:40]!r} is no whole number above 0", hint=f"it is the number of {self.what}"
+            )
+        return int(text)
+
+    @property
+    def hint(self) -> str:
+        """Say how to raise the limit."""
+        return f"if that is meant, raise the limit of {self.value()} {self.what}: {self.variable}={2 * self.value()}"
+
+
+STEPS = Limit("NEARMETAL_MAX_STEPS", 10_000_000_000, "steps of one replay")
+MEMORY = Limit("NEARMETAL_MAX_MEMORY", 16 << 30, "bytes of memory for a replay")
