@@ -1,8 +1,11 @@
+import contextlib
+
 import pytest
 
 from nearmetal.errors import BadInputError
 from nearmetal.run.check import check_study
 from nearmetal.study.spec import parse_study
+from nearmetal.workloads.mpi.mpi import Mpi
 from tests.unit.test_spec import GOOD
 
 BAD = """
@@ -52,3 +55,57 @@ def test_every_name_that_stands_for_nothing_is_listed_at_once() -> None:
         "there is no knob 'mpi.foo'",
     ):
         assert said in text
+
+
+LAB = """
+format = 1
+name = "polls"
+baseline = "native"
+host = { kind = "lab", options = { machine = "MACHINE" } }
+mpi = { flavour = "FLAVOUR" }
+[[path]]
+name = "native"
+[[path]]
+name = "PATH"
+[[workload]]
+name = "latency"
+sizes = [8]
+progress = "PROGRESS"
+"""
+
+
+@pytest.mark.parametrize(
+    ("flavour", "version", "machine", "path", "progress", "refused"),
+    [
+        ("mpich", "4.0.2", "base", "vf", "polling", "a waiting rank of mpich-4.0.2 polls without giving way"),
+        ("mpich", "5.0.2", "base", "vf", "polling", ""),
+        ("mpich", "4.0.2", "smp2", "vf", "polling", ""),
+        ("mpich", "", "base", "vf", "polling", ""),  # no image: the launch itself refuses
+        ("openmpi", "4.1.4", "base", "vf", "polling", ""),
+        ("openmpi", "4.1.4", "kvm", "guest-vf", "polling", "a rank that polls inside a guest keeps its processor"),
+        ("openmpi", "4.1.4", "kvm", "guest-vf", "blocking", ""),
+    ],
+)
+def test_a_lab_study_whose_ranks_would_starve_each_other_is_refused_before_it_starts(
+    monkeypatch: pytest.MonkeyPatch, flavour: str, version: str, machine: str, path: str, progress: str, refused: str
+) -> None:
+    monkeypatch.setattr("nearmetal.run.check.image.package_version", lambda _: version)
+    text = LAB.replace("FLAVOUR", flavour).replace("MACHINE", machine)
+    study = parse_study(text.replace("PATH", path).replace("PROGRESS", progress), "t")
+    if not refused:
+        check_study(study)
+        return
+    with pytest.raises(BadInputError, match=refused):
+        check_study(study)
+
+
+@pytest.mark.parametrize(("processors", "refused"), [(1, True), (2, False)])
+def test_a_local_study_is_refused_where_its_ranks_share_the_processors_given_to_this_process(
+    monkeypatch: pytest.MonkeyPatch, processors: int, refused: bool
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(processors)))
+    monkeypatch.setattr("nearmetal.run.check.find_mpi", lambda name: Mpi(name, "4.2.0", "/usr/bin/mpirun"))
+    text = LAB.replace('"lab", options = { machine = "MACHINE" }', '"local"').replace("FLAVOUR", "mpich")
+    study = parse_study(text.replace("PATH", "veth").replace("PROGRESS", "polling"), "t")
+    with pytest.raises(BadInputError, match="share 1 processor") if refused else contextlib.nullcontext():
+        check_study(study)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError
-from nearmetal.hosts.host import HYPERVISOR, machines_of
+from nearmetal.hosts.host import HYPERVISOR, is_far, machines_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from nearmetal.paths.path import Endpoints
     from nearmetal.study.order import Scalar
 
+_CLOCK_MONOTONIC_COARSE = 6  # include/uapi/linux/time.h; it advances once a tick
 _CPUINFO = "/proc/cpuinfo"
 _CPU_DIR = "/sys/devices/system/cpu"
 _BOOT, _STATUS, _ONLINE = "/proc/sys/kernel/random/boot_id", "/proc/self/status", f"{_CPU_DIR}/online"
@@ -32,6 +34,12 @@ _ONE_LINERS = {
     "kernel.clocksource": "/sys/devices/system/clocksource/clocksource0/current_clocksource",
 }
 """Facts that are one line of one file each."""
+
+
+TICK = "kernel.tick_ns"
+"""The fact with the period of the scheduler's tick, where this process's kernel is that of the trial."""
+TIMER = "timer."
+"""What facts begin with that name a figure as a timer's; `run.timers` makes them."""
 
 
 def machine_facts(shell: Shell) -> dict[str, Scalar]:
@@ -52,6 +60,7 @@ def machine_facts(shell: Shell) -> dict[str, Scalar]:
             name: files[path].decode(errors="replace").strip() if path in files else "not offered"
             for name, path in _ONE_LINERS.items()
         },
+        **({} if is_far(shell) else {TICK: round(time.clock_getres(_CLOCK_MONOTONIC_COARSE) * 1e9)}),
     }
 
 

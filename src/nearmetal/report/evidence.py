@@ -6,6 +6,7 @@ import re
 from statistics import median
 from typing import TYPE_CHECKING
 
+from nearmetal.facts.inventory import TIMER
 from nearmetal.report.records import FactRow, Failure
 
 if TYPE_CHECKING:
@@ -36,6 +37,21 @@ def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tup
         if len(seen - {None} if name.startswith(_INTERFACE) else seen) > 1:
             rows.append(FactRow(name, "", tuple(_joined(known.get(name)) for known in by_path.values())))
     return tuple(rows)
+
+
+def timers(records: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Return a sentence for each cell whose figure is that of a kernel timer, with its paths."""
+    seen: dict[tuple[str, str], list[str]] = {}
+    for record in records:
+        for key, value in record.outcome.facts.items():
+            if key.startswith(TIMER):
+                operation, _, size = key.removeprefix(TIMER).rpartition(".")
+                seen.setdefault((f"{operation} of {size} B", str(value)), []).append(record.order.path.label)
+    return tuple(
+        f"{cell} takes {name} on {', '.join(dict.fromkeys(paths))}, in {len(paths)} trials: that is a timer's figure, "
+        "not the path's"
+        for (cell, name), paths in sorted(seen.items())
+    )
 
 
 def _joined(values: Iterable[str] | None) -> str | None:

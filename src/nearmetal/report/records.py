@@ -192,6 +192,7 @@ class View:
     settings: tuple[SettingContrast, ...]
     provenance: tuple[tuple[str, Scalar], ...]
     mixed: tuple[str, ...]
+    timers: tuple[str, ...]
     facts: tuple[FactRow, ...]
     counters: tuple[FactRow, ...]
     failures: tuple[Failure, ...]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.report.evidence import counter_rows, fact_rows, failures, launches
+from nearmetal.report.evidence import counter_rows, fact_rows, failures, launches, timers
 from nearmetal.report.records import (
     Cell,
     GroupId,
@@ -98,6 +98,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, summaries: Summaries |
         settings=_setting_contrasts(study, cells, plan),
         provenance=_provenance(good),
         mixed=tuple(str(one) for one in mixed),
+        timers=timers(good),
         facts=fact_rows(good, paths),
         counters=counter_rows(good, paths),
         failures=failures(records),

@@ -160,7 +160,8 @@ def blocks_sentence(view: View) -> str:
     """Return how much was measured, and what was planned."""
     least, most = view.planned_blocks
     planned = f"{least}" if least == most else f"{least} to {most}"
-    return f"{view.valid_trials} valid trials in {view.blocks} blocks ({planned} planned)."
+    timers = "".join(f" CAUTION: {one}." for one in view.timers)
+    return f"{view.valid_trials} valid trials in {view.blocks} blocks ({planned} planned).{timers}"
 
 
 def method_sentence(view: View) -> str:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.hosts.lab import image
+from nearmetal.hosts.lab.lab import machine_of
 from nearmetal.knobs import mpi as mpi_knobs
 from nearmetal.knobs.table import find as find_knob
 from nearmetal.paths.table import find_path
 from nearmetal.study.plan import block
+from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.engine import Engine, engine_argv
+from nearmetal.workloads.fabric import Fabric
 from nearmetal.workloads.figures import WITH_OPERATIONS
+from nearmetal.workloads.mpi.far import own_processors
+from nearmetal.workloads.mpi.mpi import Mpi
+from nearmetal.workloads.mpi.table import find_mpi, flavour_named
+from nearmetal.workloads.mpi_benchmarks import SUITES
 from nearmetal.workloads.operations import operation_named
+from nearmetal.workloads.parallel import check_waiting
 from nearmetal.workloads.table import find_workload
 from nearmetal.workloads.workload import Checking
 
@@ -36,6 +45,7 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
         yield lambda kind=path.recipe: find_path(kind)  # type: ignore[misc]
     for order in block(study, 0):
         yield lambda order=order: _check_workload(order)  # type: ignore[misc]
+        yield lambda order=order: _check_waiting(study, order)  # type: ignore[misc]
     for setting in study.setting:
         for knob in setting.knobs:
             yield lambda knob=knob: _check_knob(knob)  # type: ignore[misc]
@@ -57,6 +67,25 @@ def _check_workload(order: Order) -> None:
         engine_argv(order)
 
 
+_OF_MPI = {Engine.kind, ApplicationWorkload.kind, Fabric.kind, *(suite.kind for suite in SUITES)}
+
+
+def _check_waiting(study: Study, order: Order) -> None:
+    """Refuse what a launch would refuse, where processors and MPI are known before one."""
+    if order.workload.kind not in _OF_MPI:
+        return
+    if study.host.kind == "lab":
+        version = image.package_version(flavour_named(order.mpi).debian_packages.split()[0])
+        if version:
+            check_waiting(order, Mpi(order.mpi, version, ""), machine_of(study.host.options).vcpus)
+    elif study.host.kind == "local" and len(order.workload.placement) > own_processors():
+        try:
+            mpi = find_mpi(order.mpi)
+        except UnavailableError:
+            return  # a plan needs no MPI; a launch says that there is none
+        check_waiting(order, mpi, own_processors())
+
+
 def _check_knob(name: str) -> None:
     if name.startswith(mpi_knobs.PREFIX):
         mpi_knobs.find(name)
@@ -67,6 +96,6 @@ def _check_knob(name: str) -> None:
 def _problem(attempt: Callable[[], object]) -> str:
     try:
         attempt()
-    except BadInputError as error:
+    except (BadInputError, UnavailableError) as error:
         return f"{error.message} ({error.hint})" if error.hint else error.message
     return ""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from nearmetal.errors import ForeignFileError, TrialError
+from nearmetal.run.timers import timers_of
 from nearmetal.run.trial import carry_out, timed_out
 from nearmetal.stats.stopping import StoppingPlan, look
 from nearmetal.store.figures import trial_medians
@@ -223,6 +224,7 @@ def keep(run: RunDir, order: Order, outcome: Outcome, attempt: int, started_utc:
     if outcome.status is TrialStatus.VALID:
         try:
             cells = decode(outcome)
+            outcome = replace(outcome, facts=outcome.facts | timers_of(cells, outcome.facts))
         except (ForeignFileError, TrialError) as error:
             outcome = Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint, said=outcome.said)
     return run.append(order, outcome, cells, attempt=attempt, started_utc=started_utc)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.hosts.host import HYPERVISOR, is_far, machines_of
 from nearmetal.knobs.mpi import dialect, mpi_environment
-from nearmetal.workloads.mpi.far import cores, oversubscribed
+from nearmetal.paths.guests import GUEST_PATHS
+from nearmetal.workloads.mpi.far import cores, oversubscribed, own_processors, processors
 from nearmetal.workloads.mpi.mpi import Job
-from nearmetal.workloads.mpi.table import job_nodes, launch
+from nearmetal.workloads.mpi.table import flavour_named, job_nodes, launch
 from nearmetal.workloads.workload import Launch
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _SLEEP = {"NEARMETAL_YIELD": "sleep"}
 _BIND, _MAP = "mpi.bind", "mpi.map"
+GUEST_KINDS = frozenset(path.kind for path in GUEST_PATHS)
 _ON_ITS_CORE = """count=$1
 shift
 exec taskset -c "$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} % count))" "$@"
@@ -49,6 +50,7 @@ def parallel_launch(
     """
     placement = order.workload.placement
     nodes = tuple(endpoints.ends[index].node for index in placement)
+    check_waiting(order, mpi, processors(shell, nodes))
     first = endpoints.ends[placement[0]]
     tuned = mpi_environment(order.knobs, dialect(mpi.flavour, mpi.version))
     bind, map_by = (str(order.knobs.get(name, default)) for name, default in ((_BIND, "none"), (_MAP, "")))
@@ -82,6 +84,30 @@ def parallel_launch(
     return Launch(command.argv, first.node, dict(command.env), dict(files or {}), known | dict(facts or {}))
 
 
+def check_waiting(order: Order, mpi: Mpi, processors: int) -> None:
+    """Raise UnavailableError where a rank that polls keeps a processor that another rank needs.
+
+    `processors` are those that all ranks share, 0 where that is not known or each machine has enough of its own. Such a
+    launch measures the scheduler's time slices, very repeatably, and nothing of the path.
+    """
+    ranks, placement = len(order.workload.placement), order.workload.placement
+    if not 0 < processors < ranks or order.workload.progress == "blocking":
+        return
+    shared = f"{ranks} ranks share {processors} processor{'' if processors == 1 else 's'}"
+    if order.path.kind in GUEST_KINDS and len(set(placement)) > 1:
+        raise UnavailableError(
+            f"path {order.path.label!r}: {shared}, and a rank that polls inside a guest keeps its processor for a "
+            "whole time slice: the figure would be that of the scheduler",
+            hint='use progress = "blocking", or a workload that blocks, such as sockperf or nuttcp',
+        )
+    if mpi.major < flavour_named(mpi.flavour).yields_from:
+        raise UnavailableError(
+            f"{shared}, and a waiting rank of {mpi.label} polls without giving way: the figure would be that of the "
+            "scheduler's time slices",
+            hint='use mpi.flavour = "openmpi", a newer MPICH, or as many processors as ranks',
+        )
+
+
 def _share_a_machine(shell: Shell, nodes: Sequence[str]) -> bool:
     return len(set(nodes)) > 1 and machines_of(shell) == (HYPERVISOR,)
 
@@ -98,7 +124,7 @@ def _bound_by_hand(shell: Shell, bind: str, program: Sequence[str]) -> tuple[str
             "first rank to the same place",
             hint=f'{_BIND} = "core" puts rank r on processor r there',
         )
-    count = cores(shell, HYPERVISOR) if is_far(shell) else os.cpu_count() or 1
+    count = cores(shell, HYPERVISOR) if is_far(shell) else own_processors()
     return ("sh", "-c", _ON_ITS_CORE, "sh", str(count), *program)
 
 

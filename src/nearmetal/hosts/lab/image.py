@@ -172,6 +172,14 @@ def current(say: Callable[[str], None]) -> Image:
     raise UnavailableError("the lab's image is damaged", hint="`nearmetal lab build` makes it again")
 
 
+def package_version(package: str) -> str:
+    """Return the upstream version of a package in the image, empty where no image for this nearmetal is here."""
+    for folder in _fitting_roots():
+        with contextlib.suppress(ForeignFileError):
+            return Manifest.load(folder).versions.get(package, "").rpartition(":")[2].partition("-")[0]
+    return ""
+
+
 def _fitting_roots() -> list[Path]:
     recipe = root_recipe_key()
     return [folder for folder in _folders("root") if _facts(folder).get("recipe") == recipe]

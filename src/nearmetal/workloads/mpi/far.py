@@ -60,12 +60,23 @@ def _first(
 
 def oversubscribed(shell: Shell, nodes: Sequence[str]) -> bool:
     """Tell whether a machine is given more ranks than it has cores; namespaces of one machine share its cores."""
+    return 0 < processors(shell, nodes) < len(nodes)
+
+
+def processors(shell: Shell, nodes: Sequence[str]) -> int:
+    """Return how many processors the ranks on these nodes have; 0 where each machine has one for each of its own."""
     if not is_far(shell):
-        return len(nodes) > (os.cpu_count() or 1)
+        return own_processors()
     far = shell
     if far.machines == (HYPERVISOR,):
-        return len(nodes) > cores(far, HYPERVISOR)
-    return any(ranks > cores(far, node) for node, ranks in Counter(nodes).items())
+        return cores(far, HYPERVISOR)
+    crowded = {node: cores(far, node) for node, ranks in Counter(nodes).items() if ranks > cores(far, node)}
+    return min(crowded.values(), default=0)
+
+
+def own_processors() -> int:
+    """Return how many processors this process may run on: a container or `taskset` may have taken some away."""
+    return len(os.sched_getaffinity(0))
 
 
 def cores(shell: FarShell, node: str) -> int:

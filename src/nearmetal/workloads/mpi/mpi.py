@@ -107,8 +107,9 @@ class Flavour:
     """How one flavour names its programs and tells its version.
 
     `launchers` and `compilers` are file names, most specific first. `launcher_version` finds the version in what
-    `mpirun --version` prints, `compiler_version` in what `mpicc` prints with `compiler_flag`. `launch` builds the
-    command line; it raises UnavailableError for a progress mode that this version does not have.
+    `mpirun --version` prints, `compiler_version` in what `mpicc` prints with `compiler_flag`. From the major version
+    `yields_from` on, a waiting rank that polls gives way to others on its processor. `launch` builds the command line;
+    it raises UnavailableError for a progress mode that this version does not have.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Flavour:
     compiler_flag: str
     compiler_version: re.Pattern[str]
     debian_packages: str
+    yields_from: int
     launch: Callable[[Mpi, Job], MpiLaunch]
 
 

@@ -86,5 +86,6 @@ MPICH = Flavour(
     compiler_flag="-v",
     compiler_version=re.compile(r"mpicc for MPICH version (\d+(?:\.\d+)+)"),
     debian_packages="mpich libmpich-dev",
+    yields_from=5,
     launch=launch,
 )

@@ -77,5 +77,6 @@ OPENMPI = Flavour(
     compiler_flag="--showme:version",
     compiler_version=re.compile(r"Open MPI (\d+(?:\.\d+)+)"),
     debian_packages="openmpi-bin libopenmpi-dev",
+    yields_from=1,
     launch=launch,
 )

@@ -1,0 +1,41 @@
+"""A figure that is a timer's says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nearmetal.run.timers import timers_of
+from nearmetal.store.samples import CellSamples
+
+TICK = {"kernel.tick_ns": 4_000_000}
+
+
+def cell(median_ns: int, operation: str = "latency") -> CellSamples:
+    ns = np.full((2, 12), median_ns, np.int64)
+    ns[:, :2] = 7  # the warm-up is no figure
+    ns[1] += 900_000_000  # nor is the rank that answers
+    flags = np.zeros(ns.shape, np.uint8)
+    ns[0, 2:5], flags[0, 2:5] = 1, 2  # nor what came too late
+    return CellSamples(operation, 8, 2, (0,), ns * 0, ns, flags)
+
+
+@pytest.mark.parametrize(
+    ("median_ns", "facts", "name"),
+    [
+        (8_003_300, TICK, "2 ticks of the scheduler (4 ms)"),
+        (4_000_000, TICK, "1 tick of the scheduler (4 ms)"),
+        (8_003_300, {}, ""),
+        (8_200_000, TICK, ""),
+        (20_000_000, TICK, ""),
+        (40_100_000, {}, "TCP's shortest delay of an acknowledgement"),
+        (203_000_000, {}, ""),
+        (200_400_000, TICK, "TCP's shortest retransmission time"),
+    ],
+)
+def test_a_median_that_equals_a_timer_is_named(median_ns: int, facts: dict[str, int], name: str) -> None:
+    assert timers_of([cell(median_ns)], facts) == ({"timer.latency.8": name} if name else {})
+
+
+def test_windows_and_unknown_operations_are_not_judged() -> None:
+    assert timers_of([cell(8_000_000, "bw"), cell(8_000_000, "cg.A")], TICK) == {}
