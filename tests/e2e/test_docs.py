@@ -59,7 +59,7 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-FIRST, FIRST_RUN = "nearmetal run studies/paths.toml --out runs/first", "runs/first"
+FIRST, FIRST_RUN = "nearmetal run paths --out runs/first", "runs/first"
 """What several pages begin with, and what it leaves."""
 
 

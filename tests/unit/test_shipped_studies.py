@@ -1,9 +1,12 @@
 """Every study that ships can be read, names only what exists, and has its page."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from nearmetal.cli.main import run as nearmetal
+from nearmetal.errors import BadInputError
 from nearmetal.run.check import check_study
 from nearmetal.study.plan import block
 from nearmetal.study.spec import read_study
@@ -33,3 +36,32 @@ def test_a_study_of_a_paper_has_a_page_that_says_what_can_differ(path: Path) -> 
 def test_a_shipped_study_is_in_the_list(path: Path) -> None:
     listed = (ROOT / "docs" / "studies" / "README.md").read_text()
     assert f"| [{path.stem}](" in listed or f"`{path.stem}`" in listed
+
+
+def test_a_shipped_study_runs_by_its_name() -> None:
+    study, text = read_study(Path("paths"))
+    assert (study.name, text) == ("paths", (ROOT / "studies" / "paths.toml").read_text())
+
+
+def test_a_file_of_the_name_comes_before_the_shipped_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "paths").write_text((ROOT / "studies" / "aa.toml").read_text())
+    monkeypatch.chdir(tmp_path)
+    assert read_study(Path("paths"))[0].name == "aa"
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("pathes", "did you mean 'paths'?"), ("qqq", "`nearmetal studies` lists"), ("gone.toml", "`nearmetal studies`")],
+)
+def test_a_name_that_no_study_has_gets_the_closest_or_the_list(word: str, said: str) -> None:
+    with pytest.raises(BadInputError) as raised:
+        read_study(Path(word))
+    assert said in raised.value.hint
+
+
+def test_the_list_names_every_study(capsys: pytest.CaptureFixture[str]) -> None:
+    assert nearmetal(["studies"]) == 0
+    names = {line.split(" ")[0] for line in capsys.readouterr().out.splitlines()}
+    assert {path.stem for path in STUDIES} <= names
+    assert nearmetal(["studies", "--format", "json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == [path.stem for path in STUDIES]

@@ -61,14 +61,14 @@ def _count(entries: Sequence[object], what: str) -> str:
 def blocks(least: int, most: int, shortest_ns: int, longest_ns: int) -> str:
     """Return how many blocks there are, and how long they take."""
     if least == most:
-        return f"{least} blocks: about {_about(longest_ns)}"
+        return f"{least} blocks: about {duration(longest_ns)}"
     return (
-        f"{least} to {most} blocks, stopping as soon as every comparison is decided: about {_about(shortest_ns)} to "
-        f"{_about(longest_ns)}"
+        f"{least} to {most} blocks, stopping as soon as every comparison is decided: about {duration(shortest_ns)} to "
+        f"{duration(longest_ns)}"
     )
 
 
-def _about(duration_ns: int) -> str:
+def duration(duration_ns: int) -> str:
     """Return a duration as people plan by it: minutes and hours where it takes so long."""
     minutes = duration_ns / (60 * NS_PER_S)
     if minutes < 2:

@@ -41,7 +41,10 @@ def command(study: Path | None, out: Path | None, resume: Path | None, *, allow_
     An interrupted run is continued with --resume DIR: no finished trial is lost or repeated.
     """
     if (study is None) == (resume is None):
-        raise BadInputError("name a study, or a run to continue with --resume", hint="nearmetal run studies/paths.toml")
+        raise BadInputError(
+            "name a study, or a run to continue with --resume",
+            hint="nearmetal run paths; `nearmetal studies` lists more",
+        )
     spec, run = _continued(resume) if resume else begin(study or Path(), out)
     _, ending = carry_out(spec, run, allow_mixed=allow_mixed)
     return ExitCode.PARTIAL if ending.given_up else ExitCode.OK

@@ -23,6 +23,7 @@ from pydantic import (
 
 from nearmetal.errors import BadInputError
 from nearmetal.study.order import Progress, Scalar  # noqa: TC001 (pydantic reads them when it runs)
+from nearmetal.study.shipped import find_study
 from nearmetal.units import NS_PER_S, parse_duration_ns, parse_size_bytes
 
 if TYPE_CHECKING:
@@ -274,13 +275,17 @@ class Study(_Model):
 
 
 def read_study(path: Path) -> tuple[Study, str]:
-    """Read a study file; return the study and its text. Raise BadInputError that lists every error."""
+    """Read a study file, or a shipped study by its name; return the study and its text.
+
+    Raise BadInputError that lists every error.
+    """
+    path = find_study(path)
     try:
         text = path.read_bytes().decode()
     except OSError as error:
         raise BadInputError(
             f"cannot read the study {path}: {error.strerror}",
-            hint="shipped studies are in studies/ of the sources, share/nearmetal/studies of an installation",
+            hint="`nearmetal studies` lists the shipped ones, which run by name: nearmetal run paths",
         ) from error
     except UnicodeDecodeError as error:
         raise BadInputError(f"the study {path} is not UTF-8 text: {error}") from error

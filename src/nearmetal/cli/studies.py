@@ -1,0 +1,43 @@
+"""`nearmetal studies`: what comes with nearmetal, to be run by name."""
+
+from __future__ import annotations
+
+import json
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nearmetal.cli.plan import duration
+from nearmetal.errors import UnavailableError
+from nearmetal.run.estimate import estimate
+from nearmetal.study.shipped import shipped
+from nearmetal.study.spec import read_study
+
+
+@click.command(name="studies")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print.")
+def command(form: str) -> None:
+    """List the studies that come with nearmetal; `nearmetal run NAME` runs one.
+
+    Shows where each is carried out, for how long at most, and what it asks.
+    """
+    studies = {name: read_study(path)[0] for name, path in shipped().items()}
+    if not studies:
+        raise UnavailableError("no studies came with this installation", hint="take them from the sources: studies/")
+    if form == "json":
+        rows = [
+            {"name": name, "host": study.host.kind, "title": study.title, "longest_ns": estimate(study)[1]}
+            for name, study in studies.items()
+        ]
+        click.echo(json.dumps(rows, indent=1))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("name", no_wrap=True)
+    table.add_column("host", no_wrap=True)
+    table.add_column("at most", justify="right", no_wrap=True)
+    table.add_column("question")
+    for name, study in studies.items():
+        table.add_row(*map(Text, (name, study.host.kind, duration(estimate(study)[1]), study.title)))
+    Console().print(table, highlight=False)
