@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* The memory that all machines of a cluster share, and the protocol over it. Nothing here knows QEMU.
+ *
+ * Times are cluster time: nanoseconds since the machines began to run, on each machine's virtual clock.
+ *
+ *   X_i  the promise of node i: it sends nothing before X_i, unless it learns of a frame that it does not know yet.
+ *        Busy: where it is. Idle: its next event. Who sends a frame to i lowers X_i to the frame's arrival.
+ *   d    the lookahead: a frame that leaves at t arrives at t + d or later.
+ *   G_i  the grant, min(min over j of X_j + d, X_i + 2d), for j other than i: every frame that i does not know yet
+ *        arrives at G_i or later.
+ *
+ * A node is at instant t only when G_i > t, so all that arrives at t or earlier is known and delivered in one order.
+ * Some node always may go on: the one with the smallest X has G_i >= X_i + d.
+ */
+#ifndef WIRE_CLUSTER_H
+#define WIRE_CLUSTER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "report.h"
+
+enum { NODES_MAX = 16, RING_BYTES = 1 << 18, FRAME_BYTES_MAX = 1 << 17 };
+#define NEVER_NS (INT64_MAX / 4)
+
+struct node {
+    _Alignas(128) _Atomic int64_t promise_ns; /* X_i */
+    _Alignas(128) _Atomic uint32_t mail;      /* frames put into its rings so far */
+    _Atomic int64_t need_ns;                  /* the grant that it waits for */
+    _Atomic uint32_t sleeping;                /* 1 while nobody has undertaken to wake it */
+    _Atomic uint32_t wake;                    /* the word that it sleeps on */
+    _Atomic uint32_t gone;
+    _Atomic int32_t pid;
+};
+
+/* Frames of one ordered pair of nodes; written under the lock, read by one thread. */
+struct ring {
+    _Alignas(128) _Atomic uint64_t written;
+    _Alignas(128) _Atomic uint64_t read;
+    uint8_t data[RING_BYTES];
+};
+
+/* Whoever only wants to know how far nodes are reads magic, nodes and promise_ns; wire.py does. */
+struct cluster {
+    uint32_t magic, nodes;
+    int64_t lookahead_ns;
+    pthread_mutex_t lock;
+    _Alignas(128) _Atomic uint32_t lowerings; /* odd while a promise is being lowered */
+    _Atomic uint32_t sleepers;
+    struct node node[NODES_MAX];
+    struct ring ring[]; /* [from * nodes + to] */
+};
+
+/* What goes with each frame. `arrival_ns` is at the far end of the sender's line. */
+struct header {
+    int64_t arrival_ns;
+    uint32_t bytes, sequence;
+    uint32_t network, source;
+};
+
+/* What was seen of a node that is waited for: where it was, since when, and how long processors had worked for it. */
+struct watch {
+    int64_t since_ns, promise_ns, worked_ns;
+    int stopped;
+};
+
+/* One node's view of the cluster. `deliver` takes what arrives, in no particular order between sources. */
+struct member {
+    struct cluster *shared;
+    struct node *me;
+    int self, nodes;
+    int64_t lookahead_ns;
+    uint32_t mail_seen;
+    int spins, failures, peer_fd[NODES_MAX];
+    int64_t patience_ns;
+    void (*deliver)(void *context, const struct header *header, const uint8_t *data);
+    bool (*running)(void);
+    void *context;
+    struct counts *counts;
+};
+
+/* Map `path` and take the place `self` of `nodes`; the last one to come removes the path. Ends the process when the
+ * memory cannot be had or belongs to another cluster. */
+void cluster_join(struct member *member, const char *path, int self, int nodes, int64_t lookahead_ns);
+void cluster_leave(struct member *member);
+
+int64_t cluster_granted_ns(const struct cluster *shared, int node);
+/* Promise to send nothing before `from_ns`, and let go whoever waited for that. */
+void cluster_promise(struct member *member, int64_t from_ns);
+/* Promise as an idle node whose own next event is at `event_ns`; return that or an earlier arrival.
+ * `earliest_ns` tells the earliest frame that has been delivered and not handled. */
+int64_t cluster_promise_idle(struct member *member, int64_t event_ns, int64_t (*earliest_ns)(void *context));
+/* Give a frame to node `to`; `now_ns` is when it leaves. */
+void cluster_send(struct member *member, int to, int64_t now_ns, const struct header *header, const uint8_t *data);
+/* Deliver what has come. */
+void cluster_drain(struct member *member);
+
+/* Wait until the grant is what is needed: `need_ns`, or for an idle node what it promised, or an arrival before that.
+ * False: the machine is being stopped. */
+bool cluster_wait(struct member *member, int64_t need_ns);
+bool cluster_wait_idle(struct member *member);
+/* A ring to `to` is full: wait a moment for it to be read. False: the machine is being stopped. */
+bool cluster_wait_for_room(struct member *member, int to, struct watch *seen);
+void cluster_wake_ready(struct member *member);
+
+#endif

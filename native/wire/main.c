@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* wire.so: a shared object that QEMU loads with -plugin. It couples machines under -icount into one virtual time, and
+ * mends what of QEMU stands in the way. Alone (nodes=1) it only mends. */
+#include <stdlib.h>
+
+#include "grid.h"
+#include "machine.h"
+
+__attribute__((visibility("default"))) int qemu_plugin_version = PLUGIN_INTERFACE;
+__attribute__((visibility("default"))) int qemu_plugin_install(uint64_t plugin, const void *info, int count,
+                                                               char **arguments);
+
+static void on_state(void *unused, bool running, int state) {
+    (void)unused;
+    (void)state;
+    if (!running) {
+        machine_end();
+        return;
+    }
+    if (machine.began_ns >= 0) {
+        if (machine.options.nodes > 1)
+            wire_die("a coupled machine cannot be stopped and continued");
+        return;
+    }
+    machine_begin(qemu_clock_get_ns(CLOCK_VIRTUAL));
+    grid_begin();
+}
+
+int qemu_plugin_install(uint64_t plugin, const void *info, int count, char **arguments) {
+    (void)info;
+    struct options *options = &machine.options;
+    options_read(options, count, arguments);
+    const int coupled = options->nodes > 1;
+    machine.member.spins = options->spins;
+    machine.member.patience_ns = options->patience_s * INT64_C(1000000000);
+    if (coupled) {
+        cluster_join(&machine.member, options->shared_path, options->node, options->nodes, options->lookahead_ns);
+        machine_plug_in();
+    }
+    grid_install(plugin, coupled);
+    qemu_add_vm_change_state_handler(on_state, NULL);
+    atexit(machine_end);
+    return 0;
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* The arguments of -plugin file=wire.so,KEY=VALUE,... */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "machine.h"
+
+enum { SPINS = 200, STEPS_A_LOOKAHEAD = 4, LOOKAHEAD_NS_MIN = 600, PATIENCE_S = 60 };
+
+static struct number {
+    const char *key;
+    int64_t least, most, value;
+} numbers[] = {
+    {"node", 0, NODES_MAX - 1, 0},
+    {"nodes", 1, NODES_MAX, 1},
+    {"seed", 0, INT64_MAX, 0},
+    {"fuzz", 0, INT64_MAX, 0},
+    {"step", 1, 1000000, 0},
+    {"spins", 0, 1000000, SPINS},
+    {"patience", 1, 1000000, PATIENCE_S},
+    /* for the measured network; with a 1 behind, for the management network */
+    {"delay", 0, 1000000000, 2000},
+    {"rate", 0, 1000000, 0},
+    {"queue", 0, 1 << 30, 1 << 20},
+    {"loss", 0, 1000000, 0},
+    {"delay1", 0, 1000000000, 2000},
+    {"rate1", 0, 1000000, 0},
+    {"queue1", 0, 1 << 30, 1 << 20},
+    {"loss1", 0, 1000000, 0},
+};
+
+static struct number *number_named(const char *key) {
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!strcmp(numbers[i].key, key))
+            return &numbers[i];
+    return NULL;
+}
+
+static void read_number(const char *key, const char *text) {
+    struct number *number = number_named(key);
+    if (!number)
+        wire_die("unknown argument '%s'", key);
+    char *end = NULL;
+    errno = 0;
+    number->value = strtoll(text, &end, 10);
+    if (errno || end == text || *end || number->value < number->least || number->value > number->most)
+        wire_die("%s needs a whole number from %lld to %lld, not '%s'", key, (long long)number->least,
+                 (long long)number->most, text);
+}
+
+static void read_one(struct options *options, char *argument) {
+    char *value = strchr(argument, '=');
+    if (!value)
+        wire_die("bad argument '%s'", argument);
+    *value++ = 0;
+    const char **path = !strcmp(argument, "shm")     ? &options->shared_path
+                        : !strcmp(argument, "stat")  ? &options->counts_path
+                        : !strcmp(argument, "trace") ? &options->trace_path
+                                                     : NULL;
+    if (path)
+        *path = strdup(value);
+    else
+        read_number(argument, value);
+}
+
+static struct link link_of(const char *suffix) {
+    char key[16];
+    int64_t values[4];
+    const char *const names[] = {"delay", "rate", "queue", "loss"};
+    for (int i = 0; i < 4; i++) {
+        snprintf(key, sizeof key, "%s%s", names[i], suffix);
+        values[i] = number_named(key)->value;
+    }
+    return (struct link){
+        .delay_ns = values[0], .rate_mbps = values[1], .queue_bytes = values[2], .loss_ppm = values[3]};
+}
+
+static int64_t lookahead_ns(const struct options *options) {
+    const int64_t first = port_lookahead_ns(&options->link[0]), second = port_lookahead_ns(&options->link[1]);
+    return first < second ? first : second;
+}
+
+void options_read(struct options *options, int count, char **arguments) {
+    for (int i = 0; i < count; i++)
+        read_one(options, arguments[i]);
+    options->node = (int)number_named("node")->value;
+    options->nodes = (int)number_named("nodes")->value;
+    wire_name_node(options->node);
+    options->seed = (uint64_t)number_named("seed")->value;
+    options->fuzz = (uint64_t)number_named("fuzz")->value;
+    options->spins = (int)number_named("spins")->value;
+    options->patience_s = number_named("patience")->value;
+    options->link[0] = link_of("");
+    options->link[1] = link_of("1");
+    options->lookahead_ns = lookahead_ns(options);
+    options->step_ns = number_named("step")->value;
+    if (!options->step_ns)
+        options->step_ns = options->lookahead_ns / STEPS_A_LOOKAHEAD;
+    if (options->node >= options->nodes)
+        wire_die("node=%d is not one of nodes=%d", options->node, options->nodes);
+    if (options->nodes > 1 && !options->shared_path)
+        wire_die("shm=PATH is missing");
+    if (options->lookahead_ns < LOOKAHEAD_NS_MIN)
+        wire_die("delay and rate let a frame arrive after %lld ns; the wire needs %d ns at least",
+                 (long long)options->lookahead_ns, LOOKAHEAD_NS_MIN);
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* How the wire ends: one line on stderr and an exit status, and what it counted, as JSON. */
+#ifndef WIRE_REPORT_H
+#define WIRE_REPORT_H
+
+#include <stdint.h>
+
+enum { WIRE_EXIT = 70 }; /* the process ended because of the wire: EX_SOFTWARE of sysexits.h */
+
+struct counts {
+    uint64_t visits, waits, sleeps, wakes, leaps, aborts, sent, received, sent_bytes, lost, dropped, idle_turns, stale;
+    int64_t waited_ns, leapt_ns;
+};
+
+/* Print `wire: node I: REASON` and end the process with WIRE_EXIT, at once and without QEMU's own clean-up. */
+_Noreturn void wire_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Name the node that wire_die speaks of. */
+void wire_name_node(int node);
+
+/* Write the counts to `path`; a file that cannot be written ends the process. */
+void wire_write_counts(const char *path, const struct counts *counts, int64_t virtual_ns, int64_t elapsed_ns);
+
+int64_t wire_host_ns(void);
+
+#endif

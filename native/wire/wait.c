@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* Waiting for other nodes: a short spin, then sleep; and the watch for nodes that died, were stopped or hang. */
+#include "cluster.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOOK_NS = 100000000, SPINS_PROBED_EVERY = 64 };
+
+static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *limit) {
+    return syscall(SYS_futex, (uint32_t *)word, operation, value, limit, NULL, 0);
+}
+
+static bool ready(const struct member *m) {
+    return cluster_granted_ns(m->shared, m->self) >= atomic_load_explicit(&m->me->need_ns, memory_order_acquire);
+}
+
+/* ---- waking others ---- */
+
+static void wake(struct member *m, struct node *node) {
+    if (!atomic_exchange(&node->sleeping, 0))
+        return;
+    atomic_fetch_sub(&m->shared->sleepers, 1);
+    atomic_store(&node->wake, 1);
+    futex(&node->wake, FUTEX_WAKE, 1, NULL);
+    m->counts->wakes++;
+}
+
+void cluster_wake_ready(struct member *m) {
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!atomic_load_explicit(&m->shared->sleepers, memory_order_relaxed))
+        return;
+    for (int i = 0; i < m->nodes; i++) {
+        struct node *node = &m->shared->node[i];
+        if (i != m->self && node->sleeping && cluster_granted_ns(m->shared, i) >= node->need_ns)
+            wake(m, node);
+    }
+}
+
+/* ---- watching others ---- */
+
+/* Read a process's state and processor time (proc_pid_stat(5), fields 3, 14 and 15); false: there is none. */
+static bool process_state(int pid, char *state, int64_t *worked_ns) {
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    const size_t read = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[read] = 0;
+    const char *rest = strrchr(text, ')');
+    unsigned long long user = 0, kernel = 0;
+    if (!rest || sscanf(rest + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", state, &user, &kernel) != 3)
+        return false;
+    *worked_ns = (int64_t)(user + kernel) * (INT64_C(1000000000) / sysconf(_SC_CLK_TCK));
+    return true;
+}
+
+/* A process that ended is seen even while nobody has collected it. */
+static bool ended(struct member *m, int node) {
+    if (m->peer_fd[node] < 0)
+        m->peer_fd[node] = (int)syscall(SYS_pidfd_open, m->shared->node[node].pid, 0);
+    if (m->peer_fd[node] < 0)
+        return errno == ESRCH;
+    struct pollfd poll_for = {m->peer_fd[node], POLLIN, 0};
+    return poll(&poll_for, 1, 0) > 0;
+}
+
+/* A loaded host slows everyone, so a hang is processor time without progress; only a node that neither works nor
+ * moves is given up by the clock. */
+static void watch_peer(struct member *m, int j, struct watch *seen) {
+    const struct node *peer = &m->shared->node[j];
+    const int pid = peer->pid;
+    const int64_t now_ns = wire_host_ns(), promise_ns = peer->promise_ns;
+    char state = '?';
+    int64_t worked_ns = 0;
+    if (pid && ended(m, j)) {
+        if (!peer->gone)
+            wire_die("node %d (process %d) ended at %.6f virtual s", j, pid, (double)promise_ns / 1e9);
+        return;
+    }
+    if (pid && !process_state(pid, &state, &worked_ns))
+        return;
+    seen->stopped = state == 'T' ? seen->stopped + 1 : 0;
+    if (seen->stopped > 2)
+        wire_die("node %d (process %d) was stopped by a signal", j, pid);
+    if (!seen->since_ns || promise_ns != seen->promise_ns)
+        *seen = (struct watch){now_ns, promise_ns, worked_ns, seen->stopped};
+    if (worked_ns - seen->worked_ns > m->patience_ns)
+        wire_die("node %d (process %d) hangs: %.0f s of processor time without progress at %.6f virtual s", j, pid,
+                 (double)(worked_ns - seen->worked_ns) / 1e9, (double)promise_ns / 1e9);
+    if (now_ns - seen->since_ns > 10 * m->patience_ns)
+        wire_die(pid ? "node %d (process %d) has not moved for %.0f s" : "node %d (process %d) has not come for %.0f s",
+                 j, pid, (double)(now_ns - seen->since_ns) / 1e9);
+}
+
+/* Judge the nodes that hold this one back: an idle one may rightly be far ahead and quiet. */
+static void watch_peers(struct member *m, struct watch *seen) {
+    bool anything_to_come = m->me->promise_ns < NEVER_NS;
+    for (int j = 0; j < m->nodes; j++) {
+        const struct node *peer = &m->shared->node[j];
+        anything_to_come |= peer->promise_ns < NEVER_NS;
+        if (j != m->self && !peer->gone && peer->promise_ns + m->lookahead_ns < m->me->need_ns)
+            watch_peer(m, j, &seen[j]);
+        else
+            seen[j].since_ns = 0;
+    }
+    if (!anything_to_come && m->me->mail == m->mail_seen)
+        wire_die("every machine is idle with no timer and no frame to wait for");
+}
+
+/* ---- waiting ---- */
+
+static void sleep_a_while(struct member *m, bool (*over)(const struct member *)) {
+    const struct timespec look = {0, LOOK_NS};
+    atomic_store(&m->me->wake, 0);
+    atomic_fetch_add(&m->shared->sleepers, 1);
+    atomic_store(&m->me->sleeping, 1);
+    if (!over(m)) {
+        m->counts->sleeps++;
+        futex(&m->me->wake, FUTEX_WAIT, 0, &look);
+    }
+    if (atomic_exchange(&m->me->sleeping, 0))
+        atomic_fetch_sub(&m->shared->sleepers, 1);
+}
+
+static bool sleep_until_ready(struct member *m) {
+    struct watch seen[NODES_MAX] = {{0}};
+    int64_t looked_ns = wire_host_ns();
+    while (!ready(m)) {
+        sleep_a_while(m, ready);
+        cluster_drain(m);
+        if (!m->running())
+            return false;
+        if (wire_host_ns() - looked_ns >= LOOK_NS && !ready(m)) {
+            watch_peers(m, seen);
+            looked_ns = wire_host_ns();
+        }
+    }
+    return true;
+}
+
+/* Spinning pays while the other node has a core of its own; where it does not, it only keeps the other from working.
+ * So spin as long as spins succeed, and try again now and then. */
+static bool spin_until_ready(struct member *m) {
+    const bool probe = m->failures >= 4 && m->failures % SPINS_PROBED_EVERY;
+    for (int i = 0; i < (probe ? 1 : m->spins); i++) {
+        if (ready(m)) {
+            m->failures = 0;
+            return true;
+        }
+        __builtin_ia32_pause();
+    }
+    m->failures++;
+    return false;
+}
+
+bool cluster_wait_idle(struct member *m) {
+    if (ready(m))
+        return true;
+    const int64_t since_ns = wire_host_ns();
+    m->counts->waits++;
+    const bool granted = spin_until_ready(m) || sleep_until_ready(m);
+    m->counts->waited_ns += wire_host_ns() - since_ns;
+    return granted;
+}
+
+bool cluster_wait(struct member *m, int64_t need_ns) {
+    atomic_store_explicit(&m->me->need_ns, need_ns, memory_order_release);
+    return cluster_wait_idle(m);
+}
+
+bool cluster_wait_for_room(struct member *m, int to, struct watch *seen) {
+    const struct timespec moment = {0, 1000000};
+    cluster_drain(m); /* the other may wait for room just so */
+    wake(m, &m->shared->node[to]);
+    nanosleep(&moment, NULL);
+    watch_peer(m, to, seen);
+    return m->running();
+}

@@ -1,0 +1,171 @@
+"""The wire: a shared object in each emulator that joins machines into one cluster in one virtual time.
+
+Its source is native/wire. It lives inside QEMU's process and uses QEMU's internals, so it is a work of its own under
+GPL-2.0-or-later; it is compiled here at first use, and started with `-plugin`. Two networks: hub 0 is the measured
+one, hub 1 the one for management.
+
+A machine that the wire ends says `wire: node I: REASON` on stderr and exits with `EXIT_STATUS`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal import native
+from nearmetal.errors import ForeignFileError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+EXIT_STATUS = 70
+"""The exit status of an emulator that the wire has ended."""
+
+NODES_MAX = 16
+RECIPE = native.Recipe(
+    name="wire.so",
+    room="wire",
+    extra_flags=("-D_GNU_SOURCE", "-shared", "-fPIC", "-fvisibility=hidden"),
+    libraries=("-lpthread",),
+)
+_NEWER_THAN_KNOWN = (12, 0)
+_SHOWN_SYMBOLS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One network: how long a frame is on its way, and what becomes of frames in a crowd.
+
+    `rate_mbps` 0 stands for a line on which frames take no time. `queue_bytes` is what may wait at a port of the
+    switch; `loss_ppm` of a million frames get lost, decided by the seed.
+    """
+
+    delay_ns: int = 2000
+    rate_mbps: int = 0
+    queue_bytes: int = 1 << 20
+    loss_ppm: int = 0
+
+    def arguments(self, suffix: str) -> tuple[str, ...]:
+        """Return the wire's arguments for it."""
+        values = {
+            "delay": self.delay_ns,
+            "rate": self.rate_mbps,
+            "queue": self.queue_bytes,
+            "loss": self.loss_ppm,
+        }
+        return tuple(f"{name}{suffix}={value}" for name, value in values.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A machine's place in its cluster: the memory that all of it share, which node it is, and of how many."""
+
+    memory: str
+    node: int
+    nodes: int
+
+
+def plugin_argument(
+    library: Path,
+    place: Place,
+    *,
+    seed: int,
+    counts: Path | None = None,
+    trace: Path | None = None,
+    measured: Link | None = None,
+    management: Link | None = None,
+) -> str:
+    """Return what follows `-plugin` for one machine of a cluster.
+
+    `counts` is where the machine writes, as JSON, how often it waited and what it sent; `trace` takes a line for each
+    frame. All machines of a cluster must be given the same links and seed.
+    """
+    options = [f"file={_escaped(library)}", f"shm={_escaped(place.memory)}", f"node={place.node}"]
+    options += [f"nodes={place.nodes}", f"seed={seed}"]
+    options += [f"stat={_escaped(counts)}"] if counts else []
+    options += [f"trace={_escaped(trace)}"] if trace else []
+    return ",".join((*options, *(measured or Link()).arguments(""), *(management or Link()).arguments("1")))
+
+
+def alone_argument(library: Path) -> str:
+    """Return what follows `-plugin` for a machine of its own: only the repairs of the emulator."""
+    return f"file={_escaped(library)}"
+
+
+def _escaped(path: Path | str) -> str:
+    return str(path).replace(",", ",,")  # QEMU's own way (qemu-options)
+
+
+def build() -> Path:
+    """Return the shared object, compiled at first use; raise as `native.build` does."""
+    return native.build(RECIPE)
+
+
+@contextlib.contextmanager
+def shared_memory() -> Iterator[str]:
+    """Give the path of memory for one cluster; it has no name in any file system, so nothing can be left behind."""
+    descriptor = os.memfd_create("nearmetal-wire")
+    try:
+        yield f"/proc/{os.getpid()}/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+def check(emulator: Path, version: str, library: Path) -> None:
+    """Raise UnavailableError unless this emulator has all that the wire needs by name."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if match is None or (int(match[1]), int(match[2])) >= _NEWER_THAN_KNOWN:
+        raise UnavailableError(
+            f"the lab's wire is not known to fit QEMU {version}", hint="QEMU 10 fits: Debian's qemu-system-x86 package"
+        )
+    own = ctypes.CDLL(None)
+    wanted = [name for name, defined in symbols(library).items() if not defined and not hasattr(own, name)]
+    exported = symbols(emulator)
+    missing = sorted(name for name in wanted if not exported.get(name))
+    if missing:
+        shown = ", ".join(missing[:_SHOWN_SYMBOLS]) + (", ..." if len(missing) > _SHOWN_SYMBOLS else "")
+        raise UnavailableError(
+            f"{emulator} exports {len(wanted) - len(missing)} functions of the {len(wanted)} that the wire needs, not "
+            f"{shown}",
+            hint="QEMU must be built with plugins and with loadable modules, as Debian's and Ubuntu's packages are",
+        )
+
+
+def symbols(program: Path) -> dict[str, bool]:
+    """Return the strong dynamic symbols of an ELF file, and whether it defines them (System V ABI, chapters 4 and 5).
+
+    Raises ForeignFileError for anything but a 64-bit little-endian ELF file.
+    """
+    data = program.read_bytes()
+    try:
+        return _symbols(data)
+    except (struct.error, IndexError, ValueError) as error:
+        raise ForeignFileError(f"{program} is not a 64-bit ELF file: {error}") from error
+
+
+_SECTION_DYNSYM = 11
+_BIND_WEAK = 2
+
+
+def _symbols(data: bytes) -> dict[str, bool]:
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise ValueError("its first bytes are others")
+    table_at, entry_bytes, count = *struct.unpack_from("<Q", data, 0x28), *struct.unpack_from("<HH", data, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, table_at + i * entry_bytes) for i in range(count)]
+    found: dict[str, bool] = {}
+    for _, kind, _, _, at, size, link, _, _, each in sections:
+        if kind != _SECTION_DYNSYM:
+            continue
+        names_at = sections[link][4]
+        for place in range(at + each, at + size, each):
+            name_at, info, _, section = struct.unpack_from("<IBBH", data, place)
+            name = data[names_at + name_at : data.index(b"\0", names_at + name_at)].decode(errors="replace")
+            if info >> 4 != _BIND_WEAK:
+                found[name] = bool(section)
+    return found
