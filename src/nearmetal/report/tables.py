@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from statistics import mean, median, stdev
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from nearmetal.units import format_size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from nearmetal.report.records import Cell, FactRow, GroupId, PathCell, SettingContrast, View
+    from nearmetal.report.records import Cell, FactRow, Failure, GroupId, PathCell, SettingContrast, View
     from nearmetal.stats.compare import Comparison
 
 
@@ -180,18 +181,36 @@ def _by_path(view: View, title: str, what: str, rows: Sequence[FactRow], note: s
 
 
 def failures(view: View) -> Table:
-    """Return failed attempts with their reasons."""
+    """Return failed attempts with the first line of their reasons; those of one kind share a row."""
+    alike: dict[tuple[str, str, bool, str], list[Failure]] = {}
+    for one in view.failures:
+        kind = re.sub(r"\d+(\.\d+)?", "#", _first_line(one.reason))
+        alike.setdefault((one.path, one.workload, one.mended, kind), []).append(one)
     rows = [
         (
-            f"{one.trial}" if one.attempt == 1 else f"{one.trial} (attempt {one.attempt})",
-            one.path,
-            one.workload,
-            "a second attempt succeeded" if one.mended else "lost",
-            one.reason,
+            ", ".join(f"{one.trial}" if one.attempt == 1 else f"{one.trial} (again)" for one in ones),
+            path,
+            workload,
+            "a second attempt succeeded" if mended else "lost",
+            _first_line(ones[0].reason),
         )
-        for one in view.failures
+        for (path, workload, mended, _), ones in alike.items()
     ]
-    return Table("Failed trials", ("trial", "path", "workload", "then", "reason"), tuple(rows), left=5)
+    return Table(
+        "Failed trials",
+        ("trial", "path", "workload", "then", "reason"),
+        tuple(rows),
+        left=5,
+        note="Whole reasons, launch lines and last words: nearmetal show RUN --trial N.",
+    )
+
+
+_LONGEST_REASON = 160
+
+
+def _first_line(reason: str) -> str:
+    line = reason.partition("\n")[0].rstrip(": ")
+    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}..."
 
 
 def within_trials(view: View, cell: Cell) -> Table:

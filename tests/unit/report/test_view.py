@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from nearmetal.errors import BadInputError
-from nearmetal.report import as_json
+from nearmetal.report import as_json, tables
+from nearmetal.report.records import Failure
 from nearmetal.report.shown import shown_for
 from nearmetal.report.view import View, build_view
 from nearmetal.stats.equivalence import Better, Verdict
@@ -108,6 +110,19 @@ def test_a_path_that_never_came_up_is_undecided_and_says_so(tmp_path: Path) -> N
     assert (tap.verdict, tap.reason) == (Verdict.UNDECIDED, "not compared in 3 of 3 cells")
     assert {one.path for one in view.failures} == {"tap"}
     assert not any(one.mended for one in view.failures)
+
+
+def test_failures_of_one_kind_share_a_row_that_shows_the_first_line(tmp_path: Path) -> None:
+    view = build_view(make_run(tmp_path / "run", Recipe(blocks=5)))
+    alike = [
+        Failure(n, 1, 0, "tap", "w", "s", f"stopped after 3{n}.5 s:\nmany\nlines", "", mended=False) for n in range(4)
+    ]
+    other = [Failure(7, 2, 0, "tap", "w", "s", "the cable is gone " * 20, "", mended=True)]
+    table = tables.failures(replace(view, failures=(*alike, *other)))
+    assert [row[0] for row in table.rows] == ["0, 1, 2, 3", "7 (again)"]
+    assert table.rows[0][-1] == "stopped after 30.5 s"
+    assert len(table.rows[1][-1]) < 170
+    assert table.rows[1][-1].endswith("...")
 
 
 def test_a_second_attempt_stands_for_its_block(tmp_path: Path) -> None:
