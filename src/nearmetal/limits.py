@@ -35,3 +35,8 @@ class Limit:
 
 STEPS = Limit("NEARMETAL_MAX_STEPS", 10_000_000_000, "steps of one replay")
 MEMORY = Limit("NEARMETAL_MAX_MEMORY", 16 << 30, "bytes of memory for a replay")
+FILE = Limit("NEARMETAL_MAX_FILE", 1 << 30, "bytes of a file")
+TEXT = Limit("NEARMETAL_MAX_TEXT", 16 << 20, "bytes of a file of text, such as a record or a profile")
+RANKS = Limit("NEARMETAL_MAX_RANKS", 1 << 20, "ranks that a foreign file may name")
+TRACE_LISTS = Limit("NEARMETAL_MAX_TRACE_LISTS", 1 << 21, "numbers in the lists of one rank's trace")
+TRACE_VALUES = Limit("NEARMETAL_MAX_TRACE_VALUES", 8_000_000, "values of the events of one kernel trace")

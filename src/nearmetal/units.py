@@ -6,6 +6,7 @@ Inside nearmetal a duration is an `int` of nanoseconds and a size an `int` of by
 
 from __future__ import annotations
 
+import math
 import re
 
 from nearmetal.errors import BadInputError
@@ -16,16 +17,54 @@ NS_PER_S = 1_000_000_000
 
 _DURATION_NS = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
 _SIZE_BYTES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
-_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+MOST = (1 << 63) - 1
+"""The largest number of ns or bytes that a file can hold."""
+_QUANTITY = re.compile(r"([0-9.]{1,40}+)\s*+([A-Za-z]{1,8}+)")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]{1,3})?")
+_MOST_LETTERS = 60
+
+
+def decimal(text: str) -> float:
+    """Read a number as programs print it; raise ValueError for anything else.
+
+    Refused is what `float` would take besides: nan, inf, underscores, digits of other scripts, numbers of hundreds of
+    digits and those too large for a float.
+    """
+    word = text.strip()
+    if len(word) > _MOST_LETTERS or not _DECIMAL.fullmatch(word):
+        raise ValueError(f"{text[:40]!r} is not a number")
+    value = float(word)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]!r} is beyond every measurement")
+    return value
+
+
+def whole(text: str, most: int = MOST) -> int:
+    """Read a whole number from 0 to `most`; raise ValueError for anything else."""
+    if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_LETTERS or int(text) > most:
+        raise ValueError(f"{text[:40]!r} is not a whole number from 0 to {most}")
+    return int(text)
+
+
+def to_whole(value: float) -> int:
+    """Round to a number of ns or bytes from 0 to `MOST`; raise ValueError for what is none, inf and nan included."""
+    if not 0 <= value < MOST:  # as floats, so that `MOST` itself, which is 2^63 then, is out
+        raise ValueError(f"{value:.6g} is beyond every measurement")
+    return round(value)
 
 
 def _parse(text: str, table: dict[str, int], kind: str, example: str) -> int:
-    match = _QUANTITY.fullmatch(text)
-    factor = table.get(match[2].lower()) if match else None
-    if match is None or factor is None:
-        units = ", ".join(table)
-        raise BadInputError(f"{text!r} is not a {kind}", hint=f"write a number and one of {units}, such as {example!r}")
-    return round(float(match[1]) * factor)
+    match = _QUANTITY.fullmatch(text.strip())
+    why = ""
+    if match and (factor := table.get(match[2].lower())):
+        try:
+            return to_whole(decimal(match[1]) * factor)
+        except ValueError as error:
+            why = f": {error}"
+    units = ", ".join(table)
+    raise BadInputError(
+        f"{text[:40]!r} is not a {kind}{why}", hint=f"write a number and one of {units}, such as {example!r}"
+    )
 
 
 def parse_duration_ns(text: str) -> int:

@@ -12,6 +12,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nearmetal import limits
 from nearmetal.errors import ForeignFileError
 from nearmetal.facts.tracing import FORMATS, RING
 
@@ -25,7 +26,9 @@ _PADDING, _TIME_EXTEND, _TIME_STAMP = 29, 30, 31
 _DELTA_BITS = 27
 # An absolute time stamp event holds 59 bits; the five above are those of the page.
 _STAMP_MASK = (1 << 59) - 1
-_FIELD = re.compile(r"\tfield:(?P<text>[^;]+);\toffset:(?P<at>\d+);\tsize:(?P<size>\d+);\tsigned:(?P<signed>[01]);")
+_FIELD = re.compile(
+    r"\tfield:(?P<text>[^;\t\n]{1,200}+);\toffset:(?P<at>\d{1,6});\tsize:(?P<size>\d{1,6});\tsigned:(?P<signed>[01]);"
+)
 _SIZES = {1, 2, 4, 8}
 
 Value = int | str
@@ -88,10 +91,15 @@ def read_trace(files: Mapping[str, bytes]) -> list[TraceEvent]:
         raise ForeignFileError(f"there is no trace among {sorted(files)}")
     layouts = parse_formats(files[FORMATS].decode(errors="backslashreplace"))
     events: list[TraceEvent] = []
+    room, most = 0, limits.TRACE_VALUES.value()
     for name, pages in files.items():
         cpu = name.removeprefix(RING)
-        if cpu != name and cpu.isdigit():
-            events += _decoded(pages, int(cpu), layouts)
+        if cpu != name and cpu.isdecimal() and len(cpu) < 6:
+            for event in _decoded(pages, int(cpu), layouts):
+                room += 1 + len(event.fields)
+                if room > most:
+                    raise ForeignFileError(f"its events hold more than {most} values", hint=limits.TRACE_VALUES.hint)
+                events.append(event)
     return sorted(events, key=lambda event: event.at_ns)
 
 
@@ -100,7 +108,7 @@ def parse_formats(text: str) -> dict[int, Layout]:
     layouts = {}
     for part in text.split("event: ")[1:]:
         name, _, rest = part.partition("\n")
-        number = re.search(r"^ID: (\d+)$", rest, re.MULTILINE)
+        number = re.search(r"^ID: (\d{1,9})$", rest, re.MULTILINE)
         if number is None:
             raise ForeignFileError(f"the layout of event {name[:60]!r} has no number")
         fields = tuple(_field(match) for match in _FIELD.finditer(rest))

@@ -5,13 +5,14 @@ Standard library only: it also runs in the lab's guest.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError
 from nearmetal.hosts.host import HYPERVISOR, is_far, machines_of
+from nearmetal.knobs.knob import parse_cpus
+from nearmetal.reading import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,9 +86,11 @@ def sharing_facts(shell: Shell, nodes: Sequence[str]) -> dict[str, Scalar]:
 
 
 def count_processors(listed: str) -> int:
-    """Return how many processors a list of the kernel's such as `0-3,8` names."""
-    ranges = (part.partition("-") for part in listed.split(","))
-    return sum(int(last or first) - int(first) + 1 for first, _, last in ranges)
+    """Return how many processors a list such as `0-3,8` names; raise NearmetalError for anything else."""
+    try:
+        return len(parse_cpus(listed))
+    except ValueError as error:
+        raise NearmetalError(f"cannot read a list of processors: {error}") from error
 
 
 def path_facts(shell: Shell, endpoints: Endpoints) -> dict[str, Scalar]:
@@ -103,7 +106,7 @@ def path_facts(shell: Shell, endpoints: Endpoints) -> dict[str, Scalar]:
 
 def parse_link(text: str) -> dict[str, Scalar]:
     """Read `ip -json -details link show dev X`: kind, mtu, queueing discipline, offload limits, queue counts."""
-    link = json.loads(text)[0]
+    link = parse_json(text)[0]
     info = link.get("linkinfo", {})
     facts: dict[str, Scalar] = {"kind": info.get("info_kind", "physical")}
     for key in ("mtu", "qdisc", "txqlen", "num_tx_queues", "num_rx_queues", "gso_max_size", "gro_max_size"):

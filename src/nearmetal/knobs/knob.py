@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from nearmetal.errors import BadInputError
 from nearmetal.knobs.access import Access, Reading, read_all, write_one
+from nearmetal.units import whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,12 +154,16 @@ class CpuList:
         return "a list of processors such as 0-3,8"
 
 
+MOST_CPUS = 1 << 16
+"""A number that no processor has: Linux knows 8192 at most."""
+
+
 def parse_cpus(text: str) -> list[int]:
     """Read `0-3,8`; raise ValueError for anything else."""
     cpus: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
-        cpus.update(range(int(first), int(last or first) + 1))
+        cpus.update(range(whole(first, MOST_CPUS), whole(last or first, MOST_CPUS) + 1))
     if not cpus:
         raise ValueError(f"{text!r} names no processor")
     return sorted(cpus)

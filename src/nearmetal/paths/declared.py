@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.hosts.host import is_far
 from nearmetal.paths.links import wait_until_reachable
 from nearmetal.paths.path import Endpoint, Endpoints
+from nearmetal.reading import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,7 @@ class Declared:
 def address_of(text: str, interface: str) -> ipaddress.IPv4Interface:
     """Read `ip -json addr show dev X`: its first IPv4 address and network; raise TrialError without one."""
     try:
-        found = [a for a in json.loads(text)[0]["addr_info"] if a["family"] == "inet"]
+        found = [a for a in parse_json(text)[0]["addr_info"] if a["family"] == "inet"]
         if found:
             return ipaddress.IPv4Interface(f"{found[0]['local']}/{found[0]['prefixlen']}")
     except (ValueError, KeyError, IndexError, TypeError) as error:

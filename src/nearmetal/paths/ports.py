@@ -6,12 +6,12 @@ through them: node `i` belongs to port `i mod (number of ports)`, so traffic bet
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.hosts.host import HYPERVISOR
+from nearmetal.reading import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ def find_ports(shell: Shell) -> tuple[str, ...]:
 def parse_ports(text: str) -> tuple[str, ...]:
     """Read `ip -json -details link show`: interfaces whose parent is a PCI device; raise TrialError when it is not."""
     try:
-        links = json.loads(text)
+        links = parse_json(text)
         return tuple(sorted(link["ifname"] for link in links if link.get("parentbus") == "pci"))
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise TrialError(f"cannot read the machine's network interfaces: {error}") from error

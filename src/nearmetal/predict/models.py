@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.predict.moderation import StageSetting  # noqa: TC001 (pydantic reads it at run time)
+from nearmetal.reading import read_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -256,7 +257,7 @@ def write_model(model: ModelFile, path: Path) -> None:
 def read_model(path: Path) -> ModelFile:
     """Read a model file; raise ForeignFileError when it is damaged or of another format."""
     try:
-        return _adapter().validate_json(path.read_bytes())
+        return _adapter().validate_json(read_bytes(path))
     except OSError as error:
         raise BadInputError(
             f"{path} cannot be read: {error.strerror}", hint="`nearmetal predict` fits a run"

@@ -20,7 +20,6 @@ a million ranks cost their state and nothing else.
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -28,6 +27,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.predict.models import Distribution
 from nearmetal.predict.schedule import PS_PER_NS, Collective, Comm, Op, OpKind, Peer, Program, Schedule
 from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
+from nearmetal.reading import parse_toml, read_text
 from nearmetal.units import parse_duration_ns
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ class Pattern:
 def read_pattern(path: Path) -> Pattern:
     """Read a pattern file; raise BadInputError naming every wrong key."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        data = parse_toml(read_text(path))
+    except (OSError, ValueError) as error:
         raise BadInputError(f"{path} is not a readable TOML file: {error}") from error
     return parse_pattern(data, str(path))
 

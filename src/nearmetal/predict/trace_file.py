@@ -11,6 +11,7 @@ import struct
 import zlib
 from typing import TYPE_CHECKING
 
+from nearmetal import limits
 from nearmetal.errors import ForeignFileError
 from nearmetal.predict.trace import (
     NONE,
@@ -29,6 +30,7 @@ from nearmetal.predict.trace import (
     Trace,
     call_count,
 )
+from nearmetal.reading import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,9 +40,6 @@ MAGIC = b"NMTR\r\n\x1a\n"
 VERSION = 1
 SUFFIX = ".nmtrace"
 MAX_DEPTH = 32
-MAX_LIST_VALUES = 1 << 24
-"""Numbers that all lists of one file may hold: a few bytes must not make a reader allocate without bound."""
-
 _HEADER = struct.Struct("<8sHHIIIQQQ12xI")
 _SECTION = struct.Struct("<4sIQ")
 _COMM = struct.Struct("<QIHHIIII")
@@ -255,7 +254,7 @@ def _read_list(cursor: _Cursor, room: int) -> tuple[int, ...]:
 def _read_lists(payload: bytes) -> tuple[tuple[int, ...], ...]:
     cursor = _Cursor(payload)
     lists: list[tuple[int, ...]] = []
-    room = MAX_LIST_VALUES
+    room = limits.TRACE_LISTS.value() + len(payload)  # a few bytes must not make a reader allocate without bound
     for _ in range(cursor.varint()):
         lists.append(_read_list(cursor, room))
         room -= len(lists[-1])
@@ -480,7 +479,7 @@ def read_trace(directory: Path) -> Trace:
             f"{directory} holds no trace (no rank-*{SUFFIX} files)",
             hint="make one with `nearmetal trace -- mpirun ...`",
         )
-    ranks = [decode_rank(path.read_bytes(), str(path)) for path in paths]
+    ranks = [decode_rank(read_bytes(path), str(path)) for path in paths]
     _check_set(directory, ranks)
     return Trace(tuple(sorted(ranks, key=lambda rank: rank.rank)), source=str(directory))
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.trace import CallFlag, CallKind, CommKind
+from nearmetal.reading import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -282,7 +283,7 @@ def read_placement(path: Path, ranks: int) -> RankMap:
     Raise BadInputError when it cannot be read or does not say the node of every rank exactly once.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise BadInputError(f"cannot read the placement {path}: {error}", hint="or use block:N or cyclic:N") from error
     lines = [line.split("#")[0].strip() for line in text.splitlines()]

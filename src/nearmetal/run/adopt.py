@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import nearmetal
 from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.reading import read_bytes
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import digest, parse_study
@@ -79,7 +80,7 @@ def _read(files: Sequence[tuple[str, Path]]) -> list[Adopted]:
         if not _LABEL.fullmatch(label):
             raise BadInputError(f"{label!r} cannot be a label", hint="letters, digits and . _ + -, at most 40")
         try:
-            found = read_foreign(path.read_bytes())
+            found = read_foreign(read_bytes(path))
         except OSError as error:
             problems.append(f"{path}: {error.strerror}")
             continue

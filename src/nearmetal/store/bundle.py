@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 MAX_FILE_BYTES = 1 << 28
-"""What one file may unpack to, unless its reader knows better."""
+"""What an archive may unpack to, unless its reader knows better."""
+MAX_FILES = 1024
+"""A traced launch leaves some files a node."""
 
 
 def write_bundle(path: Path, files: Mapping[str, bytes]) -> None:
@@ -29,8 +31,10 @@ def read_bundle(path: Path, most_bytes: int = MAX_FILE_BYTES) -> dict[str, bytes
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
-            if any(entry.file_size > most_bytes for entry in entries):
-                raise ForeignFileError(f"{path} holds a file of more than {most_bytes} bytes")
+            if sum(entry.file_size for entry in entries) > most_bytes:
+                raise ForeignFileError(f"{path} unpacks to more than {most_bytes} bytes")
+            if len({entry.filename for entry in entries}) != len(entries) or len(entries) > MAX_FILES:
+                raise ForeignFileError(f"{path} holds a name twice, or more than {MAX_FILES} files")
             return {entry.filename: archive.read(entry) for entry in entries}
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         raise ForeignFileError(

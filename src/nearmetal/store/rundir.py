@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from pydantic import TypeAdapter, ValidationError
 
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
+from nearmetal.reading import parse_json, read_text
 from nearmetal.store.bundle import MAX_FILE_BYTES, declared_bytes, read_bundle, write_bundle
 from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk
 from nearmetal.store.samples import Cell, CellSamples, describe, read_values, write_samples
@@ -115,7 +116,7 @@ class RunDir:
     def open(cls, root: Path) -> Self:
         """Open a run for reading; raise ForeignFileError when it is not one."""
         try:
-            raw = json.loads((root / cls.MARKER).read_text())
+            raw = parse_json(read_text(root / cls.MARKER))
         except OSError as error:
             hint = f"`{cls.VERB}` makes one"
             if (root / SearchDir.MARKER).exists():
@@ -169,7 +170,7 @@ class RunDir:
     def study_text(self) -> str:
         """Return the study as it was given; raise ForeignFileError when it is gone or is not text."""
         try:
-            return (self.root / "study.toml").read_text()
+            return read_text(self.root / "study.toml")
         except (OSError, ValueError) as error:
             raise ForeignFileError(f"{self.root}/study.toml: {error}", hint="restore it from a backup") from error
 
@@ -319,7 +320,7 @@ def _encode(record: TrialRecord) -> bytes:
 
 def _decode(path: Path) -> TrialRecord:
     try:
-        raw: dict[str, Any] = json.loads(path.read_text())
+        raw: dict[str, Any] = parse_json(read_text(path))
         if raw.pop("run_format") != RUN_FORMAT:
             raise ForeignFileError(f"{path} has a format that this nearmetal does not know (it knows {RUN_FORMAT})")
         _check_types(path, raw)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.reading import parse_json
 
 ORDER_FORMAT = 1
 
@@ -183,7 +184,7 @@ class Outcome:
 
 def _object(text: str, what: str, version: int) -> dict[str, Any]:
     try:
-        raw = json.loads(text)
+        raw = parse_json(text)
     except ValueError as error:
         raise ForeignFileError(f"this is not an {what}: {error}") from error
     if not isinstance(raw, dict) or raw.pop("order_format", None) != version:

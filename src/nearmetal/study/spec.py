@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import tomllib
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import (
@@ -22,6 +21,7 @@ from pydantic import (
 )
 
 from nearmetal.errors import BadInputError
+from nearmetal.reading import parse_toml, read_text
 from nearmetal.study.order import Progress, Scalar  # noqa: TC001 (pydantic reads them when it runs)
 from nearmetal.study.shipped import find_study
 from nearmetal.units import NS_PER_S, parse_duration_ns, parse_size_bytes
@@ -281,7 +281,7 @@ def read_study(path: Path) -> tuple[Study, str]:
     """
     path = find_study(path)
     try:
-        text = path.read_bytes().decode()
+        text = read_text(path)
     except OSError as error:
         raise BadInputError(
             f"cannot read the study {path}: {error.strerror}",
@@ -295,8 +295,8 @@ def read_study(path: Path) -> tuple[Study, str]:
 def parse_study(text: str, source: str) -> Study:
     """Read the text of a study; `source` names it in errors. Raise BadInputError that lists every error."""
     try:
-        raw = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raw = parse_toml(text)
+    except ValueError as error:
         raise BadInputError(f"{source} is not TOML: {error}") from error
     try:
         return Study.model_validate(raw)
@@ -315,14 +315,14 @@ class _HostsFile(_Model):
 def read_nodes(path: Path) -> list[NodeSpec]:
     """Read a hosts file, `[[node]]` tables alone; raise BadInputError that lists every error."""
     try:
-        return _HostsFile.model_validate(tomllib.loads(path.read_bytes().decode())).node
+        return _HostsFile.model_validate(parse_toml(read_text(path))).node
     except OSError as error:
         raise BadInputError(f"cannot read the hosts file {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInputError(f"the hosts file {path} is not TOML: {error}") from error
     except ValidationError as error:
         lines = [_line(detail) for detail in error.errors(include_url=False)]
         raise BadInputError(f"the hosts file {path} is wrong:\n  " + "\n  ".join(lines)) from error
+    except ValueError as error:  # after pydantic's own, which is one too
+        raise BadInputError(f"the hosts file {path} is not TOML: {error}") from error
 
 
 def digest(text: str) -> str:

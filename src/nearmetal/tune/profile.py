@@ -13,6 +13,7 @@ from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.knobs import mpi
 from nearmetal.knobs.knob import canon
 from nearmetal.knobs.table import find
+from nearmetal.reading import parse_json, read_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +80,7 @@ class Profile:
     def read(path: Path) -> Profile:
         """Read a profile; raise ForeignFileError for anything else, BadInputError for knobs that do not exist."""
         try:
-            return _profile(json.loads(path.read_text()))
+            return _profile(parse_json(read_text(path)))
         except OSError as error:
             raise ForeignFileError(
                 f"cannot read the profile {path}: {error.strerror}", hint="`nearmetal tune` writes profiles"

@@ -17,7 +17,6 @@ File: JSON, `surface_format` 1, `about`, `knobs` (name to values), `present`, `c
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nearmetal.errors import ForeignFileError
+from nearmetal.reading import parse_json, read_text
 from nearmetal.tune.space import Axis, Space
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Recording:
 def read_recording(path: Path) -> Recording:
     """Read a recorded surface; raise ForeignFileError for anything else."""
     try:
-        return _recording(json.loads(path.read_text()))
+        return _recording(parse_json(read_text(path)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ForeignFileError(f"{path} is not a recorded surface: {error}") from error
 

@@ -18,6 +18,8 @@ import re
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError, UnavailableError
+from nearmetal.reading import parse_json
+from nearmetal.units import decimal
 from nearmetal.workloads.build import mpi_for
 from nearmetal.workloads.crew import LOG, Command, crew_argv, crew_environment, read_log
 from nearmetal.workloads.pairs import check_options, text_option
@@ -147,8 +149,8 @@ def figures_ns(options: Mapping[str, Scalar | list[Scalar]], files: Mapping[str,
         found: list[object] = re.findall(str(options["pattern"]), text, re.MULTILINE)
     else:
         try:
-            found = list(_at(json.loads(text), str(options["path"]).split(".")))
-        except (ValueError, RecursionError) as error:
+            found = list(_at(parse_json(text), str(options["path"]).split(".")))
+        except ValueError as error:
             raise ForeignFileError(f"the command's output is not JSON: {error}") from error
     if not 0 < len(found) <= _MOST_SAMPLES:
         raise ForeignFileError(
@@ -164,7 +166,7 @@ def _at(value: object, keys: list[str]) -> Iterator[object]:
     elif isinstance(value, list) and keys[0] == "*":
         for one in value:
             yield from _at(one, keys[1:])
-    elif isinstance(value, list) and keys[0].isdigit() and int(keys[0]) < len(value):
+    elif isinstance(value, list) and keys[0].isdecimal() and int(keys[0]) < len(value):
         yield from _at(value[int(keys[0])], keys[1:])
     elif isinstance(value, dict) and keys[0] in value:
         yield from _at(value[keys[0]], keys[1:])
@@ -174,8 +176,8 @@ def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ForeignFileError(f"the figure {str(value)[:60]!r} is not a number")
     try:
-        return float(value)
-    except (ValueError, OverflowError):
+        return decimal(str(value))
+    except ValueError:
         raise ForeignFileError(f"the figure {str(value)[:60]!r} is not a number") from None
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.reading import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +50,7 @@ class Command:
     def from_json(text: str) -> Command:
         """Read what `to_json` wrote; raise BadInputError for anything else."""
         try:
-            raw = json.loads(text)
+            raw = parse_json(text)
             return Command(**{**raw, "argv": tuple(raw["argv"]), "accept": tuple(raw["accept"])})
         except (ValueError, TypeError, KeyError) as error:
             raise BadInputError(f"this is not a command of a crew: {text[:80]!r}") from error
@@ -69,7 +70,7 @@ class Ran:
 def read_log(data: bytes) -> tuple[Ran, ...]:
     """Read `crew.json`; raise ForeignFileError for anything else."""
     try:
-        return tuple(Ran(**row) for row in json.loads(data))
+        return tuple(Ran(**row) for row in parse_json(data))
     except (ValueError, TypeError) as error:
         raise ForeignFileError(f"this is not the log of a crew: {error}") from error
 

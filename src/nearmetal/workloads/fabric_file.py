@@ -6,13 +6,13 @@ the blocks fill the file exactly. The writer is for tests and simulations; it la
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearmetal.errors import ForeignFileError
+from nearmetal.reading import parse_json
 from nearmetal.workloads.framed_file import (
     FileFormat,
     close_frame,
@@ -146,7 +146,7 @@ def _starts(partner: NDArray[np.int32], latency: int, bandwidth: int) -> NDArray
 
 def _read_header(raw: bytes) -> FabricHeader:
     try:
-        fields = json.loads(raw)
+        fields = parse_json(raw)
         header = FabricHeader(
             engine=text(fields["engine"]),
             ranks=number(fields["ranks"]),
@@ -165,7 +165,7 @@ def _read_header(raw: bytes) -> FabricHeader:
             processors=texts(fields["processors"]),
         )
         _check_header(header)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ForeignFileError(
             f"the fabric file's header is not one of version {VERSION}: {error!r}",
             hint="the check sum is right, so the writer was wrong; report it",

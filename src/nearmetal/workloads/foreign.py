@@ -200,6 +200,6 @@ _READERS = (
     _Reader((b" Benchmark Completed",), _npb, begins=rb"^ NAS Parallel Benchmarks "),
     _Reader((b"#, usec", b"#bytes"), _perftest, begins=rb"^-{20,}\n\s+(?:RDMA_|Send |Atomic )[^\n]* Test\s*$"),
     _Reader((b'"intervals"', b'"test_start"', b'"error"'), _iperf3),
-    _Reader((b"rate_Mbps=", b" Mbps "), _nuttcp, ended=rb"^.*(?:tx_cpu=|%TX ).*\n"),
+    _Reader((b"rate_Mbps=", b" Mbps "), _nuttcp, ended=rb"^(?:(?!tx_cpu=|%TX )[^\n])*+(?:tx_cpu=|%TX )[^\n]*+\n"),
 )
 """Every program, the most telling marks first."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.units import to_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,9 +56,15 @@ class Operation:
         return self.figure(ns.astype(np.float64), shape)
 
     def duration_ns(self, figure: float, shape: Shape) -> int:
-        """Return the duration that is shown as `figure`, at least 1 ns: figures are in proportion to it or inverse."""
+        """Return the duration that is shown as `figure`, at least 1 ns: figures are in proportion to it or inverse.
+
+        Raise ForeignFileError when there is none.
+        """
         of_one_ns = float(self.shown(np.ones(1), shape)[0])
-        return max(1, round(of_one_ns / figure if self.larger_is_better else figure / of_one_ns))
+        try:
+            return max(1, to_whole(of_one_ns / figure if self.larger_is_better else figure / of_one_ns))
+        except (ValueError, ZeroDivisionError) as error:
+            raise ForeignFileError(f"{figure} {self.unit} of {self.name} is beyond every measurement") from error
 
     def check_ranks(self, ranks: int) -> None:
         """Raise BadInputError for a number of ranks that the operation does not take."""

@@ -6,10 +6,10 @@ bandwidth programs have no samples, so one mean a run and size is kept.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.reading import parse_json
 from nearmetal.workloads.crew import Command
 from nearmetal.workloads.formats import perftest
 from nearmetal.workloads.pairs import (
@@ -130,7 +130,7 @@ def _device(shell: Shell, end: Endpoint) -> str:
     """Return the RDMA device that belongs to an end's interface; raise UnavailableError when it has none."""
     finished = shell.run(["rdma", "-j", "link", "show"], node=end.node, check=False)
     try:
-        links = json.loads(finished.text or "[]")
+        links = parse_json(finished.text or "[]")
         devices = [str(link["ifname"]) for link in links if link.get("netdev") == end.interface]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TrialError(f"cannot read the RDMA devices of {end.node or 'the machine'}: {error}") from error

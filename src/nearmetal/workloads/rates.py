@@ -10,14 +10,12 @@ import math
 from dataclasses import dataclass
 
 from nearmetal.errors import BadInputError, ForeignFileError
-from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US
+from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, to_whole
 
 VOLUME_BYTES = 1 << 30
 """The amount whose duration stands for a rate in bytes or bits."""
 COUNTED = 10**12
 """The amount whose duration stands for a rate of anything else."""
-
-_MOST_NS = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +30,10 @@ class Unit:
         """Return what the store keeps for a figure, at least 1 ns; raise ForeignFileError when there is none."""
         if not math.isfinite(figure) or figure < 0 or (self.rate and figure == 0):
             raise ForeignFileError(f"{figure} {self.name} is not a figure that a program can have measured")
-        ns = self.scale / figure if self.rate else self.scale * figure
-        if ns > _MOST_NS:
-            raise ForeignFileError(f"{figure} {self.name} is beyond every measurement")
-        return max(1, round(ns))
+        try:
+            return max(1, to_whole(self.scale / figure if self.rate else self.scale * figure))
+        except (ValueError, ZeroDivisionError) as error:
+            raise ForeignFileError(f"{figure} {self.name} is beyond every measurement") from error
 
 
 def _times() -> dict[str, float]:

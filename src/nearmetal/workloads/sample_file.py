@@ -6,13 +6,13 @@ the file exactly. The writer is for fakes and tests; it lays bytes down as the e
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearmetal.errors import ForeignFileError, TrialError
+from nearmetal.reading import parse_json
 from nearmetal.store.samples import CellSamples
 from nearmetal.workloads.framed_file import (
     FileFormat,
@@ -168,7 +168,7 @@ def read_sample_file(data: bytes) -> SampleFile:
 
 def _read_header(raw: bytes) -> SampleHeader:
     try:
-        fields = json.loads(raw)
+        fields = parse_json(raw)
         header = SampleHeader(
             engine=text(fields["engine"]),
             operation=text(fields["operation"]),
@@ -192,7 +192,7 @@ def _read_header(raw: bytes) -> SampleHeader:
             processors=texts(fields["processors"]),
         )
         _check_header(header)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ForeignFileError(
             f"the sample file's header is not one of version {VERSION}: {error!r}",
             hint="the check sum is right, so the writer was wrong; report it",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.hosts import fake
+from nearmetal.reading import parse_json
 from nearmetal.store.samples import CellSamples
 from nearmetal.workloads.apps import COMMUNICATION, ITERATIONS
 from nearmetal.workloads.engine import SAMPLES
@@ -58,7 +58,7 @@ def _fabric(data: bytes) -> list[CellSamples]:
 
 def _fake(data: bytes) -> list[CellSamples]:
     cells = []
-    for cell in json.loads(data)["cells"]:
+    for cell in parse_json(data)["cells"]:
         ns = np.array(cell["ns"], np.int64)
         begin_ns = np.cumsum(ns, axis=1) - ns
         flags = np.zeros(ns.shape, np.uint8)

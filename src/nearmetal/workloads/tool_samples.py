@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearmetal.errors import ForeignFileError
+from nearmetal.reading import parse_json
 from nearmetal.store.samples import CellSamples
-from nearmetal.units import NS_PER_S
 from nearmetal.workloads.command import ASKED, figures_ns
 from nearmetal.workloads.formats import imb, iperf3, mpi4py, netperf, nuttcp, omb, perftest, qperf, sockperf
 from nearmetal.workloads.formats.perftest_dump import parse_dump
 from nearmetal.workloads.operations import OPERATIONS, Shape
-from nearmetal.workloads.rates import UNITS, VOLUME_BYTES
+from nearmetal.workloads.rates import UNITS
 from nearmetal.workloads.streams import read_name
 
 if TYPE_CHECKING:
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 
 WINDOW_MESSAGES = 64
 """The window that a bandwidth's duration is stated for: the default of OMB and of nearmetal's engine alike."""
+
+
+_MOST_SPAN_NS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ def one_cell(operation: str, message_bytes: int, values: Values) -> CellSamples:
 def in_a_row(ns: Sequence[int] | NDArray[np.int64], whole_ns: int = 0) -> Values:
     """Return durations that followed each other, without the times between, which the program does not tell."""
     spans = np.asarray(ns, np.int64)
+    if float(spans.sum(dtype=np.float64)) >= _MOST_SPAN_NS:
+        raise ForeignFileError("its durations add up to more than any run can last")
     return Values(spans, np.cumsum(spans) - spans, (whole_ns,))
 
 
@@ -60,6 +64,9 @@ def _one_after_another(runs: Sequence[Values]) -> Values:
     """Return the runs of one client as one; what passed between them is not told."""
     if len(runs) == 1:
         return runs[0]
+    spans = [int(one.begin_ns.max()) + int(one.ns.max()) for one in runs]
+    if sum(spans) >= _MOST_SPAN_NS:
+        raise ForeignFileError("its runs add up to more than any run can last")
     ends = np.cumsum([0, *(int((one.begin_ns + one.ns).max()) for one in runs)])
     return Values(
         np.concatenate([one.ns for one in runs]),
@@ -82,12 +89,9 @@ def from_iperf3(data: bytes, operation: str) -> Values:
     kept = [one for one in report.intervals if one.seconds > 0]
     if not kept:
         raise ForeignFileError("the report of iperf3 has no interval that took any time")
-    ns = [round(one.seconds * NS_PER_S * VOLUME_BYTES / max(1, one.moved_bytes)) for one in kept]
-    return Values(
-        np.array(ns, np.int64),
-        np.array([round(one.start_s * NS_PER_S) for one in kept], np.int64),
-        (UNITS["bit/s"].to_ns(report.received_bit_s),),
-    )
+    ns = [UNITS["B/s"].to_ns(max(1, one.moved_bytes) / one.seconds) for one in kept]
+    begin_ns = [UNITS["s"].to_ns(one.start_s) if one.start_s else 0 for one in kept]
+    return Values(np.array(ns, np.int64), np.array(begin_ns, np.int64), (UNITS["bit/s"].to_ns(report.received_bit_s),))
 
 
 def from_sockperf(data: bytes, operation: str) -> Values:
@@ -186,7 +190,7 @@ def decode_tools(files: Mapping[str, bytes]) -> list[CellSamples]:
 def _command(files: Mapping[str, bytes]) -> CellSamples:
     """Return a command's figures under the name of the study's operation."""
     try:
-        options = json.loads(files[ASKED])
+        options = parse_json(files[ASKED])
         operation = str(options["operation"])
     except (ValueError, KeyError, TypeError) as error:
         raise ForeignFileError(f"the outcome of a command does not say what was asked: {error!r}") from error

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from nearmetal.workloads.formats.lines import number, refuse, to_text, whole
+from nearmetal.workloads.formats.lines import number, processes, refuse, to_text, whole
 
 PROGRAM = "HPL or HPCC"
 
 _BEGIN, _END = "Begin of Summary section.", "End of Summary section."
-_ROW = re.compile(r"^W[RC]\w+ +(\d+) +(\d+) +(\d+) +(\d+) +([\d.]+) +([\d.]+e[+-]\d+)\s*$", re.MULTILINE)
-_CHECK = re.compile(r"^\|\|Ax-b\|\|.*\.\.\.\.\.\. (PASSED|FAILED)\s*$", re.MULTILINE)
+_ROW = re.compile(r"^W[RC]\w+ +(\d+) +(\d+) +(\d+) +(\d+) +([\d.]+) +([\d.]+e[+-]\d+)$", re.MULTILINE)
+_CHECK = re.compile(r"^\|\|Ax-b\|\|.*\.\.\.\.\.\. (PASSED|FAILED)$", re.MULTILINE)
 _UNIT_ENDS = (
     ("_Tflops", "Tflop/s"),
     ("_Gflops", "Gflop/s"),
@@ -55,23 +55,30 @@ def parse(data: bytes) -> Output:
     rows = _ROW.findall(text)
     if len(rows) != 1 or len(checks) != 1:
         raise refuse(PROGRAM, f"it has {len(rows)} results and {len(checks)} residual checks, not one of each")
-    grid = [whole(word, PROGRAM, "the process grid") for word in rows[0][2:4]]
-    return Output("", grid[0] * grid[1], (Figure("HPL", _positive("HPL", rows[0][5]), "Gflop/s"),))
+    grid = [processes(word, PROGRAM) for word in rows[0][2:4]]
+    return Output(
+        "", processes(str(grid[0] * grid[1]), PROGRAM), (Figure("HPL", _positive("HPL", rows[0][5]), "Gflop/s"),)
+    )
 
 
 def _summary(text: str) -> Output:
-    sections = re.findall(re.escape(_BEGIN) + r"(.*?)" + re.escape(_END), text, re.DOTALL)
-    if len(sections) != 1:
-        raise refuse(PROGRAM, f"it has {len(sections)} whole summary sections, not one")
-    fields = dict(line.split("=", 1) for line in sections[0].splitlines() if "=" in line)
+    begins, ends = text.count(_BEGIN), text.count(_END)
+    section = text.partition(_BEGIN)[2].partition(_END)[0]
+    if (begins, ends) != (1, 1) or not section:
+        raise refuse(PROGRAM, f"its summary section begins {begins} times and ends {ends} times, not once each")
+    fields = dict(line.split("=", 1) for line in section.splitlines() if "=" in line)
     if whole(fields.get("Success", "").strip() or "missing", PROGRAM, "Success") != 1:
         raise refuse(PROGRAM, "HPCC itself says that it did not succeed")
-    figures = [Figure(name, float(value), unit) for name, value in fields.items() if (unit := _unit(name, value))]
+    figures = [
+        Figure(name, number(value, PROGRAM, name), unit)
+        for name, value in fields.items()
+        if (unit := _unit(name, value))
+    ]
     if not figures:
         raise refuse(PROGRAM, "its summary holds no figure")
     parts = [fields.get(f"Version{part}", "").strip() for part in ("Major", "Minor", "Micro")]
-    processes = whole(fields.get("CommWorldProcs", "").strip() or "missing", PROGRAM, "the number of processes")
-    return Output(".".join(parts) if all(parts) else "", processes, tuple(figures))
+    count = processes(fields.get("CommWorldProcs", "").strip() or "missing", PROGRAM)
+    return Output(".".join(parts) if all(parts) else "", count, tuple(figures))
 
 
 def _unit(name: str, value: str) -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from nearmetal.workloads.formats.lines import number, refuse, to_text, whole
+from nearmetal.workloads.formats.lines import number, processes, refuse, to_text, whole
 
 PROGRAM = "the Intel MPI Benchmarks"
 
-_START = re.compile(r"^# Benchmarking (\S+)\s*$", re.MULTILINE)
+_START = re.compile(r"^# Benchmarking (\S+)$", re.MULTILINE)
 _PROCESSES = re.compile(r"^# #processes = (\d+)", re.MULTILINE)
-_VERSION = re.compile(r"^#\s+Intel\(R\) MPI Benchmarks ([\w.]+(?: Update \d+)?)", re.MULTILINE)
-_HEAD = re.compile(r"^ *(#bytes +)?#repetitions +(t.*?)\s*$", re.MULTILINE)
+_VERSION = re.compile(r"^#[ \t]+Intel\(R\) MPI Benchmarks ([\w.]+(?: Update \d+)?)", re.MULTILINE)
+_HEAD = re.compile(r"^ *(#bytes +)?#repetitions +(t.*)$", re.MULTILINE)
 
 OPERATIONS = {
     "PingPong": "latency",
@@ -71,8 +71,8 @@ def parse(data: bytes) -> Output:
 
 
 def _block(name: str, text: str) -> Block:
-    processes, head = _PROCESSES.search(text), _HEAD.search(text)
-    if not processes or not head:
+    count, head = _PROCESSES.search(text), _HEAD.search(text)
+    if not count or not head:
         raise refuse(PROGRAM, f"the block of {name} lacks its columns")
     columns = head[2].split()
     mean = next((columns.index(one) for one in ("t_avg[usec]", "t[usec]") if one in columns), None)
@@ -91,4 +91,4 @@ def _block(name: str, text: str) -> Block:
         rows.append(Row(size, repetitions, number(words[first + mean], PROGRAM, "a mean")))
     if not rows:
         raise refuse(PROGRAM, f"the block of {name} is empty")
-    return Block(name, OPERATIONS.get(name, ""), whole(processes[1], PROGRAM, "the processes"), tuple(rows))
+    return Block(name, OPERATIONS.get(name, ""), processes(count[1], PROGRAM), tuple(rows))

@@ -6,10 +6,10 @@ requests: its `rtt` is the kernel's smoothed estimate.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 
+from nearmetal.reading import parse_json
 from nearmetal.workloads.formats.lines import refuse, to_text
 
 PROGRAM = "iperf3 -J"
@@ -40,13 +40,13 @@ class Report:
 def parse(data: bytes) -> Report:
     """Read one report; raise ForeignFileError for anything else, with iperf3's own words when it reports an error."""
     try:
-        raw = json.loads(to_text(data, PROGRAM))
-    except (ValueError, RecursionError) as error:
+        raw = parse_json(to_text(data, PROGRAM))
+    except ValueError as error:
         raise refuse(PROGRAM, f"it is not JSON: {error}") from error
     if not isinstance(raw, dict):
         raise refuse(PROGRAM, "it is not an object")
     if "error" in raw:
-        raise refuse(PROGRAM, f"iperf3 says: {raw['error']}")
+        raise refuse(PROGRAM, f"iperf3 says: {str(raw['error'])[:200]}")
     try:
         return _report(raw)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as error:

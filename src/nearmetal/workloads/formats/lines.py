@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import re
 
+from nearmetal import limits, units
 from nearmetal.errors import ForeignFileError
 
+MOST_COUNT = 10**18
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def to_text(data: bytes, program: str) -> str:
-    """Return a program's output as text without colours; raise ForeignFileError when it is not text."""
+    """Return a program's output as text, without colours and blanks at ends of lines.
+
+    Raise ForeignFileError when it is not text.
+    """
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise refuse(program, f"it is not text: {error.reason} at byte {error.start}") from error
     if "\0" in text:
         raise refuse(program, "it is not text: it holds a zero byte")
-    return _ESCAPE.sub("", text)
+    return "\n".join(map(str.rstrip, _ESCAPE.sub("", text).split("\n")))
 
 
 def refuse(program: str, why: str) -> ForeignFileError:
@@ -32,16 +36,22 @@ def refuse(program: str, why: str) -> ForeignFileError:
 def number(word: str, program: str, what: str) -> float:
     """Return a finite number >= 0; raise ForeignFileError for anything else."""
     try:
-        value = float(word)
-    except ValueError:
-        raise refuse(program, f"{what} is {word[:40]!r}, not a number") from None
-    if not math.isfinite(value) or value < 0:
+        value = units.decimal(word)
+    except ValueError as error:
+        raise refuse(program, f"{what}: {error}") from None
+    if value < 0:
         raise refuse(program, f"{what} is {word[:40]!r}")
     return value
 
 
-def whole(word: str, program: str, what: str) -> int:
+def whole(word: str, program: str, what: str, most: int = MOST_COUNT) -> int:
     """Return a whole number >= 0; raise ForeignFileError for anything else."""
-    if not word.isascii() or not word.isdigit() or len(word) > 18:
-        raise refuse(program, f"{what} is {word[:40]!r}, not a whole number")
-    return int(word)
+    try:
+        return units.whole(word, most)
+    except ValueError as error:
+        raise refuse(program, f"{what}: {error}") from None
+
+
+def processes(word: str, program: str) -> int:
+    """Return a number of processes or pairs, which a reader may make that many records of."""
+    return whole(word, program, "the number of processes", limits.RANKS.value())

@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from nearmetal.workloads.formats.lines import number, refuse, to_text, whole
+from nearmetal.workloads.formats.lines import number, processes, refuse, to_text
 
 PROGRAM = "the NAS Parallel Benchmarks"
 
-_TITLE = re.compile(r"^ (\w{2})(?:-MZ)? Benchmark Completed\.?\s*$", re.MULTILINE)
-_FIELD = re.compile(r"^ (\S[^=\n]*?) *= +(\S.*?) *$", re.MULTILINE)
+_TITLE = re.compile(r"^ (\w{2})(?:-MZ)? Benchmark Completed\.?$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,8 @@ def parse(data: bytes) -> Result:
     titles = list(_TITLE.finditer(text))
     if len(titles) != 1:
         raise refuse(PROGRAM, f"it has {len(titles)} end blocks, not one")
-    fields: dict[str, str] = dict(_FIELD.findall(text[titles[0].end() :]))
+    cut = (line[1:].partition("=") for line in text[titles[0].end() :].splitlines() if line.startswith(" "))
+    fields = {key.strip(): value.strip() for key, _, value in cut if key.strip() and value.strip()}
     missing = [key for key in ("Class", "Time in seconds", "Mop/s total", "Verification") if key not in fields]
     if missing:
         raise refuse(PROGRAM, f"its end block lacks {missing[0]!r}")
@@ -43,11 +43,11 @@ def parse(data: bytes) -> Result:
     mops = number(fields["Mop/s total"], PROGRAM, "the rate")
     if mops == 0:
         raise refuse(PROGRAM, "its rate is 0: the run was too short for its clock")
-    processes = fields.get("Total processes") or fields.get("Total threads") or "1"
+    count = fields.get("Total processes") or fields.get("Total threads") or "1"
     return Result(
         titles[0][1].lower(),
         fields["Class"][:1],
-        whole(processes, PROGRAM, "the number of processes"),
+        processes(count, PROGRAM),
         mops,
         number(fields["Time in seconds"], PROGRAM, "the time"),
         fields.get("Version", ""),

@@ -19,7 +19,6 @@ _PLAIN = re.compile(
     r"(?: +(?P<drop>\d+) / +(?P<pkt>\d+) drop/pkt +(?P<data_loss>[\d.]+) %loss)?"
     r"(?: +(?P<rtt_ms>[\d.]+) msRTT)?"
 )
-_WORD = re.compile(r"(\w+)=(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,5 +54,9 @@ def parse(data: bytes) -> Transfer:
 def _summary(line: str) -> dict[str, str]:
     """Return the words of a summary line, empty for any other line: intervals lack the CPU columns."""
     match = _PLAIN.match(line)
-    fields = {k: v for k, v in match.groupdict().items() if v} if match else dict(_WORD.findall(line))
+    fields = (
+        {k: v for k, v in match.groupdict().items() if v}
+        if match
+        else dict(word.split("=", 1) for word in line.split() if "=" in word)
+    )
     return fields if {"rate_Mbps", "real_seconds", "tx_cpu"} <= fields.keys() else {}

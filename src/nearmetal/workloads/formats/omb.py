@@ -15,11 +15,12 @@ import re
 from dataclasses import dataclass
 from itertools import takewhile
 
-from nearmetal.workloads.formats.lines import number, refuse, to_text, whole
+from nearmetal.workloads.formats.lines import number, processes, refuse, to_text, whole
 
 PROGRAM = "the OSU micro-benchmarks"
 
-_TITLE = re.compile(r"^# (?:OSU|OMB-Py) (?P<title>.*?)(?: Test)?(?: v(?P<version>[\d.]+\w*))?\s*$", re.MULTILINE)
+_TITLE = re.compile(r"^# (?:OSU|OMB-Py) (?P<title>.*)$", re.MULTILINE)
+_VERSION = re.compile(r" v(\d[\w.]*)$")
 _PAIRS = re.compile(r"^# \[ ?pairs: (\d+) ?\] ?\[ ?window size: (\w+) ?\]", re.MULTILINE)
 _GAP = re.compile(r"\s{2,}|\t")
 _ROW = re.compile(r"\s*\d")
@@ -79,7 +80,9 @@ def parse(data: bytes) -> Table:
     titles = list(_TITLE.finditer(text))
     if len(titles) != 1:
         raise refuse(PROGRAM, f"it has {len(titles)} lines that name a benchmark, not one")
-    operation = _operation(titles[0]["title"])
+    title = titles[0]["title"].rstrip()
+    version = _VERSION.search(title[-40:])
+    operation = _operation(title.removesuffix(version[0] if version else "").removesuffix(" Test"))
     pairs = _PAIRS.search(text)
     head, body = _columns(text[titles[0].end() :])
     mean, unit = _mean_column(head, operation)
@@ -89,8 +92,8 @@ def parse(data: bytes) -> Table:
     aside = tuple(
         name for i, name in enumerate(head) if i != mean and name not in (*_SIZES, "pass", "validation", "mb/s")
     )
-    count = whole(pairs[1], PROGRAM, "the number of pairs") if pairs else 1
-    return Table(titles[0]["version"] or "", operation, unit, count, rows, aside)
+    count = processes(pairs[1], PROGRAM) if pairs else 1
+    return Table(version[1] if version else "", operation, unit, count, rows, aside)
 
 
 def _operation(title: str) -> str:

@@ -18,7 +18,7 @@ PROGRAM = "perftest"
 DUMP_HEAD = "#, usec"
 LEAST_ITERATIONS = 5
 _TITLE = re.compile(
-    r"^\s+(?:RDMA_(?P<rdma>Write|Read)|(?P<send>Send)|Atomic (?P<atomic>FETCH_AND_ADD|CMP_AND_SWAP)) "
+    r"^[ \t]+(?:RDMA_(?P<rdma>Write|Read)|(?P<send>Send)|Atomic (?P<atomic>FETCH_AND_ADD|CMP_AND_SWAP)) "
     r"(?P<way>Bidirectional )?(?:Post List )?(?P<kind>Latency|BW) Test",
     re.MULTILINE,
 )
@@ -74,7 +74,9 @@ def parse_summary(text: str, *, dumped: bool) -> Result:
     match = _BANDWIDTH.search(text)
     if not match or match["unit"] not in _UNITS:
         raise refuse(PROGRAM, "there is no line of bandwidth columns that nearmetal knows")
-    rows = tuple(Row(size, n, 0.0, _positive(words[1])) for size, n, words in _rows(text[match.end() :]))
+    rows = tuple(
+        Row(size, n, 0.0, _positive(words[1])) for size, n, words in _rows(text[match.end() :], _LEAST_COLUMNS)
+    )
     return Result(f"ib_{verb}_bw", _UNITS[match["unit"]], _some(rows), dumped)
 
 
@@ -82,7 +84,10 @@ def _latencies(text: str) -> tuple[Row, ...]:
     for head, column in ((_LATENCY, 3), (_LATENCY_DURATION, 0)):
         if match := head.search(text):
             return _some(
-                tuple(Row(size, n, _positive(words[column]), 0.0) for size, n, words in _rows(text[match.end() :]))
+                tuple(
+                    Row(size, n, _positive(words[column]), 0.0)
+                    for size, n, words in _rows(text[match.end() :], 3 + column)
+                )
             )
     raise refuse(PROGRAM, "there is no line of latency columns that nearmetal knows")
 
@@ -100,15 +105,18 @@ def _positive(word: str) -> float:
     return value
 
 
-def _rows(text: str) -> list[tuple[int, int, list[str]]]:
-    """Return size, iterations and the other columns of each row; values of a dump may stand before the rows."""
+def _rows(text: str, least: int) -> list[tuple[int, int, list[str]]]:
+    """Return size, iterations and the other columns of each row, at least so many in all.
+
+    Values of a dump may stand before the rows.
+    """
     rows: list[tuple[int, int, list[str]]] = []
     for line in text.splitlines()[1:]:
         words = line.split()
         if rows and line.lstrip().startswith("---"):
             break
         if words and words[0].isdigit():
-            if len(words) < _LEAST_COLUMNS:
+            if len(words) < least:
                 raise refuse(PROGRAM, f"{line[:60]!r} lacks a column")
             rows.append((whole(words[0], PROGRAM, "a size"), whole(words[1], PROGRAM, "a count"), words[2:]))
     return rows

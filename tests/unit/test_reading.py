@@ -1,0 +1,246 @@
+"""Hostile files: nothing nests, grows or waits without end, and one bad run does not hide the others."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearmetal import limits
+from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.facts.ftrace import read_trace
+from nearmetal.knobs.knob import parse_cpus
+from nearmetal.reading import MAX_DEPTH, parse_json, parse_toml, read_bytes
+from nearmetal.serve.catalogue import Catalogue
+from nearmetal.store.bundle import read_bundle
+from nearmetal.units import decimal, parse_duration_ns, parse_size_bytes, to_whole, whole
+from nearmetal.workloads.foreign import read_foreign
+from tests.fake_runs import make_run
+
+DATA = Path(__file__).parents[1] / "data" / "tools"
+STUDY = """
+format = 1
+name = "small"
+baseline = "a"
+
+[host]
+kind = "fake"
+
+[[path]]
+name = "a"
+kind = "fake"
+
+[[path]]
+name = "b"
+kind = "fake"
+
+[[workload]]
+kind = "engine"
+name = "latency"
+operation = "latency"
+sizes = ["8 B"]
+"""
+NUMBERS = ("nan", "inf", "-inf", "1e999", "1_0", "\u0661", "0x10", "", "9" * 400, "1e1000", "--1", "1.2.3")
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers(-(2**63), 2**64) | st.text(), st.lists))
+def test_json_is_read_as_ever(value: object) -> None:
+    assert parse_json(json.dumps(value)) == value
+    assert (
+        parse_json(
+            json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass").decode("utf-8", "surrogatepass")
+        )
+        == value
+    )
+
+
+@pytest.mark.parametrize("opens", ["[", '{"a":', '[{"a":'])
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 200_000])
+def test_json_that_nests_too_deep_is_refused(opens: str, depth: int) -> None:
+    closes = {"[": "]", '{"a":': "}", '[{"a":': "}]"}[opens]
+    with pytest.raises(ValueError, match="nests deeper"):
+        parse_json(opens * depth + "1" + closes * depth)
+    with pytest.raises(ValueError, match="nests deeper"):
+        parse_json(opens * depth)
+
+
+def test_brackets_in_strings_are_no_depth() -> None:
+    text = json.dumps({"a": "[" * 1000, "b": ['\\"[[[', "}" * 99]})
+    assert parse_json(text)["a"] == "[" * 1000
+    assert parse_json("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+
+
+def test_whole_numbers_of_hundreds_of_digits_are_refused() -> None:
+    assert parse_json(f"[{2**64}, 0.{'3' * 40}]") == [2**64, float("0." + "3" * 40)]
+    assert parse_json('"' + "7" * 100 + '"') == "7" * 100
+    for text in ("9" * 400, "-" + "9" * 21):
+        with pytest.raises(ValueError, match="digits"):
+            parse_json(text)
+
+
+def test_toml_that_nests_too_deep_is_refused() -> None:
+    with pytest.raises(ValueError, match="too deep"):
+        parse_toml("a = " + "[" * 100_000)
+
+
+def test_a_file_beyond_the_limit_is_refused_and_the_limit_can_be_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "large"
+    path.write_bytes(b"x" * 101)
+    monkeypatch.setenv("NEARMETAL_MAX_FILE", "100")
+    with pytest.raises(ForeignFileError, match="more than 100 bytes") as seen:
+        read_bytes(path)
+    assert "NEARMETAL_MAX_FILE=200" in seen.value.hint
+    monkeypatch.setenv("NEARMETAL_MAX_FILE", "101")
+    assert read_bytes(path) == b"x" * 101
+    with pytest.raises(ForeignFileError):
+        read_bytes(Path("/dev/zero"))
+
+
+def test_every_limit_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "threat-model.md").read_text()
+    for limit in (one for one in vars(limits).values() if isinstance(one, limits.Limit)):
+        power = limit.default.bit_length() - 1
+        shown = (f"{limit.default:,}", f"2^{power}" if limit.default == 1 << power else "10^10")
+        assert any(f"`{limit.variable}` | {one} |" in page for one in shown), limit.variable
+
+
+@pytest.mark.parametrize("text", NUMBERS)
+def test_what_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"number|measurement"):
+        decimal(text)
+    with pytest.raises(ValueError, match="whole number"):
+        whole(text)
+    for read in (parse_duration_ns, parse_size_bytes):
+        with pytest.raises(BadInputError):
+            read(f"{text} s" if read is parse_duration_ns else f"{text} B")
+
+
+def test_durations_and_sizes_beyond_64_bits_are_refused() -> None:
+    for value in (2.0**63, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="beyond"):
+            to_whole(value)
+    with pytest.raises(BadInputError, match="beyond every measurement"):
+        parse_duration_ns("9999999999999 h")
+    assert (decimal(" 1.5e-3"), decimal(".5"), decimal("5."), to_whole(1.5)) == (0.0015, 0.5, 5.0, 2)
+
+
+@pytest.mark.parametrize("text", ["0-99999999999", "99999999999", "0-", "1-x", "", "0,,1", "\u0661"])
+def test_a_list_of_processors_makes_no_more_of_them_than_there_can_be(text: str) -> None:
+    if text == "0-":  # as the kernel reads it: nothing says where the range ends
+        assert parse_cpus(text) == [0]
+        return
+    with pytest.raises(ValueError, match=r"processor|whole number"):
+        parse_cpus(text)
+
+
+# ---------------------------------------------------------------- foreign programs
+
+IMB = (DATA / "imb-2021.11.txt").read_bytes()
+
+
+def test_a_number_of_processes_that_no_machine_has_is_refused() -> None:
+
+    hostile = re.sub(rb"#processes = \d+", b"#processes = 99999999999", IMB)
+    assert hostile != IMB
+    with pytest.raises(ForeignFileError, match="number of processes"):
+        read_foreign(hostile)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b" RDMA_Write Latency Test\n #bytes #iterations t_min[usec] t_max[usec] t_typical[usec]\n 2 1000 1 2\n",
+        b" Send BW Test\n #bytes #iterations BW peak[MB/sec] BW average[MB/sec] MsgRate[Mpps]\n 2 1000 1\n",
+        b"# OSU MPI Latency Test v5.6\n# Size  Latency (us)\n1  1e300\n",
+        b"# OSU MPI Bandwidth Test v5.6\n# Size  Bandwidth (MB/s)\n1  1e-300\n",
+        b"# OSU MPI Latency Test v5.6\n# Size  Latency (us)\n1  " + b"9" * 400 + b"\n",
+    ],
+)
+def test_figures_and_rows_beyond_measure_are_refused(text: bytes) -> None:
+    with pytest.raises(ForeignFileError):
+        read_foreign(text)
+
+
+SLOW = {
+    "omb": (b"# OSU MPI Latency Test ", b" ", b"x\n# Size  Latency (us)\n"),
+    "hpcc": (b"of Summary section.\n", b"Begin of Summary section.", b""),
+    "imb": (b"# Benchmarking PingPong\n# #processes = 2\n #bytes #repetitions t", b" ", b"x\n"),
+    "npb": (b" CG Benchmark Completed.\n Class", b" ", b"x\n"),
+    "npb-value": (b" CG Benchmark Completed.\n Class = ", b"x ", b"\n"),
+    "perftest": (b"#bytes\n#, usec\n", b"\n", b""),
+    "perftest-title": (b"#bytes #, usec", b"\n", b"RDMA_"),
+    "nuttcp": (b"rate_Mbps= ", b"a", b"\n"),
+    "nuttcp-ends": (b"rate_Mbps=", b"tx_cpu=", b""),
+    "sockperf": (b"sockperf: [Total Run] ", b"; SentMessages=", b""),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_readers_take_time_in_proportion(name: str) -> None:
+    """Eight times the bytes take far less than 64 times the processor time, measured in one run."""
+    head, unit, tail = SLOW[name]
+
+    def cost(count: int) -> float:
+        data = head + unit * count + tail
+        least = float("inf")
+        for _ in range(3):
+            begin = time.process_time()
+            with pytest.raises(ForeignFileError):
+                read_foreign(data)
+            least = min(least, time.process_time() - begin)
+        return least
+
+    few = 4000 // len(unit)
+    assert cost(8 * few) < 30 * max(cost(few), 2e-5)
+
+
+# ---------------------------------------------------------------- stored files
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(8):
+            archive.writestr(f"trace/cpu{number}", bytes(1 << 16))
+    assert len(read_bundle(path, 8 << 16)) == 8
+    with pytest.raises(ForeignFileError, match="unpacks to more than"):
+        read_bundle(path, (8 << 16) - 1)
+
+
+def test_a_trace_of_too_many_events_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = read_bundle(Path(__file__).parents[1] / "golden" / "waterfall-v1.zip")
+    events = read_trace(files)
+    assert events
+    monkeypatch.setenv(limits.TRACE_VALUES.variable, str(len(events)))
+    with pytest.raises(ForeignFileError, match="values") as seen:
+        read_trace(files)
+    assert limits.TRACE_VALUES.variable in seen.value.hint
+
+
+def test_layouts_of_a_trace_take_time_in_proportion() -> None:
+    def cost(count: int) -> float:
+        files = {"trace/formats": b"event: a/b\nID: 1\n" + b"\tfield:" * count}
+        begin = time.process_time()
+        read_trace(files)
+        return time.process_time() - begin
+
+    cost(10)
+    assert cost(80_000) < 30 * max(cost(10_000), 1e-4)
+
+
+def test_one_hostile_run_does_not_hide_the_others(tmp_path: Path) -> None:
+    make_run(tmp_path / "good", STUDY)
+    for name, text in {"deep": "[" * 100_000, "long": "9" * 5000, "brackets": "{" * 70 + "}" * 70}.items():
+        (tmp_path / name / "trials").mkdir(parents=True)
+        (tmp_path / name / "run.json").write_text(text)
+    found = {one.name: one for one in Catalogue(tmp_path).entries()}
+    assert found["good"].info is not None
+    assert all(found[name].info is None and found[name].problem for name in ("deep", "long", "brackets"))
