@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -198,3 +199,16 @@ def test_both_ways_at_once_tell_the_overheads_apart() -> None:
     assert small.latency_ps == pytest.approx((one_way_ns(0) - o_s - o_r) * 1000, rel=0.02)
     for size in (0, 64, 4096, 1 << 20):
         assert path.segment(size).one_way_ps(size) == pytest.approx(one_way_ns(size) * 1000, rel=0.01)
+
+
+def test_between_measured_sizes_a_time_stays_between_theirs() -> None:
+    """A fall from one size to the next, as moderation makes it, must not become a slope that runs away."""
+    measured = {8: 60_000, 512: 40_000, 1024: 41_000, 65_536: 90_000}
+    path = fit_path([RoundTrips(size, np.full(400, 2 * ns)) for size, ns in measured.items()])
+    assert path.measured_bytes == (8, 512, 1024, 65_536)
+    for (low, low_ns), (high, high_ns) in pairwise(measured.items()):
+        assert path.segment(high).one_way_ps(high) == pytest.approx(high_ns * 1000, rel=0.001)
+        for size in np.geomspace(low + 1, high, 20).astype(int):
+            found = path.segment(size).one_way_ps(int(size)) / 1000
+            assert min(low_ns, high_ns) * 0.999 <= found <= max(low_ns, high_ns) * 1.001
+    assert path.segment(33_280).one_way_ps(33_280) == pytest.approx(65_500_000, rel=0.001)

@@ -11,6 +11,7 @@ from nearmetal.predict.models import UNBOUNDED, Machine, PathModel, Segment
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import Pattern, schedule_from_pattern
 from nearmetal.predict.place import (
+    Judge,
     Slots,
     block_shape,
     break_even,
@@ -89,7 +90,7 @@ def test_traffic_of_a_collective_is_that_of_its_algorithm() -> None:
 
 
 def test_the_recommended_placement_is_the_fastest_found() -> None:
-    found = recommend(halo(64, (4, 4, 4)), MACHINE, hosts(4, 16), replicas=1, tries=3)
+    found = recommend(Judge((halo(64, (4, 4, 4)),), (MACHINE,), replicas=1), hosts(4, 16), tries=3)
     methods = {candidate.method for candidate in found}
     assert {"in-order", "round-robin", "geometric", "partition"} <= methods
     assert [c.median_ns for c in found] == sorted(c.median_ns for c in found)
@@ -100,7 +101,7 @@ def test_the_recommended_placement_is_the_fastest_found() -> None:
 
 def test_more_ranks_than_slots_is_an_error() -> None:
     with pytest.raises(BadInputError, match="64 ranks on 32 slots of 2 hosts"):
-        recommend(halo(64, (4, 4, 4)), MACHINE, hosts(2, 16))
+        recommend(Judge((halo(64, (4, 4, 4)),), (MACHINE,)), hosts(2, 16))
     with pytest.raises(BadInputError, match="named twice"):
         Slots(("a", "a"), (1, 1))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,22 @@ from nearmetal.cli.place import parse_hosts
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError, NearmetalError
 from nearmetal.predict.fit_run import fit_run
-from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
+from nearmetal.predict.models import (
+    UNBOUNDED,
+    Cores,
+    Distribution,
+    FitQuality,
+    Machine,
+    ModelFile,
+    NamedMachine,
+    PathModel,
+    Segment,
+    write_model,
+)
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.trace import DoCall
 from nearmetal.store.rundir import RunDir
+from nearmetal.units import format_duration
 
 if TYPE_CHECKING:
     from click import Command
@@ -153,6 +166,171 @@ def test_what_cannot_be_replayed_is_told_and_nothing_is_written(
     with pytest.raises(NearmetalError, match="1 messages or receives have no partner"):
         run(predict, files[0], *on, "--per-node", "1")
     assert not saved.exists()
+
+
+def residual(*us: int) -> Distribution:
+    return Distribution(tuple(index / len(us) for index in range(len(us))), tuple(one * 1_000_000 for one in us))
+
+
+def test_predict_and_place_tell_the_same_time_for_the_same_job(files: tuple[str, str], tmp_path: Path) -> None:
+    """Both replay the launches of the run in turn: place once took the machine of all launches together."""
+    slow = replace(path(9), segments=(replace(path(9).segments[0], residual=residual(0, 5, 40)),))
+    named = NamedMachine("veth", "as-found", "polling", Machine(path(5), path(5)))
+    launches = (Machine(path(1), path(6)), Machine(path(2), slow), Machine(path(1), path(30)))
+    write_model(ModelFile("nearmetal-model", 1, "run", (replace(named, launches=launches),)), tmp_path / "model.json")
+    same = (files[0], "--on", str(tmp_path / "model.json"), "--replicas", "40", "--seed", "3")
+    told = json.loads(run(predict, *same, "--per-node", "4", "--format", "json")[0])[0]["quantiles"][0]["ns"]
+    _, err = run(place, *same, "--hosts", "a:4,b:4", "--tries", "2")
+    (in_order,) = (line for line in err.splitlines() if "in-order" in line and "veth" in line)
+    assert format_duration(told) in in_order
+
+
+SETTINGS = ("default", "tuned")
+
+
+@pytest.fixture
+def two_settings(tmp_path: Path) -> str:
+    machines = [
+        NamedMachine(name, setting, "polling", Machine(path(inside), path(between + index)))
+        for index, setting in enumerate(SETTINGS)
+        for name, inside, between in (("native", 5, 5), ("vf", 1, 21))
+    ]
+    write_model(ModelFile("nearmetal-model", 1, "run", tuple(machines)), tmp_path / "settings.json")
+    return str(tmp_path / "settings.json")
+
+
+def test_break_even_of_a_run_with_settings(files: tuple[str, str], two_settings: str) -> None:
+    argv = (files[0], "--on", two_settings, "--hosts", "a:4,b:4", "--replicas", "1", "--tries", "0")
+    _, err = run(place, *argv, "--setting", "tuned", "--break-even", "native", "vf")
+    assert "vf is faster below" in err
+    assert "default" not in err
+    with pytest.raises(BadInputError, match="native was measured under 2 settings") as error:
+        run(place, *argv, "--break-even", "native", "vf")
+    assert "--setting default (of default, tuned)" in error.value.hint
+    with pytest.raises(BadInputError, match="no setting tunde in the model"):
+        run(place, *argv, "--setting", "tunde")
+
+
+def test_several_paths_are_given_at_once(files: tuple[str, str], two_settings: str) -> None:
+    out, _ = run(predict, files[0], "--on", two_settings, "--paths", "vf,native", "--replicas", "1", "--format", "json")
+    assert {row["path"] for row in json.loads(out)} == {"vf", "native"}
+
+
+def measured(latency_us: int, *sizes: int) -> PathModel:
+    return replace(path(latency_us), measured_bytes=sizes, fit=FitQuality("test", 100, 0, 0))
+
+
+def model_of(tmp_path: Path, machine: Machine, **about: object) -> str:
+    named = NamedMachine("vf", "as-found", "polling", machine, **about)  # type: ignore[arg-type]
+    write_model(ModelFile("nearmetal-model", 1, "run", (named,)), tmp_path / "one.json")
+    return str(tmp_path / "one.json")
+
+
+def test_sizes_far_beyond_the_measured_are_refused(files: tuple[str, str], tmp_path: Path) -> None:
+    """Messages of 4 KiB on a run of 8 B and 1 KiB: a line through two points would rank the paths."""
+    source = model_of(tmp_path, Machine(None, measured(5, 8, 1024)))
+    with pytest.raises(BadInputError, match=r"100% of messages and 100% of bytes between nodes are larger") as error:
+        run(predict, files[0], "--on", source)
+    assert "up to 4 KiB against 1 KiB, 4.0 times" in error.value.message
+    assert 'measure sizes = [8, "1 KiB", "4 KiB"]' in error.value.hint
+    with pytest.raises(BadInputError, match="larger than the largest measured"):
+        run(place, files[0], "--on", source, "--hosts", "a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1")
+    out, err = run(predict, files[0], "--on", source, "--extrapolate", "--replicas", "1", "--format", "json")
+    assert "warning: 100% of messages and 100% of bytes between nodes are larger than the largest measured" in err
+    assert json.loads(out)[0]["doubts"][0]["share"] == 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        ((8, 512, 2048), "up to 4 KiB against 2 KiB, 2.0 times"),
+        ((8, 512, 65_536), "are far from every measured size, as between 512 B and 64 KiB"),
+        ((8, 512, 4096), ""),
+        ((8, 64, 1024, 8192), ""),
+    ],
+)
+def test_sizes_between_and_just_beyond_the_measured_are_told(
+    files: tuple[str, str], tmp_path: Path, sizes: tuple[int, ...], told: str
+) -> None:
+    source = model_of(tmp_path, Machine(None, measured(5, *sizes)))
+    _, err = run(predict, files[0], "--on", source, "--replicas", "1")
+    assert told in err
+    assert bool(err) == bool(told)
+
+
+def program_to_oneself() -> Schedule:
+    both = Program((DoCall(0),), (Op(OpKind.SENDRECV, peer=0, recv_peer=0, message_bytes=1000),), (Comm(0, size=2),))
+    return Schedule(2, (both, replace(both, steps=())))
+
+
+def test_a_message_to_oneself_costs_no_trip_over_the_wire(
+    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearmetal.cli.predict.load_schedule", lambda *_: program_to_oneself())
+    source = model_of(tmp_path, Machine(None, measured(50, 8, 1024)))
+    out, err = run(predict, files[0], "--on", source, "--replicas", "1", "--format", "json")
+    assert json.loads(out)[0]["quantiles"][0]["ns"] == 500  # 0.4 us and 1000 B at 10 GB/s
+    assert "100% of messages are of ranks to themselves" in err
+    assert "hint: measure the path `shm` in the same run" in err
+
+
+@pytest.mark.parametrize(
+    ("traced", "run_with", "told"),
+    [
+        ("MPICH Version:      4.0.2 MPICH Release date:", "openmpi 5.0.11", "of mpich 4.0.2, the paths were measured"),
+        (
+            "Open MPI v4.1.4, package: Debian",
+            "openmpi 5.0.11",
+            "of openmpi 4.1.4, the paths were measured with openmpi 5",
+        ),
+        ("Open MPI v5.0.11, package: x", "openmpi 5.0.11", ""),
+        ("MPICH Version: 4.0.2", "", "the paths were measured with openmpi"),
+        ("", "openmpi 5.0.11", ""),
+    ],
+)
+def test_a_trace_of_another_mpi_is_told(
+    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traced: str, run_with: str, told: str
+) -> None:
+    schedule = replace(program_to_oneself(), mpi=traced)
+    monkeypatch.setattr("nearmetal.cli.predict.load_schedule", lambda *_: schedule)
+    source = model_of(tmp_path, Machine(path(1), path(50)), mpi=run_with)
+    _, err = run(predict, files[0], "--on", source, "--replicas", "1")
+    assert told in err
+    assert bool(err) == bool(told)
+
+
+def test_a_machine_file_and_its_options_change_the_machine(files: tuple[str, str], tmp_path: Path) -> None:
+    source = model_of(tmp_path, Machine(path(1), path(5), cores=Cores(1, one_computer=True)))
+    file = tmp_path / "cluster.toml"
+    file.write_text('vms_per_host = 4\ncores = 4\ntopology = "fat-tree:1:1"\nhop = "1 us"\n')
+
+    def told(*argv: str) -> float:
+        out, _ = run(predict, files[0], "--on", source, "--replicas", "1", "--format", "json", *argv)
+        return float(json.loads(out)[0]["quantiles"][0]["ns"])
+
+    near, far = told("--machine", str(file), "--hop", "0 us"), told("--machine", str(file))
+    assert far > near + 4_000
+    assert told("--machine", str(file), "--cores", "2") > far  # four guests of one rank each want four processors
+    assert told("--cores", "8", "--interrupts", "fixed-eqe:usecs=100,frames=64") > told("--cores", "8") + 90_000
+    with pytest.raises(BadInputError, match="'igbfv' is not a rule of moderation"):
+        told("--interrupts", "igbfv")
+    with pytest.raises(BadInputError, match="'ring' is not a topology"):
+        told("--topology", "ring")
+    file.write_text("vm_per_host = 4\n")
+    with pytest.raises(BadInputError, match="there is no key 'vm_per_host'"):
+        told("--machine", str(file))
+    file.write_text('cores = "many"\n')
+    with pytest.raises(BadInputError, match="the machine's cores is 'many'"):
+        told("--machine", str(file))
+
+
+def test_a_machine_unlike_the_measured_one_is_told(files: tuple[str, str], tmp_path: Path) -> None:
+    source = model_of(tmp_path, Machine(path(1), path(5), cores=Cores(1, one_computer=True)))
+    _, err = run(predict, files[0], "--on", source, "--replicas", "1", "--vms-per-host", "2", "--cores", "4")
+    assert "measured on nodes that share 1 processors of one computer" in err.replace("\n", " ")
+    far = model_of(tmp_path, Machine(path(1), path(5)), host="ssh", virtual=True)
+    _, err = run(predict, files[0], "--on", far, "--replicas", "1")
+    assert "virtual machines, which cannot see whether they share processors" in err
 
 
 def test_means_of_a_suite_are_no_samples_to_fit(tmp_path: Path) -> None:

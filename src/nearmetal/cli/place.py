@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from nearmetal.cli.predict import choose, load_model, load_schedule
+from nearmetal.cli.predict import Replay, label, prepare, replay_options, tell_doubts
 from nearmetal.cli.progress import warn
 from nearmetal.errors import BadInputError
 from nearmetal.predict.launcher_files import WRITERS
 from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_study, traced_program
 from nearmetal.predict.models import Distribution
 from nearmetal.predict.native import Placement
-from nearmetal.predict.place import BreakEven, Candidate, Slots, break_even, in_order, recommend
+from nearmetal.predict.place import BreakEven, Candidate, Judge, Slots, break_even, in_order, recommend
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.run.guests import open_host
@@ -47,17 +47,12 @@ def parse_hosts(text: str) -> Slots:
 
 @click.command(name="place")
 @click.argument("program", type=click.Path(path_type=Path))
-@click.option("--on", "source", type=click.Path(path_type=Path), required=True, help="A run directory or model file.")
+@replay_options
 @click.option("--hosts", required=True, help="Hosts and their slots, such as 'n0:16,n1:16'.")
-@click.option("--path", "paths", multiple=True, help="Only this path (repeatable); all by default.")
-@click.option("--ranks", type=click.IntRange(min=1), help="Ranks of a pattern, when not those of its file.")
 @click.option("--dims", help="The process grid of a Cartesian program, such as '4x2x2'.")
-@click.option("--eager", help="The MPI's eager limit, such as '64 KiB'; rendezvous above it.")
-@click.option("--replicas", type=click.IntRange(min=1), default=20, show_default=True)
 @click.option(
     "--tries", type=click.IntRange(min=0), default=50, show_default=True, help="Swaps tried on simulated time."
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--launcher", type=click.Choice(sorted(WRITERS)), default="openmpi", show_default=True)
 @click.option(
     "--break-even", "pair", nargs=2, help="Two paths: also show at which share of inter-node messages they are equal."
@@ -69,21 +64,16 @@ def parse_hosts(text: str) -> Slots:
 def command(
     *,
     program: Path,
-    source: Path,
     hosts: str,
-    paths: tuple[str, ...],
-    ranks: int | None,
     dims: str | None,
-    eager: str | None,
-    replicas: int,
     tries: int,
-    seed: int,
     launcher: str,
     pair: tuple[str, str] | None,
     check: bool,
     check_blocks: int,
     check_figure: str,
     output: Path | None,
+    **given: Any,
 ) -> None:
     """Recommend a data path and a rank mapping for PROGRAM, and write it for the launcher.
 
@@ -91,21 +81,26 @@ def command(
     on the recommended path of the run's own host, and the measured gain stands beside the predicted one. The first of
     --hosts is the study's first node, and so on.
     """
-    checked = _checked_program(program, source) if check else None
-    schedule = load_schedule(program, ranks)
+    checked = _checked_program(program, given["source"]) if check else None
     slots = parse_hosts(hosts)
-    slots.check(schedule.ranks)
     grid = _parse_dims(dims)
+    replay = prepare([program], given)
+    schedule = replay.schedules[0]
+    slots.check(schedule.ranks)
+    if replay.changes.vms_per_host > 1:
+        raise BadInputError("place puts ranks on nodes, not on guests of hosts", hint="leave --vms-per-host out")
+    both = (_only(replay, pair[0]), _only(replay, pair[1])) if pair else None
+    as_launched = Placement.of_hosts(in_order(schedule.ranks, slots))
+    doubts = {label(named): replay.doubts(named, as_launched) for named in replay.machines}
     found: list[tuple[NamedMachine, Candidate]] = []
-    model = load_model(source, eager)
-    both = (model.find(pair[0]), model.find(pair[1])) if pair else None
-    for named in choose(model, paths):
-        candidates = recommend(schedule, named.machine, slots, dims=grid, seed=seed, replicas=replicas, tries=tries)
-        found += [(named, candidate) for candidate in candidates]
+    for named in replay.machines:
+        judge = Judge(tuple(replay.schedules), named.replayed, replay.seed, replay.replicas)
+        found += [(named, candidate) for candidate in recommend(judge, slots, dims=grid, tries=tries)]
     found.sort(key=lambda one: one[1].median_ns)
+    tell_doubts(doubts)
     _print(found)
     if both:
-        _print_break_even(*both, schedule, in_order(schedule.ranks, slots), seed)
+        _print_break_even(*both, schedule, in_order(schedule.ranks, slots), replay.seed)
     text = WRITERS[launcher](found[0][1].host_of, slots)
     if checked:
         named, chosen = found[0]
@@ -117,6 +112,21 @@ def command(
     part = output.with_name(output.name + ".part")
     part.write_text(text)
     part.replace(output)
+
+
+def _only(replay: Replay, path: str) -> NamedMachine:
+    """Return the machine of a path that --setting and --progress leave; raise BadInputError for none or several."""
+    found = [named for named in replay.machines if named.path == path]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        known = ", ".join(sorted({named.path for named in replay.machines}))
+        raise BadInputError(f"no path {path} to break even with", hint=f"there are {known}")
+    settings = sorted({named.setting for named in found})
+    modes = sorted({named.progress for named in found})
+    hints = [f"--setting {settings[0]} (of {', '.join(settings)})"] if len(settings) > 1 else []
+    hints += [f"--progress {modes[0]} (of {', '.join(modes)})"] if len(modes) > 1 else []
+    raise BadInputError(f"--break-even: {path} was measured under {len(found)} settings", hint=" ".join(hints))
 
 
 def _checked_program(program: Path, source: Path) -> tuple[RunDir, tuple[str, ...]]:
@@ -171,7 +181,7 @@ def _print(found: list[tuple[NamedMachine, Candidate]]) -> None:
     default = {named: candidate for named, candidate in found if candidate.method == "in-order"}
     for named, candidate in found:
         table.add_row(
-            f"{named.path} / {named.setting} / {named.progress}",
+            label(named),
             candidate.method,
             format_duration(candidate.median_ns),
             _gain(candidate, default[named]),

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from nearmetal.cli.progress import warn
 from nearmetal.errors import BadInputError
+from nearmetal.predict.doubts import Doubt, find_doubts, refuse_beyond
 from nearmetal.predict.fit_run import fit_run
+from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import ModelFile, NamedMachine, read_model, write_model
-from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Schedule, schedule_from_trace
 from nearmetal.predict.simulate import Prediction, Quantile, sensitivity, simulate_launches
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import format_duration, parse_size_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from nearmetal.predict.native import Placement
 
 PROBABILITIES = (0.5, 0.95, 0.99)
 
@@ -44,71 +53,173 @@ def load_model(source: Path, eager: str | None) -> ModelFile:
     return read_model(source)
 
 
-def choose(model: ModelFile, paths: tuple[str, ...]) -> list[NamedMachine]:
-    """Return the machines of the named paths, all when none is named; raise BadInputError for an unknown one."""
-    known = {named.path for named in model.machines}
-    unknown = sorted(set(paths) - known)
-    if unknown:
-        raise BadInputError(f"no path {', '.join(unknown)} in the model", hint=f"it has {', '.join(sorted(known))}")
-    return [named for named in model.machines if not paths or named.path in paths]
+def choose(
+    model: ModelFile, paths: Sequence[str], settings: Sequence[str] = (), progress: Sequence[str] = ()
+) -> list[NamedMachine]:
+    """Return the machines of the named paths, settings and progress modes, of all where none is named.
+
+    Raise BadInputError for a name that the model does not have.
+    """
+    for what, asked, known in (
+        ("path", paths, {named.path for named in model.machines}),
+        ("setting", settings, {named.setting for named in model.machines}),
+        ("progress mode", progress, {named.progress for named in model.machines}),
+    ):
+        unknown = sorted(set(asked) - known)
+        if unknown:
+            raise BadInputError(
+                f"no {what} {', '.join(unknown)} in the model", hint=f"it has {', '.join(sorted(known))}"
+            )
+    return [
+        named
+        for named in model.machines
+        if (not paths or named.path in paths)
+        and (not settings or named.setting in settings)
+        and (not progress or named.progress in progress)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What both verbs replay: launches of a program, on which machines, and how often."""
+
+    schedules: list[Schedule]
+    machines: list[NamedMachine]
+    model: ModelFile
+    changes: Changes
+    unlike: dict[str, list[Doubt]]
+    """By label, what is doubtful because the machine differs from the measured one."""
+    replicas: int
+    seed: int
+    extrapolate: bool
+
+    def doubts(self, named: NamedMachine, placement: Placement) -> list[Doubt]:
+        """Return what is doubtful on a machine; raise BadInputError where it would decide the answer."""
+        found = [*find_doubts(self.schedules, named, placement), *self.unlike[label(named)]]
+        if not self.extrapolate:
+            refuse_beyond(found, label(named))
+        return found
+
+
+_REPLAY_OPTIONS = (
+    click.option(
+        "--on", "source", type=click.Path(path_type=Path), required=True, help="A run directory or model file."
+    ),
+    click.option("--path", "paths", multiple=True, help="Only this path (repeatable, or a,b,c); all by default."),
+    click.option("--paths", "paths", multiple=True, hidden=True),
+    click.option("--setting", "settings", multiple=True, help="Only this setting of the run (repeatable)."),
+    click.option("--progress", "modes", multiple=True, help="Only this progress mode of the run (repeatable)."),
+    click.option("--ranks", type=click.IntRange(min=1), help="Ranks of a pattern, when not those of its file."),
+    click.option("--eager", help="The MPI's eager limit, such as '64 KiB'; rendezvous above it."),
+    click.option("--machine", "machine_file", type=click.Path(path_type=Path), help="A machine file: what differs."),
+    click.option("--vms-per-host", type=click.IntRange(min=1), help="Guests on each host; each is a node."),
+    click.option("--cores", type=click.IntRange(min=1), help="Processors of each host, when not the run's."),
+    click.option("--compute-scale", type=click.FloatRange(min=0, min_open=True), help="Times of computing."),
+    click.option("--topology", help="Switches: flat, fat-tree:NODES:LEAVES or dragonfly:NODES:LEAVES."),
+    click.option("--hop", help="Time of each switch beyond the first, such as '300 ns'."),
+    click.option("--interrupts", help="A rule of moderation to add, such as 'igbvf:usecs=50'."),
+    click.option("--delivery", help="From an added interrupt to its driver, such as '2 us'."),
+    click.option("--replicas", type=click.IntRange(min=1), default=100, show_default=True),
+    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
+    click.option("--extrapolate", is_flag=True, help="Predict even where sizes were not measured."),
+)
+
+
+def replay_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that `predict` and `place` share; `prepare` takes their values."""
+    for option in reversed(_REPLAY_OPTIONS):
+        command = option(command)
+    return command
+
+
+def prepare(programs: Sequence[Path], given: Mapping[str, Any]) -> Replay:
+    """Return what to replay, from the values of `replay_options`."""
+    schedules = [load_schedule(program, given["ranks"]) for program in programs]
+    named_changes = ("vms_per_host", "cores", "compute_scale", "topology", "hop", "interrupts", "delivery")
+    changes = read_changes(given["machine_file"], **{name: given[name] for name in named_changes})
+    model = load_model(given["source"], given["eager"])
+    paths = [path for word in given["paths"] for path in word.split(",")]
+    chosen = choose(model, paths, given["settings"], given["modes"])
+    if not chosen:
+        raise BadInputError("the run has no such combination of path, setting and progress mode")
+    chosen.sort(key=lambda named: paths.index(named.path) if paths else 0)
+    return Replay(
+        schedules,
+        [changes.apply(named) for named in chosen],
+        model,
+        changes,
+        {label(named): changes.doubts(named) for named in chosen},
+        given["replicas"],
+        given["seed"],
+        given["extrapolate"],
+    )
 
 
 @click.command(name="predict")
 @click.argument("programs", metavar="PROGRAM...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--on", "source", type=click.Path(path_type=Path), required=True, help="A run directory or model file.")
-@click.option("--path", "paths", multiple=True, help="Only this path (repeatable); all by default.")
-@click.option("--ranks", type=click.IntRange(min=1), help="Ranks of a pattern, when not those of its file.")
+@replay_options
 @click.option("--per-node", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks on each node.")
-@click.option("--eager", help="The MPI's eager limit, such as '64 KiB'; rendezvous above it.")
-@click.option("--replicas", type=click.IntRange(min=1), default=100, show_default=True)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--sensitivity", "show_sensitivity", is_flag=True, help="Also tell what the time depends on.")
 @click.option("--save-model", type=click.Path(path_type=Path), help="Write the fitted models to this file.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def command(
     *,
     programs: tuple[Path, ...],
-    source: Path,
-    paths: tuple[str, ...],
-    ranks: int | None,
     per_node: int,
-    eager: str | None,
-    replicas: int,
-    seed: int,
     show_sensitivity: bool,
     save_model: Path | None,
     form: str,
+    **given: Any,
 ) -> None:
     """Predict how long PROGRAM takes: a trace directory, or a pattern file ending in .toml.
 
     Several traces are launches of one program; replicas take them, and the launches of the run, in turn.
     """
-    schedules = [load_schedule(program, ranks) for program in programs]
-    schedule = schedules[0]
-    model = load_model(source, eager)
-    placement = Placement.block(schedule.ranks, per_node)
+    replay = prepare(programs, given)
+    schedule = replay.schedules[0]
+    placement = replay.changes.placement(schedule.ranks, per_node)
+    doubts = {label(named): replay.doubts(named, placement) for named in replay.machines}
     rows: list[tuple[NamedMachine, Prediction]] = []
     told: dict[str, dict[str, float]] = {}
-    for named in choose(model, paths):
-        rows.append((named, simulate_launches(schedules, named.replayed, placement, seed=seed, replicas=replicas)))
+    for named in replay.machines:
+        found = simulate_launches(
+            replay.schedules, named.replayed, placement, seed=replay.seed, replicas=replay.replicas
+        )
+        rows.append((named, found))
         if show_sensitivity:
-            told[_label(named)] = sensitivity(
-                schedule, named.machine, placement, seed=seed, replicas=max(1, replicas // 10)
+            told[label(named)] = sensitivity(
+                schedule, named.machine, placement, seed=replay.seed, replicas=max(1, replay.replicas // 10)
             )
     if save_model is not None:
-        write_model(model, save_model)
+        write_model(replay.model, save_model)
     rows.sort(key=lambda row: row[1].quantile(0.5).value_ns)
+    tell_doubts(doubts)
     if form == "json":
-        click.echo(json.dumps([_record(*row, told.get(_label(row[0]))) for row in rows], indent=1))
+        records = [_record(*row, doubts[label(row[0])], told.get(label(row[0]))) for row in rows]
+        click.echo(json.dumps(records, indent=1))
         return
     _print(schedule, rows, told)
 
 
-def _label(named: NamedMachine) -> str:
+def tell_doubts(doubts: Mapping[str, Sequence[Doubt]]) -> None:
+    """Say each doubt once, on stderr, with the machines that it concerns."""
+    concerned: dict[Doubt, list[str]] = {}
+    for where, found in doubts.items():
+        for doubt in found:
+            concerned.setdefault(doubt, []).append(where)
+    for doubt, machines in concerned.items():
+        whole = len(machines) == len(doubts)
+        warn(f"{'' if whole else ', '.join(machines) + ': '}{doubt.said}\nhint: {doubt.hint}")
+
+
+def label(named: NamedMachine) -> str:
+    """Return how a machine is called in tables."""
     return f"{named.path} / {named.setting} / {named.progress}"
 
 
-def _record(named: NamedMachine, found: Prediction, told: dict[str, float] | None) -> dict[str, object]:
+def _record(
+    named: NamedMachine, found: Prediction, doubts: Sequence[Doubt], told: dict[str, float] | None
+) -> dict[str, object]:
     return {
         "path": named.path,
         "setting": named.setting,
@@ -120,6 +231,7 @@ def _record(named: NamedMachine, found: Prediction, told: dict[str, float] | Non
         "messages": found.messages,
         "inter_share": found.inter_share,
         "compute_ns": found.compute_ns,
+        "doubts": [{"said": one.said, "hint": one.hint, "share": one.share} for one in doubts],
         **({"sensitivity": told} if told is not None else {}),
     }
 
@@ -137,10 +249,10 @@ def _print(schedule: Schedule, rows: list[tuple[NamedMachine, Prediction]], told
         table.add_column(column)
     for named, found in rows:
         cells = [_shown(found.quantile(probability)) for probability in PROBABILITIES]
-        table.add_row(_label(named), *cells, f"{found.inter_share:.0%}")
+        table.add_row(label(named), *cells, f"{found.inter_share:.0%}")
     console = Console(highlight=False)
     console.print(table)
     console.print("Brackets: 95 % intervals over replicas; they do not contain the error of the models.")
-    for label, elasticities in told.items():
+    for where, elasticities in told.items():
         strongest = [f"{name} {value:+.2f}" for name, value in elasticities.items() if abs(value) >= 0.01]
-        console.print(f"{label}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
+        console.print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")

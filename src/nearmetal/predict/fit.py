@@ -15,8 +15,11 @@ Method, in this order; every step uses medians, so single slow messages move the
    of t at size 0, and never below 0.
 5. Residual, for one way: each size with enough samples has its own; others take the mean of the quantile functions of
    their segment (Vincent averaging; Ratcliff, Psychological Bulletin 86, 1979). A round trip is the sum of two ways.
-   One way is found by deconvolution (`one_way_quantiles`). Each measured size also keeps its own median exactly: what
-   the straight line misses there goes into its L.
+   One way is found by deconvolution (`one_way_quantiles`).
+6. Sizes. Each measured size keeps its own median exactly; between two of them the time is on the line through both,
+   never above the larger nor below the smaller. Leaving every other of 23 sizes out, that misses the median by 5 to
+   10 % on namespaces, lines in the logarithm of the size by 6 to 8 % with twice the worst error. The line of the
+   segment holds only beyond the largest size, where `doubts` warns.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    _Line = tuple[int, int]  # L (ps) and fs a byte
 
 METHOD = "relative least squares on medians, break points by dynamic programming"
 MAX_SEGMENTS = 8
@@ -112,15 +116,18 @@ def fit_path(
             streaming=_streaming(tau, sizes[first], sizes[stop - 1]),
             both_ways=_streaming(tau_both, sizes[first], sizes[stop - 1]),
         )
-        missed = {
-            int(s): float(t - p) for s, t, p in zip(*(a[first:stop] for a in (sizes, times, predicted)), strict=True)
-        }
-        segments += _with_residuals(line, {size: merged[size] for size in missed}, missed)
+        found = {int(size): float(time) for size, time in zip(sizes[first:stop], times[first:stop], strict=True)}
+        segments += _with_residuals(line, {size: merged[size] for size in found}, found)
     error = np.abs(predicted / times - 1)
     quality = FitQuality(
         METHOD, int(sum(ns.size for ns in merged.values())), float(np.median(error)), float(error.max())
     )
-    return PathModel(_without_handshake(segments, eager_up_to_bytes), eager_up_to_bytes, fit=quality)
+    return PathModel(
+        _without_handshake(segments, eager_up_to_bytes),
+        eager_up_to_bytes,
+        fit=quality,
+        measured_bytes=tuple(sorted(merged)),
+    )
 
 
 def fit_port(windows: Sequence[Windows]) -> PortFit:
@@ -341,17 +348,44 @@ def _sums(values: Floats, probabilities: Floats, points: Floats) -> Floats:
     return total
 
 
-def _with_residuals(line: Segment, samples: dict[int, NDArray[np.int64]], missed_ns: dict[int, float]) -> list[Segment]:
-    """Return the segment cut between its sizes (at their geometric mean), each part with its own L and residual."""
+def _with_residuals(line: Segment, samples: dict[int, NDArray[np.int64]], times_ns: dict[int, float]) -> list[Segment]:
+    """Return the segment cut at its sizes: each measured size has its own time exactly, and a residual.
+
+    Between two sizes the time is on the line through both, with the residual of the nearer one (by logarithm). Where no
+    such line rises from at least the overheads, it is the time of the nearer one.
+    """
     pooled = _residual(list(samples.values()))
-    parts: list[Segment] = []
     sizes = sorted(samples)
+    overheads_ps = line.send_overhead_ps + line.recv_overhead_ps
+    parts: list[Segment] = []
+    before: _Line | None = None
     for size, following in zip(sizes, [*sizes[1:], None], strict=True):
-        up_to = line.up_to_bytes if following is None else max(size, int((size * following) ** 0.5))
         residual = _residual([samples[size]]) if samples[size].size >= OWN_RESIDUAL else pooled
-        latency_ps = max(0, line.latency_ps + round(missed_ns[size] * _PS_PER_NS))
-        parts.append(replace(line, up_to_bytes=up_to, latency_ps=latency_ps, residual=residual))
+        own = _through(size, times_ns[size], line.latency_fs_per_byte, overheads_ps)
+        if following is None:
+            middle, after, then = line.up_to_bytes, own, None
+        else:
+            middle = max(size, int((size * following) ** 0.5))
+            after, then = _between((size, times_ns[size]), (following, times_ns[following]), overheads_ps)
+        for up_to, (latency_ps, slope) in ((size, before or own), (middle, after)):
+            if not parts or up_to > parts[-1].up_to_bytes:
+                one = replace(line, up_to_bytes=up_to, latency_ps=max(0, latency_ps), latency_fs_per_byte=slope)
+                parts.append(replace(one, residual=residual))
+        before = then
     return parts
+
+
+def _between(low: tuple[int, float], high: tuple[int, float], overheads_ps: int) -> tuple[_Line, _Line]:
+    """Return the lines of the lower and the upper half of what lies between two measured sizes (bytes, ns)."""
+    slope = round((high[1] - low[1]) / (high[0] - low[0]) * _FS_PER_NS)
+    joint = _through(*low, slope, overheads_ps)
+    if slope >= 0 and joint[0] >= 0:
+        return joint, joint
+    return _through(*low, 0, overheads_ps), _through(*high, 0, overheads_ps)
+
+
+def _through(size: int, time_ns: float, slope_fs: int, overheads_ps: int) -> _Line:
+    return round(time_ns * _PS_PER_NS) - slope_fs * size // 1000 - overheads_ps, slope_fs
 
 
 def _residual(samples: Sequence[NDArray[np.int64]]) -> Distribution:

@@ -39,6 +39,8 @@ Launch = tuple[str, int]
 class _Samples:
     kind: str
     mpi: str
+    mpi_label: str
+    virtual: bool
     cores: Cores | None
     round_trips: list[RoundTrips] = field(default_factory=list)
     windows: list[Windows] = field(default_factory=list)
@@ -82,10 +84,12 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         order = record.order
         key = (order.path.label.removesuffix(AGAIN), order.setting, order.workload.progress)
         launch = (order.path.label, order.block)
-        cores = _cores(run, record)
+        facts = record.outcome.facts
+        label = f"{order.mpi} {facts.get('mpi.version', '')}".strip()
+        about = (order.path.kind, order.mpi, label, facts.get("cpu.hypervisor") is True, _cores(run, record))
         for samples in (
-            groups.setdefault(key, _Samples(order.path.kind, order.mpi, cores)),
-            launches.setdefault(key, {}).setdefault(launch, _Samples(order.path.kind, order.mpi, cores)),
+            groups.setdefault(key, _Samples(*about)),
+            launches.setdefault(key, {}).setdefault(launch, _Samples(*about)),
         ):
             _collect(run, record, samples)
     fitted = {
@@ -103,7 +107,14 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         )
     intra = {key[1:]: found for key, found in fitted.items() if found.samples.kind == INTRA_KIND}
     machines = tuple(
-        NamedMachine(*key, *_machines(found, intra.get(key[1:])))
+        NamedMachine(
+            *key,
+            *_machines(found, intra.get(key[1:])),
+            kind=found.samples.kind,
+            mpi=found.samples.mpi_label,
+            host=run.info.host_kind,
+            virtual=found.samples.virtual,
+        )
         for key, found in sorted(fitted.items(), key=lambda item: item[0])
     )
     return ModelFile("nearmetal-model", 1, str(run.root.name), machines)

@@ -93,12 +93,14 @@ class PathModel:
 
     `copy_fs_per_byte` is the time that a process needs for each byte that it sends or receives, where one process must
     do both: a path that copies slows down when messages go both ways. 0: both ways at once cost nothing.
+    `measured_bytes` are the sizes that it was fitted from; () where that is not known.
     """
 
     segments: tuple[Segment, ...]
     eager_up_to_bytes: int = UNBOUNDED
     copy_fs_per_byte: int = 0
     fit: FitQuality | None = None
+    measured_bytes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         bounds = [segment.up_to_bytes for segment in self.segments]
@@ -199,7 +201,9 @@ class Machine:
 class NamedMachine:
     """A fitted machine and what it was fitted from.
 
-    `machine` is fitted from all launches together, `launches` are fitted from one block of launches each.
+    `machine` is fitted from all launches together, `launches` are fitted from one block of launches each. `kind` is the
+    path's recipe, `mpi` the flavour and version, `host` the kind of host; empty where a file of an older version does
+    not tell. `virtual` says that the measured nodes ran on virtual processors.
     """
 
     path: str
@@ -207,6 +211,10 @@ class NamedMachine:
     progress: str
     machine: Machine
     launches: tuple[Machine, ...] = ()
+    kind: str = ""
+    mpi: str = ""
+    host: str = ""
+    virtual: bool = False
 
     @property
     def replayed(self) -> tuple[Machine, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, Op, OpKind, Peer, Program, Schedule
-from nearmetal.predict.simulate import simulate
+from nearmetal.predict.simulate import simulate, simulate_launches
 from nearmetal.predict.trace import DoCall, DoGap, Repeat
 from nearmetal.predict.traffic import inter_share, traffic
 
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from nearmetal.predict.models import Distribution, Machine
 
     Hosts = NDArray[np.uint32]
+
+
+SEARCH_REPLICAS = 20
+"""Replicas that judge a swap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,46 +222,64 @@ def _best_swap(graph: sparse.csr_array, host_of: Hosts, rank: int, hosts: int) -
 # ---------------------------------------------------------------- choosing on the simulated time
 
 
-def recommend(
-    schedule: Schedule,
-    machine: Machine,
-    slots: Slots,
-    *,
-    dims: Sequence[int] = (),
-    seed: int = 0,
-    replicas: int = 5,
-    tries: int = 50,
-) -> list[Candidate]:
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Simulated time as `nearmetal predict` tells it: launches of a program on machines of single launches in turn."""
+
+    schedules: tuple[Schedule, ...]
+    machines: tuple[Machine, ...]
+    seed: int = 0
+    replicas: int = 5
+
+    def makespan_ns(self, host_of: Hosts) -> NDArray[np.int64]:
+        """Return the run times of a placement, one a replica."""
+        placement = Placement.of_hosts(host_of)
+        return simulate_launches(
+            self.schedules, self.machines, placement, seed=self.seed, replicas=self.replicas
+        ).makespan_ns
+
+
+def recommend(judge: Judge, slots: Slots, *, dims: Sequence[int] = (), tries: int = 50) -> list[Candidate]:
     """Return candidate placements, fastest first; the launcher's default (`in-order`) is always among them.
 
     `dims` is the process grid of a Cartesian program, if known (patterns bring theirs). The fastest is improved by
-    `tries` swaps of communicating ranks that are kept when the simulated median falls.
+    `tries` swaps of communicating ranks that are kept when the simulated median falls; they are judged by at most
+    SEARCH_REPLICAS replicas, everything that is returned by all.
     """
+    schedule = judge.schedules[0]
     grid = tuple(dims) or schedule.programs[0].dims
     graph = traffic(schedule)
     made = {"in-order": in_order(schedule.ranks, slots), "round-robin": round_robin(schedule.ranks, slots)}
     if grid and math.prod(grid) == schedule.ranks and (blocks := geometric(grid, slots)) is not None:
         made["geometric"] = blocks
     if graph.nnz:
-        made["partition"] = partition(graph, slots, seed=seed)
+        made["partition"] = partition(graph, slots, seed=judge.seed)
 
-    def judge(method: str, host_of: Hosts) -> Candidate:
-        found = simulate(schedule, machine, Placement.of_hosts(host_of), seed=seed, replicas=replicas)
-        return Candidate(method, host_of, inter_share(graph, host_of), found.makespan_ns)
+    def candidate(method: str, host_of: Hosts) -> Candidate:
+        return Candidate(method, host_of, inter_share(graph, host_of), judge.makespan_ns(host_of))
 
-    judged = sorted((judge(*one) for one in made.items()), key=lambda candidate: candidate.median_ns)
-    best = judged[0]
-    rng = np.random.default_rng(seed)
+    judged = sorted((candidate(*one) for one in made.items()), key=lambda one: one.median_ns)
+    improved = _improve(judge, graph, judged[0].host_of, tries)
+    if improved is None:
+        return judged
+    return sorted([candidate("improved", improved), *judged], key=lambda one: one.median_ns)
+
+
+def _improve(judge: Judge, graph: sparse.csr_array, start: Hosts, tries: int) -> Hosts | None:
+    """Return a placement that is faster than `start` by the search's replicas; None when no swap was."""
+    quick = replace(judge, replicas=min(judge.replicas, SEARCH_REPLICAS))
+    rng = np.random.default_rng(judge.seed)
+    best, best_ns, found = start, float(np.median(quick.makespan_ns(start))) if tries else 0.0, None
     for _ in range(tries):
-        pair = _crossing_pair(graph, best.host_of, rng)
+        pair = _crossing_pair(graph, best, rng)
         if pair is None:
             break
-        swapped = best.host_of.copy()
+        swapped = best.copy()
         swapped[list(pair)] = swapped[list(pair[::-1])]
-        tried = judge("improved", swapped)
-        if tried.median_ns < best.median_ns:
-            best = tried
-    return judged if best is judged[0] else [best, *judged]
+        swapped_ns = float(np.median(quick.makespan_ns(swapped)))
+        if swapped_ns < best_ns:
+            best, best_ns, found = swapped, swapped_ns, swapped
+    return found
 
 
 def _crossing_pair(graph: sparse.csr_array, host_of: Hosts, rng: np.random.Generator) -> tuple[int, int] | None:

@@ -137,6 +137,8 @@ class Schedule:
     programs: tuple[Program, ...]
     gaps: tuple[Distribution, ...] = ()
     name: str = field(default="", compare=False)
+    mpi: str = field(default="", compare=False)
+    """Of a trace, what its MPI called itself."""
 
     @property
     def shared(self) -> bool:
@@ -167,7 +169,8 @@ def schedule_from_trace(trace: Trace) -> Schedule:
     contexts: dict[int, int] = {}
     gaps: dict[Distribution, int] = {}
     programs = tuple(_RankReader(rank, contexts, gaps).program() for rank in trace.ranks)
-    return Schedule(trace.world_ranks, programs, tuple(gaps), name=trace.source)
+    library = trace.ranks[0].meta.get("library", "")
+    return Schedule(trace.world_ranks, programs, tuple(gaps), name=trace.source, mpi=library)
 
 
 class _RankReader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,11 +19,43 @@ if TYPE_CHECKING:
     from nearmetal.predict.schedule import Comm, Op, Program, Schedule
 
     Ranks = NDArray[np.int64]
+    _Rows = tuple[Ranks, Ranks, Ranks, Ranks]
 
 MESSAGE_WEIGHT_BYTES = 4096
 """What the fixed cost of a message weighs in bytes: about latency times bandwidth of a virtual path."""
 MAX_EXPANDED_RANKS = 1024
 """Up to this size collectives are expanded; beyond, their edges would outnumber all others."""
+
+
+MAX_SAMPLED_RANKS = 4096
+"""Of a program that all ranks share, so many ranks tell the sizes of its messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages that a program sends, one row for each sender and operation: arrays of shape (rows,)."""
+
+    source: Ranks
+    target: Ranks
+    message_bytes: Ranks
+    count: Ranks
+
+
+def messages_of(schedule: Schedule, max_ranks: int | None = None) -> Messages:
+    """Return the messages that ranks send, rounds of collectives among them; of `max_ranks` of a shared program."""
+    n = schedule.ranks
+    groups = (
+        [(np.arange(0, n, 1 if max_ranks is None else max(1, n // max_ranks)), schedule.programs[0])]
+        if schedule.shared
+        else [(np.array([rank]), program) for rank, program in enumerate(schedule.programs)]
+    )
+    rows: list[_Rows] = []
+    for ranks, program in groups:
+        for step, times in walk(program.steps):
+            if isinstance(step, DoCall):
+                rows += _of_op(ranks, program, program.ops[step.index], times)
+    joined = [np.concatenate(column) for column in zip(*rows, strict=True)] if rows else [np.empty(0, np.int64)] * 4
+    return Messages(*joined)
 
 
 def traffic(schedule: Schedule) -> sparse.csr_array:
@@ -31,62 +64,36 @@ def traffic(schedule: Schedule) -> sparse.csr_array:
     A message weighs its bytes and MESSAGE_WEIGHT_BYTES. Wildcards cost nothing here: only senders are counted.
     """
     n = schedule.ranks
-    total = sparse.csr_array((n, n), dtype=np.float64)
-    groups = (
-        [(np.arange(n), schedule.programs[0])]
-        if schedule.shared
-        else [(np.array([rank]), program) for rank, program in enumerate(schedule.programs)]
-    )
-    rows: list[Ranks] = []
-    columns: list[Ranks] = []
-    weights: list[NDArray[np.float64]] = []
-    for ranks, program in groups:
-        for step, times in walk(program.steps):
-            if isinstance(step, DoCall):
-                _add_op(ranks, program, program.ops[step.index], times, (rows, columns, weights))
-    if rows:
-        entries = (np.concatenate(weights), (np.concatenate(rows), np.concatenate(columns)))
-        total = sparse.coo_array(entries, shape=(n, n)).tocsr()
+    sent = messages_of(schedule)
+    weights = sent.count * (sent.message_bytes + MESSAGE_WEIGHT_BYTES).astype(np.float64)
+    total = sparse.coo_array((weights, (sent.source, sent.target)), shape=(n, n)).tocsr()
     total.setdiag(0)
     total.eliminate_zeros()
     return total
 
 
-def _add_op(
-    ranks: Ranks,
-    program: Program,
-    op: Op,
-    times: int,
-    edges: tuple[list[Ranks], list[Ranks], list[NDArray[np.float64]]],
-) -> None:
+def _of_op(ranks: Ranks, program: Program, op: Op, times: int) -> list[_Rows]:
     comm = program.comms[op.comm]
     if op.kind in {OpKind.SEND, OpKind.SENDRECV}:
         peers = peers_of(ranks, program, comm, op.rule, op.peer)
         there = peers >= 0
-        edges[0].append(ranks[there])
-        edges[1].append(peers[there])
-        edges[2].append(np.full(int(there.sum()), float(times) * (op.message_bytes + MESSAGE_WEIGHT_BYTES)))
-    elif op.kind is OpKind.COLLECTIVE:
-        _add_collective(ranks, comm, op, times, edges)
+        count = int(there.sum())
+        return [(ranks[there], peers[there], np.full(count, op.message_bytes), np.full(count, times))]
+    return _of_collective(ranks, comm, op, times) if op.kind is OpKind.COLLECTIVE else []
 
 
-def _add_collective(
-    ranks: Ranks,
-    comm: Comm,
-    op: Op,
-    times: int,
-    edges: tuple[list[Ranks], list[Ranks], list[NDArray[np.float64]]],
-) -> None:
+def _of_collective(ranks: Ranks, comm: Comm, op: Op, times: int) -> list[_Rows]:
     size = len(comm.members) or comm.size
     if size > MAX_EXPANDED_RANKS or op.collective >= Collective.NEIGHBOR_ALLGATHER:
-        return
-    members = _members(ranks, comm)
-    for rank, mine, row in zip(ranks, _comm_ranks(ranks, comm), members, strict=True):
+        return []
+    rows: list[_Rows] = []
+    for rank, mine, row in zip(ranks, _comm_ranks(ranks, comm), _members(ranks, comm), strict=True):
         rounds = _sim.expand_collective(0, int(op.collective), size, int(mine), max(op.peer, 0), op.message_bytes)
         sends = [(to, size_bytes) for to, size_bytes, _, _ in rounds if to >= 0]
-        edges[0].append(np.full(len(sends), rank))
-        edges[1].append(row[[to for to, _ in sends]] if sends else np.empty(0, dtype=np.int64))
-        edges[2].append(np.array([float(times) * (b + MESSAGE_WEIGHT_BYTES) for _, b in sends]))
+        if sends:
+            to, sizes = (np.array(column, dtype=np.int64) for column in zip(*sends, strict=True))
+            rows.append((np.full(len(sends), rank), row[to], sizes, np.full(len(sends), times)))
+    return rows
 
 
 def _comm_ranks(ranks: Ranks, comm: Comm) -> Ranks:

@@ -1,0 +1,167 @@
+"""What a prediction rests on that the run did not measure: sizes of messages, kinds of pairs, the MPI, the processors.
+
+A prediction beyond what was measured is refused where it would decide the answer, else each doubt is told with it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.errors import BadInputError
+from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of
+from nearmetal.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from nearmetal.predict.models import NamedMachine, PathModel
+    from nearmetal.predict.native import Placement
+    from nearmetal.predict.schedule import Schedule
+
+SMALL_BYTES = 64
+"""Up to here a message takes as long as the smallest that was measured: one packet, one cache line."""
+BEYOND_FACTOR, BEYOND_SHARE = 2.0, 0.10
+"""A prediction is refused where this share of messages or bytes is this many times larger than the largest measured."""
+WIDE_FACTOR = 8.5
+"""Measured sizes that are further apart leave the sizes between them unknown (8 B, 64 B, 512 B ... do not)."""
+_FLAVOURS = {"Open MPI": "openmpi", "MPICH": "mpich"}
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """One thing that was not measured: the share of the program (0..1) that it concerns, and what would mend it.
+
+    `refuse` says that the prediction would be decided by it.
+    """
+
+    said: str
+    hint: str
+    share: float
+    refuse: bool = False
+
+
+def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: Placement) -> list[Doubt]:
+    """Return what is doubtful about a prediction, by the share of messages or bytes, largest first."""
+    found = [*_of_mpi(schedules[0], named), *_of_virtual_nodes(named)]
+    sent = messages_of(schedules[0], MAX_SAMPLED_RANKS)
+    own = sent.source == sent.target
+    same = (placement.domain_of[sent.source] == placement.domain_of[sent.target]) & ~own
+    beside = (placement.host_of[sent.source] == placement.host_of[sent.target]) & ~own & ~same
+    total = max(1, int(sent.count.sum()))
+    machine = named.machine
+
+    def share(chosen: NDArray[np.bool_]) -> float:
+        return float(sent.count[chosen].sum()) / total
+
+    if machine.intra is None and own.any():
+        said = f"{share(own):.0%} of messages are of ranks to themselves: taken as a copy in memory, which is assumed"
+        found.append(Doubt(said, "measure the path `shm` in the same run", share(own)))
+    if machine.host is None and beside.any():
+        said = f"{share(beside):.0%} of messages are between guests of one host: taken as between hosts"
+        found.append(Doubt(said, "measure a path between two guests of one host", share(beside)))
+    apart = ~own & ~same if machine.host is None else ~own & ~same & ~beside
+    for where, path, chosen in (
+        ("between nodes", machine.inter, apart),
+        ("between guests of a host", machine.host, beside),
+        ("inside a node", machine.intra, same),
+    ):
+        if path is not None and chosen.any():
+            found += _of_sizes(where, path, sent.message_bytes[chosen], sent.count[chosen], total)
+    return sorted(found, key=lambda doubt: (-doubt.refuse, -doubt.share))
+
+
+def refuse_beyond(doubts: Sequence[Doubt], label: str) -> None:
+    """Raise BadInputError where what was not measured would decide the prediction."""
+    for doubt in doubts:
+        if doubt.refuse:
+            raise BadInputError(
+                f"{label}: {doubt.said}", hint=f"{doubt.hint}; or predict all the same with --extrapolate"
+            )
+
+
+def _of_sizes(
+    where: str, path: PathModel, sizes: NDArray[np.int64], counts: NDArray[np.int64], total: int
+) -> list[Doubt]:
+    measured = np.array(path.measured_bytes, dtype=np.int64)
+    if measured.size == 0:
+        if path.fit is None:
+            return []
+        said = "the model file does not tell which sizes were measured"
+        return [Doubt(said, "fit the run again: `--on RUN --save-model FILE`", float(counts.sum()) / total)]
+    found: list[Doubt] = []
+    volume = np.maximum(sizes, 1) * counts
+
+    def shares(chosen: NDArray[np.bool_]) -> tuple[float, float]:
+        return float(counts[chosen].sum()) / float(counts.sum()), float(volume[chosen].sum()) / float(volume.sum())
+
+    largest = int(measured[-1])
+    beyond = sizes > largest
+    if beyond.any():
+        most, (of_messages, of_bytes) = int(sizes[beyond].max()), shares(beyond)
+        said = (
+            f"{of_messages:.0%} of messages and {of_bytes:.0%} of bytes {where} are larger than the largest measured: "
+            f"up to {format_size(most)} against {format_size(largest)}, {most / largest:.1f} times"
+        )
+        far = max(shares(sizes > BEYOND_FACTOR * largest))
+        wanted = _sizes_to_measure(measured, sizes)
+        found.append(Doubt(said, f"measure {wanted}", max(of_messages, of_bytes), refuse=far >= BEYOND_SHARE))
+    at = np.searchsorted(measured, sizes)
+    inside = (at > 0) & (at < measured.size)
+    low, high = measured[np.maximum(at - 1, 0)], measured[np.minimum(at, measured.size - 1)]
+    between = inside & (sizes != high) & (high > WIDE_FACTOR * np.maximum(low, SMALL_BYTES))
+    if between.any():
+        of_messages, of_bytes = shares(between)
+        widest = int(np.argmax(np.where(between, high / np.maximum(low, 1), 0)))
+        said = (
+            f"{of_messages:.0%} of messages and {of_bytes:.0%} of bytes {where} are far from every measured size, as "
+            f"between {format_size(int(low[widest]))} and {format_size(int(high[widest]))}"
+        )
+        found.append(Doubt(said, f"measure {_sizes_to_measure(measured, sizes)}", max(of_messages, of_bytes)))
+    return found
+
+
+def _sizes_to_measure(measured: NDArray[np.int64], used: NDArray[np.int64]) -> str:
+    """Return the sizes that a study would need, as it spells them: the measured, a largest, and powers of 2 between."""
+    top = int(used.max())
+    wanted = sorted({*map(int, measured), *([1 << (top - 1).bit_length()] if top > measured[-1] else [])})
+    at = 1
+    while at < len(wanted):
+        low, high = max(wanted[at - 1], SMALL_BYTES), wanted[at]
+        if high > WIDE_FACTOR * low and ((used > wanted[at - 1]) & (used < high)).any():
+            wanted.insert(at, 1 << (low * high).bit_length() // 2)
+        else:
+            at += 1
+    spelled = (f'"{format_size(size)}"' if size >= 1024 and size % 1024 == 0 else str(size) for size in wanted)
+    return f"sizes = [{', '.join(spelled)}]"
+
+
+def _of_mpi(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
+    traced = flavour_of(schedule.mpi)
+    measured = named.mpi or named.machine.collectives
+    known = measured.split(" ")
+    if not traced or (traced.split(" ")[0] == known[0] and (len(known) == 1 or traced == measured)):
+        return []
+    same = traced.split(" ")[0] == known[0]
+    said = f"the trace is of {traced}, the paths were measured with {measured}"
+    said += "" if same else ": its collectives, eager limits and processor time are taken for the program's"
+    return [Doubt(said, "trace the program with the MPI of the run, or measure with the program's", 0.5 if same else 1)]
+
+
+def flavour_of(library: str) -> str:
+    """Return flavour and version of what MPI_Get_library_version said, such as `openmpi 5.0.8`; empty if unknown."""
+    flavour = next((word for name, word in _FLAVOURS.items() if name in library), "")
+    version = re.search(r"\d+(?:\.\d+)+", library)
+    return f"{flavour} {version[0]}" if flavour and version else flavour
+
+
+def _of_virtual_nodes(named: NamedMachine) -> list[Doubt]:
+    if not named.virtual or named.host in {"", "local", "lab", "fake"}:
+        return []
+    said = "the nodes are virtual machines, which cannot see whether they share processors: taken as not sharing any"
+    return [Doubt(said, "say how many guests a host has: --vms-per-host", 0.0)]

@@ -1,0 +1,141 @@
+"""A machine other than the measured one: guests on a host, processors, switches, interrupts, speed of its processors.
+
+    nearmetal predict job.trace --on runs/mine --machine cluster.toml
+
+A small TOML file; every key is an option of `nearmetal predict` and `place` too, which wins over the file:
+
+    vms_per_host = 4                # guests on each host; they share its port and its processors
+    cores = 32                      # processors of each host
+    compute_scale = 0.8             # times of the trace's computing: below 1 for a faster processor
+    topology = "fat-tree:16:4"      # flat, fat-tree:NODES_A_LEAF:LEAVES_A_GROUP or dragonfly:...
+    hop = "300 ns"                  # each switch beyond the first
+    interrupts = "igbvf:usecs=50"   # a rule of moderation that the samples do not contain, and its parameters
+    delivery = "2 us"               # from the interrupt to the driver's first instruction
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError
+from nearmetal.predict.doubts import Doubt
+from nearmetal.predict.models import Cores, Machine, NamedMachine, Network, Topology
+from nearmetal.predict.moderation import StageSetting
+from nearmetal.predict.moderation_rules import Moderation, ModerationSetting
+from nearmetal.predict.native import Placement
+from nearmetal.units import parse_duration_ns
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PS_PER_NS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What differs from the measured machine; the module says what each key means. 0 and "": as measured."""
+
+    vms_per_host: int = 0
+    cores: int = 0
+    compute_scale: float = 1.0
+    topology: str = ""
+    hop: str = ""
+    interrupts: str = ""
+    delivery: str = ""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            wanted = {"int": (int,), "float": (int, float), "str": (str,)}[str(one.type)]
+            if not isinstance(value, wanted) or isinstance(value, bool):
+                raise BadInputError(f"the machine's {one.name} is {value!r}", hint=f"{one.name} is a {one.type}")
+        if self.vms_per_host < 0 or self.cores < 0 or not 0 < self.compute_scale < float("inf"):
+            raise BadInputError(
+                f"a machine of {self.vms_per_host} guests a host with {self.cores} cores, {self.compute_scale} times",
+                hint="counts are from 1 up, and compute_scale is above 0",
+            )
+
+    def placement(self, ranks: int, per_node: int) -> Placement:
+        """Return consecutive ranks on each node, and consecutive nodes on each host."""
+        guests = self.vms_per_host or 1
+        return Placement.block(ranks, per_node * guests, guests)
+
+    def apply(self, named: NamedMachine) -> NamedMachine:
+        """Return the machine, and those of its launches, as changed."""
+        return replace(
+            named,
+            machine=self._changed(named.machine, named.host),
+            launches=tuple(self._changed(one, named.host) for one in named.launches),
+        )
+
+    def doubts(self, named: NamedMachine) -> list[Doubt]:
+        """Return what the changes make doubtful about figures of that machine."""
+        found: list[Doubt] = []
+        cores = named.machine.cores
+        if (self.vms_per_host or self.cores) and cores and cores.one_computer:
+            said = f"the paths were measured on nodes that share {cores.count} processors of one computer"
+            said += ": their times contain waiting for one that the machine asked for may not have"
+            found.append(Doubt(said, "measure on nodes with processors of their own", 1.0))
+        if self.interrupts and named.machine.inter.fit is not None:
+            said = "the interrupt stage comes on top of the interrupts that the samples contain"
+            found.append(Doubt(said, "measure a setting without moderation, and predict on that", 1.0))
+        return found
+
+    def _changed(self, machine: Machine, host: str) -> Machine:
+        if self.topology or self.hop:
+            machine = replace(machine, network=self._network())
+        if self.interrupts:
+            delivery_ps = parse_duration_ns(self.delivery) * _PS_PER_NS if self.delivery else 0
+            stage = StageSetting(parse_moderation(self.interrupts), delivery_ps=delivery_ps)
+            machine = replace(machine, stage=stage, packet_bytes=machine.packet_bytes or 1448)
+        if self.vms_per_host or self.cores:
+            count = self.cores or (machine.cores.count if machine.cores else 0)
+            if count == 0:
+                raise BadInputError(
+                    f"the run does not say how many processors a host has ({host or 'an older model file'})",
+                    hint="say it with --cores",
+                )
+            machine = replace(machine, cores=Cores(count, shared_by_node=self.vms_per_host > 1))
+        return replace(machine, compute_scale=machine.compute_scale * self.compute_scale)
+
+    def _network(self) -> Network:
+        name, *counts = self.topology.split(":")
+        known = {topology.name.lower().replace("_", "-"): topology for topology in Topology}
+        if (name and name not in known) or len(counts) > 2 or not all(one.isdigit() and int(one) for one in counts):
+            raise BadInputError(
+                f"{self.topology!r} is not a topology", hint=f"{', '.join(known)}, such as fat-tree:16:4 with --hop"
+            )
+        leaf, group = [*map(int, counts), 1, 1][:2]
+        return Network(known.get(name, Topology.FLAT), leaf, group, parse_duration_ns(self.hop or "0 ns") * _PS_PER_NS)
+
+
+def parse_moderation(text: str) -> ModerationSetting:
+    """Read `igbvf:usecs=50` or `fixed-eqe:usecs=20,frames=32`; raise BadInputError for what no driver knows."""
+    name, _, rest = text.partition(":")
+    rules = {rule.name.lower().replace("_", "-"): rule for rule in Moderation}
+    keys = {one.name for one in fields(ModerationSetting)} - {"kind"}
+    given = dict(part.partition("=")[::2] for part in rest.split(",") if part)
+    if name not in rules or given.keys() - keys or not all(value.isdigit() for value in given.values()):
+        raise BadInputError(
+            f"{text!r} is not a rule of moderation",
+            hint=f"one of {', '.join(rules)}, with {', '.join(sorted(keys))}, such as fixed-eqe:usecs=20,frames=32",
+        )
+    return ModerationSetting(rules[name], **{key: int(value) for key, value in given.items()})
+
+
+def read_changes(path: Path | None, **options: float | str | None) -> Changes:
+    """Return the keys of a machine file, overridden by options that are not None; raise BadInputError for others."""
+    given: dict[str, object] = {}
+    if path is not None:
+        try:
+            given = tomllib.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise BadInputError(f"{path} is no machine file: {error}") from error
+    known = [one.name for one in fields(Changes)]
+    unknown = sorted(given.keys() - set(known))
+    if unknown:
+        raise BadInputError(f"{path}: there is no key {unknown[0]!r}", hint=f"known: {', '.join(known)}")
+    given |= {key: value for key, value in options.items() if value is not None}
+    return Changes(**given)  # type: ignore[arg-type]
