@@ -169,4 +169,4 @@ def _answer(asked: Asked, looks: dict[str, Look], view: View, root: Path) -> Non
     elif any(path.verdict is Verdict.UNDECIDED for path in view.verdicts):
         click.echo(f"next: more launches: {again} --against {' '.join(names[2:])} --minutes {asked.budget_s / 15:g}")
     else:
-        click.echo(f"next: every figure, and what differs between the machines: nearmetal compare {root}")
+        click.echo(f"next: what may close the gap: nearmetal advise {root}")

@@ -24,6 +24,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "gate": ("gate", "Say by exit code whether a run is worse than another."),
     "history": ("history", "Keep many runs in one file; show when their figures changed."),
     "explain": ("explain", "Show where a message's time went, from a run's traced trials."),
+    "advise": ("advise", "List what to try next, with the evidence of a run."),
     "report": ("report", "Write a run's report as HTML."),
     "serve": ("serve", "Browse, compare and follow runs in a web browser."),
     "show": ("show", "Show the trials and samples of a run."),

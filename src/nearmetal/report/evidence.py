@@ -58,6 +58,17 @@ def _joined(values: Iterable[str] | None) -> str | None:
     return " / ".join(sorted(values)) if values is not None else None
 
 
+def count_of(record: TrialRecord, pattern: str) -> int:
+    """Return the sum of a trial's counters whose whole names match."""
+    return _sum_of(pattern)(record.outcome.counters)
+
+
+def per_iteration(record: TrialRecord, pattern: str) -> float:
+    """Return the same an iteration, warm-up included; 0 where nothing was counted over."""
+    iterations = _iterations(record)
+    return count_of(record, pattern) / iterations if iterations else 0.0
+
+
 def _sum_of(pattern: str) -> Callable[[Mapping[str, int]], int]:
     wanted = re.compile(pattern)
     return lambda counters: sum(count for name, count in counters.items() if wanted.fullmatch(name))

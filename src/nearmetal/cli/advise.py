@@ -1,0 +1,39 @@
+"""`nearmetal advise RUN`: from verdict to change."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from nearmetal.report.advice import RULES, advise
+from nearmetal.store.query import refuse_fabric
+from nearmetal.store.rundir import RunDir
+from nearmetal.study.spec import parse_study
+
+
+@click.command(name="advise")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="What to print.")
+def command(run: Path, form: str) -> None:
+    """List what is worth trying on the paths of RUN, each with its evidence and the way to try it.
+
+    Counters and facts of the run give the evidence; gains are those that a study measured elsewhere. Settings are tried
+    by trials, which put them back.
+    """
+    opened = RunDir.open(run)
+    refuse_fabric(opened)
+    study = parse_study(opened.study_text(), f"{run}/study.toml")
+    found = advise(study, opened.trials())
+    if form == "json":
+        click.echo(json.dumps([asdict(one) for one in found], indent=1))
+        return
+    for number, one in enumerate(found, 1):
+        gain = f"{one.gain:g} times as fast in {one.source}" if one.gain else "not measured by a shipped study"
+        click.echo(f"{number}. {one.path}: try {one.remedy}\n   because: {one.evidence}\n   gain: {gain}")
+        click.echo(f"   how: {one.attempt}")
+    if not found:
+        click.echo(f"none of {len(RULES)} rules finds a reason in this run's counters and facts")
+    click.echo(f"next: change a copy of {run}/study.toml and run it; or let `nearmetal tune` search")

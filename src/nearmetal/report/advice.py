@@ -1,0 +1,182 @@
+"""From a run to what is worth trying next: one rule a remedy, each with evidence from this run. Pure.
+
+A rule speaks only where the run's own counters or facts give it a reason. Where a study measured what the remedy gains
+for a small message's latency, `gain` is that ratio and `source` the study; it orders the list and promises nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from nearmetal.report.evidence import count_of, per_iteration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from nearmetal.store.rundir import TrialRecord
+    from nearmetal.study.spec import PathSpec, Study
+
+_LADDER = "studies/nasa-ladder.toml in the lab"
+_STOLEN = 0.01
+_FEW_SWITCHES = 1.0
+_SHARED_INTERRUPTS = 1.5
+"""A round trip brings two frames: fewer interrupts than this an iteration say that frames waited for a common one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One remedy for one path: why it may help here, what it gained elsewhere (None: not measured), how to try it."""
+
+    path: str
+    remedy: str
+    evidence: str
+    attempt: str
+    gain: float | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a rule looks at: one path of the study and its valid trials."""
+
+    study: Study
+    path: PathSpec
+    trials: tuple[TrialRecord, ...]
+
+    def count(self, pattern: str) -> float:
+        """Return the median over trials of a counter, per iteration; 0 where no trial recorded counters."""
+        return median([per_iteration(one, pattern) for one in self.trials] or [0.0])
+
+    def share(self, part: str) -> float:
+        """Return the share of processor ticks that a pattern of `cpu.` counters takes, over all trials."""
+        whole = sum(count_of(one, r"cpu\.\w+") for one in self.trials)
+        return sum(count_of(one, part) for one in self.trials) / whole if whole else 0.0
+
+    def facts(self, ending: str) -> dict[str, object]:
+        """Return the facts whose names end so, over all trials."""
+        return {k: v for one in self.trials for k, v in one.outcome.facts.items() if k.endswith(ending)}
+
+    @property
+    def of_round_trips(self) -> Seen:
+        """Return the same with the trials of ping-pong alone: rules about moderation count two frames an iteration."""
+        names = {w.name for w in self.study.workload if (w.operation or w.name) == "latency" or w.kind == "sockperf"}
+        return Seen(self.study, self.path, tuple(t for t in self.trials if t.order.workload.label in names))
+
+
+def _card(seen: Seen) -> Iterator[Advice]:
+    """Find an emulated card, or a user-space back end, where vhost would do."""
+    better = {"e1000": ("`vhost` instead of an emulated card", 2.7), "virtio": ("`vhost` instead of user space", 1.8)}
+    remedy, gain = better.get(seen.path.recipe, ("", 1.0))
+    exits = seen.count(r"kvm\.exits")
+    evidence = f"{exits:.1f} KVM exits an iteration"
+    backends = [name for name, value in seen.facts(".backend").items() if value == "qemu"]
+    if not remedy and backends:
+        remedy, gain = "`vhost` instead of the emulator's own back end", 1.8
+        evidence = f"{', '.join(backends)} is `qemu` in libvirt's description"
+    if remedy and (exits or backends):
+        attempt = "libvirt: <driver name='vhost'/>; in the lab a path of kind `vhost`"
+        yield Advice(seen.path.name, remedy, evidence, attempt, gain, _LADDER)
+
+
+def _function(seen: Seen) -> Iterator[Advice]:
+    """Find a software path into a guest where a virtual function would bypass the hypervisor."""
+    exits = seen.count(r"kvm\.exits")
+    if seen.path.recipe == "vhost" and exits:
+        yield Advice(
+            seen.path.name,
+            "an SR-IOV virtual function instead of vhost",
+            f"{exits:.1f} KVM exits an iteration",
+            "a path of kind `guest-vf` beside it in the study",
+            1.5,
+            _LADDER,
+        )
+
+
+def _moderation(seen: Seen) -> Iterator[Advice]:
+    """Find fewer interrupts than frames: the NIC waits for company, and latency pays."""
+    tried = [value for one in seen.study.setting for knob, value in one.knobs.items() if knob == "nic.rx-usecs"]
+    trips = seen.of_round_trips
+    interrupts = trips.count(r"irq\.\d+.*")
+    if 0 < interrupts < _SHARED_INTERRUPTS and not any(value in {0, 1} for value in tried):
+        yield Advice(
+            seen.path.name,
+            "no interrupt moderation while small messages matter",
+            f"{interrupts:.2f} device interrupts an iteration for two frames",
+            '[[setting]] name = "rx0", knobs = { "nic.adaptive-rx" = "off", "nic.rx-usecs" = 0 }',
+            6.5,
+            "studies/sriov-gap.toml in the lab",
+        )
+
+
+def _polling(seen: Seen) -> Iterator[Advice]:
+    """Find ranks that sleep and wake for each message."""
+    blocking = {w.name for w in seen.study.workload if w.progress == "blocking"}
+    own = Seen(seen.study, seen.path, tuple(t for t in seen.trials if t.order.workload.label in blocking))
+    switches = own.count(r"sched\.context_switches")
+    if blocking and switches > _FEW_SWITCHES:
+        yield Advice(
+            seen.path.name,
+            "polling ranks, where each has a core to itself",
+            f"{switches:.1f} context switches an iteration of {', '.join(sorted(blocking))}",
+            'progress = "polling" in the workload',
+        )
+
+
+def _pinning(seen: Seen) -> Iterator[Advice]:
+    """Find virtual processors that wait for a real one."""
+    stolen = seen.share(r"cpu\.steal")
+    free = [k for k, v in seen.facts(".vcpus_pinned").items() if v == 0]
+    if stolen > _STOLEN or free:
+        told = [f"{100 * stolen:.1f} % of processor time was stolen"] if stolen > _STOLEN else []
+        told += [f"no vCPU is pinned ({', '.join(free)})"] if free else []
+        attempt = "nearmetal guests --libvirt URI names every vCPU without a pin, with its `virsh vcpupin`"
+        yield Advice(seen.path.name, "vCPUs pinned to cores of their own", "; ".join(told), attempt)
+
+
+def _pages(seen: Seen) -> Iterator[Advice]:
+    """Find guests in ordinary pages."""
+    plain = [k for k, v in seen.facts(".hugepages").items() if v is False]
+    if plain:
+        attempt = "libvirt: <memoryBacking><hugepages/></memoryBacking>"
+        yield Advice(seen.path.name, "huge pages for the guest", f"{', '.join(plain)} is false", attempt)
+
+
+def _losses(seen: Seen) -> Iterator[Advice]:
+    """Find frames that were dropped, and segments sent again."""
+    lost = sum(count_of(one, r"link\..+_dropped|tcp\..+\.RetransSegs") for one in seen.trials)
+    if lost > len(seen.trials):
+        attempt = '[[setting]] name = "rings", knobs = { "nic.ring-rx" = 4096 }'
+        evidence = f"{lost} drops and retransmits in {len(seen.trials)} trials"
+        yield Advice(seen.path.name, "longer receive rings", evidence, attempt)
+
+
+def _governor(seen: Seen) -> Iterator[Advice]:
+    """Find processors that change their clock."""
+    slow = {str(v) for v in seen.facts("cpu.governor").values()} - {"performance", "not offered"}
+    if slow:
+        attempt = '[[setting]] name = "full-clock", knobs = { "host.cpu-governor" = "performance" }'
+        yield Advice(seen.path.name, "a constant clock", f"the governor is {', '.join(slow)}", attempt)
+
+
+RULES: tuple[Callable[[Seen], Iterator[Advice]], ...] = (
+    _card,
+    _function,
+    _moderation,
+    _polling,
+    _pinning,
+    _pages,
+    _losses,
+    _governor,
+)
+"""Every rule: a new one is one function and one row."""
+
+
+def advise(study: Study, records: Sequence[TrialRecord]) -> list[Advice]:
+    """Return what is worth trying on every path but the baseline, or on it alone; the largest known gain first."""
+    subjects = [path for path in study.path if path.name != study.baseline] or study.path
+    valid = [one for one in records if one.valid]
+    seen = [Seen(study, p, tuple(one for one in valid if one.order.path.label == p.name)) for p in subjects]
+    found = [advice for one in seen if one.trials for rule in RULES for advice in rule(one)]
+    return sorted(found, key=lambda one: -(one.gain or 1.0))

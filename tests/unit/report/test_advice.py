@@ -1,0 +1,117 @@
+"""Advice names only what the run gives a reason for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal.cli.main import run as nearmetal
+from nearmetal.report.advice import advise
+from nearmetal.study.spec import parse_study
+from tests.unit.report.synthetic_run import Recipe, make_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nearmetal.store.rundir import RunDir, TrialRecord
+
+STUDY = """
+format = 1
+name = "a"
+baseline = "native"
+[[path]]
+name = "native"
+[[path]]
+name = "guest"
+kind = "KIND"
+[[workload]]
+name = "latency"
+sizes = [8]
+progress = "PROGRESS"
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    return make_run(tmp_path / "run", Recipe(blocks=5))
+
+
+def remedies(
+    run: RunDir,
+    counters: dict[str, int],
+    facts: dict[str, object] | None = None,
+    *,
+    kind: str = "veth",
+    progress: str = "polling",
+) -> list[str]:
+    study = parse_study(STUDY.replace("KIND", kind).replace("PROGRESS", progress), "s")
+    return [one.remedy for one in advise(study, [trial(run, counters, facts or {})])]
+
+
+def trial(run: RunDir, counters: dict[str, int], facts: dict[str, object]) -> TrialRecord:
+    """One valid trial of the guest over 1,000 iterations."""
+    one = next(record for record in run.trials() if record.valid)
+    order = replace(
+        one.order,
+        path=replace(one.order.path, label="guest"),
+        workload=replace(one.order.workload, label="latency"),
+    )
+    outcome = replace(one.outcome, counters={"tool.iterations": 1000, **counters}, facts=facts)  # type: ignore[arg-type]
+    return replace(one, order=order, outcome=outcome)
+
+
+def test_a_run_without_a_reason_gets_no_advice(run: RunDir) -> None:
+    assert remedies(run, {"irq.24.eth0": 2000, "cpu.user": 1000, "sched.context_switches": 9000}) == []
+
+
+@pytest.mark.parametrize(
+    ("counters", "facts", "asked", "remedy"),
+    [
+        ({"irq.24.eth0": 1000}, {}, {}, "no interrupt moderation"),
+        ({"kvm.exits": 9000}, {}, {"kind": "e1000"}, "`vhost` instead of an emulated card"),
+        ({"kvm.exits": 5000}, {}, {"kind": "virtio"}, "`vhost` instead of user space"),
+        ({"kvm.exits": 4000}, {}, {"kind": "vhost"}, "an SR-IOV virtual function"),
+        ({}, {"guest.vm1.nic0.backend": "qemu"}, {}, "`vhost` instead of the emulator's"),
+        ({"sched.context_switches": 4000}, {}, {"progress": "blocking"}, "polling ranks"),
+        ({"cpu.steal": 20, "cpu.user": 980}, {}, {}, "vCPUs pinned"),
+        ({}, {"guest.vm1.vcpus_pinned": 0}, {}, "vCPUs pinned"),
+        ({}, {"guest.vm1.hugepages": False}, {}, "huge pages"),
+        ({"link.n0.eth0.rx_dropped": 7}, {}, {}, "longer receive rings"),
+        ({}, {"cpu.governor": "powersave"}, {}, "a constant clock"),
+    ],
+)
+def test_each_remedy_follows_from_its_evidence(
+    run: RunDir, counters: dict[str, int], facts: dict[str, object], asked: dict[str, str], remedy: str
+) -> None:
+    found = remedies(run, counters, facts, **asked)
+    assert len(found) == 1
+    assert found[0].startswith(remedy)
+
+
+@pytest.mark.parametrize(
+    ("counters", "facts", "asked"),
+    [
+        ({"irq.24.eth0": 1600}, {}, {}),
+        ({"sched.context_switches": 900}, {}, {"progress": "blocking"}),
+        ({"cpu.steal": 9, "cpu.user": 991}, {}, {}),
+        ({"link.n0.eth0.rx_dropped": 1}, {}, {}),
+        ({}, {"cpu.governor": "performance", "guest.vm1.hugepages": True, "guest.vm1.vcpus_pinned": 2}, {}),
+        ({}, {}, {"kind": "e1000"}),
+    ],
+)
+def test_weak_evidence_says_nothing(
+    run: RunDir, counters: dict[str, int], facts: dict[str, object], asked: dict[str, str]
+) -> None:
+    assert remedies(run, counters, facts, **asked) == []
+
+
+def test_the_largest_measured_gain_comes_first(run: RunDir) -> None:
+    found = remedies(run, {"irq.24.eth0": 1000, "kvm.exits": 9000, "link.n0.eth0.rx_dropped": 7}, kind="e1000")
+    assert [one.split(" ")[0] for one in found] == ["no", "`vhost`", "longer"]
+
+
+def test_the_verb_ends_with_the_next_step(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nearmetal(["advise", str(run.root)]) == 0
+    assert "next: change a copy of" in capsys.readouterr().out
