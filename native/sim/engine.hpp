@@ -95,8 +95,8 @@ class Engine {
     };
     // What a rank is to the core it shares with others; only where ranks outnumber cores.
     struct Share {
-        std::uint32_t core = 0, next = kNone;
-        std::uint32_t slowdown = 1;     // hosts that share the core
+        std::uint32_t core = 0, next = kNone; // the core it has or had last
+        std::uint32_t slow = 1, fast = 1;     // what it does takes slow / fast times as long as alone
         std::uint32_t busy = 0;         // rounds of collectives that it is about to do
         Ps rest = 0;                    // compute time that is left
         Ps back_at = kNever;            // when the core that it was given is its own
@@ -107,9 +107,12 @@ class Engine {
         Ps rx_free = 0, free = 0;
     };
     struct Core {
-        std::uint32_t holder = kNone;
-        List ready;
+        std::uint32_t holder = kNone, crew = 0;
         Ps slice_end = 0, free_at = 0;
+    };
+    struct Crew { // cores that serve the same ranks, and the ranks that want one
+        std::uint32_t first = 0, count = 0;
+        List ready;
     };
     struct Flow {
         Ps arrival;
@@ -170,22 +173,29 @@ class Engine {
 
     // cores that ranks share (engine_cores.cpp)
     void deal_cores();
-    void split_cores();
+    void deal_computer(std::vector<std::uint32_t> &ranks, std::uint32_t &draws);
+    void add_crew(std::uint32_t cores);
+    void share_fairly(const std::vector<std::uint32_t> &ranks);
+    void ask_way(const Crew &mates);
+    void split_by_host(const std::vector<std::uint32_t> &ranks);
     // How long work of `time` takes a rank, which may share its core with ranks of other hosts.
     [[nodiscard]] Ps own_time(std::uint32_t rank, Ps time) const {
         Ps own = 0;
         if (shares_.empty())
             return time;
-        return __builtin_mul_overflow(time, shares_[rank].slowdown, &own) ? kLongest : own;
+        return __builtin_mul_overflow(time, shares_[rank].slow, &own) ? kLongest : own / shares_[rank].fast;
     }
     // How long a rank that polls waits for its turn among the hosts that poll on its core.
     [[nodiscard]] Ps turn(std::uint32_t rank) const {
-        return shares_.empty() ? 0 : (shares_[rank].slowdown - 1) * machine_->switch_ps;
+        if (shares_.empty())
+            return 0;
+        return (shares_[rank].slow - shares_[rank].fast) * machine_->switch_ps / shares_[rank].fast;
     }
     bool take_core(std::uint32_t rank);
+    [[nodiscard]] Crew &crew(std::uint32_t rank) { return crews_[cores_[shares_[rank].core].crew]; }
     bool compute(std::uint32_t rank);
     void give_way(std::uint32_t rank);
-    void hand_on(Core &core, Ps time);
+    void hand_on(std::uint32_t core, Ps time);
     void leave_core(std::uint32_t rank);
     void wake(std::uint32_t rank, Ps time);
     void core_due(std::uint32_t rank);
@@ -278,6 +288,7 @@ class Engine {
     std::vector<Copying> copying_; // empty where no path copies
     std::vector<Share> shares_;    // empty where every rank has a core of its own
     std::vector<Core> cores_;
+    std::vector<Crew> crews_;
     LargeVector<Slot> slots_;
     std::vector<std::uint32_t> loops_;
     std::vector<std::uint32_t> sequence_; // collectives started, per rank and communicator

@@ -1,11 +1,11 @@
-// Ranks that share cores. Each core serves its ranks first come, first served: a rank that computes keeps its core for
-// a time slice, a rank that waits keeps it only as long as nobody else wants it. This is what a fair scheduler makes of
-// ranks that poll and yield. Which ranks share a core is drawn anew in each replica, as a kernel places them anew in
-// each launch.
+// Ranks that share cores. A crew of cores serves its ranks first come, first served, whichever core is free: a rank that
+// computes keeps its core for a time slice, a rank that waits keeps it only as long as nobody else wants it. This is what
+// a fair scheduler that balances its run queues makes of ranks that poll and yield.
 #include "engine.hpp"
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace nearmetal {
@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint32_t kDealPurpose = 2; // of the random numbers that place ranks on cores
 } // namespace
 
-// Deal the ranks of each computer out to its cores, in random order; nothing is to do where cores are enough.
+// Give the ranks of each computer to its cores; nothing is to do where cores are enough.
 void Engine::deal_cores() {
     if (machine_->cores == 0)
         return;
@@ -30,42 +30,97 @@ void Engine::deal_cores() {
     if (!crowded)
         return;
     shares_.resize(job_->ranks);
-    cores_.resize(computers.size() * machine_->cores);
-    std::uint32_t draws = 0, first = 0;
-    for (std::vector<std::uint32_t> &ranks : computers) {
-        for (std::size_t i = ranks.size(); i > 1; --i) // Fisher and Yates
-            std::swap(ranks[i - 1], ranks[draw(0, draws, kDealPurpose) % i]);
-        for (std::size_t i = 0; i < ranks.size(); ++i)
-            shares_[ranks[i]].core = first + static_cast<std::uint32_t>(i % machine_->cores);
-        first += machine_->cores;
+    std::uint32_t draws = 0;
+    for (std::vector<std::uint32_t> &ranks : computers)
+        deal_computer(ranks, draws);
+}
+
+void Engine::deal_computer(std::vector<std::uint32_t> &ranks, std::uint32_t &draws) {
+    const auto count = static_cast<std::uint32_t>(ranks.size()), cores = machine_->cores;
+    for (std::size_t i = ranks.size(); i > 1; --i) // Fisher and Yates
+        std::swap(ranks[i - 1], ranks[draw(0, draws, kDealPurpose) % i]);
+    if (machine_->share_by_host && count > cores) {
+        if (count % cores == 0)
+            split_by_host(ranks);
+        else
+            share_fairly(ranks);
+        return;
     }
-    if (machine_->share_by_host)
-        split_cores();
+    add_crew(cores);
+    for (std::uint32_t i = 0; i < count; ++i)
+        shares_[ranks[i]].core = crews_.back().first + i % cores;
+}
+
+void Engine::add_crew(std::uint32_t cores) {
+    const auto index = static_cast<std::uint32_t>(crews_.size());
+    crews_.push_back({static_cast<std::uint32_t>(cores_.size()), cores, {}});
+    cores_.resize(cores_.size() + cores, {.holder = kNone, .crew = index});
 }
 
 // A kernel that groups processes by session shares a core evenly between hosts that are sessions of one machine, and a
-// rank that polls uses its host's share up: each host has a core of its own there, as many times slower as there are.
-void Engine::split_cores() {
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> own;
-    std::vector<std::uint32_t> hosts(cores_.size());
-    for (std::uint32_t rank = 0; rank < job_->ranks; ++rank)
-        if (own.try_emplace({shares_[rank].core, host(rank)}, static_cast<std::uint32_t>(own.size())).second)
-            ++hosts[shares_[rank].core];
-    for (std::uint32_t rank = 0; rank < job_->ranks; ++rank) {
-        shares_[rank].slowdown = hosts[shares_[rank].core];
-        shares_[rank].core = own.at({shares_[rank].core, host(rank)});
+// rank that polls uses its host's share up. With equally many ranks on each core there is nothing to balance, so which
+// ranks share one is drawn anew in each replica; each host has a core of its own there, as many times slower as there
+// are.
+void Engine::split_by_host(const std::vector<std::uint32_t> &ranks) {
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> own; // (core, host) -> crew
+    std::vector<std::uint32_t> hosts(machine_->cores);
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+        const auto at = static_cast<std::uint32_t>(i % machine_->cores);
+        const auto [found, is_new] = own.try_emplace({at, host(ranks[i])}, static_cast<std::uint32_t>(crews_.size()));
+        if (is_new) {
+            add_crew(1);
+            ++hosts[at];
+        }
+        shares_[ranks[i]].core = crews_[found->second].first;
     }
-    cores_.assign(own.size(), {});
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+        shares_[ranks[i]].slow = hosts[i % machine_->cores];
+}
+
+// Where ranks cannot be dealt out evenly the kernel balances: every host gets an even share of all cores, but no more
+// than its ranks can use; what it leaves goes to the others.
+void Engine::share_fairly(const std::vector<std::uint32_t> &ranks) {
+    std::map<std::uint32_t, std::uint32_t> size;
+    for (const std::uint32_t rank : ranks)
+        ++size[host(rank)];
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> by_size; // (ranks, host)
+    for (const auto &[at, count] : size)
+        by_size.emplace_back(count, at);
+    std::sort(by_size.begin(), by_size.end());
+    std::uint32_t cores = machine_->cores, hosts = static_cast<std::uint32_t>(by_size.size());
+    std::map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>> times; // host -> (slow, fast)
+    for (const auto &[count, at] : by_size) {
+        if (count * hosts <= cores) { // it needs less than an even share
+            times[at] = {1, 1};
+            cores -= count;
+            --hosts;
+        } else {
+            times[at] = {hosts * count, cores};
+        }
+    }
+    for (const std::uint32_t rank : ranks) {
+        add_crew(1);
+        Share &share = shares_[rank];
+        share.core = crews_.back().first;
+        std::tie(share.slow, share.fast) = times[host(rank)];
+    }
 }
 
 // Whether the rank has its core now; else it is told when it gets it.
 bool Engine::take_core(std::uint32_t rank) {
     Share &share = shares_[rank];
     Rank &r = ranks_[rank];
-    Core &core = cores_[share.core];
-    if (core.holder == rank)
+    if (cores_[share.core].holder == rank)
         return true;
-    if (core.holder == kNone) {
+    Crew &mates = crew(rank);
+    std::uint32_t best = kNone; // the free core that was free first; its own when that is free as long
+    for (std::uint32_t at = mates.first; at < mates.first + mates.count; ++at)
+        if (cores_[at].holder == kNone && (best == kNone || cores_[at].free_at < cores_[best].free_at ||
+                                           (at == share.core && cores_[at].free_at == cores_[best].free_at)))
+            best = at;
+    if (best != kNone) {
+        Core &core = cores_[best];
+        share.core = best;
         core.holder = rank;
         if (core.free_at > r.clock) // whoever had it is ahead of the global clock
             r.clock = core.free_at + machine_->switch_ps;
@@ -73,9 +128,16 @@ bool Engine::take_core(std::uint32_t rank) {
         return true;
     }
     share.queued = true;
-    append(core.ready, shares_, rank);
-    give_way(core.holder);
+    append(mates.ready, shares_, rank);
+    ask_way(mates);
     return false;
+}
+
+// Let a holder that only waits give its core to a rank that wants one.
+void Engine::ask_way(const Crew &mates) {
+    for (std::uint32_t at = mates.first; at < mates.first + mates.count && mates.ready.head != kNone; ++at)
+        if (cores_[at].holder != kNone)
+            give_way(cores_[at].holder);
 }
 
 // Go on with what is left of a gap; false when the rank has to wait for its core or for the end of its slice.
@@ -86,10 +148,10 @@ bool Engine::compute(std::uint32_t rank) {
     if (share.rest == 0)
         return true;
     if (core.slice_end <= r.clock) {
-        if (core.ready.head != kNone) {
+        if (Crew &mates = crew(rank); mates.ready.head != kNone) {
             share.queued = true;
-            append(core.ready, shares_, rank);
-            hand_on(core, r.clock);
+            append(mates.ready, shares_, rank);
+            hand_on(share.core, r.clock);
             return false;
         }
         core.slice_end = r.clock + machine_->slice_ps;
@@ -109,25 +171,27 @@ void Engine::give_way(std::uint32_t rank) {
         return;
     Rank &r = ranks_[rank];
     Share &share = shares_[rank];
-    Core &core = cores_[share.core];
     const bool waits = r.state == State::kWaiting || r.state == State::kProbing;
-    if (!waits || core.holder != rank || share.busy > 0 || core.ready.head == kNone)
+    if (!waits || cores_[share.core].holder != rank || share.busy > 0 || crew(rank).ready.head == kNone)
         return;
     share.away = r.state;
     r.state = State::kOff;
-    hand_on(core, std::max(r.clock, now_));
+    hand_on(share.core, std::max(r.clock, now_));
 }
 
-void Engine::hand_on(Core &core, Ps time) {
-    const std::uint32_t rank = core.ready.head;
+void Engine::hand_on(std::uint32_t at, Ps time) {
+    Core &core = cores_[at];
+    List &ready = crews_[core.crew].ready;
+    const std::uint32_t rank = ready.head;
     if (rank == kNone) {
         core.holder = kNone;
         core.free_at = time;
         return;
     }
     Share &share = shares_[rank];
-    core.ready.head = share.next;
+    ready.head = share.next;
     share.queued = false;
+    share.core = at;
     share.back_at = time + machine_->switch_ps;
     core.holder = rank;
     core.slice_end = share.back_at + machine_->slice_ps;
@@ -137,25 +201,23 @@ void Engine::hand_on(Core &core, Ps time) {
 // The program of a rank is over.
 void Engine::leave_core(std::uint32_t rank) {
     if (!shares_.empty())
-        hand_on(cores_[shares_[rank].core], std::max(ranks_[rank].clock, now_));
+        hand_on(shares_[rank].core, std::max(ranks_[rank].clock, now_));
 }
 
 // Something came for a rank: when it is off its core it wants it back.
 void Engine::wake(std::uint32_t rank, Ps time) {
     if (ranks_[rank].state != State::kOff)
         return;
-    Core &core = cores_[shares_[rank].core];
     if (!shares_[rank].queued)
         push(std::max(time, now_), EventKind::kCore, rank);
-    else if (core.holder != kNone)
-        give_way(core.holder);
+    else
+        ask_way(crew(rank));
 }
 
 void Engine::core_due(std::uint32_t rank) {
     Share &share = shares_[rank];
     Rank &r = ranks_[rank];
-    Core &core = cores_[share.core];
-    const bool holds = core.holder == rank;
+    const bool holds = cores_[share.core].holder == rank;
     if (holds ? now_ >= share.back_at : r.state == State::kOff && !share.queued && take_core(rank))
         come_back(rank);
 }

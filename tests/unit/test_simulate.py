@@ -131,6 +131,27 @@ def test_a_node_that_polls_uses_up_its_share_of_a_core() -> None:
     assert run_ns(schedule, shared(1), per_host=1) == pytest.approx(10_000_000, rel=1e-3)
 
 
+@pytest.mark.parametrize("by_node", [False, True])
+def test_cores_are_balanced_between_ranks(by_node: bool) -> None:
+    """Three equal ranks on two cores take half as long again as one: not twice as long, as on fixed cores."""
+    quick = shared(2, slice_ps=1000 * US, switch_ps=0, shared_by_node=by_node)
+    assert run_ns(computing(10, 10, 10), quick) == 15_000_000
+    assert run_ns(computing(10, 10, 10, 10), quick) == 20_000_000
+    assert run_ns(computing(10, 10, 10, 10, 10), quick) == pytest.approx(25_000_000, rel=1e-9)
+    usual = shared(2, shared_by_node=by_node)  # slices of 4 ms: the last rank may be alone for one
+    assert 150_000_000 <= run_ns(computing(100, 100, 100), usual) <= 154_200_000
+
+
+def test_a_node_with_few_ranks_leaves_what_it_cannot_use_to_the_others() -> None:
+    """On 3 cores a node of one rank has one of its own; the four ranks of the other node share two."""
+    machine = shared(3, shared_by_node=True)
+    placement = Placement.of_hosts(np.array([0, 1, 1, 1, 1], np.uint32))
+    found = simulate(computing(10, 10, 10, 10, 10), machine, placement, keep_marks=True)
+    assert int(found.makespan_ns[0]) == 20_000_000
+    alone = simulate(computing(30, 10, 10, 10, 10), machine, placement)
+    assert int(alone.makespan_ns[0]) == 30_000_000
+
+
 @pytest.mark.parametrize("cores", [1, 2, 3])
 def test_shared_cores_change_when_not_what(cores: int) -> None:
     pattern = Pattern(
