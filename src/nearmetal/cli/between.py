@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from nearmetal.cli.run import carry_out
+from nearmetal.cli.sizes import parse_sizes
 from nearmetal.errors import BadInputError, ExitCode, UnavailableError
 from nearmetal.facts.look import look
 from nearmetal.run.begin import begin
 from nearmetal.run.between import Asked, Pair, check_looks, doubts, node_named, propose
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.study.spec import read_nodes
-from nearmetal.units import parse_size_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,16 +89,7 @@ def _asked(
             f"two machines are called {max(taken, key=taken.count)!r}",
             hint="give them names of their own in a file of [[node]] tables: --hosts FILE",
         )
-    bytes_each = tuple(sorted({_size(size) for size in sizes.split(",")}))
-    return Asked(pairs, bytes_each, minutes * 60, dict(map(_option, options)))
-
-
-def _size(text: str) -> int:
-    """Read `8`, `64K`, `1M` as OSU users write them, or `64 KiB` as studies do."""
-    plain = text.strip().upper().removesuffix("B")
-    if plain.isdecimal():
-        return int(plain)
-    return parse_size_bytes(f"{plain}iB" if plain.endswith(("K", "M", "G")) else text)
+    return Asked(pairs, parse_sizes(sizes), minutes * 60, dict(map(_option, options)))
 
 
 def _option(text: str) -> tuple[str, Scalar]:

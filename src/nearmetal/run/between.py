@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.run.estimate import estimate
+from nearmetal.study.draft import entries, node_tables, toml
 from nearmetal.study.spec import NodeSpec, parse_study
 from nearmetal.units import NS_PER_S, format_size
 
@@ -184,41 +184,25 @@ def _text(
     lines = [
         "# Written by `nearmetal between`; change it as you like and run it with `nearmetal run`.",
         "format = 1",
-        f"name = {_toml(asked.name)}",
-        f"title = {_toml(f'Between {subject.first.name} and {subject.second.name}{against}')}",
-        f"baseline = {_toml(baseline.name)}",
+        f"name = {toml(asked.name)}",
+        f"title = {toml(f'Between {subject.first.name} and {subject.second.name}{against}')}",
+        f"baseline = {toml(baseline.name)}",
         "",
         "[host]",
         'kind = "ssh"',
-        f"options = {_toml(dict(asked.options))}",
+        f"options = {toml(dict(asked.options))}",
         "",
         "[mpi]",
-        f"flavour = {_toml(flavour)}",
+        f"flavour = {toml(flavour)}",
     ]
-    for pair in asked.pairs:
-        for node in pair.nodes:
-            known = node.model_copy(update={"interface": node.interface or looks[node.name].interface})
-            lines += ["", "[[host.node]]", *_entries(known.model_dump(exclude_defaults=True))]
+    every = [node for pair in asked.pairs for node in pair.nodes]
+    lines += node_tables([n.model_copy(update={"interface": n.interface or looks[n.name].interface}) for n in every])
     for pair in asked.pairs:
         nodes = " ".join(node.name for node in pair.nodes)
-        lines += ["", "[[path]]", *_entries({"name": pair.name, "kind": "declared", "options": {"nodes": nodes}})]
+        lines += ["", "[[path]]", *entries({"name": pair.name, "kind": "declared", "options": {"nodes": nodes}})]
     for name, entry in workloads:
-        lines += ["", "[[workload]]", *_entries({"name": name, **entry})]
+        lines += ["", "[[workload]]", *entries({"name": name, **entry})]
     return "\n".join([*lines, "", "[trials]", f"min_blocks = {LEAST_BLOCKS}", f"max_blocks = {most_blocks}", ""])
-
-
-def _entries(table: Mapping[str, object]) -> list[str]:
-    return [f"{key} = {_toml(value)}" for key, value in table.items()]
-
-
-def _toml(value: object) -> str:
-    """Write a value as TOML: JSON's text, numbers, booleans and lists are TOML's; tables are written inline."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + " }" if value else "{}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    # DEL is the one control character that JSON leaves as it is and TOML refuses.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def doubts(asked: Asked, looks: Mapping[str, Look]) -> list[str]:

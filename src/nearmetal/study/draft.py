@@ -1,0 +1,86 @@
+"""Studies that nearmetal writes for people: TOML with comments, from a few answers. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nearmetal.study.spec import NodeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The answers that a study needs; the first path is the baseline, `nodes` are for hosts of kind `ssh`."""
+
+    name: str
+    host: str
+    paths: tuple[str, ...]
+    workloads: tuple[str, ...]
+    sizes: tuple[int, ...]
+    margin_percent: float
+    nodes: tuple[NodeSpec, ...] = ()
+
+
+def entries(table: Mapping[str, object]) -> list[str]:
+    """Return the lines `key = value` of a table."""
+    return [f"{key} = {toml(value)}" for key, value in table.items()]
+
+
+def toml(value: object) -> str:
+    """Write a value as TOML: JSON's text, numbers, booleans and lists are TOML's; tables are written inline."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(k)} = {toml(v)}" for k, v in value.items()) + " }" if value else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml, value))}]"
+    # DEL is the one control character that JSON leaves as it is and TOML refuses.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def node_tables(nodes: Sequence[NodeSpec]) -> list[str]:
+    """Return the [[host.node]] tables of machines."""
+    return [line for node in nodes for line in ["", "[[host.node]]", *entries(node.model_dump(exclude_defaults=True))]]
+
+
+def draft_text(draft: Draft) -> str:
+    """Return a commented study: every line that one is likely to change says what it does."""
+    sizes = ", ".join(toml(format_size(size)) if size >= 1024 else str(size) for size in draft.sizes)
+    lines = [
+        "# `nearmetal plan FILE` says how long this takes, `nearmetal run FILE` carries it out.",
+        "# Every key: docs/reference/study.md.",
+        "format = 1",
+        f"name = {toml(draft.name)}",
+        f"baseline = {toml(draft.paths[0])}  # the path that the others are compared with; measured twice",
+        f"margin = {toml(f'{draft.margin_percent:g} %')}  # differences up to this still count as equal",
+        "",
+        "[host]",
+        f"kind = {toml(draft.host)}  # local, lab, ssh or slurm: where trials are carried out",
+        *node_tables(draft.nodes),
+    ]
+    for path in draft.paths:
+        lines += ["", "[[path]]", f"name = {toml(path)}"]
+        if draft.host in {"ssh", "slurm"}:
+            lines += ['kind = "declared"  # the machines as they are']
+            lines += ['# options = { nodes = "NODE1 NODE2" }  # which machines it joins; all, in order, when left out']
+    for workload in draft.workloads:
+        lines += ["", "[[workload]]", f"name = {toml(workload)}", f"sizes = [{sizes}]"]
+    lines += [
+        "",
+        "# A second setting compares knobs too; `nearmetal knobs` lists what a machine has.",
+        "# [[setting]]",
+        '# name = "as-found"',
+        "# [[setting]]",
+        '# name = "no-moderation"',
+        '# knobs = { "nic.rx-usecs" = 0 }',
+        "",
+        "[trials]",
+        "min_blocks = 5   # launches of every combination before the first look",
+        "max_blocks = 12  # more only where a comparison is still undecided",
+        "",
+    ]
+    return "\n".join(lines)

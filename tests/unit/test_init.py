@@ -1,0 +1,92 @@
+"""`nearmetal init` writes studies that run, and refuses what would not before it writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from nearmetal.cli.init import command
+from nearmetal.cli.main import run as nearmetal
+from nearmetal.cli.sizes import parse_sizes
+from nearmetal.errors import BadInputError
+from nearmetal.study.draft import toml
+from nearmetal.study.spec import read_study
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WHOLE = {"--host": "local", "--paths": "veth,bridge", "--workloads": "latency", "--sizes": "8", "--margin": "5"}
+
+
+def words(path: Path, **changed: str) -> list[str]:
+    given = WHOLE | {f"--{name}": value for name, value in changed.items()}
+    return ["init", str(path), *(word for pair in given.items() for word in pair)]
+
+
+@pytest.mark.parametrize("host", ["local", "lab", "ssh", "slurm"])
+def test_every_host_gets_a_study_that_can_be_planned(
+    tmp_path: Path, host: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "s.toml"
+    paths = "native" if host in {"ssh", "slurm"} else "native,vf" if host == "lab" else "veth,tap"
+    assert nearmetal(words(file, host=host, paths=paths, machines="me@hpc1.cluster:2201,hpc2")) == 0
+    assert "next: nearmetal plan" in capsys.readouterr().out
+    study, _ = read_study(file)
+    assert (study.name, study.host.kind, study.baseline) == ("s", host, paths.partition(",")[0])
+    assert [node.port for node in study.host.node] == ([2201, 0] if host == "ssh" else [])
+
+
+def test_what_no_flag_says_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    asked = CliRunner().invoke(command, [str(file)], input="lab\n\nlatency,bw\n1K,8\n3\n", catch_exceptions=False)
+    assert asked.exit_code == 0, asked.output
+    study, _ = read_study(file)
+    assert ([w.name for w in study.workload], study.workload[1].sizes) == (["latency", "bw"], [8, 1024])
+    assert ([p.name for p in study.path], study.margin) == (["native", "vf"], 0.03)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"paths": "veth,tapp"}, "'tapp'"),
+        ({"workloads": "latencie"}, "'latencie'"),
+        ({"workloads": "barrier"}, "no message size"),
+        ({"sizes": "8,many"}, "'many'"),
+        ({"paths": "veth,veth"}, "two of them"),
+    ],
+)
+def test_a_wrong_answer_writes_nothing(
+    tmp_path: Path, changed: dict[str, str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "s.toml"
+    assert nearmetal(words(file, **changed)) == 2
+    assert said in capsys.readouterr().err
+    assert not file.exists()
+
+
+def test_a_file_that_is_there_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text("mine")
+    assert nearmetal(words(tmp_path / "s.toml")) == 2
+    assert (tmp_path / "s.toml").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"), [("8,64K", (8, 65536)), ("1M, 1 MiB,1mb", (1 << 20,)), ("64 KiB,0", (0, 65536))]
+)
+def test_sizes_are_read_as_people_write_them(text: str, sizes: tuple[int, ...]) -> None:
+    assert parse_sizes(text) == sizes
+
+
+@pytest.mark.parametrize("text", ["", "8,", "-1", "1T", "K", "9" * 30])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(BadInputError):
+        parse_sizes(text)
+
+
+def test_any_text_survives_being_written_as_toml() -> None:
+    import tomllib
+
+    value = {"a b": 'x"\\\n\t\x7f é', "n": [1, 2.5, True]}
+    assert tomllib.loads(f"v = {toml(value)}")["v"] == value
