@@ -42,7 +42,7 @@ PROFILE = Profile(
 )
 
 
-def _need(program: str) -> str:
+def need(program: str) -> str:
     found = shutil.which(program)
     if not found:
         pytest.skip(f"{program} is not installed")
@@ -85,7 +85,7 @@ def test_scripts_parse(tmp_path: Path, to: str) -> None:
 
 
 def test_networkmanager_reads_the_keyfile(tmp_path: Path) -> None:
-    nmcli = _need("nmcli")
+    nmcli = need("nmcli")
     (place,) = _write(tmp_path, "networkmanager")
     argv = [nmcli, "--offline", "connection", "modify", "connection.autoconnect", "no"]
     read = process.run(argv, timeout_s=20, stdin=place.read_bytes())
@@ -97,12 +97,17 @@ def test_networkmanager_reads_the_keyfile(tmp_path: Path) -> None:
     assert "pause-rx=false" in read.text
 
 
-def test_tuned_loads_the_profile(tmp_path: Path) -> None:
+def tuned_python() -> str:
     candidates = [os.environ.get("NEARMETAL_TUNED_PYTHON", ""), "/usr/bin/python3", sys.executable]
     probe = ["-c", "import tuned.profiles.loader"]
     python = next((one for one in candidates if one and process.run([one, *probe], timeout_s=20).ok), None)
     if python is None:
         pytest.skip("the tuned package cannot be imported")
+    return python
+
+
+def test_tuned_loads_the_profile(tmp_path: Path) -> None:
+    python = tuned_python()
     (place,) = _write(tmp_path, "tuned")
     load = (
         "import sys\nfrom tuned.profiles import factory, functions, loader, locator, merger, variables\n"
@@ -122,7 +127,7 @@ def test_tuned_loads_the_profile(tmp_path: Path) -> None:
 
 
 def test_ansible_checks_the_play(tmp_path: Path) -> None:
-    playbook = _need("ansible-playbook")
+    playbook = need("ansible-playbook")
     (place,) = _write(tmp_path, "ansible")
     env = {**os.environ, "ANSIBLE_HOME": str(tmp_path), "ANSIBLE_LOCALHOST_WARNING": "0", "LC_ALL": "C.UTF-8"}
     argv = [playbook, "--check", "--connection", "local", "--inventory", "localhost,", "--extra-vars"]
@@ -132,7 +137,7 @@ def test_ansible_checks_the_play(tmp_path: Path) -> None:
     assert "unreachable=0    failed=0" in checked.text
 
 
-def _in_a_private_tree(folder: str, source: Path, argv: list[str]) -> process.Finished:
+def in_a_private_tree(folder: str, source: Path, argv: list[str]) -> process.Finished:
     """Run a program that sees `source` as a directory of the system, in a mount namespace of its own."""
     if os.geteuid() != 0:
         pytest.skip("needs root to show udev a private directory")
@@ -143,10 +148,10 @@ def _in_a_private_tree(folder: str, source: Path, argv: list[str]) -> process.Fi
 
 
 def test_udev_reads_the_link_file(tmp_path: Path) -> None:
-    udevadm = _need("udevadm")
+    udevadm = need("udevadm")
     _write(tmp_path, "systemd-link")
     argv = [udevadm, "test-builtin", "net_setup_link", "/sys/class/net/v0"]
-    read = _in_a_private_tree("/run/systemd/network", tmp_path, argv)
+    read = in_a_private_tree("/run/systemd/network", tmp_path, argv)
     said = read.text + read.stderr.decode()
     assert "10-nearmetal-v0.link" in said, said
     for complaint in ("Unknown key", "Unknown section", "Failed to parse"):
@@ -154,9 +159,9 @@ def test_udev_reads_the_link_file(tmp_path: Path) -> None:
 
 
 def test_udev_reads_the_rule(tmp_path: Path) -> None:
-    udevadm = _need("udevadm")
+    udevadm = need("udevadm")
     (place,) = _write(tmp_path, "udev")
-    read = _in_a_private_tree("/run/udev/rules.d", tmp_path, [udevadm, "test", "--action=add", "/sys/class/net/v0"])
+    read = in_a_private_tree("/run/udev/rules.d", tmp_path, [udevadm, "test", "--action=add", "/sys/class/net/v0"])
     said = read.text + read.stderr.decode()
     complaints = [line for line in said.splitlines() if place.name in line and "Reading rules file" not in line]
     assert not [line for line in complaints if "nvalid" in line or "nknown" in line], said
@@ -164,7 +169,7 @@ def test_udev_reads_the_rule(tmp_path: Path) -> None:
 
 
 def test_module_is_tcl(tmp_path: Path) -> None:
-    tclsh = _need("tclsh")
+    tclsh = need("tclsh")
     (place,) = _write(tmp_path, "module")
     script = 'proc setenv {n v} {puts "$n=$v"}; proc module-whatis {t} {}; source [lindex $argv 0]\n'
     read = process.run([tclsh, "/dev/stdin", str(place)], timeout_s=10, stdin=script.encode())
@@ -210,6 +215,17 @@ class TestProfileFile:
             ("ok", ("v0; rm",), {}),
             ("ok", ("v0",), {"nic.rx-usecs": "0; reboot"}),
             ("ok", ("v0",), {"nic.no-such-knob": "1"}),
+            ("-rf", ("v0",), {}),
+            ("a..b", ("v0",), {}),
+            ("ok\nreboot", ("v0",), {}),
+            ("ok\n", ("v0",), {}),
+            ("ok", ("-v0",), {}),
+            ("ok", ("..",), {}),
+            ("ok", ("eth*",), {}),
+            ("ok", ("v0\x1b[2J",), {}),
+            ("ok", ("v0\n",), {}),
+            ("ok", ("v0",), {"host.cpu-governor": "${f:exec:reboot}"}),
+            ("ok", ("v0",), {"host.cpu-governor": "$(reboot)"}),
         ],
     )
     def test_nothing_that_could_reach_a_shell_is_taken(

@@ -6,8 +6,12 @@ docs/reference/profile.md describes the format.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+import re
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.knobs import mpi
@@ -19,6 +23,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROFILE_FORMAT = 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+_CLASS = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")
+_INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")
+_VALUE = re.compile(r"-?[A-Za-z0-9][A-Za-z0-9 ,._:+-]{0,255}")
+_MOST_LABEL = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +71,33 @@ class Profile:
     evidence: Evidence | None = None
 
     def __post_init__(self) -> None:
-        if not self.name or not all(letter.isalnum() or letter in "._-" for letter in self.name):
-            raise BadInputError(f"{self.name!r} cannot name a profile", hint="use letters, digits, dots, - and _")
-        for interface in self.interfaces:
-            if not 0 < len(interface) <= 15 or any(letter in "/: \t\n\"'\\$" for letter in interface):
-                raise BadInputError(f"{interface!r} is not the name of an interface")
+        self._check_words()
         for knob, value in self.setting.items():
             kind = mpi.find(knob).kind if knob.startswith(mpi.PREFIX) else None
             if (kind.canon(value) if kind else canon(find(knob), value)) != value and knob not in _REFORMATTED:
                 raise BadInputError(f"{knob} = {value!r} is not in the form that the kernel prints")
+
+    def _check_words(self) -> None:
+        """Raise BadInputError for text that an export could not write without a tool taking it for something else."""
+        if not _NAME.fullmatch(self.name) or ".." in self.name:
+            raise BadInputError(f"{self.name[:80]!r} cannot name a profile", hint="use letters, digits and . _ + -")
+        if not _CLASS.fullmatch(self.workload_class):
+            raise BadInputError(
+                f"{self.workload_class[:80]!r} cannot name a class of workloads", hint="use letters, digits, - and _"
+            )
+        if self.mpi_flavour not in (*mpi.FLAVOURS, "openmpi"):
+            raise BadInputError(f"{self.mpi_flavour[:80]!r} is no MPI", hint=f"one of {', '.join(mpi.FLAVOURS)}")
+        for interface in self.interfaces:
+            if not _INTERFACE.fullmatch(interface) or ".." in interface:
+                raise BadInputError(f"{interface[:80]!r} is not the name of an interface")
+        for knob, value in self.setting.items():
+            if not _VALUE.fullmatch(value):
+                raise BadInputError(f"{knob[:80]} = {value[:80]!r} is no value of a knob")
+        label = self.evidence.label if self.evidence else ""
+        if not label.isprintable() or len(label) > _MOST_LABEL:
+            raise BadInputError(
+                f"the evidence's label {label[:80]!r} is not one line of text", hint="the profile was not made by tune"
+            )
 
     def to_json(self) -> str:
         """Return the file's text."""
@@ -81,6 +108,10 @@ class Profile:
         """Read a profile; raise ForeignFileError for anything else, BadInputError for knobs that do not exist."""
         try:
             return _profile(parse_json(read_text(path)))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            raise ForeignFileError(f"{path} is not a profile: {place}: {first['msg']}") from error
         except OSError as error:
             raise ForeignFileError(
                 f"cannot read the profile {path}: {error.strerror}", hint="`nearmetal tune` writes profiles"
@@ -92,12 +123,15 @@ class Profile:
 def _profile(raw: dict[str, Any]) -> Profile:
     if raw.pop("profile_format") != PROFILE_FORMAT:
         raise ValueError(f"this nearmetal reads format {PROFILE_FORMAT}")
-    evidence = raw.pop("evidence")
-    setting = {str(knob): str(value) for knob, value in raw.pop("setting").items()}
-    interfaces = tuple(map(str, raw.pop("interfaces")))
-    return Profile(
-        setting=setting, interfaces=interfaces, evidence=Evidence(**evidence) if evidence is not None else None, **raw
-    )
+    raw["setting"] = {knob: str(value) for knob, value in raw["setting"].items()}
+    if unknown := sorted(raw.keys() - {one.name for one in fields(Profile)}):
+        raise ValueError(f"it has a field {unknown[0][:80]!r}, which no profile has")
+    return _types().validate_json(json.dumps(raw), strict=True)
+
+
+@cache
+def _types() -> TypeAdapter[Profile]:
+    return TypeAdapter(Profile)
 
 
 # Masks are written as lists of processors in a profile; the kernel prints them otherwise.

@@ -37,7 +37,8 @@ def banner(profile: Profile, comment: str = "#") -> str:
         )
         if evidence.label:
             lines.append(f"Measured on: {evidence.label}.")
-    return "".join(f"{comment} {line}\n" for line in lines)
+    # Printable text is one line everywhere, but for a backslash before its end, after which Tcl goes on.
+    return "".join(f"{comment} {line.replace(chr(92), '/')}\n" for line in lines)
 
 
 def left_out(profile: Profile, expressed: Mapping[str, object], reason: str) -> dict[str, str]:
