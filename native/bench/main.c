@@ -87,6 +87,7 @@ static int measure_cells(const struct record *record) {
     for (size_t c = 0; c < record->cell_count; c++)
         if (measure_cell(record->op, record->method, record->options, record->comm, &record->cells[c]) != 0)
             return EXIT_MEMORY;
+    measure_offsets(record->comm, record->cells, record->cell_count);
     const int error = record_write(record);
     if (error != 0)
         return refuse(record->comm, EXIT_WRITE, "cannot write %s: %s", record->options->out, strerror(error));

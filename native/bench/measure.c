@@ -53,6 +53,8 @@ static void timed_loop(const struct op *op, const struct sync_method *method, co
     unsigned char (*const start)(const struct sync *, int64_t) = method->start;
     for (int64_t i = 0; i < entries; i++) {
         cell->flags[i] |= start(sync, i);
+        if (sync->pace_ns > 0)
+            sync_pause(sync, i);
         cell->begin_ns[i] = clock_stamp_ns();
         call(run);
         cell->end_ns[i] = clock_stamp_ns();
@@ -73,6 +75,11 @@ static void check_rounds(const struct op *op, struct op_run *run, struct cell *c
 static int compare_int64(const void *left, const void *right) {
     const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
     return (a > b) - (a < b);
+}
+
+/* Of a pair only the rank that stamps pauses: its partner waits for the message in any case. */
+static bool pauses(const struct op *op, const struct op_run *run) {
+    return run->initiator || !(op->kind == OP_ROUND_TRIP || op->kind == OP_WINDOW);
 }
 
 /* Three times the median of a few calls (each that of its slowest rank) and 20 us: rarely missed, not much longer
@@ -104,7 +111,7 @@ static int64_t most_missed(const struct op_run *run, const struct cell *cell) {
 static void measure_in_windows(const struct op *op, const struct sync_method *method, const struct options *options,
                                struct sync *sync, struct op_run *run, struct cell *cell) {
     const bool asked = options->sync_window_ns > 0;
-    sync->window_ns = asked ? options->sync_window_ns : find_window_ns(op, run);
+    sync->window_ns = asked ? options->sync_window_ns : find_window_ns(op, run) + options->pace_ns;
     for (int attempt = 1;; attempt++) {
         cell_clear(cell);
         sync_open_windows(sync);
@@ -120,15 +127,17 @@ static void measure_prepared(const struct op *op, const struct sync_method *meth
                              struct op_run *run, struct cell *cell) {
     if (options->check)
         check_rounds(op, run, cell);
-    struct sync sync = {.comm = run->comm, .offset = sync_estimate_offset(run->comm)};
+    struct sync sync = {.comm = run->comm,
+                        .pace_ns = pauses(op, run) ? options->pace_ns : 0,
+                        .seed = (uint64_t)options->seed ^ (uint64_t)run->message_bytes};
     if (method->has_window) {
+        sync.offset = sync_estimate_offset(run->comm);
         measure_in_windows(op, method, options, &sync, run, cell);
     } else {
         MPI_Barrier(run->comm);
         timed_loop(op, method, &sync, run, cell);
     }
     MPI_Barrier(run->comm);
-    cell->offset = sync_join_offsets(sync.offset, sync_estimate_offset(run->comm));
     cell->sync_window_ns = sync.window_ns;
     if (options->check)
         check_rounds(op, run, cell);
@@ -137,7 +146,10 @@ static void measure_prepared(const struct op *op, const struct sync_method *meth
 int64_t measure_cell(const struct op *op, const struct sync_method *method, const struct options *options,
                      MPI_Comm comm, struct cell *cell) {
     struct op_run run = {
-        .comm = comm, .message_bytes = (int)cell->size_bytes, .window_messages = (int)options->window_messages};
+        .comm = comm,
+        .message_bytes = (int)cell->size_bytes,
+        .window_messages = (int)options->window_messages,
+        .many_buffers = options->many_buffers};
     MPI_Comm_rank(comm, &run.rank);
     MPI_Comm_size(comm, &run.ranks);
     int64_t wanted_bytes = 0, most_wanted_bytes;
@@ -152,4 +164,11 @@ int64_t measure_cell(const struct op *op, const struct sync_method *method, cons
     }
     op->clean(&run);
     return most_wanted_bytes;
+}
+
+void measure_offsets(MPI_Comm comm, struct cell *cells, size_t count) {
+    const struct clock_offset offset = sync_estimate_offset(comm);
+    const int64_t now_ns = clock_stamp_ns();
+    for (size_t c = 0; c < count; c++)
+        cells[c].offset = sync_widen(offset, now_ns - cells[c].begin_ns[0]);
 }

@@ -35,6 +35,9 @@ void cell_free(struct cell *cell);
 int64_t measure_cell(const struct op *op, const struct sync_method *method, const struct options *options,
                      MPI_Comm comm, struct cell *cell);
 
+/* Relate the clocks of all ranks, when every cell is measured: fills `offset`. Collective. */
+void measure_offsets(MPI_Comm comm, struct cell *cells, size_t count);
+
 /* Say on stderr which rank could not have how much. */
 void measure_complain_memory(MPI_Comm comm, int64_t wanted_bytes, const char *purpose);
 

@@ -17,6 +17,7 @@ struct op_run {
     int rank, ranks;
     int message_bytes;
     int window_messages;
+    bool many_buffers; /* windows: a buffer for each message, not one for all */
 
     unsigned char *send, *receive; /* owned; sizes below */
     size_t send_bytes, receive_bytes;
@@ -33,7 +34,7 @@ struct op_run {
     int neighbours[OP_MAX_NEIGHBOURS], directions[OP_MAX_NEIGHBOURS], neighbour_count;
 };
 
-/* A row. `comm`, `rank`, `ranks`, `message_bytes` and `window_messages` are set before prepare. */
+/* A row. `comm` to `many_buffers` are set before prepare. */
 struct op {
     const char *name;
     enum op_kind kind;

@@ -6,8 +6,8 @@
 
 enum { TAG = 1, TAG_ACK = 2, ACK_BYTES = 4 };
 
-/* Receive buffers of a window together stay below this, so that 64 messages of 4 MiB fit in a small guest; beyond
- * it messages share slots, as they all do in other suites. */
+/* Many receive buffers of a window together stay below this, so that 64 messages of 4 MiB fit in a small guest; beyond
+ * it messages share slots, as they all do with a single buffer and in other suites. */
 enum { SLOTS_MAX_BYTES = 16 << 20, SLOT_ALIGN_BYTES = 64 };
 
 static void set_pair(struct op_run *run) {
@@ -50,7 +50,8 @@ static bool window_prepare(struct op_run *run) {
     const size_t message_bytes = (size_t)run->message_bytes;
     run->slot_bytes = (message_bytes + SLOT_ALIGN_BYTES - 1) / SLOT_ALIGN_BYTES * SLOT_ALIGN_BYTES;
     const size_t fitting = SLOTS_MAX_BYTES / run->slot_bytes;
-    run->slot_count = fitting < 1 ? 1 : fitting < (size_t)run->window_messages ? (int)fitting : run->window_messages;
+    const size_t wanted = run->many_buffers ? (size_t)run->window_messages : 1;
+    run->slot_count = fitting < 1 ? 1 : fitting < wanted ? (int)fitting : (int)wanted;
     const size_t slots_bytes = (size_t)run->slot_count * run->slot_bytes;
     return op_allocate(run, slots_bytes + ACK_BYTES, slots_bytes + ACK_BYTES, 2 * (size_t)run->window_messages);
 }

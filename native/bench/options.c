@@ -24,6 +24,9 @@ const char options_usage[] =
     "  --sync METHOD          before each iteration: none, barrier or window (default: none for pairs, barrier\n"
     "                         where all ranks take part)\n"
     "  --sync-window-us N     length of a time window (default: from a few calls of each size)\n"
+    "  --buffers WHICH        of a window: single (all messages share one, as in other suites) or many (default single)\n"
+    "  --pace-us N            pause before each iteration, drawn from 0 to N us for each (default 0: back to back)\n"
+    "  --seed N               decides the pauses (default 0)\n"
     "  --check                verify the payload in rounds of its own, before and after the timed ones\n"
     "  --list                 print the operations, one a line, and end\n"
     "\n"
@@ -86,7 +89,8 @@ static const struct number_row number_rows[] = {
     ROW("--iterations", iterations, 1, MAX_COUNT),        ROW("--warmup", warmup, 0, MAX_COUNT),
     ROW("--large-from", large_from_bytes, 1, INT_MAX),    ROW("--iterations-large", iterations_large, 1, MAX_COUNT),
     ROW("--warmup-large", warmup_large, 0, MAX_COUNT),    ROW("--window", window_messages, 1, 65536),
-    ROW("--sync-window-us", sync_window_ns, 1, 60000000),
+    ROW("--sync-window-us", sync_window_ns, 1, 60000000), ROW("--pace-us", pace_ns, 0, 60000000),
+    ROW("--seed", seed, 0, INT64_MAX),
 };
 #undef ROW
 
@@ -105,6 +109,13 @@ static bool parse_valued(const char *name, const char *value, struct options *op
     }
     if (strcmp(name, "--sizes") == 0)
         return parse_sizes(value, options, message);
+    if (strcmp(name, "--buffers") == 0) {
+        options->many_buffers = strcmp(value, "many") == 0;
+        if (options->many_buffers || strcmp(value, "single") == 0)
+            return true;
+        snprintf(message, OPTIONS_MESSAGE_CHARS, "--buffers is single or many, not '%.60s'", value);
+        return false;
+    }
     for (size_t i = 0; i < sizeof number_rows / sizeof number_rows[0]; i++) {
         const struct number_row *row = &number_rows[i];
         if (strcmp(name, row->name) == 0)
@@ -131,6 +142,7 @@ static bool complete(struct options *options, char *message) {
     if (options->warmup_large < 0)
         options->warmup_large = options->warmup;
     options->sync_window_ns *= 1000;
+    options->pace_ns *= 1000;
     if (options->help || options->list)
         return true;
     if (options->operation == NULL || options->out == NULL) {

@@ -21,6 +21,9 @@ struct options {
     int64_t warmup_large;     /* --warmup-large; default: warmup */
     int64_t window_messages;  /* --window */
     int64_t sync_window_ns;   /* --sync-window-us, in ns; 0: measured for each size */
+    int64_t pace_ns;          /* --pace-us, in ns: the longest pause before an iteration; 0: none */
+    int64_t seed;             /* --seed: decides the pauses */
+    bool many_buffers;        /* --buffers many: a buffer for each message of a window */
     bool check;               /* --check */
     bool list;                /* --list */
     bool help;                /* --help */

@@ -128,6 +128,11 @@ static void build_header(struct text *header, const struct record *record, const
     text_add(header, ",\"kind\":\"%s\",\"ranks\":%d,\"window_messages\":%lld,\"sync\":\"%s\"",
              op_kind_name(record->op->kind), all->ranks,
              record->op->kind == OP_WINDOW ? (long long)record->options->window_messages : 1LL, record->method->name);
+    if (record->options->pace_ns > 0)
+        text_add(header, ",\"pace_ns\":%lld,\"seed\":%lld", (long long)record->options->pace_ns,
+                 (long long)record->options->seed);
+    if (record->op->kind == OP_WINDOW)
+        text_add(header, ",\"buffers\":\"%s\"", record->options->many_buffers ? "many" : "single");
     add_cells(header, record);
     text_add(header, ",\"clock\":\"%s\"", CLOCK_NAME);
     add_list(header, "clock_cost_ns", all->clock_cost_ns, (size_t)all->ranks, 1);

@@ -10,6 +10,9 @@ enum { TAG_OFFSET = 11, TAG_NEVER = 12, PROBES = 64 };
 /* How long before a window opens a waiting rank stops driving MPI's progress, and the least lead of the first. */
 static const int64_t quiet_ns = 5000, lead_ns = 2000000;
 
+/* Two crystals of 50 millionths each drift apart by 1 in this many. */
+static const int64_t drift_one_in = 10000;
+
 /* ---- clocks ---- */
 
 static void answer_probes(MPI_Comm comm) {
@@ -53,11 +56,37 @@ struct clock_offset sync_estimate_offset(MPI_Comm comm) {
     return mine;
 }
 
-struct clock_offset sync_join_offsets(struct clock_offset before, struct clock_offset after) {
-    const int64_t drift_ns = after.offset_ns - before.offset_ns;
-    const int64_t error_ns = before.error_ns > after.error_ns ? before.error_ns : after.error_ns;
-    return (struct clock_offset){.offset_ns = before.offset_ns,
-                                 .error_ns = error_ns + (drift_ns < 0 ? -drift_ns : drift_ns)};
+struct clock_offset sync_widen(struct clock_offset estimate, int64_t elapsed_ns) {
+    const int64_t drift_ns = elapsed_ns / drift_one_in + 1;
+    return (struct clock_offset){.offset_ns = estimate.offset_ns,
+                                 .error_ns = estimate.error_ns == 0 ? 0 : estimate.error_ns + drift_ns};
+}
+
+/* ---- waiting ---- */
+
+/* Many MPI libraries move data only inside calls: without the probe, what this rank still has to forward would sit
+ * through the wait and be charged to the others' next iteration. The yield lets ranks that share a core arrive. */
+static void wait_until(MPI_Comm comm, int64_t open_ns) {
+    for (int64_t now_ns = clock_stamp_ns(); now_ns < open_ns; now_ns = clock_stamp_ns()) {
+        if (open_ns - now_ns > quiet_ns) {
+            int pending;
+            MPI_Iprobe(MPI_ANY_SOURCE, TAG_NEVER, comm, &pending, MPI_STATUS_IGNORE);
+            sched_yield();
+        }
+    }
+}
+
+/* The finalizer of splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014)
+ * over a counter: any iteration's number is known without those before it. */
+int64_t sync_pause_ns(uint64_t seed, int64_t iteration, int64_t most_ns) {
+    uint64_t mixed = seed + (uint64_t)(iteration + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (int64_t)((mixed ^ (mixed >> 31)) % ((uint64_t)most_ns + 1));
+}
+
+void sync_pause(const struct sync *sync, int64_t iteration) {
+    wait_until(sync->comm, clock_stamp_ns() + sync_pause_ns(sync->seed, iteration, sync->pace_ns));
 }
 
 /* ---- methods ---- */
@@ -74,21 +103,11 @@ static unsigned char start_barrier(const struct sync *sync, int64_t iteration) {
     return 0;
 }
 
-/* Many MPI libraries move data only inside calls: without the probe, what this rank still has to forward would sit
- * through the wait and be charged to the others' next iteration. The yield lets ranks that share a core arrive. */
 static unsigned char start_window(const struct sync *sync, int64_t iteration) {
     const int64_t open_ns = sync->first_ns + iteration * sync->window_ns;
-    int64_t now_ns = clock_stamp_ns();
-    if (now_ns > open_ns)
+    if (clock_stamp_ns() > open_ns)
         return FLAG_MISSED_WINDOW;
-    while (now_ns < open_ns) {
-        if (open_ns - now_ns > quiet_ns) {
-            int pending;
-            MPI_Iprobe(MPI_ANY_SOURCE, TAG_NEVER, sync->comm, &pending, MPI_STATUS_IGNORE);
-            sched_yield();
-        }
-        now_ns = clock_stamp_ns();
-    }
+    wait_until(sync->comm, open_ns);
     return 0;
 }
 

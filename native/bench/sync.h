@@ -2,8 +2,12 @@
  *
  * Offsets between clocks are estimated by ping-pong, taking the exchange with the shortest round trip: the partner's
  * stamp lies in the middle of it, wrong by at most half the round trip (Cristian, "Probabilistic clock
- * synchronization", Distributed Computing 3, 1989). They are estimated for every method, before and after each size,
- * so that how far apart the ranks began can be computed from the sample file whatever the method.
+ * synchronization", Distributed Computing 3, 1989). They are estimated once a launch, when all is measured, so that how
+ * far apart the ranks began can be computed from the sample file whatever the method: small messages before a size
+ * would leave the transport in another state than the size itself does. Time windows alone need an estimate before.
+ *
+ * A pause of random length before an iteration takes it out of step with whatever has a rhythm of its own, such as the
+ * interrupt moderation of a port: back to back, a ping-pong meets its timer always in the same phase, or alternates.
  */
 #ifndef NMBENCH_SYNC_H
 #define NMBENCH_SYNC_H
@@ -26,6 +30,8 @@ struct sync {
     struct clock_offset offset;
     int64_t first_ns;  /* window: when iteration 0 starts, on this rank's clock */
     int64_t window_ns; /* window: from one start to the next; 0 for other methods */
+    int64_t pace_ns;   /* the longest pause of this rank before an iteration; 0: none */
+    uint64_t seed;     /* decides the pauses, the same on every rank */
 };
 
 /* A row of the table of methods. */
@@ -42,8 +48,15 @@ const struct sync_method *sync_find(const char *name);
 /* Estimate the offset of every rank's clock. Collective. */
 struct clock_offset sync_estimate_offset(MPI_Comm comm);
 
-/* Return the estimate that holds for all the time between two: their drift is added to the error. */
-struct clock_offset sync_join_offsets(struct clock_offset before, struct clock_offset after);
+/* Return the estimate for a time `elapsed_ns` away from when it was made: its error grows by what two clocks, each
+ * within 50 millionths of true, can drift apart. The reference itself (an error of 0) stays exact. */
+struct clock_offset sync_widen(struct clock_offset estimate, int64_t elapsed_ns);
+
+/* Return the pause before an iteration, uniform from 0 to `most_ns`. */
+int64_t sync_pause_ns(uint64_t seed, int64_t iteration, int64_t most_ns);
+
+/* Pause before an iteration, driving MPI's progress and giving way, as a rank does that waits for a window. */
+void sync_pause(const struct sync *sync, int64_t iteration);
 
 /* Agree when window 0 opens. Collective; `offset` and `window_ns` are set. */
 void sync_open_windows(struct sync *sync);

@@ -7,6 +7,7 @@ from nearmetal.study import plan
 from nearmetal.study.describe import reference
 from nearmetal.study.order import Order
 from nearmetal.study.spec import AGAIN, parse_study, read_study
+from nearmetal.workloads.engine import engine_argv
 
 STUDIES = Path(__file__).parents[2] / "studies"
 
@@ -114,3 +115,32 @@ def test_an_order_survives_json() -> None:
 def test_the_reference_page_is_what_the_models_say() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "study.md"
     assert page.read_text() == reference(), "run `make reference`"
+
+
+PACED = GOOD.replace("[[workload]]\n", "[[workload]]\npace = 'random'\n", 1)
+
+
+def test_random_pauses_cover_the_longest_moderation_that_the_study_knows() -> None:
+    def pause_us(text: str) -> object:
+        return plan.block(parse_study(text, "t"), 0)[0].workload.options.get("pace_us")
+
+    assert pause_us(GOOD) is None
+    assert pause_us(PACED) == 500
+    slow = PACED + "[[setting]]\nname = 'slow'\nknobs = { 'nic.rx-usecs' = 900, 'nic.tx-usecs' = 20 }\n"
+    assert pause_us(slow) == 900
+    assert pause_us(slow.replace("pace =", "pace_range = '70 us'\npace =")) == 70
+
+
+def test_a_pace_that_cannot_be_is_refused() -> None:
+    with pytest.raises(BadInputError, match="pace_range is for pace = 'random'"):
+        parse_study(PACED.replace("pace = 'random'", "pace_range = '70 us'"), "t")
+    with pytest.raises(BadInputError, match="'sockperf' paces its messages itself"):
+        parse_study(PACED.replace("pace = 'random'", "pace = 'random'\nkind = 'sockperf'"), "t")
+
+
+def test_the_engine_is_told_the_pace_with_the_seed_of_the_trial() -> None:
+    order = plan.block(parse_study(PACED, "t"), 0)[0]
+    argv = engine_argv(order)
+    assert argv[argv.index("--pace-us") + 1] == "500"
+    assert argv[argv.index("--seed") + 1] == str(order.seed)
+    assert "--pace-us" not in engine_argv(plan.block(parse_study(GOOD, "t"), 0)[0])

@@ -13,8 +13,6 @@ void run_plan(struct run *run, int iterations) {
 }
 
 void run_start(struct run *run) {
-    if (run->recording)
-        run->offset = sync_estimate_offset(MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
     run->iterations_done = 0;
     run->communication_ns = 0;
@@ -25,7 +23,7 @@ void run_stop(struct run *run) {
     run->stop_ns = clock_stamp_ns();
     run->timed_communication_ns = run->communication_ns;
     if (run->recording)
-        run->offset = sync_join_offsets(run->offset, sync_estimate_offset(MPI_COMM_WORLD));
+        run->offset = sync_widen(sync_estimate_offset(MPI_COMM_WORLD), clock_stamp_ns() - run->start_ns);
 }
 
 void run_iteration_begin(struct run *run) {

@@ -45,6 +45,9 @@ static void test_options_are_read(void) {
     CHECK(options_iterations(&options, 8) == 7 && options_iterations(&options, 65536) == 3);
     CHECK(options_warmup(&options, 8) == 100 && options_warmup(&options, 65536) == 100);
     CHECK(options.sync_window_ns == 5000 && options.sync == NULL);
+    CHECK(options.pace_ns == 0 && options.seed == 0 && !options.many_buffers);
+    CHECK(parse("--op bw --out f --pace-us 500 --seed 9223372036854775807 --buffers many", &options, message));
+    CHECK(options.pace_ns == 500000 && options.seed == INT64_MAX && options.many_buffers);
 }
 
 static void test_bad_options_are_named(void) {
@@ -63,6 +66,9 @@ static void test_bad_options_are_named(void) {
         {"--op bw --out f --iteration 5", "--iteration"},
         {"--op bw --out f extra", "extra"},
         {"--op bw --out", "--out"},
+        {"--op bw --out f --buffers two", "'two'"},
+        {"--op bw --out f --pace-us -1", "--pace-us"},
+        {"--op bw --out f --seed 9223372036854775808", "--seed"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct options options;

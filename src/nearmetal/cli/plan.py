@@ -11,7 +11,7 @@ from rich.table import Table
 
 from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
-from nearmetal.study.plan import block, combinations
+from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.spec import read_study
 from nearmetal.units import NS_PER_S, format_duration, format_size
 
@@ -37,7 +37,7 @@ def command(study: Path, *, order: bool) -> None:
     )
     console.print(blocks(spec.trials.min_blocks, spec.trials.max_blocks, shortest, longest), highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("workload", "operation", "sizes", "iterations", "nodes of ranks", "progress"):
+    for column in ("workload", "operation", "sizes", "iterations", "nodes of ranks", "progress", "pause"):
         table.add_column(column)
     for workload in spec.workload:
         table.add_row(
@@ -47,6 +47,7 @@ def command(study: Path, *, order: bool) -> None:
             str(workload.iterations),
             " ".join(map(str, workload.placed)),
             workload.progress,
+            f"to {format_duration(pause_ns)}" if (pause_ns := longest_pause_ns(spec, workload)) else "none",
         )
     console.print(table)
     if order:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.hosts.host import at_once
 from nearmetal.hosts.lab.lab import machine_of, slots_of
-from nearmetal.study.plan import combinations
+from nearmetal.study.plan import combinations, longest_pause_ns
 from nearmetal.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ def estimate(study: Study) -> tuple[int, int]:
     """Return about how many ns the fewest and the most blocks take."""
     pace = PACES[study.host.kind](study.host)
     per_block_s = (
-        sum(pace.trial_s + pace.slowdown * _measured_s(workload) for _, workload, _ in combinations(study))
+        sum(pace.trial_s + pace.slowdown * _measured_s(study, workload) for _, workload, _ in combinations(study))
         / pace.side_by_side
     )
     per_block_ns = int(per_block_s * NS_PER_S)
     return per_block_ns * study.trials.min_blocks, per_block_ns * study.trials.max_blocks
 
 
-def _measured_s(workload: WorkloadSpec) -> float:
+def _measured_s(study: Study, workload: WorkloadSpec) -> float:
     """Return about how long the measuring itself takes: as long as a tool was told to, else message by message."""
     if workload.kind in PROGRAM_S:
         return PROGRAM_S[workload.kind]
@@ -65,4 +65,6 @@ def _measured_s(workload: WorkloadSpec) -> float:
         runs = workload.options.get("runs", 1)
         return seconds * (runs if isinstance(runs, int) else 1)
     iterations = workload.iterations + workload.warmup
-    return sum(iterations * (MESSAGE_NS + size * 1_000 // BYTES_PER_US) for size in workload.sizes or [0]) / NS_PER_S
+    pause_ns = longest_pause_ns(study, workload) // 2
+    message_ns = MESSAGE_NS + pause_ns
+    return sum(iterations * (message_ns + size * 1_000 // BYTES_PER_US) for size in workload.sizes or [0]) / NS_PER_S

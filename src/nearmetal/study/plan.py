@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 from nearmetal.study.spec import AGAIN
-from nearmetal.units import NS_PER_S
+from nearmetal.units import NS_PER_S, NS_PER_US
 
 if TYPE_CHECKING:
     from nearmetal.study.order import Scalar
@@ -42,7 +42,7 @@ def block(study: Study, number: int) -> list[Order]:
             trial=first + position,
             block=number,
             path=path,
-            workload=_workload_order(workload),
+            workload=_workload_order(study, workload),
             setting=setting,
             knobs=dict(knobs[setting]),
             mpi=study.mpi.flavour,
@@ -63,7 +63,26 @@ def _path_order(path: PathSpec, suffix: str = "") -> PathOrder:
     return PathOrder(path.name + suffix, path.recipe, dict(path.options))
 
 
-def _workload_order(workload: WorkloadSpec) -> WorkloadOrder:
+def longest_pause_ns(study: Study, workload: WorkloadSpec) -> int:
+    """Return the range of a workload's random pauses, 0 where its iterations follow each other back to back.
+
+    Where it is not given it is the longest interrupt moderation that the study names, and at least `_LONGEST_ITR_NS`.
+    """
+    if workload.pace == "back-to-back":
+        return 0
+    if workload.pace_range is not None:
+        return workload.pace_range
+    asked = [setting.knobs.get(name, 0) for setting in study.setting for name in _MODERATION]
+    asked += [path.options.get("rx_usecs", 0) for path in study.path]
+    return max(_LONGEST_ITR_NS, *(int(usecs) * NS_PER_US for usecs in asked if isinstance(usecs, int | float)))
+
+
+_MODERATION = ("nic.rx-usecs", "nic.tx-usecs")
+_LONGEST_ITR_NS = 500 * NS_PER_US
+"""Adaptive moderation of Intel's ports goes down to 4,000 interrupts a second, and a ping-pong meets two of them."""
+
+
+def _workload_order(study: Study, workload: WorkloadSpec) -> WorkloadOrder:
     options: dict[str, Scalar | list[Scalar]] = {
         **workload.options,
         "operation": workload.operation or workload.name,
@@ -71,6 +90,8 @@ def _workload_order(workload: WorkloadSpec) -> WorkloadOrder:
         "iterations": workload.iterations,
         "warmup": workload.warmup,
     }
+    if pause_ns := longest_pause_ns(study, workload):
+        options["pace_us"] = -(-pause_ns // NS_PER_US)
     return WorkloadOrder(workload.name, workload.kind, options, workload.placed, workload.progress)
 
 

@@ -67,6 +67,9 @@ DurationNs = Annotated[int, BeforeValidator(_quantity(parse_duration_ns)), Field
 Share = Annotated[float, BeforeValidator(_share), Field(gt=0, lt=1)]
 
 
+Pace = Literal["back-to-back", "random"]
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
@@ -142,6 +145,16 @@ class WorkloadSpec(_Model):
     )
     ranks: Annotated[int, Field(ge=1, le=65536)] = Field(2, description="Ranks, where placement is a word.")
     progress: Progress = Field("polling", description="How waiting ranks wait: `polling` or `blocking`.")
+    pace: Pace = Field(
+        "back-to-back",
+        description="For `engine`: `back-to-back`, or `random`: a seeded pause before each iteration, so that it is in "
+        "step with no timer.",
+    )
+    pace_range: DurationNs | None = Field(
+        None,
+        description="The longest pause of `random`, such as `'500 us'`; left out, the longest moderation that the "
+        "study knows, at least 500 us.",
+    )
     options: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict, description="Further options of that kind.")
 
     @property
@@ -152,6 +165,14 @@ class WorkloadSpec(_Model):
         if self.placement == "packed":
             return (0,) * self.ranks
         return tuple(self.placement)
+
+    @model_validator(mode="after")
+    def _pace_of_the_engine(self) -> Self:
+        if self.pace == "random" and self.kind != "engine":
+            raise ValueError(f"pace = 'random' is for kind = 'engine'; {self.kind!r} paces its messages itself")
+        if self.pace_range is not None and self.pace != "random":
+            raise ValueError("pace_range is for pace = 'random'")
+        return self
 
     @model_validator(mode="after")
     def _sizes_given_once(self) -> Self:

@@ -26,8 +26,9 @@ _NUMBERS = {
     "iterations_large": "--iterations-large",
     "warmup_large": "--warmup-large",
     "sync_window_us": "--sync-window-us",
+    "pace_us": "--pace-us",
 }
-_OPTIONS = {*_NUMBERS, "operation", "sizes", "sync", "check", "waterfall"}
+_OPTIONS = {*_NUMBERS, "operation", "sizes", "sync", "buffers", "check", "waterfall"}
 _EXIT_STATUSES = {2: "it refused its arguments", 3: "a payload arrived damaged"}
 
 
@@ -93,8 +94,11 @@ def engine_argv(order: Order) -> list[str]:
     for name, flag in _NUMBERS.items():
         if name in options:
             argv += [flag, str(order.workload.number(name))]
-    if "sync" in options:
-        argv += ["--sync", str(options["sync"])]
+    if "pace_us" in options:
+        argv += ["--seed", str(order.seed)]
+    for name in ("sync", "buffers"):
+        if name in options:
+            argv += [f"--{name}", str(options[name])]
     if options.get("check"):
         argv.append("--check")
     return argv

@@ -36,6 +36,8 @@ FLAG_WARMUP = 1
 FLAG_MISSED_WINDOW = 2
 
 FORMAT = FileFormat(b"NMSAMPLE", VERSION, "sample file", "nmbench")
+LATER_FIELDS = frozenset({"pace_ns", "seed", "buffers"})
+"""Fields of the header that older files do not have."""
 _KINDS = frozenset({"round_trip", "window", "collective", "exchange"})
 
 
@@ -46,6 +48,8 @@ class SampleHeader:
     `clock_offset_ns` is a rank's clock minus rank 0's, and the truth lies within `clock_error_ns` of it during the
     whole cell. `clock_cost_ns` is what one stamp costs. `check_rounds` is 0 when payloads were not checked;
     `check_failures` counts wrong messages over all ranks. `sync_window_ns` is 0 unless `sync` is `window`.
+    `pace_ns` is the longest pause before an iteration, drawn by `seed`; 0 is back to back. `buffers` says how many a
+    window has; files from before it was a choice do not say it (many).
     """
 
     engine: str
@@ -68,6 +72,9 @@ class SampleHeader:
     mpi_standard: str
     mpi_library: str
     processors: tuple[str, ...]
+    pace_ns: int = 0
+    seed: int = 0
+    buffers: str = ""
 
     @property
     def value_ranks(self) -> tuple[int, ...]:
@@ -190,6 +197,9 @@ def _read_header(raw: bytes) -> SampleHeader:
             mpi_standard=text(fields["mpi_standard"]),
             mpi_library=text(fields["mpi_library"]),
             processors=texts(fields["processors"]),
+            pace_ns=number(fields.get("pace_ns", 0)),
+            seed=number(fields.get("seed", 0)),
+            buffers=text(fields.get("buffers", "")),
         )
         _check_header(header)
     except (KeyError, TypeError, ValueError) as error:
@@ -260,5 +270,6 @@ def encode_sample_file(header: SampleHeader, cells: Sequence[SampleCell]) -> byt
 
 
 def _header_fields(header: SampleHeader) -> dict[str, object]:
-    """Return the header's fields in the engine's order, which is that of the record."""
-    return {name: getattr(header, name) for name in SampleHeader.__slots__}
+    """Return the header's fields in the record's order; like the engine, without those that say nothing."""
+    fields = {name: getattr(header, name) for name in SampleHeader.__slots__}
+    return {name: value for name, value in fields.items() if value or name not in LATER_FIELDS}

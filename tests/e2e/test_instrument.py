@@ -1,0 +1,321 @@
+"""The engine under an MPI whose every delay is known (tests/native/fake_mpi): each stamp is predicted, not bounded.
+
+The predictions are written here, from the numbers that the fake is given, and know nothing of the engine's code. Small
+errors planted into copies of the engine show that they hold it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from nearmetal import process
+from nearmetal.errors import NearmetalError
+from nearmetal.native import source_dir
+from nearmetal.workloads.fabric_file import read_fabric_file
+from nearmetal.workloads.sample_file import SampleFile, iteration_values, read_sample_file, to_cell_samples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+FAKE = Path(__file__).parents[1] / "native" / "fake_mpi"
+STAMP, PROBE, SEND, RECV, WIRE, BYTE, CALL = 20, 50, 300, 200, 1000, 1, 700
+CLOCKS = (0, 5_000_000_000, -7_000_123, 41)
+EXTRAS = (11, 0, 900, 250)
+RAW_START_NS = 1_000_000_000
+FLAGS = ("-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-D_GNU_SOURCE", f"-I{FAKE}")
+BENCH = sorted(source_dir("bench").glob("*.c"))
+SHORT = ("--iterations", "6", "--warmup", "2")
+
+
+@dataclass(frozen=True)
+class Instrument:
+    """A program of nearmetal's, built against the fake."""
+
+    program: Path
+    folder: Path
+
+    def run(self, *arguments: str, ranks: int = 2, **numbers: object) -> None:
+        given: dict[str, object] = {
+            "STAMP": STAMP, "PROBE": PROBE, "SEND": SEND, "RECV": RECV, "WIRE": WIRE, "BYTE": BYTE, "CALL": CALL,
+            "CLOCK": ",".join(map(str, CLOCKS)), "EXTRA": ",".join(map(str, EXTRAS)), "RANKS": ranks, **numbers,
+        }  # fmt: skip
+        environment = {**os.environ, **{f"FAKE_{name}": str(value) for name, value in given.items()}}
+        process.run([str(self.program), *arguments], timeout_s=60, env=environment, check=True)
+
+    def measure(self, *arguments: str, ranks: int = 2, **numbers: object) -> SampleFile:
+        out = self.folder / "samples"
+        self.run(*arguments, "--out", str(out), ranks=ranks, **numbers)
+        return read_sample_file(out.read_bytes())
+
+
+def build(folder: Path, sources: list[Path], *flags: str) -> Instrument:
+    """Build a program whose `main` each of the fake's ranks runs."""
+    made = folder / "fake.o"
+    process.run(["cc", *FLAGS, "-c", "-o", str(made), str(FAKE / "fake_mpi.c")], timeout_s=60, check=True)
+    argv = ["cc", *FLAGS, *flags, "-Dmain=program_main", *map(str, sources), str(made), "-lm", "-o", str(folder / "it")]
+    process.run(argv, timeout_s=60, check=True)
+    return Instrument(folder / "it", folder)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Instrument:
+    return build(tmp_path_factory.mktemp("bench"), BENCH)
+
+
+# ---- what must come out, and from what ----
+
+
+def durations(file: SampleFile, index: int = 0) -> NDArray[np.int64]:
+    cell = file.cells[index]
+    return cell.end_ns - cell.begin_ns
+
+
+def true_begins(file: SampleFile, index: int = 0) -> NDArray[np.int64]:
+    """Return when ranks began on the one true clock, which only a test knows."""
+    return file.cells[index].begin_ns - np.array(CLOCKS)[: file.header.ranks, None]
+
+
+def round_trip_ns(size: int) -> int:
+    return 2 * (SEND + WIRE + size * BYTE + RECV) + STAMP
+
+
+def window_ns(messages: int, size: int, ack: int = 4) -> int:
+    """All sends, the way of the last message, and the acknowledgement's way back."""
+    there = messages * SEND + WIRE + size * BYTE + RECV
+    return there + SEND + WIRE + ack * BYTE + RECV + STAMP
+
+
+def both_ways_ns(messages: int, size: int) -> int:
+    now = messages * SEND
+    for k in range(messages):
+        now = max(now, (k + 1) * SEND + WIRE + size * BYTE) + RECV
+    return now + SEND + WIRE + 4 * BYTE + RECV + STAMP
+
+
+def check_round_trips(bench: Instrument) -> None:
+    file = bench.measure("--op", "latency", "--sizes", "8,1000", *SHORT, "--check")
+    for index, size in enumerate((8, 1000)):
+        assert durations(file, index)[0].tolist() == [round_trip_ns(size)] * 8
+        assert iteration_values(file.cells[index]).tolist() == [round_trip_ns(size)] * 6
+        assert file.cells[index].flags.tolist() == [[1, 1, 0, 0, 0, 0, 0, 0]] * 2
+    pairs = bench.measure("--op", "multi_latency", "--sizes", "8", *SHORT, ranks=4)
+    assert durations(pairs)[:2].tolist() == [[round_trip_ns(8)] * 8] * 2
+    assert pairs.cells[0].value_ranks == (0, 1)
+
+
+def check_windows(bench: Instrument) -> None:
+    for buffers in ("single", "many"):
+        file = bench.measure("--op", "bw", "--sizes", "500", "--window", "7", *SHORT, "--buffers", buffers, "--check")
+        assert durations(file)[0].tolist() == [window_ns(7, 500)] * 8
+        assert (file.header.buffers, file.header.check_failures) == (buffers, (0,))
+    rate = bench.measure("--op", "message_rate", "--sizes", "8", "--window", "5", *SHORT, ranks=4)
+    assert durations(rate)[:2].tolist() == [[window_ns(5, 8)] * 8] * 2
+    both = bench.measure("--op", "bibw", "--sizes", "500", "--window", "7", *SHORT)
+    # Begun by a barrier, both ranks are in step from the first iteration to the last.
+    assert durations(both).tolist() == [[both_ways_ns(7, 500)] * 8] * 2
+
+
+COLLECTIVES = ("bcast", "reduce", "allreduce", "allgather", "alltoall", "gather", "scatter")
+
+
+def check_collectives(bench: Instrument) -> None:
+    for operation in COLLECTIVES:
+        file = bench.measure("--op", operation, "--sizes", "64", *SHORT, "--check", ranks=4)
+        wanted = [[CALL + extra + STAMP] * 8 for extra in EXTRAS]
+        assert durations(file).tolist() == wanted, operation
+        assert iteration_values(file.cells[0]).tolist() == [CALL + max(EXTRAS) + STAMP] * 6
+        assert file.header.check_failures == (0,)
+        # The barrier lets all go at once.
+        assert np.ptp(true_begins(file), axis=0).tolist() == [0] * 8
+    barrier = bench.measure("--op", "barrier", *SHORT, ranks=3)
+    assert durations(barrier).tolist() == [[CALL + STAMP] * 8] * 3
+    halo = bench.measure("--op", "halo", "--sizes", "64", *SHORT)
+    assert durations(halo).tolist() == [[2 * SEND + WIRE + 64 * BYTE + 2 * RECV + STAMP] * 8] * 2
+
+
+def check_offsets(bench: Instrument) -> None:
+    """Probes come after all that is measured, and say how far each clock is from that of rank 0."""
+    file = bench.measure("--op", "allreduce", "--sizes", "8,16,32", *SHORT, ranks=4)
+    found = np.array(file.header.clock_offset_ns)
+    error = np.array(file.header.clock_error_ns)
+    assert (np.abs(found - np.array(CLOCKS)) <= error).all()
+    assert (error[:, 0] == 0).all()
+    assert (error[:, 1:] < SEND + WIRE + RECV + 1000).all()
+    assert (np.diff(error[:, 1:], axis=0) < 0).all()  # the longer ago, the less is known
+    begins = true_begins(file).min() - RAW_START_NS
+    assert begins < 20 * (CALL + max(EXTRAS)), "something was exchanged before the first size"
+    for index in (1, 2):
+        pause_ns = true_begins(file, index)[:, 0].min() - true_begins(file, index - 1)[:, -1].max()
+        assert pause_ns < 10 * (CALL + max(EXTRAS)), "something was exchanged between two sizes"
+
+
+def check_time_windows(bench: Instrument) -> None:
+    file = bench.measure("--op", "allreduce", "--sizes", "64", *SHORT, "--sync", "window", ranks=4)
+    window = 3 * (STAMP + CALL + max(EXTRAS)) + 20_000
+    assert file.header.sync_window_ns == (window,)
+    begins = true_begins(file)
+    assert (np.ptp(begins, axis=0) <= 2 * STAMP + 8).all()  # a turn of the waiting loop, and the error of the offsets
+    ends = begins.max(axis=0) + CALL + np.array(EXTRAS)[:, None] + STAMP
+    assert (begins + durations(file) == ends).all()
+    assert (np.abs(np.diff(begins[0]) - window) <= STAMP).all()
+    assert not file.cells[0].missed.any()
+
+
+def check_windows_that_are_missed(bench: Instrument) -> None:
+    """A rank that becomes slow after the trial calls: the window grows fourfold until it holds the call."""
+    slow = 200_000
+    options = ("--op", "barrier", *SHORT, "--sync", "window")
+    before_trial_calls, of_trial_calls = 4, 27
+    numbers = {"SLOW": slow, "SLOW_RANK": 1, "SLOW_FROM": before_trial_calls + of_trial_calls}
+    first = 3 * (STAMP + CALL) + 20_000
+    file = bench.measure(*options, **numbers)
+    assert file.header.sync_window_ns == (first * 16,)
+    assert not file.cells[0].missed.any()
+    kept = bench.measure(*options, "--sync-window-us", "22", **numbers | {"SLOW_FROM": before_trial_calls})
+    assert kept.header.sync_window_ns == (22_000,)
+    assert kept.cells[0].missed[-1]
+
+
+def mixed(value: int) -> int:
+    """The finalizer of splitmix64, from its publication."""
+    mask = (1 << 64) - 1
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
+    return value ^ (value >> 31)
+
+
+def check_paces(bench: Instrument) -> None:
+    """A pause before the stamp and in no sample, drawn anew for each iteration, the same on all ranks."""
+    seed, most_ns = 77, 300_000
+    paced = ("--pace-us", "300", "--seed", str(seed))
+    pauses = [mixed(((seed ^ 8) + (i + 1) * 0x9E3779B97F4A7C15) % (1 << 64)) % (most_ns + 1) for i in range(1, 8)]
+    file = bench.measure("--op", "latency", "--sizes", "8", *SHORT, *paced)
+    assert durations(file)[0].tolist() == [round_trip_ns(8)] * 8
+    gaps = true_begins(file)[0, 1:] - (true_begins(file) + durations(file))[0, :-1]
+    assert ((gaps - pauses >= 0) & (gaps - pauses <= 3 * STAMP + PROBE)).all()
+    assert (file.header.pace_ns, file.header.seed) == (most_ns, seed)
+    together = bench.measure("--op", "allreduce", "--sizes", "8", *SHORT, *paced, ranks=4)
+    assert durations(together).tolist() == [[CALL + extra + STAMP] * 8 for extra in EXTRAS]
+    assert (np.ptp(true_begins(together), axis=0) == 0).all()
+    windows = bench.measure("--op", "allreduce", "--sizes", "8", *SHORT, *paced, "--sync", "window", ranks=4)
+    assert windows.header.sync_window_ns == (3 * (STAMP + CALL + max(EXTRAS)) + 20_000 + most_ns,)
+    assert not windows.cells[0].missed.any()
+
+
+CHECKS: tuple[Callable[[Instrument], None], ...] = (
+    check_round_trips,
+    check_windows,
+    check_collectives,
+    check_offsets,
+    check_time_windows,
+    check_windows_that_are_missed,
+    check_paces,
+)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_every_sample_is_the_one_that_the_delays_make(bench: Instrument, check: Callable[[Instrument], None]) -> None:
+    check(bench)
+
+
+def test_the_store_keeps_the_slowest_of_the_ranks_that_count(bench: Instrument) -> None:
+    (kept,) = to_cell_samples(bench.measure("--op", "allreduce", "--sizes", "64", *SHORT, ranks=4))
+    assert kept.value_ranks == (0, 1, 2, 3)
+    assert kept.ns[list(kept.value_ranks), kept.warmup :].max(axis=0).tolist() == [CALL + max(EXTRAS) + STAMP] * 6
+
+
+# ---- errors that once nothing saw ----
+
+PLANTED = {
+    "a stamp before the synchronisation": (
+        "measure.c",
+        r"(cell->flags\[i\] \|= start\(sync, i\);)(.*?)(cell->begin_ns\[i\] = clock_stamp_ns\(\);)",
+        r"\3\n\1\2",
+    ),
+    "a stamp before the pause": (
+        "measure.c",
+        r"(if \(sync->pace_ns > 0\)\s+sync_pause\(sync, i\);)(\s+cell->begin.*?;)",
+        r"\2 \1",
+    ),
+    "a window without its acknowledgement": ("ops_p2p.c", r"MPI_Recv\(ack_of\(.*?;", ";"),
+    "a clock offset of the wrong sign": ("sync.c", r"stamp_ns - \(begin_ns", "-stamp_ns + (begin_ns"),
+    "an offset of the wrong sign in a window": ("sync.c", r"first_ns \+ sync->offset", "first_ns - sync->offset"),
+    "the fastest rank instead of the slowest": ("measure.c", r"MPI_INT64_T, MPI_MAX, run->comm\);\s+\}\s+qsort",
+                                                "MPI_INT64_T, MPI_MIN, run->comm); } qsort"),
+    "no barrier before an iteration": ("sync.c", r"(iteration;\s+)MPI_Barrier\(sync->comm\);", r"\1(void)sync;"),
+    "a missed window that is not marked": ("sync.c", r"return FLAG_MISSED_WINDOW;", "return 0;"),
+    "the warm-up among the samples": ("measure.c", r"memset\(cell->flags, FLAG_WARMUP, [^;]*;", ";"),
+    "a window that never grows": ("measure.c", r"sync->window_ns \*= WINDOW_GROWTH;", ";"),
+    "one pause for all iterations": ("sync.c", r"\(uint64_t\)\(iteration \+ 1\)", "(uint64_t)(iteration * 0 + 1)"),
+    "probes before a size": ("measure.c", r"(    MPI_Barrier\(run->comm\);\s+timed_loop)",
+                             r"    sync_estimate_offset(run->comm);\n\1"),
+    "one message of a window too few": ("ops_p2p.c", r"k < run->window_messages", "k < run->window_messages - (k < 0)"
+                                        " - 1"),
+    "half of the bytes": ("ops_p2p.c", r"MPI_Send\(run->send, run->message_bytes,",
+                          "MPI_Send(run->send, run->message_bytes / 2,"),
+    "the drift left out": ("sync.c", r"estimate\.error_ns \+ drift_ns", "estimate.error_ns"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_error_is_seen(name: str, tmp_path: Path) -> None:
+    file, pattern, replacement = PLANTED[name]
+    sources = []
+    for path in [*BENCH, *source_dir("bench").glob("*.h")]:
+        text = path.read_text()
+        if path.name == file:
+            text, count = re.subn(pattern, replacement, text, flags=re.DOTALL)
+            assert count > 0, "the error cannot be planted: the code has changed"
+        made = tmp_path / path.name
+        made.write_text(text)
+        sources += [made] if made.suffix == ".c" else []
+    wrong = build(tmp_path, sources, "-Wno-unused-parameter", "-Wno-unused-function", "-Wno-empty-body")
+    for check in CHECKS:
+        try:
+            check(wrong)
+        except (AssertionError, NearmetalError):  # a spoiled engine may also crash
+            return
+    pytest.fail("nothing sees this error")
+
+
+# ---- the same for all pairs at once, and for the applications ----
+
+
+def test_every_sample_of_a_fabric_is_the_one_that_the_delays_make(tmp_path: Path) -> None:
+    shared = [source_dir("bench") / f"{name}.c" for name in ("clock", "payload", "sample_file", "text")]
+    own = sorted(source_dir("fabric").glob("*.c"))
+    fabric = build(tmp_path, [*own, *shared], f"-I{source_dir('fabric')}", f"-I{source_dir('bench')}")
+    rounds, out = tmp_path / "rounds", tmp_path / "fabric"
+    rounds.write_text("all 0-1 2-3\nall 0-2 1-3\nall 3-0\n")
+    fabric.run("--rounds", str(rounds), "--out", str(out), "--latency-bytes", "40", "--bandwidth-bytes", "500",
+               "--bandwidth-window", "6", ranks=4)  # fmt: skip
+    file = read_fabric_file(out.read_bytes())
+    assert file.latency_ns.shape == (5, 55)
+    assert np.unique(file.latency_ns).tolist() == [round_trip_ns(40)]
+    assert np.unique(file.there_ns).tolist() == np.unique(file.back_ns).tolist() == [window_ns(6, 500, ack=0)]
+
+
+def test_the_iterations_of_an_application_are_recorded_to_the_nanosecond(tmp_path: Path) -> None:
+    common = source_dir("apps/common")
+    shared = [source_dir("bench") / f"{name}.c" for name in ("clock", "sync", "sample_file", "text")]
+    sources = [FAKE / "iterations.c", common / "run.c", common / "record_file.c", *shared]
+    program = build(tmp_path, sources, f"-I{common}", f"-I{source_dir('bench')}")
+    files = [tmp_path / name for name in ("iterations", "communication")]
+    program.run(*map(str, files), "5", ranks=3)
+    whole, inside = (read_sample_file(path.read_bytes()) for path in files)
+    # Ranks leave the first call apart by their extras, and the last to come delays the others from then on.
+    latest = max(EXTRAS[:3])
+    first = [CALL + extra + 3 * STAMP for extra in EXTRAS[:3]]
+    assert durations(whole)[:, 0].tolist() == first
+    assert durations(whole)[:, 1:].tolist() == [[CALL + latest + 3 * STAMP] * 4] * 3
+    assert (durations(whole) - durations(inside) == 2 * STAMP).all()
+    assert (np.abs(np.array(whole.header.clock_offset_ns) - CLOCKS[:3]) <= np.array(whole.header.clock_error_ns)).all()

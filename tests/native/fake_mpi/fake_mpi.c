@@ -1,0 +1,458 @@
+/* See mpi.h. The program under test is compiled with -Dmain=program_main; each rank runs it on a stack of its own, until
+ * it has to wait for another. Messages carry their time of arrival, so the order in which ranks run changes nothing. */
+#include "mpi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum { MOST_RANKS = 16, STACK_BYTES = 1 << 20 };
+
+int program_main(int argc, char *argv[]);
+
+struct message {
+    struct message *next;
+    int source, tag, bytes;
+    MPI_Comm comm;
+    int64_t arrival_ns;
+    unsigned char data[];
+};
+
+struct rank {
+    ucontext_t context;
+    int64_t now_ns; /* true time */
+    int64_t clock_ns, extra_ns;
+    struct message *inbox;
+    int64_t collectives;
+    const void *out; /* of the collective that it is in */
+    void *in;
+    int ended, status;
+};
+
+static struct rank ranks[MOST_RANKS];
+static int rank_count, running;
+static ucontext_t scheduler;
+static int argument_count;
+static char **arguments;
+static int64_t stamp_ns, probe_ns, send_ns, recv_ns, wire_ns, byte_ns, call_ns, slow_ns, slow_from;
+static int slow_rank, grid_extents[2];
+
+/* What all ranks are in together: complete when `arrived` is all of them. */
+static int64_t arrived, generation, last_ns;
+
+static struct rank *me(void) { return &ranks[running]; }
+
+static void give_way(void) { swapcontext(&me()->context, &scheduler); }
+
+static _Noreturn void die(const char *why) {
+    fprintf(stderr, "fake MPI: rank %d: %s\n", running, why);
+    exit(99);
+}
+
+/* ---- the clock ---- */
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    if (clock != CLOCK_MONOTONIC_RAW)
+        return (int)syscall(SYS_clock_gettime, clock, now);
+    me()->now_ns += stamp_ns;
+    const int64_t local_ns = me()->now_ns + me()->clock_ns;
+    *now = (struct timespec){.tv_sec = local_ns / 1000000000, .tv_nsec = local_ns % 1000000000};
+    return 0;
+}
+
+/* ---- messages ---- */
+
+int MPI_Send(const void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm) {
+    const int bytes = count * (type & 0xff);
+    struct message *const sent = malloc(sizeof *sent + (size_t)bytes);
+    me()->now_ns += send_ns;
+    *sent = (struct message){
+        .source = running, .tag = tag, .bytes = bytes, .comm = comm, .arrival_ns = me()->now_ns + wire_ns + bytes * byte_ns};
+    if (bytes > 0)
+        memcpy(sent->data, data, (size_t)bytes);
+    struct message **last = &ranks[peer].inbox;
+    while (*last != NULL)
+        last = &(*last)->next;
+    *last = sent;
+    return MPI_SUCCESS;
+}
+
+static struct message *take(int peer, int tag, MPI_Comm comm) {
+    for (struct message **at = &me()->inbox; *at != NULL; at = &(*at)->next) {
+        struct message *const found = *at;
+        if (found->source == peer && found->tag == tag && found->comm == comm) {
+            *at = found->next;
+            return found;
+        }
+    }
+    return NULL;
+}
+
+int MPI_Recv(void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Status *status) {
+    struct message *got;
+    (void)status;
+    while ((got = take(peer, tag, comm)) == NULL)
+        give_way();
+    if (got->bytes > count * (type & 0xff))
+        die("a message is longer than its buffer");
+    if (got->bytes > 0)
+        memcpy(data, got->data, (size_t)got->bytes);
+    me()->now_ns = (got->arrival_ns > me()->now_ns ? got->arrival_ns : me()->now_ns) + recv_ns;
+    free(got);
+    return MPI_SUCCESS;
+}
+
+int MPI_Sendrecv(const void *out, int out_count, MPI_Datatype out_type, int to, int out_tag, void *in, int in_count,
+                 MPI_Datatype in_type, int from, int in_tag, MPI_Comm comm, MPI_Status *status) {
+    MPI_Send(out, out_count, out_type, to, out_tag, comm);
+    return MPI_Recv(in, in_count, in_type, from, in_tag, comm, status);
+}
+
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request *made) {
+    *made = (MPI_Request){.buffer = NULL};
+    return MPI_Send(data, count, type, peer, tag, comm);
+}
+
+int MPI_Irecv(void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request *made) {
+    *made = (MPI_Request){.buffer = data, .bytes = count * (type & 0xff), .peer = peer, .tag = tag, .comm = comm};
+    return MPI_SUCCESS;
+}
+
+int MPI_Waitall(int count, MPI_Request *requests, MPI_Status *statuses) {
+    (void)statuses;
+    for (int i = 0; i < count; i++)
+        if (requests[i].buffer != NULL) {
+            MPI_Recv(requests[i].buffer, requests[i].bytes, MPI_BYTE, requests[i].peer, requests[i].tag,
+                     requests[i].comm, MPI_STATUS_IGNORE);
+            requests[i].buffer = NULL;
+        }
+    return MPI_SUCCESS;
+}
+
+int MPI_Iprobe(int peer, int tag, MPI_Comm comm, int *found, MPI_Status *status) {
+    (void)peer, (void)tag, (void)comm, (void)status;
+    me()->now_ns += probe_ns;
+    *found = 0; /* the engine probes for what never comes */
+    return MPI_SUCCESS;
+}
+
+/* ---- collectives: all leave when the last has come, each with its own delay ---- */
+
+static void meet(const void *out, void *in, void (*work)(void)) {
+    const int barrier = work == NULL;
+    if (slow_rank == running && me()->collectives++ >= slow_from)
+        me()->now_ns += slow_ns;
+    me()->out = out;
+    me()->in = in;
+    if (me()->now_ns > last_ns)
+        last_ns = me()->now_ns;
+    const int64_t mine = generation;
+    if (++arrived == rank_count) {
+        if (!barrier)
+            work();
+        for (int r = 0; r < rank_count; r++)
+            ranks[r].now_ns = last_ns + call_ns + (barrier ? 0 : ranks[r].extra_ns);
+        arrived = last_ns = 0;
+        generation++;
+        return;
+    }
+    while (generation == mine)
+        give_way();
+}
+
+/* Of the collective under way; all ranks pass the same. */
+static int chunk_bytes, root_rank, items;
+static MPI_Datatype item_type;
+static MPI_Op item_op;
+
+static const void *out_of(int rank) { return ranks[rank].out == MPI_IN_PLACE ? ranks[rank].in : ranks[rank].out; }
+
+static void copy_chunk(int from, int from_slot, int to, int to_slot) {
+    memmove((char *)ranks[to].in + (size_t)to_slot * (size_t)chunk_bytes,
+            (const char *)out_of(from) + (size_t)from_slot * (size_t)chunk_bytes, (size_t)chunk_bytes);
+}
+
+static void do_bcast(void) {
+    for (int r = 0; r < rank_count; r++)
+        if (r != root_rank)
+            memcpy(ranks[r].in, ranks[root_rank].in, (size_t)chunk_bytes);
+}
+
+static void do_gather(void) {
+    for (int r = 0; r < rank_count; r++)
+        copy_chunk(r, 0, root_rank, r);
+}
+
+static void do_allgather(void) {
+    for (int to = 0; to < rank_count; to++)
+        for (int r = 0; r < rank_count; r++)
+            copy_chunk(r, 0, to, r);
+}
+
+static void do_scatter(void) {
+    for (int r = 0; r < rank_count; r++)
+        copy_chunk(root_rank, r, r, 0);
+}
+
+static void do_alltoall(void) {
+    for (int to = 0; to < rank_count; to++)
+        for (int r = 0; r < rank_count; r++)
+            copy_chunk(r, to, to, r);
+}
+
+#define combined(TYPE, a, b) (item_op == MPI_SUM ? (TYPE)(a + b) : (item_op == MPI_MAX) == (b > a) ? b : a)
+
+#define COMBINE(TYPE)                                                                                                  \
+    do {                                                                                                               \
+        TYPE *const total = (TYPE *)result;                                                                            \
+        for (int i = 0; i < items; i++) {                                                                              \
+            TYPE value = ((const TYPE *)out_of(0))[i];                                                                 \
+            for (int r = 1; r < rank_count; r++) {                                                                     \
+                const TYPE other = ((const TYPE *)out_of(r))[i];                                                       \
+                value = combined(TYPE, value, other);                                                                  \
+            }                                                                                                          \
+            total[i] = value;                                                                                          \
+        }                                                                                                              \
+    } while (0)
+
+static void do_reduce(void) {
+    void *const result = malloc((size_t)chunk_bytes + 1);
+    switch (item_type) {
+    case MPI_INT:
+        COMBINE(int);
+        break;
+    case MPI_INT64_T:
+        COMBINE(int64_t);
+        break;
+    case MPI_UINT8_T:
+        COMBINE(uint8_t);
+        break;
+    case MPI_FLOAT:
+        COMBINE(float);
+        break;
+    case MPI_DOUBLE:
+        COMBINE(double);
+        break;
+    default:
+        die("a reduction of a type that it does not have");
+    }
+    for (int r = 0; r < rank_count; r++)
+        if (root_rank < 0 || r == root_rank)
+            memcpy(ranks[r].in, result, (size_t)chunk_bytes);
+    free(result);
+}
+
+static void set_chunk(int count, MPI_Datatype type, int root) {
+    chunk_bytes = count * (type & 0xff);
+    root_rank = root;
+}
+
+int MPI_Barrier(MPI_Comm comm) {
+    (void)comm;
+    meet(NULL, NULL, NULL);
+    return MPI_SUCCESS;
+}
+
+int MPI_Bcast(void *data, int count, MPI_Datatype type, int root, MPI_Comm comm) {
+    (void)comm;
+    set_chunk(count, type, root);
+    meet(NULL, data, do_bcast);
+    return MPI_SUCCESS;
+}
+
+int MPI_Reduce(const void *out, void *in, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
+    (void)comm;
+    set_chunk(count, type, root);
+    items = count;
+    item_type = type;
+    item_op = op;
+    meet(out, in, do_reduce);
+    return MPI_SUCCESS;
+}
+
+int MPI_Allreduce(const void *out, void *in, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+    return MPI_Reduce(out, in, count, type, op, -1, comm);
+}
+
+int MPI_Gather(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type,
+               int root, MPI_Comm comm) {
+    (void)in_count, (void)in_type, (void)comm;
+    set_chunk(out_count, out_type, root);
+    meet(out, in, do_gather);
+    return MPI_SUCCESS;
+}
+
+int MPI_Allgather(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type,
+                  MPI_Comm comm) {
+    (void)in_count, (void)in_type, (void)comm;
+    set_chunk(out_count, out_type, -1);
+    meet(out, in, do_allgather);
+    return MPI_SUCCESS;
+}
+
+int MPI_Scatter(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type,
+                int root, MPI_Comm comm) {
+    (void)out_count, (void)out_type, (void)comm;
+    set_chunk(in_count, in_type, root);
+    meet(out, in, do_scatter);
+    return MPI_SUCCESS;
+}
+
+int MPI_Alltoall(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type,
+                 MPI_Comm comm) {
+    (void)in_count, (void)in_type, (void)comm;
+    set_chunk(out_count, out_type, -1);
+    meet(out, in, do_alltoall);
+    return MPI_SUCCESS;
+}
+
+/* ---- the rest ---- */
+
+int MPI_Init(int *argc, char ***argv) {
+    (void)argc, (void)argv;
+    return MPI_SUCCESS;
+}
+
+int MPI_Finalize(void) { return MPI_SUCCESS; }
+
+int MPI_Abort(MPI_Comm comm, int status) {
+    (void)comm;
+    exit(status);
+}
+
+int MPI_Pcontrol(const int level, ...) {
+    (void)level;
+    return MPI_SUCCESS;
+}
+
+int MPI_Comm_rank(MPI_Comm comm, int *rank) {
+    (void)comm;
+    *rank = running;
+    return MPI_SUCCESS;
+}
+
+int MPI_Comm_size(MPI_Comm comm, int *size) {
+    (void)comm;
+    *size = rank_count;
+    return MPI_SUCCESS;
+}
+
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *made) {
+    *made = comm + 1;
+    return MPI_SUCCESS;
+}
+
+int MPI_Comm_free(MPI_Comm *comm) {
+    *comm = 0;
+    return MPI_SUCCESS;
+}
+
+int MPI_Dims_create(int count, int dimensions, int *extents) {
+    (void)dimensions;
+    extents[1] = 1;
+    for (int low = 2; low * low <= count; low++)
+        if (count % low == 0)
+            extents[1] = low;
+    extents[0] = count / extents[1];
+    memcpy(grid_extents, extents, sizeof grid_extents);
+    return MPI_SUCCESS;
+}
+
+int MPI_Cart_create(MPI_Comm comm, int dimensions, const int *extents, const int *periodic, int reorder,
+                    MPI_Comm *made) {
+    (void)dimensions, (void)extents, (void)periodic, (void)reorder;
+    *made = comm + 100;
+    return MPI_SUCCESS;
+}
+
+int MPI_Cart_shift(MPI_Comm comm, int dimension, int by, int *source, int *destination) {
+    (void)comm;
+    const int extent = grid_extents[dimension], stride = dimension == 0 ? grid_extents[1] : 1;
+    const int at = running / stride % extent;
+    *source = running + ((at - by + extent) % extent - at) * stride;
+    *destination = running + ((at + by) % extent - at) * stride;
+    return MPI_SUCCESS;
+}
+
+int MPI_Get_processor_name(char *name, int *length) {
+    *length = snprintf(name, MPI_MAX_PROCESSOR_NAME, "fake%d", running);
+    return MPI_SUCCESS;
+}
+
+int MPI_Get_version(int *version, int *subversion) {
+    *version = 3;
+    *subversion = 1;
+    return MPI_SUCCESS;
+}
+
+int MPI_Get_library_version(char *version, int *length) {
+    *length = snprintf(version, MPI_MAX_LIBRARY_VERSION_STRING, "fake MPI");
+    return MPI_SUCCESS;
+}
+
+/* ---- start ---- */
+
+static int64_t number(const char *name) {
+    const char *const text = getenv(name);
+    return text == NULL ? 0 : strtoll(text, NULL, 10);
+}
+
+static int64_t number_of(const char *name, int rank) {
+    const char *text = getenv(name);
+    for (; text != NULL && rank > 0; rank--)
+        text = strchr(text, ',') == NULL ? NULL : strchr(text, ',') + 1;
+    return text == NULL ? 0 : strtoll(text, NULL, 10);
+}
+
+static void live(void) {
+    me()->status = program_main(argument_count, arguments);
+    me()->ended = 1;
+    setcontext(&scheduler);
+}
+
+static void read_numbers(void) {
+    rank_count = (int)number("FAKE_RANKS");
+    stamp_ns = number("FAKE_STAMP");
+    probe_ns = number("FAKE_PROBE");
+    send_ns = number("FAKE_SEND");
+    recv_ns = number("FAKE_RECV");
+    wire_ns = number("FAKE_WIRE");
+    byte_ns = number("FAKE_BYTE");
+    call_ns = number("FAKE_CALL");
+    slow_rank = getenv("FAKE_SLOW") == NULL ? -1 : (int)number("FAKE_SLOW_RANK");
+    slow_ns = number("FAKE_SLOW");
+    slow_from = number("FAKE_SLOW_FROM");
+    if (rank_count < 1 || rank_count > MOST_RANKS || stamp_ns < 1)
+        die("FAKE_RANKS and FAKE_STAMP are needed: without time, waiting would never end");
+}
+
+int main(int argc, char *argv[]) {
+    argument_count = argc;
+    arguments = argv;
+    read_numbers();
+    for (int r = 0; r < rank_count; r++) {
+        ranks[r].clock_ns = number_of("FAKE_CLOCK", r);
+        ranks[r].extra_ns = number_of("FAKE_EXTRA", r);
+        ranks[r].now_ns = 1000000000;
+        getcontext(&ranks[r].context);
+        ranks[r].context.uc_stack.ss_sp = malloc(STACK_BYTES);
+        ranks[r].context.uc_stack.ss_size = STACK_BYTES;
+        makecontext(&ranks[r].context, live, 0);
+    }
+    int status = 0;
+    for (int left = rank_count; left > 0;) {
+        left = 0;
+        for (running = 0; running < rank_count; running++)
+            if (!ranks[running].ended) {
+                swapcontext(&scheduler, &me()->context);
+                left += !me()->ended;
+            }
+    }
+    for (int r = 0; r < rank_count; r++)
+        status = ranks[r].status > status ? ranks[r].status : status;
+    return status;
+}
