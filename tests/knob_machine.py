@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
+WHERE = {
+    "/etc/machine-id": "machine-1\n",
+    "/proc/sys/kernel/hostname": "host-1\n",
+    BOOT_ID: "boot-1\n",
+    "/proc/self/ns/net": "net:[1]\n",
+    "/proc/self/ns/mnt": "mnt:[1]\n",
+    "/proc/uptime": "0.00 0.00\n",
+}
+"""What the machine answers when it is asked where a value is, in that order."""
 NIC_DEFAULTS = {
     "driver": "mlx5_core",
     "adaptive-rx": "on",
@@ -48,7 +57,7 @@ class KnobMachine:
     @staticmethod
     def make(root: Path, nics: Mapping[str, Mapping[str, str]], files: Mapping[str, str]) -> KnobMachine:
         """Make a machine with NICs and files."""
-        for path, text in {BOOT_ID: "boot-1\n", **files}.items():
+        for path, text in {**WHERE, **files}.items():
             place = root / path.lstrip("/")
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text)
@@ -153,6 +162,8 @@ class KnobMachine:
                 return self._cat("/processes") if (self.root / "processes").exists() else ""
             case ["readlink", "/proc/self/ns/net"]:
                 return "net:[1]\n"
+            case ["sh", "-c", script, *_] if "machine-id" in script:
+                return "".join(self._cat(path) for path in WHERE)
             case _:
                 raise AnswerError(f"{argv[0]}: no such program")
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs import session
 from nearmetal.knobs.knob import Target
+from nearmetal.knobs.plan import plan
 from nearmetal.knobs.watchdog import Guard
 
 if __name__ == "__main__":
     shell = MachineShell()
-    intended = session.plan(shell, {"nic.mtu": 1400, "nic.gro": True}, [Target("", sys.argv[1])])
+    intended = plan(shell, {"nic.mtu": 1400, "nic.gro": True}, [Target("", sys.argv[1])])
     session.begin(shell, intended, Path(sys.argv[2]), guard=Guard(look_ms=50)).apply()
     os.kill(os.getpid(), signal.SIGKILL)

@@ -14,8 +14,10 @@ from typing import Any
 
 from knob_machine import KnobMachine
 from nearmetal.knobs import session
-from nearmetal.knobs.journal import Journal, host_lock
+from nearmetal.knobs.folder import host_lock
+from nearmetal.knobs.journal import Journal
 from nearmetal.knobs.knob import Target
+from nearmetal.knobs.plan import plan
 
 SETTING = {"nic.adaptive-rx": False, "nic.rx-usecs": 0, "nic.gro": False, "host.busy_read": 50}
 
@@ -49,7 +51,7 @@ def main(root: Path, folder: Path, event: int) -> None:
     Journal.append = dying_append  # type: ignore[method-assign]
     Journal.create = staticmethod(dying_create)  # type: ignore[method-assign]
     with host_lock(folder):
-        intended = session.plan(shell, SETTING, [Target("", "eth1"), Target("")])
+        intended = plan(shell, SETTING, [Target("", "eth1"), Target("")])
         session.begin(shell, intended, folder).apply()
     sys.exit(7)
 

@@ -18,10 +18,12 @@ import traceback
 from pathlib import Path
 
 from nearmetal.hosts.machine import MachineShell
-from nearmetal.knobs import session
+from nearmetal.knobs import rollback, session
 from nearmetal.knobs.access import KnobError, read_all, write_one
-from nearmetal.knobs.journal import Journal, host_lock, open_journals
+from nearmetal.knobs.folder import host_lock, open_journals
+from nearmetal.knobs.journal import Journal
 from nearmetal.knobs.knob import Target
+from nearmetal.knobs.plan import plan
 from nearmetal.knobs.table import find
 from nearmetal.knobs.watchdog import Guard
 
@@ -89,13 +91,13 @@ def victim(target: Target, setting: dict[str, object], folder: Path, event: int)
     Journal.append = dying_append  # type: ignore[method-assign]
     session.write_one = dying_write  # type: ignore[assignment]
     with MachineShell() as shell, host_lock(folder):
-        session.begin(shell, session.plan(shell, setting, [target]), folder).apply()  # type: ignore[arg-type]
+        session.begin(shell, plan(shell, setting, [target]), folder).apply()  # type: ignore[arg-type]
 
 
 def orphan(target: Target, setting: dict[str, object], folder: Path) -> None:
     """Set everything under a watchdog and die."""
     with MachineShell() as shell, host_lock(folder):
-        intended = session.plan(shell, setting, [target])  # type: ignore[arg-type]
+        intended = plan(shell, setting, [target])  # type: ignore[arg-type]
         session.begin(shell, intended, folder, guard=Guard(look_ms=100)).apply()
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -134,7 +136,7 @@ def refusals(shell: MachineShell, target: Target) -> None:
         else:
             expect(False, f"{name} = {value} was taken")
     MOST.write_text("4096")
-    intended = session.plan(shell, {"nic.rx-usecs": 77, "nic.ring-rx": 1024}, [target])
+    intended = plan(shell, {"nic.rx-usecs": 77, "nic.ring-rx": 1024}, [target])
     begun = session.begin(shell, intended, HERE / "journals")
     MOST.write_text("128")
     try:
@@ -159,12 +161,12 @@ def main() -> None:
         event = 0
         while died(victim, target, setting, folder, event):
             for path in open_journals(folder):
-                session.roll_back(shell, path)
+                rollback.roll_back(shell, path)
             expect(open_journals(folder) == [], f"journals end after a kill at event {event}")
             expect(state(shell, target, list(setting)) == found, f"all is as found after a kill at event {event}")
             event += 1
         for path in open_journals(folder):
-            session.roll_back(shell, path)
+            rollback.roll_back(shell, path)
         expect(event == 6 * len(setting), f"every record and write was died at, {event} events")
         say(f"killed {event} times")
         expect(died(orphan, target, setting, folder), "the orphan was killed")

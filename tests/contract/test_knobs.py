@@ -9,12 +9,12 @@ import pytest
 from knob_machine import KnobMachine
 from nearmetal.errors import BadInputError
 from nearmetal.knobs import drivers, mpi
-from nearmetal.knobs.access import Access, KnobError
+from nearmetal.knobs.access import KnobError
 from nearmetal.knobs.describe import reference
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.knob import Knob, Numbers, PlainKnob, Scope, Target, Whole, Word, canon
 from nearmetal.knobs.mpi import mpi_environment
-from nearmetal.knobs.session import plan
+from nearmetal.knobs.plan import plan
 from nearmetal.knobs.table import FAMILIES, find
 from nearmetal.paths.path import Endpoint, Endpoints
 
@@ -46,10 +46,6 @@ class TestEveryKnob:
         reading = knob.read(empty, Target("", "eth9" if knob.scope is Scope.INTERFACE else ""))
         assert reading.value is None
         assert reading.reason
-
-    def test_accesses_survive_the_journal(self, knob: Knob, tmp_path: Path) -> None:
-        for access in knob.accesses(_machine(tmp_path), ETH1):
-            assert Access.from_json(access.as_json()) == access
 
     def test_disturbs_only_what_exists(self, knob: Knob) -> None:
         for name in knob.disturbs:

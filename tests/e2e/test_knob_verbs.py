@@ -91,6 +91,61 @@ nm apply "$1" --accept; wait $waits; cat "$2"; mtu"""
     assert ran.text.split()[-1] == "1400"
 
 
+def test_accept_with_nobody_waiting_says_so(tmp_path: Path, profile: Path) -> None:
+    script = """nm apply "$1" --accept; echo "status $?"
+echo yes | nm apply "$1"; nm apply "$1" --accept; echo "status $?" """
+    ran = _in_namespace(tmp_path, script, str(profile))
+    said = ran.stderr.decode()
+    assert said.count("nobody waits for p to be accepted on local") == 2
+    assert "Traceback" not in said
+    assert ran.text.count("status 1") == 2
+
+
+def test_a_session_that_was_killed_bars_the_way_until_it_is_rolled_back(tmp_path: Path, profile: Path) -> None:
+    (tmp_path / "s.toml").write_text(STUDY.replace('kind = "fake"', 'kind = "local"'))
+    script = """"$NM" -c "from nearmetal.cli.main import main; main()" apply "$1" --confirm 30 </dev/null >"$2" 2>&1 &
+waits=$!
+for i in $(seq 200); do grep -q 'type yes' "$2" 2>/dev/null && break; sleep 0.05; done
+kill -9 $(pgrep -f nearmetal-watchdo[g] --ns $$ --nslist net) $waits; mtu
+for verb in "apply $1" "run $3 --out $4" "tune $3 --run $4"; do nm $verb </dev/null; echo "status $?"; done
+nm rollback; echo "status $?"; mtu"""
+    ran = _in_namespace(
+        tmp_path, script, str(profile), str(tmp_path / "said"), str(tmp_path / "s.toml"), str(tmp_path / "run")
+    )
+    assert ran.text.startswith("1400\nstatus 1\nstatus 1\nstatus 1\n")
+    assert ran.text.endswith("put back: nic.mtu of v0\nstatus 0\n1500\n")
+    assert (
+        ran.stderr.decode().count("left settings changed: nic.gro of v0, which was off; nic.mtu of v0, which was 1500")
+        == 3
+    )
+    assert ran.stderr.decode().count("hint: `nearmetal rollback` puts them back") == 3
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_namespace_is_not_rolled_back_from_here(tmp_path: Path, profile: Path) -> None:
+    script = """"$NM" -c "from nearmetal.cli.main import main; main()" apply "$1" --confirm 30 </dev/null >"$2" 2>&1 &
+waits=$!
+for i in $(seq 200); do grep -q 'type yes' "$2" 2>/dev/null && break; sleep 0.05; done
+kill -9 $(pgrep -f nearmetal-watchdo[g] --ns $$ --nslist net) $waits
+unshare --net -- sh -c '
+ip link add v0 mtu 1400 type dummy; "$NM" -c "from nearmetal.cli.main import main; main()" rollback
+echo "status $?"; ip -o link show v0 | grep -o "mtu [0-9]*"'
+mtu; nm rollback; echo "status $?"; mtu"""
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "said"))
+    here, there = ran.text.split("1400\n", 2)[0:2]
+    assert "not here: nic.mtu of v0, which was 1500: it was in network namespace" in here
+    assert "status 1" in here
+    assert "put back: nic.mtu of v0\nstatus 0\n1500" in ran.text, there + ran.complaint()
+
+
+def test_a_profile_that_others_can_write_is_not_applied(tmp_path: Path, profile: Path) -> None:
+    profile.chmod(0o666)
+    ran = _in_namespace(tmp_path, 'echo yes | nm apply "$1"; echo "status $?"; mtu', str(profile))
+    assert ran.text.split() == ["status", "1", "1500"]
+    assert b"can be written by others (mode 666)" in ran.stderr
+    assert b"chmod go-w" in ran.stderr
+
+
 def test_killed_apply_is_rolled_back_by_verb(tmp_path: Path, profile: Path) -> None:
     script = """"$NM" -c "from nearmetal.cli.main import main; main()" apply "$1" --confirm 30 </dev/null >"$2" 2>&1 &
 waits=$!

@@ -18,10 +18,12 @@ from nearmetal.hosts.far.machine import Machine
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import LostError
 from nearmetal.hosts.host import Site
-from nearmetal.knobs import session
+from nearmetal.knobs import rollback, session
+from nearmetal.knobs.folder import open_journals
 from nearmetal.knobs.hold import hold
-from nearmetal.knobs.journal import open_journals, read_story
+from nearmetal.knobs.journal import read_story
 from nearmetal.knobs.knob import Target
+from nearmetal.knobs.plan import plan
 from nearmetal.knobs.watchdog import Guard
 from nearmetal.paths.table import find_path
 from nearmetal.run.trial import carry_out, timed_out
@@ -248,7 +250,7 @@ def test_a_trial_that_was_killed_is_rolled_back_machine_by_machine(
             shell.add_node(node)
         ends = find_path("declared").up(shell, order.path, ["n0", "n1"])
         targets = [Target(end.node, end.interface) for end in ends.ends]
-        intended = session.plan(shell, {"nic.mtu": 1400}, targets, allow_management=True)
+        intended = plan(shell, {"nic.mtu": 1400}, targets, allow_management=True)
         begun = session.begin(shell, intended, tmp_path)  # no watchdog: what it would have done is left to the verb
         begun.apply()
         begun.journal.close()
@@ -263,7 +265,7 @@ def test_a_trial_that_was_killed_is_rolled_back_machine_by_machine(
     for number, (name, left) in enumerate((("m0", ["1500", "1400"]), ("m1", ["1500", "1500"]))):
         (path,) = open_journals(tmp_path, name)
         with MachinesShell([far.host._machines[name]], [name], Site("", str(tmp_path)), Memory()) as shell:
-            undone = session.roll_back(shell, path, name)
+            undone = rollback.roll_back(shell, path, name)
         assert undone.put_back == ("nic.mtu of eth0",)
         assert mtus() == left
         assert open_journals(tmp_path, name) == []

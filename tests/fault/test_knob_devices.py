@@ -10,11 +10,12 @@ import pytest
 
 from nearmetal.errors import BadInputError, NearmetalError, TrialError
 from nearmetal.hosts.namespaces import NamespaceShell
-from nearmetal.knobs import session
+from nearmetal.knobs import rollback, session
 from nearmetal.knobs.access import KnobError, read_all
+from nearmetal.knobs.folder import open_journals
 from nearmetal.knobs.hold import hold
-from nearmetal.knobs.journal import open_journals
 from nearmetal.knobs.knob import Target
+from nearmetal.knobs.plan import plan
 from nearmetal.knobs.table import FAMILIES, find
 from nearmetal.knobs.watchdog import Guard, Watchdog
 from nearmetal.paths.path import Endpoint, Endpoints
@@ -135,7 +136,7 @@ def test_every_knob_reads_or_says_why_not(shell: NamespaceShell) -> None:
 
 
 def test_undo_script_does_what_undo_does(shell: NamespaceShell, tmp_path: Path) -> None:
-    intended = session.plan(shell, {"nic.mtu": 1400, "nic.napi-defer-hard-irqs": 1}, [V0])
+    intended = plan(shell, {"nic.mtu": 1400, "nic.napi-defer-hard-irqs": 1}, [V0])
     begun = session.begin(shell, intended, tmp_path)
     begun.apply()
     shell.run(["ip", "link", "set", "v0", "txqueuelen", "1000"], node=NODE)
@@ -146,10 +147,11 @@ def test_undo_script_does_what_undo_does(shell: NamespaceShell, tmp_path: Path) 
 
 
 def test_undo_script_leaves_what_somebody_else_set(shell: NamespaceShell, tmp_path: Path) -> None:
-    begun = session.begin(shell, session.plan(shell, {"nic.mtu": 1400}, [V0]), tmp_path)
+    begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [V0]), tmp_path)
     begun.apply()
     shell.run(["ip", "link", "set", "v0", "mtu", "1300"], node=NODE)
-    said = shell.run(["sh", "-c", begun.undo_script], node=NODE)
+    said = shell.run(["sh", "-c", begun.undo_script], node=NODE, check=False)
+    assert said.exit_status == 4
     assert "left, somebody else set it: nic.mtu of n0/v0, now 1300" in said.text
     assert _mtu(shell) == "1300"
     shell.run(["ip", "link", "set", "v0", "mtu", "1500"], node=NODE)
@@ -192,7 +194,7 @@ class TestWatchdog:
         assert _until(shell, "", "sh", "-c", f"cat /proc/{dog.process}/cmdline 2>/dev/null")
 
     def test_restores_although_it_cannot_write_its_report(self, shell: NamespaceShell, tmp_path: Path) -> None:
-        begun = session.begin(shell, session.plan(shell, {"nic.mtu": 1400}, [V0]), tmp_path)
+        begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [V0]), tmp_path)
         begun.apply()
         for place in (tmp_path / "moved away" / "report", Path("/proc/nowhere"), tmp_path):
             shell.run(["ip", "link", "set", "v0", "mtu", "1400"], node=NODE)
@@ -222,9 +224,9 @@ class TestWatchdog:
 
 
 def test_roll_back_in_another_process_on_real_devices(shell: NamespaceShell, tmp_path: Path) -> None:
-    begun = session.begin(shell, session.plan(shell, {"nic.mtu": 1400, "host.tcp_autocorking": 0}, [V0]), tmp_path)
+    begun = session.begin(shell, plan(shell, {"nic.mtu": 1400, "host.tcp_autocorking": 0}, [V0]), tmp_path)
     begun.apply()
     begun.journal.close()
-    undone = session.roll_back(shell, begun.journal.path)
+    undone = rollback.roll_back(shell, begun.journal.path)
     assert undone.put_back == ("nic.mtu of n0/v0", "host.tcp_autocorking of n0")
     assert not undone.foreign + undone.gone + undone.stuck

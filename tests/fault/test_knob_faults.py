@@ -13,12 +13,14 @@ import pytest
 from knob_machine import AnswerError, KnobMachine
 from knob_victim import SETTING
 from nearmetal import process
-from nearmetal.errors import ForeignFileError, StoreError, TrialError
-from nearmetal.knobs import session
+from nearmetal.errors import ForeignFileError, QuarantinedError, StoreError, TrialError
+from nearmetal.knobs import rollback, session
 from nearmetal.knobs.access import ERRNO_TEXTS, KnobError
+from nearmetal.knobs.folder import host_lock, open_journals
 from nearmetal.knobs.hold import hold
-from nearmetal.knobs.journal import EndState, Journal, host_lock, open_journals, read_story
+from nearmetal.knobs.journal import EndState, Journal, read_story
 from nearmetal.knobs.knob import Target
+from nearmetal.knobs.plan import plan
 from nearmetal.paths.path import Endpoint, Endpoints
 
 FILES = {"/proc/sys/net/core/busy_read": "0\n"}
@@ -52,7 +54,7 @@ def test_kill_at_every_journal_record_and_write(machine: KnobMachine, folder: Pa
     while (status := _victim(machine, folder, event)) != 7:
         assert status == -9, f"event {event}"
         for path in open_journals(folder):
-            session.roll_back(machine, path)
+            rollback.roll_back(machine, path)
         assert machine.state() == as_found, f"after a kill at event {event}"
         assert open_journals(folder) == []
         event += 1
@@ -141,19 +143,19 @@ def test_what_cannot_be_put_back_is_quarantined_with_a_script(machine: KnobMachi
             raise AnswerError("Input/output error")
 
     shell = KnobMachine(machine.root, refuse_later)
-    with pytest.raises(session.QuarantinedError) as caught, hold(shell, ENDS, {"nic.rx-frames": 8}, folder):
+    with pytest.raises(QuarantinedError) as caught, hold(shell, ENDS, {"nic.rx-frames": 8}, folder):
         stuck.append(True)
     assert "nic.rx-frames of eth1 is 8 and was 32" in caught.value.message
     assert 'ethtool -C eth1 rx-frames "$goal_0"' in caught.value.undo_script
     assert read_story(Path(caught.value.journal)).end is EndState.QUARANTINED
-    session.roll_back(machine, Path(caught.value.journal))
+    rollback.roll_back(machine, Path(caught.value.journal))
     assert machine.nic("eth1")["rx-frames"] == "32"
     assert open_journals(folder) == []
 
 
 def _abandoned(machine: KnobMachine, folder: Path) -> Path:
     """Apply a setting and walk away, as a killed process does."""
-    intended = session.plan(machine, SETTING, TARGETS)
+    intended = plan(machine, SETTING, TARGETS)
     begun = session.begin(machine, intended, folder)
     begun.apply()
     begun.journal.close()
@@ -164,18 +166,18 @@ def test_roll_back_leaves_and_names_what_somebody_else_changed(machine: KnobMach
     path = _abandoned(machine, folder)
     machine.set_nic("eth1", gro="off")
     machine.set_nic("eth1", rx_usecs="77")
-    undone = session.roll_back(machine, path)
+    undone = rollback.roll_back(machine, path)
     assert machine.nic("eth1")["rx-usecs"] == "77"
     assert machine.nic("eth1")["gro"] == "on"
     assert machine.nic("eth1")["adaptive-rx"] == "on"
-    assert [text for text in undone.foreign if "nic.rx-usecs of eth1 is 77" in text]
+    assert "nic.rx-usecs of eth1, which was 16, is 77: somebody else set it" in undone.foreign
 
 
 def test_roll_back_twice_writes_nothing_the_second_time(machine: KnobMachine, folder: Path) -> None:
     path = _abandoned(machine, folder)
-    assert session.roll_back(machine, path).put_back
+    assert rollback.roll_back(machine, path).put_back
     machine.writes.clear()
-    assert session.roll_back(machine, path) == session.undo.Undone()
+    assert rollback.roll_back(machine, path) == session.undo.Undone()
     assert machine.writes == []
 
 
@@ -183,7 +185,7 @@ def test_after_a_reboot_there_is_nothing_to_undo(machine: KnobMachine, folder: P
     path = _abandoned(machine, folder)
     (machine.root / "proc/sys/kernel/random/boot_id").write_text("boot-2\n")
     machine.writes.clear()
-    session.roll_back(machine, path)
+    rollback.roll_back(machine, path)
     assert machine.writes == []
     assert open_journals(folder) == []
 
@@ -191,8 +193,8 @@ def test_after_a_reboot_there_is_nothing_to_undo(machine: KnobMachine, folder: P
 def test_a_device_that_is_gone_is_named(machine: KnobMachine, folder: Path) -> None:
     path = _abandoned(machine, folder)
     (machine.root / "eth1.nic").unlink()
-    undone = session.roll_back(machine, path)
-    assert "nic.rx-usecs of eth1" in undone.gone
+    undone = rollback.roll_back(machine, path)
+    assert "nic.rx-usecs of eth1, which was 16" in undone.gone
     assert machine.read("/proc/sys/net/core/busy_read") == b"0\n"
 
 
@@ -264,7 +266,7 @@ def test_an_undo_script_that_cannot_be_written_means_no_write(
 def test_a_record_torn_by_a_full_disk_does_not_damage_what_comes_after_it(
     machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = session.begin(machine, session.plan(machine, SETTING, TARGETS), folder)
+    begun = session.begin(machine, plan(machine, SETTING, TARGETS), folder)
     write = os.write
 
     def half(descriptor: int, data: bytes) -> int:
@@ -284,7 +286,7 @@ def test_a_journal_that_cannot_be_read_back_does_not_keep_settings_from_being_re
     machine: KnobMachine, folder: Path
 ) -> None:
     as_found = machine.state()
-    begun = session.begin(machine, session.plan(machine, SETTING, TARGETS), folder)
+    begun = session.begin(machine, plan(machine, SETTING, TARGETS), folder)
     begun.apply()
     begun.journal.path.write_bytes(b"\0" * 100)
     begun.restore()
@@ -303,13 +305,11 @@ def test_what_is_stuck_is_told_also_when_the_journal_cannot_be_ended(
     def full(_journal: Journal, _record: dict[str, object]) -> None:
         raise StoreError("no space left")
 
-    begun = session.begin(
-        KnobMachine(machine.root, refuse_later), session.plan(machine, {"nic.rx-frames": 8}, TARGETS), folder
-    )
+    begun = session.begin(KnobMachine(machine.root, refuse_later), plan(machine, {"nic.rx-frames": 8}, TARGETS), folder)
     begun.apply()
     refuse.append(True)
     monkeypatch.setattr(Journal, "append", full)
-    with pytest.raises(session.QuarantinedError, match=r"nic\.rx-frames of eth1 is 8 and was 32"):
+    with pytest.raises(QuarantinedError, match=r"nic\.rx-frames of eth1 is 8 and was 32"):
         begun.restore()
     refuse.clear()
     with pytest.raises(StoreError, match="every setting is as it was, but no space left"):
@@ -320,7 +320,7 @@ def test_what_is_stuck_is_told_also_when_the_journal_cannot_be_ended(
 def test_a_setting_is_confirmed_on_the_disk_before_its_watchdog_is_ended(
     machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = session.begin(machine, session.plan(machine, SETTING, TARGETS), folder)
+    begun = session.begin(machine, plan(machine, SETTING, TARGETS), folder)
     begun.apply()
     ends: list[EndState | None] = []
     monkeypatch.setattr(session.Session, "_disarm", lambda _: ends.append(read_story(begun.journal.path).end) or "")
@@ -329,7 +329,7 @@ def test_a_setting_is_confirmed_on_the_disk_before_its_watchdog_is_ended(
 
 
 def test_a_setting_that_is_gone_by_then_is_not_confirmed(machine: KnobMachine, folder: Path) -> None:
-    begun = session.begin(machine, session.plan(machine, SETTING, TARGETS), folder)
+    begun = session.begin(machine, plan(machine, SETTING, TARGETS), folder)
     begun.apply()
     machine.set_nic("eth1", rx_usecs="16")
     with pytest.raises(KnobError, match=r"nic\.rx-usecs of eth1 was 0 and is 16"):

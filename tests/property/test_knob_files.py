@@ -13,6 +13,7 @@ from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.knobs import session
 from nearmetal.knobs.journal import read_story
 from nearmetal.knobs.knob import Target, format_cpus, parse_cpus
+from nearmetal.knobs.plan import plan
 from nearmetal.tune.profile import Profile
 from nearmetal.tune.surface import read_recording
 
@@ -25,7 +26,7 @@ _QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[Health
 @pytest.fixture
 def journal(tmp_path: Path) -> bytes:
     machine = KnobMachine.make(tmp_path / "m", {"eth1": {}}, {})
-    begun = session.begin(machine, session.plan(machine, {"nic.adaptive-rx": "off"}, [Target("", "eth1")]), tmp_path)
+    begun = session.begin(machine, plan(machine, {"nic.adaptive-rx": "off"}, [Target("", "eth1")]), tmp_path)
     begun.apply()
     begun.journal.close()
     return begun.journal.path.read_bytes()

@@ -8,9 +8,9 @@ import pytest
 
 from knob_machine import KnobMachine
 from nearmetal.errors import TrialError
-from nearmetal.knobs import session
 from nearmetal.knobs.effect import Agreement, Observed, judge, judge_launch, moderated, observe, verified
 from nearmetal.knobs.knob import Target
+from nearmetal.knobs.plan import plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +86,7 @@ def test_moderation_is_verified_under_pings_and_silent_without_an_answer(
         "/proc/interrupts": " 31: 10 eth1-0\n",
     }
     machine = KnobMachine.make(tmp_path, {"eth1": {}}, files)
-    intended = session.plan(machine, {"nic.adaptive-rx": "off", "nic.rx-usecs": 50, "nic.rx-frames": 0}, [ETH1])
+    intended = plan(machine, {"nic.adaptive-rx": "off", "nic.rx-usecs": 50, "nic.rx-frames": 0}, [ETH1])
     (silent,) = verified(machine, intended, "10.0.0.2").values()
     assert silent.agreement is Agreement.SILENT
     assert "10.0.0.2 does not answer" in silent.reason
@@ -122,7 +122,7 @@ def test_a_launch_proves_too_many_interrupts_and_never_too_few(
         {"eth1": {}},
         {"/sys/class/net/eth1/device/msi_irqs/31": "msix\n", "/sys/class/net/eth1/device/msi_irqs/7": "msix\n"},
     )
-    intended = session.plan(machine, {"nic.adaptive-rx": "off", "nic.rx-usecs": 50, "nic.rx-frames": 0}, [ETH1])
+    intended = plan(machine, {"nic.adaptive-rx": "off", "nic.rx-usecs": 50, "nic.rx-frames": 0}, [ETH1])
     (one,) = moderated(machine, intended)
     assert (one.usecs, one.frames, one.vectors) == (50, 0, frozenset({"31", "7"}))
     counted = {"link..eth1.rx_packets": 90_000, "irq.9.acpi": 7} | (
@@ -133,7 +133,7 @@ def test_a_launch_proves_too_many_interrupts_and_never_too_few(
 
 def test_adaptive_moderation_is_not_judged(tmp_path: Path) -> None:
     machine = KnobMachine.make(tmp_path, {"eth1": {}}, {"/sys/class/net/eth1/device/msi_irqs/31": "msix\n"})
-    intended = session.plan(machine, {"nic.adaptive-rx": "on", "nic.rx-usecs": 50}, [ETH1])
+    intended = plan(machine, {"nic.adaptive-rx": "on", "nic.rx-usecs": 50}, [ETH1])
     assert moderated(machine, intended) == []
 
 
@@ -146,5 +146,5 @@ def test_without_a_timer_a_launch_proves_nothing_and_sending_is_not_counted(tmp_
     counted = {"link..eth1.rx_packets": 93, "irq.31.eth1-rx-0": 254, "irq.32.eth1-tx-0": 90_000}
     for usecs in (0, 50):
         wanted = {"nic.adaptive-rx": "off", "nic.rx-usecs": usecs, "nic.rx-frames": 1}
-        (one,) = moderated(machine, session.plan(machine, wanted, [ETH1]))
+        (one,) = moderated(machine, plan(machine, wanted, [ETH1]))
         assert judge_launch(one, counted, SECOND_NS).agreement is Agreement.SILENT

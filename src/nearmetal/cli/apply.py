@@ -9,17 +9,22 @@ from pathlib import Path
 
 import click
 
-from nearmetal.errors import BadInputError, ExitCode
-from nearmetal.knobs import mpi, places
+from nearmetal.cli.rollback import settle
+from nearmetal.errors import BadInputError, ExitCode, TrialError
+from nearmetal.knobs import mpi, places, waiting
 from nearmetal.knobs.effect import Agreement, verified
+from nearmetal.knobs.folder import expire
 from nearmetal.knobs.knob import Target
-from nearmetal.knobs.session import Session, begin, plan
+from nearmetal.knobs.plan import plan
+from nearmetal.knobs.session import Session, begin
+from nearmetal.knobs.trust import caller, trusted_bytes
 from nearmetal.knobs.watchdog import Guard
 from nearmetal.tune.profile import Profile
 
 _SPARE_S = 5
 """The watchdog acts this much after the verb itself should have."""
 _LOOK_S = 0.2
+_WATCHDOG_LOOK_S = 1.0
 
 
 @click.command(name="apply")
@@ -52,11 +57,11 @@ def command(
 
     A watchdog of its own puts everything back also when this process, its terminal or the link dies.
     """
-    wanted = Profile.read(profile)
+    wanted = Profile.read(profile, lambda path: trusted_bytes(path, owners=caller()).decode())
     folder = places.folder_of(host)
-    accepted = folder / f"{wanted.name}.accepted"
+    call = waiting.Call(folder, wanted.name)
     if accept:
-        accepted.touch()
+        call.accept(host)
         return ExitCode.OK
     knobs = {name: value for name, value in wanted.setting.items() if not name.startswith(mpi.PREFIX)}
     interfaces = chosen or wanted.interfaces
@@ -65,7 +70,8 @@ def command(
     targets = [Target("", interface) for interface in interfaces] or [Target("")]
     guard = Guard(confirm_s + _SPARE_S, interfaces, probe, storm)
     with places.open_shell(host) as shell, places.host_locks(shell, host, folder):
-        accepted.unlink(missing_ok=True)
+        expire(folder)
+        settle(shell, host, folder)
         intended = plan(shell, knobs, targets, allow_management=allow_management)
         for rival in intended.rivals:
             click.echo(f"warning: {rival}", err=True)
@@ -75,10 +81,11 @@ def command(
             for name, value in session.facts().items():
                 click.echo(f"{name.removeprefix('knob.')} = {value}")
             _say_what_is_known(session, peer)
-            kept = _confirmed(accepted, confirm_s, wanted.name)
-            accepted.unlink(missing_ok=True)
-            if kept:
-                session.confirm()
+            with call.open() as called:
+                kept = _confirmed(session, called, confirm_s, wanted.name)
+                if kept:
+                    session.confirm()
+                    called.answer()
         except BaseException:
             _restore(session)
             raise
@@ -99,13 +106,17 @@ def _say_what_is_known(session: Session, peer: str) -> None:
         click.echo(f"{lead}{what}, by its interrupts: {effect.agreement}: {effect.reason}", err=True)
 
 
-def _confirmed(accepted: Path, confirm_s: int, name: str) -> bool:
-    """Wait for `yes` on stdin or for `--accept` from elsewhere; False when the time is up."""
+def _confirmed(session: Session, called: waiting.Waiting, confirm_s: int, name: str) -> bool:
+    """Wait for `yes` on stdin or for `--accept` from elsewhere; False when the time is up.
+
+    Raise TrialError when a watchdog is gone: then nobody would put values back if this process died as well.
+    """
     click.echo(f"applied {name}; type yes within {confirm_s} s to keep it (or `nearmetal apply --accept`)", err=True)
     deadline = time.monotonic() + confirm_s
+    looked = time.monotonic()
     listening = True
     while (left := deadline - time.monotonic()) > 0:
-        if accepted.exists():
+        if called.accepted():
             return True
         ready = select.select([sys.stdin] if listening else [], [], [], min(left, _LOOK_S))[0]
         if ready:
@@ -113,10 +124,19 @@ def _confirmed(accepted: Path, confirm_s: int, name: str) -> bool:
             if line.strip().lower() == "yes":
                 return True
             listening = bool(line)
+        if time.monotonic() - looked > _WATCHDOG_LOOK_S:
+            looked = time.monotonic()
+            if session.unguarded():
+                raise TrialError("the watchdog is gone, so the profile was not kept", hint="what ended it? try again")
     return False
 
 
 def _restore(session: Session) -> int:
-    _, report = session.restore()
+    undone, report = session.restore()
+    for sentence in undone.unproven:
+        click.echo(f"left: {sentence}")
+    if undone.unproven:
+        click.echo("NOT RESTORED: what is named above is not as it was; the rest is", err=True)
+        return ExitCode.FAILED
     click.echo("RESTORED: everything is as it was" + (f" ({report})" if report else ""))
     return ExitCode.OK

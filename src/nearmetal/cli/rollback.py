@@ -1,16 +1,19 @@
-"""`nearmetal rollback [HOST]`: replay every journal that did not end well."""
+"""`nearmetal rollback [HOST]`: replay every journal that did not end well, the newest first."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nearmetal.errors import ExitCode, QuarantinedError
+from nearmetal.errors import BadInputError, ExitCode, ForeignFileError, NearmetalError, QuarantinedError
 from nearmetal.knobs import places
-from nearmetal.knobs.journal import far_machines, open_journals, read_story
-from nearmetal.knobs.session import roll_back, scripts_of
+from nearmetal.knobs.folder import expire, set_aside, survey, undo_scripts
+from nearmetal.knobs.rollback import UnfinishedError, forget, refuse_unfinished, roll_back
+from nearmetal.knobs.trust import trusted_bytes
+from nearmetal.knobs.undo import NAMED
 
 if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
@@ -19,44 +22,145 @@ if TYPE_CHECKING:
 @click.command(name="rollback")
 @click.argument("host", default=places.LOCAL)
 @click.option("--journals", type=click.Path(path_type=Path), help="Where the journals are, if not in the usual place.")
-@click.option("--script", is_flag=True, help="Print the undo script instead of running it.")
-def command(host: str, journals: Path | None, *, script: bool) -> int:
+@click.option("--script", is_flag=True, help="Print the undo scripts instead of running them.")
+@click.option("--force", is_flag=True, help="Also replay journals that do not tell whether they are of this place.")
+@click.option(
+    "--forget",
+    "forgotten",
+    type=click.Path(path_type=Path),
+    help="Give up a JOURNAL whose machine or namespace is gone; nothing is put back.",
+)
+def command(host: str, journals: Path | None, *, script: bool, force: bool, forgotten: Path | None) -> int:
     """Put every knob of HOST back that an interrupted session has left changed.
 
-    Values that somebody else has changed since are left as they are, and named. Doing it twice does nothing more.
+    The newest session comes first. The exit code is 0 only when every value was seen to be what it was: what somebody
+    else has changed since, what belongs to another machine, boot or namespace, and what cannot be read is named.
+    Journals of sessions that ended are kept for 30 days.
     """
     folder = journals or places.folder_of(host)
     with places.open_shell(host) as shell, places.host_locks(shell, host, folder):
-        own = [(path, "") for path in open_journals(folder)]
-        if host != places.LOCAL:
-            # Trials on several machines keep one journal, beside those of this machine.
-            trials = journals or places.folder_of(places.LOCAL)
-            own += [(path, host) for path in open_journals(trials, host)]
+        if forgotten:
+            return _forget(folder, forgotten)
         if script:
-            for path, machine in own:
-                story = read_story(path)
-                cells = (story.on(machine) if machine else story).cells
-                click.echo("\n".join(scripts_of(cells.values()).values()))
-            return ExitCode.OK
-        # All of them: one that is stuck must not keep the others from being put back.
-        stuck = [path for path, machine in own if not _put_back(shell, path, machine)]
-        if not own:
-            click.echo("there is nothing to put back", err=True)
-    if host == places.LOCAL and (others := far_machines(folder)):
+            return _print_scripts(folder)
+        # Trials on several machines keep one journal, beside those of this machine.
+        trials = folder if journals else places.folder_of(places.LOCAL)
+        done = put_everything_back(shell, folder, trials if host != places.LOCAL else None, host, force=force)
+    if host == places.LOCAL and (others := survey(folder).far_machines()):
         click.echo(f"trials on far machines did not end: {', '.join(others)}", err=True)
         click.echo(f"hint: their watchdogs put values back; `nearmetal rollback {others[0]}` looks", err=True)
-    return ExitCode.FAILED if stuck else ExitCode.OK
+    return ExitCode.OK if done else ExitCode.FAILED
 
 
-def _put_back(shell: Shell, path: Path, machine: str) -> bool:
-    """Replay one journal and say what it did; tell whether nothing is stuck."""
+def put_everything_back(shell: Shell, folder: Path, trials: Path | None, host: str, *, force: bool = False) -> bool:
+    """Replay the journals of a host and say what became of each value; tell whether all are what they were.
+
+    `trials` keeps the journals of trials on far machines, of which this host may be one. The caller holds the lock.
+    """
+    expire(folder)
+    found = survey(folder)
+    own = [(path, "") for path, _ in found.waiting()]
+    own += [(path, host) for path, _ in survey(trials).waiting(host)] if trials else []
+    # All of them: one that is damaged or stuck must not keep the others from being put back.
+    failed = [path for path, error in found.refused if not _set_aside(path, error)]
+    failed += [path for path, machine in own if not _put_back(shell, path, machine, force=force)]
+    if not own and not failed:
+        click.echo("there is nothing to put back", err=True)
+    return not failed
+
+
+def settle(shell: Shell, host: str, folder: Path) -> None:
+    """Refuse to go on after an interrupted session; on a terminal, offer to put back first what it left changed."""
     try:
-        undone = roll_back(shell, path, machine)
+        refuse_unfinished(shell, folder)
+    except UnfinishedError as error:
+        if not sys.stdin.isatty():
+            raise
+        click.echo(error.render(), err=True)
+        if not click.confirm("put them back now?", err=True):
+            raise
+        if not put_everything_back(shell, folder, None, host):
+            raise
+        refuse_unfinished(shell, folder)
+
+
+def offer_rollback() -> None:
+    """On a terminal, offer to put back what an interrupted session left changed here; without one, opening refuses."""
+    if sys.stdin.isatty():
+        try:
+            places.refuse_unfinished_here()
+        except UnfinishedError:
+            folder = places.folder_of(places.LOCAL)
+            with places.open_shell(places.LOCAL) as shell, places.host_locks(shell, places.LOCAL, folder):
+                settle(shell, places.LOCAL, folder)
+
+
+def _set_aside(path: Path, error: NearmetalError) -> bool:
+    """Name a journal that cannot be read, and what its undo scripts know; keep it from coming up again. Never well."""
+    click.echo(error.render(), err=True)
+    for script in undo_scripts(path):
+        try:
+            lines = trusted_bytes(script).decode(errors="replace").splitlines()
+        except NearmetalError as unreadable:
+            click.echo(unreadable.render(), err=True)
+            continue
+        for line in lines:
+            if line.startswith(NAMED):
+                click.echo(f"unknown: {line.removeprefix(NAMED)}")
+        click.echo(f"hint: read {script}, then run it with sh on its machine", err=True)
+    if isinstance(error, ForeignFileError):
+        try:
+            click.echo(f"set aside as {set_aside(path)}", err=True)
+        except NearmetalError as stays:
+            click.echo(stays.render(), err=True)
+    return False
+
+
+def _put_back(shell: Shell, path: Path, machine: str, *, force: bool) -> bool:
+    """Replay one journal and say what it did; tell whether every value was seen to be what it was."""
+    try:
+        undone = roll_back(shell, path, machine, force=force)
     except QuarantinedError as error:
         click.echo(error.render(), err=True)
         click.echo(error.undo_script)
         return False
-    for verb, names in (("put back", undone.put_back), ("left", undone.foreign), ("gone", undone.gone)):
+    except NearmetalError as error:
+        click.echo(error.render(), err=True)
+        return False
+    told = (
+        ("put back", undone.put_back),
+        ("past", undone.past),
+        ("left", undone.foreign),
+        ("gone", undone.gone),
+        ("not here", undone.elsewhere),
+    )
+    for verb, names in told:
         for name in names:
             click.echo(f"{verb}: {name}")
-    return True
+    if undone.elsewhere:
+        click.echo(
+            f"{path} stays open\nhint: run `nearmetal rollback` there; where the journal does not tell, "
+            f"`--force` takes it for this place; `--forget {path.name}` gives it up",
+            err=True,
+        )
+    return not undone.unproven
+
+
+def _forget(folder: Path, journal: Path) -> int:
+    path = folder / journal
+    if path.parent.resolve() != folder.resolve():
+        raise BadInputError(f"{journal} is not one of the journals in {folder}")
+    for name in forget(path):
+        click.echo(f"given up: {name}")
+    return ExitCode.OK
+
+
+def _print_scripts(folder: Path) -> int:
+    """Print the undo scripts that stand beside the journals, newest session first."""
+    found = survey(folder)
+    for path, _ in found.waiting():
+        for script in undo_scripts(path):
+            click.echo(trusted_bytes(script).decode(), nl=False)
+    for _, error in found.refused:
+        click.echo(error.render(), err=True)
+    return ExitCode.FAILED if found.refused else ExitCode.OK

@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 from nearmetal.cli.progress import warn, watcher
+from nearmetal.cli.rollback import offer_rollback
 from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.report import as_html, as_table
 from nearmetal.report.view import build_view
@@ -45,6 +46,7 @@ def command(study: Path | None, out: Path | None, resume: Path | None, *, allow_
             "name a study, or a run to continue with --resume",
             hint="nearmetal run paths; `nearmetal studies` lists more",
         )
+    offer_rollback()
     spec, run = _continued(resume) if resume else begin(study or Path(), out)
     _, ending = carry_out(spec, run, allow_mixed=allow_mixed)
     return ExitCode.PARTIAL if ending.given_up else ExitCode.OK

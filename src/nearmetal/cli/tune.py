@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from nearmetal.cli.progress import warn
+from nearmetal.cli.rollback import offer_rollback
 from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.knobs.mpi import dialect
 from nearmetal.report.tuning import render
@@ -62,6 +63,7 @@ def command(study: Path | None, out: Path | None, root: Path | None, resume: Pat
         raise BadInputError(
             "name a study, or a search to continue with --resume", hint="nearmetal tune studies/tune-namespaces.toml"
         )
+    offer_rollback()
     spec, tune, kept = _continued(resume, out) if resume else _started(study or Path(), out, root)
     talk = Console(stderr=True, highlight=False)
     try:

@@ -1,8 +1,8 @@
 """How one value of the kernel is read and written, as data.
 
 An access is a command that prints the value, where to find it in what is printed, and a file or a command that
-changes it. As data it runs through any `Shell`, is kept in the journal, and renders into a POSIX shell script:
-the roll-back needs neither this version of nearmetal nor Python on the machine.
+changes it. As data it runs through any `Shell` and renders into a POSIX shell script: the watchdog and the undo
+script need neither nearmetal nor Python on the machine. The journal holds its key alone.
 
 NICs are reached with the `ethtool` program because it is on every machine that has NICs worth tuning, while
 pyroute2 or a Python helper would have to be brought to namespaces, guests and far hosts. Only lines whose label
@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from nearmetal.errors import ForeignFileError, NearmetalError, UnavailableError
+from nearmetal.errors import NearmetalError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -123,35 +123,12 @@ class Access:
 
     @property
     def key(self) -> str:
-        """Return one text that names the value on its host."""
-        what = self.path or shlex.join(self.change)
-        return f"{self.node}:{what}"
+        """Return one text that names the value on its node."""
+        return self.path or shlex.join(self.change)
 
     def change_argv(self, value: str) -> tuple[str, ...]:
         """Return the command that sets a value; only for accesses without a path."""
         return tuple(value if word == "{}" else word for word in self.change)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return a plain object that `from_json` reads."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(raw: dict[str, Any]) -> Access:
-        """Read what `as_json` wrote; raise ForeignFileError for anything else."""
-        try:
-            ceiling, floor = (Pick(**raw[name]) if raw[name] else None for name in ("ceiling", "floor"))
-            return Access(
-                str(raw["node"]),
-                tuple(map(str, raw["show"])),
-                Pick(**raw["pick"]),
-                str(raw["path"]),
-                tuple(map(str, raw["change"])),
-                ceiling,
-                floor,
-                str(raw["choices_path"]),
-            )
-        except (TypeError, KeyError) as error:
-            raise ForeignFileError(f"an access lacks or misnames a field: {error}") from error
 
 
 def file_access(node: str, path: str, *, pick: Pick | None = None, choices_path: str = "") -> Access:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from nearmetal.hosts.host import Shell
     from nearmetal.knobs.knob import Target
-    from nearmetal.knobs.session import Plan
+    from nearmetal.knobs.plan import Plan
 
 _US_PER_S = 1_000_000
 _TOLERANCE = 1.3

@@ -18,9 +18,11 @@ from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.host import machines_of
 from nearmetal.knobs import mpi
 from nearmetal.knobs.effect import Agreement, Moderated, judge_launch, moderated
-from nearmetal.knobs.journal import host_lock
+from nearmetal.knobs.folder import expire, host_lock
 from nearmetal.knobs.knob import Scope, Target
-from nearmetal.knobs.session import Session, begin, plan
+from nearmetal.knobs.plan import plan
+from nearmetal.knobs.rollback import refuse_unfinished
+from nearmetal.knobs.session import Session, begin
 from nearmetal.knobs.table import find
 
 if TYPE_CHECKING:
@@ -98,8 +100,9 @@ def hold(
     is waited for, `patience_s` at most.
 
     Raises BadInputError (unknown knob, illegal value, management interface), KnobError (not here, not accepted, not
-    kept), TrialError (lock taken; watchdog acted during the block), StoreError (journal not writable, nothing was
-    touched) and QuarantinedError (something could not be put back).
+    kept), TrialError (lock taken; watchdog acted or somebody else changed a value during the block), UnfinishedError
+    (an earlier session left settings changed), StoreError (journal not writable, nothing was touched) and
+    QuarantinedError (something could not be put back).
     """
     held = Held()
     interfaces = [Target(end.node, end.interface) for end in endpoints.ends]
@@ -107,11 +110,15 @@ def hold(
     with ExitStack() as stack:
         if any(parts.values()):
             stack.enter_context(host_lock(journal_folder, patience_s=patience_s))
+            expire(journal_folder)
         machines = [Target(name) for name in machines_of(machine or shell)]
         sides = (
             (machine or shell, parts[True], machines, machine_guard or guard),
             (shell, parts[False], interfaces, guard),
         )
+        for side, knobs, _, _ in sides:
+            if knobs:
+                refuse_unfinished(side, journal_folder)
         for side, knobs, targets, watch in sides:
             if knobs:
                 intended = plan(side, knobs, targets, allow_management=allow_management)
@@ -138,7 +145,8 @@ def _applied(session: Session) -> Iterator[Session]:
         failure = error
         raise
     finally:
-        _, report = session.restore()
+        undone, report = session.restore()
         session.journal.path.unlink(missing_ok=True)
-        if report and (failure is None or isinstance(failure, NearmetalError)):
-            raise TrialError(f"the watchdog acted, so the trial does not count: {report}") from failure
+        if (report or undone.unproven) and (failure is None or isinstance(failure, NearmetalError)):
+            acted = [f"the watchdog acted: {report}"] if report else []
+            raise TrialError("the trial does not count: " + "; ".join([*acted, *undone.unproven])) from failure

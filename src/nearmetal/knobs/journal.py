@@ -11,39 +11,40 @@ Record kinds, in order:
 |---|---|
 | `session` | `format`, `host`, `pid`, `boot_id`, `started` (Unix seconds) |
 | `device` | `target`, `driver`, `identity`: what the values belong to |
-| `cell` | `cell`, `knob`, `target`, `access`, `old`, `new` (planned value or null), `accept` (read-backs of `new`), |
-| | `disturbed_by` (cells whose write may change this one) |
+| `cell` | `cell`, `knob`, `node`, `target`, `key`, `place`, `old`, `new` (planned value or null), |
+| | `accept` (read-backs of `new`), `disturbed_by` (cells whose write may change this one) |
 | `intent` | `cell`, `value`: the next deed is this write |
 | `done` | `cell`, `value`, `read` (what it reads back), `disturbed` (cells that the write changed besides: values) |
 | `undone` | `machine`: all that was on this one of several far machines was put back |
-| `end` | `state`: `confirmed`, `restored` or `quarantined`; `left`: cells that were not put back |
+| `end` | `state`: `confirmed`, `restored`, `quarantined` or `forgotten`; `left`: cells that were not put back |
+
+`key` names the value among those of the knob on the target; how it is read and written comes from the table of knobs
+alone, never from a file. Format 1 had an `access` instead, and no `place`: it is read, its places are unknown.
 
 A session of a trial on far machines has `machines` in its first record: node to `[name, boot_id]`.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import time
+import shlex
 import zlib
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from nearmetal.errors import ForeignFileError, StoreError, TrialError
-from nearmetal.knobs.access import Access
+from nearmetal.errors import ForeignFileError, StoreError
+from nearmetal.knobs.identity import UNKNOWN_PLACE, Place
+from nearmetal.knobs.trust import trusted_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
-JOURNAL_FORMAT = 1
-SUFFIX = ".journal"
-_LOCK_NAME = "lock"
-_LOCK_PAUSE_S = 0.05
+    from nearmetal.knobs.access import Access
+
+JOURNAL_FORMAT = 2
+_FIRST_FORMAT = 1
 
 
 class EndState(StrEnum):
@@ -52,6 +53,7 @@ class EndState(StrEnum):
     CONFIRMED = "confirmed"
     RESTORED = "restored"
     QUARANTINED = "quarantined"
+    FORGOTTEN = "forgotten"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +61,27 @@ class Cell:
     """One value that a session may change, and what it was.
 
     `new` is None for values that the session does not write but that its writes may disturb. `accept` are the
-    read-backs that mean that the value is ours.
+    read-backs that mean that the value is ours. `key` is `Access.key`; `way` is how the table of knobs says that the
+    value is reached, None in what was read from a file.
     """
 
     cell: int
     knob: str
     target: str
-    access: Access
+    node: str
+    key: str
     old: str
     new: str | None = None
     accept: tuple[str, ...] = ()
     disturbed_by: tuple[int, ...] = ()
+    place: Place = UNKNOWN_PLACE
+    way: Access | None = None
+
+    @property
+    def access(self) -> Access:
+        """Return how the value is reached; only for cells whose way was looked up in the table of knobs."""
+        assert self.way is not None
+        return self.way
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +133,9 @@ class Story:
             boot_id=boots[0] if boots else "",
             machines={},
             cells={
-                number: replace(cell, target=_bare(cell.target, nodes), access=replace(cell.access, node=""))
+                number: replace(cell, target=_bare(cell.target, nodes), node="")
                 for number, cell in self.cells.items()
-                if cell.access.node in nodes
+                if cell.node in nodes
             },
             devices=[
                 replace(device, target=_bare(device.target, nodes))
@@ -183,9 +195,12 @@ class Journal:
 
     @staticmethod
     def reopen(path: Path) -> Journal:
-        """Open a journal to append to it, after cutting a torn last record off."""
-        records, chain, whole_bytes = _parse(path, path.read_bytes())
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        """Open a journal to append to it, cutting a torn last record off; raise StoreError where that is impossible."""
+        records, chain, whole_bytes = _parse(path, trusted_bytes(path))
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError as error:
+            raise StoreError(f"cannot write the undo journal {path}: {error.strerror}") from error
         return Journal(path, descriptor, records, chain, whole_bytes)
 
 
@@ -219,8 +234,10 @@ def cell_record(cell: Cell) -> dict[str, Any]:
         "kind": "cell",
         "cell": cell.cell,
         "knob": cell.knob,
+        "node": cell.node,
         "target": cell.target,
-        "access": cell.access.as_json(),
+        "key": cell.key,
+        "place": asdict(cell.place),
         "old": cell.old,
         "new": cell.new,
         "accept": list(cell.accept),
@@ -229,68 +246,16 @@ def cell_record(cell: Cell) -> dict[str, Any]:
 
 
 def read_story(path: Path) -> Story:
-    """Read a journal; raise ForeignFileError for a file of another kind, another format, or with damage inside."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ForeignFileError(f"cannot read {path}: {error.strerror}") from error
-    records, _, _ = _parse(path, content)
+    """Read a journal.
+
+    Raises ForeignFileError for a file of another kind, another format, or with damage inside, and StoreError for one
+    that cannot be read or that others may have written.
+    """
+    records, _, _ = _parse(path, trusted_bytes(path))
     try:
         return _story(records)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ForeignFileError(f"{path} is not a journal of nearmetal: {error!r}") from error
-
-
-def journal_folder() -> Path:
-    """Return where this user's undo journals are: ${XDG_STATE_HOME:-~/.local/state}/nearmetal/journal."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "nearmetal" / "journal"
-
-
-def open_journals(folder: Path, machine: str = "") -> list[Path]:
-    """Return the journals in a directory that did not end, or ended in quarantine, oldest first.
-
-    They are those of this machine, or with `machine` those of trials on far machines that wait for that one.
-    """
-    found = sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: (path.stat().st_mtime_ns, path.name))
-    stories = [(path, read_story(path)) for path in found]
-    still = [(path, story) for path, story in stories if story.end in {None, EndState.QUARANTINED}]
-    return [path for path, story in still if (machine in story.waiting if machine else not story.machines)]
-
-
-def far_machines(folder: Path) -> tuple[str, ...]:
-    """Return the far machines that journals of trials in a directory still wait for."""
-    stories = [read_story(path) for path in sorted(folder.glob(f"*{SUFFIX}"))]
-    return tuple(sorted({name for story in stories if story.end is None for name in story.waiting}))
-
-
-@contextmanager
-def host_lock(folder: Path, *, patience_s: float = 0.0) -> Iterator[None]:
-    """Hold the lock of one host's knobs; raise TrialError when another session still holds it after `patience_s`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _LOCK_NAME).open("a+") as lock:
-        deadline = time.monotonic() + patience_s
-        while not _locked(lock):
-            if time.monotonic() >= deadline:
-                lock.seek(0)
-                holder = lock.read().strip() or "unknown"
-                raise TrialError(
-                    f"process {holder} holds the knobs of this host ({folder / _LOCK_NAME})",
-                    hint="wait until it ends; the lock goes with the process",
-                )
-            time.sleep(_LOCK_PAUSE_S)
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
-        yield
-
-
-def _locked(lock: IO[str]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _line(sequence: int, record: dict[str, Any], chain: int) -> tuple[bytes, int]:
@@ -311,7 +276,7 @@ def _parse(path: Path, content: bytes) -> tuple[list[dict[str, Any]], int, int]:
                 break
             raise ForeignFileError(
                 f"{path} is damaged at line {number + 1}",
-                hint="its undo script, if one is beside it, can be read by hand",
+                hint="undo scripts that stand beside it can be read, and run by hand",
             )
         records.append(record)
         chain = zlib.crc32(_body(line), chain)
@@ -340,8 +305,8 @@ def _frame(body: bytes, checksum: int) -> bytes:
 
 def _story(records: list[dict[str, Any]]) -> Story:
     first = records[0]
-    if first["kind"] != "session" or first["format"] != JOURNAL_FORMAT:
-        raise ValueError(f"format {first.get('format')}, this nearmetal reads {JOURNAL_FORMAT}")
+    if first["kind"] != "session" or first["format"] not in {_FIRST_FORMAT, JOURNAL_FORMAT}:
+        raise ValueError(f"format {first.get('format')}, this nearmetal reads {_FIRST_FORMAT} and {JOURNAL_FORMAT}")
     story = Story(str(first["host"]), str(first["boot_id"]), int(first["pid"]), int(first["started"]))
     story.machines = {str(node): (str(name), str(boot)) for node, (name, boot) in first.get("machines", {}).items()}
     for record in records[1:]:
@@ -354,7 +319,7 @@ def _tell(story: Story, record: dict[str, Any]) -> None:
         case "device":
             story.devices.append(Device(record["target"], record["driver"], record["identity"]))
         case "cell":
-            story.cells[int(record["cell"])] = _cell(record)
+            story.cells[int(record["cell"])] = _cell(record, story.boot_id)
         case "intent":
             story.intended[int(record["cell"])] = str(record["value"])
             story.unfinished = int(record["cell"])
@@ -371,17 +336,27 @@ def _tell(story: Story, record: dict[str, Any]) -> None:
             raise ValueError(f"unknown record {other!r}")
 
 
-def _cell(record: dict[str, Any]) -> Cell:
+def _cell(record: dict[str, Any], boot_id: str) -> Cell:
+    old_access = record.get("access")
+    node, key = (old_access["node"], _old_key(old_access)) if old_access else (record["node"], record["key"])
+    place = Place(boot=boot_id) if old_access else Place(**record["place"])
     return Cell(
         int(record["cell"]),
         str(record["knob"]),
         str(record["target"]),
-        Access.from_json(record["access"]),
+        str(node),
+        str(key),
         str(record["old"]),
         None if record["new"] is None else str(record["new"]),
         tuple(map(str, record["accept"])),
         tuple(map(int, record["disturbed_by"])),
+        place,
     )
+
+
+def _old_key(access: dict[str, Any]) -> str:
+    """Return the key of an access as format 1 wrote it."""
+    return str(access["path"]) or shlex.join(map(str, access["change"]))
 
 
 def _bare(target: str, nodes: set[str]) -> str:

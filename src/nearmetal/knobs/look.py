@@ -15,7 +15,7 @@ from nearmetal.knobs import drivers
 from nearmetal.knobs.guards import identify, refuse_management
 from nearmetal.knobs.knob import Scope, Target, canon, check_limits, targets_of
 from nearmetal.knobs.mpi import PREFIX
-from nearmetal.knobs.session import RULED
+from nearmetal.knobs.plan import RULED
 from nearmetal.knobs.table import find
 
 if TYPE_CHECKING:

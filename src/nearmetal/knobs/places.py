@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import secrets
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.hosts.host import is_far
 from nearmetal.hosts.machine import MachineShell
-from nearmetal.knobs.journal import host_lock, journal_folder
+from nearmetal.knobs.folder import host_lock, journal_folder
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.nic import listing
+from nearmetal.knobs.rollback import refuse_unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +74,18 @@ def folder_of(host: str) -> Path:
     if not host or "/" in host or host.startswith("."):
         raise BadInputError(f"{host!r} is not the name of a host")
     return journal_folder() if host == LOCAL else journal_folder() / host
+
+
+def refuse_unfinished_here() -> None:
+    """Raise UnfinishedError when an earlier session has left settings of this machine changed; see `refuse_unfinished`.
+
+    A session that holds the lock is alive, and may have changed something for now.
+    """
+    folder = folder_of(LOCAL)
+    if not folder.is_dir():
+        return
+    with suppress(TrialError), host_lock(folder), open_shell(LOCAL) as here:
+        refuse_unfinished(here, folder)
 
 
 def interfaces(shell: Shell) -> list[Target]:

@@ -7,10 +7,10 @@ and named. Values are written backward, then forward: modes reset values, and so
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nearmetal.knobs.access import KnobError, read_all, write_one
+from nearmetal.knobs.access import KnobError, Reading, read_all, write_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,16 +38,30 @@ export LC_ALL
 status=0
 say() { printf '%s\n' "$*"; }
 """
+NAMED = "# was: "
+"""Starts the lines of an undo script that name a value and what it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What a roll-back did: names of values put back, left because somebody else set them, gone, and stuck."""
+    """What a roll-back did: sentences about values, or their names.
+
+    `put_back` are as they were because of it, `foreign` somebody else set, `gone` have no value any more, and `stuck`
+    could not be read or put back. `elsewhere` were not looked at, because they are not those of this place, and `past`
+    are known to have ended with a boot or with a namespace.
+    """
 
     put_back: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     stuck: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+    past: tuple[str, ...] = ()
+
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """Return every sentence about a value that was not seen to be what it was."""
+        return self.stuck + self.foreign + self.gone + self.elsewhere
 
 
 def name_of(cell: Cell) -> str:
@@ -55,30 +69,55 @@ def name_of(cell: Cell) -> str:
     return f"{cell.knob} of {cell.target}"
 
 
-def undo(shell: Shell, story: Story, cells: Iterable[Cell] | None = None) -> Undone:
+def undo(shell: Shell, story: Story, cells: Iterable[Cell]) -> Undone:
     """Put values back as they were; carry on after every failure, and say in the end what is not as it was."""
-    candidates = list(story.cells.values() if cells is None else cells)
+    candidates = list(cells)
+    undone = _undo_once(shell, story, candidates)
+    if undone.gone and undone.put_back:
+        # As in the roll-back: interrupts may have come back with their queues.
+        again = _undo_once(shell, story, candidates)
+        return replace(again, put_back=tuple(dict.fromkeys((*undone.put_back, *again.put_back))))
+    return undone
+
+
+def _undo_once(shell: Shell, story: Story, candidates: Sequence[Cell]) -> Undone:
     found = _present(shell, candidates)
-    here = [cell for cell in candidates if found[cell.cell] is not None]
-    foreign = {cell.cell for cell in here if not _answerable(story, cell, found[cell.cell])}
+    here = [cell for cell in candidates if found[cell.cell].value is not None]
+    foreign = {cell.cell for cell in here if not _answerable(story, cell, found[cell.cell].value)}
     # Every value has a goal, because a write that puts one value back may disturb another.
-    goals = {cell.cell: (found[cell.cell] or "") if cell.cell in foreign else cell.old for cell in here}
+    goals = {cell.cell: (found[cell.cell].value or "") if cell.cell in foreign else cell.old for cell in here}
     failures = _restore(shell, here, goals)
     after = _present(shell, here)
+    missing = [cell for cell in candidates if found[cell.cell].value is None]
     return Undone(
-        put_back=tuple(name_of(c) for c in here if found[c.cell] != goals[c.cell] == after[c.cell]),
+        put_back=tuple(name_of(c) for c in here if found[c.cell].value != goals[c.cell] == after[c.cell].value),
         foreign=tuple(
-            f"{name_of(cell)} is {found[cell.cell]}, neither what it was nor what was written"
+            f"{name_of(cell)}, which was {cell.old}, is {found[cell.cell].value}: somebody else set it"
             for cell in here
             if cell.cell in foreign
         ),
-        gone=tuple(name_of(cell) for cell in candidates if found[cell.cell] is None),
-        stuck=tuple(
-            f"{name_of(cell)} is {after[cell.cell]} and was {goals[cell.cell]}{failures.get(cell.cell, '')}"
-            for cell in here
-            if after[cell.cell] != goals[cell.cell]
+        gone=tuple(f"{name_of(cell)}, which was {cell.old}" for cell in missing if _is_gone(found[cell.cell])),
+        stuck=(
+            *(
+                f"{name_of(cell)} is {after[cell.cell].value} and was {goals[cell.cell]}{failures.get(cell.cell, '')}"
+                for cell in here
+                if after[cell.cell].value != goals[cell.cell]
+            ),
+            *(
+                f"{name_of(cell)} was {cell.old} and cannot be read: {found[cell.cell].reason}"
+                for cell in missing
+                if not _is_gone(found[cell.cell])
+            ),
         ),
     )
+
+
+def _is_gone(reading: Reading) -> bool:
+    """Tell whether a value does not exist any more, rather than that it cannot be read."""
+    return reading.reason.endswith(_GONE)
+
+
+_GONE = ("No such file or directory", "No such device")
 
 
 def _answerable(story: Story, cell: Cell, value: str | None) -> bool:
@@ -86,9 +125,9 @@ def _answerable(story: Story, cell: Cell, value: str | None) -> bool:
     return value == cell.old or value in story.ours(cell) or story.unseen(cell)
 
 
-def _present(shell: Shell, cells: Sequence[Cell]) -> dict[int, str | None]:
+def _present(shell: Shell, cells: Sequence[Cell]) -> dict[int, Reading]:
     readings = read_all(shell, (cell.access for cell in cells))
-    return {cell.cell: reading.value for cell, reading in zip(cells, readings, strict=True)}
+    return {cell.cell: reading for cell, reading in zip(cells, readings, strict=True)}
 
 
 def _restore(shell: Shell, cells: Sequence[Cell], goals: Mapping[int, str]) -> dict[int, str]:
@@ -96,7 +135,7 @@ def _restore(shell: Shell, cells: Sequence[Cell], goals: Mapping[int, str]) -> d
     failures: dict[int, str] = {}
     for direction in (reversed, list, list):
         present = _present(shell, cells)
-        pending = [cell for cell in direction(cells) if present[cell.cell] != goals[cell.cell]]
+        pending = [cell for cell in direction(cells) if present[cell.cell].value != goals[cell.cell]]
         for cell in pending:
             try:
                 write_one(shell, cell.access, goals[cell.cell])
@@ -108,6 +147,14 @@ def _restore(shell: Shell, cells: Sequence[Cell], goals: Mapping[int, str]) -> d
     return failures
 
 
+def scripts_of(cells: Iterable[Cell]) -> dict[str, str]:
+    """Return the undo script of each node."""
+    by_node: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_node.setdefault(cell.node, []).append(cell)
+    return {node: script(own) for node, own in by_node.items()}
+
+
 def script(cells: Iterable[Cell]) -> str:
     """Return the shell script that does the same as `undo` for the cells of one node."""
     ordered = list(cells)
@@ -115,7 +162,10 @@ def script(cells: Iterable[Cell]) -> str:
     judge = [f"judge_{cell.cell}" for cell in ordered]
     put_back = [f"put_back_{cell.cell}" for cell in [*reversed(ordered), *ordered]]
     check = [f"check_{cell.cell}" for cell in ordered]
-    return "\n".join([_PREAMBLE + VALUE_OF_FUNCTION, *functions, *judge, *put_back, *check, "exit $status"]) + "\n"
+    named = [f"{NAMED}{name_of(cell)} {cell.old}" for cell in ordered]
+    return (
+        "\n".join([_PREAMBLE, *named, VALUE_OF_FUNCTION, *functions, *judge, *put_back, *check, "exit $status"]) + "\n"
+    )
 
 
 def _judge(cell: Cell) -> str:
@@ -125,9 +175,9 @@ def _judge(cell: Cell) -> str:
     return f"""    now=$({_value_of(cell)})
     goal_{cell.cell}={shlex.quote(cell.old)}
     case "$now" in
-    '') say {shlex.quote(f"gone: {name_of(cell)}")}; goal_{cell.cell}= ;;
+    '') say {shlex.quote(f"gone: {name_of(cell)}")}; goal_{cell.cell}=; status=4 ;;
     {ours}) ;;
-    *) say {foreign}"$now"; goal_{cell.cell}=$now ;;
+    *) say {foreign}"$now"; goal_{cell.cell}=$now; status=4 ;;
     esac"""
 
 

@@ -75,7 +75,8 @@ interrupts() {
 restore() {
     trap '' TERM
     # Undo first, in memory: the disk that the report goes to may be what is broken.
-    said=$(eval "$undo" 2>&1)
+    # Twice where something is left: it may have been busy, or have come into being only by the first time.
+    said=$(eval "$undo" 2>&1) || said=$(printf '%s\n' "$said"; eval "$undo" 2>&1)
     said=$(printf '%s\n' "restored because $1" "$said" "undo ended with status $?")
     (umask 077; printf '%s\n' "$said" > "$report") 2> /dev/null || logger -t nearmetal-watchdog -- "$said" 2> /dev/null
     exit 0

@@ -11,6 +11,7 @@ from nearmetal.facts.guests import Guest, Hypervisor, parse_domain, warnings
 from nearmetal.hosts import table
 from nearmetal.hosts.libvirt import domain_xml, machine_of
 from nearmetal.hosts.machine import MachineShell
+from nearmetal.knobs import places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,8 +60,11 @@ def open_host(study: Study, warn: Callable[[str], object] = lambda _: None) -> H
     """Return the host of a study; where it names a libvirt, trials carry the facts of its running guests.
 
     `warn` is called with each known confounder, before anything is measured. Raise UnavailableError when the host
-    cannot work here, or a libvirt does not answer.
+    cannot work here, or a libvirt does not answer, and UnfinishedError when trials would run on this machine and an
+    earlier session has left its settings changed.
     """
+    if study.host.kind == places.LOCAL:
+        places.refuse_unfinished_here()
     looks = {uri: look_at(uri, running=True) for uri in study.host.libvirt}
     for look in looks.values():
         for sentence in look.warnings:

@@ -16,8 +16,9 @@ from nearmetal.facts import counters, inventory, proof, tracing
 from nearmetal.hosts.host import is_far
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.knobs.folder import journal_folder
 from nearmetal.knobs.hold import KNOB_END, hold
-from nearmetal.knobs.journal import EndState, journal_folder
+from nearmetal.knobs.journal import EndState
 from nearmetal.knobs.look import look
 from nearmetal.knobs.watchdog import Guard
 from nearmetal.paths.table import find_path

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.knobs import drivers, mpi
 from nearmetal.knobs.look import DRIVERS, FOUND, LACKS, REFUSES
-from nearmetal.knobs.session import RULED
+from nearmetal.knobs.plan import RULED
 from nearmetal.knobs.table import find
 from nearmetal.study.order import TrialStatus
 from nearmetal.tune.measure import orders, tuned_path

@@ -20,6 +20,7 @@ from nearmetal.knobs.table import find
 from nearmetal.reading import parse_json, read_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 PROFILE_FORMAT = 1
@@ -104,10 +105,13 @@ class Profile:
         return json.dumps({"profile_format": PROFILE_FORMAT, **asdict(self)}, indent=2) + "\n"
 
     @staticmethod
-    def read(path: Path) -> Profile:
-        """Read a profile; raise ForeignFileError for anything else, BadInputError for knobs that do not exist."""
+    def read(path: Path, content: Callable[[Path], str] = read_text) -> Profile:
+        """Read a profile; raise ForeignFileError for anything else, BadInputError for knobs that do not exist.
+
+        `content` gives the file's text; the verb that acts upon them refuses files that others may have written.
+        """
         try:
-            return _profile(parse_json(read_text(path)))
+            return _profile(parse_json(content(path)))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, first["loc"]))

@@ -1,0 +1,171 @@
+"""The directory of a host's journals: one lock, journals newest first, what is damaged, and what has expired."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import glob
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from nearmetal.errors import NearmetalError, StoreError, TrialError
+from nearmetal.knobs.journal import EndState, Story, read_story
+from nearmetal.knobs.trust import check_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SUFFIX = ".journal"
+DAMAGED_SUFFIX = ".damaged"
+KEPT_DAYS = 30
+"""How long a journal that ended is kept."""
+
+_LOCK_NAME = "lock"
+_LOCK_PAUSE_S = 0.05
+_DAY_S = 86_400
+
+
+def journal_folder() -> Path:
+    """Return where this user's undo journals are: ${XDG_STATE_HOME:-~/.local/state}/nearmetal/journal."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "nearmetal" / "journal"
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The journals of a directory, newest first, and those that could not be read, with the reason."""
+
+    journals: tuple[tuple[Path, Story], ...]
+    refused: tuple[tuple[Path, NearmetalError], ...]
+
+    def waiting(self, machine: str = "") -> list[tuple[Path, Story]]:
+        """Return those that did not end, or ended in quarantine, newest first.
+
+        They are those of this machine, or with `machine` those of trials on far machines that wait for that one.
+        """
+        still = [(path, story) for path, story in self.journals if story.end in {None, EndState.QUARANTINED}]
+        return [(path, story) for path, story in still if (machine in story.waiting if machine else not story.machines)]
+
+    def far_machines(self) -> tuple[str, ...]:
+        """Return the far machines that journals of trials still wait for."""
+        return tuple(sorted({name for _, story in self.journals if story.end is None for name in story.waiting}))
+
+
+def survey(folder: Path) -> Survey:
+    """Read every journal of a directory; one that cannot be read does not keep the others from being read."""
+    journals, refused = [], []
+    for path in sorted(folder.glob(f"*{SUFFIX}"), key=_age, reverse=True):
+        try:
+            journals.append((path, read_story(path)))
+        except NearmetalError as error:
+            refused.append((path, error))
+    return Survey(tuple(journals), tuple(refused))
+
+
+def open_journals(folder: Path, machine: str = "") -> list[Path]:
+    """Return the journals that wait for a roll-back, newest first; see `Survey.waiting`."""
+    return [path for path, _ in survey(folder).waiting(machine)]
+
+
+def new_journal(folder: Path) -> Path:
+    """Return the path of a new journal, whose name sorts after every other's although a clock may step back."""
+    newest = max((_age(path)[0] for path in folder.glob(f"*{SUFFIX}")), default=0)
+    return folder / f"{max(time.time_ns(), newest + 1)}-{os.getpid()}{SUFFIX}"
+
+
+def _age(path: Path) -> tuple[int, str]:
+    started = path.name.partition("-")[0]
+    return (int(started) if started.isdecimal() else 0, path.name)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged journal, so that it is named once and kept for a person to read; return its new name."""
+    aside = path.with_name(path.name + DAMAGED_SUFFIX)
+    try:
+        path.rename(aside)
+    except OSError as error:
+        raise StoreError(f"cannot rename {path}: {error.strerror}") from error
+    return aside
+
+
+def undo_scripts(path: Path) -> list[Path]:
+    """Return the undo scripts beside a journal."""
+    return sorted(path.parent.glob(f"{glob.escape(path.name)}.*.undo.sh"))
+
+
+def forget_scripts(path: Path) -> None:
+    """Remove the undo scripts beside a journal, and what watchdogs said."""
+    for beside in [*undo_scripts(path), *path.parent.glob(f"{glob.escape(path.name)}.*.watchdog")]:
+        beside.unlink(missing_ok=True)
+
+
+def expire(folder: Path) -> None:
+    """Remove journals that ended `KEPT_DAYS` ago, and files that never got their name; the caller holds the lock."""
+    for unborn in folder.glob(f"*{SUFFIX}*.unborn"):
+        unborn.unlink(missing_ok=True)
+    for path, story in survey(folder).journals:
+        ended = story.end not in {None, EndState.QUARANTINED}
+        if ended and time.time() - path.stat().st_mtime > KEPT_DAYS * _DAY_S:
+            path.unlink()
+            forget_scripts(path)
+
+
+@contextmanager
+def host_lock(folder: Path, *, patience_s: float = 0.0) -> Iterator[None]:
+    """Hold the lock of one host's knobs.
+
+    Raises TrialError when another session still holds it after `patience_s`, StoreError when the directory cannot be
+    used, or when others could write into it.
+    """
+    with _opened(folder) as lock:
+        deadline = time.monotonic() + patience_s
+        while not _locked(lock):
+            if time.monotonic() >= deadline:
+                lock.seek(0)
+                holder = lock.read().strip() or "unknown"
+                raise TrialError(
+                    f"process {holder} holds the knobs of this host ({folder / _LOCK_NAME})",
+                    hint="wait until it ends; the lock goes with the process",
+                )
+            time.sleep(_LOCK_PAUSE_S)
+        with contextlib.suppress(OSError):  # for the message above; a full disk must not keep a roll-back away
+            os.ftruncate(lock.fileno(), 0)
+            os.write(lock.fileno(), f"{os.getpid()}\n".encode())
+        yield
+
+
+def _opened(folder: Path) -> IO[str]:
+    place = folder / _LOCK_NAME
+    flags = os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        if not folder.is_dir():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+        check_folder(folder)
+        try:
+            return os.fdopen(os.open(place, flags | os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600))
+        except OSError as error:
+            if error.errno not in {errno.EROFS, errno.EDQUOT, errno.ENOSPC}:
+                raise
+            # A roll-back goes on where nothing can be written any more.
+            return os.fdopen(os.open(place, flags | os.O_RDONLY))
+    except OSError as error:
+        raise StoreError(
+            f"cannot use the directory of undo journals {folder}: {error.strerror}; no knob was touched",
+            hint="XDG_STATE_HOME can name another place for it",
+        ) from error
+
+
+def _locked(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise StoreError(f"cannot lock {lock.name}: {error.strerror}; no knob was touched") from error
+    return True

@@ -1,0 +1,203 @@
+"""What a session is going to do: everything that a setting touches or disturbs is read, nothing is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from nearmetal.knobs import drivers
+from nearmetal.knobs.access import KnobError, Reading, read_all
+from nearmetal.knobs.coalesce import OF_A_QUEUE
+from nearmetal.knobs.guards import Rival, identify, refuse_management, rivals
+from nearmetal.knobs.journal import Cell, Device
+from nearmetal.knobs.knob import Knob, Step, Target, canon, check_limits, targets_of
+from nearmetal.knobs.table import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.knobs.access import Access
+    from nearmetal.study.order import Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A knob on a target, and its value as the kernel writes it."""
+
+    knob: Knob
+    target: Target
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a session will do: all reading is done, nothing is written."""
+
+    placed: tuple[Placed, ...]
+    cells: tuple[Cell, ...]
+    devices: tuple[Device, ...]
+    rivals: tuple[Rival, ...]
+
+    @property
+    def planned(self) -> tuple[Cell, ...]:
+        """Return the cells to write, in order."""
+        return tuple(cell for cell in self.cells if cell.new is not None)
+
+
+def plan(
+    shell: Shell, wanted: Mapping[str, Scalar], interfaces: Sequence[Target], *, allow_management: bool = False
+) -> Plan:
+    """Look before the leap: read everything that the setting touches or disturbs, and refuse what is illegal.
+
+    Raises BadInputError for unknown knobs, illegal values and management interfaces, KnobError for knobs that cannot be
+    read here (what has no snapshot is not touched).
+    """
+    placed = [
+        Placed(knob, target, canon(knob, value))
+        for name, value in wanted.items()
+        for knob in (find(name),)
+        for target in targets_of(knob, interfaces)
+    ]
+    touched = list(dict.fromkeys(one.target for one in placed))
+    devices = {target: identify(shell, target) for target in touched}
+    for target in touched:
+        if target.interface and not allow_management:
+            refuse_management(shell, target)
+    snapshot = _Snapshot(shell, devices)
+    for target in touched:
+        _check_device(snapshot, target, [one for one in placed if one.target == target])
+    ordered = sorted(placed, key=lambda one: (one.knob.stage, str(one.target)))
+    cells = _cells(snapshot, _in_legal_order(snapshot, ordered))
+    fought = [rival for node in dict.fromkeys(t.node for t in touched) for rival in rivals(shell, node, wanted)]
+    return Plan(tuple(ordered), tuple(cells), tuple(devices.values()), tuple(dict.fromkeys(fought)))
+
+
+class _Snapshot:
+    """Readings of knobs on targets, each taken once."""
+
+    def __init__(self, shell: Shell, devices: Mapping[Target, Device]) -> None:
+        self.shell = shell
+        self.devices = devices
+        self._steps: dict[tuple[str, Target, str], tuple[tuple[Step, Reading], ...]] = {}
+
+    def steps(self, knob: Knob, target: Target, value: str) -> tuple[tuple[Step, Reading], ...]:
+        """Return the writes that set a knob, with the present reading of each."""
+        key = (knob.name, target, value)
+        if key not in self._steps:
+            steps = knob.steps(self.shell, target, value)
+            readings = read_all(self.shell, (step.access for step in steps))
+            self._steps[key] = tuple(zip(steps, readings, strict=True))
+        return self._steps[key]
+
+    def driver(self, target: Target) -> str:
+        """Return the driver of a target."""
+        return self.devices[target].driver if target in self.devices else ""
+
+    def present(self, names: Iterable[str], target: Target) -> dict[str, str]:
+        """Return the present values of knobs that the target has."""
+        accesses = [(name, access) for name in names for access in find(name).accesses(self.shell, target)[:1]]
+        readings = read_all(self.shell, (access for _, access in accesses))
+        return {name: r.value for (name, _), r in zip(accesses, readings, strict=True) if r.value is not None}
+
+
+RULED = tuple(
+    f"nic.{name}"
+    for name in (
+        *("adaptive-rx", "adaptive-tx", "rx-usecs", "rx-frames", "tx-usecs", "tx-frames"),
+        *("rx-usecs-low", "rx-usecs-high", "tx-usecs-low", "tx-usecs-high", "pkt-rate-low", "pkt-rate-high"),
+    )
+)
+"""Knobs that rules over several values look at."""
+
+
+def _check_device(snapshot: _Snapshot, target: Target, placed: Sequence[Placed]) -> None:
+    wanted = {one.knob.name: one.value for one in placed}
+    ruled = [f"nic.{name}{queue}" for queue in filter(None, map(drivers.queue_of, wanted)) for name in OF_A_QUEUE]
+    ruled += RULED if any(name in RULED for name in wanted) else ()
+    present = snapshot.present(dict.fromkeys(ruled), target)
+    drivers.check(snapshot.driver(target), present, wanted)
+    for one in placed:
+        steps = snapshot.steps(one.knob, target, one.value)
+        if not steps:
+            raise KnobError(f"{one.knob.name} does not exist on {target}", hint="`nearmetal knobs` says what does")
+        for _, reading in steps:
+            if reading.value is None:
+                raise KnobError(
+                    f"{one.knob.name} cannot be read on {target}, so it is not touched: {reading.reason}",
+                    hint="`nearmetal knobs` lists what each interface has, and why not what it lacks",
+                )
+            check_limits(one.knob, one.value, reading, target)
+
+
+def _in_legal_order(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[Placed]:
+    """Return the writes in an order whose every step is a legal state, such as frames 1 before usecs 0."""
+    states: dict[Target, dict[str, str]] = {}
+    done: list[Placed] = []
+    waiting = list(ordered)
+    while waiting:
+        stage = waiting[0].knob.stage
+        for one in waiting:
+            if one.target not in states:
+                states[one.target] = snapshot.present(RULED, one.target) if one.knob.name in RULED else {}
+            state = states[one.target]
+            after = {**state, one.knob.name: one.value}
+            if one.knob.stage == stage and drivers.legal(snapshot.driver(one.target), state, after):
+                break
+        else:
+            # No single next write is legal; the whole is, so the kernel may judge.
+            one = waiting[0]
+        states[one.target][one.knob.name] = one.value
+        waiting.remove(one)
+        done.append(one)
+    return done
+
+
+def _cells(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[Cell]:
+    """Return the cells to write, in order, then those that the writes may disturb."""
+    cells: dict[tuple[str, str], Cell] = {}
+    for one in ordered:
+        for step, reading in snapshot.steps(one.knob, one.target, one.value):
+            cells[_id(step.access)] = _planned_cell(snapshot, one, step, reading, len(cells))
+    for one in ordered:
+        for name in one.knob.disturbs:
+            accesses = find(name).accesses(snapshot.shell, one.target)
+            for access, reading in zip(accesses, read_all(snapshot.shell, accesses), strict=True):
+                if reading.value is not None and _id(access) not in cells:
+                    at = (name, str(one.target), access.node, access.key)
+                    cells[_id(access)] = Cell(len(cells), *at, reading.value, way=access)
+    return [_with_causes(cell, cells.values()) for cell in cells.values()]
+
+
+def _id(access: Access) -> tuple[str, str]:
+    return access.node, access.key
+
+
+def _with_causes(cell: Cell, others: Iterable[Cell]) -> Cell:
+    causes = [
+        other.cell
+        for other in others
+        if other.new is not None and other.target == cell.target and cell.knob in find(other.knob).disturbs
+    ]
+    return replace(cell, disturbed_by=tuple(causes))
+
+
+def _planned_cell(snapshot: _Snapshot, one: Placed, step: Step, reading: Reading, number: int) -> Cell:
+    old = reading.value or ""
+    expected = drivers.reads_back(snapshot.driver(one.target), one.knob.name, step.value)
+    accept = tuple(dict.fromkeys((_as_wide(step.value, old), _as_wide(expected, old))))
+    at = (one.knob.name, str(one.target), step.access.node, step.access.key)
+    return Cell(number, *at, old, step.value, accept, way=step.access)
+
+
+def _as_wide(value: str, old: str) -> str:
+    """Return a processor mask with as many words as the kernel prints; other values as they are."""
+    words = old.split(",")
+    if len(words) < 2 or any(len(word) != 8 for word in words):
+        return value.rjust(len(old), "0") if _is_mask(old) and _is_mask(value) else value
+    given = [word.rjust(8, "0") for word in value.split(",")]
+    return ",".join(["0" * 8] * (len(words) - len(given)) + given)
+
+
+def _is_mask(text: str) -> bool:
+    return len(text) > 1 and text.startswith("0") and all(letter in "0123456789abcdef" for letter in text)

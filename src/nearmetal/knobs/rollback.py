@@ -1,0 +1,280 @@
+"""Putting back what an interrupted session left changed: only what is of this place, only through the table of knobs.
+
+A journal says which knob of which target was what. Whether that is a value of this machine, boot and namespace is
+compared first; how it is read and written is looked up in the table of knobs, so a file can never say what is run.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import NearmetalError, QuarantinedError, StoreError
+from nearmetal.hosts.host import HYPERVISOR, is_far
+from nearmetal.knobs import undo
+from nearmetal.knobs.access import run_c
+from nearmetal.knobs.folder import forget_scripts, survey
+from nearmetal.knobs.guards import identify
+from nearmetal.knobs.identity import Claim, Present, claim, present
+from nearmetal.knobs.journal import EndState, Journal, read_story
+from nearmetal.knobs.knob import Scope, Target
+from nearmetal.knobs.table import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from nearmetal.hosts.host import FarShell, Shell
+    from nearmetal.knobs.access import Access
+    from nearmetal.knobs.journal import Cell, Device, Story
+
+OVER = frozenset({EndState.CONFIRMED, EndState.RESTORED, EndState.FORGOTTEN})
+"""How a session may have ended so that nothing is left to do."""
+
+_FORGET_SCRIPT = 'rm -f -- "$1/journal/$2".*.undo.sh "$1/journal/$2".*.watchdog'
+_INTERFACE = re.compile(r"[^-/\s][^/\s]{0,14}")
+_VALUE = re.compile(r"(?!-\D)[\w.,:;+/ -]*", re.ASCII)
+
+
+class UnfinishedError(NearmetalError):
+    """An earlier session left settings changed, so nothing may be set or measured before they are put back."""
+
+
+def end(journal: Journal, undone: undo.Undone, undo_script: str) -> None:
+    """Write the last record after a roll-back; raise QuarantinedError for a residue."""
+    state = EndState.QUARANTINED if undone.stuck else EndState.RESTORED
+    failure: StoreError | None = None
+    try:
+        journal.append({"kind": "end", "state": state, "left": list(undone.unproven)})
+    except StoreError as error:
+        failure = error
+    finally:
+        journal.close()
+    _raise_stuck(undone, undo_script, journal.path)
+    if failure is not None:
+        raise _not_ended(undone, failure) from failure
+
+
+def _raise_stuck(undone: undo.Undone, undo_script: str, path: Path) -> None:
+    if undone.stuck:
+        raise QuarantinedError("could not put back: " + "; ".join(undone.unproven), undo_script, str(path))
+
+
+def _not_ended(undone: undo.Undone, failure: StoreError) -> StoreError:
+    how = "not as they were: " + "; ".join(undone.unproven) if undone.unproven else "every setting is as it was"
+    return StoreError(
+        f"{how}, but {failure.message}",
+        hint="`nearmetal rollback` looks at the settings once more and ends the journal",
+    )
+
+
+def roll_back(shell: Shell, path: Path, machine: str = "", *, force: bool = False) -> undo.Undone:
+    """Replay a journal: put everything back that it tells of, once or again; raise QuarantinedError for a residue.
+
+    What belongs to another machine or namespace is not touched, and the journal stays open for it; where the journal
+    does not tell, `force` takes it for this one. Values that did not outlive a boot or a namespace count as put back.
+    `machine` is the one of a trial's far machines that the shell is on; the journal ends with the last of them. Raises
+    StoreError when the journal can be read but not ended.
+    """
+    whole = read_story(path)
+    if whole.end in OVER:
+        return undo.Undone()
+    last = not whole.waiting - {machine}
+    story = whole.on(machine) if machine else whole
+    cells = list(story.cells.values()) if story.touched() else []
+    claims = _claims(shell, story, cells, force=force)
+    mine = [cell for cell in cells if claims[cell.cell][0] is Claim.MINE]
+    undone = _with_claims(_put_back(shell, story, mine), cells, claims)
+    script = "\n".join(undo.scripts_of(_reached(shell, mine)[0]).values())
+    if undone.elsewhere:
+        _raise_stuck(undone, script, path)
+        return undone
+    _end(path, undone, script, machine if machine and not last else "")
+    if is_far(shell):
+        forget_far_scripts(shell, path, HYPERVISOR)
+    return undone
+
+
+def _end(path: Path, undone: undo.Undone, script: str, machine: str) -> None:
+    """End a journal, or one far machine's part of it; remove the undo scripts when nothing is stuck."""
+    try:
+        journal = Journal.reopen(path)
+        if machine and not undone.stuck:
+            journal.append({"kind": "undone", "machine": machine})
+            journal.close()
+            return
+    except StoreError as error:
+        _raise_stuck(undone, script, path)
+        raise _not_ended(undone, error) from error
+    end(journal, undone, script)
+    forget_scripts(path)
+
+
+def forget(path: Path) -> tuple[str, ...]:
+    """End a journal without putting anything back; return what it told of, with the old values."""
+    story = read_story(path)
+    journal = Journal.reopen(path)
+    names = tuple(_was(cell) for cell in story.cells.values())
+    if story.end not in OVER:
+        journal.append({"kind": "end", "state": EndState.FORGOTTEN, "left": list(names)})
+    journal.close()
+    forget_scripts(path)
+    return names
+
+
+def forget_far_scripts(shell: FarShell, path: Path, node: str) -> None:
+    """Remove the undo scripts of a journal on a far machine, and what watchdogs said there."""
+    run_c(shell, ("sh", "-c", _FORGET_SCRIPT, "forget", shell.site.state, path.name), node)
+
+
+def refuse_unfinished(shell: Shell, folder: Path) -> None:
+    """Raise UnfinishedError when an earlier session left settings of this place changed; the caller holds the lock.
+
+    So does a journal that cannot be read, or that does not say of which machine it is.
+    """
+    found = survey(folder)
+    left = [error.message for _, error in found.refused]
+    for node in shell.machines if is_far(shell) else (HYPERVISOR,):
+        machine = shell.machine_name(node) if is_far(shell) and node else ""
+        for _, story in found.waiting(machine):
+            left += _left_changed(shell, story.on(machine) if machine else story, node)
+    if left:
+        where = "" if not is_far(shell) else f" {shell.machine_name(shell.machines[0])}"
+        raise UnfinishedError(
+            "an earlier session did not end and left settings changed: " + "; ".join(left),
+            hint=f"`nearmetal rollback{where}` puts them back; nothing was changed now",
+        )
+
+
+def _left_changed(shell: Shell, story: Story, node: str) -> list[str]:
+    if not story.touched():
+        return []
+    claims = _claims(shell, story, story.cells.values(), at=node)
+    ours = {Claim.MINE, Claim.UNKNOWN}
+    return [_was(cell) for cell in story.cells.values() if claims[cell.cell][0] in ours]
+
+
+def _claims(
+    shell: Shell, story: Story, cells: Iterable[Cell], *, at: str = HYPERVISOR, force: bool = False
+) -> dict[int, tuple[Claim, str]]:
+    """Return what each cell's place is to this one; `at` is the node that stands for the machine."""
+    elapsed_s = time.time() - story.started
+    now: dict[str, Present] = {}
+    found = {}
+    for cell in cells:
+        if cell.node not in now:
+            now[cell.node] = _present(shell, cell.node or at)
+        what, why = claim(cell.place, now[cell.node], elapsed_s)
+        if force and what is Claim.UNKNOWN:
+            what = Claim.MINE if cell.place.boot == now[cell.node].place.boot else Claim.PAST
+        found[cell.cell] = (what, why)
+    return found
+
+
+def _present(shell: Shell, node: str) -> Present:
+    try:
+        return present(shell, node)
+    except NearmetalError:
+        here = present(shell)
+        return replace(here, place=replace(here.place, network=f"a machine without node {node}", mount=""))
+
+
+def _with_claims(undone: undo.Undone, cells: Iterable[Cell], claims: Mapping[int, tuple[Claim, str]]) -> undo.Undone:
+    away = {Claim.ELSEWHERE, Claim.UNKNOWN}
+    told = {cell.cell: f"{_was(cell)}: {claims[cell.cell][1]}" for cell in cells}
+    return replace(
+        undone,
+        elsewhere=tuple(text for number, text in told.items() if claims[number][0] in away),
+        past=tuple(text for number, text in told.items() if claims[number][0] is Claim.PAST),
+    )
+
+
+def _put_back(shell: Shell, story: Story, cells: list[Cell]) -> undo.Undone:
+    """Put this place's cells back, as far as their devices are here and the table of knobs knows them."""
+    lost, renamed = _lost_targets(shell, story.devices, {cell.target for cell in cells})
+    here = [cell for cell in cells if cell.target not in {*lost, *renamed}]
+    undone = _put_back_here(shell, story, here)
+    if undone.gone and undone.put_back:
+        # What was put back may have brought others into being, such as interrupts with their queues.
+        again = _put_back_here(shell, story, here)
+        undone = replace(again, put_back=tuple(dict.fromkeys((*undone.put_back, *again.put_back))))
+    return replace(
+        undone,
+        gone=(*undone.gone, *(_was(cell) for cell in cells if cell.target in lost)),
+        stuck=(*undone.stuck, *(f"{_was(c)}: {renamed[c.target]}" for c in cells if c.target in renamed)),
+    )
+
+
+def _put_back_here(shell: Shell, story: Story, cells: list[Cell]) -> undo.Undone:
+    reached, gone, unknown = _reached(shell, cells)
+    undone = undo.undo(shell, story, reached)
+    return replace(undone, gone=(*undone.gone, *gone), stuck=(*undone.stuck, *unknown))
+
+
+def _reached(shell: Shell, cells: Iterable[Cell]) -> tuple[list[Cell], list[str], list[str]]:
+    """Return the cells with their ways from the table of knobs; those that are gone; those that it does not know."""
+    reached: list[Cell] = []
+    gone: list[str] = []
+    unknown: list[str] = []
+    for cell in cells:
+        try:
+            ways = {way.key: way for way in _ways(shell, cell)}
+        except NearmetalError as error:
+            unknown.append(f"{_was(cell)}: {error.message}")
+            continue
+        if not _VALUE.fullmatch(cell.old):
+            unknown.append(f"{_was(cell)}: that is no value of a knob")
+        elif cell.key in ways:
+            reached.append(replace(cell, way=ways[cell.key]))
+        elif ways:
+            gone.append(f"{_was(cell)}: there is no {cell.key} any more")
+        else:
+            unknown.append(f"{_was(cell)}: {cell.target} has no such knob now")
+    return reached, gone, unknown
+
+
+def _was(cell: Cell) -> str:
+    return f"{undo.name_of(cell)}, which was {cell.old}"
+
+
+def _ways(shell: Shell, cell: Cell) -> tuple[Access, ...]:
+    knob = find(cell.knob)
+    interface = cell.target.rpartition("/")[2] if knob.scope is Scope.INTERFACE else ""
+    if interface and (not _INTERFACE.fullmatch(interface) or interface in {".", ".."}):
+        return ()
+    return knob.accesses(shell, Target(cell.node, interface))
+
+
+def _lost_targets(shell: Shell, devices: Iterable[Device], wanted: set[str]) -> tuple[set[str], dict[str, str]]:
+    """Return the targets whose device is not here any more, and those whose device has another name now, with it."""
+    lost: set[str] = set()
+    renamed: dict[str, str] = {}
+    for device in devices:
+        if not device.identity or device.target not in wanted:
+            continue
+        node, _, interface = device.target.rpartition("/")
+        try:
+            same = _index(identify(shell, Target(node, interface)).identity) == _index(device.identity)
+        except NearmetalError:
+            same = False
+        if same:
+            continue
+        if name := _now_called(shell, node, _index(device.identity)):
+            renamed[device.target] = f"that interface is now called {name}"
+        else:
+            lost.add(device.target)
+    return lost, renamed
+
+
+def _index(identity: str) -> str:
+    """Return the interface index in an identity; the kernel gives none twice in the life of a namespace."""
+    return next((word for word in identity.split(", ") if word.startswith("ifindex ")), "")
+
+
+def _now_called(shell: Shell, node: str, index: str) -> str:
+    lead = f"{index.removeprefix('ifindex ')}: "
+    lines = run_c(shell, ("ip", "-o", "link", "show"), node).text.splitlines()
+    names = (line.removeprefix(lead).partition(":")[0].partition("@")[0] for line in lines if line.startswith(lead))
+    return next(names, "")

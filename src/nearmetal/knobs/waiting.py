@@ -1,0 +1,119 @@
+"""How `apply --accept` in one terminal reaches the `apply` that waits in another.
+
+The one that waits holds a lock on `NAME.waiting`; no lock, nobody there. The other makes `NAME.accepted`, waits until
+the lock is gone, and reads whether it was in time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import StoreError, TrialError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_KEPT = b"kept\n"
+_LOOK_S = 0.05
+_PATIENCE_S = 60.0
+_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An apply that waits."""
+
+    descriptor: int
+    token: Path
+
+    def accepted(self) -> bool:
+        """Tell whether somebody accepted."""
+        return self.token.exists()
+
+    def answer(self) -> None:
+        """Say that the setting is kept; who accepted must not be told so where that cannot be written."""
+        with contextlib.suppress(OSError):
+            os.write(self.descriptor, _KEPT)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The meeting point of one profile's apply and accept."""
+
+    folder: Path
+    profile: str
+
+    @property
+    def _place(self) -> Path:
+        return self.folder / f"{self.profile}.waiting"
+
+    @property
+    def _token(self) -> Path:
+        return self.folder / f"{self.profile}.accepted"
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Waiting]:
+        """Wait to be accepted; raise StoreError where that is impossible."""
+        try:
+            self._token.unlink(missing_ok=True)
+            descriptor = os.open(self._place, _FLAGS | os.O_CREAT | os.O_TRUNC, 0o600)
+        except OSError as error:
+            raise StoreError(f"cannot wait to be accepted, {self._place}: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            raise TrialError(f"another apply of {self.profile} waits to be accepted") from error
+        try:
+            yield Waiting(descriptor, self._token)
+        finally:
+            with contextlib.suppress(OSError):
+                self._token.unlink(missing_ok=True)
+                self._place.unlink(missing_ok=True)
+            os.close(descriptor)
+
+    def accept(self, host: str) -> None:
+        """Accept, and wait for the outcome; raise TrialError when nobody waits, or when it was too late."""
+        nobody = TrialError(
+            f"nobody waits for {self.profile} to be accepted on {host}",
+            hint="it was confirmed or has returned already; `nearmetal apply` applies it anew",
+        )
+        try:
+            descriptor = os.open(self._place, _FLAGS)
+        except OSError as error:
+            if error.errno in {errno.ENOENT, errno.ENOTDIR}:
+                raise nobody from error
+            raise StoreError(f"cannot accept, {self._place}: {error.strerror}") from error
+        try:
+            if _free(descriptor):
+                raise nobody
+            os.close(os.open(self._token, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            deadline = time.monotonic() + _PATIENCE_S
+            while not _free(descriptor):
+                if time.monotonic() > deadline:
+                    raise TrialError(f"the apply of {self.profile} does not answer; look at its terminal")
+                time.sleep(_LOOK_S)
+            if os.pread(descriptor, len(_KEPT), 0) != _KEPT:
+                raise TrialError(
+                    f"{self.profile} was not kept: the apply ended before it was confirmed",
+                    hint="its own terminal says why; `nearmetal rollback` looks whether everything returned",
+                )
+        except OSError as error:
+            raise StoreError(f"cannot accept, {self._place}: {error.strerror}") from error
+        finally:
+            os.close(descriptor)
+
+
+def _free(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,314 @@
+"""Journals of other machines, namespaces and users, damaged ones, old ones, and several at once."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from knob_machine import KnobMachine
+from nearmetal.cli.rollback import put_everything_back
+from nearmetal.errors import StoreError
+from nearmetal.knobs import session
+from nearmetal.knobs.folder import KEPT_DAYS, expire, host_lock, open_journals, survey
+from nearmetal.knobs.hold import hold
+from nearmetal.knobs.identity import Claim, Place, Present, claim
+from nearmetal.knobs.journal import EndState, Journal, cell_record, read_story
+from nearmetal.knobs.knob import Target
+from nearmetal.knobs.plan import plan
+from nearmetal.knobs.rollback import UnfinishedError, forget, refuse_unfinished, roll_back
+from nearmetal.knobs.trust import UntrustedError, trusted_bytes
+from nearmetal.paths.path import Endpoint, Endpoints
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ETH1 = Target("", "eth1")
+ENDS = Endpoints((Endpoint("", "eth1", "10.0.0.1"),), "10.0.0.0/24")
+HERE = Place("m", "h", "b", "net:[1] cookie 7", "mnt:[1]")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> KnobMachine:
+    return KnobMachine.make(tmp_path / "machine", {"eth1": {}}, {"/proc/sys/net/core/busy_read": "0\n"})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "journals"
+    place.mkdir()
+    return place
+
+
+def abandoned(machine: KnobMachine, folder: Path, **setting: str) -> Path:
+    """Apply a setting and walk away, as a killed process does."""
+    wanted = {f"nic.{name.replace('_', '-')}": value for name, value in setting.items()}
+    begun = session.begin(machine, plan(machine, wanted, [ETH1]), folder)
+    begun.apply()
+    begun.journal.close()
+    return begun.journal.path
+
+
+def moved(machine: KnobMachine, path: str, text: str) -> None:
+    (machine.root / path.lstrip("/")).write_text(text)
+
+
+def put_back(machine: KnobMachine, folder: Path, *, force: bool = False) -> bool:
+    return put_everything_back(machine, folder, None, "local", force=force)
+
+
+class TestOrder:
+    def test_of_two_sessions_the_newest_is_put_back_first(self, machine: KnobMachine, folder: Path) -> None:
+        abandoned(machine, folder, mtu="1400")
+        abandoned(machine, folder, mtu="1300")
+        assert put_back(machine, folder)
+        assert machine.nic("eth1")["mtu"] == "1500"
+
+    def test_a_clock_that_steps_back_does_not_change_the_order(
+        self, machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = abandoned(machine, folder, mtu="1400")
+        monkeypatch.setattr(time, "time_ns", lambda: 1)
+        second = abandoned(machine, folder, mtu="1300")
+        os.utime(first, (2e9, 2e9))
+        assert open_journals(folder) == [second, first]
+
+    def test_nothing_is_set_after_a_session_that_did_not_end(self, machine: KnobMachine, folder: Path) -> None:
+        abandoned(machine, folder, mtu="1400")
+        machine.writes.clear()
+        with (
+            pytest.raises(UnfinishedError, match=r"nic\.mtu of eth1, which was 1500") as refused,
+            hold(machine, ENDS, {"nic.rx-frames": 8}, folder),
+        ):
+            pytest.fail("nothing may be measured")
+        assert "`nearmetal rollback`" in refused.value.hint
+        assert machine.writes == []
+
+    def test_a_session_that_wrote_nothing_is_in_nobodys_way(self, machine: KnobMachine, folder: Path) -> None:
+        session.begin(machine, plan(machine, {"nic.mtu": "1400"}, [ETH1]), folder).journal.close()
+        refuse_unfinished(machine, folder)
+        assert put_back(machine, folder)
+        assert open_journals(folder) == []
+
+
+class TestPlace:
+    @pytest.mark.parametrize(
+        ("then", "up_s", "what"),
+        [
+            (HERE, 9, Claim.MINE),
+            (replace(HERE, network="net:[1] cookie 8"), 9, Claim.ELSEWHERE),
+            (replace(HERE, network="net:[2]", vanishes=True), 9, Claim.PAST),
+            (replace(HERE, mount="mnt:[2]"), 9, Claim.UNKNOWN),
+            (replace(HERE, machine="container"), 9, Claim.ELSEWHERE),
+            (replace(HERE, boot="other", machine="other"), 9, Claim.ELSEWHERE),
+            (replace(HERE, boot="other", name="clone"), 9, Claim.ELSEWHERE),
+            (replace(HERE, boot="other"), 9, Claim.PAST),
+            (replace(HERE, boot="other"), 500, Claim.ELSEWHERE),
+            (replace(HERE, boot="other", machine=""), 9, Claim.UNKNOWN),
+            (Place(boot="b"), 9, Claim.UNKNOWN),
+            (Place(), 9, Claim.UNKNOWN),
+        ],
+    )
+    def test_what_a_journal_is_to_this_place(self, then: Place, up_s: int, what: Claim) -> None:
+        assert claim(then, Present(HERE, up_s), elapsed_s=100)[0] is what
+
+    @pytest.mark.parametrize(
+        ("path", "text"),
+        [
+            ("/proc/self/ns/net", "net:[2]\n"),
+            ("/proc/self/ns/mnt", "mnt:[2]\n"),
+            ("/etc/machine-id", "machine-2\n"),
+        ],
+    )
+    def test_what_is_not_of_this_place_stays_open_and_is_named(
+        self, machine: KnobMachine, folder: Path, capsys: pytest.CaptureFixture[str], path: str, text: str
+    ) -> None:
+        journal = abandoned(machine, folder, mtu="1400")
+        was = machine.read(path).decode()
+        moved(machine, path, text)
+        machine.writes.clear()
+        assert not put_back(machine, folder)
+        assert machine.writes == []
+        assert "not here: nic.mtu of eth1, which was 1500" in capsys.readouterr().out
+        assert open_journals(folder) == [journal]
+        moved(machine, path, was)
+        assert put_back(machine, folder)
+        assert machine.nic("eth1")["mtu"] == "1500"
+
+    def test_another_machine_of_a_shared_home_is_not_a_reboot(self, machine: KnobMachine, folder: Path) -> None:
+        journal = abandoned(machine, folder, mtu="1400")
+        moved(machine, "/proc/sys/kernel/random/boot_id", "boot-2\n")
+        moved(machine, "/proc/uptime", "999999.00 1.00\n")
+        assert not put_back(machine, folder), "a clone of the same name that was up all the time"
+        assert open_journals(folder) == [journal]
+        refuse_unfinished(machine, folder)
+
+    def test_after_a_reboot_nothing_is_left_to_do(
+        self, machine: KnobMachine, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        abandoned(machine, folder, mtu="1400")
+        moved(machine, "/proc/sys/kernel/random/boot_id", "boot-2\n")
+        machine.writes.clear()
+        assert put_back(machine, folder)
+        assert machine.writes == []
+        assert "past: nic.mtu of eth1, which was 1500: the machine was started anew since" in capsys.readouterr().out
+        assert open_journals(folder) == []
+
+    def test_a_journal_of_format_1_needs_force(self, machine: KnobMachine, folder: Path) -> None:
+        path = abandoned(machine, folder, mtu="1400")
+        as_format_1(path)
+        with pytest.raises(UnfinishedError):
+            refuse_unfinished(machine, folder)
+        assert not put_back(machine, folder)
+        assert machine.nic("eth1")["mtu"] == "1400"
+        assert put_back(machine, folder, force=True)
+        assert machine.nic("eth1")["mtu"] == "1500"
+
+    def test_what_nobody_can_put_back_any_more_is_given_up(self, machine: KnobMachine, folder: Path) -> None:
+        journal = abandoned(machine, folder, mtu="1400")
+        moved(machine, "/proc/self/ns/net", "net:[2]\n")
+        assert not put_back(machine, folder)
+        assert forget(journal) == ("nic.mtu of eth1, which was 1500",)
+        assert put_back(machine, folder)
+        assert read_story(journal).end is EndState.FORGOTTEN
+
+    def test_a_device_of_another_name_is_named_and_stays_open(self, machine: KnobMachine, folder: Path) -> None:
+        journal = abandoned(machine, folder, mtu="1400")
+        (machine.root / "eth1.nic").rename(machine.root / "eth7.nic")
+        moved(machine, "/routes", "3: eth7: <UP> mtu 1400\n")
+        assert not put_back(machine, folder)
+        assert open_journals(folder) == [journal]
+        assert "that interface is now called eth7" in str(journal.read_bytes())
+
+
+def as_format_1(path: Path) -> None:
+    """Write a journal again as the first version did."""
+    story = read_story(path)
+    cells = [
+        {key: value for key, value in cell_record(cell).items() if key not in {"place", "key", "node"}}
+        | {"access": {"node": cell.node, "path": "", "change": shlex.split(cell.key)}}
+        for cell in story.cells.values()
+    ]
+    head = {"host": "local", "pid": 1, "boot_id": story.boot_id, "started": story.started}
+    path.unlink()
+    written = Journal.create(path, [{"kind": "session", "format": 1, **head}, *cells])
+    for number, value in story.intended.items():
+        written.append({"kind": "intent", "cell": number, "value": value})
+    written.close()
+
+
+class TestDamage:
+    @pytest.mark.parametrize("damage", [b"", b"\0" * 50, b'{"crc":"00000000","record":{}}\n{}\n'])
+    def test_one_damaged_journal_does_not_keep_others_from_being_put_back(
+        self, machine: KnobMachine, folder: Path, capsys: pytest.CaptureFixture[str], damage: bytes
+    ) -> None:
+        abandoned(machine, folder, mtu="1400")
+        broken = abandoned(machine, folder, rx_frames="8")
+        broken.write_bytes(damage)
+        with pytest.raises(UnfinishedError, match=broken.name):
+            refuse_unfinished(machine, folder)
+        assert not put_back(machine, folder)
+        said = capsys.readouterr()
+        assert machine.nic("eth1")["mtu"] == "1500"
+        assert "unknown: nic.rx-frames of eth1 32" in said.out
+        assert f"{broken.name}.0.undo.sh" in said.err
+        assert f"{broken.name}.damaged" in said.err
+        refuse_unfinished(machine, folder)
+        assert put_back(machine, folder), "damage is named once"
+
+    def test_ended_journals_expire(self, machine: KnobMachine, folder: Path) -> None:
+        kept, old, still = (abandoned(machine, folder, mtu="1400") for _ in range(3))
+        for path in (kept, old):
+            forget(path)
+        long_ago = time.time() - (KEPT_DAYS + 1) * 86_400
+        for path in (old, still):
+            os.utime(path, (long_ago, long_ago))
+        (folder / "7-7.journal.unborn").write_bytes(b"half")
+        expire(folder)
+        assert [path for path, _ in survey(folder).journals] == [still, kept]
+        assert not list(folder.glob("*.unborn"))
+
+    def test_a_roll_back_works_where_nothing_can_be_written(
+        self, machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        abandoned(machine, folder, mtu="1400")
+
+        def read_only(_path: Path) -> Journal:
+            raise StoreError("Read-only file system")
+
+        monkeypatch.setattr(Journal, "reopen", staticmethod(read_only))
+        assert not put_back(machine, folder)
+        assert machine.nic("eth1")["mtu"] == "1500"
+        assert "every setting is as it was, but Read-only file system" in capsys.readouterr().err
+
+
+class TestTrust:
+    @pytest.mark.parametrize("mode", [0o622, 0o606, 0o666])
+    def test_a_journal_that_others_can_write_is_not_acted_upon(
+        self, machine: KnobMachine, folder: Path, mode: int
+    ) -> None:
+        path = abandoned(machine, folder, mtu="1400")
+        path.chmod(mode)
+        machine.writes.clear()
+        assert not put_back(machine, folder)
+        assert machine.writes == []
+        assert path.exists(), "it is not ours to rename"
+
+    def test_a_journal_of_another_user_is_not_acted_upon(
+        self, machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = abandoned(machine, folder, mtu="1400")
+        monkeypatch.setattr(os, "geteuid", lambda: 54321)
+        folder.chmod(0o755)
+        with pytest.raises(UntrustedError, match="belongs to"):
+            trusted_bytes(path)
+        assert trusted_bytes(path, owners=frozenset({path.stat().st_uid}))
+
+    def test_a_directory_that_others_can_write_is_refused(self, machine: KnobMachine, folder: Path) -> None:
+        folder.chmod(0o777)
+        with pytest.raises(UntrustedError, match="can be written by others"), host_lock(folder):
+            pytest.fail("anybody could put a journal there")
+
+    def test_neither_a_pipe_nor_a_device_is_read(self, folder: Path) -> None:
+        os.mkfifo(folder / "pipe", 0o600)
+        with pytest.raises(UntrustedError, match="no ordinary file"):
+            trusted_bytes(folder / "pipe")
+
+    @pytest.mark.parametrize(
+        "forged",
+        [
+            {"key": "touch /tmp/owned"},
+            {"knob": "nic.no-such"},
+            {"key": "/etc/passwd"},
+            {"target": "../../etc"},
+            {"target": "-h"},
+            {"old": "$(reboot)"},
+        ],
+    )
+    def test_a_roll_back_writes_only_where_the_table_of_knobs_points(
+        self, machine: KnobMachine, folder: Path, forged: dict[str, str]
+    ) -> None:
+        path = abandoned(machine, folder, mtu="1400")
+        story = read_story(path)
+        records = [
+            {"kind": "session", "format": 2, "host": "local", "pid": 1, "boot_id": "boot-1", "started": story.started},
+            cell_record(story.cells[0]) | forged,
+            {"kind": "intent", "cell": 0, "value": "1400"},
+        ]
+        path.unlink()
+        Journal.create(path, records).close()
+        before = machine.state()
+        machine.writes.clear()
+        assert not put_back(machine, folder)
+        assert machine.writes == []
+        assert machine.state() == before
+
+
+def test_what_the_roll_back_did_is_exact(machine: KnobMachine, folder: Path) -> None:
+    undone = roll_back(machine, abandoned(machine, folder, mtu="1400", rx_frames="8"))
+    assert sorted(undone.put_back) == ["nic.mtu of eth1", "nic.rx-frames of eth1"]
+    assert not undone.unproven
