@@ -1,5 +1,5 @@
 # Two commands matter: `make study` and `make test`. Both set up all they need first.
-.PHONY: help setup study lab lab-here setup-test test lint bench reference audit verify-apps verify-large verify-lab netdevsim programs verify-programs lock clean
+.PHONY: help setup study lab lab-here setup-test test lint bench reference audit verify-apps verify-store verify-large verify-lab netdevsim programs verify-programs lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -70,6 +70,9 @@ lock: ## Resolve the Python packages anew
 
 netdevsim: ## Build netdevsim for the lab's kernel, for its tests of knobs (220 MB to download)
 	@scripts/netdevsim
+
+verify-store: setup-test ## Flip 10,000 bits of runs; none may change a figure in silence (minutes)
+	@NEARMETAL_FLIPS=10000 .venv/bin/python -m pytest tests/fault/test_flipped_bits.py
 
 verify-lab: setup lab ## Try every path, machine, wire and shipped study of the lab, and kills amid its knobs (an hour)
 	@NEARMETAL_WHOLE_LAB=1 .venv/bin/python -m pytest tests/e2e/test_lab_whole.py tests/fault/test_lab_knob_faults.py

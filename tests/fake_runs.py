@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.run.schedule import run_study
 from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.store.sums import sealed
 from nearmetal.study.spec import digest, parse_study
 
 if TYPE_CHECKING:
@@ -48,6 +50,22 @@ def make_run(
     with RunDir.create(root, info, text) as run:
         run_study(study, Described(study.host.options, facts or {}), run, Silent())
     return root
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a sealed document of a run, and seal it again."""
+    raw = json.loads(path.read_bytes())
+    del raw["sha256"]
+    change(raw)
+    path.write_bytes(sealed(raw))
+
+
+def edit_study(root: Path, change: Callable[[str], str]) -> None:
+    """Make a run one of another study."""
+    text = change((root / "study.toml").read_text())
+    (root / "study.toml").write_text(text)
+    marker = "search.json" if (root / "search.json").exists() else "run.json"
+    rewrite(root / marker, lambda raw: raw.update(study=text, study_sha256=digest(text)))
 
 
 class Kept:

@@ -16,11 +16,12 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from fake_runs import Kept
+from fake_runs import Kept, edit_study, rewrite
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.store.rundir import RunDir
 from nearmetal.store.samples import CellSamples, describe, write_samples
+from nearmetal.store.sums import file_sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,8 +140,7 @@ def test_without_its_host_nothing_is_called_worse(
 ) -> None:
     base, new = made("old"), made("new", '"base_ns.tap" = 28000')
     for name in (base, new):
-        study = Path(name, "study.toml")
-        study.write_text(study.read_text().replace('kind = "fake"', 'kind = "import"').replace("options", "#options"))
+        edit_study(Path(name), lambda t: t.replace('kind = "fake"', 'kind = "import"').replace("options", "#options"))
     assert gate(new, "--against", base) == 2
     printed = capsys.readouterr()
     assert "not measured again: this run was adopted from files" in printed.err
@@ -349,10 +349,9 @@ def make_faster(run: Path, copy: Path) -> None:
         ns = opened.values(record, cell)[None, :] // 100
         fast = CellSamples(cell.operation, cell.message_bytes, 0, (0,), ns, ns, np.zeros(ns.shape, np.uint8))
         write_samples(opened.samples_path(record), [fast])
-        path = copy / "trials" / f"{opened.samples_path(record).stem}.json"
-        raw = json.loads(path.read_text())
-        raw["cells"] = [asdict(one) for one in describe([fast])]
-        path.write_text(json.dumps(raw))
+        sums = {f"samples/{record.name}.parquet": file_sha256(opened.samples_path(record))}
+        new = {"cells": [asdict(one) for one in describe([fast])], "sums": sums}
+        rewrite(copy / "trials" / f"{record.name}.json", lambda raw, new=new: raw.update(new))
 
 
 @pytest.mark.netns

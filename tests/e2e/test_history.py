@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 import duckdb
 import pytest
 
-from fake_runs import make_run
+from fake_runs import edit_study, make_run
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import NearmetalError, StoreError
 from nearmetal.history import words
@@ -65,9 +65,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         text = STUDY.format(seed=number, options=options)
         created = f"2026-03-{number + 1:02d}T08:00:00+00:00"
         made.append(make_run(folder / f"r{number:02d}", text, facts=facts, created=created))
-    for path in folder.rglob("run.json"):  # the study's text differs by what stands for the machine here
-        raw = json.loads(path.read_text())
-        path.write_text(json.dumps(raw | {"study_sha256": "0" * 64}))
+    text = made[0].joinpath("study.toml").read_text()
+    for root in made:  # the study's text differs by what stands for the machine here
+        edit_study(root, lambda _: text)
     return made
 
 

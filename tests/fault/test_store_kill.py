@@ -11,10 +11,11 @@ import pytest
 from nearmetal.errors import ForeignFileError, StoreError
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir, RunInfo
-from nearmetal.store.samples import CellSamples
+from nearmetal.store.samples import CellSamples, read_values
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.study.spec import digest
 
-INFO = RunInfo("t", "0" * 64, "fake", "a fake", "0", "2026-01-01T00:00:00+00:00")
+INFO = RunInfo("t", digest("study"), "fake", "a fake", "0", "2026-01-01T00:00:00+00:00")
 OUTCOME = Outcome(TrialStatus.VALID, counters={"irq.LOC": 3})
 STEPS_A_TRIAL = 8  # write, fsync, rename, fsync-directory for the samples and again for the record
 
@@ -72,8 +73,10 @@ def test_kill_at_every_step(tmp_path: Path, at: int) -> None:
         append(run, 0)
     child = os.fork()
     if child == 0:
-        append(RunDir.open_for_writing(root, DyingDisk(at)), 1)
-        os._exit(7)  # not reached: the disk kills this process first
+        try:
+            append(RunDir.open_for_writing(root, DyingDisk(at)), 1)
+        finally:
+            os._exit(7)  # not reached: the disk kills this process first
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
     with RunDir.open_for_writing(root) as run:
@@ -130,8 +133,10 @@ def test_damage_is_named(tmp_path: Path) -> None:
     whole = run.samples_path(record).read_bytes()
     for damaged in (b"", whole[:100], whole[: len(whole) // 2], b"x" * len(whole)):
         run.samples_path(record).write_bytes(damaged)
-        with pytest.raises(ForeignFileError, match="not a whole file of samples"):
+        with pytest.raises(ForeignFileError, match="has changed since it was recorded"):
             run.values(record, record.cells[0])
+        with pytest.raises(ForeignFileError, match="not a whole file of samples"):
+            read_values(run.samples_path(record), record.cells[0])
     (root / "trials" / "000000.json").write_text('{"run_format": 1}')
     with pytest.raises(ForeignFileError, match="not the record of a trial"):
         run.trials()

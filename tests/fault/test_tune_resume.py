@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import nearmetal
+from fake_runs import edit_study
 from nearmetal import process
 from nearmetal.cli.main import run
 from nearmetal.store.rundir import SearchDir
@@ -96,8 +97,7 @@ def test_an_interrupted_search_says_how_to_go_on(
 
 def test_launches_of_another_search_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tune", "s.toml", "--run", "search"]) == 0
-    study = folder / "search" / "study.toml"
-    study.write_text(study.read_text().replace("[9000]", "[8000]"))
+    edit_study(folder / "search", lambda text: text.replace("[9000]", "[8000]"))
     assert run(["tune", "--resume", "search"]) == 2
     assert "is not the one that this search asks for" in capsys.readouterr().err
 

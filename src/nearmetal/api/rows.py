@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from nearmetal.stats.summary import PERCENTILES, Summary
-from nearmetal.store.samples import read_rows
 
 if TYPE_CHECKING:
     from nearmetal.fabric.survey import Survey
@@ -101,7 +100,7 @@ def summary_columns(summary: Summary) -> dict[str, float | int | None]:
 
 def sample_rows(run: RunDir, record: TrialRecord, cell: Cell, *, everything: bool) -> pa.Table:
     """Return one cell's samples of a trial, all ranks; without `everything` only good ones after warm-up."""
-    rows = read_rows(run.samples_path(record), cell).drop_columns("cell")
+    rows = run.rows(record, cell).drop_columns("cell")
     if not everything:
         good = np.asarray(rows.column("iteration")) >= cell.warmup
         good &= np.asarray(rows.column("flags")) == 0

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 import numpy as np
 import pyarrow.csv
-import pyarrow.parquet
 from rich.console import Console
 from rich.table import Table
 
@@ -103,5 +102,4 @@ def _one(run: RunDir, record: TrialRecord) -> None:
 def _samples(run: RunDir, record: TrialRecord) -> None:
     if not record.cells:
         raise BadInputError(f"trial {record.order.trial} has no samples: it {record.outcome.status}")
-    table = pyarrow.parquet.read_table(run.samples_path(record))
-    pyarrow.csv.write_csv(table, sys.stdout.buffer)
+    pyarrow.csv.write_csv(run.samples(record), sys.stdout.buffer)

@@ -16,7 +16,6 @@ import nearmetal
 from nearmetal.errors import BadInputError
 from nearmetal.stats.order import order, quantile_ranks
 from nearmetal.store.query import refuse_fabric, valid
-from nearmetal.store.samples import read_values
 from nearmetal.study.spec import AGAIN
 from nearmetal.workloads.operations import OPERATIONS, Shape
 
@@ -148,5 +147,4 @@ def _percentile(ordered: IntArray, p: float, row: Operation, shape: Shape) -> fl
 
 def _rank_means(run: RunDir, record: TrialRecord, cell: Cell) -> list[float]:
     """Return each rank's own mean of a collective's iterations, ns."""
-    path = run.samples_path(record)
-    return [float(read_values(path, replace(cell, value_ranks=(rank,))).mean()) for rank in range(cell.ranks)]
+    return [float(run.values(record, replace(cell, value_ranks=(rank,))).mean()) for rank in range(cell.ranks)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 import zlib
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
+from nearmetal.store.sums import HINT_DAMAGED, read_verified
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,10 +28,14 @@ def write_bundle(path: Path, files: Mapping[str, bytes]) -> None:
             archive.writestr(zipfile.ZipInfo(name, _NO_DATE), files[name], zipfile.ZIP_DEFLATED)
 
 
-def read_bundle(path: Path, most_bytes: int = MAX_FILE_BYTES) -> dict[str, bytes]:
-    """Read what `write_bundle` wrote; raise ForeignFileError for a damaged or foreign file, and for a larger one."""
+def read_bundle(path: Path, most_bytes: int = MAX_FILE_BYTES, sha256: str = "") -> dict[str, bytes]:
+    """Read what `write_bundle` wrote; raise ForeignFileError for a damaged or foreign file, and for a larger one.
+
+    `sha256` is the recorded digest, '' where none was recorded.
+    """
     try:
-        with zipfile.ZipFile(path) as archive:
+        data = read_verified(path, sha256) if sha256 else None
+        with zipfile.ZipFile(path if data is None else io.BytesIO(data)) as archive:
             entries = archive.infolist()
             if sum(entry.file_size for entry in entries) > most_bytes:
                 raise ForeignFileError(f"{path} unpacks to more than {most_bytes} bytes")
@@ -39,7 +45,7 @@ def read_bundle(path: Path, most_bytes: int = MAX_FILE_BYTES) -> dict[str, bytes
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         raise ForeignFileError(
             f"{path} is not a whole archive of a trial's files: {error}",
-            hint="restore it from a backup, or delete the trial's record and `nearmetal run --resume` the run",
+            hint=HINT_DAMAGED,
         ) from error
 
 

@@ -1,8 +1,8 @@
 """One directory a run; the trial's record is the commit point of a trial.
 
-    run.json            what this is: format, study digest, versions, host (written once)
+    run.json            what this is: format, study and its digest, versions, host (written once, sealed)
     study.toml          the study as it was given, to the byte
-    trials/000042.json  one record a finished trial, valid or failed
+    trials/000042.json  one record a finished trial, valid or failed (sealed), with the SHA-256 of its files below
     samples/000042.parquet
     traces/000042.zip   of a trial that was traced: the kernel's trace and the engine's file, as they were
     fabric/000042.zip   of a trial that measured a whole fabric: the engine's file, as it was
@@ -12,6 +12,9 @@ The run of a whole fabric (`nearmetal fabric`) has the folder `fabric` from the 
 A trial's samples (and files) become permanent first, then its record. What is there without a record was never
 finished: `open_for_writing` removes it. Records are only ever added.
 
+Nothing is used before it was seen to be as it was recorded: documents by their seal, files by the sums in the record
+(`sums.py`), the study by the digest in run.json. Runs of format 1 have no sums, but the study's digest.
+
 A search of settings keeps its launches in the same way (`SearchDir`), with `search.json` in place of `run.json`: its
 trials differ in settings that no study names, and must not be compared as those of a run.
 """
@@ -19,31 +22,47 @@ trials differ in settings that no study names, and must not be compared as those
 from __future__ import annotations
 
 import fcntl
-import json
+import hashlib
 import os
 from dataclasses import asdict, dataclass, fields
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from pydantic import TypeAdapter, ValidationError
-
+from nearmetal import limits
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
-from nearmetal.reading import parse_json, read_text
+from nearmetal.reading import parse_json, read_bytes
 from nearmetal.store.bundle import MAX_FILE_BYTES, declared_bytes, read_bundle, write_bundle
 from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk
-from nearmetal.store.samples import Cell, CellSamples, describe, read_values, write_samples
-from nearmetal.study.order import Order, Outcome, TrialStatus
+from nearmetal.store.record import PLACES, RUN_FORMAT, TrialRecord, encode, read_record, take_format, trial_name
+from nearmetal.store.samples import describe, read_rows, read_table, read_values, write_samples
+from nearmetal.store.sums import file_sha256, sealed
+from nearmetal.store.verify import refuse_damaged
+from nearmetal.study.changes import changes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from io import TextIOWrapper
     from types import TracebackType
 
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
-RUN_FORMAT = 1
+    from nearmetal.store.samples import Cell, CellSamples
+    from nearmetal.study.order import Order, Outcome
+
+# What was always found here.
+__all__ = [
+    "RunDir",
+    "RunInfo",
+    "SearchDir",
+    "TrialRecord",
+    "is_being_written",
+    "is_of_fabric",
+    "open_either",
+    "trial_name",
+]
+
 _PLACE = "profiles-go-to"
 MAX_FABRIC_BYTES = 1 << 32
 """Of a fabric's file: 1,024 nodes take a third of a gigabyte with the defaults, 2,048 four times that."""
@@ -61,22 +80,6 @@ class RunInfo:
     created_utc: str
 
 
-@dataclass(frozen=True, slots=True)
-class TrialRecord:
-    """A finished trial: what was asked, what came of it, which cells its samples hold."""
-
-    order: Order
-    outcome: Outcome
-    attempt: int
-    started_utc: str
-    cells: tuple[Cell, ...]
-
-    @property
-    def valid(self) -> bool:
-        """Tell whether its samples may be compared."""
-        return self.outcome.status is TrialStatus.VALID
-
-
 class RunDir:
     """A run on disk. Reading needs no lock; writing takes the run's lock until `close`."""
 
@@ -84,11 +87,14 @@ class RunDir:
     WHAT: ClassVar[str] = "run directory"
     VERB: ClassVar[str] = "nearmetal run"
 
-    def __init__(self, root: Path, info: RunInfo, disk: Disk, lock: TextIOWrapper | None = None) -> None:
+    def __init__(
+        self, root: Path, info: RunInfo, disk: Disk, lock: TextIOWrapper | None = None, study: str | None = None
+    ) -> None:
         self.root = root
         self.info = info
         self._disk = disk
         self._lock = lock
+        self._study = study
 
     @classmethod
     def create(
@@ -109,14 +115,16 @@ class RunDir:
             ) from error
         lock = _take_lock(root)
         disk.put_bytes(root / "study.toml", study_text.encode())
-        disk.put_bytes(root / cls.MARKER, json.dumps({"run_format": RUN_FORMAT, **asdict(info)}, indent=1).encode())
-        return cls(root, info, disk, lock)
+        kept = {"run_format": RUN_FORMAT, **asdict(info), "study": study_text}
+        disk.put_bytes(root / cls.MARKER, sealed(kept))
+        return cls(root, info, disk, lock, study_text)
 
     @classmethod
     def open(cls, root: Path) -> Self:
         """Open a run for reading; raise ForeignFileError when it is not one."""
         try:
-            raw = parse_json(read_text(root / cls.MARKER))
+            data = read_bytes(root / cls.MARKER, limits.TEXT)
+            raw = parse_json(data)
         except OSError as error:
             hint = f"`{cls.VERB}` makes one"
             if (root / SearchDir.MARKER).exists():
@@ -126,23 +134,31 @@ class RunDir:
             raise ForeignFileError(
                 f"{root}/{cls.MARKER} is damaged: {error}", hint="restore it from a backup"
             ) from error
-        if not isinstance(raw, dict) or raw.pop("run_format", None) != RUN_FORMAT:
-            raise ForeignFileError(f"{root} is a run of a format that this nearmetal does not know (it knows 1)")
-        if raw.keys() != {field.name for field in fields(RunInfo)} or not all(isinstance(v, str) for v in raw.values()):
+        if not isinstance(raw, dict):
+            raise ForeignFileError(f"{root}/{cls.MARKER} is damaged: no object", hint="restore it from a backup")
+        wanted = {field.name for field in fields(RunInfo)}
+        if take_format(raw, data, root / cls.MARKER) == RUN_FORMAT:
+            wanted.add("study")
+        if raw.keys() != wanted or not all(isinstance(v, str) for v in raw.values()):
             raise ForeignFileError(f"{root}/{cls.MARKER} lacks or misnames a field", hint="restore it from a backup")
-        return cls(root, RunInfo(**raw), Disk())
+        study = raw.pop("study", None)
+        return cls(root, RunInfo(**raw), Disk(), study=study)
 
     @classmethod
     def open_for_writing(cls, root: Path, disk: Disk | None = None) -> Self:
-        """Open a run to continue it: lock it and remove what a crash left half done."""
-        info = cls.open(root).info
-        run = cls(root, info, disk or Disk(), _take_lock(root))
+        """Open a run to continue it: lock it, see that all is as recorded, remove what a crash left half done.
+
+        Raise ForeignFileError when the study was edited or a file has changed, StoreError when another one writes.
+        """
+        run = cls.open(root)
+        run._disk, run._lock = disk or Disk(), _take_lock(root)  # noqa: SLF001 (of this class)
+        try:
+            refuse_damaged(run)
+        except BaseException:
+            run.close()
+            raise
         finished = {path.stem for path in (root / "trials").glob("*.json")}
-        left = [
-            *(root / "samples").glob("*.parquet"),
-            *(root / "traces").glob("*.zip"),
-            *(root / "fabric").glob("*.zip"),
-        ]
+        left = [path for place in PLACES.values() for path in root.glob(place("*"))]
         for path in [*root.rglob(f"*{TEMPORARY_SUFFIX}"), *left]:
             if path.suffix == TEMPORARY_SUFFIX or path.stem not in finished:
                 path.unlink()
@@ -163,16 +179,33 @@ class RunDir:
             self._lock = None
 
     @property
+    def sealed(self) -> bool:
+        """Tell whether it is of a format that has sums."""
+        return self._study is not None
+
+    @property
     def of_fabric(self) -> bool:
         """Tell whether this is the run of a whole fabric: one launch for all pairs, no trials to compare."""
         return is_of_fabric(self.root)
 
     def study_text(self) -> str:
-        """Return the study as it was given; raise ForeignFileError when it is gone or is not text."""
+        """Return the study as it was given; raise ForeignFileError when it is gone or was edited, and say where."""
+        path = self.root / "study.toml"
         try:
-            return read_text(self.root / "study.toml")
+            data = read_bytes(path, limits.TEXT)
+            text = data.decode()
         except (OSError, ValueError) as error:
-            raise ForeignFileError(f"{self.root}/study.toml: {error}", hint="restore it from a backup") from error
+            raise ForeignFileError(f"{path}: {error}", hint="restore it from a backup") from error
+        if hashlib.sha256(data).hexdigest() != self.info.study_sha256:
+            lines = ["what it was is not kept in runs of format 1"]
+            if self._study is not None:
+                lines = changes(self._study, text)
+            raise ForeignFileError(
+                f"{path} is not the study of this run any more:\n  " + "\n  ".join(lines),
+                hint=f"to measure the edited study: {self.VERB} {path}; to use this one, put the study "
+                f"back{'' if self._study is None else f' (field `study` of {self.MARKER})'}",
+            )
+        return text
 
     def append(
         self, order: Order, outcome: Outcome, cells: Sequence[CellSamples], *, attempt: int, started_utc: str
@@ -181,23 +214,53 @@ class RunDir:
         if self._lock is None:
             raise StoreError(f"{self.root} is open for reading only")
         name = trial_name(order.trial, attempt)
-        record = TrialRecord(order, outcome, attempt, started_utc, describe(cells))
+        sums: dict[str, str] = {}
         for folder in _kept_in(outcome):
             (self.root / folder).mkdir(exist_ok=True)
-            self._disk.put(self.root / folder / f"{name}.zip", lambda part: write_bundle(part, outcome.files))
+            self._put(sums, PLACES[folder](name), lambda part: write_bundle(part, outcome.files))
         if cells:
-            self._disk.put(self.root / "samples" / f"{name}.parquet", lambda part: write_samples(part, cells))
-        self._disk.put_bytes(self.root / "trials" / f"{name}.json", _encode(record))
+            self._put(sums, PLACES["samples"](name), lambda part: write_samples(part, cells))
+        record = TrialRecord(order, outcome, attempt, started_utc, describe(cells), sums)
+        self._disk.put_bytes(self.root / "trials" / f"{name}.json", encode(record))
         return record
+
+    def _put(self, sums: dict[str, str], place: str, write: Callable[[Path], None]) -> None:
+        """Make a file permanent, and note its sum before it is."""
+
+        def write_and_sum(part: Path) -> None:
+            write(part)
+            sums[place] = file_sha256(part)
+
+        self._disk.put(self.root / place, write_and_sum)
 
     def trials(self) -> list[TrialRecord]:
         """Return every finished trial in the order of the plan; raise ForeignFileError for a damaged record."""
-        records = [_decode(path) for path in (self.root / "trials").glob("*.json")]
+        records = [read_record(path) for path in (self.root / "trials").glob("*.json")]
         return sorted(records, key=lambda record: (record.order.trial, record.attempt))
+
+    def sum_of(self, record: TrialRecord, path: Path) -> str:
+        """Return the recorded SHA-256 of a trial's file, '' in a run that has none; raise ForeignFileError."""
+        place = path.relative_to(self.root).as_posix()
+        if record.sums is None:
+            return ""
+        if place not in record.sums:
+            raise ForeignFileError(f"the record of {path} does not name it", hint="restore the run from a backup")
+        return record.sums[place]
 
     def values(self, record: TrialRecord, cell: Cell) -> NDArray[np.int64]:
         """Return one cell's values (ns) of a trial, in the order of measurement."""
-        return read_values(self.samples_path(record), cell)
+        path = self.samples_path(record)
+        return read_values(path, cell, self.sum_of(record, path))
+
+    def samples(self, record: TrialRecord) -> pa.Table:
+        """Return all samples of a trial, as they are on disk."""
+        path = self.samples_path(record)
+        return read_table(path, self.sum_of(record, path))
+
+    def rows(self, record: TrialRecord, cell: Cell) -> pa.Table:
+        """Return everything that was stamped for a cell of a trial: all ranks, warm-up and flagged iterations too."""
+        path = self.samples_path(record)
+        return read_rows(path, cell, self.sum_of(record, path))
 
     def trace(self, record: TrialRecord) -> dict[str, bytes]:
         """Return the files of a traced trial by name, none when it was not traced.
@@ -215,15 +278,16 @@ class RunDir:
         return declared_bytes(self._archive("fabric", record))
 
     def _archive(self, folder: str, record: TrialRecord) -> Path:
-        return self.root / folder / f"{trial_name(record.order.trial, record.attempt)}.zip"
+        return self.root / PLACES[folder](record.name)
 
     def _bundle(self, folder: str, record: TrialRecord, most_bytes: int) -> dict[str, bytes]:
         path = self._archive(folder, record)
-        return read_bundle(path, most_bytes) if path.exists() else {}
+        kept = path.exists() if record.sums is None else path.relative_to(self.root).as_posix() in record.sums
+        return read_bundle(path, most_bytes, self.sum_of(record, path)) if kept else {}
 
     def samples_path(self, record: TrialRecord) -> Path:
         """Return the path of a trial's samples."""
-        return self.root / "samples" / f"{trial_name(record.order.trial, record.attempt)}.parquet"
+        return self.root / PLACES["samples"](record.name)
 
 
 class SearchDir(RunDir):
@@ -248,11 +312,6 @@ class SearchDir(RunDir):
 def open_either(root: Path) -> RunDir:
     """Open a run or a search for reading."""
     return SearchDir.open(root) if (root / SearchDir.MARKER).exists() else RunDir.open(root)
-
-
-def trial_name(trial: int, attempt: int) -> str:
-    """Return the file name stem of a trial's record and samples."""
-    return f"{trial:06d}" if attempt == 1 else f"{trial:06d}.{attempt}"
 
 
 def is_of_fabric(root: Path) -> bool:
@@ -287,52 +346,3 @@ def _take_lock(root: Path) -> TextIOWrapper:
         lock.close()
         raise StoreError(f"{root} is in use by another nearmetal", hint="wait for it, or name another run") from error
     return lock
-
-
-@cache
-def _types() -> TypeAdapter[TrialRecord]:
-    return TypeAdapter(TrialRecord)
-
-
-def _check_types(path: Path, raw: dict[str, Any]) -> None:
-    """Raise ForeignFileError when a record's field is of another type: a file may hold anything."""
-    try:
-        _types().validate_json(json.dumps(raw), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ForeignFileError(
-            f"{path} is not the record of a trial: {place}: {first['msg']}", hint="restore it from a backup"
-        ) from error
-
-
-def _encode(record: TrialRecord) -> bytes:
-    raw = {
-        "run_format": RUN_FORMAT,
-        "order": json.loads(record.order.to_json()),
-        "outcome": json.loads(record.outcome.to_json()),
-        "attempt": record.attempt,
-        "started_utc": record.started_utc,
-        "cells": [asdict(cell) for cell in record.cells],
-    }
-    return (json.dumps(raw, indent=1, sort_keys=True) + "\n").encode()
-
-
-def _decode(path: Path) -> TrialRecord:
-    try:
-        raw: dict[str, Any] = parse_json(read_text(path))
-        if raw.pop("run_format") != RUN_FORMAT:
-            raise ForeignFileError(f"{path} has a format that this nearmetal does not know (it knows {RUN_FORMAT})")
-        _check_types(path, raw)
-        return TrialRecord(
-            Order.from_json(json.dumps(raw["order"])),
-            Outcome.from_json(json.dumps(raw["outcome"]), {}),
-            raw["attempt"],
-            raw["started_utc"],
-            tuple(Cell(**{**cell, "value_ranks": tuple(cell["value_ranks"])}) for cell in raw["cells"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ForeignFileError(
-            f"{path} is not the record of a trial: {error}",
-            hint="restore it from a backup; deleting it makes `nearmetal run --resume` repeat the trial",
-        ) from error

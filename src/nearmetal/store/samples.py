@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nearmetal.errors import ForeignFileError
+from nearmetal.store.sums import HINT_DAMAGED, read_verified
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,13 +114,14 @@ def _table(index: int, cell: CellSamples, rank: int) -> pa.Table:
     )
 
 
-def read_values(path: Path, cell: Cell) -> NDArray[np.int64]:
+def read_values(path: Path, cell: Cell, sha256: str = "") -> NDArray[np.int64]:
     """Return the values of a cell's good iterations in order, warm-up left out.
 
-    Raise ForeignFileError when the file is damaged or not one of samples.
+    Raise ForeignFileError when the file has not the recorded digest `sha256` ('': none was recorded) or is not one of
+    samples.
     """
     try:
-        with pq.ParquetFile(path) as file:
+        with _opened(path, sha256) as file:
             groups = [cell.first_group + rank for rank in cell.value_ranks]
             lengths = [file.metadata.row_group(group).num_rows for group in groups]
             _check_lengths(path, cell, lengths, len(cell.value_ranks))
@@ -128,27 +130,39 @@ def read_values(path: Path, cell: Cell) -> NDArray[np.int64]:
                 others, others_good = _rank_values(file, group)
                 values, good = np.maximum(values, others), good & others_good
     except (OSError, pa.ArrowException, IndexError, KeyError, UnicodeError) as error:
-        raise ForeignFileError(f"{path} is not a whole file of samples: {error}", hint=_HINT_DAMAGED) from error
+        raise ForeignFileError(f"{path} is not a whole file of samples: {error}", hint=HINT_DAMAGED) from error
     measured, good = values[cell.warmup :], good[cell.warmup :]
     return measured if good.all() else measured[good]
 
 
-def read_rows(path: Path, cell: Cell) -> pa.Table:
+def read_rows(path: Path, cell: Cell, sha256: str = "") -> pa.Table:
     """Return everything that was stamped for a cell: all ranks, warm-up and flagged iterations too.
 
-    Raise ForeignFileError when the file is damaged or not one of samples.
+    Takes and raises what `read_values` does.
     """
     try:
-        with pq.ParquetFile(path) as file:
+        with _opened(path, sha256) as file:
             groups = list(range(cell.first_group, min(cell.first_group + cell.ranks, file.num_row_groups)))
             _check_lengths(path, cell, [file.metadata.row_group(group).num_rows for group in groups], cell.ranks)
             rows = file.read_row_groups(groups)
             return rows.select(list(_COLUMNS)).replace_schema_metadata()
     except (OSError, pa.ArrowException, IndexError, KeyError, UnicodeError) as error:
-        raise ForeignFileError(f"{path} is not a whole file of samples: {error}", hint=_HINT_DAMAGED) from error
+        raise ForeignFileError(f"{path} is not a whole file of samples: {error}", hint=HINT_DAMAGED) from error
 
 
-_HINT_DAMAGED = "restore it from a backup, or delete the trial's record and `nearmetal run --resume` the run"
+def read_table(path: Path, sha256: str = "") -> pa.Table:
+    """Return all rows of a file; takes and raises what `read_values` does."""
+    try:
+        with _opened(path, sha256) as file:
+            return file.read()
+    except (OSError, pa.ArrowException, UnicodeError) as error:
+        raise ForeignFileError(f"{path} is not a whole file of samples: {error}", hint=HINT_DAMAGED) from error
+
+
+def _opened(path: Path, sha256: str) -> pq.ParquetFile:
+    """Open a file of samples that has this digest; '' is for one of which none was recorded."""
+    data = read_verified(path, sha256) if sha256 else None
+    return pq.ParquetFile(path if data is None else pa.BufferReader(data))
 
 
 def _check_lengths(path: Path, cell: Cell, rows: Sequence[int], ranks: int) -> None:
@@ -157,7 +171,7 @@ def _check_lengths(path: Path, cell: Cell, rows: Sequence[int], ranks: int) -> N
         raise ForeignFileError(
             f"{path} holds {len(rows)} ranks with {sorted(set(rows))} iterations of {cell.operation}, its record says "
             f"{ranks} with {cell.iterations}",
-            hint=_HINT_DAMAGED,
+            hint=HINT_DAMAGED,
         )
 
 

@@ -21,6 +21,7 @@ from nearmetal.report.waterfalls import Waterfall, waterfalls
 from nearmetal.store.bundle import read_bundle, write_bundle
 from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.study.spec import digest
 from nearmetal.workloads.samples import decode
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ name = "default"
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
     """A run with one traced trial and one untraced of the same samples."""
-    info = RunInfo("one", "0", "lab", "figures of a test", "0", "2026-01-01T00:00:00+00:00")
+    info = RunInfo("one", digest(STUDY), "lab", "figures of a test", "0", "2026-01-01T00:00:00+00:00")
     made = RunDir.create(tmp_path / "run", info, STUDY)
     files = read_bundle(GOLDEN)
     for number, (label, options) in enumerate((("traced", {"waterfall": True}), ("plain", {}))):
@@ -102,7 +103,7 @@ def test_the_report_has_a_section_of_its_own(run: RunDir, one: Waterfall) -> Non
 def test_a_damaged_trace_is_refused(run: RunDir) -> None:
     path = next((run.root / "traces").glob("*.zip"))
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(ForeignFileError, match="not a whole archive"):
+    with pytest.raises(ForeignFileError, match="has changed since it was recorded"):
         waterfalls(run)
 
 

@@ -1,0 +1,47 @@
+"""`nearmetal verify DIR...`: whether every file of a run is still what was recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nearmetal.errors import ExitCode
+from nearmetal.store.rundir import open_either
+from nearmetal.store.verify import Verification, verify
+
+
+@click.command(name="verify")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR...")
+def command(runs: tuple[Path, ...]) -> int:
+    """Read each run or search DIR whole and hold every file against the SHA-256 that was recorded of it.
+
+    Exit code 0: all agree. 1: a file has changed, is missing, or the study was edited. 4: nothing has changed, but of
+    some files no sum was recorded, because an older nearmetal wrote them.
+    """
+    codes = [_one(root) for root in runs]
+    return ExitCode.FAILED if ExitCode.FAILED in codes else max(codes)
+
+
+def _one(root: Path) -> ExitCode:
+    """Say what was found of one run; return its exit code."""
+    found = verify(open_either(root))
+    for problem in found.problems:
+        click.echo(problem)
+    click.echo(f"{root}: {_summary(found)}")
+    if found.problems:
+        return ExitCode.FAILED
+    return ExitCode.PARTIAL if found.without_sums else ExitCode.OK
+
+
+def _summary(found: Verification) -> str:
+    trials = "1 trial" if found.trials == 1 else f"{found.trials} trials"
+    good = f"{trials}, {found.files} files ({found.size_bytes / 1e6:.1f} MB) are as recorded"
+    parts = [good]
+    if found.problems:
+        parts.append(f"{len(found.problems)} are not")
+    if found.without_sums:
+        parts.append(f"no sums recorded of {len(found.without_sums)}")
+    if found.unfinished:
+        parts.append(f"{len(found.unfinished)} of no finished trial")
+    return ", ".join(parts)

@@ -1,0 +1,92 @@
+"""Is a run still what was recorded? Every byte that figures come from is read and held against its recorded digest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import ForeignFileError, NearmetalError
+from nearmetal.store.record import PLACES, read_record
+from nearmetal.store.sums import HINT_DAMAGED, agrees
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nearmetal.store.record import TrialRecord
+    from nearmetal.store.rundir import RunDir
+
+_MOST_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was found: how many files agree and how many bytes they have, and a line for each that does not.
+
+    `without_sums` are files of which nothing was recorded, in runs of format 1; `unfinished` those of no finished
+    trial, which a run in progress or a crash leaves and which no figure comes from.
+    """
+
+    trials: int
+    files: int
+    size_bytes: int
+    problems: tuple[str, ...]
+    without_sums: tuple[str, ...]
+    unfinished: tuple[str, ...]
+
+
+def verify(run: RunDir) -> Verification:
+    """Read a whole run and hold it against what was recorded; problems are returned, not raised."""
+    good: list[Path] = [run.root / run.MARKER]
+    bare: list[Path] = [] if run.sealed else [run.root / run.MARKER]
+    problems: list[str] = []
+    records: list[TrialRecord] = []
+    try:
+        run.study_text()
+        good.append(run.root / "study.toml")
+    except ForeignFileError as error:
+        problems.append(error.message)
+    for path in sorted((run.root / "trials").glob("*.json")):
+        try:
+            record = read_record(path)
+        except NearmetalError as error:
+            problems.append(error.message)
+            continue
+        records.append(record)
+        (bare if record.sums is None else good).append(path)
+        for place, recorded in (record.sums or {}).items():
+            _hold(run.root / place, recorded, good, problems)
+    finished = {path.stem for path in (run.root / "trials").glob("*.json")}
+    kept = sorted(path for place in PLACES.values() for path in run.root.glob(place("*")))
+    unsummed = {record.name for record in records if record.sums is None}
+    bare += [path for path in kept if path.stem in unsummed]
+    return Verification(
+        len(records),
+        len(good),
+        sum(path.stat().st_size for path in good),
+        tuple(problems),
+        tuple(str(path) for path in bare),
+        tuple(str(path) for path in kept if path.stem not in finished),
+    )
+
+
+def _hold(path: Path, recorded: str, good: list[Path], problems: list[str]) -> None:
+    """Hold one file against its recorded digest."""
+    try:
+        if agrees(path, recorded):
+            good.append(path)
+        else:
+            problems.append(f"{path} has changed since it was recorded: its SHA-256 differs")
+    except OSError as error:
+        problems.append(f"{path} cannot be read: {error.strerror}")
+
+
+def refuse_damaged(run: RunDir) -> None:
+    """Raise ForeignFileError before anything is added to a run that is not what was recorded."""
+    run.study_text()
+    problems = verify(run).problems
+    if problems:
+        more = [f"and {len(problems) - _MOST_SHOWN} more"] if len(problems) > _MOST_SHOWN else []
+        count = "1 file is" if len(problems) == 1 else f"{len(problems)} files are"
+        raise ForeignFileError(
+            f"{count} not what was recorded:\n  " + "\n  ".join((*problems[:_MOST_SHOWN], *more)), hint=HINT_DAMAGED
+        )

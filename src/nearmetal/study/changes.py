@@ -1,0 +1,45 @@
+"""What differs between two texts of a study, field by field, as a person wrote it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from nearmetal.reading import parse_toml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MOST_SHOWN = 12
+
+
+def changes(was: str, now: str) -> list[str]:
+    """Return a line `place: value -> value` for each field that differs between two studies, as written in them.
+
+    Tables of a list go by their names. One line says so where `now` is not TOML, or where no value differs.
+    """
+    try:
+        old, new = (dict(_flat("", parse_toml(text))) for text in (was, now))
+    except ValueError as error:
+        return [f"it is no longer TOML: {error}"]
+    lines = [
+        f"{place}: {old.get(place, 'not there')} -> {new.get(place, 'not there')}"
+        for place in {**old, **new}
+        if old.get(place) != new.get(place)
+    ]
+    if not lines:
+        return ["no value differs, only comments, spacing or the order of tables"]
+    more = len(lines) - MOST_SHOWN
+    return lines if more <= 0 else [*lines[:MOST_SHOWN], f"and {more} more"]
+
+
+def _flat(place: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield every field below a place with its value as text."""
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from _flat(f"{place}.{key}" if place else key, below)
+    elif isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        for number, one in enumerate(value):
+            yield from _flat(f"{place}[{one.get('name', number)}]", one)
+    else:
+        yield place, json.dumps(value, default=str)

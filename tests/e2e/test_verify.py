@@ -1,0 +1,165 @@
+"""`nearmetal verify`, and runs whose study or files were changed by hand."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from fake_runs import Kept, edit_study
+from nearmetal.cli.main import run as nearmetal
+from nearmetal.store import sums
+from nearmetal.store.rundir import RunDir
+
+STUDY = """
+format = 1
+name = "small"
+seed = 3
+baseline = "veth"
+margin = "5 %"
+[host]
+kind = "fake"
+[[path]]
+name = "veth"
+[[path]]
+name = "tap"
+[[workload]]
+name = "latency"
+sizes = [8, "1 KiB"]
+iterations = 50
+warmup = 5
+[trials]
+min_blocks = 3
+max_blocks = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture
+def root(tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    kept.copy(tmp_path / "r", STUDY)
+    return Path("r")
+
+
+def as_format_1(root: Path) -> None:
+    """Make a run what the first nearmetal wrote: no seal, no sums, the study once."""
+    for path in (root / "run.json", *(root / "trials").glob("*.json")):
+        raw = json.loads(path.read_text())
+        for key in ("sha256", "sums", "study"):
+            raw.pop(key, None)
+        path.write_text(json.dumps(raw | {"run_format": 1}, indent=1, sort_keys=True))
+
+
+def test_a_whole_run_is_said_to_be(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nearmetal(["verify", str(root)]) == 0
+    assert capsys.readouterr().out == "r: 9 trials, 20 files (0.1 MB) are as recorded\n"
+
+
+def test_what_changed_is_named_file_by_file(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    samples = root / "samples" / "000002.parquet"
+    samples.write_bytes(samples.read_bytes()[:-1] + b"x")
+    (root / "samples" / "000004.parquet").unlink()
+    record = root / "trials" / "000003.json"
+    record.write_text(record.read_text().replace("veth", "vets", 1))
+    assert nearmetal(["verify", str(root)]) == 1
+    assert capsys.readouterr().out == (
+        "r/samples/000002.parquet has changed since it was recorded: its SHA-256 differs\n"
+        "r/trials/000003.json has changed since it was written: its SHA-256 is not the one that it carries\n"
+        "r/samples/000004.parquet cannot be read: No such file or directory\n"
+        "r: 8 trials, 16 files (0.1 MB) are as recorded, 3 are not\n"
+    )
+
+
+@pytest.mark.parametrize("verb", ["compare", "report", "show", "history"])
+def test_no_verb_shows_figures_of_a_changed_file(root: Path, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    samples = root / "samples" / "000002.parquet"
+    samples.write_bytes(samples.read_bytes()[:-1] + b"x")
+    words = {"history": ["add", "h.duckdb", "r"], "show": ["r", "--trial", "2"]}.get(verb, ["r"])
+    assert nearmetal([verb, *words]) == 2
+    assert "r/samples/000002.parquet has changed since it was recorded" in capsys.readouterr().err
+
+
+def test_a_run_with_a_changed_file_is_not_continued(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    samples = root / "samples" / "000002.parquet"
+    samples.write_bytes(samples.read_bytes()[:-1] + b"x")
+    assert nearmetal(["run", "--resume", "r"]) == 2
+    assert "1 file is not what was recorded:\n  r/samples/000002.parquet has changed" in capsys.readouterr().err
+    (root / "trials" / "000002.json").unlink()
+    assert nearmetal(["run", "--resume", "r"]) == 0
+    assert nearmetal(["verify", "r"]) == 0
+
+
+EDITS = {
+    "seed: 3 -> 4": ("seed = 3", "seed = 4"),
+    'workload[latency].sizes: [8, "1 KiB"] -> [8]': ('[8, "1 KiB"]', "[8]"),
+    'margin: "5 %" -> "50 %"': ("5 %", "50 %"),
+    "path[macvlan].name: not there": ("[[workload]]", '[[path]]\nname = "macvlan"\n[[workload]]'),
+    "no value differs, only comments": ("seed = 3", "seed = 3 # lucky"),
+    "it is no longer TOML": ("seed = 3", "seed = "),
+}
+
+
+@pytest.mark.parametrize("says", EDITS)
+@pytest.mark.parametrize("words", [["run", "--resume", "r"], ["compare", "r"]])
+def test_an_edited_study_is_refused_and_the_edit_is_shown(
+    root: Path, says: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = root / "study.toml"
+    study.write_text(study.read_text().replace(*EDITS[says]))
+    files = sorted(root.rglob("*"))
+    assert nearmetal(words) == 2
+    error = capsys.readouterr().err
+    assert "r/study.toml is not the study of this run any more:\n  " in error
+    assert says in error
+    assert "hint: to measure the edited study: nearmetal run r/study.toml;" in error
+    assert sorted(root.rglob("*")) == files or words[0] == "run", "nothing was written"
+    assert len(RunDir.open(root).trials()) == 9
+
+
+def test_runs_of_format_1_are_read_continued_and_said_to_have_no_sums(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    as_format_1(root)
+    assert nearmetal(["compare", "r"]) == 0
+    before = capsys.readouterr().out
+    assert nearmetal(["verify", "r"]) == 4
+    assert "r: 9 trials, 2 files (0.0 MB) are as recorded, no sums recorded of 19\n" in capsys.readouterr().out
+    (root / "trials" / "000008.json").unlink()
+    assert nearmetal(["run", "--resume", "r"]) == 0, "a run of both formats"
+    capsys.readouterr()
+    assert nearmetal(["compare", "r"]) == 0
+    assert capsys.readouterr().out == before
+    assert nearmetal(["verify", "r"]) == 4
+    (root / "study.toml").write_text(STUDY.replace("seed = 3", "seed = 4"))
+    assert nearmetal(["run", "--resume", "r"]) == 2
+    assert "what it was is not kept in runs of format 1" in capsys.readouterr().err
+
+
+def test_a_record_of_another_trial_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "trials" / "000001.json").rename(root / "trials" / "000041.json")
+    assert nearmetal(["compare", "r"]) == 2
+    assert "r/trials/000041.json is the record of another trial: 000001" in capsys.readouterr().err
+
+
+def test_a_study_changed_together_with_its_document_is_another_run(root: Path) -> None:
+    edit_study(root, lambda text: text.replace("5 %", "50 %"))
+    assert nearmetal(["verify", str(root)]) == 0
+
+
+def test_a_file_is_hashed_once_and_again_when_it_changed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "_TICK_NS", -(1 << 62))
+    path = root / "samples" / "000002.parquet"
+    recorded = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert sums.read_verified(path, recorded) == path.read_bytes()
+    assert sums.read_verified(path, recorded) is None, "seen before"
+    data = path.read_bytes()
+    path.write_bytes(data)
+    assert sums.read_verified(path, recorded) == data, "its times are others"
+    monkeypatch.setattr(sums, "_TICK_NS", 1 << 62)
+    path.write_bytes(data)
+    assert sums.read_verified(path, recorded) == sums.read_verified(path, recorded) == data, "too young to be believed"

@@ -1,0 +1,136 @@
+"""One flipped bit anywhere in a run directory: named, or without effect, and never another figure in silence.
+
+`NEARMETAL_FLIPS` says how many flips are tried; `make verify-store` tries 10,000.
+"""
+
+import hashlib
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fake_fabric import MadeUpHost, make_fabric
+from fake_runs import make_run
+from nearmetal.errors import NearmetalError
+from nearmetal.store.rundir import RunDir, RunInfo, SearchDir
+from nearmetal.store.samples import CellSamples
+from nearmetal.store.verify import verify
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.study.spec import digest
+
+FLIPS = int(os.environ.get("NEARMETAL_FLIPS", "300"))
+STUDY = """
+format = 1
+name = "flips"
+baseline = "veth"
+margin = "5 %"
+[host]
+kind = "fake"
+[[path]]
+name = "veth"
+[[path]]
+name = "tap"
+[[workload]]
+name = "latency"
+sizes = [8, 64]
+iterations = 60
+warmup = 5
+[trials]
+min_blocks = 3
+max_blocks = 3
+"""
+
+
+def traced(root: Path) -> Path:
+    """A run whose trial kept files as they were, beside samples with flags."""
+    info = RunInfo("t", digest(STUDY), "fake", "made up", "0", "2026-01-01T00:00:00+00:00")
+    outcome = Outcome(TrialStatus.VALID, counters={"irq.LOC": 3}, files={"trace/events": bytes(range(256)) * 9})
+    ns = np.arange(400, dtype=np.int64).reshape(2, 200) ** 2
+    flags = (ns % 7 == 0).astype(np.uint8)
+    with RunDir.create(root, info, STUDY) as run:
+        order = Order(0, 0, PathOrder("veth", "veth"), WorkloadOrder("latency", "engine"))
+        cells = [CellSamples("latency", 8, 5, (0, 1), ns // 2, ns, flags)]
+        run.append(order, outcome, cells, attempt=1, started_utc="2026-01-01T00:00:00+00:00")
+    return root
+
+
+def search(root: Path) -> Path:
+    """The same as launches of a search."""
+    traced(root)
+    info = RunDir.open(root).info
+    (root / "run.json").unlink()
+    other = root.with_name("made-search")
+    SearchDir.create(other, info, STUDY).close()
+    shutil.copy(other / "search.json", root)
+    return root
+
+
+MADE: dict[str, Callable[[Path], Path]] = {
+    "run": lambda root: make_run(root, STUDY),
+    "traced": traced,
+    "fabric": lambda root: make_fabric(root, MadeUpHost()),
+    "search": search,
+}
+
+
+def opened(root: Path) -> RunDir:
+    return (SearchDir if (root / "search.json").exists() else RunDir).open(root)
+
+
+def verifies(root: Path) -> bool:
+    try:
+        return not verify(opened(root)).problems
+    except NearmetalError:
+        return False
+
+
+def everything(root: Path) -> str:
+    """Return a digest of all that figures are made of: each reader reads all that it can."""
+    run = opened(root)
+    told = [repr(run.info), run.study_text(), str(run.of_fabric)]
+    for record in run.trials():
+        told += [repr(record), repr(run.trace(record)), repr(run.fabric(record))]
+        for cell in record.cells:
+            told += [run.values(record, cell).tobytes().hex(), repr(run.rows(record, cell).to_pydict())]
+        if record.cells:
+            told.append(repr(run.samples(record).to_pydict()))
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+
+
+def everything_or_error(root: Path) -> str | NearmetalError:
+    try:
+        return everything(root)
+    except NearmetalError as error:
+        return error
+
+
+def flip(path: Path, bit: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(bit // 8)
+        byte = file.read(1)[0]
+        file.seek(bit // 8)
+        file.write(bytes([byte ^ 1 << bit % 8]))
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_no_flipped_bit_changes_a_figure_in_silence(tmp_path: Path, kind: str) -> None:
+    root = MADE[kind](tmp_path / "run")
+    files = [path for path in sorted(root.rglob("*")) if path.is_file() and path.stat().st_size]
+    sizes = [path.stat().st_size for path in files]
+    whole = everything(root)
+    rng = random.Random(20261122)
+    for _ in range(FLIPS // len(MADE)):
+        # Half of them anywhere, half in a file drawn first: records are small beside samples.
+        path = rng.choice(files) if rng.random() < 0.5 else rng.choices(files, sizes)[0]
+        bit = rng.randrange(8 * path.stat().st_size)
+        flip(path, bit)
+        said = everything_or_error(root)
+        assert isinstance(said, NearmetalError), f"bit {bit} of {path}: {'no word' if said == whole else 'CHANGED'}"
+        assert path.name in said.message or str(root) in said.message, said.message
+        assert not verifies(root)
+        flip(path, bit)
+    assert everything(root) == whole
