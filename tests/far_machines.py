@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nearmetal.errors import UnavailableError
+from nearmetal.hosts.kubectl import KubectlHost
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.paths.table import find_path
 from nearmetal.study.order import PathOrder
@@ -18,9 +21,10 @@ from nearmetal.workloads.mpi.table import find_mpi
 from sshd import SSHD, Sshd, why_not
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from nearmetal.hosts.ssh.host import SshHost
+    from nearmetal.paths.path import Endpoint
 
 BETWEEN_PORT = 2222
 
@@ -62,11 +66,9 @@ def hypervisor(folder: Path) -> Iterator[SshHost]:
 
 
 @contextlib.contextmanager
-def two_machines(folder: Path, mpi: str = "openmpi") -> Iterator[Far]:
-    """Give an ssh host of two machines on one cable, each in namespaces of its own."""
+def cabled(folder: Path) -> Iterator[tuple[NamespaceShell, Sshd, Sequence[Endpoint]]]:
+    """Give two namespaces on one cable, each with an sshd that the other reaches by `between`, a file in `folder`."""
     need_ssh()
-    from nearmetal.hosts.ssh.host import SshHost
-
     nodes = ["n0", "n1"]
     try:
         namespaces = NamespaceShell()
@@ -77,23 +79,78 @@ def two_machines(folder: Path, mpi: str = "openmpi") -> Iterator[Far]:
             shell.add_node(node)
         ends = find_path("veth").up(shell, PathOrder("veth", "veth"), nodes).ends
         assert SSHD
-        between = folder / "between"
-        between.write_text(
+        (folder / "between").write_text(
             f"Port {BETWEEN_PORT}\nIdentityFile {folder}/user\nUserKnownHostsFile {folder}/between_hosts\n"
             "GlobalKnownHostsFile none\nBatchMode yes\n"
         )
         host_key = (folder / "host.pub").read_text()
         (folder / "between_hosts").write_text("".join(f"[{end.address}]:{BETWEEN_PORT} {host_key}" for end in ends))
-        specs = []
-        for number, end in enumerate(ends):
+        for end in ends:
             shell.start([SSHD, "-D", "-p", str(BETWEEN_PORT), "-f", str(sshd.config)], node=end.node)
-            port = sshd.serve(shell._enter(end.node))
-            specs.append(
-                NodeSpec(name=f"m{number}", address="127.0.0.1", port=port, reach=end.address, interface=end.interface)
+        yield shell, sshd, ends
+
+
+@contextlib.contextmanager
+def two_machines(folder: Path, mpi: str = "openmpi") -> Iterator[Far]:
+    """Give an ssh host of two machines on one cable, each in namespaces of its own."""
+    with cabled(folder) as (shell, sshd, ends):
+        from nearmetal.hosts.ssh.host import SshHost
+
+        specs = [
+            NodeSpec(
+                name=f"m{number}",
+                address="127.0.0.1",
+                port=sshd.serve(shell._enter(end.node)),
+                reach=end.address,
+                interface=end.interface,
             )
-        options = far_options(sshd, mpi) | {"remote_shell": f"ssh -F {between}"}
+            for number, end in enumerate(ends)
+        ]
+        options = far_options(sshd, mpi) | {"remote_shell": f"ssh -F {folder / 'between'}"}
         host = SshHost(specs, options)
         try:
             yield Far(host, sshd, shell)
+        finally:
+            host.close()
+
+
+_KUBECTL = """#!/bin/sh
+# Stands for kubectl: takes the words that nearmetal uses, in the order in which the real one wants them.
+printf '%s\\n' "$*" >> {folder}/asked
+[ "$1" = --context=test ] && [ "$2" = --namespace=hpc ] || {{ echo "error: no context" >&2; exit 1; }}
+shift 2
+if [ "$1 $2 $4" = "get pods --output=json" ]; then cat {folder}/pods.json; exit; fi
+[ "$1 $2 $3 $5 $6" = "exec --stdin --container=mpi -- /bin/sh" ] || {{ echo "error: unknown command" >&2; exit 1; }}
+[ -f "{folder}/pod-$4" ] || {{ echo "Error from server (NotFound): pods \\"$4\\" not found" >&2; exit 1; }}
+exec {folder}/pod-"$4"
+"""
+
+
+@contextlib.contextmanager
+def pods(folder: Path) -> Iterator[KubectlHost]:
+    """Give a kubectl host of two pods that a label selects; `asked` in `folder` holds what kubectl was told."""
+    with cabled(folder) as (shell, sshd, ends):
+        (folder / "kubectl").write_text(_KUBECTL.format(folder=folder))
+        items = [{"metadata": {"name": "mpi-gone"}, "status": {"phase": "Succeeded"}}]
+        for number, end in enumerate(ends):
+            pod = folder / f"pod-mpi-{number}"
+            pod.write_text(f"#!/bin/sh\nexport HOME={folder}/home\nexec {shlex.join(shell._enter(end.node))} /bin/sh\n")
+            pod.chmod(0o755)
+            items.append({"metadata": {"name": f"mpi-{number}"}, "status": {"phase": "Running", "podIP": end.address}})
+        (folder / "kubectl").chmod(0o755)
+        (folder / "pods.json").write_text(json.dumps({"items": items}))
+        ours = {key: value for key, value in far_options(sshd).items() if key in {"mpi_prefix", "cache"}}
+        options = ours | {
+            "kubectl": str(folder / "kubectl"),
+            "context": "test",
+            "namespace": "hpc",
+            "container": "mpi",
+            "selector": "job-name=mpi",
+            "interface": ends[0].interface,
+            "remote_shell": f"ssh -F {folder / 'between'}",
+        }
+        host = KubectlHost([], options)
+        try:
+            yield host
         finally:
             host.close()

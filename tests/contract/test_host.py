@@ -54,6 +54,7 @@ HOSTS = {
     "local": (_local, "veth"),
     "ssh-hypervisor": (far_machines.hypervisor, "veth"),
     "ssh-machines": (_two_machines, "declared"),
+    "kubectl": (far_machines.pods, "declared"),
     "slurm": (_slurm, "declared"),
 }
 """Every kind of host, and a path that it can bring up."""

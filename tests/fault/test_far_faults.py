@@ -273,12 +273,12 @@ def test_a_trial_that_was_killed_is_rolled_back_machine_by_machine(
 
 
 def test_a_carrier_that_dies_at_once_is_an_error(tmp_path: Path) -> None:
-    from nearmetal.hosts.batch.step import StepCarrier
+    from nearmetal.hosts.far.program import ProgramCarrier
 
     with pytest.raises(LostError, match="no such node"):
-        Machine(StepCarrier("n9", ("sh", "-c", "echo no such node >&2; exit 1"))).connect()
+        Machine(ProgramCarrier("n9", ("sh", "-c", "echo no such node >&2; exit 1"))).connect()
     with pytest.raises(NearmetalError):
-        Machine(StepCarrier("n9", ("/no/such/program",))).connect()
+        Machine(ProgramCarrier("n9", ("/no/such/program",))).connect()
 
 
 def running(word: str) -> bool:

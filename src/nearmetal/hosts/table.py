@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.batch.host import open_batch
 from nearmetal.hosts.fake import FakeHost
+from nearmetal.hosts.kubectl import open_kubectl
 from nearmetal.hosts.lab.lab import open_lab
 from nearmetal.hosts.local import LocalHost
 
@@ -36,6 +37,7 @@ HOSTS: dict[str, Callable[[Study], Host]] = {
     "lab": lambda study: open_lab(study.host.options, _say),
     "ssh": _ssh,
     "slurm": _slurm,
+    "kubectl": lambda study: open_kubectl(study.host),
     "fake": lambda study: FakeHost(study.host.options),
     "import": lambda _: _refuse(),
 }

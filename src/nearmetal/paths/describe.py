@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from nearmetal.hosts import fake
+from nearmetal.hosts import fake, kubectl
 from nearmetal.hosts.batch import host as batch
 from nearmetal.hosts.lab import lab
 from nearmetal.hosts.ssh import host as ssh
@@ -18,6 +18,7 @@ _HOSTS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
     ("local", "Namespaces of this machine, with or without root.", {}),
     ("lab", "An emulated SR-IOV cluster in virtual time ([how](../how-to/lab.md)).", lab.OPTIONS),
     ("ssh", "Machines that the study names ([how](../how-to/real-cluster.md)).", ssh.OPTIONS),
+    ("kubectl", "Pods of a Kubernetes cluster ([how](../how-to/real-cluster.md)).", kubectl.OPTIONS),
     ("slurm", "Allocations of a batch system ([how](../how-to/real-cluster.md)).", batch.OPTIONS),
     ("fake", "Figures from a formula, for trying things out and for tests.", fake.OPTIONS),
 )
@@ -32,7 +33,7 @@ _PATHS = """
 |---|---|
 """
 _MACHINES = """
-Options of a path on an ssh or batch host:
+Options of a path on an ssh, kubectl or batch host:
 
 | option | meaning |
 |---|---|

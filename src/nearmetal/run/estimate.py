@@ -40,6 +40,7 @@ PACES: dict[str, Callable[[HostSpec], Pace]] = {
     "local": lambda _: Pace(0.6),
     "lab": _lab,
     "ssh": lambda _: Pace(2.0),
+    "kubectl": lambda _: Pace(2.0),
     "slurm": lambda host: Pace(2.0, side_by_side=at_once(host.options, "allocations", 1)),
     "fake": lambda _: Pace(0.0, 0.0),
     "import": lambda _: Pace(0.0, 0.0),

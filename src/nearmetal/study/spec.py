@@ -99,10 +99,11 @@ class NodeSpec(_Model):
 class HostSpec(_Model):
     """Where trials are carried out."""
 
-    kind: Literal["local", "lab", "ssh", "slurm", "fake", "import"] = Field(
-        "local", description="`local`, `lab`, `ssh`, `slurm` or `fake`; `import` marks a run adopted from files."
+    kind: Literal["local", "lab", "ssh", "slurm", "kubectl", "fake", "import"] = Field(
+        "local",
+        description="`local`, `lab`, `ssh`, `slurm`, `kubectl` or `fake`; `import` marks a run adopted from files.",
     )
-    node: list[NodeSpec] = Field(default_factory=list, description="For `ssh`: the machines.")
+    node: list[NodeSpec] = Field(default_factory=list, description="For `ssh` and `kubectl`: the machines or pods.")
     hosts_file: str = Field("", description="For `ssh`: a TOML file with further `[[node]]` tables.")
     libvirt: list[str] = Field(
         default_factory=list,

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError
 from nearmetal.hosts.batch.scheduler import JobState, Phase, Request, Scheduler
 from nearmetal.hosts.batch.slurm import Slurm
-from nearmetal.hosts.batch.step import StepCarrier
 from nearmetal.hosts.far.bind import bind
 from nearmetal.hosts.far.machine import Machine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
+from nearmetal.hosts.far.program import ProgramCarrier
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import LostError
 from nearmetal.hosts.host import Site, at_once
@@ -217,7 +217,7 @@ class BatchHost:
             self._disconnect(allocation)
             allocation.restarts = state.restarts
             allocation.machines = {
-                node: Machine(StepCarrier(node, tuple(self._scheduler.shell_argv(state.job, node))))
+                node: Machine(ProgramCarrier(node, tuple(self._scheduler.shell_argv(state.job, node))))
                 for node in state.nodes
             }
 

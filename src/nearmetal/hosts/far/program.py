@@ -1,4 +1,4 @@
-"""A shell in a step of a batch job: a local program (srun) whose streams are the far shell's."""
+"""A far shell behind a local program, such as srun or `kubectl exec`: its streams are the far shell's."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class StepCarrier:
-    """One node of an allocation: `argv` starts `sh` there."""
+class ProgramCarrier:
+    """One far machine: `argv` is the local program that starts `sh` there."""
 
     name: str
     argv: tuple[str, ...]
 
     def open(self) -> Stream:
-        """Start the step; it lives until its input ends, or the allocation does."""
+        """Start the program; it lives until its input ends, or the far side does."""
         return local_stream(self.argv)
 
 
@@ -71,7 +71,7 @@ def _write(child: subprocess.Popen[bytes], inbox: Inbox, data: bytes) -> None:
     except (BrokenPipeError, ValueError) as error:
         inbox.wait(_GRACE_S)
         said = inbox.ended
-        raise LostError(f"the step has ended: {said[1] if said else 'its input is closed'}") from error
+        raise LostError(f"the program has ended: {said[1] if said else 'its input is closed'}") from error
 
 
 def _end_input(child: subprocess.Popen[bytes]) -> None:
@@ -81,7 +81,7 @@ def _end_input(child: subprocess.Popen[bytes]) -> None:
 
 
 def _close(child: subprocess.Popen[bytes], inbox: Inbox) -> None:
-    """Give it a moment after the end of its input; a step that stays is ended."""
+    """Give it a moment after the end of its input; a program that stays is ended."""
     _end_input(child)
     if not inbox.wait(_GRACE_S):
         process.end_session(child)

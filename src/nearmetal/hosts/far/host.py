@@ -1,0 +1,113 @@
+"""A host of far machines: whoever carries their shells (ssh, kubectl) names them, the rest is here."""
+
+from __future__ import annotations
+
+import shlex
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError
+from nearmetal.hosts.far.bind import Bound, bind
+from nearmetal.hosts.far.machine import Machine
+from nearmetal.hosts.far.namespaces import FarNamespaceShell
+from nearmetal.hosts.far.shell import MachinesShell, Memory
+from nearmetal.hosts.host import Site, at_once
+from nearmetal.study.order import Outcome, TrialStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from nearmetal.hosts.far.stream import Carrier
+    from nearmetal.hosts.host import Shell
+    from nearmetal.study.order import Order, Scalar
+    from nearmetal.study.spec import NodeSpec
+
+OPTIONS = {
+    "parallel": "connections that are made at once (32)",
+    "mpi_prefix": "directory of the MPI on the machines; PATH when left out",
+    "remote_shell": "what reaches one machine from another there (`ssh -o BatchMode=yes`)",
+    "cache": "directory for programs built there (`~/.cache/nearmetal`)",
+}
+"""What every host of far machines understands."""
+_DEFAULT_REMOTE_SHELL = "ssh -o BatchMode=yes"
+
+
+class FarHost:
+    """Carries trials out on far machines; their shells stay open between trials.
+
+    `hint` is for machines that fail a trial without one of their own. Raises UnavailableError, with every failure, when
+    a machine does not answer.
+    """
+
+    kind = "far"
+    slots = 1
+    hint = "check the machine by hand"
+
+    def __init__(
+        self, nodes: Sequence[NodeSpec], carriers: Sequence[Carrier], options: Mapping[str, Scalar], *, label: str
+    ) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self._options = dict(options)
+        self._memory = Memory()
+        self.label = label
+        self._machines = {node.name: Machine(one) for node, one in zip(nodes, carriers, strict=True)}
+        try:
+            self.on_all(Machine.connect)
+        except BaseException:
+            self.close()
+            raise
+
+    def on_all(self, deed: Callable[[Machine], object]) -> None:
+        """Do something on every machine, at most `parallel` at once; raise UnavailableError with all failures."""
+        failures = []
+        with ThreadPoolExecutor(max_workers=min(int(self._options.get("parallel", 32)), len(self._machines))) as pool:
+            for done in [pool.submit(deed, machine) for machine in self._machines.values()]:
+                try:
+                    done.result()
+                except NearmetalError as error:
+                    failures.append(error)
+        if failures:
+            raise UnavailableError("; ".join(error.message for error in failures), hint=failures[0].hint)
+
+    def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
+        """Give the body a shell to the machines that the path names; a lost machine fails the trial, not the run."""
+        try:
+            bound = bind(order, {name: node.interface for name, node in self._nodes.items()})
+            with self._shell(bound) as shell:
+                outcome = body(shell, bound.order)
+        except QuarantinedError:
+            raise
+        except NearmetalError as error:
+            return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint or self.hint)
+        machines = {f"machine.{index}": name for index, name in enumerate(bound.machines)}
+        return replace(outcome, facts={**outcome.facts, **machines})
+
+    def _shell(self, bound: Bound) -> MachinesShell | FarNamespaceShell:
+        machines = [self._machines[name] for name in bound.machines]
+        for machine in machines:
+            machine.refresh()
+        site = self._site(machines[0].home)
+        if bound.built:
+            return FarNamespaceShell(machines[0], site, self._memory, own_network=bound.own_network)
+        nodes = [self._nodes[name] for name in bound.machines]
+        names = [node.reach or node.address or node.name for node in nodes]
+        reach = shlex.split(str(self._options.get("remote_shell", _DEFAULT_REMOTE_SHELL)))
+        return MachinesShell(machines, names, site, self._memory, remote_shell=shlex.join(reach).encode())
+
+    def _site(self, home: str) -> Site:
+        cache = str(self._options.get("cache", f"{home}/.cache/nearmetal"))
+        return Site(cache, f"{home}/.local/state/nearmetal", str(self._options.get("mpi_prefix", "")))
+
+    def close(self) -> None:
+        """Close every shell; calling twice does nothing more."""
+        for machine in self._machines.values():
+            machine.close()
+
+
+def check_options(kind: str, options: Mapping[str, Scalar], known: Mapping[str, str]) -> None:
+    """Raise BadInputError for an option that a host does not have, or a number of connections that is none."""
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise BadInputError(f"the {kind} host has no option {unknown[0]!r}", hint=f"known: {', '.join(known)}")
+    at_once(options, "parallel", 32)

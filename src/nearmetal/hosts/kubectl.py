@@ -1,0 +1,96 @@
+"""Host `kubectl`: pods that the study names or a label selects, each with a shell behind `kubectl exec`."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from nearmetal import process
+from nearmetal.errors import BadInputError, ForeignFileError, UnavailableError
+from nearmetal.hosts.far import host as far
+from nearmetal.hosts.far.program import ProgramCarrier
+from nearmetal.reading import parse_json
+from nearmetal.study.spec import NodeSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nearmetal.study.order import Scalar
+    from nearmetal.study.spec import HostSpec
+
+OPTIONS = {
+    "kubectl": "the program (`kubectl` of PATH)",
+    "context": "context of the kubeconfig; the present one when left out",
+    "namespace": "namespace of the pods; the context's own when left out",
+    "container": "container in each pod; its default one when left out",
+    "selector": "label of the pods, such as `job-name=mpi`, instead of [[host.node]] tables",
+    "interface": "their interface on the measured path, such as `net1` of Multus; each node's own when left out",
+    **far.OPTIONS,
+}
+_GET_TIMEOUT_S = 60.0
+
+
+class KubectlHost(far.FarHost):
+    """Carries trials out in pods; a pod that goes away fails its trial."""
+
+    kind = "kubectl"
+    hint = "check the pod with kubectl describe"
+
+    def __init__(self, nodes: Sequence[NodeSpec], options: Mapping[str, Scalar]) -> None:
+        far.check_options(self.kind, options, OPTIONS)
+        base = _program(options)
+        pods = list(nodes) or _selected(base, options)
+        interface = str(options.get("interface", ""))
+        named = [node.model_copy(update={"interface": node.interface or interface}) for node in pods]
+        carriers = [ProgramCarrier(node.name, _exec_argv(base, options, node.address or node.name)) for node in named]
+        super().__init__(named, carriers, options, label=f"in pods: {', '.join(node.name for node in named)}")
+
+
+def open_kubectl(spec: HostSpec) -> KubectlHost:
+    """Return the host of a study's [host] table; raise UnavailableError when a pod has no shell for us."""
+    return KubectlHost(spec.node, spec.options)
+
+
+def _program(options: Mapping[str, Scalar]) -> tuple[str, ...]:
+    wanted = str(options.get("kubectl", "kubectl"))
+    program = shutil.which(wanted)
+    if program is None:
+        raise UnavailableError(f"{wanted} is not installed here", hint="name it in the host's option `kubectl`")
+    chosen = [f"--{name}={options[name]}" for name in ("context", "namespace") if name in options]
+    return (program, *chosen)
+
+
+def _exec_argv(base: tuple[str, ...], options: Mapping[str, Scalar], pod: str) -> tuple[str, ...]:
+    container = (f"--container={options['container']}",) if "container" in options else ()
+    return (*base, "exec", "--stdin", *container, pod, "--", "/bin/sh")
+
+
+def _selected(base: tuple[str, ...], options: Mapping[str, Scalar]) -> list[NodeSpec]:
+    """Return the running pods that the selector names, by name; they reach each other by their addresses."""
+    selector = str(options.get("selector", ""))
+    if not selector:
+        raise BadInputError(
+            "the kubectl host has no pods",
+            hint="give [[host.node]] tables, or options = { selector = 'job-name=NAME' }",
+        )
+    argv = [*base, "get", "pods", f"--selector={selector}", "--output=json"]
+    finished = process.run(argv, timeout_s=_GET_TIMEOUT_S)
+    if not finished.ok:
+        raise UnavailableError(finished.complaint(), hint="try the same command by hand")
+    found = [pod for pod in _items(finished.stdout) if pod[1] == "Running"]
+    if not found:
+        raise UnavailableError(f"no pod with {selector} is running", hint=f"kubectl get pods --selector={selector}")
+    # A job's pods differ at the end of their names.
+    return [NodeSpec(name=name[-40:].lstrip("-."), address=name, reach=address) for name, _, address in sorted(found)]
+
+
+def _items(text: bytes) -> list[tuple[str, str, str]]:
+    """Read the JSON of `kubectl get pods`: name, phase, address of each; raise ForeignFileError for anything else."""
+    try:
+        read = parse_json(text)
+        return [
+            (str(one["metadata"]["name"]), str(one["status"].get("phase")), str(one["status"].get("podIP", "")))
+            for one in read["items"]
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ForeignFileError(f"kubectl did not print a list of pods: {error!r}") from error
