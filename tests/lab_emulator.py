@@ -36,7 +36,9 @@ def main() -> None:
         asked = json.loads(line)
         command = asked["execute"]
         if command == "migrate" and MODE != "no-space":
-            Path(asked["arguments"]["uri"].removeprefix("file:")).write_bytes(b"a frozen machine")
+            Path(asked["arguments"]["uri"].removeprefix("file:")).write_text(
+                json.dumps({"frozen": "machine", "seed": after("-seed")})
+            )
         migrated = "failed" if MODE == "no-space" else "completed"
         reply = {"status": migrated, "error-desc": "No space left on device"} if command == "query-migrate" else {}
         say(stream, {"return": reply})

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import re
 import shutil
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,15 @@ def test_an_order_goes_in_and_its_outcome_comes_out(host: lab.LabHost) -> None:
     assert outcome.status is TrialStatus.VALID
     assert outcome.said == "latency"
     assert outcome.facts["lab.virtual_time"] is True
+
+
+def test_blocks_take_turns_over_boots_with_seeds_of_their_own(host: lab.LabHost, tmp_path: Path) -> None:
+    outcomes = [host.carry_out(replace(ORDER, block=block), lambda *_: pytest.fail("outside")) for block in range(5)]
+    assert [one.facts["lab.variant"] for one in outcomes] == [0, 1, 2, 0, 1]
+    snapshots = sorted((tmp_path / "cache" / "nearmetal" / "lab").glob("snapshot-*"))
+    assert len(snapshots) == 3
+    seeds = [json.loads((folder / "state").read_text())["seed"] for folder in snapshots]
+    assert sorted(seeds) == ["0", "1", "2"]
 
 
 def test_no_emulator_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -231,19 +231,23 @@ def _assemble(root: Path, say: Callable[[str], None]) -> Image:
     return Image(folder, manifest)
 
 
-def snapshot(image: Image, boot: Boot, version: str, say: Callable[[str], None], *, timeout_s: float) -> Path:
+def snapshot(
+    image: Image, boot: Boot, version: str, say: Callable[[str], None], *, timeout_s: float, variant: int = 0
+) -> Path:
     """Return the frozen machine that every trial starts from, booting it once per image, machine and emulator.
 
     One boot differs from another in its last microseconds, so a snapshot is part of what a figure depends on; it
-    is kept with its checksum. Raises NearmetalError when the machine does not boot within `timeout_s`.
+    is kept with its checksum. Each `variant` is a boot of its own: another seed for the kernel's random numbers, and so
+    another layout of its memory. Raises NearmetalError when the machine does not boot within `timeout_s`.
     """
-    described = f"{boot.machine!r} {version} {emulator_argv('', boot.machine, _NO_FILES, seed=0, restore=False)}"
+    described = f"{boot.machine!r} {version} {emulator_argv('', boot.machine, _NO_FILES, seed=variant, restore=False)}"
     key = hashlib.sha256(described.encode()).hexdigest()[:_KEY_DIGITS]
     folder = cache_folder() / f"snapshot-{image.manifest.key}-{boot.machine.name}-{key}"
     with locked(cache_folder(), say):
         if _sound(folder, say) is None:
-            say(f"booting the lab ({boot.machine.about}) to its snapshot, about 25 s")
-            with _replacing(folder) as fresh, Vm(boot) as vm:
+            which = f", variant {variant}" if variant else ""
+            say(f"booting the lab ({boot.machine.about}{which}) to its snapshot, about 25 s")
+            with _replacing(folder) as fresh, Vm(boot, seed=variant) as vm:
                 vm.freeze(fresh / "state", timeout_s=timeout_s)
                 seal(fresh, "snapshot", key, {"machine": boot.machine.name, "emulator": version}, {})
     return folder / "state"
