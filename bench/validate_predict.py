@@ -3,7 +3,8 @@
     python bench/validate_predict.py                                   # all
     python bench/validate_predict.py --ranks 2                         # only where ranks have their own cores: shorter
     python bench/validate_predict.py --keep DIR                        # keep runs and traces, reuse what is there
-    python bench/validate_predict.py --write docs/explanation/prediction-validation.md
+    python bench/validate_predict.py --write docs/explanation/prediction-validation.md   # and the cases that ship
+    python bench/validate_predict.py --coverage                        # of the intervals of the cases that ship
 
 Three things are measured on this machine: micro-benchmarks on every path (the models are fitted from these and from
 nothing else), the applications under the profiler inside one node (what they do), and the applications on every path
@@ -15,6 +16,7 @@ the right order wherever measurement tells them apart; measured p99 inside the p
 from __future__ import annotations
 
 import argparse
+import csv
 import datetime as dt
 import json
 import os
@@ -23,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +33,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.hosts.table import open_host
+from nearmetal.predict import calibration
+from nearmetal.predict.calibration import OWN, RELAY, SHARED, coverage, validated_cases
 from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import schedule_from_trace
@@ -410,6 +414,36 @@ def where(run: RunDir) -> str:
     )
 
 
+def coverage_table() -> list[str]:
+    """Return how the intervals of the cases that ship do on applications that they were not made from, in Markdown."""
+    lines = [
+        "| class | cases | run time inside | width | p99 of iterations inside | width |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in (OWN, SHARED, RELAY):
+        cells = []
+        for error in (lambda case: case.run_error, lambda case: case.p99_error):
+            inside, total, width = coverage(validated_cases(), name, error)
+            cells.append(f"{inside} of {total} ({inside / total:.0%}) | x{width:.1f}")
+        lines.append(f"| {name} | {total} | {' | '.join(cells)} |")
+    return lines
+
+
+def write_cases(cases: list[Case]) -> None:
+    """Write the cases that the package ships, of which intervals are made."""
+    rows = []
+    for case in cases:
+        name = RELAY if case.path in WITH_RELAY else OWN if case.own_cores else SHARED
+        times = (case.measured_ns, case.predicted_ns, case.measured_p99_ns, case.p99_low_ns, case.p99_high_ns)
+        app = case.app
+        rows.append([name, app.name, app.letter, app.ranks, case.placement, case.path, case.launches])
+        rows[-1] += [f"{ns / 1e6:.6g}" for ns in times]
+    with (Path(calibration.__file__).parent / "validated.csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([one.name for one in fields(calibration.ValidatedCase)])
+        writer.writerows(rows)
+
+
 def page(cases: list[Case], failures: list[str], made: str) -> str:
     """Return the docs page."""
     reached = goals(cases)
@@ -443,6 +477,11 @@ def page(cases: list[Case], failures: list[str], made: str) -> str:
             for (name, ranks), group in sorted(by_app.items())
         ),
         "",
+        "## Intervals",
+        "",
+        *COVERAGE_HEAD,
+        *coverage_table(),
+        "",
         "## Every case",
         "",
         *table(cases),
@@ -452,6 +491,12 @@ def page(cases: list[Case], failures: list[str], made: str) -> str:
 
 
 LOAD_BEFORE = os.getloadavg()[0]
+COVERAGE_HEAD = (
+    "`nearmetal predict` makes its 90 % intervals of the errors of these cases, by class. Here each program's cases",
+    "are held against intervals made of the other applications' alone. The width is high / low, without the spread of",
+    "replayed launches.",
+    "",
+)
 
 
 def main() -> int:
@@ -464,7 +509,11 @@ def main() -> int:
     )
     parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4], help="Only these numbers of ranks.")
     parser.add_argument("--only", nargs="*", help="Only these applications, such as cg-S-2.")
+    parser.add_argument("--coverage", action="store_true", help="Only print how the intervals that ship do.")
     options = parser.parse_args()
+    if options.coverage:
+        print("\n".join(coverage_table()))
+        return 0
     apps = [
         app for app in applications() if app.ranks in options.ranks and (not options.only or app.label in options.only)
     ]
@@ -483,6 +532,8 @@ def main() -> int:
     for one in goals(cases):
         print(f"{'reached' if one.reached else 'MISSED'}: {one.what}: {one.found}")
     if options.write:
+        write_cases(cases)
+        calibration.validated_cases.cache_clear()
         options.write.write_text(page(cases, failures, made))
     return 0 if all(one.reached for one in goals(cases)) else 1
 

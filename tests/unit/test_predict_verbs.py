@@ -79,7 +79,8 @@ def test_predict_lists_paths_by_time(files: tuple[str, str]) -> None:
 
 def test_predict_in_words(files: tuple[str, str]) -> None:
     out, _ = run(predict, files[0], "--on", files[1], "--path", "vf", "--replicas", "2", "--sensitivity")
-    assert "do not contain the error of the models" in out.replace("\n", " ").replace("  ", " ")
+    told = " ".join(out.split())
+    assert "times the errors of 42 validated cases (own cores): 90% took 0.90 to 1.33 times as long" in told
     assert "inter.latency" in out
 
 
@@ -214,6 +215,34 @@ def test_break_even_of_a_run_with_settings(files: tuple[str, str], two_settings:
 def test_several_paths_are_given_at_once(files: tuple[str, str], two_settings: str) -> None:
     out, _ = run(predict, files[0], "--on", two_settings, "--paths", "vf,native", "--replicas", "1", "--format", "json")
     assert {row["path"] for row in json.loads(out)} == {"vf", "native"}
+
+
+def test_a_decision_names_the_cheapest_path_that_loses_little(files: tuple[str, str], tmp_path: Path) -> None:
+    machines = tuple(
+        NamedMachine(name, setting, "polling", Machine(path(1), path(us)))
+        for name, setting, us in (("native", "as-found", 20), ("vf", "as-found", 24), ("virtio", "as-found", 90))
+    )
+    write_model(ModelFile("nearmetal-model", 1, "run", machines), tmp_path / "model.json")
+    decide = (files[0], "--on", str(tmp_path / "model.json"), "--replicas", "1", "--decide")
+    out, _ = run(predict, *decide, "--loss", "60%")
+    assert "vf / as-found / polling is the cheapest that stays within 60% of native / as-found" in " ".join(out.split())
+    out, _ = run(predict, *decide, "--loss", "900%")
+    assert "virtio / as-found / polling is the cheapest" in " ".join(out.split())
+    out, _ = run(predict, *decide, "--loss", "900%", "--path", "vf", "--path", "virtio", "--baseline", "vf")
+    assert "Nothing cheaper than vf / as-found / polling itself" in " ".join(out.split())
+    out, _ = run(predict, *decide, "--loss", "0%", "--format", "json")
+    rows = {row["path"]: row for row in json.loads(out)}
+    assert rows["native"]["loss"] == {"at_most": 0, "probability": 1}
+    assert rows["vf"]["loss"]["probability"] < 0.3
+    assert rows["vf"]["ratio"]["to"] == "native / as-found"
+    assert rows["vf"]["ratio"]["median"] == pytest.approx(
+        rows["vf"]["quantiles"][0]["ns"] / rows["native"]["quantiles"][0]["ns"]
+    )
+    assert rows["virtio"]["validated"]["class"] == "of all classes, none is of guest"
+    with pytest.raises(BadInputError, match="'much' is not a loss"):
+        run(predict, *decide, "--loss", "much")
+    with pytest.raises(BadInputError, match="no path tap to compare with"):
+        run(predict, *decide, "--baseline", "tap")
 
 
 def measured(latency_us: int, *sizes: int) -> PathModel:

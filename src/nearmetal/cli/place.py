@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from nearmetal.cli.predict import Replay, label, prepare, replay_options, tell_doubts
+from nearmetal.cli.predict import Replay, prepare, replay_options, tell_doubts
 from nearmetal.cli.progress import warn
 from nearmetal.errors import BadInputError
 from nearmetal.predict.launcher_files import WRITERS
@@ -20,6 +20,7 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.place import BreakEven, Candidate, Judge, Slots, break_even, in_order, recommend
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace_file import read_trace
+from nearmetal.report.prediction_text import label
 from nearmetal.run.guests import open_host
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study

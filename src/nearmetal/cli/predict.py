@@ -8,21 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from nearmetal.cli.progress import warn
 from nearmetal.errors import BadInputError
+from nearmetal.predict.decide import Row, compare
 from nearmetal.predict.doubts import Doubt, find_doubts, refuse_beyond
 from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import ModelFile, NamedMachine, read_model, write_model
 from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Schedule, schedule_from_trace
-from nearmetal.predict.simulate import Prediction, Quantile, sensitivity, simulate_launches
+from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
 from nearmetal.predict.trace_file import read_trace
+from nearmetal.report.prediction_text import decision, label, remarks, table
 from nearmetal.store.rundir import RunDir
-from nearmetal.units import format_duration, parse_size_bytes
+from nearmetal.units import parse_size_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -160,6 +162,9 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any]) -> Replay:
 @replay_options
 @click.option("--per-node", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks on each node.")
 @click.option("--sensitivity", "show_sensitivity", is_flag=True, help="Also tell what the time depends on.")
+@click.option("--baseline", default="", help="The path that ratios are to; bare metal by default.")
+@click.option("--decide", is_flag=True, help="Name the cheapest path and setting that stays within --loss.")
+@click.option("--loss", default="10%", show_default=True, help="How much slower than the baseline is good enough.")
 @click.option("--save-model", type=click.Path(path_type=Path), help="Write the fitted models to this file.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def command(
@@ -167,38 +172,61 @@ def command(
     programs: tuple[Path, ...],
     per_node: int,
     show_sensitivity: bool,
+    baseline: str,
+    decide: bool,
+    loss: str,
     save_model: Path | None,
     form: str,
     **given: Any,
 ) -> None:
     """Predict how long PROGRAM takes: a trace directory, or a pattern file ending in .toml.
 
-    Several traces are launches of one program; replicas take them, and the launches of the run, in turn.
+    Several traces are launches of one program; replicas take them, and the launches of the run, in turn. With --decide,
+    paths given by --path count from the cheapest to the dearest.
     """
+    asked = _loss(loss) if decide else None
     replay = prepare(programs, given)
     schedule = replay.schedules[0]
     placement = replay.changes.placement(schedule.ranks, per_node)
     doubts = {label(named): replay.doubts(named, placement) for named in replay.machines}
-    rows: list[tuple[NamedMachine, Prediction]] = []
+    predicted: list[tuple[NamedMachine, Prediction, list[Doubt]]] = []
     told: dict[str, dict[str, float]] = {}
     for named in replay.machines:
         found = simulate_launches(
             replay.schedules, named.replayed, placement, seed=replay.seed, replicas=replay.replicas
         )
-        rows.append((named, found))
+        predicted.append((named, found, doubts[label(named)]))
         if show_sensitivity:
             told[label(named)] = sensitivity(
                 schedule, named.machine, placement, seed=replay.seed, replicas=max(1, replay.replicas // 10)
             )
     if save_model is not None:
         write_model(replay.model, save_model)
-    rows.sort(key=lambda row: row[1].quantile(0.5).value_ns)
+    predicted.sort(key=lambda one: float(np.median(one[1].makespan_ns)))
+    rows, bare = compare(predicted, placement, replay.model.validated, baseline=baseline, loss=asked or 0.0)
     tell_doubts(doubts)
     if form == "json":
-        records = [_record(*row, doubts[label(row[0])], told.get(label(row[0]))) for row in rows]
+        records = [_record(row, bare, told.get(label(row.named)), asked) for row in rows]
         click.echo(json.dumps(records, indent=1))
         return
-    _print(schedule, rows, told)
+    _print(schedule, rows, bare, asked)
+    for where, elasticities in told.items():
+        strongest = [f"{name} {value:+.2f}" for name, value in elasticities.items() if abs(value) >= 0.01]
+        Console(highlight=False).print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
+    if asked is not None:
+        click.echo(decision(rows, bare, asked, [path for word in given["paths"] for path in word.split(",")]))
+
+
+def _loss(text: str) -> float:
+    """Read `10%` or `0.1`; raise BadInputError for anything else."""
+    number = text.removesuffix("%")
+    try:
+        loss = float(number) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        loss = -1.0
+    if not 0 <= loss < 10:
+        raise BadInputError(f"{text!r} is not a loss", hint="write --loss 10%")
+    return loss
 
 
 def tell_doubts(doubts: Mapping[str, Sequence[Doubt]]) -> None:
@@ -212,47 +240,30 @@ def tell_doubts(doubts: Mapping[str, Sequence[Doubt]]) -> None:
         warn(f"{'' if whole else ', '.join(machines) + ': '}{doubt.said}\nhint: {doubt.hint}")
 
 
-def label(named: NamedMachine) -> str:
-    """Return how a machine is called in tables."""
-    return f"{named.path} / {named.setting} / {named.progress}"
-
-
-def _record(
-    named: NamedMachine, found: Prediction, doubts: Sequence[Doubt], told: dict[str, float] | None
-) -> dict[str, object]:
+def _record(row: Row, bare: NamedMachine, told: dict[str, float] | None, loss: float | None) -> dict[str, object]:
+    found, errors = row.found, row.errors
     return {
-        "path": named.path,
-        "setting": named.setting,
-        "progress": named.progress,
+        "path": row.named.path,
+        "setting": row.named.setting,
+        "progress": row.named.progress,
         "quantiles": [
             {"probability": q.probability, "ns": q.value_ns, "low_ns": q.low_ns, "high_ns": q.high_ns}
             for q in map(found.quantile, PROBABILITIES)
         ],
+        "launches_ns": row.interval_ns,
+        "validated": {"class": errors.of, "cases": len(errors.logs), "factors": errors.span()},
+        "ratio": {"to": f"{bare.path} / {bare.setting}", "median": row.ratio, "interval": row.ratio_span},
+        **({"loss": {"at_most": loss, "probability": row.chance}} if loss is not None else {}),
         "messages": found.messages,
         "inter_share": found.inter_share,
         "compute_ns": found.compute_ns,
-        "doubts": [{"said": one.said, "hint": one.hint, "share": one.share} for one in doubts],
+        "doubts": [{"said": one.said, "hint": one.hint, "share": one.share} for one in row.doubts],
         **({"sensitivity": told} if told is not None else {}),
     }
 
 
-def _shown(quantile: Quantile) -> str:
-    value = format_duration(quantile.value_ns)
-    if quantile.low_ns is None or quantile.high_ns is None:
-        return value
-    return f"{value} [{format_duration(quantile.low_ns)}, {format_duration(quantile.high_ns)}]"
-
-
-def _print(schedule: Schedule, rows: list[tuple[NamedMachine, Prediction]], told: dict[str, dict[str, float]]) -> None:
-    table = Table(title=f"Predicted run time of {schedule.name} on {schedule.ranks} ranks", title_justify="left")
-    for column in ("path / setting / progress", "median", "p95", "p99", "between nodes"):
-        table.add_column(column)
-    for named, found in rows:
-        cells = [_shown(found.quantile(probability)) for probability in PROBABILITIES]
-        table.add_row(label(named), *cells, f"{found.inter_share:.0%}")
+def _print(schedule: Schedule, rows: Sequence[Row], bare: NamedMachine, loss: float | None) -> None:
     console = Console(highlight=False)
-    console.print(table)
-    console.print("Brackets: 95 % intervals over replicas; they do not contain the error of the models.")
-    for where, elasticities in told.items():
-        strongest = [f"{name} {value:+.2f}" for name, value in elasticities.items() if abs(value) >= 0.01]
-        console.print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
+    console.print(table(f"Predicted run time of {schedule.name} on {schedule.ranks} ranks", rows, bare, loss))
+    for remark in remarks(rows):
+        console.print(remark)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from nearmetal.errors import BadInputError
 from nearmetal.facts.inventory import COMPUTERS, PROCESSORS
-from nearmetal.paths.guests import GUEST_PATHS
+from nearmetal.predict.calibration import GUEST_KINDS, run_errors
 from nearmetal.predict.fit import RoundTrips, Windows, fit_copy, fit_path, fit_port
 from nearmetal.predict.models import UNBOUNDED, Cores, Machine, ModelFile, NamedMachine, PathModel
 from nearmetal.store.query import refuse_fabric, valid
@@ -26,7 +26,6 @@ EAGER_BYTES = {("openmpi", INTRA_KIND): 4096, ("openmpi", ""): 65536}
 """Largest eager message of an MPI inside and between nodes, its header included: btl_sm_eager_limit and
 btl_tcp_eager_limit of Open MPI. Others are not known: their messages go eagerly unless the limit is given."""
 _HEADER_BYTES = 64
-GUEST_KINDS = frozenset(path.kind for path in GUEST_PATHS)
 _ON_ONE_COMPUTER = ("local", "lab")
 _AUTOGROUP = "kernel.autogroup"
 
@@ -117,7 +116,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         )
         for key, found in sorted(fitted.items(), key=lambda item: item[0])
     )
-    return ModelFile("nearmetal-model", 1, str(run.root.name), machines)
+    return ModelFile("nearmetal-model", 1, str(run.root.name), machines, run_errors())
 
 
 def _machines(found: _Fitted, intra: _Fitted | None) -> tuple[Machine, tuple[Machine, ...]]:

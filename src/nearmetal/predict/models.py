@@ -224,12 +224,16 @@ class NamedMachine:
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """All machines fitted from one run."""
+    """All machines fitted from one run.
+
+    `validated` are the errors of held-out cases by class, log(measured / predicted), sorted: intervals come from them.
+    """
 
     format: Literal["nearmetal-model"]
     version: Literal[1]
     run: str
     machines: tuple[NamedMachine, ...]
+    validated: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def find(self, path: str, setting: str | None = None, progress: str | None = None) -> NamedMachine:
         """Return the only machine of that path (and setting, and progress); raise BadInputError otherwise."""

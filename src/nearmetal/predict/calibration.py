@@ -1,0 +1,177 @@
+"""How far predictions were off, and so how far this one may be: split-conformal intervals by class.
+
+`validated.csv` holds every case of `bench/validate_predict.py`: an application on a path, measured and predicted, and
+held out from the fit. Within a class (ranks with cores of their own, ranks that share cores, a relay on the path) the
+errors of those cases are taken for the possible errors of a new one (split-conformal prediction; Vovk, Gammerman and
+Shafer, Algorithmic Learning in a Random World, 2005; Angelopoulos and Bates, arXiv:2107.07511). They keep their sign:
+where predictions came out too short, the interval reaches further up. Each replayed launch is combined with each error.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.paths.guests import GUEST_PATHS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from nearmetal.predict.models import NamedMachine
+    from nearmetal.predict.native import Placement
+
+    Floats = NDArray[np.float64]
+
+LEVEL = 0.90
+OWN, SHARED, RELAY, GUEST = "own cores", "shared cores", "relay", "guest"
+RELAY_KINDS = frozenset({"tap"})
+GUEST_KINDS = frozenset(path.kind for path in GUEST_PATHS)
+_FILE = "validated.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatedCase:
+    """An application on a path, held out: medians of its run time and of the 99th percentile of its iterations, ms."""
+
+    case_class: str
+    application: str
+    letter: str
+    ranks: int
+    placement: str
+    path: str
+    launches: int
+    measured_ms: float
+    predicted_ms: float
+    p99_measured_ms: float
+    p99_low_ms: float
+    p99_high_ms: float
+
+    @property
+    def run_error(self) -> float:
+        """Return log(measured / predicted) of the run time."""
+        return math.log(self.measured_ms / self.predicted_ms)
+
+    @property
+    def p99_error(self) -> float:
+        """Return log(measured / middle of the predicted interval) of the 99th percentile of iterations."""
+        return math.log(self.p99_measured_ms / math.sqrt(self.p99_low_ms * self.p99_high_ms))
+
+    @property
+    def job(self) -> tuple[str, str, int, str]:
+        """Return what it has in common with the same job on other paths."""
+        return self.application, self.letter, self.ranks, self.placement
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Errors of a class, log(measured / predicted), sorted; `of` is the class they were taken from."""
+
+    of: str
+    logs: tuple[float, ...]
+
+    def span(self) -> tuple[float, float] | None:
+        """Return the factors between which LEVEL of measured over predicted lie; None for too few cases."""
+        n, below = len(self.logs), self._outside()
+        return (math.exp(self.logs[below - 1]), math.exp(self.logs[n - below])) if below >= 1 else None
+
+    def interval(self, makespan_ns: NDArray[np.int64]) -> tuple[float, float] | None:
+        """Return where LEVEL of launches are expected, ns: every replayed launch with every error."""
+        if self._outside() < 1:
+            return None
+        below = (self._outside() - 1) / (len(self.logs) - 1)
+        both = np.add.outer(np.log(np.maximum(makespan_ns, 1)), np.array(self.logs)).ravel()
+        low, high = np.quantile(both, (below, 1 - below))
+        return float(np.exp(low)), float(np.exp(high))
+
+    def _outside(self) -> int:
+        """Return how many errors bound the interval at either end: (1 - LEVEL) / 2 of n + 1, as conformal ranks are."""
+        return math.floor((1 - LEVEL) / 2 * (len(self.logs) + 1) + 1e-9)
+
+    def chance_below(self, predicted: float, limit: float) -> float:
+        """Return the probability that what was predicted turns out at most at `limit`: (k + 1/2) / (n + 1)."""
+        within = sum(math.log(predicted) + error <= math.log(limit) for error in self.logs)
+        return (within + 0.5) / (len(self.logs) + 1)
+
+
+@cache
+def validated_cases() -> tuple[ValidatedCase, ...]:
+    """Return the cases that ship with this version."""
+    text = files("nearmetal.predict").joinpath(_FILE).read_text()
+    return tuple(_case(row) for row in csv.DictReader(text.splitlines()))
+
+
+def _case(row: dict[str, str]) -> ValidatedCase:
+    counts = {name: int(row[name]) for name in ("ranks", "launches")}
+    times = {name: float(value) for name, value in row.items() if name.endswith("_ms")}
+    words = {name: row[name] for name in ("case_class", "application", "letter", "placement", "path")}
+    return ValidatedCase(**words, **counts, **times)  # type: ignore[arg-type]
+
+
+def run_errors() -> dict[str, tuple[float, ...]]:
+    """Return the errors of run times by class, sorted: what a model file keeps."""
+    return _by_class((case.case_class, case.run_error) for case in validated_cases())
+
+
+def ratio_errors() -> dict[str, tuple[float, ...]]:
+    """Return the errors, by class, of the ratio of a path to another on the same job: what both miss alike cancels."""
+    jobs: dict[tuple[str, str, int, str], list[ValidatedCase]] = {}
+    for case in validated_cases():
+        jobs.setdefault(case.job, []).append(case)
+    return _by_class(
+        (case.case_class, case.run_error - first.run_error) for first, *rest in jobs.values() for case in rest
+    )
+
+
+def _by_class(found: Iterable[tuple[str, float]]) -> dict[str, tuple[float, ...]]:
+    by_class: dict[str, list[float]] = {}
+    for case_class, error in found:
+        by_class.setdefault(case_class, []).append(error)
+    return {case_class: tuple(sorted(errors)) for case_class, errors in by_class.items()}
+
+
+def errors_of(table: Mapping[str, tuple[float, ...]], case_class: str) -> Errors:
+    """Return the errors of a class; those of all classes together where it has no case."""
+    if case_class in table:
+        return Errors(case_class, table[case_class])
+    return Errors(f"of all classes, none is of {case_class}", tuple(sorted(sum(table.values(), ()))))
+
+
+def class_of(named: NamedMachine, placement: Placement) -> str:
+    """Return the class of a prediction: what decided most how far earlier ones were off."""
+    kind = named.kind or named.path
+    if kind in GUEST_KINDS:
+        return GUEST
+    if kind in RELAY_KINDS:
+        return RELAY
+    cores = named.machine.cores
+    if cores is None:
+        return OWN
+    most = len(placement.host_of) if cores.one_computer else int(np.bincount(placement.host_of).max())
+    return SHARED if most > cores.count else OWN
+
+
+def coverage(
+    cases: Sequence[ValidatedCase], case_class: str, error: Callable[[ValidatedCase], float]
+) -> tuple[int, int, float]:
+    """Return how many cases of a class lie in the interval of the other applications, of how many, and its width.
+
+    Each application is left out in turn. The width is the median of high / low.
+    """
+    own = [case for case in cases if case.case_class == case_class]
+    inside, widths = 0, []
+    for application in sorted({case.application for case in own}):
+        others = tuple(sorted(error(case) for case in own if case.application != application))
+        span = Errors(case_class, others).span()
+        if span is None:
+            continue
+        widths.append(span[1] / span[0])
+        inside += sum(span[0] <= math.exp(error(case)) <= span[1] for case in own if case.application == application)
+    return inside, len(own), float(np.median(widths)) if widths else math.nan

@@ -1,0 +1,116 @@
+"""What a path loses against bare metal, and the cheapest path that stays within a given loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.errors import BadInputError
+from nearmetal.predict.calibration import class_of, errors_of, ratio_errors, run_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nearmetal.predict.calibration import Errors
+    from nearmetal.predict.doubts import Doubt
+    from nearmetal.predict.models import NamedMachine
+    from nearmetal.predict.native import Placement
+    from nearmetal.predict.simulate import Prediction
+
+SURE = 0.9
+"""A path is chosen when it stays within the loss with at least this probability."""
+BARE = ("native", "native-roce", "veth")
+"""What the ratio is to where nothing else is asked for: the first of these that was predicted, else the fastest."""
+CHEAPEST_FIRST = (
+    *("e1000", "virtio", "tap", "bridge", "vhost", "macvlan", "veth"),
+    *("guest-vf", "vf", "passthrough", "vf-roce", "native-roce", "native"),
+)
+"""By what a path asks of the site: software alone, then a NIC with virtual functions, then a machine for each node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of an answer: a machine, its run times, its interval (ns), its ratio to bare metal, and its doubts.
+
+    `chance` is the probability of staying within the loss that was asked for.
+    """
+
+    named: NamedMachine
+    found: Prediction
+    errors: Errors
+    interval_ns: tuple[float, float] | None
+    ratio: float
+    ratio_span: tuple[float, float] | None
+    chance: float
+    doubts: tuple[Doubt, ...]
+
+    @property
+    def median_ns(self) -> float:
+        """Return the median run time."""
+        return float(np.median(self.found.makespan_ns))
+
+
+def compare(
+    predicted: Sequence[tuple[NamedMachine, Prediction, Sequence[Doubt]]],
+    placement: Placement,
+    validated: Mapping[str, tuple[float, ...]],
+    *,
+    baseline: str = "",
+    loss: float = 0.0,
+) -> tuple[list[Row], NamedMachine]:
+    """Return a row for each prediction, in their order, and the machine that ratios are to: the baseline's fastest.
+
+    `validated` are errors by class as a model file keeps them; without any, those that ship are taken. Raise
+    BadInputError for a baseline that was not predicted.
+    """
+    bare, bare_ns = _bare(predicted, baseline)
+    rows = []
+    for named, found, doubts in predicted:
+        median_ns = float(np.median(found.makespan_ns))
+        ratio = median_ns / bare_ns
+        case_class = class_of(named, placement)
+        errors, of_ratio = errors_of(validated or run_errors(), case_class), errors_of(ratio_errors(), case_class)
+        span = of_ratio.span()
+        itself = named == bare
+        rows.append(
+            Row(
+                named,
+                found,
+                errors,
+                errors.interval(found.makespan_ns),
+                ratio,
+                None if itself or span is None else (ratio * span[0], ratio * span[1]),
+                1.0 if itself else of_ratio.chance_below(ratio, 1 + loss),
+                tuple(doubts),
+            )
+        )
+    return rows, bare
+
+
+def _bare(
+    predicted: Sequence[tuple[NamedMachine, Prediction, Sequence[Doubt]]], baseline: str
+) -> tuple[NamedMachine, float]:
+    times = [(named, float(np.median(found.makespan_ns))) for named, found, _ in predicted]
+    known = {named.path for named, _ in times}
+    if baseline and baseline not in known:
+        raise BadInputError(f"no path {baseline} to compare with", hint=f"predicted are {', '.join(sorted(known))}")
+    wanted = baseline or next((path for path in BARE if path in known), "")
+    return min((one for one in times if wanted in {"", one[0].path}), key=lambda one: one[1])
+
+
+def cheapest(rows: Sequence[Row], order: Sequence[str] = ()) -> Row | None:
+    """Return the cheapest row that stays within the loss with SURE probability; None when none does.
+
+    `order` names paths from the cheapest on; without it CHEAPEST_FIRST holds. Among the settings of a path the first
+    that was measured is the cheapest, because nothing has to be set for it.
+    """
+    known = [*order, *(kind for kind in CHEAPEST_FIRST if kind not in order)]
+
+    def cost(row: Row) -> int:
+        name = row.named.path if row.named.path in known else row.named.kind
+        return known.index(name) if name in known else len(known)
+
+    ranked = sorted((row for row in rows if row.chance >= SURE), key=cost)
+    return ranked[0] if ranked else None

@@ -1,0 +1,81 @@
+"""A prediction for people: the table of paths with intervals and ratios, and what it is worth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from nearmetal.predict.calibration import LEVEL
+from nearmetal.predict.decide import SURE, cheapest
+from nearmetal.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.predict.decide import Row
+    from nearmetal.predict.models import NamedMachine
+
+
+def label(named: NamedMachine) -> str:
+    """Return how a machine is called in tables."""
+    return f"{named.path} / {named.setting} / {named.progress}"
+
+
+def table(title: str, rows: Sequence[Row], bare: NamedMachine, loss: float | None) -> Table:
+    """Return one line a machine; with a loss also the probability of staying within it."""
+    found = Table(title=title, title_justify="left")
+    several = len({row.named.progress for row in rows}) > 1
+    columns = [
+        "path / setting / progress" if several else "path / setting",
+        "median",
+        f"{LEVEL:.0%} of launches",
+        f"to {bare.path}",
+        "p95",
+    ]
+    for column in [*columns, *([f"within {loss:.0%}"] if loss is not None else [])]:
+        found.add_column(column)
+    for row in rows:
+        low_high = row.interval_ns
+        cells = [
+            label(row.named) if several else f"{row.named.path} / {row.named.setting}",
+            format_duration(row.median_ns),
+            " to ".join(map(format_duration, low_high)) if low_high else "not known",
+            f"{row.ratio:.2f}",
+            format_duration(row.found.quantile(0.95).value_ns),
+        ]
+        found.add_row(*cells, *([f"{row.chance:.0%}"] if loss is not None else []))
+    return found
+
+
+def remarks(rows: Sequence[Row]) -> list[str]:
+    """Return what the intervals are made of, and the largest doubt."""
+    share = rows[0].found.inter_share
+    said = [f"{share:.0%} of messages are between nodes."]
+    for errors in dict.fromkeys(row.errors for row in rows):
+        span = errors.span()
+        if span is None:
+            said.append(f"Only {len(errors.logs)} validated cases ({errors.of}): too few for an interval.")
+            continue
+        said.append(
+            f"Intervals: replayed launches, times the errors of {len(errors.logs)} validated cases ({errors.of}): "
+            f"{LEVEL:.0%} took {span[0]:.2f} to {span[1]:.2f} times as long as predicted."
+        )
+    doubts = sorted((doubt for row in rows for doubt in row.doubts), key=lambda doubt: -doubt.share)
+    said += [f"Largest doubt, not in the intervals: {doubts[0].said}."] if doubts else []
+    return said
+
+
+def decision(rows: Sequence[Row], bare: NamedMachine, loss: float, order: Sequence[str]) -> str:
+    """Return the sentence that answers `--decide`."""
+    chosen = cheapest(rows, order)
+    asked = f"within {loss:.0%} of {label(bare)}"
+    if chosen is None:
+        likely = max(rows, key=lambda row: row.chance)
+        return (
+            f"No path stays {asked} with {SURE:.0%} probability; the most likely is {label(likely.named)} with "
+            f"{likely.chance:.0%}."
+        )
+    if chosen.named == bare:
+        return f"Nothing cheaper than {label(bare)} itself stays {asked} with {SURE:.0%} probability."
+    return f"{label(chosen.named)} is the cheapest that stays {asked}, with {chosen.chance:.0%} probability."

@@ -1,0 +1,95 @@
+"""Intervals that know the error of the model: made of validated cases, by class."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nearmetal.predict.calibration import (
+    GUEST,
+    OWN,
+    RELAY,
+    SHARED,
+    Errors,
+    ValidatedCase,
+    class_of,
+    coverage,
+    errors_of,
+    ratio_errors,
+    run_errors,
+    validated_cases,
+)
+from nearmetal.predict.models import UNBOUNDED, Cores, Machine, NamedMachine, PathModel, Segment
+from nearmetal.predict.native import Placement
+
+PATH = PathModel((Segment(UNBOUNDED, 1),))
+
+
+def test_the_cases_that_ship_are_those_of_the_page() -> None:
+    cases = validated_cases()
+    assert len(cases) == 136
+    counts = {name: sum(case.case_class == name for case in cases) for name in (OWN, SHARED, RELAY)}
+    assert counts == {OWN: 42, SHARED: 64, RELAY: 30}
+    errors = [abs(case.predicted_ms / case.measured_ms - 1) for case in cases if case.case_class == OWN]
+    assert np.median(errors) == pytest.approx(0.082, abs=0.002)
+    assert {case.path for case in cases if case.case_class == RELAY} == {"tap"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "cores", "per_node", "expected"),
+    [
+        ("native", Cores(1, one_computer=True), 1, SHARED),
+        ("native", Cores(4, one_computer=True), 1, OWN),
+        ("native", Cores(2), 4, SHARED),
+        ("native", Cores(4), 4, OWN),
+        ("native", None, 4, OWN),
+        ("tap", Cores(64), 1, RELAY),
+        ("virtio", Cores(64), 1, GUEST),
+    ],
+)
+def test_the_class_of_a_prediction(kind: str, cores: Cores | None, per_node: int, expected: str) -> None:
+    named = NamedMachine("p", "as-found", "polling", Machine(PATH, PATH, cores=cores), kind=kind)
+    assert class_of(named, Placement.block(4, per_node)) == expected
+
+
+def test_an_interval_keeps_the_sign_of_earlier_errors() -> None:
+    """Predictions that came out too short by up to a half reach up, not down."""
+    errors = Errors(SHARED, tuple(np.log(np.linspace(1.0, 1.5, 99))))
+    low, high = errors.interval(np.full(20, 1_000_000)) or (0, 0)
+    assert low == pytest.approx(1_020_000, rel=0.01)
+    assert high == pytest.approx(1_480_000, rel=0.01)
+    wider = errors.interval(np.array([800_000, 1_000_000, 1_250_000] * 10)) or (0, 0)
+    assert wider[0] < low
+    assert wider[1] > high
+
+
+def test_too_few_cases_give_no_interval_and_an_unknown_class_takes_all() -> None:
+    assert Errors(GUEST, (0.0,) * 18).span() is None
+    assert Errors(GUEST, (0.0,) * 18).interval(np.array([1])) is None
+    assert Errors(GUEST, (0.0,) * 19).span() == (1.0, 1.0)
+    assert len(errors_of(run_errors(), GUEST).logs) == 136
+    assert len(errors_of(ratio_errors(), OWN).logs) == 28
+
+
+def test_the_chance_to_stay_within_a_loss_counts_errors() -> None:
+    errors = Errors(OWN, tuple(np.log(np.linspace(0.8, 1.2, 99))))
+    assert errors.chance_below(1.0, 1.1) == pytest.approx(0.75, abs=0.02)
+    assert errors.chance_below(1.0, 2.0) == pytest.approx(0.995)  # 99 cases cannot make it certain
+    assert errors.chance_below(1.5, 1.1) == pytest.approx(0.005)
+
+
+def test_coverage_leaves_one_application_out() -> None:
+    case = ValidatedCase(OWN, "a", "S", 2, "spread", "veth", 4, 10.0, 10.0, 1.0, 1.0, 1.0)
+    usual = [replace(case, application=name, measured_ms=10 + k / 100) for name in "abc" for k in range(20)]
+    odd = [replace(case, application="odd", measured_ms=20.0 + k) for k in range(4)]
+    inside, n, width = coverage([*usual, *odd], OWN, lambda one: one.run_error)
+    assert n == 64
+    assert inside <= 60
+    alone = sum(math.exp(one.run_error) > 1.9 for one in odd)
+    assert alone == 4
+    only_odd, _, _ = coverage([*usual, *[replace(one, case_class="x") for one in odd]], OWN, lambda one: one.run_error)
+    assert only_odd >= 54
+    assert width < 2.5
