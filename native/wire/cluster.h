@@ -75,8 +75,9 @@ struct member {
     int self, nodes;
     int64_t lookahead_ns;
     uint32_t mail_seen;
-    int spins, failures, peer_fd[NODES_MAX];
-    int64_t patience_ns;
+    int peer_fd[NODES_MAX];
+    uint32_t failures; /* of spinning, in a row */
+    int64_t spin_ns, patience_ns;
     void (*deliver)(void *context, const struct header *header, const uint8_t *data);
     bool (*running)(void);
     void *context;

@@ -14,8 +14,7 @@ struct options {
     const char *shared_path, *counts_path, *trace_path;
     int node, nodes;
     uint64_t seed, fuzz;
-    int64_t lookahead_ns, step_ns, patience_s;
-    int spins;
+    int64_t lookahead_ns, step_ns, spin_ns, patience_s;
     struct link link[NETWORKS];
 };
 

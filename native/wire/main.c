@@ -31,7 +31,7 @@ int qemu_plugin_install(uint64_t plugin, const void *info, int count, char **arg
     struct options *options = &machine.options;
     options_read(options, count, arguments);
     const int coupled = options->nodes > 1;
-    machine.member.spins = options->spins;
+    machine.member.spin_ns = options->spin_ns;
     machine.member.patience_ns = options->patience_s * INT64_C(1000000000);
     if (coupled) {
         cluster_join(&machine.member, options->shared_path, options->node, options->nodes, options->lookahead_ns);

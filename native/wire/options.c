@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* The arguments of -plugin file=wire.so,KEY=VALUE,... */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "machine.h"
 
-enum { SPINS = 200, STEPS_A_LOOKAHEAD = 4, LOOKAHEAD_NS_MIN = 600, PATIENCE_S = 60 };
+enum { SPIN_NS = 20000, STEPS_A_LOOKAHEAD = 4, LOOKAHEAD_NS_MIN = 600, PATIENCE_S = 60 };
 
 static struct number {
     const char *key;
@@ -17,7 +18,7 @@ static struct number {
     {"seed", 0, INT64_MAX, 0},
     {"fuzz", 0, INT64_MAX, 0},
     {"step", 1, 1000000, 0},
-    {"spins", 0, 1000000, SPINS},
+    {"spin", 0, 1000000, SPIN_NS},
     {"patience", 1, 1000000, PATIENCE_S},
     /* for the measured network; with a 1 behind, for the management network */
     {"delay", 0, 1000000000, 2000},
@@ -81,6 +82,11 @@ static int64_t lookahead_ns(const struct options *options) {
     return first < second ? first : second;
 }
 
+static int cores(void) {
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof allowed, &allowed) ? 1 : CPU_COUNT(&allowed);
+}
+
 void options_read(struct options *options, int count, char **arguments) {
     for (int i = 0; i < count; i++)
         read_one(options, arguments[i]);
@@ -89,7 +95,7 @@ void options_read(struct options *options, int count, char **arguments) {
     wire_name_node(options->node);
     options->seed = (uint64_t)number_named("seed")->value;
     options->fuzz = (uint64_t)number_named("fuzz")->value;
-    options->spins = (int)number_named("spins")->value;
+    options->spin_ns = cores() > 1 ? number_named("spin")->value : 0;
     options->patience_s = number_named("patience")->value;
     options->link[0] = link_of("");
     options->link[1] = link_of("1");

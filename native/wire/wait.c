@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_NS = 100000000, SPINS_PROBED_EVERY = 64 };
+enum { LOOK_NS = 100000000, SPINS_A_LOOK = 8, FAILURES_BORNE = 4, WAITS_A_PROBE = 128, PROBE_NS = 100000 };
 
 static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *limit) {
     return syscall(SYS_futex, (uint32_t *)word, operation, value, limit, NULL, 0);
@@ -148,17 +148,23 @@ static bool sleep_until_ready(struct member *m) {
     return true;
 }
 
-/* Spinning pays while the other node has a core of its own; where it does not, it only keeps the other from working.
- * So spin as long as spins succeed, and try again now and then. */
+/* Spinning pays while the other node has a core of its own: then most waits last a few us, and a sleep would last ten
+ * times as long for both. Where it has none, spinning only keeps the other from working. So spin while that succeeds,
+ * and else try again now and then, long enough for a node that sleeps to wake up. */
 static bool spin_until_ready(struct member *m) {
-    const bool probe = m->failures >= 4 && m->failures % SPINS_PROBED_EVERY;
-    for (int i = 0; i < (probe ? 1 : m->spins); i++) {
-        if (ready(m)) {
-            m->failures = 0;
-            return true;
+    const bool doubtful = m->failures >= FAILURES_BORNE;
+    if (!m->spin_ns || (doubtful && ++m->failures % WAITS_A_PROBE))
+        return false;
+    const int64_t until_ns = wire_host_ns() + (doubtful ? PROBE_NS : m->spin_ns);
+    do {
+        for (int i = 0; i < SPINS_A_LOOK; i++) {
+            if (ready(m)) {
+                m->failures = 0;
+                return true;
+            }
+            __builtin_ia32_pause();
         }
-        __builtin_ia32_pause();
-    }
+    } while (wire_host_ns() < until_ns);
     m->failures++;
     return false;
 }
