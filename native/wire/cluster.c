@@ -7,14 +7,25 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAGIC = 0x77697232 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* Holders keep the lock for less than a microsecond; one that was stopped by a signal would keep it for ever. */
 static void lock(struct member *m) {
-    const int error = pthread_mutex_lock(&m->shared->lock);
+    struct watch seen[NODES_MAX] = {{0}};
+    int error = pthread_mutex_trylock(&m->shared->lock);
+    while (error == EBUSY || error == ETIMEDOUT) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec++;
+        error = pthread_mutex_timedlock(&m->shared->lock, &until);
+        if (error == ETIMEDOUT)
+            cluster_watch(m, seen, NEVER_NS);
+    }
     if (error == EOWNERDEAD)
         wire_die("a node died while it held the cluster's lock");
     if (error)

@@ -24,7 +24,10 @@
 
 #include "report.h"
 
-enum { NODES_MAX = 16, RING_BYTES = 1 << 18, FRAME_BYTES_MAX = 1 << 17 };
+#ifndef WIRE_RING_BYTES /* tests make it small */
+#define WIRE_RING_BYTES (1 << 18)
+#endif
+enum { NODES_MAX = 16, RING_BYTES = WIRE_RING_BYTES, FRAME_BYTES_MAX = 1 << 17 };
 #define NEVER_NS (INT64_MAX / 4)
 
 struct node {
@@ -106,6 +109,9 @@ bool cluster_wait(struct member *member, int64_t need_ns);
 bool cluster_wait_idle(struct member *member);
 /* A ring to `to` is full: wait a moment for it to be read. False: the machine is being stopped. */
 bool cluster_wait_for_room(struct member *member, int to, struct watch *seen);
+/* Judge the nodes that hold this one back from `need_ns`: end the process when one died, was stopped or hangs. `seen`
+ * has an entry a node and is the caller's for as long as one wait lasts. */
+void cluster_watch(struct member *member, struct watch *seen, int64_t need_ns);
 void cluster_wake_ready(struct member *member);
 
 #endif

@@ -102,19 +102,21 @@ static void watch_peer(struct member *m, int j, struct watch *seen) {
                  j, pid, (double)(now_ns - seen->since_ns) / 1e9);
 }
 
-/* Judge the nodes that hold this one back: an idle one may rightly be far ahead and quiet. */
-static void watch_peers(struct member *m, struct watch *seen) {
-    bool anything_to_come = m->me->promise_ns < NEVER_NS;
-    for (int j = 0; j < m->nodes; j++) {
+void cluster_watch(struct member *m, struct watch *seen, int64_t need_ns) {
+    for (int j = 0; j < m->nodes; j++) { /* an idle node may rightly be far ahead and quiet */
         const struct node *peer = &m->shared->node[j];
-        anything_to_come |= peer->promise_ns < NEVER_NS;
-        if (j != m->self && !peer->gone && peer->promise_ns + m->lookahead_ns < m->me->need_ns)
+        if (j != m->self && !peer->gone && peer->promise_ns + m->lookahead_ns < need_ns)
             watch_peer(m, j, &seen[j]);
         else
             seen[j].since_ns = 0;
     }
-    if (!anything_to_come && m->me->mail == m->mail_seen)
-        wire_die("every machine is idle with no timer and no frame to wait for");
+}
+
+static bool anything_to_come(const struct member *m) {
+    for (int j = 0; j < m->nodes; j++)
+        if (m->shared->node[j].promise_ns < NEVER_NS)
+            return true;
+    return m->me->mail != m->mail_seen;
 }
 
 /* ---- waiting ---- */
@@ -141,7 +143,9 @@ static bool sleep_until_ready(struct member *m) {
         if (!m->running())
             return false;
         if (wire_host_ns() - looked_ns >= LOOK_NS && !ready(m)) {
-            watch_peers(m, seen);
+            cluster_watch(m, seen, m->me->need_ns);
+            if (!anything_to_come(m))
+                wire_die("every machine is idle with no timer and no frame to wait for");
             looked_ns = wire_host_ns();
         }
     }

@@ -1,0 +1,176 @@
+"""The wire's own code around a stand-in for QEMU: whatever the host does, machines see the same to the last bit.
+
+The wire ends a machine with status 70 when a frame or a visit is late, or a promise is broken; so a run that ends
+well shows that none was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal import native
+from nearmetal.hosts.lab import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_FAKE = Path(__file__).parents[1] / "native" / "wire_fake_qemu.c"
+_END_NS = 1_500_000
+_FOR_EVER_NS = 10**15
+_WAIT_S = 100
+CROWDED = "delay=1500,rate=100,queue=100,loss=20000,delay1=4000,rate1=1000"
+
+
+def compiled(folder: Path, *flags: str) -> Path:
+    sources = [path for path in native.all_files(wire.RECIPE).values() if path.suffix == ".c" and path.stem != "layout"]
+    program = folder / f"fake{len(flags)}"
+    room = native.source_dir("wire")
+    argv = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fsanitize=address,undefined", *flags, f"-I{room}"]
+    subprocess.run([*argv, "-o", program, _FAKE, *sources, "-lpthread"], check=True)
+    return program
+
+
+@pytest.fixture(scope="module")
+def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("fake"))
+
+
+@contextlib.contextmanager
+def started(fake: Path, nodes: int, links: str, seed: int, end_ns: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start a machine for each node, in any order."""
+    machines: list[subprocess.Popen[str]] = []
+    numbers = random.sample(range(nodes), nodes)
+    with wire.shared_memory() as memory:
+        for node in numbers:
+            words = [f"shm={memory}", f"node={node}", f"nodes={nodes}", f"seed={seed}", *links.split(",")]
+            argv = [str(fake), str(seed), str(end_ns), "1", *words]
+            machines.append(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        try:
+            yield [machine for _, machine in sorted(zip(numbers, machines, strict=True), key=lambda pair: pair[0])]
+        finally:
+            for machine in machines:
+                machine.kill()
+                machine.communicate()
+
+
+def seen_by(fake: Path, nodes: int, links: str, seed: int = 1) -> list[str]:
+    with started(fake, nodes, links, seed, _END_NS) as machines:
+        said = [machine.communicate(timeout=_WAIT_S) for machine in machines]
+    assert [machine.returncode for machine in machines] == [0] * nodes, said
+    return [out for out, _ in said]
+
+
+def wait_until_joined(machines: Sequence[subprocess.Popen[str]]) -> None:
+    for machine in machines:
+        while "nearmetal-wire" not in Path(f"/proc/{machine.pid}/maps").read_text():
+            assert machine.poll() is None
+
+
+def figure(said: str, name: str) -> int:
+    words = said.split()
+    return int(words[words.index(name) + 1])
+
+
+@pytest.mark.parametrize("links", ["delay=2000", CROWDED], ids=["free", "crowded"])
+@pytest.mark.parametrize("nodes", [2, 3, 7, 16])
+def test_machines_see_the_same_whatever_the_host_does(fake: Path, nodes: int, links: str) -> None:
+    first = seen_by(fake, nodes, links)
+    assert seen_by(fake, nodes, f"{links},fuzz=1,spin=0") == first
+    assert all(figure(said, "received") for said in first)
+
+
+def test_another_seed_is_another_outcome(fake: Path) -> None:
+    outcomes = {tuple(seen_by(fake, 3, CROWDED, seed)) for seed in (1, 2, 3)}
+    assert len(outcomes) == 3
+
+
+def test_crowds_drop_and_the_seed_loses(fake: Path) -> None:
+    said = seen_by(fake, 7, CROWDED)
+    assert sum(figure(one, "dropped") for one in said) > 0
+    assert sum(figure(one, "lost") for one in said) > 0
+    free = seen_by(fake, 7, "delay=1500")
+    assert sum(figure(one, "dropped") + figure(one, "lost") for one in free) == 0
+
+
+def test_a_full_ring_is_waited_for(fake: Path, tmp_path: Path) -> None:
+    small = compiled(tmp_path, "-DWIRE_RING_BYTES=128")  # one frame and its header
+    assert seen_by(small, 5, "delay=9000,step=9000") == seen_by(fake, 5, "delay=9000")
+
+
+def test_a_killed_machine_ends_the_others_with_the_reason(fake: Path) -> None:
+    with started(fake, 3, "delay=2000", 1, _FOR_EVER_NS) as machines:
+        wait_until_joined(machines)
+        os.kill(machines[1].pid, signal.SIGKILL)
+        for node in (0, 2):
+            _, said = machines[node].communicate(timeout=_WAIT_S)
+            assert machines[node].returncode == wire.EXIT_STATUS
+            assert f"wire: node {node}: " in said
+            assert re.search(r"node \d \(process \d+\) ended at|a node died while it held", said), said
+
+
+def test_a_stopped_machine_ends_the_others_with_the_reason(fake: Path) -> None:
+    with started(fake, 2, "delay=2000", 1, _FOR_EVER_NS) as machines:
+        wait_until_joined(machines)
+        os.kill(machines[1].pid, signal.SIGSTOP)
+        _, said = machines[0].communicate(timeout=_WAIT_S)
+        assert machines[0].returncode == wire.EXIT_STATUS
+        assert f"node 1 (process {machines[1].pid}) was stopped by a signal" in said
+
+
+def refused(fake: Path, words: Sequence[str]) -> str:
+    finished = subprocess.run([fake, "1", "1000", "0", *words], capture_output=True, text=True, check=False)
+    assert finished.returncode == wire.EXIT_STATUS
+    assert finished.stderr.count("\n") == 1
+    return finished.stderr.removeprefix("wire: node ")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("shm=/nowhere/x,nodes=2", "0: cannot open shared memory at /nowhere/x: No such file or directory\n"),
+        ("nodes=2", "0: shm=PATH is missing\n"),
+        ("node=2,nodes=2", "2: node=2 is not one of nodes=2\n"),
+        ("nodes=17", "0: nodes needs a whole number from 1 to 16, not '17'\n"),
+        ("delay=10ns", "0: delay needs a whole number from 0 to 1000000000, not '10ns'\n"),
+        ("hub=1", "0: unknown argument 'hub'\n"),
+        ("delay=100", "0: delay and rate let a frame arrive after 100 ns; the wire needs 600 ns at least\n"),
+    ],
+)
+def test_wrong_arguments_are_named(fake: Path, words: str, reason: str) -> None:
+    assert refused(fake, words.split(",")) == reason
+
+
+def test_memory_of_another_cluster_is_refused(fake: Path) -> None:
+    with started(fake, 2, "delay=2000", 1, _FOR_EVER_NS) as machines, wire.shared_memory() as memory:
+        assert machines
+        other = [f"shm={memory}", "node=0", "nodes=3"]
+        with subprocess.Popen([fake, "1", "1", "0", *other], stderr=subprocess.PIPE, text=True) as first:
+            while "wire" not in Path(f"/proc/{first.pid}/maps").read_text():
+                assert first.poll() is None
+            assert "there is a node 0 in" in refused(fake, other)
+            assert "belongs to another cluster (it has 3 nodes" in refused(fake, [*other[:2], "nodes=2"])
+            first.kill()
+
+
+def test_full_shared_memory_is_an_error_and_not_a_crash(fake: Path, tmp_path: Path) -> None:
+    script = f"trap '' XFSZ; ulimit -f 8; exec {fake} 1 1000 0 shm={tmp_path}/memory nodes=2"
+    finished = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert finished.returncode == wire.EXIT_STATUS
+    assert "KiB of shared memory at" in finished.stderr
+
+
+def test_a_named_file_is_removed_when_all_have_come(fake: Path, tmp_path: Path) -> None:
+    memory = tmp_path / "memory"
+    argv = [[fake, "1", "1000", "0", f"shm={memory}", f"node={node}", "nodes=2"] for node in (0, 1)]
+    with subprocess.Popen(argv[0]) as one, subprocess.Popen(argv[1]) as two:
+        assert (one.wait(_WAIT_S), two.wait(_WAIT_S)) == (0, 0)
+    assert not memory.exists()
