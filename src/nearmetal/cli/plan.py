@@ -9,14 +9,18 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from nearmetal.report import words
 from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
+from nearmetal.run.resolve import resolution
 from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.spec import read_study
 from nearmetal.units import NS_PER_S, format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from nearmetal.run.resolve import Resolution
 
 
 @click.command(name="plan")
@@ -50,9 +54,32 @@ def command(study: Path, *, order: bool) -> None:
             f"to {format_duration(pause_ns)}" if (pause_ns := longest_pause_ns(spec, workload)) else "none",
         )
     console.print(table)
+    console.print(f"\nwhat {spec.trials.max_blocks} blocks can resolve")
+    differences, sentences = resolves(resolution(spec), spec.margin)
+    console.print(differences)
+    for line in sentences:
+        console.print(line, highlight=False)
     if order:
         for entry in block(spec, 0):
             console.print(f"{entry.trial:5d}  {entry.path.label}  {entry.workload.label}  {entry.setting}")
+
+
+def resolves(found: Resolution, margin: float) -> tuple[Table, list[str]]:
+    """Return what a study can resolve: differences as a table, modes and percentiles as sentences."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("if launches differ by (sd)", "found in 80 % of studies", f"blocks to find {words.percent(margin)}"):
+        table.add_column(column, justify="right")
+    for sd, smallest, enough in found.differences:
+        table.add_row(words.percent(sd), words.percent(smallest), str(enough or "over 1,000"))
+    held = f"{words.percentile_name(found.percentile)} of a launch" if found.percentile else "no percentile of a launch"
+    beyond = f"; {words.percentile_name(found.next_percentile)} needs {found.next_iterations}"
+    sentences = [
+        f"a mode in fewer than {words.percent(found.rarest_mode)} of launches may stay unseen; 20 % needs "
+        f"{found.blocks_for_mode} blocks"
+    ]
+    if found.iterations:
+        sentences.append(f"at most {held}, with {found.iterations} iterations{beyond if found.next_percentile else ''}")
+    return table, sentences
 
 
 def _count(entries: Sequence[object], what: str) -> str:

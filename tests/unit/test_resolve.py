@@ -1,0 +1,57 @@
+"""What a plan promises to resolve is what simulated studies resolve."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from nearmetal.run.resolve import (
+    POWER,
+    blocks_for,
+    iterations_for,
+    power,
+    rarest_mode,
+    resolution,
+    smallest_difference,
+)
+from nearmetal.stats.order import quantile_ranks
+from nearmetal.study.spec import parse_study
+from tests.unit.test_spec import GOOD
+
+
+@pytest.mark.parametrize(("launches", "share"), [(5, 0.4507), (14, 0.1926), (59, 0.0495)])
+def test_a_mode_rarer_than_said_stays_unseen_in_one_study_of_twenty(launches: int, share: float) -> None:
+    assert rarest_mode(launches) == pytest.approx(share, abs=1e-4)
+    assert (1 - rarest_mode(launches)) ** launches == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(("blocks", "sd", "level"), [(5, 0.03, 0.05), (12, 0.03, 0.025), (10, 0.1, 0.05)])
+def test_the_smallest_difference_is_found_as_often_as_said(blocks: int, sd: float, level: float) -> None:
+    true = np.log1p(smallest_difference(blocks, sd, level))
+    rng = np.random.default_rng(1)
+    ratios = rng.normal(true, sd, (4000, blocks)) - rng.normal(0, sd, (4000, blocks))
+    found = stats.ttest_1samp(ratios, 0.0, axis=1).pvalue < level
+    assert found.mean() == pytest.approx(POWER, abs=0.025)
+
+
+def test_the_blocks_proposed_are_the_fewest_that_do() -> None:
+    needed = blocks_for(0.05, 0.03, 0.05)
+    assert needed is not None
+    assert power(needed, 0.05, 0.03, 0.05) >= POWER > power(needed - 1, 0.05, 0.03, 0.05)
+    assert blocks_for(0.001, 0.3, 0.05) is None
+
+
+@pytest.mark.parametrize("percentile", [0.5, 0.99, 0.999])
+def test_the_iterations_proposed_are_the_fewest_that_do(percentile: float) -> None:
+    needed = iterations_for(percentile)
+    assert quantile_ranks(needed, percentile) is not None
+    assert quantile_ranks(needed - 1, percentile) is None
+
+
+def test_more_comparisons_resolve_less() -> None:
+    one = resolution(parse_study(GOOD.replace('[8, "1 KiB"]', "[8]"), "t"))
+    two = resolution(parse_study(GOOD, "t"))
+    assert (one.comparisons, two.comparisons) == (1, 2)
+    assert all(a[1] < b[1] for a, b in zip(one.differences, two.differences, strict=True))
+    assert (two.iterations, two.percentile, two.next_percentile, two.next_iterations) == (1000, 0.99, 0.999, 3688)
