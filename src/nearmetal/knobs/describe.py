@@ -50,7 +50,7 @@ def _mpi() -> str:
 def _drivers() -> str:
     lines = [
         "\n## What drivers take\n",
-        "Checked before anything is written (source: Linux 6.12.117, read; not run on the hardware).\n",
+        "Checked before anything is written (read in the drivers' sources, Linux 6.12 and later; not run on the hardware).\n",
         "| driver | knob | takes | note |\n|---|---|---|---|",
     ]
     for driver, ranges in drivers.RANGES.items():
@@ -60,7 +60,7 @@ def _drivers() -> str:
             lines.append(f"| {driver} | `{name}` | {one.about()} | {note} |")
     lines += [
         "\nOn every driver: usecs and frames of one direction are never both 0, a low threshold is below its high one.",
-        "On iavf and virtio_net usecs cannot change while the adaptive mode is on.",
+        f"On {', '.join(sorted(drivers.OWNED))} usecs cannot change while the adaptive mode is on.",
         "\n## Read-backs that prove nothing\n",
         "Reported with every trial that sets the knob (`knob.unproven.NAME` among its facts).\n",
         "| driver | knob | why |\n|---|---|---|",

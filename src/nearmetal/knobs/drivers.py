@@ -2,8 +2,10 @@
 
 Source: Linux 6.12.117, the `ethtool_ops` of each driver (`drivers/net/ethernet/mellanox/mlx4/en_ethtool.c`,
 `.../mlx5/core/en_ethtool.c`, `intel/igb/igb_ethtool.c`, `intel/igbvf/ethtool.c`, `intel/ixgbevf/ethtool.c`,
-`intel/iavf/iavf_ethtool.c`, `drivers/net/virtio_net.c`, `drivers/net/tun.c`). A driver that is not named here has no
-limits but those that the machine itself tells.
+`intel/iavf/iavf_ethtool.c`, `drivers/net/virtio_net.c`, `drivers/net/tun.c`), and of later mainline those of ixgbe, i40e, ice,
+bnxt_en and gve (`set_coalesce` in `intel/ixgbe/ixgbe_ethtool.c`, `intel/i40e/i40e_ethtool.c`, `intel/ice/ice_ethtool.c`,
+`broadcom/bnxt/bnxt_ethtool.c`, `google/gve/gve_ethtool.c` and `gve_dqo.h`). mana has no moderation to set in 6.12. A driver that
+is not named here has no limits but those that the machine itself tells.
 """
 
 from __future__ import annotations
@@ -106,6 +108,26 @@ RANGES: dict[str, dict[str, Range]] = {
         "nic.rx-usecs": Range(2, 1022, frozenset({0, 1}), reason="1 is its dynamic mode"),
         "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt, set rx-usecs"),
     },
+    # ixgbe_set_coalesce: IXGBE_MAX_EITR (0xFF8) in units of a quarter microsecond.
+    "ixgbe": {
+        "nic.rx-usecs": Range(2, 1022, frozenset({0, 1}), reason="1 is its dynamic mode"),
+        "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt, set rx-usecs"),
+    },
+    # __i40e_set_coalesce: I40E_MAX_ITR, ITR_REG_ALIGN; rx-usecs-high is the interrupt rate limit of I40E_MAX_INTRL.
+    "i40e": {
+        **_each(_USECS, Range(0, 8160, step=2, rounding="down", reason="the device counts in steps of 2 us")),
+        "nic.rx-usecs-high": Range(
+            0, 236, step=4, rounding="down", reason="the interrupt rate limit, in steps of 4 us"
+        ),
+    },
+    "ice": _each(_USECS, Range(0, 8160, reason="ICE_ITR_MAX")),
+    # bnxt_set_coalesce checks nothing: what does not fit into the 16 bits that it keeps is cut off in silence.
+    "bnxt_en": {
+        **_each(_USECS, Range(0, 65535, reason="kept in 16 bits, more is cut off in silence")),
+        "nic.rx-frames": Range(0, 32767, reason="doubled and kept in 16 bits, more is cut off in silence"),
+        "nic.tx-frames": Range(0, 65535, reason="kept in 16 bits, more is cut off in silence"),
+    },
+    "gve": _each(_USECS, Range(0, 8190, reason="queue format DQO alone has moderation; GVE_MAX_ITR_INTERVAL_DQO")),
     "iavf": _each(_USECS, Range(0, 8160, step=2, rounding="down", reason="the device counts in steps of 2 us")),
     "virtio_net": {},
     VIRTIO_PLAIN: {
@@ -159,7 +181,8 @@ def _adaptive_owns(direction: str) -> Callable[[Mapping[str, str]], str]:
 
 
 _ANY: frozenset[str] = frozenset()
-_OWNED = frozenset({"iavf", "virtio_net"})
+OWNED = frozenset({"iavf", "i40e", "ice", "virtio_net"})
+"""Drivers that refuse new usecs while the adaptive mode of that direction is on."""
 
 RULES: tuple[Rule, ...] = (
     Rule(_ANY, _both_zero("rx")),
@@ -167,8 +190,8 @@ RULES: tuple[Rule, ...] = (
     Rule(_ANY, _window("rx-usecs-low", "rx-usecs-high")),
     Rule(_ANY, _window("tx-usecs-low", "tx-usecs-high")),
     Rule(_ANY, _window("pkt-rate-low", "pkt-rate-high")),
-    Rule(_OWNED, _adaptive_owns("rx")),
-    Rule(_OWNED, _adaptive_owns("tx")),
+    Rule(OWNED, _adaptive_owns("rx")),
+    Rule(OWNED, _adaptive_owns("tx")),
 )
 
 OVERWRITTEN: dict[str, str] = {
@@ -181,7 +204,9 @@ LIES: dict[str, dict[str, str]] = {
         "nic.rx-usecs": "after an interface down/up the device walks to 122 us while rx-usecs reads back unchanged; "
         "only the interrupt rate tells"
     },
+    "ixgbe": {"nic.adaptive-rx": "rx-usecs 1 is adaptive although adaptive-rx reads off"},
     "ixgbevf": {"nic.adaptive-rx": "rx-usecs 1 is adaptive although adaptive-rx reads off"},
+    "ice": {"nic.rx-usecs": "an odd value reads back as written; the device counts in steps of 2 us"},
     "mlx5_core": {"nic.rx-usecs": "values of single queues are private: the device-wide reading does not show them"},
     "ena": {"nic.rx-usecs": "some instance types accept the value without effect (amzn/amzn-drivers#159)"},
 }
