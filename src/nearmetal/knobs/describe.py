@@ -50,7 +50,7 @@ def _mpi() -> str:
 def _drivers() -> str:
     lines = [
         "\n## What drivers take\n",
-        "Checked before anything is written (read in the drivers' sources, Linux 6.12 and later; not run on the hardware).\n",
+        "Checked before anything is written (read in the drivers' sources; not run on the hardware).\n",
         "| driver | knob | takes | note |\n|---|---|---|---|",
     ]
     for driver, ranges in drivers.RANGES.items():

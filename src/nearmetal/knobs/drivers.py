@@ -2,10 +2,10 @@
 
 Source: Linux 6.12.117, the `ethtool_ops` of each driver (`drivers/net/ethernet/mellanox/mlx4/en_ethtool.c`,
 `.../mlx5/core/en_ethtool.c`, `intel/igb/igb_ethtool.c`, `intel/igbvf/ethtool.c`, `intel/ixgbevf/ethtool.c`,
-`intel/iavf/iavf_ethtool.c`, `drivers/net/virtio_net.c`, `drivers/net/tun.c`), and of later mainline those of ixgbe, i40e, ice,
-bnxt_en and gve (`set_coalesce` in `intel/ixgbe/ixgbe_ethtool.c`, `intel/i40e/i40e_ethtool.c`, `intel/ice/ice_ethtool.c`,
-`broadcom/bnxt/bnxt_ethtool.c`, `google/gve/gve_ethtool.c` and `gve_dqo.h`). mana has no moderation to set in 6.12. A driver that
-is not named here has no limits but those that the machine itself tells.
+`intel/iavf/iavf_ethtool.c`, `drivers/net/virtio_net.c`, `drivers/net/tun.c`), and of mainline at other versions the
+`set_coalesce` of ixgbe, i40e, ice (`intel/*/*_ethtool.c`), bnxt_en (`broadcom/bnxt/bnxt_ethtool.c`) and gve
+(`google/gve/gve_ethtool.c`, `gve_dqo.h`). mana has no moderation to set in 6.12. A driver that is not named here has no
+limits but those that the machine itself tells.
 """
 
 from __future__ import annotations
