@@ -8,6 +8,17 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+_VISIBLE = {
+    **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
+    0x7F: 0x2421,
+    **dict.fromkeys((*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD),
+}
+
+
+def visible(text: str) -> str:
+    """Return text in which nothing commands a terminal: escapes and the like become symbols, lines and tabs stay."""
+    return text if text.isprintable() else text.replace("\r\n", "\n").translate(_VISIBLE)
+
 
 class ExitCode(IntEnum):
     """Exit codes of the command line, part of its interface."""
@@ -36,7 +47,7 @@ class NearmetalError(Exception):
     def render(self) -> str:
         """Return the text for stderr: `error:` line, then a `hint:` line when there is one."""
         text = f"error: {self.message}"
-        return f"{text}\nhint: {self.hint}" if self.hint else text
+        return visible(f"{text}\nhint: {self.hint}" if self.hint else text)
 
 
 class BadInputError(NearmetalError):

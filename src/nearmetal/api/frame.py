@@ -6,12 +6,11 @@ import importlib
 import io
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.report import as_html, as_table, words
 from nearmetal.report.markup import element
 from nearmetal.report.tables import Table
+from nearmetal.report.terminal import Console
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_csv, as_json, as_markdown, as_table, published_files
 from nearmetal.report.published import shape, tables
 from nearmetal.report.published_rows import published_named
 from nearmetal.report.published_tables import Published, load
+from nearmetal.report.terminal import Console
 from nearmetal.report.view import View, build_view
 from nearmetal.store.rundir import RunDir
 

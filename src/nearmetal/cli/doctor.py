@@ -13,12 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from nearmetal.errors import ExitCode, NearmetalError, UnavailableError
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.paths.table import PATHS
+from nearmetal.report.terminal import Console
 from nearmetal.study.order import PathOrder
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
@@ -69,7 +70,7 @@ def _draw(findings: list[Finding]) -> None:
     table.add_column("what", no_wrap=True)
     table.add_column("found")
     for finding in findings:
-        mark = "ok" if finding.ok else "[red]missing[/red]" if finding.needed else "[yellow]not here[/yellow]"
+        mark = "ok" if finding.ok else Text("missing", "red") if finding.needed else Text("not here", "yellow")
         text = finding.detail if finding.ok or not finding.fix else f"{finding.detail}\nhint: {finding.fix}"
         table.add_row(mark, finding.what, text)
     Console().print(table, highlight=False)

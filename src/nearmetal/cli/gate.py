@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
 from nearmetal.cli.progress import warn, watcher
 from nearmetal.errors import BadInputError, ExitCode, NearmetalError, UnavailableError
@@ -23,6 +22,7 @@ from nearmetal.gate.judge import Pair, Question, judge, read_pair, suspects, unc
 from nearmetal.gate.records import GateExit, Remeasured
 from nearmetal.gate.remeasure import concerned, first_block, measure, open_directory
 from nearmetal.report.series import Metric, read_series
+from nearmetal.report.terminal import Console, ReaderGoneError
 from nearmetal.run.check import check_study
 from nearmetal.run.guests import open_host
 from nearmetal.store.disk import SharedDisk
@@ -144,7 +144,7 @@ def _show(gate: Gate, form: str) -> None:
         else:
             as_table.render(gate, Console(highlight=False))
         sys.stdout.flush()
-    except BrokenPipeError:
+    except ReaderGoneError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from nearmetal.cli.progress import warn
 from nearmetal.errors import ExitCode, ForeignFileError
 from nearmetal.facts.guests import Guest, Hypervisor, parse_domain, warnings
+from nearmetal.report.terminal import Console
 from nearmetal.run.guests import look_at
 
 _MIB = 1 << 20

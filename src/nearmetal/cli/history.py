@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from nearmetal.errors import BadInputError
 from nearmetal.history import as_html, as_json, as_text
@@ -13,6 +12,7 @@ from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
 from nearmetal.history.view import build_history
 from nearmetal.report.series import Metric
+from nearmetal.report.terminal import Console
 from nearmetal.store.disk import Disk
 
 

@@ -6,10 +6,10 @@ import datetime as dt
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_table
+from nearmetal.report.terminal import Console
 from nearmetal.report.view import build_view
 from nearmetal.run.adopt import adopt
 from nearmetal.store.rundir import RunDir

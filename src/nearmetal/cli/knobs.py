@@ -6,13 +6,14 @@ import json
 from dataclasses import asdict
 
 import click
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from nearmetal.knobs import places
 from nearmetal.knobs.guards import rivals
 from nearmetal.knobs.inventory import Row, rows
 from nearmetal.knobs.knob import Target
+from nearmetal.report.terminal import Console
 
 _WIDE_COLUMNS = 160
 _WIDE_ENOUGH = 120
@@ -51,7 +52,8 @@ def _render(console: Console, shown: list[Row], *, everything: bool) -> None:
     for row in shown:
         groups.setdefault(row.target, []).append(row)
     for target, group in groups.items():
-        console.print(f"[bold]{target}[/bold]" + (f" ({group[0].driver})" if group[0].driver else ""))
+        driver = f" ({group[0].driver})" if group[0].driver else ""
+        console.print(Text.assemble((str(target), "bold"), driver))
         console.print(_table(group, everything=everything, wide=console.width >= _WIDE_ENOUGH))
 
 

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from nearmetal.errors import ExitCode, NearmetalError
@@ -16,6 +15,7 @@ from nearmetal.hosts.lab import image
 from nearmetal.hosts.lab.lab import LABEL, find_emulator, open_lab
 from nearmetal.hosts.lab.machine import MACHINES, Files, machine_named, shell_argv
 from nearmetal.hosts.lab.root import require_builder
+from nearmetal.report.terminal import Console
 from nearmetal.units import format_size
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -11,6 +12,7 @@ import click
 
 import nearmetal
 from nearmetal.errors import ExitCode, NearmetalError, QuarantinedError
+from nearmetal.report.terminal import OutputError, ReaderGoneError, guarded_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,7 +98,32 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run(argv: Sequence[str]) -> int:
     """Run the command line; return the exit code."""
     try:
+        with guarded_output():
+            return _run(argv)
+    except ReaderGoneError:
+        _drop_output()
+        return ExitCode.OK
+    except OutputError as error:
+        _drop_output()
+        with contextlib.suppress(OSError):  # standard error may be what is full
+            click.echo(error.render(), err=True)
+        return error.exit_code
+
+
+def _drop_output() -> None:
+    """Let what is left in the buffers go nowhere, so that the end of the process does not try again."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _run(argv: Sequence[str]) -> int:
+    try:
         result = group.main(list(argv), prog_name="nearmetal", standalone_mode=False)
+    except OutputError:
+        raise
     except QuarantinedError as error:
         click.echo(f"QUARANTINED\n{error.render()}", err=True)
         click.echo(error.undo_script)
@@ -110,9 +137,6 @@ def run(argv: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("error: interrupted", err=True)
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK
     return int(result) if isinstance(result, int) else ExitCode.OK
 
 

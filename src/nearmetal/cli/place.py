@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from nearmetal.cli.predict import Replay, prepare, replay_options, tell_doubts
@@ -21,6 +20,7 @@ from nearmetal.predict.place import BreakEven, Candidate, Judge, Slots, break_ev
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.report.prediction_text import label
+from nearmetal.report.terminal import Console
 from nearmetal.run.guests import open_host
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from nearmetal.report import words
+from nearmetal.report.terminal import Console
 from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
 from nearmetal.run.resolve import resolution
@@ -33,7 +33,7 @@ def command(study: Path, *, order: bool) -> None:
     console = Console()
     per_block = len(combinations(spec))
     shortest, longest = estimate(spec)
-    console.print(f"[bold]{spec.title or spec.name}[/bold]", highlight=False)
+    console.print(spec.title or spec.name, style="bold")
     console.print(
         f"{_count(spec.path, 'path')} x {_count(spec.workload, 'workload')} x {_count(spec.setting, 'setting')}, "
         f"the baseline {spec.baseline!r} twice: {per_block} trials a block",

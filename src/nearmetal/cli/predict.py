@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from rich.console import Console
 
 from nearmetal.cli.progress import warn
 from nearmetal.errors import BadInputError
@@ -23,6 +22,7 @@ from nearmetal.predict.schedule import Schedule, schedule_from_trace
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.report.prediction_text import decision, label, remarks, table
+from nearmetal.report.terminal import Console
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import parse_size_bytes
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
 from nearmetal.cli.progress import warn, watcher
 from nearmetal.cli.rollback import offer_rollback
 from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.report import as_html, as_table
+from nearmetal.report.terminal import Console
 from nearmetal.report.view import build_view
 from nearmetal.report.waterfalls import waterfalls
 from nearmetal.run.begin import begin

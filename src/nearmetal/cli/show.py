@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import click
 import numpy as np
 import pyarrow.csv
-from rich.console import Console
 from rich.table import Table
 
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_osu
+from nearmetal.report.terminal import Console
 from nearmetal.store.rundir import open_either
 from nearmetal.units import format_duration, format_size
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from nearmetal.cli.plan import duration
 from nearmetal.errors import UnavailableError
+from nearmetal.report.terminal import Console
 from nearmetal.run.estimate import estimate
 from nearmetal.study.shipped import shipped
 from nearmetal.study.spec import read_study

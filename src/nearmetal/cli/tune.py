@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
 from nearmetal.cli.progress import warn
 from nearmetal.cli.rollback import offer_rollback
 from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.knobs.mpi import dialect
+from nearmetal.report.terminal import Console
 from nearmetal.report.tuning import render
 from nearmetal.run.begin import default_root, info_of
 from nearmetal.run.check import check_study
@@ -154,7 +154,7 @@ def _tune(task: _Task, kind: TuneClass, talk: Console) -> Profile | None:
     talk.print(f"{found.trials} trials in {found.blocks} blocks; measuring the winner on fresh blocks")
     proof = confirm(laboratory, found.winner, first_block=found.blocks)
     console = Console(highlight=False)
-    console.print(f"[bold]{kind.name}[/bold]")
+    console.print(kind.name, style="bold")
     render(console, space, objective, found, proof)
     for line in trials.warnings():
         talk.print(f"warning: {line}", soft_wrap=True)

@@ -6,6 +6,8 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
+from nearmetal.errors import visible
+
 if TYPE_CHECKING:
     from nearmetal.report.records import Cell, Level, PathCell, View
     from nearmetal.stats.compare import RatioEstimate
@@ -61,11 +63,11 @@ def _row(cell: Cell, one: PathCell) -> tuple[_Entry, ...]:
     median = comparison.median if comparison else None
     group = cell.group
     return (
-        group.workload,
-        group.operation,
-        group.setting,
+        plain(group.workload),
+        plain(group.operation),
+        plain(group.setting),
         cell.message_bytes,
-        one.path,
+        plain(one.path),
         cell.shown.unit,
         str(cell.shown.better),
         len(one.trials),
@@ -80,6 +82,12 @@ def _row(cell: Cell, one: PathCell) -> tuple[_Entry, ...]:
         str(comparison.verdict) if comparison else None,
         cell.noise.floor if cell.noise else None,
     )
+
+
+def plain(text: str) -> str:
+    """Return text that no spreadsheet takes for a formula (OWASP, CSV Injection), and no terminal for a command."""
+    shown = visible(text)
+    return f"'{shown}" if shown.startswith(("=", "+", "-", "@", "\t")) else shown
 
 
 def _level(level: Level) -> tuple[_Entry, ...]:

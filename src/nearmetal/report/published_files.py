@@ -7,6 +7,8 @@ import io
 import json
 from typing import TYPE_CHECKING
 
+from nearmetal.report.as_csv import plain
+
 if TYPE_CHECKING:
     from nearmetal.report.published import Effect, Shape
 
@@ -34,7 +36,7 @@ def as_csv(found: Shape) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_rows(found))
+    writer.writerows({key: plain(v) if isinstance(v, str) else v for key, v in row.items()} for row in _rows(found))
     return text.getvalue()
 
 

@@ -27,7 +27,7 @@ _PRESENT = "present setting"
 
 def render(console: Console, space: Space, objective: Objective, found: Found, proof: Confirmation) -> None:
     """Print the answer, its evidence, the front where objectives disagree, and what mattered."""
-    console.print(f"[bold]{proof.reason}[/bold]")
+    console.print(proof.reason, style="bold")
     for knob, value in space.setting(found.winner).items():
         console.print(f"  {knob} = {value}")
     if proof.ratio is not None and proof.interval is not None:

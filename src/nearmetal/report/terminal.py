@@ -1,0 +1,92 @@
+"""What a terminal is sent: nothing that text of studies, tools and files could have made a command of.
+
+Neither square brackets (rich's markup) nor control characters do anything; a standard output that cannot be written
+is an error with its reason, not a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+import rich.console
+from rich.segment import Segment
+
+from nearmetal.errors import NearmetalError, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rich.console import ConsoleOptions, RenderableType
+
+
+class OutputError(NearmetalError):
+    """Standard output or standard error cannot be written."""
+
+
+class ReaderGoneError(Exception):
+    """Nobody reads standard output any more (`| head`): no failure, and no OSError, which click would end with 1."""
+
+
+class Console(rich.console.Console):
+    """A console that shows text as it is: no markup, no emoji codes, no control characters."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield what is drawn, with control characters made visible; those of rich itself pass."""
+        for one in super().render(renderable, options):
+            yield one if one.control else Segment(visible(one.text), one.style)
+
+
+class _Guarded:
+    """A text stream whose failures say what could not be written; `clean` makes control characters visible."""
+
+    def __init__(self, stream: IO[str], name: str, *, clean: bool) -> None:
+        self._stream = stream
+        self._name = name
+        self._clean = clean
+
+    @property
+    def rich_proxied_file(self) -> _Guarded:
+        """The stream that rich writes to: its own control codes have to pass."""
+        return _Guarded(self._stream, self._name, clean=False)
+
+    def write(self, text: str) -> int:
+        """Write text; raise OutputError when that fails, ReaderGoneError when nobody reads."""
+        with self._saying():
+            return self._stream.write(visible(text) if self._clean else text)
+
+    def flush(self) -> None:
+        """Flush; raise as `write` does."""
+        with self._saying():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextmanager
+    def _saying(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError as error:
+            raise ReaderGoneError from error
+        except OSError as error:
+            raise OutputError(
+                f"cannot write to standard {self._name}: {error.strerror}", hint="free space, or write somewhere else"
+            ) from error
+
+
+@contextmanager
+def guarded_output() -> Iterator[None]:
+    """Guard standard output and error for the time of a command, and flush them at its end."""
+    before = sys.stdout, sys.stderr
+    sys.stdout = _Guarded(sys.stdout, "output", clean=True)
+    sys.stderr = _Guarded(sys.stderr, "error", clean=True)
+    try:
+        yield
+        sys.stdout.flush()
+    finally:
+        sys.stdout, sys.stderr = before
