@@ -67,7 +67,7 @@ def test_our_figures_in_the_columns_of_omb_read_back(tmp_path: Path) -> None:
     files = [f"a={DATA / name}" for name in ("written-omb-5.9-bw.txt", "written-omb-7.4-allreduce-fz.txt")]
     assert cli(["import", *files, "--out", str(tmp_path / "run")]) == 0
     blocks = as_osu.render(RunDir.open(tmp_path / "run")).split("\n\n")
-    tables = {table.operation: table for table in (omb.parse(block.encode()) for block in blocks)}
+    tables = {table.operation: table for table in (omb.parse(f"{block}\n".encode()) for block in blocks)}
     assert [(row.message_bytes, row.mean) for row in tables["bw"].rows] == [
         (1, 2.97),
         (1024, pytest.approx(1850.11, abs=0.02)),

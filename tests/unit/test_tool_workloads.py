@@ -94,7 +94,9 @@ def test_jain_index() -> None:
 
 def test_runs_of_pairs_add_up_run_by_run() -> None:
     def said(mbit: float) -> bytes:
-        return f"megabytes=1.0 real_seconds=0.10 rate_Mbps={mbit:.4f} tx_cpu=1 rx_cpu=1 retrans=0 rtt_ms=0.10".encode()
+        return (
+            f"megabytes=1.0 real_seconds=0.10 rate_Mbps={mbit:.4f} tx_cpu=1 rx_cpu=1 retrans=0 rtt_ms=0.10\n".encode()
+        )
 
     rates = {(0, 0): 100.0, (1, 0): 300.0, (0, 1): 200.0, (1, 1): 200.0}
     files = {str(OutputName("nuttcp", "tcp_stream", 0, run, pair)): said(rates[run, pair]) for run, pair in rates}

@@ -12,7 +12,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
+from nearmetal.units import format_size
 from nearmetal.workloads.formats import hpcc, imb, iperf3, mpi4py, npb, nuttcp, omb, perftest, sockperf
+from nearmetal.workloads.formats.lines import cut_short
 from nearmetal.workloads.rates import UNITS
 from nearmetal.workloads.tool_samples import (
     from_iperf3,
@@ -72,8 +74,15 @@ def _omb(data: bytes) -> tuple[Foreign, ...]:
         for row in table.rows
     )
     aside = f"left aside: {', '.join(table.left_aside)}" if table.left_aside else ""
-    lacks = tuple(filter(None, (_ONE_MEAN, aside)))
+    lacks = tuple(filter(None, (_ONE_MEAN, aside, _sizes_end(table.rows[-1].message_bytes, omb.last_size(table)))))
     return (Foreign("OMB", table.version, f"omb-{table.operation}", 2 * table.pairs, cells, lacks),)
+
+
+def _sizes_end(last: int, usual: int) -> str:
+    """Mark a table whose sizes stop before those that the program measures unless it is told otherwise."""
+    if last >= usual:
+        return ""
+    return cut_short(f"its sizes end at {format_size(last)}, not {format_size(usual)}, unless that was asked for")
 
 
 def _imb(data: bytes) -> tuple[Foreign, ...]:
@@ -93,7 +102,8 @@ def _imb(data: bytes) -> tuple[Foreign, ...]:
     if not any(known.values()):
         raise ForeignFileError(f"none of its benchmarks is known: {', '.join(b.benchmark for b in output.blocks)}")
     others = sorted({block.benchmark for block in output.blocks if not block.operation})
-    lacks = (_ONE_MEAN, *([f"left aside: {', '.join(others)}"] if others else []))
+    ended = "" if output.ended else cut_short("its closing line (# All processes entering MPI_Finalize) is missing")
+    lacks = tuple(filter(None, (_ONE_MEAN, f"left aside: {', '.join(others)}" if others else "", ended)))
     return tuple(
         Foreign("IMB", output.version, f"imb-{ranks}", ranks, tuple(cells), lacks) for ranks, cells in known.items()
     )
@@ -104,16 +114,18 @@ def _mpi4py(data: bytes) -> tuple[Foreign, ...]:
         one_cell("latency", row.message_bytes, in_a_row([mean_ns("latency", 1e6 * row.mean_s, row.message_bytes)]))
         for row in mpi4py.parse(data)
     )
-    lacks = (_ONE_MEAN, "its standard deviation is not used: the times of a launch depend on each other")
+    deviation = "its standard deviation is not used: the times of a launch depend on each other"
+    lacks = tuple(filter(None, (_ONE_MEAN, deviation, _sizes_end(cells[-1].message_bytes, mpi4py.LAST_SIZE))))
     return (Foreign("mpi4py", "", "mpi4py-latency", 2, cells, lacks),)
 
 
 def _perftest(data: bytes) -> tuple[Foreign, ...]:
     result = perftest.parse(data)
     name = result.operation.replace("_", "-")
+    ended = () if result.ended else (cut_short("the line below its rows is missing"),)
     if result.dumped and len(result.rows) == 1:
         cell = one_cell(result.operation, result.rows[0].message_bytes, from_perftest(data, result.operation))
-        return (Foreign("perftest", "", name, 2, (cell,), ()),)
+        return (Foreign("perftest", "", name, 2, (cell,), ended),)
     cells = tuple(
         one_cell(
             result.operation,
@@ -122,7 +134,7 @@ def _perftest(data: bytes) -> tuple[Foreign, ...]:
         )
         for row in result.rows
     )
-    lacks = (_ONE_MEAN, "its t_stdev and tail columns are not used; run it with -U for every iteration")
+    lacks = (_ONE_MEAN, "its t_stdev and tail columns are not used; run it with -U for every iteration", *ended)
     return (Foreign("perftest", "", name, 2, cells, lacks),)
 
 

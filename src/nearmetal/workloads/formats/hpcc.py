@@ -13,6 +13,7 @@ from nearmetal.workloads.formats.lines import number, processes, refuse, to_text
 PROGRAM = "HPL or HPCC"
 
 _BEGIN, _END = "Begin of Summary section.", "End of Summary section."
+_HPCC = "This is the DARPA/DOE HPC Challenge Benchmark"
 _ROW = re.compile(r"^W[RC]\w+ +(\d+) +(\d+) +(\d+) +(\d+) +([\d.]+) +([\d.]+e[+-]\d+)$", re.MULTILINE)
 _CHECK = re.compile(r"^\|\|Ax-b\|\|.*\.\.\.\.\.\. (PASSED|FAILED)$", re.MULTILINE)
 _UNIT_ENDS = (
@@ -52,6 +53,8 @@ def parse(data: bytes) -> Output:
         raise refuse(PROGRAM, "a residual check failed")
     if _BEGIN in text or _END in text:
         return _summary(text)
+    if _HPCC in text:
+        raise refuse(PROGRAM, "it is cut off: HPCC's summary section is missing")
     rows = _ROW.findall(text)
     if len(rows) != 1 or len(checks) != 1:
         raise refuse(PROGRAM, f"it has {len(rows)} results and {len(checks)} residual checks, not one of each")

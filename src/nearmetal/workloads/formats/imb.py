@@ -18,6 +18,8 @@ _PROCESSES = re.compile(r"^# #processes = (\d+)", re.MULTILINE)
 _VERSION = re.compile(r"^#[ \t]+Intel\(R\) MPI Benchmarks ([\w.]+(?: Update \d+)?)", re.MULTILINE)
 _HEAD = re.compile(r"^ *(#bytes +)?#repetitions +(t.*)$", re.MULTILINE)
 
+_ENDED = "\n# All processes entering MPI_Finalize"
+
 OPERATIONS = {
     "PingPong": "latency",
     "Barrier": "barrier",
@@ -52,9 +54,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Everything that one launch printed."""
+    """Everything that one launch printed, and whether it came to its end."""
 
     version: str
+    ended: bool
     blocks: tuple[Block, ...]
 
 
@@ -67,7 +70,7 @@ def parse(data: bytes) -> Output:
     ends = [start.start() for start in starts[1:]] + [len(text)]
     blocks = tuple(_block(start[1], text[start.end() : end]) for start, end in zip(starts, ends, strict=True))
     version = _VERSION.search(text)
-    return Output(version[1] if version else "", blocks)
+    return Output(version[1] if version else "", _ENDED in text, blocks)
 
 
 def _block(name: str, text: str) -> Block:

@@ -40,7 +40,7 @@ class Report:
 def parse(data: bytes) -> Report:
     """Read one report; raise ForeignFileError for anything else, with iperf3's own words when it reports an error."""
     try:
-        raw = parse_json(to_text(data, PROGRAM))
+        raw = parse_json(to_text(data + b"\n", PROGRAM))
     except ValueError as error:
         raise refuse(PROGRAM, f"it is not JSON: {error}") from error
     if not isinstance(raw, dict):

@@ -14,7 +14,8 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 def to_text(data: bytes, program: str) -> str:
     """Return a program's output as text, without colours and blanks at ends of lines.
 
-    Raise ForeignFileError when it is not text.
+    Raise ForeignFileError when it is not text, and when its last line has no end: every program ends its lines, so the
+    number in it may be half of one.
     """
     try:
         text = data.decode()
@@ -22,6 +23,12 @@ def to_text(data: bytes, program: str) -> str:
         raise refuse(program, f"it is not text: {error.reason} at byte {error.start}") from error
     if "\0" in text:
         raise refuse(program, "it is not text: it holds a zero byte")
+    if text and not text.endswith("\n"):
+        last = text[text.rfind("\n") + 1 :]
+        raise ForeignFileError(
+            f"this output of {program} may be cut off: its last line has no end: {last[:60]!r}",
+            hint="copy the file again; if it is whole, end its last line: echo >> FILE",
+        )
     return "\n".join(map(str.rstrip, _ESCAPE.sub("", text).split("\n")))
 
 
@@ -31,6 +38,11 @@ def refuse(program: str, why: str) -> ForeignFileError:
         f"this is not whole output of {program} that nearmetal can read: {why}",
         hint="docs/reference/foreign-formats.md lists the versions and options that are read",
     )
+
+
+def cut_short(why: str) -> str:
+    """Return what an import says of a table that may go on elsewhere; its rows are whole."""
+    return f"may be cut short: {why}"
 
 
 def number(word: str, program: str, what: str) -> float:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from nearmetal.workloads.formats.lines import number, refuse, to_text, whole
 
 PROGRAM = "mpi4py.bench pingpong"
+LAST_SIZE = 1 << 30
+"""What it ends with unless `--max-size` asks for another."""
 
 _TITLE = re.compile(r"^# MPI PingPong\b", re.MULTILINE)
 _HEAD = re.compile(

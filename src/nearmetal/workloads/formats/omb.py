@@ -51,6 +51,8 @@ _MEANS = {
     "mb/s": "MB/s",
     "messages/s": "1/s",
 }
+_OF_PAIRS = ("latency", "multi_latency", "bw", "bibw", "message_rate")
+_LAST_OF_PAIRS, _LAST_OF_COLLECTIVES = 1 << 22, 1 << 20
 _SIZES = ("size", "# size")
 
 
@@ -94,6 +96,13 @@ def parse(data: bytes) -> Table:
     )
     count = processes(pairs[1], PROGRAM) if pairs else 1
     return Table(version[1] if version else "", operation, unit, count, rows, aside)
+
+
+def last_size(table: Table) -> int:
+    """Return the size that a benchmark ends with unless `-m` asks for another, 0 for one without sizes."""
+    if table.operation == "barrier":
+        return 0
+    return _LAST_OF_PAIRS if table.operation in _OF_PAIRS else _LAST_OF_COLLECTIVES
 
 
 def _operation(title: str) -> str:

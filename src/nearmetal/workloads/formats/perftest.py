@@ -45,21 +45,25 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one program printed: `operation` such as `ib_write_lat`, the unit of its figures, and whether it dumped."""
+    """What one program printed: `operation` such as `ib_write_lat`, and the unit of its figures.
+
+    `dumped` tells whether there are values of iterations, `ended` whether the line below its rows is there.
+    """
 
     operation: str
     unit: str
     rows: tuple[Row, ...]
     dumped: bool
+    ended: bool
 
 
 def parse(data: bytes) -> Result:
     """Read the client's output; raise ForeignFileError for anything else."""
     head, dumped, tail = data.partition(f"\n{DUMP_HEAD}".encode())
-    text = to_text(head, PROGRAM)
+    text = to_text(head + b"\n" if dumped else head, PROGRAM)
     if dumped:
         # The values between are millions of lines: only the words after them are of use here.
-        text += "\n" + to_text(tail[-_END_BYTES:], PROGRAM).partition("\n")[2]
+        text += to_text(tail[-_END_BYTES:], PROGRAM).partition("\n")[2]
     return parse_summary(text, dumped=bool(dumped))
 
 
@@ -70,25 +74,21 @@ def parse_summary(text: str, *, dumped: bool) -> Result:
         raise refuse(PROGRAM, "no line names the test")
     verb = (title["rdma"] or title["send"] or "atomic").lower()
     if title["kind"] == "Latency":
-        return Result(f"ib_{verb}_lat", "us", _latencies(text), dumped)
+        rows, ended = _latencies(text)
+        return Result(f"ib_{verb}_lat", "us", rows, dumped, ended)
     match = _BANDWIDTH.search(text)
     if not match or match["unit"] not in _UNITS:
         raise refuse(PROGRAM, "there is no line of bandwidth columns that nearmetal knows")
-    rows = tuple(
-        Row(size, n, 0.0, _positive(words[1])) for size, n, words in _rows(text[match.end() :], _LEAST_COLUMNS)
-    )
-    return Result(f"ib_{verb}_bw", _UNITS[match["unit"]], _some(rows), dumped)
+    found, ended = _rows(text[match.end() :], _LEAST_COLUMNS)
+    rows = tuple(Row(size, n, 0.0, _positive(words[1])) for size, n, words in found)
+    return Result(f"ib_{verb}_bw", _UNITS[match["unit"]], _some(rows), dumped, ended)
 
 
-def _latencies(text: str) -> tuple[Row, ...]:
+def _latencies(text: str) -> tuple[tuple[Row, ...], bool]:
     for head, column in ((_LATENCY, 3), (_LATENCY_DURATION, 0)):
         if match := head.search(text):
-            return _some(
-                tuple(
-                    Row(size, n, _positive(words[column]), 0.0)
-                    for size, n, words in _rows(text[match.end() :], 3 + column)
-                )
-            )
+            found, ended = _rows(text[match.end() :], 3 + column)
+            return _some(tuple(Row(size, n, _positive(words[column]), 0.0) for size, n, words in found)), ended
     raise refuse(PROGRAM, "there is no line of latency columns that nearmetal knows")
 
 
@@ -105,8 +105,8 @@ def _positive(word: str) -> float:
     return value
 
 
-def _rows(text: str, least: int) -> list[tuple[int, int, list[str]]]:
-    """Return size, iterations and the other columns of each row, at least so many in all.
+def _rows(text: str, least: int) -> tuple[list[tuple[int, int, list[str]]], bool]:
+    """Return size, iterations and the other columns of each row, at least so many in all, and whether a line ends them.
 
     Values of a dump may stand before the rows.
     """
@@ -114,9 +114,9 @@ def _rows(text: str, least: int) -> list[tuple[int, int, list[str]]]:
     for line in text.splitlines()[1:]:
         words = line.split()
         if rows and line.lstrip().startswith("---"):
-            break
+            return rows, True
         if words and words[0].isdigit():
             if len(words) < least:
                 raise refuse(PROGRAM, f"{line[:60]!r} lacks a column")
             rows.append((whole(words[0], PROGRAM, "a size"), whole(words[1], PROGRAM, "a count"), words[2:]))
-    return rows
+    return rows, False

@@ -1,0 +1,77 @@
+"""Every shipped sample file, cut at every byte: an error, a mark, or the same figures; never another number."""
+
+from pathlib import Path
+
+import pytest
+
+from nearmetal.errors import ForeignFileError
+from nearmetal.workloads.foreign import Foreign, read_foreign
+from nearmetal.workloads.tool_samples import DECODERS
+
+SAMPLES = Path(__file__).parents[1] / "data" / "tools"
+NOT_ADOPTED = {"README.md", "iperf3-3.12-error.json"}
+DECODED_ONLY = ("netperf", "qperf")
+"""What is read as a workload's output, and not imported."""
+OPERATION = {"stream": "tcp_stream", "rr": "tcp_round_trip"}
+
+Figures = dict[tuple[str, str, str, int, int], tuple[int, list[int]]]
+
+
+def figures(found: tuple[Foreign, ...]) -> Figures:
+    """Return every adopted value by program, workload, operation, size, and which one of these it is."""
+    kept: Figures = {}
+    for one in found:
+        for cell in one.cells:
+            key = (one.program, one.workload, cell.operation, cell.message_bytes)
+            number = sum(known[:4] == key for known in kept)
+            kept[*key, number] = (one.ranks, cell.ns.ravel().tolist())
+    return kept
+
+
+def marked(found: tuple[Foreign, ...]) -> bool:
+    return any(lack.startswith("may be cut short: ") for one in found for lack in one.lacks)
+
+
+@pytest.mark.parametrize("name", sorted(one.name for one in SAMPLES.iterdir()))
+def test_no_cut_gives_another_number(name: str) -> None:
+    if name in NOT_ADOPTED or name.startswith(DECODED_ONLY):
+        return
+    data = (SAMPLES / name).read_bytes()
+    whole = figures(read_foreign(data))
+    for length in range(len(data)):
+        try:
+            found = read_foreign(data[:length])
+        except ForeignFileError:
+            continue
+        cut = figures(found)
+        assert cut.items() <= whole.items(), f"{name} cut at {length} gives other figures"
+        assert cut == whole or marked(found), f"{name} cut at {length} loses figures without a word"
+
+
+@pytest.mark.parametrize("name", sorted(one.name for one in SAMPLES.iterdir() if one.name.startswith(DECODED_ONLY)))
+def test_no_cut_of_a_workloads_output_gives_another_number(name: str) -> None:
+    program = name.partition("-")[0]
+    operation = OPERATION.get(name.removesuffix(".txt").rpartition("_")[2], "tcp_one_way")
+    data = (SAMPLES / name).read_bytes()
+    try:
+        whole = DECODERS[program](data, operation).ns.tolist()
+    except ForeignFileError:
+        whole = []  # several results, of which a launch has one
+    for length in range(len(data)):
+        try:
+            cut = DECODERS[program](data[:length], operation).ns.tolist()
+        except ForeignFileError:
+            continue
+        assert cut == whole or not whole, f"{name} cut at {length} gives {cut}, not {whole}"
+
+
+@pytest.mark.parametrize("name", ["imb-2021.11.txt", "perftest-4.5-ib_send_bw.txt"])
+def test_a_whole_file_has_no_mark(name: str) -> None:
+    assert not marked(read_foreign((SAMPLES / name).read_bytes()))
+
+
+def test_a_number_cut_in_its_middle_says_how_to_mend_a_whole_file() -> None:
+    data = (SAMPLES / "written-omb-5.9-bw.txt").read_bytes()
+    with pytest.raises(ForeignFileError, match="its last line has no end: '1  ") as caught:
+        read_foreign(data[: data.index(b"2.97") + 1])
+    assert "echo >> FILE" in caught.value.hint
