@@ -41,6 +41,7 @@ from nearmetal.predict.schedule import schedule_from_trace
 from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.tracing import run_traced
+from nearmetal.predict.validate import TOLD_APART, timed_part_ns
 from nearmetal.run.trial import carry_out
 from nearmetal.store.rundir import RunDir
 from nearmetal.study import plan
@@ -61,11 +62,7 @@ if TYPE_CHECKING:
 PATHS = ("veth", "bridge", "macvlan", "tap")
 POINT_TO_POINT, WITH_RELAY = ("veth", "tap"), ("tap",)
 """Paths that join two nodes only, and paths whose messages go through a process of their own."""
-MARK_BEGIN, MARK_END = 3, 4
-"""Levels of MPI_Pcontrol around each iteration (native/apps/common/app.h)."""
 GOAL_ALL, GOAL_OWN_CORES, GOAL_P99 = 0.10, 0.05, 0.85
-TOLD_APART = 0.10
-"""Paths count as different when their measured medians differ by more than this share and by more than the noise."""
 PLACEMENTS = {
     (2, "spread"): (0, 1),
     (4, "spread"): (0, 1, 2, 3),
@@ -273,17 +270,6 @@ def trace(folder: Path, app: App, launch: int) -> Path:
 # ---------------------------------------------------------------- predicting
 
 
-def spans(marks: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the timed part and the iterations of one replica, as nmapps records them: the slowest rank's."""
-    iterations, totals = [], []
-    for rank in np.unique(marks[:, 0]):
-        own = marks[marks[:, 0] == rank]
-        begin, end = own[own[:, 1] == MARK_BEGIN, 2], own[own[:, 1] == MARK_END, 2]
-        iterations.append(end - begin)
-        totals.append(end[-1] - begin[0])
-    return max(totals) / 1000, np.max(iterations, axis=0) / 1000
-
-
 def predict(
     app: App,
     path: str,
@@ -297,7 +283,7 @@ def predict(
     launches, total_ns = len(measured.total_ns), np.array(measured.total_ns)
     nodes = Placement.of_hosts(np.array(PLACEMENTS[app.ranks, placement], np.uint32))
     found = simulate_launches(schedules, machines, nodes, replicas=SWEEPS * launches, seed=1, keep_marks=True)
-    replicas = [spans(marks) for marks in found.marks]
+    replicas = [timed_part_ns(marks) for marks in found.marks]
     p99 = [
         np.quantile(np.concatenate([one for _, one in replicas[i * launches : (i + 1) * launches]]), 0.99)
         for i in range(SWEEPS)

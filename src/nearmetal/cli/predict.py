@@ -17,11 +17,13 @@ from nearmetal.predict.doubts import Doubt, find_doubts, refuse_beyond
 from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import ModelFile, NamedMachine, read_model, write_model
+from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Schedule, schedule_from_trace
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
 from nearmetal.predict.trace_file import read_trace
-from nearmetal.report.prediction_text import decision, label, remarks, table
+from nearmetal.predict.validate import Validated, measured_launches, validate
+from nearmetal.report.prediction_text import decision, label, remarks, table, validation
 from nearmetal.report.terminal import Console
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import parse_size_bytes
@@ -29,7 +31,6 @@ from nearmetal.units import parse_size_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from nearmetal.predict.native import Placement
 
 PROBABILITIES = (0.5, 0.95, 0.99)
 
@@ -165,6 +166,13 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any]) -> Replay:
 @click.option("--baseline", default="", help="The path that ratios are to; bare metal by default.")
 @click.option("--decide", is_flag=True, help="Name the cheapest path and setting that stays within --loss.")
 @click.option("--loss", default="10%", show_default=True, help="How much slower than the baseline is good enough.")
+@click.option(
+    "--validate",
+    "truth",
+    type=click.Path(path_type=Path),
+    help="A run that launched PROGRAM: hold predictions against it.",
+)
+@click.option("--workload", default="", help="With --validate: which workload of that run PROGRAM is.")
 @click.option("--save-model", type=click.Path(path_type=Path), help="Write the fitted models to this file.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def command(
@@ -175,6 +183,8 @@ def command(
     baseline: str,
     decide: bool,
     loss: str,
+    truth: Path | None,
+    workload: str,
     save_model: Path | None,
     form: str,
     **given: Any,
@@ -182,10 +192,13 @@ def command(
     """Predict how long PROGRAM takes: a trace directory, or a pattern file ending in .toml.
 
     Several traces are launches of one program; replicas take them, and the launches of the run, in turn. With --decide,
-    paths given by --path count from the cheapest to the dearest.
+    paths given by --path count from the cheapest to the dearest. With --validate the placement is that of the launches.
     """
     asked = _loss(loss) if decide else None
     replay = prepare(programs, given)
+    if truth is not None:
+        _validate(replay, RunDir.open(truth), workload, form)
+        return
     schedule = replay.schedules[0]
     placement = replay.changes.placement(schedule.ranks, per_node)
     doubts = {label(named): replay.doubts(named, placement) for named in replay.machines}
@@ -215,6 +228,45 @@ def command(
         Console(highlight=False).print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
     if asked is not None:
         click.echo(decision(rows, bare, asked, [path for word in given["paths"] for path in word.split(",")]))
+
+
+def _validate(replay: Replay, run: RunDir, workload: str, form: str) -> None:
+    """Print predictions beside the launches of a run."""
+    measured = measured_launches(run, workload)
+    cases = validate(
+        replay.schedules, replay.machines, replay.model, measured, replicas=replay.replicas, seed=replay.seed
+    )
+    by_label = {label(named): named for named in replay.machines}
+    doubts = {}
+    for case in cases:
+        one = case.launches
+        where = f"{one.path} / {one.setting} / {one.progress}"
+        doubts[where] = replay.doubts(by_label[where], Placement.of_hosts(np.array(one.placement, np.uint32)))
+    tell_doubts(doubts)
+    if form == "json":
+        click.echo(json.dumps([_validated_record(case) for case in cases], indent=1))
+        return
+    console = Console(highlight=False)
+    told, said = validation(cases)
+    console.print(told)
+    for sentence in said:
+        console.print(sentence)
+
+
+def _validated_record(case: Validated) -> dict[str, object]:
+    return {
+        "path": case.launches.path,
+        "setting": case.launches.setting,
+        "progress": case.launches.progress,
+        "class": case.case_class,
+        "launches_ns": case.launches.ns.tolist(),
+        "measured_ns": case.measured_ns,
+        "predicted_ns": case.predicted_ns,
+        "interval_ns": case.interval_ns,
+        "error": case.error,
+        "oracle_error": None if np.isnan(case.oracle) else case.oracle,
+        "inside": None if np.isnan(case.inside) else case.inside,
+    }
 
 
 def _loss(text: str) -> float:

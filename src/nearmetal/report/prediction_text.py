@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import isnan
+from statistics import median
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from nearmetal.predict.calibration import LEVEL
 from nearmetal.predict.decide import SURE, cheapest
+from nearmetal.predict.validate import orders
 from nearmetal.units import format_duration
 
 if TYPE_CHECKING:
@@ -15,6 +18,10 @@ if TYPE_CHECKING:
 
     from nearmetal.predict.decide import Row
     from nearmetal.predict.models import NamedMachine
+    from nearmetal.predict.validate import Validated
+
+
+ENOUGH_LAUNCHES = 20
 
 
 def label(named: NamedMachine) -> str:
@@ -64,6 +71,41 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     doubts = sorted((doubt for row in rows for doubt in row.doubts), key=lambda doubt: -doubt.share)
     said += [f"Largest doubt, not in the intervals: {doubts[0].said}."] if doubts else []
     return said
+
+
+def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
+    """Return measured beside predicted, one line a case, and what they come to."""
+    found = Table(title="Predicted against measured (medians)", title_justify="left")
+    for column in ("path / setting", "launches", "measured", "predicted", "error", "oracle", "inside"):
+        found.add_column(column)
+    for case in cases:
+        found.add_row(
+            f"{case.launches.path} / {case.launches.setting}",
+            str(case.launches.ns.size),
+            format_duration(case.measured_ns),
+            format_duration(case.predicted_ns),
+            f"{case.error:+.1%}",
+            _share(case.oracle),
+            _share(case.inside, 0),
+        )
+    apart, wrong = orders(cases)
+    errors = [abs(case.error) for case in cases]
+    known = [case.oracle for case in cases if not isnan(case.oracle)]
+    launches = min(case.launches.ns.size for case in cases)
+    oracle = _share(median(known)) if known else "not known, for fewer than 4 launches"
+    said = [
+        f"Median absolute error {median(errors):.1%}, worst {max(errors):.1%}, of {len(cases)} cases.",
+        f"Median error of an oracle that saw half of the launches: {oracle}.",
+        f"Order of paths: {wrong} wrong of {apart} pairs that measurement tells apart.",
+        f"Inside: the share of launches in the {LEVEL:.0%} interval that was predicted.",
+    ]
+    if launches < ENOUGH_LAUNCHES:
+        said.append(f"A case has {launches} launches; below {ENOUGH_LAUNCHES} oracle and order are mostly noise.")
+    return found, said
+
+
+def _share(value: float, digits: int = 1) -> str:
+    return "-" if isnan(value) else f"{value:.{digits}%}"
 
 
 def decision(rows: Sequence[Row], bare: NamedMachine, loss: float, order: Sequence[str]) -> str:

@@ -1,0 +1,184 @@
+"""Hold predictions against a run that launched the very program: errors beside those of an oracle, order, coverage."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.errors import BadInputError
+from nearmetal.predict.calibration import class_of, errors_of, run_errors
+from nearmetal.predict.native import Placement
+from nearmetal.predict.simulate import simulate_launches
+from nearmetal.store.query import valid
+from nearmetal.study.spec import AGAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from nearmetal.predict.models import ModelFile, NamedMachine
+    from nearmetal.predict.schedule import Schedule
+    from nearmetal.store.rundir import RunDir
+
+    Times = NDArray[np.float64]
+
+MARKS = ((1001, 1002), (3, 4))
+"""Levels of MPI_Pcontrol around each iteration of nearmetal's applications, and of those of older traces."""
+KINDS = ("application", "command")
+TOLD_APART = 0.10
+"""Paths count as different when their medians differ by more than this share and by more than the range of launches."""
+_SPLITS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """What a run measured of one program on a path: its nodes by rank, and one time a launch (ns)."""
+
+    path: str
+    setting: str
+    progress: str
+    placement: tuple[int, ...]
+    timed_part: bool
+    ns: Times
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """A prediction beside its measurement (medians, ns); `oracle` is the error of a guess from the same launches."""
+
+    launches: Launches
+    predicted_ns: float
+    interval_ns: tuple[float, float] | None
+    case_class: str
+    oracle: float
+
+    @property
+    def measured_ns(self) -> float:
+        """Return the median of the measured launches."""
+        return float(np.median(self.launches.ns))
+
+    @property
+    def error(self) -> float:
+        """Return the relative error of the prediction."""
+        return self.predicted_ns / self.measured_ns - 1
+
+    @property
+    def inside(self) -> float:
+        """Return the share of measured launches inside the interval; NaN without one."""
+        if self.interval_ns is None:
+            return float("nan")
+        return float(np.mean((self.launches.ns >= self.interval_ns[0]) & (self.launches.ns <= self.interval_ns[1])))
+
+
+def measured_launches(run: RunDir, workload: str = "") -> list[Launches]:
+    """Return the launches of a run's program by path, setting and progress; the baseline's two labels are one path.
+
+    An application's time is its timed part (all iterations, the slowest rank's), a command's the figure it has. Raise
+    BadInputError where the run has no such workload, or several and none is named.
+    """
+    records = [record for record in valid(run.trials()) if record.order.workload.kind in KINDS]
+    names = sorted({record.order.workload.label for record in records})
+    if workload not in {"", *names} or not names or (not workload and len(names) > 1):
+        raise BadInputError(
+            f"{run.root} has {len(names)} workloads that are programs" + (f", not {workload!r}" if workload else ""),
+            hint=f"name one with --workload: {', '.join(names)}" if names else "launch one: kind = 'command'",
+        )
+    found: dict[tuple[str, str, str, tuple[int, ...], bool], list[float]] = defaultdict(list)
+    for record in records:
+        order = record.order
+        if order.workload.label != (workload or names[0]):
+            continue
+        whole = next((cell for cell in record.cells if cell.operation.endswith(".total")), None)
+        cell = whole or record.cells[0]
+        ns = run.rows(record, cell).column("ns").to_numpy()
+        key = (order.path.label.removesuffix(AGAIN), order.setting, order.workload.progress)
+        time = float(ns.max() if whole else np.median(ns))
+        found[*key, tuple(order.workload.placement), whole is not None].append(time)
+    return [Launches(*key, np.array(times)) for key, times in sorted(found.items())]
+
+
+def timed_part_ns(marks: NDArray[np.int64]) -> tuple[float, Times]:
+    """Return the timed part and the iterations of one replica, the slowest rank's, from its marks (see Prediction)."""
+    begin_level, end_level = next((pair for pair in MARKS if (marks[:, 1] == pair[0]).any()), (None, None))
+    if begin_level is None:
+        raise BadInputError(
+            "the trace has no marks of iterations", hint="trace the application of the run, of this version"
+        )
+    iterations, totals = [], []
+    for rank in np.unique(marks[:, 0]):
+        own = marks[marks[:, 0] == rank]
+        begin, end = own[own[:, 1] == begin_level, 2], own[own[:, 1] == end_level, 2]
+        iterations.append(end - begin)
+        totals.append(end[-1] - begin[0])
+    return float(max(totals)) / 1000, np.max(iterations, axis=0) / 1000
+
+
+def validate(
+    schedules: Sequence[Schedule],
+    machines: Sequence[NamedMachine],
+    model: ModelFile,
+    measured: Sequence[Launches],
+    *,
+    replicas: int,
+    seed: int,
+) -> list[Validated]:
+    """Return every measured case whose path, setting and progress mode is among the machines.
+
+    Raise BadInputError when there is none, or when the program was launched with another number of ranks.
+    """
+    found: list[Validated] = []
+    for launches in measured:
+        key = (launches.path, launches.setting, launches.progress)
+        named = next((one for one in machines if (one.path, one.setting, one.progress) == key), None)
+        if named is None:
+            continue
+        if len(launches.placement) != schedules[0].ranks:
+            raise BadInputError(
+                f"the trace has {schedules[0].ranks} ranks, the measured launches {len(launches.placement)}",
+                hint="trace the program as it was launched",
+            )
+        placement = Placement.of_hosts(np.array(launches.placement, np.uint32))
+        replayed = simulate_launches(
+            schedules, named.replayed, placement, replicas=replicas, seed=seed, keep_marks=launches.timed_part
+        )
+        times = (
+            np.array([timed_part_ns(marks)[0] for marks in replayed.marks])
+            if launches.timed_part
+            else replayed.makespan_ns.astype(np.float64)
+        )
+        case_class = class_of(named, placement)
+        errors = errors_of(model.validated or run_errors(), case_class)
+        interval = errors.interval(times.astype(np.int64))
+        found.append(Validated(launches, float(np.median(times)), interval, case_class, oracle_error(launches.ns)))
+    if not found:
+        known = ", ".join(sorted({f"{one.path} / {one.setting} / {one.progress}" for one in measured}))
+        raise BadInputError("no measured case is of a path, setting and progress of the model", hint=f"it has {known}")
+    return found
+
+
+def oracle_error(ns: Times) -> float:
+    """Return the median error of predicting half of a case's launches from the other half; NaN for fewer than 4."""
+    if ns.size < 4:
+        return float("nan")
+    rng = np.random.default_rng(0)
+    half = ns.size // 2
+    mixed = np.array([rng.permutation(ns) for _ in range(_SPLITS)])
+    guess, truth = np.median(mixed[:, :half], axis=1), np.median(mixed[:, half:], axis=1)
+    return float(np.median(np.abs(guess / truth - 1)))
+
+
+def orders(cases: Sequence[Validated]) -> tuple[int, int]:
+    """Return how many pairs of cases measurement tells apart, and how many of them were predicted the wrong way."""
+    apart = wrong = 0
+    for one, other in combinations(cases, 2):
+        difference = other.measured_ns / one.measured_ns - 1
+        noise = max(float(np.ptp(case.launches.ns)) / case.measured_ns for case in (one, other))
+        if abs(difference) > max(TOLD_APART, noise):
+            apart += 1
+            wrong += (other.predicted_ns > one.predicted_ns) != (difference > 0)
+    return apart, wrong

@@ -1,0 +1,129 @@
+"""`predict --validate`: what a run measured of a program, beside what was predicted of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from nearmetal.cli.main import run as cli
+from nearmetal.cli.predict import command as predict
+from nearmetal.errors import BadInputError
+from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
+from nearmetal.predict.validate import Launches, Validated, measured_launches, oracle_error, orders, timed_part_ns
+from nearmetal.store.rundir import RunDir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STUDY = """
+name = "truth"
+baseline = "veth"
+host = { kind = "fake" }
+path = [{ name = "veth" }, { name = "bridge" }]
+workload = [
+  { name = "app", kind = "command", placement = [0, 1], options = { argv = ["./app"], mpi = true } },
+  { name = "latency", sizes = [8], iterations = 30 },
+]
+trials = { min_blocks = 3, max_blocks = 3 }
+"""
+PATTERN = """
+[pattern]
+kind = "halo"
+ranks = {ranks}
+steps = 1
+message_bytes = 8
+dims = [{ranks}]
+periodic = false
+"""
+
+
+def machine(name: str, latency_us: int) -> NamedMachine:
+    path = PathModel((Segment(UNBOUNDED, latency_us * 1_000_000),))
+    return NamedMachine(name, "as-found", "polling", Machine(path, path))
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("truth")
+    (folder / "s.toml").write_text(STUDY)
+    assert cli(["run", str(folder / "s.toml"), "--out", str(folder / "run")]) == 0
+    for ranks in (2, 3):
+        (folder / f"{ranks}.toml").write_text(PATTERN.format(ranks=ranks))
+    model = ModelFile("nearmetal-model", 1, "run", (machine("veth", 10), machine("bridge", 5), machine("tap", 1)))
+    write_model(model, folder / "model.json")
+    return folder
+
+
+def said(*argv: str) -> str:
+    result = CliRunner().invoke(predict, list(argv), catch_exceptions=False, standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
+
+
+def test_the_launches_of_a_run_are_held_against_predictions(truth: Path) -> None:
+    argv = (str(truth / "2.toml"), "--on", str(truth / "model.json"), "--validate", str(truth / "run"))
+    cases = {case["path"]: case for case in json.loads(said(*argv, "--replicas", "2", "--format", "json"))}
+    assert set(cases) == {"veth", "bridge"}
+    assert len(cases["veth"]["launches_ns"]) == 6  # the baseline's two labels are one path
+    for name, us in (("veth", 10), ("bridge", 5)):
+        case = cases[name]
+        assert case["predicted_ns"] == us * 1000
+        assert case["measured_ns"] == np.median(case["launches_ns"])
+        assert case["error"] == pytest.approx(us * 1000 / case["measured_ns"] - 1)
+    assert cases["bridge"]["oracle_error"] is None  # of three launches
+    told = " ".join(said(*argv, "--replicas", "2").split())
+    assert "Median absolute error" in told
+    assert "A case has 3 launches; below 20 oracle and order are mostly noise." in told
+
+
+def test_what_cannot_be_compared_is_told(truth: Path) -> None:
+    on = ("--on", str(truth / "model.json"), "--validate", str(truth / "run"))
+    with pytest.raises(BadInputError, match="the trace has 3 ranks, the measured launches 2"):
+        said(str(truth / "3.toml"), *on)
+    with pytest.raises(BadInputError, match="no measured case is of a path"):
+        said(str(truth / "2.toml"), *on, "--path", "tap")
+    with pytest.raises(BadInputError, match="1 workloads that are programs, not 'latency'") as error:
+        said(str(truth / "2.toml"), *on, "--workload", "latency")
+    assert error.value.hint == "name one with --workload: app"
+
+
+def test_the_figure_of_a_command_is_its_time(truth: Path) -> None:
+    found = measured_launches(RunDir.open(truth / "run"))
+    assert [(one.path, one.placement, one.timed_part, one.ns.size) for one in found] == [
+        ("bridge", (0, 1), False, 3),
+        ("veth", (0, 1), False, 6),
+    ]
+
+
+def test_the_timed_part_lies_between_the_marks_of_any_version() -> None:
+    for begin, end in ((1001, 1002), (3, 4)):
+        rows = [(0, begin, 100), (0, end, 300), (0, begin, 400), (0, end, 900), (1, begin, 50), (1, end, 350)]
+        rows += [(1, begin, 420), (1, end, 800), (1, 7, 5)]
+        total, iterations = timed_part_ns(np.array([(rank, level, time * 1000) for rank, level, time in rows]))
+        assert total == 800
+        assert iterations.tolist() == [300, 500]
+    with pytest.raises(BadInputError, match="no marks of iterations"):
+        timed_part_ns(np.array([(0, 7, 5)]))
+
+
+def test_an_oracle_knows_no_more_than_launches_agree() -> None:
+    assert oracle_error(np.full(20, 5.0)) == 0
+    assert oracle_error(np.random.default_rng(1).normal(100, 10, 40)) == pytest.approx(0.027, abs=0.012)
+    assert math.isnan(oracle_error(np.full(3, 5.0)))
+
+
+def test_only_pairs_that_measurement_tells_apart_have_an_order() -> None:
+    def case(predicted: float, *measured: float) -> Validated:
+        launches = Launches("p", "s", "polling", (0, 1), timed_part=False, ns=np.array(measured))
+        return Validated(launches, predicted, None, "own cores", 0.0)
+
+    assert orders([case(10, 99, 100, 101), case(12, 119, 120, 121)]) == (1, 0)
+    assert orders([case(12, 99, 100, 101), case(10, 119, 120, 121)]) == (1, 1)
+    assert orders([case(12, 99, 100, 101), case(10, 100, 120, 140)]) == (0, 0)
+    assert orders([case(12, 100), case(10, 105)]) == (0, 0)
