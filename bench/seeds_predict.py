@@ -22,8 +22,7 @@ import numpy as np
 
 from nearmetal.predict.fit import RoundTrips, fit_path
 from nearmetal.predict.models import UNBOUNDED, Machine, PathModel, Segment, without_residuals
-from nearmetal.predict.moderation import StageSetting
-from nearmetal.predict.moderation_rules import Moderation, ModerationSetting
+from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
 from nearmetal.predict.place import break_even
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule

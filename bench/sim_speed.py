@@ -19,8 +19,7 @@ import time
 
 from nearmetal.predict import _sim
 from nearmetal.predict.models import UNBOUNDED, Distribution, Machine, PathModel, Segment
-from nearmetal.predict.moderation import StageSetting
-from nearmetal.predict.moderation_rules import Moderation, ModerationSetting
+from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement, native_job
 from nearmetal.predict.patterns import Pattern, schedule_from_pattern
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict import _sim
-from nearmetal.predict.moderation import StageSetting, run_stage
-from nearmetal.predict.moderation_rules import PS_PER_US, Moderation, ModerationSetting
+from nearmetal.predict.moderation import PS_PER_US, Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import native_stage
+
+from .moderation_twin import run_stage
 
 LOG = {1: "interrupt", 2: "poll", 3: "rearm"}
 

@@ -20,8 +20,7 @@ from nearmetal.predict.models import (
     SharedReceiveQueue,
     Topology,
 )
-from nearmetal.predict.moderation import StageSetting
-from nearmetal.predict.moderation_rules import Moderation, ModerationSetting
+from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import Pattern, cubic_dims, parse_pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule, schedule_from_trace

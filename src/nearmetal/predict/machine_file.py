@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import BadInputError
 from nearmetal.predict.doubts import Doubt
 from nearmetal.predict.models import Cores, Machine, NamedMachine, Network, Topology
-from nearmetal.predict.moderation import StageSetting
-from nearmetal.predict.moderation_rules import Moderation, ModerationSetting
+from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
 from nearmetal.units import parse_duration_ns
 

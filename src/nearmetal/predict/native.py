@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nearmetal.predict.models import Distribution, Machine
-    from nearmetal.predict.moderation import StageSetting
-    from nearmetal.predict.moderation_rules import ModerationSetting
+    from nearmetal.predict.moderation import ModerationSetting, StageSetting
 
 _ONE = 1 << 32
 TO_ONESELF = PathModel((Segment(UNBOUNDED, 0, 200_000, 200_000, 0, 100_000, 100_000),))
