@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.stats import BlockFigures, FloatArray, StoppingPlan, Verdict, estimate_ratio, look
+from nearmetal.stats import BlockFigures, Finding, FloatArray, StoppingPlan, estimate_ratio, look
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +111,7 @@ def fixed(pairs: BlockFigures, ratio: float, rng: np.random.Generator) -> Outcom
     """Compare with the number of blocks fixed beforehand."""
     found = estimate_ratio(pairs, rng=rng)
     covers = found.interval is not None and found.interval.contains(ratio)
-    return Outcome(found.verdict in {Verdict.SLOWER, Verdict.FASTER}, covers, found.n)
+    return Outcome(found.finding in {Finding.SLOWER, Finding.FASTER, Finding.DIFFERS}, covers, found.n)
 
 
 def sequential(pairs: BlockFigures, ratio: float, plan: StoppingPlan) -> Outcome:
@@ -121,7 +121,7 @@ def sequential(pairs: BlockFigures, ratio: float, plan: StoppingPlan) -> Outcome
         if found.stop:
             break
     covers = found.interval is not None and found.interval.contains(ratio)
-    return Outcome(found.verdict in {Verdict.SLOWER, Verdict.FASTER}, covers, found.blocks)
+    return Outcome(found.finding in {Finding.SLOWER, Finding.FASTER, Finding.DIFFERS}, covers, found.blocks)
 
 
 @dataclass(frozen=True, slots=True)

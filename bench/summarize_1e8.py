@@ -24,7 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from nearmetal.stats import BlockFigures, Summary, compare, correct_family, noise_floor, summarize
+from nearmetal.stats import Summary, compare, correct_family, noise_floor, summarize
+from nearmetal.stats.compare import pair_launches
+from nearmetal.stats.summary import HEADLINE
 from nearmetal.store.samples import Cell, CellSamples, describe, read_values, write_samples
 
 COMBINATIONS = ("baseline", "baseline again", "path a", "path b")
@@ -58,23 +60,14 @@ def nearmetal(directory: Path) -> str:
     with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
         summaries = list(pool.map(one, sorted(directory.glob("*.parquet"))))
 
-    def figures(path: int, probability: float) -> BlockFigures:
-        rows = [[_figure(s, probability) for s in summaries[k :: len(COMBINATIONS)]] for k in (path, 0)]
-        return BlockFigures(np.array(rows[0]), np.array(rows[1]))
+    def launches(path: int) -> dict[int, Summary]:
+        return dict(enumerate(summaries[path :: len(COMBINATIONS)]))
 
     rng = np.random.default_rng(1)
-    found = correct_family([compare(figures(k, 0.5), figures(k, 0.99), rng=rng) for k in (2, 3)])
-    floor = noise_floor(figures(1, 0.5), rng=rng).floor
+    pairs = [pair_launches(launches(k), [launches(0), launches(1)])[0] for k in (2, 3)]
+    found = correct_family([compare(one, rng=rng) for one in pairs])
+    floor = noise_floor(pair_launches(launches(1), [launches(0)])[0][HEADLINE], rng=rng).floor
     return f"{[str(c.verdict) for c in found]}, noise floor {floor:.2%}"
-
-
-def _figure(summary: Summary, probability: float) -> float:
-    if probability == 0.5:
-        return summary.median_ns
-    value = summary.percentile(probability).value_ns
-    if value is None:
-        raise SystemExit("too few samples for p99")
-    return value
 
 
 def polars_lazy(directory: Path) -> str:

@@ -26,6 +26,7 @@ name = "made-up"
 title = "A made-up study"
 seed = 7
 baseline = "veth"
+rarest_mode = "50 %"
 [host]
 kind = "fake"
 [[path]]

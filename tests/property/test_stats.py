@@ -9,8 +9,8 @@ from hypothesis.extra.numpy import arrays
 from nearmetal.stats import (
     Better,
     BlockFigures,
+    Finding,
     StoppingPlan,
-    Verdict,
     ecdf,
     estimate_ratio,
     holm,
@@ -108,13 +108,13 @@ def test_a_ratio_does_not_depend_on_the_unit(path: np.ndarray, baseline: np.ndar
 @settings(max_examples=40, deadline=None)
 @given(figures, figures)
 def test_swapping_the_sides_inverts_the_answer(path: np.ndarray, baseline: np.ndarray) -> None:
-    opposite = {Verdict.SLOWER: Verdict.FASTER, Verdict.FASTER: Verdict.SLOWER}
+    opposite = {Finding.SLOWER: Finding.FASTER, Finding.FASTER: Finding.SLOWER}
     one = estimate_ratio(BlockFigures(path, baseline), rng=rng())
     other = estimate_ratio(BlockFigures(baseline, path), rng=rng())
     rate = estimate_ratio(BlockFigures(path, baseline), rng=rng(), better=Better.LARGER)
     assert one.ratio * other.ratio == pytest.approx(1.0)
-    assert other.verdict is opposite.get(one.verdict, one.verdict)
-    assert rate.verdict is opposite.get(one.verdict, one.verdict)
+    assert other.finding is opposite.get(one.finding, one.finding)
+    assert rate.finding is opposite.get(one.finding, one.finding)
     assert one.interval is not None
     assert one.interval.low <= one.ratio * (1 + 1e-9)
     assert one.ratio <= one.interval.high * (1 + 1e-9)
@@ -145,11 +145,11 @@ def test_wilcoxon_is_symmetric_and_a_probability(differences: np.ndarray) -> Non
 def test_a_verdict_never_contradicts_its_interval(log_ratios: np.ndarray) -> None:
     found = look(log_ratios, StoppingPlan(15))
     assert found.interval is not None
-    if found.verdict is Verdict.SLOWER:
-        assert found.interval.low > 1.0
-    if found.verdict is Verdict.FASTER:
-        assert found.interval.high < 1.0
-    if found.verdict is Verdict.NEAR_METAL:
+    if found.finding is Finding.SLOWER:
+        assert found.interval.low >= 1.05
+    if found.finding is Finding.FASTER:
+        assert found.interval.high <= 1 / 1.05
+    if found.finding is Finding.WITHIN:
         assert found.ratio is not None
         assert 1 / 1.05 < found.ratio < 1.05
     assert found == look(log_ratios, StoppingPlan(15))

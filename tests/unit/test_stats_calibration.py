@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nearmetal.stats import BlockFigures, StoppingPlan, Verdict, estimate_ratio, look, paired_t_test
+from nearmetal.stats import BlockFigures, Finding, StoppingPlan, estimate_ratio, look, paired_t_test
 
 COMPARISONS = 300
 
@@ -36,7 +36,7 @@ KINDS = ("log-normal", "bimodal", "heavy-tailed")
 def test_fixed_number_of_blocks(kind: str, blocks: int) -> None:
     rng = np.random.default_rng([1, blocks, KINDS.index(kind)])
     found = [estimate_ratio(pairs(rng, kind, blocks), rng=rng) for _ in range(COMPARISONS)]
-    alarms = np.mean([f.verdict in {Verdict.SLOWER, Verdict.FASTER} for f in found])
+    alarms = np.mean([f.finding in {Finding.SLOWER, Finding.FASTER, Finding.DIFFERS} for f in found])
     coverage = np.mean([f.interval is not None and f.interval.contains(1.0) for f in found])
     assert alarms <= 0.10
     assert 0.90 <= coverage <= 0.99
@@ -50,7 +50,7 @@ def test_sequential_stopping(kind: str) -> None:
     for _ in range(COMPARISONS):
         log_ratios = pairs(rng, kind, 15).log_ratios
         found = next(x for n in plan.looks if (x := look(log_ratios[:n], plan)).stop)
-        alarms += found.verdict in {Verdict.SLOWER, Verdict.FASTER}
+        alarms += found.finding in {Finding.SLOWER, Finding.FASTER, Finding.DIFFERS}
         covered += found.interval is not None and found.interval.contains(1.0)
     assert alarms / COMPARISONS <= 0.10
     assert covered / COMPARISONS >= 0.90
@@ -58,14 +58,14 @@ def test_sequential_stopping(kind: str) -> None:
 
 def test_a_real_gap_is_found() -> None:
     rng = np.random.default_rng(3)
-    found = [estimate_ratio(pairs(rng, "log-normal", 10, 1.3), rng=rng).verdict for _ in range(100)]
-    assert found.count(Verdict.SLOWER) >= 95
+    found = [estimate_ratio(pairs(rng, "log-normal", 10, 1.3), rng=rng).finding for _ in range(100)]
+    assert found.count(Finding.SLOWER) >= 95
 
 
 def test_equality_is_not_claimed_for_a_gap_as_large_as_the_margin() -> None:
     rng = np.random.default_rng(4)
-    found = [estimate_ratio(pairs(rng, "log-normal", 10, 1.05), rng=rng).verdict for _ in range(COMPARISONS)]
-    assert found.count(Verdict.NEAR_METAL) / COMPARISONS <= 0.09
+    found = [estimate_ratio(pairs(rng, "log-normal", 10, 1.05), rng=rng).finding for _ in range(COMPARISONS)]
+    assert found.count(Finding.WITHIN) / COMPARISONS <= 0.09
 
 
 def test_pooling_iterations_would_raise_false_alarms() -> None:

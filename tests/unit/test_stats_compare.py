@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from scipy import stats as reference
@@ -10,9 +8,13 @@ from nearmetal.errors import BadInputError
 from nearmetal.stats import (
     Better,
     BlockFigures,
+    Criteria,
+    Finding,
     IntervalMethod,
+    Metric,
     Verdict,
     compare,
+    conclude,
     correct_family,
     estimate_level,
     estimate_ratio,
@@ -106,54 +108,108 @@ def test_tost_agrees_with_two_one_sided_tests_of_scipy() -> None:
     assert tost_p(of.mean, of.standard_error, of.df, bound) == pytest.approx(expected, rel=1e-9)
 
 
-def evidence(low: float, high: float, p_difference: float = 0.001, p_equivalence: float = 0.001) -> Evidence:
+def evidence(
+    low: float, high: float, p_difference: float = 0.001, p_equivalence: float = 0.001, p_beyond: float = 0.001
+) -> Evidence:
     shrink = 0.1 * (high - low)
     equivalence = Interval(low + shrink, high - shrink, 0.9)
-    return Evidence(Interval(low, high, 0.95), equivalence, p_difference, p_equivalence, margin_log(0.05))
+    return Evidence(Interval(low, high, 0.95), equivalence, p_difference, p_equivalence, p_beyond, margin_log(0.05))
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "p_difference", "p_equivalence", "verdict"),
+    ("low", "high", "p_difference", "p_equivalence", "p_beyond", "finding"),
     [
-        (-0.02, 0.02, 0.9, 0.001, Verdict.NEAR_METAL),
-        (0.01, 0.03, 0.001, 0.001, Verdict.NEAR_METAL),  # real, and smaller than the margin
-        (0.02, 0.08, 0.001, 0.3, Verdict.SLOWER),
-        (0.10, 0.20, 0.001, 1.0, Verdict.SLOWER),
-        (-0.08, -0.02, 0.001, 0.3, Verdict.FASTER),
-        (-0.08, 0.08, 0.9, 0.3, Verdict.UNDECIDED),  # p > 0.05 is not equality
-        (0.02, 0.08, 0.2, 0.3, Verdict.UNDECIDED),  # significance lost to the correction
-        (0.01, 0.03, 0.001, 0.2, Verdict.UNDECIDED),  # within the margin by itself is never called slower
+        (-0.02, 0.02, 0.9, 0.001, 1.0, Finding.WITHIN),
+        (0.01, 0.03, 0.001, 0.001, 1.0, Finding.WITHIN),  # real, and smaller than the margin
+        (0.02, 0.08, 0.001, 0.3, 0.5, Finding.DIFFERS),  # on which side of the margin is open
+        (0.10, 0.20, 0.001, 1.0, 0.001, Finding.SLOWER),
+        (-0.20, -0.10, 0.001, 1.0, 0.001, Finding.FASTER),
+        (0.10, 0.20, 0.001, 1.0, 0.2, Finding.DIFFERS),  # beyond lost to the correction, the difference not
+        (-0.08, -0.02, 0.001, 0.3, 0.5, Finding.DIFFERS),
+        (-0.08, 0.08, 0.9, 0.3, 1.0, Finding.UNDECIDED),  # p > 0.05 is not equality
+        (0.02, 0.08, 0.2, 0.3, 0.5, Finding.UNDECIDED),  # significance lost to the correction
+        (0.01, 0.03, 0.001, 0.2, 1.0, Finding.UNDECIDED),  # within the margin by itself is never called slower
     ],
 )
-def test_the_rule_of_verdicts(low, high, p_difference, p_equivalence, verdict) -> None:
-    assert judge(evidence(low, high, p_difference, p_equivalence)).verdict is verdict
+def test_one_boundary_decides_each_figure(low, high, p_difference, p_equivalence, p_beyond, finding) -> None:
+    assert judge(evidence(low, high, p_difference, p_equivalence, p_beyond)).finding is finding
 
 
-def test_beyond_the_margin_is_told() -> None:
-    assert judge(evidence(0.10, 0.20, 0.001, 1.0)).beyond_margin
-    assert not judge(evidence(0.02, 0.08, 0.001, 0.3)).beyond_margin
+MEAN, MEDIAN, P99 = Metric
+WITHIN, SLOWER, FASTER, DIFFERS, OPEN = Finding
+
+
+@pytest.mark.parametrize(
+    ("mean", "median", "p99", "verdict", "says"),
+    [
+        (WITHIN, WITHIN, WITHIN, Verdict.NEAR_METAL, "all figures"),
+        (WITHIN, WITHIN, FASTER, Verdict.NEAR_METAL, "all figures"),
+        (WITHIN, WITHIN, SLOWER, Verdict.SLOWER_TAIL, "near-metal in the body, slower in the tail"),
+        (WITHIN, WITHIN, DIFFERS, Verdict.UNDECIDED, "the tail is not settled"),
+        (WITHIN, WITHIN, OPEN, Verdict.UNDECIDED, "the tail is not settled"),
+        (WITHIN, SLOWER, WITHIN, Verdict.DIFFERS, "the median is slower"),
+        (WITHIN, OPEN, WITHIN, Verdict.UNDECIDED, "the median is not settled"),
+        (SLOWER, WITHIN, WITHIN, Verdict.SLOWER, "median within"),
+        (FASTER, FASTER, SLOWER, Verdict.FASTER, "p99 slower"),
+        (DIFFERS, WITHIN, WITHIN, Verdict.DIFFERS, "not settled"),
+        (OPEN, WITHIN, WITHIN, Verdict.UNDECIDED, "the mean is not settled"),
+    ],
+)
+def test_near_metal_needs_mean_median_and_p99(mean, median, p99, verdict, says) -> None:
+    found = conclude({MEAN: mean, MEDIAN: median, P99: p99}, {}, 14, Criteria())
+    assert found.verdict is verdict
+    assert says in found.reason
+
+
+def test_near_metal_needs_launches_enough_to_have_met_a_rare_mode() -> None:
+    within = {MEAN: WITHIN, MEDIAN: WITHIN, P99: WITHIN}
+    five = conclude(within, {}, 5, Criteria())
+    assert (five.verdict, five.needs, five.settled) == (Verdict.UNDECIDED, 9, False)
+    assert "5 launches, which cannot exclude a mode rarer than 45%" in five.reason
+    assert conclude(within, {}, 13, Criteria()).needs == 1
+    assert conclude(within, {}, 5, Criteria(rarest_mode=0.5)).verdict is Verdict.NEAR_METAL
+    assert conclude(within, {}, 4, Criteria(rarest_mode=0.5)).verdict is Verdict.UNDECIDED
+    assert conclude(within | {MEAN: SLOWER}, {}, 5, Criteria()).verdict is Verdict.SLOWER  # what was met needs no more
+
+
+def test_a_refused_figure_keeps_a_cell_from_near_metal_and_one_that_does_not_apply_does_not() -> None:
+    assert conclude({MEAN: WITHIN}, {}, 14, Criteria()).verdict is Verdict.NEAR_METAL
+    no_tail = conclude({MEAN: WITHIN, MEDIAN: WITHIN}, {P99: "n = 100 cannot support it"}, 14, Criteria())
+    assert (no_tail.verdict, no_tail.settled) == (Verdict.UNDECIDED, True)
+    assert no_tail.reason == "near-metal in the body; no p99: n = 100 cannot support it"
+    no_median = conclude({MEAN: WITHIN, P99: WITHIN}, {MEDIAN: "between two modes"}, 5, Criteria())
+    assert (no_median.verdict, no_median.settled) == (Verdict.UNDECIDED, False)
+
+
+def by_mean(figures: BlockFigures) -> dict[Metric, BlockFigures]:
+    return {Metric.MEAN: figures}
 
 
 def test_clear_cases_get_the_clear_verdict() -> None:
-    assert compare(blocks(10, 1.30, 0.01, 1), None, rng=rng()).verdict is Verdict.SLOWER
-    assert compare(blocks(10, 0.80, 0.01, 1), None, rng=rng()).verdict is Verdict.FASTER
-    assert compare(blocks(10, 1.00, 0.01, 1), None, rng=rng()).verdict is Verdict.NEAR_METAL
-    assert compare(blocks(10, 1.00, 0.30, 1), None, rng=rng()).verdict is Verdict.UNDECIDED
+    assert compare(by_mean(blocks(14, 1.30, 0.01, 1)), rng=rng()).verdict is Verdict.SLOWER
+    assert compare(by_mean(blocks(14, 0.80, 0.01, 1)), rng=rng()).verdict is Verdict.FASTER
+    assert compare(by_mean(blocks(14, 1.00, 0.01, 1)), rng=rng()).verdict is Verdict.NEAR_METAL
+    assert compare(by_mean(blocks(14, 1.00, 0.30, 1)), rng=rng()).verdict is Verdict.UNDECIDED
 
 
 def test_bandwidth_is_better_larger() -> None:
     slower = estimate_ratio(blocks(10, 0.70, 0.01, 1), rng=rng(), better=Better.LARGER)
-    assert slower.verdict is Verdict.SLOWER
+    assert slower.finding is Finding.SLOWER
     assert slower.ratio == pytest.approx(0.70, rel=0.02)
     assert slower.interval is not None
     assert slower.interval.contains(0.70)
 
 
-def test_median_and_tail_are_judged_apart() -> None:
-    found = compare(blocks(10, 1.0, 0.01, 1), blocks(10, 1.5, 0.02, 2), rng=rng())
-    assert found.verdict is Verdict.NEAR_METAL
-    assert found.p99 is not None
-    assert found.p99.verdict is Verdict.SLOWER
+def test_a_slow_tail_is_not_near_metal() -> None:
+    found = compare({MEAN: blocks(14, 1.0, 0.01, 1), P99: blocks(14, 1.5, 0.02, 2)}, rng=rng())
+    assert found.verdict is Verdict.SLOWER_TAIL
+    assert [found.estimates[metric].finding for metric in (MEAN, P99)] == [WITHIN, SLOWER]
+
+
+def test_the_tail_has_a_margin_of_its_own() -> None:
+    tail = {MEAN: blocks(14, 1.0, 0.002, 1), P99: blocks(14, 1.07, 0.002, 2)}
+    assert compare(tail, rng=rng()).verdict is Verdict.NEAR_METAL
+    assert compare(tail, rng=rng(), criteria=Criteria(tail_margin=0.05)).verdict is Verdict.SLOWER_TAIL
 
 
 def test_drift_that_both_share_cancels() -> None:
@@ -164,7 +220,7 @@ def test_drift_that_both_share_cancels() -> None:
 
 def test_few_blocks_say_so() -> None:
     one = estimate_ratio(blocks(1, 2.0, 0.01, 1), rng=rng())
-    assert (one.interval, one.verdict, one.method) == (None, Verdict.UNDECIDED, IntervalMethod.NONE)
+    assert (one.interval, one.finding, one.method) == (None, Finding.UNDECIDED, IntervalMethod.NONE)
     assert "1 blocks are too few" in one.judgement.reason
     three = estimate_ratio(blocks(3, 2.0, 0.01, 1), rng=rng())
     assert three.method is IntervalMethod.STUDENT_T
@@ -176,11 +232,11 @@ def test_few_blocks_say_so() -> None:
 def test_exact_answers_without_any_noise() -> None:
     same = BlockFigures(np.full(6, 1_500.0), np.full(6, 1_500.0))
     found = estimate_ratio(same, rng=rng())
-    assert (found.ratio, found.verdict) == (1.0, Verdict.NEAR_METAL)
+    assert (found.ratio, found.finding) == (1.0, Finding.WITHIN)
     assert found.interval == Interval(1.0, 1.0, 0.95)
     assert found.cohens_dz is None
     twice = estimate_ratio(BlockFigures(np.full(6, 3_000.0), np.full(6, 1_500.0)), rng=rng())
-    assert (twice.verdict, twice.judgement.beyond_margin) == (Verdict.SLOWER, True)
+    assert twice.finding is Finding.SLOWER
     assert twice.ratio == pytest.approx(2.0)
 
 
@@ -189,7 +245,7 @@ def test_one_hiccup_block_does_not_blow_up_the_interval() -> None:
     found = estimate_ratio(BlockFigures(path, np.full(5, 1_000.0)), rng=rng())
     assert found.interval is not None
     assert found.interval.high < 3.0
-    assert found.verdict is Verdict.UNDECIDED
+    assert found.finding is Finding.UNDECIDED
 
 
 def test_the_same_seed_gives_the_same_interval() -> None:
@@ -223,22 +279,25 @@ def test_level_of_one_path() -> None:
 
 
 def test_family_correction_can_only_withdraw_claims() -> None:
-    family = [compare(blocks(6, 1.0 + 0.01 * k, 0.02, k), None, rng=rng()) for k in range(12)]
+    family = [compare(by_mean(blocks(6, 1.0 + 0.01 * k, 0.02, k)), rng=rng()) for k in range(12)]
     corrected = correct_family(family)
-    assert [c.median.interval for c in corrected] == [c.median.interval for c in family]
+    assert [c.headline.interval for c in corrected] == [c.headline.interval for c in family]
+    weaker = {SLOWER: {DIFFERS, OPEN}, FASTER: {DIFFERS, OPEN}, WITHIN: {OPEN}, DIFFERS: {OPEN}}
     changed = 0
     for before, after in zip(family, corrected, strict=True):
-        if after.verdict is not before.verdict:
+        if after.headline.finding is not before.headline.finding:
             changed += 1
-            assert after.verdict is Verdict.UNDECIDED
+            assert after.headline.finding in weaker[before.headline.finding]
     assert changed > 0
     assert correct_family([]) == ()
 
 
 def test_family_correction_keeps_the_places_of_missing_tails() -> None:
-    with_tail = compare(blocks(6, 1.0, 0.01, 1), blocks(6, 1.5, 0.01, 2), rng=rng())
-    without = dataclasses.replace(with_tail, p99=None)
-    assert [c.p99 is None for c in correct_family([without, with_tail, without])] == [True, False, True]
+    with_tail = compare({MEAN: blocks(6, 1.0, 0.01, 1), P99: blocks(6, 1.5, 0.01, 2)}, rng=rng())
+    without = compare(by_mean(blocks(6, 1.0, 0.01, 1)), rng=rng())
+    found = correct_family([without, with_tail, without])
+    assert [c.estimates.keys() for c in found] == [{MEAN}, {MEAN, P99}, {MEAN}]
+    assert found[1].estimates[P99].ratio == with_tail.estimates[P99].ratio
 
 
 def test_too_few_blocks_to_bootstrap() -> None:

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import ndtr, ndtri, stdtrit
 
 from nearmetal.errors import BadInputError
-from nearmetal.stats import Better, BlockFigures, IntervalMethod, StoppingPlan, Verdict, compare, look
+from nearmetal.stats import Better, BlockFigures, Finding, IntervalMethod, Metric, StoppingPlan, compare, look
 from nearmetal.stats.boundaries import levels_at, nominal_levels, repeated_p
 from nearmetal.stats.stopping import sequential_evidence
 
@@ -90,15 +90,15 @@ def noise(n: int, sd: float, seed: int = 1) -> np.ndarray:
 
 def test_before_the_first_look_nothing_is_said() -> None:
     found = look(noise(4, 0.01), StoppingPlan(15))
-    assert (found.stop, found.interval, found.verdict, found.blocks) == (False, None, Verdict.UNDECIDED, 0)
+    assert (found.stop, found.interval, found.finding, found.blocks) == (False, None, Finding.UNDECIDED, 0)
     assert found.reason == "4 of 5 blocks before the first look"
 
 
 def test_clear_comparisons_stop_at_the_first_look() -> None:
-    assert look(noise(5, 0.005), StoppingPlan(15)).verdict is Verdict.NEAR_METAL
+    assert look(noise(5, 0.005), StoppingPlan(15)).finding is Finding.WITHIN
     slower = look(noise(5, 0.005) + 0.3, StoppingPlan(15))
-    assert (slower.stop, slower.verdict, slower.reason) == (True, Verdict.SLOWER, "decided at 5 blocks: slower")
-    assert look(noise(5, 0.005) + 0.3, StoppingPlan(15), better=Better.LARGER).verdict is Verdict.FASTER
+    assert (slower.stop, slower.finding, slower.reason) == (True, Finding.SLOWER, "decided at 5 blocks: slower")
+    assert look(noise(5, 0.005) + 0.3, StoppingPlan(15), better=Better.LARGER).finding is Finding.FASTER
 
 
 def test_noisy_comparisons_go_on_to_the_cap() -> None:
@@ -117,7 +117,7 @@ def test_between_planned_looks_the_last_one_counts() -> None:
 def test_a_precise_interval_stops_though_undecided() -> None:
     plan = StoppingPlan(15, margin=0.01, precision=0.10)
     found = look(noise(6, 0.02), plan)
-    assert (found.stop, found.verdict) == (True, Verdict.UNDECIDED)
+    assert (found.stop, found.finding) == (True, Finding.UNDECIDED)
     assert found.reason.startswith("interval within 0.1 of the ratio")
 
 
@@ -131,15 +131,15 @@ def test_a_comparison_after_adaptive_stopping_reports_the_sequential_interval() 
     plan = StoppingPlan(15)
     log_ratios = noise(7, 0.02) + 0.02
     figures = BlockFigures(1_000 * np.exp(log_ratios), np.full(7, 1_000.0))
-    found = compare(figures, None, rng=np.random.default_rng(0), plan=plan)
+    found = compare({Metric.MEAN: figures}, rng=np.random.default_rng(0), plan=plan)
     seen = look(figures.log_ratios, plan)
-    assert found.median.method is IntervalMethod.REPEATED
-    assert found.median.interval == seen.interval
-    assert found.verdict is seen.verdict
-    fixed = compare(figures, None, rng=np.random.default_rng(0))
+    assert found.headline.method is IntervalMethod.REPEATED
+    assert found.headline.interval == seen.interval
+    assert found.headline.finding is seen.finding
+    fixed = compare({Metric.MEAN: figures}, rng=np.random.default_rng(0))
     assert seen.interval is not None
-    assert fixed.median.interval is not None
-    assert seen.interval.high - seen.interval.low > fixed.median.interval.high - fixed.median.interval.low
+    assert fixed.headline.interval is not None
+    assert seen.interval.high - seen.interval.low > fixed.headline.interval.high - fixed.headline.interval.low
 
 
 def test_interval_and_p_value_agree_on_the_difference() -> None:

@@ -11,6 +11,7 @@ from nearmetal.api.frame import Frame
 from nearmetal.gate import words as gate_words
 from nearmetal.report import as_html, words
 from nearmetal.report.markup import element, together
+from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
     from nearmetal.gate.records import Gate, GateCell
@@ -61,9 +62,10 @@ def of_paths(view: View) -> Comparison:
 def _verdict(one: PathVerdict) -> dict[str, object]:
     return {
         "path": one.path,
+        "setting": one.setting,
         "verdict": str(one.verdict),
-        "best_ratio": one.best[1].median.ratio if one.best else None,
-        "worst_ratio": one.worst[1].median.ratio if one.worst else None,
+        "best_ratio": one.best[1].headline.ratio if one.best else None,
+        "worst_ratio": one.worst[1].headline.ratio if one.worst else None,
         "cells": one.cells,
         "reason": one.reason,
     }
@@ -82,11 +84,11 @@ def _cell(cell: Cell, path: str) -> dict[str, object]:
         "figure": cell.shown.name,
         "unit": cell.shown.unit,
         "better": str(cell.shown.better),
-        "median": one.median.value,
-        "p99": one.p99.value,
-        **_ratio("", found.median if found else None),
-        **_ratio("p99_", found.p99 if found else None),
-        "blocks": found.median.n if found else one.median.blocks,
+        **{str(metric): level.value for metric, level in one.levels.items()},
+        **_ratio("", found.headline if found else None),
+        **_ratio("median_", found.estimates.get(Metric.MEDIAN) if found else None),
+        **_ratio("p99_", found.estimates.get(Metric.P99) if found else None),
+        "blocks": found.headline.n if found else one.headline.blocks,
         "verdict": str(found.verdict) if found else None,
     }
 

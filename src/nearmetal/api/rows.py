@@ -87,6 +87,7 @@ def summary_columns(summary: Summary) -> dict[str, float | int | None]:
     return {
         "n": summary.n,
         "mean_ns": summary.mean_ns,
+        "trimmed_mean_ns": summary.trimmed_mean_ns,
         "sd_ns": summary.sd_ns,
         "median_ns": summary.median_ns,
         "mad_ns": summary.mad_ns,

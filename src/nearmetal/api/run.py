@@ -30,7 +30,6 @@ from nearmetal.report.waterfalls import waterfalls
 from nearmetal.run import schedule
 from nearmetal.run.begin import begin
 from nearmetal.run.guests import open_host
-from nearmetal.stats.summary import summarize
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
 
@@ -174,7 +173,7 @@ class Run:
         """
         rows = []
         for record, cell in self._cells(Wanted()):
-            summary = summarize(self._directory.values(record, cell))
+            summary = self._directory.summary(record, cell)
             rows.append({**keys(record, cell), **summary_columns(summary)})
         return Frame("Summary", pa.Table.from_pylist(rows))
 

@@ -21,10 +21,11 @@ from nearmetal.gate import as_json, as_junit, as_openmetrics, as_reframe, as_tab
 from nearmetal.gate.judge import Pair, Question, judge, read_pair, suspects, unconfirmed
 from nearmetal.gate.records import GateExit, Remeasured
 from nearmetal.gate.remeasure import concerned, first_block, measure, open_directory
-from nearmetal.report.series import Metric, read_series
+from nearmetal.report.series import read_series
 from nearmetal.report.terminal import Console, ReaderGoneError
 from nearmetal.run.check import check_study
 from nearmetal.run.guests import open_host
+from nearmetal.stats.summary import Metric
 from nearmetal.store.disk import SharedDisk
 from nearmetal.store.rundir import RunDir
 
@@ -85,7 +86,7 @@ def _margin(_: click.Context, __: click.Parameter, text: str) -> float:
 @click.option("--against", type=click.Path(path_type=Path), required=True, help="The run of the old state.")
 @click.option("--margin", default="5%", callback=_margin, show_default=True, help="How much more it may cost.")
 @click.option(
-    "--metric", type=click.Choice([str(one) for one in Metric]), default="median", show_default=True, help="Figure."
+    "--metric", type=click.Choice([str(one) for one in Metric]), default="mean", show_default=True, help="Figure."
 )
 @click.option("--control", default="", metavar="PATH", help="A path that the change cannot touch: states the noise.")
 @click.option("--remeasure/--no-remeasure", default=True, help="Measure what looks worse again before saying so.")

@@ -11,8 +11,8 @@ from nearmetal.history import as_html, as_json, as_text
 from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
 from nearmetal.history.view import build_history
-from nearmetal.report.series import Metric
 from nearmetal.report.terminal import Console
+from nearmetal.stats.summary import Metric
 from nearmetal.store.disk import Disk
 
 
@@ -39,7 +39,7 @@ def add(history: Path, runs: tuple[Path, ...], *, allow_mixed: bool) -> None:
 @command.command(name="show")
 @click.argument("history", type=click.Path(path_type=Path))
 @click.option(
-    "--metric", type=click.Choice([str(one) for one in Metric]), default="median", show_default=True, help="Figure."
+    "--metric", type=click.Choice([str(one) for one in Metric]), default="mean", show_default=True, help="Figure."
 )
 @click.option("--path", default="", help="Only this path.")
 @click.option("--workload", default="", help="Only this workload.")

@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import numpy as np
 import pyarrow.csv
 from rich.table import Table
 
 from nearmetal.errors import BadInputError
-from nearmetal.report import as_osu
+from nearmetal.report import as_osu, words
+from nearmetal.report.shown import shown_for
 from nearmetal.report.terminal import Console
+from nearmetal.stats.summary import Metric, summarize
 from nearmetal.store.rundir import open_either
 from nearmetal.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from nearmetal.store.rundir import RunDir, TrialRecord
+    from nearmetal.store.samples import Cell
 
 
 @click.command(name="show")
@@ -84,10 +86,7 @@ def _one(run: RunDir, record: TrialRecord) -> None:
         click.echo(f"reason: {outcome.reason}\nhint: {outcome.hint}")
     click.echo(f"launch: {shlex.join(outcome.launch_argv)}")
     for cell in record.cells:
-        values = run.values(record, cell)
-        middle = format_duration(float(np.median(values))) if values.size else "nothing good"
-        size = format_size(cell.message_bytes)
-        click.echo(f"cell: {cell.operation} {size}: {values.size} values, median {middle}, {cell.warmup} warm-up")
+        click.echo(_cell(run, record, cell))
     for title, rows in (("order", json.loads(record.order.to_json())), ("facts", outcome.facts)):
         click.echo(f"{title}:")
         for key, value in rows.items():
@@ -97,6 +96,19 @@ def _one(run: RunDir, record: TrialRecord) -> None:
         click.echo(f"  {name} = {count}")
     if outcome.said:
         click.echo(f"said:\n{outcome.said}")
+
+
+def _cell(run: RunDir, record: TrialRecord, cell: Cell) -> str:
+    """Return a cell in one line: the figures that `compare` compares, in the same unit."""
+    start = f"cell: {cell.operation} {format_size(cell.message_bytes)}"
+    values = run.values(record, cell)
+    if not values.size:
+        return f"{start}: nothing good, {cell.warmup} warm-up"
+    summary = summarize(values)
+    shown = shown_for(record.order.workload, cell.operation, cell.message_bytes, summary.trimmed_mean_ns)
+    known = {metric: ns for metric in Metric if (ns := summary.figure(metric)[0]) is not None}
+    figures = ", ".join(f"{metric} {words.figure(shown.value(ns))} {shown.unit}" for metric, ns in known.items())
+    return f"{start}: {summary.n} values, {cell.warmup} warm-up; {shown.name}: {figures}"
 
 
 def _samples(run: RunDir, record: TrialRecord) -> None:

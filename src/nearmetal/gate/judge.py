@@ -11,9 +11,10 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.gate.records import Change, Gate, GateCell, Remeasured, Side
-from nearmetal.report.series import CellId, CellSeries, Metric, RunSeries, read_series
+from nearmetal.report.series import CellId, CellSeries, RunSeries, read_series
 from nearmetal.stats.between import Difference, Standing, difference, floor_between, judge_family
 from nearmetal.stats.equivalence import ALPHA, margin_log
+from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.query import disagreements
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Question:
     """What is asked of two runs; `control` names a path that the change cannot have touched, '' for none."""
 
     margin: float
-    metric: Metric = Metric.MEDIAN
+    metric: Metric = HEADLINE
     control: str = ""
     allow_mixed: bool = False
 

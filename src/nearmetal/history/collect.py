@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
 from nearmetal.history.records import Entry, EntryCell, Kept
-from nearmetal.report.series import Metric, RunSeries, read_series
+from nearmetal.report.series import RunSeries, read_series
+from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.query import CODE_FACTS, INTERFACE_FACTS, MACHINE_FACTS
 from nearmetal.store.rundir import RunDir, trial_name
 
@@ -23,12 +24,12 @@ def collect(root: Path, *, allow_mixed: bool = False) -> Kept:
     """Read a run; raise BadInputError when it has no valid trial, or trials of mixed provenance."""
     run = RunDir.open(root)
     by_metric = {metric: read_series(run, metric, allow_mixed=allow_mixed) for metric in Metric}
-    median = by_metric[Metric.MEDIAN]
-    if not median.cells:
+    headline = by_metric[HEADLINE]
+    if not headline.cells:
         raise BadInputError(f"{root} has no valid trial", hint=f"nearmetal show {root}")
     info = run.info
     entry = Entry(
-        run_id=_identity(run, median),
+        run_id=_identity(run, headline),
         study_name=info.study_name,
         study_sha256=info.study_sha256,
         host_kind=info.host_kind,
@@ -36,8 +37,8 @@ def collect(root: Path, *, allow_mixed: bool = False) -> Kept:
         nearmetal_version=info.nearmetal_version,
         created_utc=info.created_utc,
         root=str(root.absolute()),
-        trials=len(median.records),
-        blocks=len({record.order.block for record in median.records}),
+        trials=len(headline.records),
+        blocks=len({record.order.block for record in headline.records}),
     )
     cells = tuple(
         EntryCell(cell, metric, one.shown, one.ns)
@@ -45,7 +46,7 @@ def collect(root: Path, *, allow_mixed: bool = False) -> Kept:
         for cell, one in series.cells.items()
         if one.ns
     )
-    return Kept(entry, _facts(median.records), cells)
+    return Kept(entry, _facts(headline.records), cells)
 
 
 def _identity(run: RunDir, series: RunSeries) -> str:

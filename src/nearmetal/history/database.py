@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError, UnavailableError
 from nearmetal.history.records import Entry, EntryCell, Kept
-from nearmetal.report.series import CellId, Metric
+from nearmetal.report.series import CellId
 from nearmetal.report.shown import Shown
 from nearmetal.stats.equivalence import Better
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     import duckdb
+
+    from nearmetal.stats.summary import Metric
 
 HISTORY_FORMAT = 1
 WAIT_S = 30.0
@@ -96,7 +98,7 @@ class Database:
         entry = kept.entry
         with _explained(self.path):
             held = self._connection.execute("SELECT trials FROM runs WHERE run_id = ?", [entry.run_id]).fetchone()
-            if held is not None and held[0] >= entry.trials:
+            if held is not None and held[0] >= entry.trials and self._metrics(entry.run_id) >= kept.metrics:
                 return "known"
             self._connection.execute("BEGIN TRANSACTION")
             for table in _TABLES if held else ():
@@ -105,6 +107,11 @@ class Database:
                 self._insert(table, rows)
             self._connection.execute("COMMIT")
         return "updated" if held else "added"
+
+    def _metrics(self, run_id: str) -> set[str]:
+        """Return which figures of a run are kept: an older nearmetal kept fewer."""
+        rows = self._connection.execute("SELECT DISTINCT metric FROM cells WHERE run_id = ?", [run_id]).fetchall()
+        return {str(metric) for (metric,) in rows}
 
     def runs(self) -> list[Entry]:
         """Return the runs by date, then by identity."""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nearmetal.report.series import CellId, Metric
+    from nearmetal.report.series import CellId
     from nearmetal.report.shown import Shown
     from nearmetal.stats.changes import Change
     from nearmetal.stats.level import Level
+    from nearmetal.stats.summary import Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,11 @@ class Kept:
     entry: Entry
     facts: Mapping[str, str]
     cells: tuple[EntryCell, ...]
+
+    @property
+    def metrics(self) -> set[str]:
+        """Return which figures the cells hold."""
+        return {str(one.metric) for one in self.cells}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.history.records import History, Point, Run, Series
-from nearmetal.report.series import CellId, Metric
+from nearmetal.report.series import CellId
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.changes import ALPHA, find_changes
 from nearmetal.stats.level import Level, estimate_level
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from nearmetal.history.database import Database
     from nearmetal.history.records import Entry, EntryCell
     from nearmetal.report.shown import Shown
+    from nearmetal.stats.summary import Metric
 
 MAX_RUNS = 300
 """How many of the latest runs changes are sought in: what came before them has been seen."""

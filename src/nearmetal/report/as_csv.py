@@ -7,6 +7,7 @@ import io
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import visible
+from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
     from nearmetal.report.records import Cell, Level, PathCell, View
@@ -40,9 +41,15 @@ COLUMNS = (
     "p_equivalence_holm",
     "verdict",
     "noise_floor",
+    "mean",
+    "mean_low",
+    "mean_high",
+    "median_ratio",
+    "median_ratio_low",
+    "median_ratio_high",
 )
-"""The columns, in this order; later versions only add columns at the end. Intervals are at 95 %; an empty entry is a
-figure that does not exist or was refused because n cannot support it."""
+"""The columns, in this order; later versions only add columns at the end. `ratio` is the headline's: the mean's.
+Intervals are at 95 %; an empty entry is a figure that does not exist or was refused because n cannot support it."""
 
 _Entry = str | int | float | None
 
@@ -60,7 +67,8 @@ def render(view: View) -> str:
 
 def _row(cell: Cell, one: PathCell) -> tuple[_Entry, ...]:
     comparison = one.comparison
-    median = comparison.median if comparison else None
+    headline = comparison.headline if comparison else None
+    estimates = comparison.estimates if comparison else {}
     group = cell.group
     return (
         plain(group.workload),
@@ -72,15 +80,17 @@ def _row(cell: Cell, one: PathCell) -> tuple[_Entry, ...]:
         str(cell.shown.better),
         len(one.trials),
         one.iterations,
-        *_level(one.median),
-        *_level(one.p99),
-        median.n if median else None,
-        *_ratio(median),
-        *_ratio(comparison.p99 if comparison else None),
-        median.judgement.p_difference if median else None,
-        median.judgement.p_equivalence if median else None,
+        *_level(one.levels[Metric.MEDIAN]),
+        *_level(one.levels[Metric.P99]),
+        headline.n if headline else None,
+        *_ratio(headline),
+        *_ratio(estimates.get(Metric.P99)),
+        headline.judgement.p_difference if headline else None,
+        headline.judgement.p_equivalence if headline else None,
         str(comparison.verdict) if comparison else None,
         cell.noise.floor if cell.noise else None,
+        *_level(one.levels[Metric.MEAN]),
+        *_ratio(estimates.get(Metric.MEDIAN)),
     )
 
 

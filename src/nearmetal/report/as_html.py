@@ -9,6 +9,7 @@ from nearmetal.report import charts, tables, waterfall_html, words
 from nearmetal.report.markup import Markup, element, together
 from nearmetal.report.page import ALONE, page
 from nearmetal.stats.equivalence import Verdict
+from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,14 @@ if TYPE_CHECKING:
     from nearmetal.report.tables import Table
     from nearmetal.report.waterfalls import Waterfall
 
-_GLYPHS = {Verdict.NEAR_METAL: "≈", Verdict.SLOWER: "▼", Verdict.FASTER: "▲", Verdict.UNDECIDED: "?"}
+_GLYPHS = {
+    Verdict.NEAR_METAL: "≈",
+    Verdict.SLOWER: "▼",
+    Verdict.FASTER: "▲",
+    Verdict.UNDECIDED: "?",
+    Verdict.DIFFERS: "≠",
+    Verdict.SLOWER_TAIL: "◣",
+}
 MAX_PANELS = 32
 """How many cells show their distributions; with more, each table shows some of its sizes."""
 MAX_TRIAL_ROWS = 1_500
@@ -93,13 +101,24 @@ def _lead(view: View) -> Markup:
     """Return the answer in one sentence."""
     parts: list[str] = []
     for verdict in Verdict:
-        paths = [one.path for one in view.verdicts if one.verdict is verdict]
+        paths = [words.judged(view, one) for one in view.verdicts if one.verdict is verdict]
         if paths:
-            parts += ["; " if parts else "", element("span", str(verdict), class_=f"verdict {verdict}")]
+            parts += ["; " if parts else "", element("span", str(verdict), class_=verdict_class(verdict))]
             parts.append(f": {', '.join(paths)}")
     if not parts:
         return together(f"The study has no path to compare with {view.baseline}.")
-    return together(f"Against {view.baseline}, where {words.percent(view.margin)} still counts as equal, ", *parts, ".")
+    margin = words.percent(view.criteria.margin)
+    return together(f"Against {view.baseline}, where {margin} still counts as equal, ", *parts, ".")
+
+
+def slug(verdict: Verdict) -> str:
+    """Return a verdict as the name of a class."""
+    return verdict.replace(" ", "-")
+
+
+def verdict_class(verdict: Verdict) -> str:
+    """Return the classes of a verdict's word."""
+    return f"verdict {slug(verdict)}"
 
 
 def _card(view: View, one: PathVerdict) -> Markup:
@@ -110,12 +129,12 @@ def _card(view: View, one: PathVerdict) -> Markup:
         worst.append(element("p", f"Worst: {words.cell_title(view, cell)}: {words.found(comparison)}", class_="note"))
     return element(
         "li",
-        element("h3", charts.swatch(entry), one.path),
-        element("p", f"{_GLYPHS[one.verdict]} {one.verdict}", class_=f"verdict {one.verdict}"),
+        element("h3", charts.swatch(entry), words.judged(view, one)),
+        element("p", f"{_GLYPHS[one.verdict]} {one.verdict}", class_=verdict_class(one.verdict)),
         element("p", f"{words.reach(one)} times {view.baseline}", class_="reach"),
         element("p", f"{one.reason[:1].upper()}{one.reason[1:]}."),
         *worst,
-        class_=f"card is-{one.verdict}",
+        class_=f"card is-{slug(one.verdict)}",
     )
 
 
@@ -132,8 +151,8 @@ def group_section(view: View, group: GroupId, number: int, *, distributions: boo
         element("p", f"{cells[0].shown.name}, in {cells[0].shown.unit}; {better} is better.", class_="note"),
         element(
             "div",
-            _figure("Medians with 95 % intervals over blocks", charts.levels(view, group)),
-            element("div", table_region(tables.levels(view, group)), table_region(tables.levels(view, group, "p99"))),
+            _figure("Means with 95 % intervals over blocks", charts.levels(view, group)),
+            element("div", *(table_region(tables.levels(view, group, metric)) for metric in Metric)),
             class_="pair",
         ),
         element(
@@ -151,7 +170,7 @@ def group_section(view: View, group: GroupId, number: int, *, distributions: boo
 
 
 _RATIO_NOTE = (
-    "Large marks: medians; hollow where undecided. Small hollow marks below: p99. "
+    "Large marks: means; hollow where undecided. Small hollow marks below: p99. "
     "Green band: the margin that counts as equal."
 )
 _TAIL_NOTE = (
@@ -239,7 +258,9 @@ def _entry(table: Table, column: int, text: str) -> Markup:
         return element("th", figure, scope="row")
     if text in set(Verdict):
         verdict = Verdict(text)
-        return element("td", element("span", f"{_GLYPHS[verdict]} {text}", class_=f"verdict {text}"), class_="words")
+        return element(
+            "td", element("span", f"{_GLYPHS[verdict]} {text}", class_=verdict_class(verdict)), class_="words"
+        )
     return element("td", figure, *small, class_=_words(table, column))
 
 

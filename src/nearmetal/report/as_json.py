@@ -6,6 +6,8 @@ import json
 import math
 from typing import TYPE_CHECKING
 
+from nearmetal.stats.summary import Metric
+
 if TYPE_CHECKING:
     from nearmetal.report.records import Cell, FactRow, Level, PathCell, PathVerdict, View
     from nearmetal.stats.compare import Comparison, RatioEstimate
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from nearmetal.stats.paired import Significance
     from nearmetal.stats.summary import Summary
 
-REPORT_FORMAT = 1
+REPORT_FORMAT = 2
 """Raised when a key goes or changes its meaning; new keys may come within a format."""
 
 _Json = str | int | float | bool | None | dict[str, "_Json"] | list["_Json"]
@@ -36,8 +38,10 @@ def as_object(view: View) -> _Object:
             "sha256": view.repeat.study_sha256,
             "seed": view.repeat.seed,
             "baseline": view.baseline,
-            "margin": view.margin,
-            "alpha": view.alpha,
+            "margin": view.criteria.margin,
+            "tail_margin": view.criteria.tail_margin,
+            "rarest_mode": view.criteria.rarest_mode,
+            "alpha": view.criteria.alpha,
             "mpi": view.mpi,
         },
         "host": {"kind": view.host_kind, "label": view.host_label},
@@ -85,11 +89,12 @@ def as_object(view: View) -> _Object:
 def _verdict(one: PathVerdict) -> _Object:
     return {
         "path": one.path,
+        "setting": one.setting,
         "verdict": str(one.verdict),
         "cells": one.cells,
         "counts": {str(verdict): count for verdict, count in one.counts},
-        "ratio_best": one.best[1].median.ratio if one.best else None,
-        "ratio_worst": one.worst[1].median.ratio if one.worst else None,
+        "ratio_best": one.best[1].headline.ratio if one.best else None,
+        "ratio_worst": one.worst[1].headline.ratio if one.worst else None,
     }
 
 
@@ -111,8 +116,7 @@ def _path(one: PathCell) -> _Object:
     return {
         "path": one.path,
         "iterations": one.iterations,
-        "median": _level(one.median),
-        "p99": _level(one.p99),
+        **{str(metric): _level(level) for metric, level in one.levels.items()},
         "comparison": _comparison(one.comparison) if one.comparison else None,
         "uncompared": one.uncompared,
         "trials": [
@@ -142,6 +146,7 @@ def _summary(own: Summary) -> _Object:
     return {
         "n": own.n,
         "mean_ns": own.mean_ns,
+        "trimmed_mean_ns": own.trimmed_mean_ns,
         "sd_ns": own.sd_ns,
         "median_ns": own.median_ns,
         "median_interval_ns": _interval(own.median_interval_ns),
@@ -165,9 +170,8 @@ def _summary(own: Summary) -> _Object:
 def _comparison(one: Comparison) -> _Object:
     return {
         "verdict": str(one.verdict),
-        "margin": one.margin,
-        "median": _estimate(one.median),
-        "p99": _estimate(one.p99) if one.p99 else None,
+        "reason": one.conclusion.reason,
+        **{str(metric): _estimate(found) if (found := one.estimates.get(metric)) else None for metric in Metric},
     }
 
 
@@ -178,11 +182,11 @@ def _estimate(one: RatioEstimate) -> _Object:
         "interval": _interval(one.interval),
         "equivalence_interval": _interval(one.equivalence_interval),
         "method": str(one.method),
-        "verdict": str(one.verdict),
+        "finding": str(one.finding),
         "reason": one.judgement.reason,
-        "beyond_margin": one.judgement.beyond_margin,
         "p_difference_holm": one.judgement.p_difference,
         "p_equivalence_holm": one.judgement.p_equivalence,
+        "p_beyond_holm": one.judgement.p_beyond,
         "paired_t_test": _test(one.t_test),
         "wilcoxon_signed_rank": _test(one.wilcoxon),
         "cohens_dz": one.cohens_dz,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nearmetal.report import tables, words
+from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
     from nearmetal.report.records import View
@@ -20,8 +21,7 @@ def render(view: View) -> str:
     parts.append(table(tables.verdicts(view)))
     for group in view.groups:
         parts += [
-            table(tables.levels(view, group)),
-            table(tables.levels(view, group, "p99")),
+            *(table(tables.levels(view, group, metric)) for metric in Metric),
             table(tables.comparisons(view, group)),
             table(tables.tests(view, group)),
         ]

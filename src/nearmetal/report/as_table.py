@@ -11,6 +11,7 @@ from rich.text import Text
 from nearmetal.report import tables, words
 from nearmetal.stats.between import Standing
 from nearmetal.stats.equivalence import Verdict
+from nearmetal.stats.summary import HEADLINE, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,8 @@ _STYLES = {
     str(Verdict.NEAR_METAL): "green",
     str(Verdict.FASTER): "cyan",
     str(Verdict.SLOWER): "red",
+    str(Verdict.SLOWER_TAIL): "red",
+    str(Verdict.DIFFERS): "yellow",
     str(Verdict.UNDECIDED): "yellow",
     str(Standing.WITHIN): "green",
     str(Standing.BETTER): "cyan",
@@ -32,16 +35,16 @@ _STYLES = {
 
 
 def render(view: View, console: Console, *, brief: bool = False) -> None:
-    """Print the report; with `brief` only what `nearmetal run` ends with: medians, noise floor and verdicts."""
+    """Print the report; with `brief` only what `nearmetal run` ends with: means, noise floor and verdicts."""
     console.print(Text(view.title, style="bold"))
     _talk(console, f"Figures from {view.host_label}.")
     _talk(console, words.blocks_sentence(view))
     for line in view.mixed:
         _talk(console, f"MIXED PROVENANCE, compared on request: {line}")
     for group in view.groups:
-        _print(console, tables.levels(view, group))
+        for metric in [HEADLINE] if brief else Metric:
+            _print(console, tables.levels(view, group, metric))
         if not brief:
-            _print(console, tables.levels(view, group, "p99"))
             _print(console, tables.comparisons(view, group))
     if not brief:
         for table in (tables.settings(view), tables.counters(view), tables.facts(view)):

@@ -14,6 +14,8 @@ from nearmetal.report import words
 from nearmetal.report.axes import Frame, Scale, linear, logarithmic, ratios, spread_apart, x_axis, y_axis
 from nearmetal.report.markup import Markup, element, pixels, together
 from nearmetal.stats.equivalence import Verdict
+from nearmetal.stats.interval import Interval
+from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -114,7 +116,7 @@ def _labels_at_right(ends: Sequence[tuple[PathEntry, float]], frame: Frame) -> M
 
 
 def levels(view: View, group: GroupId) -> Markup:
-    """Return the medians by size with their intervals; one row a path where there is a single size."""
+    """Return the means by size with their intervals; one row a path where there is a single size."""
     cells = view.cells_of(group)
     return _levels_in_rows(view, cells[0]) if len(cells) == 1 else _levels_by_size(view, cells)
 
@@ -127,8 +129,8 @@ def _reach(cells: Iterable[Cell]) -> tuple[float, float]:
     ends = []
     for cell in cells:
         for one in cell.paths:
-            if one.median.value is not None:
-                ends += [one.median.value, *((i.low, i.high) if (i := one.median.interval) else ())]
+            if one.headline.value is not None:
+                ends += [one.headline.value, *((i.low, i.high) if (i := one.headline.interval) else ())]
     finite = [value for value in ends if math.isfinite(value) and value > 0]
     return (min(finite), max(finite)) if finite else (1.0, 10.0)
 
@@ -140,14 +142,14 @@ def _levels_by_size(view: View, cells: Sequence[Cell]) -> Markup:
     ends = []
     for entry in view.shown_paths:
         points = [
-            (x, one) for cell, x in zip(cells, xs, strict=True) if (one := cell.of(entry.label)) and one.median.value
+            (x, one) for cell, x in zip(cells, xs, strict=True) if (one := cell.of(entry.label)) and one.headline.value
         ]
         if not points:
             continue
-        line = "M" + "L".join(f"{pixels(x)} {pixels(y(one.median.value or 0))}" for x, one in points)
+        line = "M" + "L".join(f"{pixels(x)} {pixels(y(one.headline.value or 0))}" for x, one in points)
         parts.append(element("path", class_=f"{path_class(entry)} line", d=line))
         parts += [_level_mark(entry, one, x, y) for x, one in points]
-        ends.append((entry, y(points[-1][1].median.value or 0)))
+        ends.append((entry, y(points[-1][1].headline.value or 0)))
     return chart(f"{_axis_title(cells[0])} by message size, one line a path", *parts, _labels_at_right(ends, FRAME))
 
 
@@ -164,25 +166,27 @@ def _size_axis(cells: Sequence[Cell], xs: Sequence[float]) -> Markup:
 
 
 def _level_mark(entry: PathEntry, one: PathCell, x: float, y: Scale) -> Markup:
-    value = one.median.value or 0.0
-    title = f"{entry.label}: {words.level(one.median)} [{words.level_span(one.median)}], {one.median.blocks} blocks"
-    interval = one.median.interval
+    value = one.headline.value or 0.0
+    title = (
+        f"{entry.label}: {words.level(one.headline)} [{words.level_span(one.headline)}], {one.headline.blocks} blocks"
+    )
+    interval = one.headline.interval
     whisker = [_whisker(entry, x, y(interval.low), x, y(interval.high))] if interval else []
     return together(*whisker, mark(entry, x, y(value), title=title))
 
 
 def _levels_in_rows(view: View, cell: Cell) -> Markup:
-    rows = [(entry, one) for entry in view.shown_paths if (one := cell.of(entry.label)) and one.median.value]
+    rows = [(entry, one) for entry in view.shown_paths if (one := cell.of(entry.label)) and one.headline.value]
     frame = Frame(110.0, 12.0, WIDTH - 110.0, 26.0 + 30.0 * len(rows))
     x = logarithmic(*_reach([cell]), frame.left, frame.right, _figure_label)
     parts = [x_axis(frame, x, f"{_axis_title(cell)} (log scale)")]
     for number, (entry, one) in enumerate(rows):
-        y, value = frame.top + 22 + 30.0 * number, one.median.value or 0.0
-        if one.median.interval:
-            parts.append(_whisker(entry, x(one.median.interval.low), y, x(one.median.interval.high), y))
-        parts.append(mark(entry, x(value), y, title=f"{entry.label}: {words.level(one.median)}"))
+        y, value = frame.top + 22 + 30.0 * number, one.headline.value or 0.0
+        if one.headline.interval:
+            parts.append(_whisker(entry, x(one.headline.interval.low), y, x(one.headline.interval.high), y))
+        parts.append(mark(entry, x(value), y, title=f"{entry.label}: {words.level(one.headline)}"))
         parts.append(element("text", words.short(entry.label), class_="name", x=0, y=y + 4))
-        parts.append(element("text", words.level(one.median), class_="name", x=frame.right + 12, y=y + 4))
+        parts.append(element("text", words.level(one.headline), class_="name", x=frame.right + 12, y=y + 4))
     return chart(f"{_axis_title(cell)}, one row a path", *parts, height=frame.bottom + 44)
 
 
@@ -193,7 +197,7 @@ def _levels_in_rows(view: View, cell: Cell) -> Markup:
 class _RatioRow:
     name: str
     entry: PathEntry
-    median: RatioEstimate
+    mean: RatioEstimate
     p99: RatioEstimate | None
     verdict: Verdict | None
 
@@ -207,15 +211,15 @@ def ratio_chart(view: View, group: GroupId) -> Markup:
     height = 20.0 + 20.0 * len(rows) + 24.0 * len(paths)
     frame = Frame(74.0, 24.0, 372.0, 24.0 + height)
     low, high = _ratio_reach(rows)
-    x = ratios(low, high, view.margin, frame.left, frame.right)
-    edge = 1.0 + view.margin
+    x = ratios(low, high, view.criteria.margin, frame.left, frame.right)
+    edge = 1.0 + view.criteria.margin
     band = element("rect", class_="margin", x=x(1 / edge), width=x(edge) - x(1 / edge), y=frame.top, height=height)
     parts = [band, x_axis(frame, x, f"ratio to {view.baseline} (log scale, stretched within the margin)")]
     parts.append(element("line", class_="one", x1=x(1), x2=x(1), y1=frame.top, y2=frame.bottom))
     parts.append(
         element(
             "text",
-            f"margin {words.percent(view.margin)}: {1 / edge:.3g}..{edge:.3g}",
+            f"margin {words.percent(view.criteria.margin)}: {1 / edge:.3g}..{edge:.3g}",
             class_="tick",
             x=x(1),
             y=14,
@@ -243,12 +247,14 @@ def _ratio_rows(view: View, group: GroupId, entry: PathEntry) -> list[_RatioRow]
             rows.append(_RatioRow(words.size(cell), entry, cell.noise.estimate, None, None))
         elif (one := cell.of(entry.label)) and one.comparison:
             found = one.comparison
-            rows.append(_RatioRow(words.size(cell), entry, found.median, found.p99, found.verdict))
+            rows.append(
+                _RatioRow(words.size(cell), entry, found.headline, found.estimates.get(Metric.P99), found.verdict)
+            )
     return rows
 
 
 def _ratio_reach(rows: Sequence[_RatioRow]) -> tuple[float, float]:
-    estimates = [estimate for row in rows for estimate in (row.median, row.p99) if estimate]
+    estimates = [estimate for row in rows for estimate in (row.mean, row.p99) if estimate]
     ends = [estimate.ratio for estimate in estimates]
     ends += [end for e in estimates if e.interval for end in (e.interval.low, e.interval.high)]
     usable = [end for end in ends if 1e-4 < end < 1e4]
@@ -265,13 +271,13 @@ def _ratio_row(row: _RatioRow, x: Scale, y: float, frame: Frame) -> Markup:
                 element("line", class_=f"{path_class(row.entry)} thin", x1=ends[0], x2=ends[1], y1=y + 6, y2=y + 6)
             )
         parts.append(mark(row.entry, x(row.p99.ratio), y + 6, small=True, hollow=True, title=tip))
-    if row.median.interval:
-        parts.append(_whisker(row.entry, x(row.median.interval.low), y, x(row.median.interval.high), y))
+    if row.mean.interval:
+        parts.append(_whisker(row.entry, x(row.mean.interval.low), y, x(row.mean.interval.high), y))
     undecided = row.verdict in {None, Verdict.UNDECIDED}
-    span = words.ratio_span(row.median.interval)
-    tip = f"median: {words.ratio(row.median.ratio)} [{span}], n = {row.median.n} blocks"
-    parts.append(mark(row.entry, x(row.median.ratio), y, hollow=undecided, title=tip))
-    says = f"{words.ratio(row.median.ratio)}  [{span}]"
+    span = words.ratio_span(row.mean.interval)
+    tip = f"mean: {words.ratio(row.mean.ratio)} [{span}], n = {row.mean.n} blocks"
+    parts.append(mark(row.entry, x(row.mean.ratio), y, hollow=undecided, title=tip))
+    says = f"{words.ratio(row.mean.ratio)}  [{span}]"
     parts.append(element("text", says, class_="name figures", x=frame.right + 10, y=y + 4))
     return together(*parts)
 
@@ -387,8 +393,10 @@ def _tail_scale(n: int) -> Scale:
 
 
 def drift_chart(view: View, cell: Cell) -> Markup:
-    """Return each trial's median against its path's mean over blocks: a slope or a jump is drift."""
-    series = [(entry, _drift(cell, one)) for entry in view.paths if (one := cell.of(entry.label)) and one.median.value]
+    """Return each trial's mean against its path's mean over blocks: a slope or a jump is drift."""
+    series = [
+        (entry, _drift(cell, one)) for entry in view.paths if (one := cell.of(entry.label)) and one.headline.value
+    ]
     everything = [value for _, points in series for _, low, value, high in points for value in (low, value, high)]
     frame = Frame(FRAME.left, FRAME.top, FRAME.right, 238.0)
     y = linear(min([*everything, -1.0]), max([*everything, 1.0]), frame.bottom, frame.top, lambda v: f"{v:+.3g} %")
@@ -398,7 +406,7 @@ def drift_chart(view: View, cell: Cell) -> Markup:
     ticks = tuple((middle[block], str(block + 1)) for block in blocks)
     parts = [
         x_axis(frame, Scale(0.0, 1000.0, 0.0, 1000.0, float, ticks), "block, in the order measured"),
-        y_axis(frame, y, f"trial median against the path's own mean, {cell.shown.name}"),
+        y_axis(frame, y, f"trial mean against the path's own mean, {cell.shown.name}"),
         element("line", class_="one", x1=frame.left, x2=frame.right, y1=y(0), y2=y(0)),
     ]
     ends = []
@@ -416,13 +424,15 @@ def drift_chart(view: View, cell: Cell) -> Markup:
 
 
 def _drift(cell: Cell, one: PathCell) -> list[tuple[int, float, float, float]]:
-    """Return block, and low, value and high of the trial's median as percent off the path's mean."""
-    own = one.median.value or 1.0
+    """Return block, and low, value and high of the trial's mean as percent off the path's own; ends at two errors."""
+    own = one.headline.value or 1.0
     points = []
     for trial in one.trials:
-        value = cell.shown.value(trial.summary.median_ns)
-        interval = trial.summary.median_interval_ns
-        low, high = cell.shown.ends(interval) if interval else (value, value)
+        summary = trial.summary
+        at_ns = summary.trimmed_mean_ns
+        reach_ns = min(at_ns, 2.0 * (summary.sd_ns or 0.0) / math.sqrt(summary.effective_n or summary.n))
+        value = cell.shown.value(at_ns)
+        low, high = cell.shown.ends(Interval(at_ns - reach_ns, at_ns + reach_ns, 0.95))
         off_low, off, off_high = (100.0 * (figure / own - 1.0) for figure in (low, value, high))
         points.append((trial.block, off_low, off, off_high))
     return points

@@ -89,7 +89,7 @@ def _against(one: Against) -> dict[str, object]:
         "ratio": one.estimate.ratio,
         "interval": [interval.low, interval.high] if interval else None,
         "method": str(one.estimate.method),
-        "verdict": str(one.estimate.verdict),
+        "verdict": str(one.estimate.finding),
         "nodes": [
             {"name": n.name, "base_name": n.base_name, "figure": n.figure, "base_figure": n.base_figure}
             for n in one.nodes

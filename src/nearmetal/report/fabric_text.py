@@ -195,7 +195,7 @@ def ratio_sentence(one: Against) -> str:
     estimate = one.estimate
     reach = f" [{estimate.interval.low:.3g}, {estimate.interval.high:.3g}]" if estimate.interval else ""
     method = str(estimate.method).replace("blocks", "nodes")  # the pairs are nodes here
-    return f"ratio {estimate.ratio:.3g}{reach}, {estimate.verdict} ({method})"
+    return f"ratio {estimate.ratio:.3g}{reach}, {estimate.finding} ({method})"
 
 
 def pair_name(node: NodeRatio) -> str:

@@ -130,9 +130,10 @@ def _blocks(cell: Cell, one: PathCell, column: Column) -> _Blocks:
 
 
 def _statistic(trial: TrialSummary, column: Column) -> float | None:
+    own = trial.summary
     if column.statistic in _PERCENTILES:
-        return trial.summary.percentile(_PERCENTILES[column.statistic]).value_ns
-    return float(trial.summary.max_ns) if column.statistic == "max" else trial.summary.median_ns
+        return own.percentile(_PERCENTILES[column.statistic]).value_ns
+    return {"max": float(own.max_ns), "median": own.median_ns}.get(column.statistic, own.mean_ns)
 
 
 def _middle(blocks: _Blocks) -> float:

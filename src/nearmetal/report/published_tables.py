@@ -14,7 +14,7 @@ from nearmetal.errors import ForeignFileError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Statistic = Literal["median", "p90", "p95", "p99", "max", "p_value"]
+Statistic = Literal["mean", "median", "p90", "p95", "p99", "max", "p_value"]
 Bound = Literal["", "<", ">"]
 
 
@@ -29,7 +29,7 @@ class Column:
     name: str
     paths: tuple[str, ...]
     settings: tuple[str, ...] = ()
-    statistic: Statistic = "median"
+    statistic: Statistic = "mean"
     workloads: tuple[str, ...] = ()
 
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nearmetal.stats.summary import HEADLINE
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from nearmetal.report.shown import Shown
     from nearmetal.stats.compare import Comparison, IntervalMethod
+    from nearmetal.stats.conclude import Criteria
     from nearmetal.stats.equivalence import Verdict
     from nearmetal.stats.interval import Interval
     from nearmetal.stats.noise import NoiseFloor
-    from nearmetal.stats.summary import Summary
+    from nearmetal.stats.summary import Metric, Summary
     from nearmetal.stats.tails import Curve
     from nearmetal.study.order import Scalar
 
@@ -47,7 +50,7 @@ class Level:
     """One figure of one path over its blocks: the geometric mean of one figure a block, in the shown unit.
 
     `interval` is None, and `method` says why, when there are too few blocks. A `Level` without a value carries the
-    reason for which it is refused.
+    reason for which it is refused, none where the figure does not apply.
     """
 
     blocks: int
@@ -68,14 +71,23 @@ class PathCell:
 
     path: str
     trials: tuple[TrialSummary, ...]
-    median: Level
-    p99: Level
+    levels: Mapping[Metric, Level]
     comparison: Comparison | None
     uncompared: str
     iterations: int
     ecdf: Curve
     tail: Curve
     supported: float
+
+    @property
+    def launches(self) -> dict[int, Summary]:
+        """Return block -> summary of its launch."""
+        return {one.block: one.summary for one in self.trials}
+
+    @property
+    def headline(self) -> Level:
+        """Return the level that charts draw and tables begin with: that of the mean."""
+        return self.levels[HEADLINE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +120,14 @@ class SettingContrast:
 
 @dataclass(frozen=True, slots=True)
 class PathVerdict:
-    """What the study says of one path over all its cells; `counts` is how many cells have which verdict.
+    """What the study says of one path under one setting; `counts` is how many of its cells have which verdict.
 
     `worst` and `best` are the cells with the largest and the smallest cost against the baseline. `both_kinds` tells
     that its cells are of both kinds, times and rates, whose ratios point in opposite directions.
     """
 
     path: str
+    setting: str
     verdict: Verdict
     counts: tuple[tuple[Verdict, int], ...]
     cells: int
@@ -176,8 +189,7 @@ class View:
     name: str
     title: str
     baseline: str
-    margin: float
-    alpha: float
+    criteria: Criteria
     host_kind: str
     host_label: str
     mpi: str

@@ -7,13 +7,12 @@ name of the baseline is left out: it is the same path.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearmetal.report.shown import Shown, shown_for
-from nearmetal.stats.order import order, quantile
+from nearmetal.stats.summary import HEADLINE, Metric, over_blocks
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.study.plan import combinations
 from nearmetal.study.spec import AGAIN, Study, parse_study
@@ -22,15 +21,10 @@ from nearmetal.units import format_size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nearmetal.stats.interval import FloatArray, IntArray
+    from nearmetal.stats.interval import FloatArray
+    from nearmetal.stats.summary import Summary
     from nearmetal.store.rundir import RunDir, TrialRecord
-
-
-class Metric(StrEnum):
-    """Which figure of a launch stands for its block."""
-
-    MEDIAN = "median"
-    P99 = "p99"
+    from nearmetal.study.order import WorkloadOrder
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -79,7 +73,7 @@ class RunSeries:
     cells: Mapping[CellId, CellSeries]
 
 
-def read_series(run: RunDir, metric: Metric, *, allow_mixed: bool = False) -> RunSeries:
+def read_series(run: RunDir, metric: Metric = HEADLINE, *, allow_mixed: bool = False) -> RunSeries:
     """Read one figure a block of every cell.
 
     Raise BadInputError for trials of mixed provenance within the run, and for the run of a whole fabric.
@@ -89,34 +83,23 @@ def read_series(run: RunDir, metric: Metric, *, allow_mixed: bool = False) -> Ru
     records = tuple(valid(run.trials()))
     if not allow_mixed:
         refuse_mixed(disagreements(records))
-    cells: dict[CellId, CellSeries] = {}
-    typical_ns: dict[tuple[str, str], float] = {}
+    launches: dict[CellId, dict[int, Summary]] = {}
+    orders: dict[CellId, WorkloadOrder] = {}
     for record in records:
         wanted = record.order
         if wanted.path.label.endswith(AGAIN):
             continue
         for cell in record.cells:
-            ns = run.values(record, cell)
-            found_ns, refused = _figure_ns(ns, metric)
             key = CellId(wanted.workload.label, cell.operation, wanted.setting, cell.message_bytes, wanted.path.label)
-            unit = typical_ns.setdefault((key.workload, key.operation), found_ns or 0.0)
-            so_far = cells.get(key) or CellSeries(
-                key, shown_for(wanted.workload, cell.operation, cell.message_bytes, unit), {}, ""
-            )
-            own = {wanted.block: found_ns} if found_ns else {}
-            cells[key] = CellSeries(key, so_far.shown, {**so_far.ns, **own}, so_far.refused or refused)
+            launches.setdefault(key, {})[wanted.block] = run.summary(record, cell)
+            orders.setdefault(key, wanted.workload)
+    cells: dict[CellId, CellSeries] = {}
+    typical_ns: dict[tuple[str, str], float] = {}
+    for key, found in launches.items():
+        unit = typical_ns.setdefault((key.workload, key.operation), next(iter(found.values())).trimmed_mean_ns)
+        ns, refused = over_blocks(found, metric)
+        cells[key] = CellSeries(key, shown_for(orders[key], key.operation, key.message_bytes, unit), ns, refused)
     return RunSeries(run, study, records, _in_study_order(cells, study))
-
-
-def _figure_ns(ns: IntArray, metric: Metric) -> tuple[float | None, str]:
-    """Return a launch's figure, or None and why there is none."""
-    if ns.size == 0:
-        return None, "a launch has no good iteration"
-    if metric is Metric.MEDIAN:
-        value: float | None = float(np.median(ns))
-        return (value, "") if value else (None, "0 ns: faster than the clock can tell")
-    found = quantile(order(ns), 0.99)
-    return found.value_ns, found.reason
 
 
 def _in_study_order(cells: Mapping[CellId, CellSeries], study: Study) -> dict[CellId, CellSeries]:

@@ -8,6 +8,7 @@ from statistics import mean, median, stdev
 from typing import TYPE_CHECKING
 
 from nearmetal.report import words
+from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Table:
 
 def verdicts(view: View) -> Table:
     """Return the verdict on each path: what a reader came for."""
-    rows = [(one.path, str(one.verdict), words.reach(one), one.reason) for one in view.verdicts]
+    rows = [(words.judged(view, one), str(one.verdict), words.reach(one), one.reason) for one in view.verdicts]
     return Table(
         "Verdicts",
         ("path", "verdict", f"ratio to {view.baseline}", "over sizes and operations"),
@@ -40,24 +41,28 @@ def verdicts(view: View) -> Table:
     )
 
 
-def levels(view: View, group: GroupId, statistic: str = "median") -> Table:
-    """Return medians or p99s in the manner of published tables: sizes down, paths across, with intervals."""
+def levels(view: View, group: GroupId, metric: Metric = HEADLINE) -> Table:
+    """Return one figure of the launches in the manner of published tables: sizes down, paths across, with intervals."""
     cells = view.cells_of(group)
     shown = cells[0].shown
     paths = [path.label for path in view.shown_paths]
-    rows = [(words.size(cell), *(_level(cell.of(path), statistic) for path in paths)) for cell in cells]
-    refused = sorted({one.p99.refused for cell in cells for one in cell.paths if one.p99.refused})
-    note = f"p99 refused: {'; '.join(refused)}" if statistic == "p99" and refused else ""
-    name = "p99 of the durations" if statistic == "p99" and shown.rate else statistic
+    known = [one.levels[metric] for cell in cells for one in cell.paths]
+    refused = sorted({level.refused for level in known if level.refused})
+    rows = [(words.size(cell), *(_level(cell.of(path), metric) for path in paths)) for cell in cells]
+    note = f"{metric} refused: {'; '.join(refused)}" if refused else ""
+    name = "p99 of the durations" if metric is Metric.P99 and shown.rate else metric
     return Table(
-        f"{words.group_title(view, group)}: {name}, {shown.name}, {shown.unit}", ("size", *paths), tuple(rows), note
+        f"{words.group_title(view, group)}: {name}, {shown.name}, {shown.unit}",
+        ("size", *paths),
+        tuple(rows) if any(level.value or level.refused for level in known) else (),
+        note,
     )
 
 
-def _level(one: PathCell | None, statistic: str) -> str:
+def _level(one: PathCell | None, metric: Metric) -> str:
     if one is None:
         return words.NOTHING
-    level = one.p99 if statistic == "p99" else one.median
+    level = one.levels[metric]
     return "\n".join(filter(None, (words.level(level), words.level_span(level))))
 
 
@@ -68,8 +73,9 @@ def comparisons(view: View, group: GroupId) -> Table:
     better = "smaller" if not cells[0].shown.rate else "larger"
     return Table(
         f"{words.group_title(view, group)}: ratio to {view.baseline} ({better} is better)",
-        ("size", "path", "median", "95 % interval", "p99", "95 % interval", "p", "verdict"),
+        ("size", "path", *Metric, "p", "verdict"),
         tuple(rows),
+        _INTERVALS,
         left=2,
     )
 
@@ -77,20 +83,26 @@ def comparisons(view: View, group: GroupId) -> Table:
 def _comparison(cell: Cell, one: PathCell) -> tuple[str, ...]:
     start = (words.size(cell), one.path)
     if one.comparison is None:
-        return (*start, *(words.NOTHING,) * 5, one.uncompared)
+        return (*start, *(words.NOTHING,) * 4, one.uncompared)
     return (*start, *_figures(one.comparison))
 
 
 def _figures(comparison: Comparison) -> tuple[str, ...]:
-    median, p99 = comparison.median, comparison.p99
-    tail = (words.ratio(p99.ratio), words.ratio_span(p99.interval)) if p99 else (words.REFUSED, words.NOTHING)
     return (
-        words.ratio(median.ratio),
-        words.ratio_span(median.interval),
-        *tail,
-        words.p_of_difference(median),
+        *(_ratio(comparison, metric) for metric in Metric),
+        words.p_of_difference(comparison.headline),
         str(comparison.verdict),
     )
+
+
+def _ratio(comparison: Comparison, metric: Metric) -> str:
+    found = comparison.estimates.get(metric)
+    if found is None:
+        return words.REFUSED if metric in comparison.refused else words.NOTHING
+    return f"{words.ratio(found.ratio)}\n{words.ratio_span(found.interval)}"
+
+
+_INTERVALS = "Below each ratio its 95 % interval; p of the difference of means, Holm-corrected."
 
 
 def tests(view: View, group: GroupId) -> Table:
@@ -100,22 +112,22 @@ def tests(view: View, group: GroupId) -> Table:
         for one in cell.paths:
             if one.comparison is None:
                 continue
-            median = one.comparison.median
+            mean = one.comparison.headline
             rows.append(
                 (
                     words.size(cell),
                     one.path,
-                    str(median.n),
-                    words.p_value(median.t_test.p_value if median.t_test else None),
-                    words.p_value(median.wilcoxon.p_value if median.wilcoxon else None),
-                    words.p_value(median.judgement.p_difference),
-                    words.p_value(median.judgement.p_equivalence),
-                    words.NOTHING if median.hedges_gz is None else f"{median.hedges_gz:+.2f}",
-                    median.judgement.reason,
+                    str(mean.n),
+                    words.p_value(mean.t_test.p_value if mean.t_test else None),
+                    words.p_value(mean.wilcoxon.p_value if mean.wilcoxon else None),
+                    words.p_value(mean.judgement.p_difference),
+                    words.p_value(mean.judgement.p_equivalence),
+                    words.NOTHING if mean.hedges_gz is None else f"{mean.hedges_gz:+.2f}",
+                    mean.judgement.reason,
                 )
             )
     return Table(
-        f"{words.group_title(view, group)}: tests on the medians",
+        f"{words.group_title(view, group)}: tests on the means",
         ("size", "path", "n", "paired t", "Wilcoxon", "difference", "TOST", "Hedges' g", "why"),
         tuple(rows),
         "p-values of the paired t-test and of Wilcoxon's stand alone, as papers print them; those of difference and "
@@ -128,15 +140,16 @@ def settings(view: View) -> Table:
     """Return each further setting against the study's first; no rows where the study has one setting."""
     return Table(
         "Settings against the first setting of the study, path by path",
-        ("workload", "size", "path", "setting", "median", "95 % interval", "p99", "95 % interval", "p", "verdict"),
+        ("cell", "setting", *Metric, "verdict"),
         tuple(_setting(one) for one in view.settings),
-        left=4,
+        left=2,
     )
 
 
 def _setting(one: SettingContrast) -> tuple[str, ...]:
-    size = format_size(one.message_bytes) if one.message_bytes else words.NOTHING
-    return (one.workload, size, one.path, f"{one.setting} / {one.reference}", *_figures(one.comparison))
+    size = f" {format_size(one.message_bytes)}" if one.message_bytes else ""
+    figures = (*(_ratio(one.comparison, metric) for metric in Metric), str(one.comparison.verdict))
+    return (f"{one.path}\n{one.workload}{size}", f"{one.setting}\n/ {one.reference}", *figures)
 
 
 def noise(view: View) -> Table:
@@ -218,8 +231,8 @@ def within_trials(view: View, cell: Cell) -> Table:
     rows = []
     for one in cell.paths:
         own = [trial.summary for trial in one.trials]
-        medians = [cell.shown.value(summary.median_ns) for summary in own if summary.median_ns]
-        spread = stdev(medians) / mean(medians) if len(medians) > 1 else None
+        means = [cell.shown.value(summary.trimmed_mean_ns) for summary in own if summary.trimmed_mean_ns]
+        spread = stdev(means) / mean(means) if len(means) > 1 else None
         ends = [cell.shown.value(ns) for s in own for ns in (s.min_ns, s.max_ns) if ns]
         rows.append(
             (
@@ -237,7 +250,7 @@ def within_trials(view: View, cell: Cell) -> Table:
         f"Within trials: {words.cell_title(view, cell)}, {cell.shown.unit}",
         ("path", "trials", "n", "spread", "lag-1", "effective n", "least", "most"),
         tuple(rows),
-        "Spread: sd of trial medians. Medians over trials of n, of the lag-1 autocorrelation of iterations and of how "
+        "Spread: sd of trial means. Medians over trials of n, of the lag-1 autocorrelation of iterations and of how "
         "many independent iterations would be worth as much.",
     )
 
@@ -259,12 +272,13 @@ def trials(view: View, cell: Cell) -> Table:
             ]
             ends = sorted(cell.shown.value(ns) for ns in (own.min_ns, own.max_ns))
             lag1 = words.NOTHING if own.lag1_autocorrelation is None else f"{own.lag1_autocorrelation:.2f}"
-            row = (one.path, str(trial.block + 1), str(own.n), words.figure(cell.shown.value(own.median_ns)))
+            middle = (words.figure(cell.shown.value(ns)) for ns in (own.trimmed_mean_ns, own.median_ns))
+            row = (one.path, str(trial.block + 1), str(own.n), *middle)
             rows.append((*row, *percentiles, words.figure(ends[0]), words.figure(ends[-1]), lag1))
     names = tuple(words.percentile_name(q.probability) for q in cell.paths[0].trials[0].summary.percentiles)
     return Table(
         f"Trials: {words.cell_title(view, cell)}, {cell.shown.name}, {cell.shown.unit}",
-        ("path", "block", "n", "median", *names, "least", "most", "lag-1"),
+        ("path", "block", "n", "mean", "median", *names, "least", "most", "lag-1"),
         tuple(rows),
         "lag-1: autocorrelation of neighbouring iterations; percentiles are of the durations, refused where n cannot "
         "support them.",

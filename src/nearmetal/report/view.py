@@ -27,12 +27,20 @@ from nearmetal.report.records import (
     View,
 )
 from nearmetal.report.shown import Shown, shown_for
-from nearmetal.run.schedule import stopping_plan
-from nearmetal.stats.compare import BlockFigures, Comparison, IntervalMethod, compare, correct_family, estimate_ratio
+from nearmetal.stats.compare import (
+    BlockFigures,
+    Comparison,
+    IntervalMethod,
+    compare,
+    correct_family,
+    estimate_ratio,
+    pair_launches,
+)
 from nearmetal.stats.equivalence import ALPHA, Verdict
 from nearmetal.stats.noise import NoiseFloor, noise_floor
+from nearmetal.stats.of_study import criteria_of, stopping_plan
 from nearmetal.stats.order import order, quantile_ranks
-from nearmetal.stats.summary import Summary, summarize
+from nearmetal.stats.summary import HEADLINE, Metric, Summary, over_blocks, summarize
 from nearmetal.stats.tails import Curve, ecdf, tail_curve
 from nearmetal.store.query import CODE_FACTS, MACHINE_FACTS, disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
@@ -43,14 +51,13 @@ from nearmetal.study.spec import AGAIN, parse_study
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nearmetal.stats.interval import FloatArray, IntArray
+    from nearmetal.stats.interval import IntArray
     from nearmetal.stats.stopping import StoppingPlan
     from nearmetal.study.order import Scalar
     from nearmetal.study.spec import Study
 
 __all__ = ["View", "build_view"]
 
-P99 = 0.99
 _CellKey = tuple[GroupId, int]
 
 
@@ -82,8 +89,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, summaries: Summaries |
         name=study.name,
         title=study.title or study.name,
         baseline=study.baseline,
-        margin=study.margin,
-        alpha=ALPHA,
+        criteria=criteria_of(study),
         host_kind=run.info.host_kind,
         host_label=run.info.host_label,
         mpi=study.mpi.flavour,
@@ -94,7 +100,12 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, summaries: Summaries |
         valid_trials=len(good),
         paths=paths,
         cells=cells,
-        verdicts=tuple(_verdict(path, cells) for path in paths if not (path.baseline or path.again)),
+        verdicts=tuple(
+            _verdict(path.label, setting.name, [cell for cell in cells if cell.group.setting == setting.name])
+            for path in paths
+            if not (path.baseline or path.again)
+            for setting in study.setting
+        ),
         settings=_setting_contrasts(study, cells, plan),
         provenance=_provenance(good),
         mixed=tuple(str(one) for one in mixed),
@@ -153,8 +164,7 @@ def _cells(
             key = (GroupId(wanted.workload.label, cell.operation, wanted.setting), cell.message_bytes)
             sources.setdefault(key, {}).setdefault(wanted.path.label, []).append(record)
             if key[0] not in typical_ns:
-                known = summaries(run, record, cell).median_ns if summaries else np.median(run.values(record, cell))
-                typical_ns[key[0]] = float(known)
+                typical_ns[key[0]] = (summaries or RunDir.summary)(run, record, cell).trimmed_mean_ns
             shown.setdefault(key, shown_for(wanted.workload, cell.operation, cell.message_bytes, typical_ns[key[0]]))
     rank = {(workload.name, setting): n for n, (_, workload, setting) in enumerate(combinations(study))}
     keys = sorted(sources, key=lambda key: (rank.get((key[0].workload, key[0].setting), len(rank)), key[0], key[1]))
@@ -196,12 +206,12 @@ def _path_cell(
             summary = summarize(ns, ordered=everything[-1])
         trials.append(TrialSummary(record.order.trial, record.attempt, record.order.block, record.started_utc, summary))
     iterations = sum(one.summary.n for one in trials)
+    by_block = {one.block: one.summary for one in trials}
     together = _merged(everything) if everything else None
     return PathCell(
         path=records[0].order.path.label,
         trials=tuple(trials),
-        median=_level(_figures(trials, shown, _median_ns)),
-        p99=_p99_level(trials, shown),
+        levels={metric: _level(*over_blocks(by_block, metric), shown) for metric in Metric},
         comparison=None,
         uncompared="",
         iterations=iterations,
@@ -219,42 +229,19 @@ def _merged(ordered: Sequence[IntArray]) -> IntArray:
     return ordered[0] if len(ordered) == 1 else np.sort(np.concatenate(ordered), kind="stable")
 
 
-def _median_ns(one: TrialSummary) -> float:
-    return one.summary.median_ns
-
-
-def _p99_ns(one: TrialSummary) -> float | None:
-    return one.summary.percentile(P99).value_ns
-
-
 def _supported(n: int) -> float:
     """Return the largest of 0.5, 0.9, 0.95, 0.99, 0.995 ... 0.99999995 that n samples support, 0 when none."""
     ladder = [0.5, 0.9, 0.95] + [1 - step * 10.0**-k for k in range(2, 8) for step in (1.0, 0.5)]
     return max((p for p in ladder if quantile_ranks(n, p) is not None), default=0.0)
 
 
-def _figures(
-    summaries: Sequence[TrialSummary], shown: Shown, take: Callable[[TrialSummary], float | None]
-) -> dict[int, float]:
-    """Return block -> shown figure, without the trials that cannot support it."""
-    taken = {one.block: take(one) for one in summaries}
-    return {block: shown.value(ns) for block, ns in sorted(taken.items()) if ns is not None and ns > 0}
-
-
-def _level(figures: dict[int, float]) -> Level:
-    values = np.array(list(figures.values()))
+def _level(ns: dict[int, float], refused: str, shown: Shown) -> Level:
+    values = np.array([shown.value(value) for value in ns.values()])
     if values.size == 0:
-        return Level(0, None, None, IntervalMethod.NONE, "0 ns: faster than the clock can tell")
+        return Level(0, None, None, IntervalMethod.NONE, refused)
     # A ratio to 1 is the figure itself, with the interval that the ratios of this report have too.
     alone = estimate_ratio(BlockFigures(values, np.ones_like(values)), rng=np.random.default_rng(values.size))
     return Level(alone.n, alone.ratio, alone.interval, alone.method)
-
-
-def _p99_level(summaries: Sequence[TrialSummary], shown: Shown) -> Level:
-    refusals = [one.summary.percentile(P99).reason for one in summaries]
-    if any(refusals):
-        return Level(0, None, None, IntervalMethod.NONE, next(filter(None, refusals)))
-    return _level(_figures(summaries, shown, _p99_ns))
 
 
 # ---- comparisons
@@ -267,9 +254,9 @@ def _with_comparisons(cells: Sequence[Cell], study: Study, plan: StoppingPlan | 
     """
     raw: dict[tuple[int, str], Comparison] = {}
     for number, cell in enumerate(cells):
-        base = cell.of(study.baseline)
+        base = [one for one in cell.paths if one.path in {study.baseline, study.baseline + AGAIN}]
         for one in cell.paths:
-            if base is None or one.path in {study.baseline, study.baseline + AGAIN}:
+            if not base or one.path in {study.baseline, study.baseline + AGAIN}:
                 continue
             found = _compare(one, base, cell.shown, study, plan)
             if found is not None:
@@ -295,40 +282,25 @@ def _compared(one: PathCell, found: Comparison | None, study: Study) -> PathCell
 
 
 def _compare(
-    ours: PathCell, theirs: PathCell, shown: Shown, study: Study, plan: StoppingPlan | None
+    ours: PathCell, theirs: Sequence[PathCell], shown: Shown, study: Study, plan: StoppingPlan | None
 ) -> Comparison | None:
-    medians = _paired(ours, theirs, shown, _median_ns)
-    if medians is None:
+    """Compare a path with the launches of another under all its names; None where no block holds both."""
+    figures, refused = pair_launches(ours.launches, [one.launches for one in theirs], shown.value)
+    if HEADLINE not in figures:
         return None
-    p99s = None
-    if not ours.p99.refused and not theirs.p99.refused:
-        p99s = _paired(ours, theirs, shown, _p99_ns)
     rng = np.random.default_rng(study.seed)
-    return compare(medians, p99s, rng=rng, better=shown.better, margin=study.margin, alpha=ALPHA, plan=plan)
-
-
-def _paired(
-    ours: PathCell, theirs: PathCell, shown: Shown, take: Callable[[TrialSummary], float | None]
-) -> BlockFigures | None:
-    mine, others = _figures(ours.trials, shown, take), _figures(theirs.trials, shown, take)
-    blocks = sorted(mine.keys() & others.keys())
-    if not blocks:
-        return None
-    return BlockFigures(_row(mine, blocks), _row(others, blocks))
-
-
-def _row(figures: dict[int, float], blocks: Sequence[int]) -> FloatArray:
-    return np.array([figures[block] for block in blocks], dtype=np.float64)
+    return compare(figures, refused=refused, rng=rng, better=shown.better, criteria=criteria_of(study), plan=plan)
 
 
 def _noise(cell: Cell, study: Study, plan: StoppingPlan | None) -> NoiseFloor | None:
     first, second = cell.of(study.baseline), cell.of(study.baseline + AGAIN)
     if first is None or second is None:
         return None
-    figures = _paired(second, first, cell.shown, _median_ns)
-    if figures is None:
+    figures, _ = pair_launches(second.launches, [first.launches], cell.shown.value)
+    if HEADLINE not in figures:
         return None
-    return noise_floor(figures, rng=np.random.default_rng(study.seed), margin=study.margin, alpha=ALPHA, plan=plan)
+    rng = np.random.default_rng(study.seed)
+    return noise_floor(figures[HEADLINE], rng=rng, margin=study.margin, alpha=ALPHA, plan=plan)
 
 
 def _setting_contrasts(study: Study, cells: Sequence[Cell], plan: StoppingPlan | None) -> tuple[SettingContrast, ...]:
@@ -346,7 +318,7 @@ def _setting_contrasts(study: Study, cells: Sequence[Cell], plan: StoppingPlan |
             continue
         for one in cell.paths:
             theirs = other.of(one.path)
-            found = _compare(one, theirs, cell.shown, study, plan) if theirs else None
+            found = _compare(one, [theirs], cell.shown, study, plan) if theirs else None
             if found is not None:
                 where = (cell.group.workload, cell.group.operation, cell.message_bytes)
                 raw.append(SettingContrast(one.path, cell.group.setting, first, *where, found))
@@ -357,39 +329,42 @@ def _setting_contrasts(study: Study, cells: Sequence[Cell], plan: StoppingPlan |
 # ---- verdicts
 
 
-def _verdict(path: PathEntry, cells: Sequence[Cell]) -> PathVerdict:
-    """Judge a path over all its cells: one cell that is slower makes it slower, near-metal asks for every cell."""
-    found = [(cell, one.comparison) for cell in cells if (one := cell.of(path.label)) and one.comparison is not None]
+def _verdict(path: str, setting: str, cells: Sequence[Cell]) -> PathVerdict:
+    """Judge a path under a setting over its cells: one that is slower makes it so, near-metal asks for every one."""
+    found = [(cell, one.comparison) for cell in cells if (one := cell.of(path)) and one.comparison is not None]
     tally = [comparison.verdict for _, comparison in found]
     counts = tuple((verdict, tally.count(verdict)) for verdict in Verdict if verdict in tally)
-    by_cost = sorted(found, key=lambda pair: pair[1].better.sign * np.log(pair[1].median.ratio))
+    by_cost = sorted(found, key=lambda pair: pair[1].better.sign * np.log(pair[1].headline.ratio))
     return PathVerdict(
-        path=path.label,
+        path=path,
+        setting=setting,
         verdict=_over_cells(tally, missing=len(cells) - len(found)),
         counts=counts,
         cells=len(cells),
         worst=by_cost[-1] if by_cost else None,
         best=by_cost[0] if by_cost else None,
         both_kinds=len({comparison.better for _, comparison in found}) > 1,
-        reason=_reason(path.label, cells, found),
+        reason=_reason(path, counts, len(cells), len(found)),
     )
 
 
 def _over_cells(tally: Sequence[Verdict], missing: int) -> Verdict:
     """Return the verdict on a path: a proven gap anywhere counts, anything unproven anywhere is undecided."""
-    if Verdict.SLOWER in tally:
-        return Verdict.SLOWER
+    for worst in (Verdict.SLOWER, Verdict.SLOWER_TAIL):
+        if worst in tally:
+            return worst
     if not tally or missing or Verdict.UNDECIDED in tally:
         return Verdict.UNDECIDED
+    if Verdict.DIFFERS in tally:
+        return Verdict.DIFFERS
     return Verdict.FASTER if all(verdict is Verdict.FASTER for verdict in tally) else Verdict.NEAR_METAL
 
 
-def _reason(path: str, cells: Sequence[Cell], found: Sequence[tuple[Cell, Comparison]]) -> str:
+def _reason(path: str, counts: Sequence[tuple[Verdict, int]], cells: int, compared: int) -> str:
     """Return in words on how many cells the verdict rests, and what is missing."""
-    tally = [comparison.verdict for _, comparison in found]
-    parts = [f"{verdict} in {tally.count(verdict)}" for verdict in Verdict if verdict in tally]
-    missing = len(cells) - len(found)
-    if missing:
-        parts.append(f"not compared in {missing}")
-    plural = "cell" if len(cells) == 1 else "cells"
-    return f"{', '.join(parts)} of {len(cells)} {plural}" if parts else f"{path} has no valid trial"
+    parts = [f"{verdict} in {count}" for verdict, count in counts]
+    if cells > compared:
+        parts.append(f"not compared in {cells - compared}")
+    return (
+        f"{', '.join(parts)} of {cells} {'cell' if cells == 1 else 'cells'}" if parts else f"{path} has no valid trial"
+    )

@@ -116,13 +116,19 @@ def counter(value: Scalar | None) -> str:
 
 def found(comparison: Comparison) -> str:
     """Return one comparison in words: the ratio with its interval, and n."""
-    estimate = comparison.median
-    return f"{ratio(estimate.ratio)} [{ratio_span(estimate.interval)}], n = {estimate.n} blocks"
+    estimate = comparison.headline
+    return f"{ratio(estimate.ratio)} [{ratio_span(estimate.interval)}] by the mean, n = {estimate.n} blocks"
 
 
 def p_of_difference(estimate: RatioEstimate) -> str:
     """Return the corrected p-value of the difference that the verdict used."""
     return p_value(estimate.judgement.p_difference)
+
+
+def judged(view: View, verdict: PathVerdict) -> str:
+    """Return what a verdict is on: the path, with the setting where the study has several."""
+    several = len({one.setting for one in view.verdicts}) > 1
+    return f"{verdict.path}, {verdict.setting}" if several else verdict.path
 
 
 def reach(verdict: PathVerdict) -> str:
@@ -133,7 +139,7 @@ def reach(verdict: PathVerdict) -> str:
     if verdict.worst is None or verdict.best is None:
         return NOTHING
     mixed = verdict.both_kinds
-    ends = [one[1].median.ratio ** (one[1].better.sign if mixed else 1) for one in (verdict.best, verdict.worst)]
+    ends = [one[1].headline.ratio ** (one[1].better.sign if mixed else 1) for one in (verdict.best, verdict.worst)]
     text = " to ".join(dict.fromkeys(map(ratio, ends)))
     return f"{text} (cost)" if mixed else text
 
@@ -144,15 +150,16 @@ def noise_sentence(view: View) -> str:
     floor = view.noise_floor
     if floor is None:
         return f"The noise floor is not known: {view.baseline} has too few blocks under its two names."
-    text = f"Noise floor {percent(floor)}: {view.baseline} against itself, the worst of {len(stated)} cells."
+    text = (
+        f"Noise floor {percent(floor)}: so far from 1 reaches the interval of {view.baseline} against itself, in the "
+        f"worst of {len(stated)} cells."
+    )
     alarms = sum(noise.false_alarm for noise in stated)
     if alarms:
         text += (
-            f" In {alarms} of them it seems to differ from itself; by chance that is expected in {view.alpha:.0%} "
-            "of cells, more means drift or an order effect."
+            f" In {alarms} of them it excludes 1, by chance expected in {view.criteria.alpha:.0%}: more means drift or "
+            "an order effect."
         )
-    if any(noise.hides_margin for noise in stated):
-        text += f" It is not below the margin of {percent(view.margin)} everywhere: more blocks or less noise needed."
     return text
 
 
@@ -166,12 +173,16 @@ def blocks_sentence(view: View) -> str:
 
 def method_sentence(view: View) -> str:
     """Return how ratios and verdicts were made."""
-    methods = sorted({str(c.median.method) for _, _, c in view.compared()})
+    methods = sorted({str(c.headline.method) for _, _, c in view.compared()})
+    asked = view.criteria
+    by = " and ".join(methods) or "no method: nothing could be compared"
     return (
-        f"Ratios are path / {view.baseline} of per-block medians (geometric mean over blocks), 95 % intervals by "
-        f"{' and '.join(methods) or 'no method: nothing could be compared'}; p-values are Holm-corrected over all "
-        f"sizes, operations and settings of a path; near-metal means equivalent within {percent(view.margin)} (TOST). "
-        "A large p is never taken for equality."
+        f"Ratios are path / {view.baseline}, of each launch's mean (1 % trimmed at each end), median and p99: "
+        f"geometric means over blocks, 95 % intervals by {by}. "
+        f"near-metal: mean and median within {percent(asked.margin)} and p99 within {percent(asked.tail_margin)}, each "
+        f"shown (TOST), over at least {asked.least_launches} launches. slower, faster: the mean beyond the margin. "
+        "differs: not equal, on which side of the margin is not settled. Holm-corrected over all sizes, operations and "
+        "settings of a path."
     )
 
 

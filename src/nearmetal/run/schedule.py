@@ -11,13 +11,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
 from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.run.timers import timers_of
 from nearmetal.run.trial import carry_out, timed_out
-from nearmetal.stats.stopping import StoppingPlan, look
-from nearmetal.store.figures import trial_medians
+from nearmetal.stats.compare import enough, pair_launches
+from nearmetal.stats.of_study import criteria_of, stopping_plan
+from nearmetal.stats.summary import HEADLINE
+from nearmetal.store.figures import launches
 from nearmetal.study import plan
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.spec import AGAIN
@@ -105,31 +105,16 @@ def open_combinations(
     """
     past = [record for record in records if record.order.block < before_block]
     hopeless = set(given_up(past))
-    stopping = stopping_plan(study)
     everything = {(path.label, workload.name, setting) for path, workload, setting in plan.combinations(study)}
     baseline = {study.baseline, study.baseline + AGAIN}
     wanted = set()
     for combination in everything - hopeless:
-        path, workload, setting = combination
-        if path in baseline:
-            continue
-        if not _decided(run, past, combination, (study.baseline, workload, setting), stopping):
+        if combination[0] not in baseline and not _decided(study, run, past, combination):
             wanted.add(combination)
     pairs = {(workload, setting) for _, workload, setting in wanted}
     if not wanted and before_block < study.trials.min_blocks:
         pairs = {(workload, setting) for _, workload, setting in everything}
     return wanted | {c for c in everything - hopeless if c[0] in baseline and c[1:] in pairs}
-
-
-def stopping_plan(study: Study) -> StoppingPlan:
-    """Return the looks of this study; a path's verdicts over sizes, operations and settings share their error."""
-    return StoppingPlan(
-        min_blocks=study.trials.min_blocks,
-        max_blocks=study.trials.max_blocks,
-        margin=study.margin,
-        precision=study.trials.precision,
-        comparisons=sum(max(1, len(w.sizes)) for w in study.workload) * len(study.setting),
-    )
 
 
 def given_up(records: Iterable[TrialRecord]) -> tuple[Combination, ...]:
@@ -149,18 +134,19 @@ def _combination(order: Order) -> Combination:
     return (order.path.label, order.workload.label, order.setting)
 
 
-def _decided(
-    run: RunDir, past: Sequence[TrialRecord], path: Combination, baseline: Combination, stopping: StoppingPlan
-) -> bool:
+def _decided(study: Study, run: RunDir, past: Sequence[TrialRecord], path: Combination) -> bool:
     """Tell whether every cell of a comparison may stop."""
-    ours = trial_medians(run, [r for r in past if _combination(r.order) == path])
-    theirs = trial_medians(run, [r for r in past if _combination(r.order) == baseline])
+    ours = launches(run, [r for r in past if _combination(r.order) == path])
+    theirs = [
+        launches(run, [r for r in past if _combination(r.order) == (name, *path[1:])])
+        for name in (study.baseline, study.baseline + AGAIN)
+    ]
     if not ours:
         return False
-    for cell, medians in ours.items():
-        paired = sorted(medians.keys() & theirs.get(cell, {}).keys())
-        ratios = np.log([medians[b] / theirs[cell][b] for b in paired])
-        if not look(ratios, stopping).stop:
+    for cell, mine in ours.items():
+        others = [one[cell] for one in theirs if cell in one]
+        figures, refused = pair_launches(mine, others)
+        if HEADLINE not in figures or not enough(figures, refused, criteria_of(study), stopping_plan(study)):
             return False
     return True
 

@@ -18,7 +18,6 @@ from nearmetal.report.waterfalls import waterfalls
 from nearmetal.serve import pages
 from nearmetal.serve.cache import Cache, Recent, SummaryCache
 from nearmetal.serve.catalogue import state
-from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from nearmetal.gate.records import Gate
     from nearmetal.report.view import View
     from nearmetal.serve.catalogue import Catalogue, Entry
-    from nearmetal.store.rundir import TrialRecord
-    from nearmetal.store.samples import Cell
 
 MAX_SAMPLES = 200_000_000
 """A run that says it holds more is not read: pooled, its durations would take more memory than a server may."""
@@ -64,7 +61,7 @@ class Library:
         self._lists: Recent[tuple[Entry, ...]] = Recent()
         self._states: Recent[str] = Recent()
         self._texts = Cache(KEPT_BYTES)
-        self._summaries = SummaryCache(_summary)
+        self._summaries = SummaryCache(RunDir.summary)
 
     async def entries(self) -> tuple[Entry, ...]:
         """Return the list of runs."""
@@ -200,10 +197,6 @@ def _check_size(run: RunDir) -> None:
             f"{run.root} holds {samples} samples, at most {MAX_SAMPLES} are served",
             hint=f"nearmetal report {run.root}",
         )
-
-
-def _summary(run: RunDir, record: TrialRecord, cell: Cell) -> Summary:
-    return summarize(run.values(record, cell))
 
 
 def _as_object(so_far: Progress) -> dict[str, object]:

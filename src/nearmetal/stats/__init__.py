@@ -16,15 +16,16 @@ from nearmetal.stats.compare import (
     correct_family,
     estimate_ratio,
 )
+from nearmetal.stats.conclude import Conclusion, Criteria, conclude, rarest_excluded
 from nearmetal.stats.correction import benjamini_hochberg, holm
-from nearmetal.stats.equivalence import Better, Evidence, Judgement, Verdict, judge
+from nearmetal.stats.equivalence import Better, Evidence, Finding, Judgement, Verdict, judge
 from nearmetal.stats.interval import FloatArray, IntArray, Interval
 from nearmetal.stats.level import Level, estimate_level
 from nearmetal.stats.noise import NoiseFloor, noise_floor
 from nearmetal.stats.order import Quantile, order, quantile
 from nearmetal.stats.paired import Significance, paired_t_test, wilcoxon_signed_rank
 from nearmetal.stats.stopping import Look, StoppingPlan, look
-from nearmetal.stats.summary import Summary, effective_sample_size, lag1_autocorrelation, summarize
+from nearmetal.stats.summary import Metric, Summary, effective_sample_size, lag1_autocorrelation, summarize
 from nearmetal.stats.tails import Curve, ecdf, tail_curve
 
 __all__ = [
@@ -32,9 +33,12 @@ __all__ = [
     "BlockFigures",
     "Change",
     "Comparison",
+    "Conclusion",
+    "Criteria",
     "Curve",
     "Difference",
     "Evidence",
+    "Finding",
     "FloatArray",
     "IntArray",
     "Interval",
@@ -42,6 +46,7 @@ __all__ = [
     "Judgement",
     "Level",
     "Look",
+    "Metric",
     "NoiseFloor",
     "Quantile",
     "RatioEstimate",
@@ -52,6 +57,7 @@ __all__ = [
     "Verdict",
     "benjamini_hochberg",
     "compare",
+    "conclude",
     "correct_family",
     "difference",
     "ecdf",
@@ -69,6 +75,7 @@ __all__ = [
     "order",
     "paired_t_test",
     "quantile",
+    "rarest_excluded",
     "summarize",
     "tail_curve",
     "wilcoxon_signed_rank",

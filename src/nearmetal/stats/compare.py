@@ -7,7 +7,7 @@ make one log ratio, and those log ratios are independent and comparable across b
 The ratio reported is the geometric mean over blocks, exp(mean of log(path / baseline)): it does not depend on which
 of the two is called the baseline (Fleming and Wallace (1986), "How not to lie with statistics", CACM 29(3)), it uses
 every block, and it is the very quantity that the t-test, TOST and the sequential intervals speak about. Robustness
-comes from the figures: each is already a median or a percentile of thousands of iterations.
+comes from the figures: each is already a trimmed mean, a median or a percentile of thousands of iterations.
 """
 
 from __future__ import annotations
@@ -19,24 +19,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.stats import paired
+from nearmetal.stats import paired as tests
 from nearmetal.stats.bootstrap import IntervalMethod, mean_intervals
+from nearmetal.stats.conclude import Conclusion, Criteria, conclude
 from nearmetal.stats.correction import holm
 from nearmetal.stats.equivalence import (
     ALPHA,
     MARGIN,
     Better,
     Evidence,
+    Finding,
     Judgement,
     Verdict,
+    beyond_p,
     judge,
     margin_log,
     tost_p,
 )
-from nearmetal.stats.stopping import StoppingPlan, as_ratio, sequential_evidence
+from nearmetal.stats.stopping import StoppingPlan, as_ratio, look, sequential_evidence
+from nearmetal.stats.summary import HEADLINE, Metric, Summary, over_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nearmetal.stats.interval import FloatArray, Interval
 
@@ -97,8 +101,8 @@ class RatioEstimate:
     interval: Interval | None
     equivalence_interval: Interval | None
     method: IntervalMethod
-    t_test: paired.Significance | None
-    wilcoxon: paired.Significance | None
+    t_test: tests.Significance | None
+    wilcoxon: tests.Significance | None
     cohens_dz: float | None
     hedges_gz: float | None
     rank_biserial: float | None
@@ -106,50 +110,108 @@ class RatioEstimate:
     judgement: Judgement
 
     @property
-    def verdict(self) -> Verdict:
-        """Return the verdict on this figure."""
-        return self.judgement.verdict
+    def finding(self) -> Finding:
+        """Return what this figure was found to be."""
+        return self.judgement.finding
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A path against its baseline in one cell (operation and size): by medians, and by p99 where n supports it.
+    """A path against its baseline in one cell (operation and size), figure by figure.
 
-    The verdict on the path in this cell is that on the medians; the one on p99 speaks about the tail.
+    `estimates` holds the mean always, and median and p99 where they are not refused: `refused` says why they are. A
+    metric in neither does not apply to the cell.
     """
 
-    median: RatioEstimate
-    p99: RatioEstimate | None
+    estimates: Mapping[Metric, RatioEstimate]
+    refused: Mapping[Metric, str]
     better: Better
-    margin: float
+    criteria: Criteria
+
+    @property
+    def headline(self) -> RatioEstimate:
+        """Return the figure that tables rank and sentences quote: the mean."""
+        return self.estimates[HEADLINE]
+
+    @property
+    def conclusion(self) -> Conclusion:
+        """Return the verdict on the cell, and why."""
+        findings = {metric: one.finding for metric, one in self.estimates.items()}
+        return conclude(findings, self.refused, self.headline.n, self.criteria)
 
     @property
     def verdict(self) -> Verdict:
-        """Return the verdict on the medians."""
-        return self.median.verdict
+        """Return the verdict on the cell."""
+        return self.conclusion.verdict
 
 
 def compare(
-    medians: BlockFigures,
-    p99s: BlockFigures | None,
+    figures: Mapping[Metric, BlockFigures],
     *,
     rng: np.random.Generator,
+    refused: Mapping[Metric, str] | None = None,
     better: Better = Better.SMALLER,
-    margin: float = MARGIN,
-    alpha: float = ALPHA,
+    criteria: Criteria | None = None,
     plan: StoppingPlan | None = None,
 ) -> Comparison:
-    """Compare a path with its baseline; `p99s` is None where the trials are too short to support a p99.
+    """Compare a path with its baseline by every figure given; the mean must be among them.
 
-    `plan` is that of the sequential stopping when the number of blocks was not fixed beforehand: its alpha and margin
-    then count, and its intervals are the only valid ones. Otherwise `rng` drives the bootstrap.
+    `plan` is that of the sequential stopping when the number of blocks was not fixed beforehand: its intervals are then
+    the only valid ones. Otherwise `rng` drives the bootstrap.
     """
-    margin, alpha = (plan.margin, plan.alpha) if plan else (margin, alpha)
+    criteria = criteria or Criteria()
+    estimates = {
+        metric: estimate_ratio(
+            one,
+            rng=rng,
+            better=better,
+            margin=criteria.bound(metric),
+            alpha=criteria.alpha,
+            plan=replace(plan, margin=criteria.bound(metric)) if plan else None,
+        )
+        for metric, one in figures.items()
+    }
+    return Comparison(estimates, refused or {}, better, criteria)
 
-    def one(figures: BlockFigures) -> RatioEstimate:
-        return estimate_ratio(figures, rng=rng, better=better, margin=margin, alpha=alpha, plan=plan)
 
-    return Comparison(one(medians), one(p99s) if p99s is not None else None, better, margin)
+def pair_launches(
+    mine: Mapping[int, Summary], others: Sequence[Mapping[int, Summary]], value: Callable[[float], float] = float
+) -> tuple[dict[Metric, BlockFigures], dict[Metric, str]]:
+    """Return the figures of the blocks that both sides have, and why a metric that applies has none.
+
+    `mine`: block -> summary of the path's launch. `others` are the other side under all its names, launched once a
+    block under each: the geometric mean of those that a block has stands for it, which takes a quarter off the variance
+    of the ratio where there are two. `value` turns durations (ns) into the figure shown.
+    """
+    figures: dict[Metric, BlockFigures] = {}
+    refused: dict[Metric, str] = {}
+    for metric in Metric:
+        (ours, why), *theirs = (over_blocks(one, metric) for one in (mine, *others))
+        why = next(filter(None, (why, *(reason for _, reason in theirs))), "")
+        blocks = sorted(ours.keys() & {block for one, _ in theirs for block in one})
+        if why:
+            refused[metric] = why
+        elif blocks:
+            base = [[math.log(value(one[block])) for one, _ in theirs if block in one] for block in blocks]
+            figures[metric] = BlockFigures(
+                np.array([value(ours[block]) for block in blocks]), np.exp([float(np.mean(one)) for one in base])
+            )
+    return figures, refused
+
+
+def enough(
+    figures: Mapping[Metric, BlockFigures], refused: Mapping[Metric, str], criteria: Criteria, plan: StoppingPlan
+) -> bool:
+    """Tell whether a comparison of durations needs no more blocks; `figures` and `refused` as in `compare`.
+
+    It does not stop on a small spread alone: that few launches agree says nothing of a mode that they have not met.
+    """
+    looks = {m: look(one.log_ratios, replace(plan, margin=criteria.bound(m))) for m, one in figures.items()}
+    head = looks[HEADLINE]
+    if head.blocks == 0 or head.blocks >= plan.max_blocks:
+        return head.blocks > 0
+    found = conclude({metric: one.finding for metric, one in looks.items()}, refused, head.blocks, criteria)
+    return found.settled or (head.precise and head.blocks >= criteria.least_launches)
 
 
 def estimate_ratio(
@@ -161,23 +223,23 @@ def estimate_ratio(
     alpha: float = ALPHA,
     plan: StoppingPlan | None = None,
 ) -> RatioEstimate:
-    """Compare one figure (see `compare`)."""
+    """Compare one figure (see `compare`); with a `plan` its alpha and margin count."""
     log_costs = better.sign * figures.log_ratios
     used, method, evidence = _evidence(log_costs, rng, margin_log(margin), alpha, plan)
     kept = BlockFigures(figures.path[:used], figures.baseline[:used])
-    few = Judgement(Verdict.UNDECIDED, f"{used} blocks are too few for an interval", None, None)
-    of = paired.moments(kept.log_ratios) if used > 1 else None
+    few = Judgement(Finding.UNDECIDED, f"{used} blocks are too few for an interval", None, None, None)
+    of = tests.moments(kept.log_ratios) if used > 1 else None
     return RatioEstimate(
         n=used,
         ratio=math.exp(float(kept.log_ratios.mean())),
         interval=as_ratio(evidence.difference, better) if evidence else None,
         equivalence_interval=as_ratio(evidence.equivalence, better) if evidence else None,
         method=method,
-        t_test=paired.paired_t_test(kept.path, kept.baseline) if of else None,
-        wilcoxon=paired.wilcoxon_signed_rank(kept.log_ratios) if of else None,
-        cohens_dz=paired.cohens_dz(of) if of else None,
-        hedges_gz=paired.hedges_gz(of) if of else None,
-        rank_biserial=paired.rank_biserial(kept.log_ratios) if of else None,
+        t_test=tests.paired_t_test(kept.path, kept.baseline) if of else None,
+        wilcoxon=tests.wilcoxon_signed_rank(kept.log_ratios) if of else None,
+        cohens_dz=tests.cohens_dz(of) if of else None,
+        hedges_gz=tests.hedges_gz(of) if of else None,
+        rank_biserial=tests.rank_biserial(kept.log_ratios) if of else None,
         evidence=evidence,
         judgement=judge(evidence, alpha=alpha) if evidence else few,
     )
@@ -192,36 +254,43 @@ def _evidence(
         return (found[0], IntervalMethod.REPEATED, found[1]) if found else (log_costs.size, IntervalMethod.NONE, None)
     if log_costs.size < 2:
         return log_costs.size, IntervalMethod.NONE, None
-    of = paired.moments(log_costs)
+    of = tests.moments(log_costs)
     method, (difference, equivalence) = mean_intervals(log_costs, (1.0 - alpha, 1.0 - 2.0 * alpha), rng)
     p_equivalence = tost_p(of.mean, of.standard_error, of.df, bound)
-    return of.n, method, Evidence(difference, equivalence, paired.two_sided_p(of), p_equivalence, bound)
+    p_beyond = beyond_p(of.mean, of.standard_error, of.df, bound)
+    return of.n, method, Evidence(difference, equivalence, tests.two_sided_p(of), p_equivalence, p_beyond, bound)
 
 
 def correct_family(comparisons: Sequence[Comparison], *, alpha: float = ALPHA) -> tuple[Comparison, ...]:
-    """Return the comparisons of one path, in the order given, with verdicts corrected for their number.
+    """Return the comparisons of one path, in the order given, with findings corrected for their number.
 
-    Holm's step-down is applied over all its sizes and operations, to four families of claims apart: difference and
-    equivalence, of medians and of p99. In each the chance of any false claim is at most alpha.
+    Holm's step-down is applied over all its sizes and operations, to families of claims apart: difference, equivalence
+    and gaps beyond the margin, of each figure. In each the chance of any false claim is at most alpha.
     """
-    medians = _correct([c.median for c in comparisons], alpha)
-    tails = iter(_correct([c.p99 for c in comparisons if c.p99 is not None], alpha))
-    return tuple(
-        replace(c, median=median, p99=next(tails) if c.p99 is not None else None)
-        for c, median in zip(comparisons, medians, strict=True)
-    )
+    corrected = {
+        metric: iter(_correct([c.estimates[metric] for c in comparisons if metric in c.estimates], alpha))
+        for metric in Metric
+    }
+    return tuple(replace(c, estimates={metric: next(corrected[metric]) for metric in c.estimates}) for c in comparisons)
 
 
 def _correct(estimates: list[RatioEstimate], alpha: float) -> list[RatioEstimate]:
     judged = [e.evidence for e in estimates if e.evidence is not None]
     difference = iter(holm([e.p_difference for e in judged]).tolist())
     equivalence = iter(holm([e.p_equivalence for e in judged]).tolist())
+    beyond = iter(holm([e.p_beyond for e in judged]).tolist())
     return [
         e
         if e.evidence is None
         else replace(
             e,
-            judgement=judge(e.evidence, p_difference=next(difference), p_equivalence=next(equivalence), alpha=alpha),
+            judgement=judge(
+                e.evidence,
+                p_difference=next(difference),
+                p_equivalence=next(equivalence),
+                p_beyond=next(beyond),
+                alpha=alpha,
+            ),
         )
         for e in estimates
     ]

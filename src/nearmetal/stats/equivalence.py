@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nearmetal.stats.interval import Interval
 
 MARGIN = 0.05
+TAIL_MARGIN = 0.10
 ALPHA = 0.05
 
 
@@ -34,44 +35,61 @@ class Better(StrEnum):
         return 1 if self is Better.SMALLER else -1
 
 
-class Verdict(StrEnum):
-    """What a comparison found; `undecided` is an answer, never dressed up as equality."""
+class Finding(StrEnum):
+    """Where one figure stands to the one boundary, the margin: within it, beyond it on one side, or neither is shown.
 
-    NEAR_METAL = "near-metal"
+    `differs` says that a difference is shown, and that whether it lies within or beyond the margin is not settled.
+    """
+
+    WITHIN = "within"
     SLOWER = "slower"
     FASTER = "faster"
+    DIFFERS = "differs"
+    UNDECIDED = "undecided"
+
+
+class Verdict(StrEnum):
+    """What a comparison of all figures found; `undecided` is an answer, never dressed up as equality.
+
+    `near-metal`: body and tail within their margins. `slower tail`: the body is, the tail is beyond its own. `slower`
+    and `faster`: the mean is beyond the margin. `differs`: a difference is shown, on which side of the margin is not.
+    """
+
+    NEAR_METAL = "near-metal"
+    SLOWER_TAIL = "slower tail"
+    SLOWER = "slower"
+    FASTER = "faster"
+    DIFFERS = "differs"
     UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a verdict is made from, for one comparison.
+    """What a finding is made from, for one figure.
 
     `difference` is the 1 - alpha interval of the log cost ratio, `equivalence` the 1 - 2 alpha interval (the interval
     form of two one-sided tests at alpha). `p_difference` is two-sided against a log ratio of 0, `p_equivalence` the
-    TOST p-value against the margin. `margin_log` = log(1 + margin).
+    TOST p-value against the margin, `p_beyond` two-sided against the margin's nearer end: small where the gap is proven
+    larger than the margin. `margin_log` = log(1 + margin).
     """
 
     difference: Interval
     equivalence: Interval
     p_difference: float
     p_equivalence: float
+    p_beyond: float
     margin_log: float
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict with the reason in words and the p-values it used, corrected for the family it stands in.
+    """What one figure was found to be, why in words, and the p-values used, corrected for the family it stands in."""
 
-    `beyond_margin` tells that the whole interval lies outside the margin: the gap is not only real but as large as
-    the study said matters.
-    """
-
-    verdict: Verdict
+    finding: Finding
     reason: str
     p_difference: float | None
     p_equivalence: float | None
-    beyond_margin: bool = False
+    p_beyond: float | None
 
 
 def margin_log(margin: float) -> float:
@@ -92,38 +110,45 @@ def tost_p(mean: float, standard_error: float, df: int, bound: float) -> float:
     return float(special.stdtr(df, (abs(mean) - bound) / standard_error))
 
 
+def beyond_p(mean: float, standard_error: float, df: int, bound: float) -> float:
+    """Return the two-sided p-value of a t-test of |true mean| <= bound: 2 P(T > (|mean| - bound) / se), at most 1."""
+    if standard_error == 0.0:
+        return 0.0 if abs(mean) > bound else 1.0
+    return min(1.0, 2.0 * float(special.stdtr(df, (bound - abs(mean)) / standard_error)))
+
+
 def judge(
-    evidence: Evidence, *, p_difference: float | None = None, p_equivalence: float | None = None, alpha: float = ALPHA
+    evidence: Evidence,
+    *,
+    p_difference: float | None = None,
+    p_equivalence: float | None = None,
+    p_beyond: float | None = None,
+    alpha: float = ALPHA,
 ) -> Judgement:
-    """Return the verdict on one comparison; `p_*` are the corrected p-values, those of the evidence when not given.
+    """Return the finding on one figure; `p_*` are the corrected p-values, those of the evidence when not given.
 
-    In this order:
+    There is one boundary, the margin, so no two findings can both be shown of one true ratio:
 
-    1. `near-metal`: TOST rejects (corrected p <= alpha) and the equivalence interval lies within the margin. This
-       holds even when the interval also excludes equality: a real gap of 1 % is within a margin of 5 %.
-    2. `slower` / `faster`: the 1 - alpha interval lies entirely above / below equality, the corrected p of the
-       difference is <= alpha, and the interval does not lie within the margin.
-    3. `undecided`: everything else. A large p of the difference is never taken for equality.
+    1. `within`: TOST rejects (corrected p <= alpha) and the equivalence interval lies within the margin. This holds
+       even when the interval also excludes equality: a real gap of 1 % is within a margin of 5 %.
+    2. `slower` / `faster`: the 1 - alpha interval lies beyond the margin, and the corrected p says so, too.
+    3. `differs`: the interval excludes equality, corrected, and holds the margin's end: not settled on which side.
+    4. `undecided`: everything else. A large p of the difference is never taken for equality.
     """
     p_diff = evidence.p_difference if p_difference is None else p_difference
     p_eq = evidence.p_equivalence if p_equivalence is None else p_equivalence
-    low, high = -evidence.margin_log, evidence.margin_log
-    within = evidence.equivalence.inside(low, high)
-    if within and p_eq <= alpha:
-        return Judgement(Verdict.NEAR_METAL, "the interval lies within the margin", p_diff, p_eq)
-    gap = evidence.difference
-    excludes = not gap.contains(0.0)
-    if excludes and p_diff <= alpha and not within:
-        verdict = Verdict.SLOWER if gap.low > 0.0 else Verdict.FASTER
-        beyond = gap.low >= high or gap.high <= low
-        size = "beyond the margin" if beyond else "but may be smaller than the margin"
-        return Judgement(verdict, f"the interval excludes equality, {size}", p_diff, p_eq, beyond)
-    return Judgement(Verdict.UNDECIDED, _why_undecided(within=within, excludes=excludes), p_diff, p_eq)
-
-
-def _why_undecided(*, within: bool, excludes: bool) -> str:
-    if within:
-        return "within the margin by itself, but not after correction for the number of comparisons"
-    if excludes:
-        return "excludes equality by itself, but the test, corrected for the number of comparisons, does not"
-    return "the interval holds both equality and gaps larger than the margin; more blocks are needed"
+    p_out = evidence.p_beyond if p_beyond is None else p_beyond
+    bound, gap = evidence.margin_log, evidence.difference
+    if evidence.equivalence.inside(-bound, bound):
+        finding, reason = Finding.UNDECIDED, "within the margin by itself, but not after correction for its company"
+        if p_eq <= alpha:
+            finding, reason = Finding.WITHIN, "the interval lies within the margin"
+    elif p_out <= alpha and (gap.low >= bound or gap.high <= -bound):
+        finding, reason = Finding.SLOWER if gap.low > 0.0 else Finding.FASTER, "the interval lies beyond the margin"
+    elif gap.contains(0.0):
+        finding, reason = Finding.UNDECIDED, "the interval holds both equality and gaps larger than the margin"
+    elif p_diff <= alpha:
+        finding, reason = Finding.DIFFERS, "a difference is shown, on which side of the margin is not settled"
+    else:
+        finding, reason = Finding.UNDECIDED, "excludes equality by itself, but not after correction for its company"
+    return Judgement(finding, reason, p_diff, p_eq, p_out)

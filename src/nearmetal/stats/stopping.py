@@ -16,7 +16,18 @@ from scipy import special
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.boundaries import levels_at, repeated_p
-from nearmetal.stats.equivalence import ALPHA, MARGIN, Better, Evidence, Judgement, Verdict, judge, margin_log, tost_p
+from nearmetal.stats.equivalence import (
+    ALPHA,
+    MARGIN,
+    Better,
+    Evidence,
+    Finding,
+    Judgement,
+    beyond_p,
+    judge,
+    margin_log,
+    tost_p,
+)
 from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.paired import PairedMoments, moments, two_sided_p
 
@@ -75,16 +86,18 @@ class Look:
     """What one look found.
 
     `blocks` is the planned look that was used (0 before the first). `interval` is that of the ratio path / baseline,
-    valid under repeated looks. `stop` tells whether the comparison needs no more blocks, `reason` why or why not.
+    valid under repeated looks. `stop` tells whether the comparison needs no more blocks, `reason` why or why not;
+    `precise` that the interval is as narrow as was asked.
     """
 
     blocks: int
     ratio: float | None
     interval: Interval | None
-    verdict: Verdict
+    finding: Finding
     stop: bool
     reason: str
     judgement: Judgement | None = None
+    precise: bool = False
 
 
 def sequential_evidence(log_costs: FloatArray, plan: StoppingPlan) -> tuple[int, Evidence] | None:
@@ -105,6 +118,7 @@ def sequential_evidence(log_costs: FloatArray, plan: StoppingPlan) -> tuple[int,
         p_difference=_overall(two_sided_p(of), plan, index),
         # A one-sided p at twice its level meets the two-sided boundaries.
         p_equivalence=_overall(min(1.0, 2.0 * tost_p(of.mean, of.standard_error, of.df, bound)), plan, index) / 2.0,
+        p_beyond=_overall(beyond_p(of.mean, of.standard_error, of.df, bound), plan, index),
         margin_log=bound,
     )
     return blocks, evidence
@@ -129,17 +143,22 @@ def look(log_ratios: FloatArray, plan: StoppingPlan, *, better: Better = Better.
     found = sequential_evidence(better.sign * log_ratios, plan)
     if found is None:
         reason = f"{log_ratios.size} of {plan.min_blocks} blocks before the first look"
-        return Look(0, None, None, Verdict.UNDECIDED, stop=False, reason=reason)
+        return Look(0, None, None, Finding.UNDECIDED, stop=False, reason=reason)
     blocks, evidence = found
     judgement = judge(
         evidence,
         p_difference=min(1.0, plan.comparisons * evidence.p_difference),
         p_equivalence=min(1.0, plan.comparisons * evidence.p_equivalence),
+        p_beyond=min(1.0, plan.comparisons * evidence.p_beyond),
         alpha=plan.alpha,
     )
-    stop, reason = _stop(blocks, evidence, judgement, plan)
+    half_width = (evidence.difference.high - evidence.difference.low) / 2.0
+    precise = plan.precision is not None and half_width <= float(np.log1p(plan.precision))
+    stop, reason = _stop(blocks, judgement, plan, precise=precise)
     ratio = float(np.exp(log_ratios[:blocks].mean()))
-    return Look(blocks, ratio, as_ratio(evidence.difference, better), judgement.verdict, stop, reason, judgement)
+    return Look(
+        blocks, ratio, as_ratio(evidence.difference, better), judgement.finding, stop, reason, judgement, precise
+    )
 
 
 def as_ratio(log_cost: Interval, better: Better) -> Interval:
@@ -149,11 +168,10 @@ def as_ratio(log_cost: Interval, better: Better) -> Interval:
     return log_cost.exp()
 
 
-def _stop(blocks: int, evidence: Evidence, judgement: Judgement, plan: StoppingPlan) -> tuple[bool, str]:
-    if judgement.verdict is not Verdict.UNDECIDED:
-        return True, f"decided at {blocks} blocks: {judgement.verdict}"
-    half_width = (evidence.difference.high - evidence.difference.low) / 2.0
-    if plan.precision is not None and half_width <= np.log1p(plan.precision):
+def _stop(blocks: int, judgement: Judgement, plan: StoppingPlan, *, precise: bool) -> tuple[bool, str]:
+    if judgement.finding not in {Finding.UNDECIDED, Finding.DIFFERS}:
+        return True, f"decided at {blocks} blocks: {judgement.finding}"
+    if precise:
         return True, f"interval within {plan.precision:.3g} of the ratio at {blocks} blocks"
     if blocks >= plan.max_blocks:
         return True, f"undecided at the cap of {plan.max_blocks} blocks"

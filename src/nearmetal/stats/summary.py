@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,24 +21,48 @@ from nearmetal.stats.order import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from nearmetal.stats.interval import FloatArray, IntArray, Interval
 
 PERCENTILES = (0.90, 0.95, 0.99, 0.999)
 MIN_BATCHES = 10
+TRIM = 0.01
+"""The share of samples that the trimmed mean leaves out at each end."""
+REFUSED_SHARE = 0.1
+LEAST_SPREAD = 6
+"""Below so many samples a launch has no distribution to speak of: its mean is all that it says."""
+
+
+P99 = 0.99
+TOO_FAST = "0 ns: faster than the clock can tell"
+
+
+class Metric(StrEnum):
+    """Which figure of a launch stands for its block; the first is the headline."""
+
+    MEAN = "mean"
+    MEDIAN = "median"
+    P99 = "p99"
+
+
+HEADLINE = Metric.MEAN
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """One trial's samples of one workload cell (operation and size), durations in nanoseconds.
 
-    `sd_ns` is None for n = 1. `median_interval_ns` is None below 6 samples. `percentiles` holds p90, p95, p99 and
-    p99.9 (or those asked for), each refused where n cannot support it. `lag1_autocorrelation` is None when n < 3 or
-    nothing varies. `effective_n` is the number of independent samples that would give the mean the same precision;
-    None when n is too small to say.
+    `trimmed_mean_ns` leaves 1 % of the samples out at each end; it is the headline figure of a launch. `sd_ns` is None
+    for n = 1. `median_interval_ns` is None below 6 samples. `percentiles` holds p90, p95, p99 and p99.9 (or those asked
+    for), each refused where n cannot support it. `lag1_autocorrelation` is None when n < 3 or nothing varies.
+    `effective_n` is the number of independent samples that would give the mean the same precision; None when n is too
+    small to say.
     """
 
     n: int
     mean_ns: float
+    trimmed_mean_ns: float
     sd_ns: float | None
     median_ns: float
     median_interval_ns: Interval | None
@@ -48,6 +73,20 @@ class Summary:
     lag1_autocorrelation: float | None
     effective_n: float | None
 
+    def figure(self, metric: Metric) -> tuple[float | None, str]:
+        """Return one figure of the launch (ns), or None and why there is none: the only place that defines them.
+
+        The reason is empty where the metric does not apply: a launch of a few samples has a mean alone.
+        """
+        if metric is Metric.MEAN:
+            return (self.trimmed_mean_ns, "") if self.trimmed_mean_ns > 0.0 else (None, TOO_FAST)
+        if self.n < LEAST_SPREAD:
+            return None, ""
+        if metric is Metric.MEDIAN:
+            return (self.median_ns, "") if self.median_ns > 0.0 else (None, TOO_FAST)
+        tail = self.percentile(P99)
+        return (tail.value_ns, tail.reason) if tail.value_ns != 0.0 else (None, TOO_FAST)
+
     def percentile(self, probability: float) -> Quantile:
         """Return the percentile that was computed at `probability`; raise BadInputError when it was not asked for."""
         for one in self.percentiles:
@@ -55,6 +94,20 @@ class Summary:
                 return one
         have = ", ".join(f"{one.probability:g}" for one in self.percentiles)
         raise BadInputError(f"no percentile at {probability:g} in this summary; it has {have}")
+
+
+def over_blocks(launches: Mapping[int, Summary], metric: Metric) -> tuple[dict[int, float], str]:
+    """Return one figure a block (ns), and why the metric is refused: one definition for reports, gates and stopping.
+
+    `launches`: the summary of each block's launch. A figure that more than a tenth of the launches refuse is refused
+    altogether; below that the blocks that lack it are left out. Both are empty where the metric does not apply.
+    """
+    taken = {block: launches[block].figure(metric) for block in sorted(launches)}
+    refusals = [why for _, why in taken.values() if why]
+    if len(refusals) > REFUSED_SHARE * len(taken):
+        count = "" if len(refusals) == len(taken) else f" ({len(refusals)} of {len(taken)} launches)"
+        return {}, f"{refusals[0]}{count}"
+    return {block: value for block, (value, _) in taken.items() if value is not None}, ""
 
 
 def summarize(
@@ -70,8 +123,9 @@ def summarize(
     same samples as `order` returns them, when the caller needs them too (tails). Sorting releases the GIL, so trials
     may be summarized in threads. Raises BadInputError on empty, negative or non-integer samples.
 
-    mean = sum x / n; sd = sqrt(sum (x - mean)^2 / (n - 1)); median and percentiles: `order.quantile_value`; intervals
-    and the rule of refusal: `order.quantile`; MAD: `order.median_absolute_deviation`.
+    mean = sum x / n; trimmed mean: that of the ordered samples without the floor(n / 100) at each end (Tukey and
+    McLaughlin (1963), Sankhya A 25); sd = sqrt(sum (x - mean)^2 / (n - 1)); median and percentiles:
+    `order.quantile_value`; intervals and the rule of refusal: `order.quantile`; MAD: `order.median_absolute_deviation`.
     """
     check_samples(ns)
     if ordered is None:
@@ -82,6 +136,7 @@ def summarize(
     return Summary(
         n=ns.size,
         mean_ns=mean,
+        trimmed_mean_ns=trimmed_mean(ordered),
         sd_ns=math.sqrt(squares / (ns.size - 1)) if ns.size > 1 else None,
         median_ns=quantile_value(ordered, 0.5),
         median_interval_ns=quantile(ordered, 0.5, level).interval_ns,
@@ -92,6 +147,13 @@ def summarize(
         lag1_autocorrelation=_lag1(centred, squares),
         effective_n=_effective_n(centred, squares),
     )
+
+
+def trimmed_mean(ordered: IntArray) -> float:
+    """Return the mean of ascending samples (ns), shape (n,), without the floor(n `TRIM`) at each end."""
+    cut = math.floor(ordered.size * TRIM)
+    kept = ordered[cut : ordered.size - cut]
+    return int(kept.sum(dtype=np.int64)) / kept.size
 
 
 def lag1_autocorrelation(ns: IntArray) -> float | None:

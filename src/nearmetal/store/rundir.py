@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from nearmetal import limits
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
 from nearmetal.reading import parse_json, read_bytes
+from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.bundle import MAX_FILE_BYTES, declared_bytes, read_bundle, write_bundle
 from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk
 from nearmetal.store.record import PLACES, RUN_FORMAT, TrialRecord, encode, read_record, take_format, trial_name
@@ -95,6 +96,7 @@ class RunDir:
         self._disk = disk
         self._lock = lock
         self._study = study
+        self._summaries: dict[tuple[int, int, Cell], Summary] = {}
 
     @classmethod
     def create(
@@ -261,6 +263,13 @@ class RunDir:
         """Return everything that was stamped for a cell of a trial: all ranks, warm-up and flagged iterations too."""
         path = self.samples_path(record)
         return read_rows(path, cell, self.sum_of(record, path))
+
+    def summary(self, record: TrialRecord, cell: Cell) -> Summary:
+        """Return the summary of one cell of a trial; it never changes, so its samples are read once."""
+        key = (record.order.trial, record.attempt, cell)
+        if key not in self._summaries:
+            self._summaries[key] = summarize(self.values(record, cell))
+        return self._summaries[key]
 
     def trace(self, record: TrialRecord) -> dict[str, bytes]:
         """Return the files of a traced trial by name, none when it was not traced.

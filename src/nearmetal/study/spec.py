@@ -193,7 +193,7 @@ class TrialsSpec(_Model):
     """How many trials, and when to stop."""
 
     min_blocks: Annotated[int, Field(ge=3, le=10_000)] = Field(5, description="Blocks before the first look.")
-    max_blocks: Annotated[int, Field(ge=3, le=10_000)] = Field(12, description="The cap.")
+    max_blocks: Annotated[int, Field(ge=3, le=10_000)] = Field(16, description="The cap.")
     precision: Share | None = Field(None, description="Stop when the ratio's half-width is as narrow as this.")
     timeout: DurationNs = Field(60 * NS_PER_S, description="For one trial, such as `'60 s'`.")
     probe: str = Field(
@@ -229,8 +229,8 @@ class TuneSpec(_Model):
         "race", description="How to search."
     )
     weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
-        default_factory=lambda: {"*/median": 1.0},
-        description="Weight of cells by pattern; a cell is `WORKLOAD/OPERATION/SIZE/median`, `.../p99`, "
+        default_factory=lambda: {"*/mean": 1.0},
+        description="Weight of cells by pattern; a cell is `WORKLOAD/OPERATION/SIZE/mean`, `.../median`, `.../p99`, "
         "`WORKLOAD/interrupts-per-s` or `WORKLOAD/cpu-share`.",
     )
     limits: dict[str, Share] = Field(
@@ -261,7 +261,13 @@ class Study(_Model):
     title: str = Field("", description="One line for people, shown on the report.")
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = Field(1, description="Decides the order of trials.")
     baseline: str = Field(description="The path that the others are compared with.")
-    margin: Share = Field(0.05, description="What still counts as equal, such as `'5 %'`.")
+    margin: Share = Field(0.05, description="What still counts as equal in mean and median, such as `'5 %'`.")
+    tail_margin: Share = Field(0.10, description="What still counts as equal in the p99.")
+    rarest_mode: Share = Field(
+        0.2,
+        description="`near-metal` needs launches enough to have met a slow mode of this share: 14 for `'20 %'`, "
+        "5 for `'50 %'`.",
+    )
     host: HostSpec = Field(default_factory=HostSpec)
     mpi: MpiSpec = Field(default_factory=MpiSpec)
     path: list[PathSpec] = Field(min_length=1, description="The data paths.")

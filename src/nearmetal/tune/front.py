@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nearmetal.stats.summary import HEADLINE
 from nearmetal.tune.model import Model
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from nearmetal.tune.space import Point, Space
 
 EXPENSES = ("interrupts-per-s", "cpu-share")
-_LATENESS = "median"
+_LATENESS = str(HEADLINE)
 _WORTH = 0.01
 """A log cost: 1 % better in one objective alone is not a reason to be on the front."""
 
@@ -74,7 +75,7 @@ def _dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 
 def _by_objective(log_costs: Mapping[str, float]) -> dict[str, float]:
-    """Return the mean log cost of each workload's medians, and of each expense over the workloads."""
+    """Return the mean log cost of each workload's means, and of each expense over the workloads."""
     groups: dict[str, list[float]] = {}
     for cell, cost in log_costs.items():
         workload, statistic = cell.partition("/")[0], cell.rpartition("/")[2]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.knobs.hold import KNOB_RIVAL, KNOB_UNPROVEN, KNOB_WAS
 from nearmetal.run.trial import timed_out
-from nearmetal.stats.order import support
+from nearmetal.stats.summary import HEADLINE, Metric, summarize
 from nearmetal.study import plan
 from nearmetal.study.order import TrialStatus
 from nearmetal.study.spec import AGAIN, SettingSpec
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from nearmetal.study.spec import PathSpec, Study, TuneClass, TuneSpec
     from nearmetal.tune.launches import Launched, Launches
 
-_TAIL = 0.99
 _BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 
 
@@ -41,8 +38,8 @@ class StudyTrials:
     """Carries trials of a study out for a search: called with a setting and a block, it yields cell by cell.
 
     Every setting of a block gets the same seed of the trial, so that they differ in the setting alone. Each workload
-    yields medians and, where n allows, p99s of its operations, then what it cost: `WORKLOAD/interrupts-per-s` and
-    `WORKLOAD/cpu-share`, of all machines together.
+    yields means and, where n allows, medians and p99s of its operations, then what it cost:
+    `WORKLOAD/interrupts-per-s` and `WORKLOAD/cpu-share`, of all machines together.
     """
 
     def __init__(self, study: Study, tune: TuneSpec, kind: TuneClass, launches: Launches) -> None:
@@ -108,9 +105,13 @@ def _durations(launched: Launched) -> Iterator[tuple[str, float]]:
         name = f"{label}/{cell.operation}/{format_size(cell.message_bytes)}"
         if not values.size:
             raise TrialError(f"{name}: no iteration is good")
-        yield f"{name}/median", float(np.median(values))
-        if values.size >= support(_TAIL):
-            yield f"{name}/p99", float(np.quantile(values, _TAIL))
+        summary = summarize(values)
+        for metric in Metric:
+            figure_ns, refused = summary.figure(metric)
+            if figure_ns is not None:
+                yield f"{name}/{metric}", figure_ns
+            elif metric is HEADLINE:
+                raise TrialError(f"{name}: {refused}")
 
 
 def _expense(order: Order, outcome: Outcome) -> Iterator[tuple[str, float]]:

@@ -17,7 +17,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.stats.equivalence import Better
 
 Figures = Mapping[str, float]
-"""One trial: cell name such as `osu_latency/8 B/median` to a positive figure."""
+"""One trial: cell name such as `osu_latency/8 B/mean` to a positive figure."""
 
 _PENALTY = 5.0
 """How much a constraint that is broken by 1 % costs: 5 %. Feasibility is judged again, on fresh blocks, in the end."""

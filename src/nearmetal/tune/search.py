@@ -17,8 +17,8 @@ import numpy as np
 
 from nearmetal.errors import TrialError
 from nearmetal.knobs.access import KnobError
-from nearmetal.stats.equivalence import Verdict
-from nearmetal.stats.stopping import StoppingPlan, look
+from nearmetal.stats.equivalence import Finding
+from nearmetal.stats.stopping import Look, StoppingPlan, look
 
 if TYPE_CHECKING:
     from nearmetal.stats.interval import Interval
@@ -223,13 +223,13 @@ def confirm(
             continue
         notes.append(note)
         seen = look(np.array([laboratory.objective.aim(note.log_costs) for note in notes]), plan)
-        if seen.stop:
+        cells = {cell: _ratio([note.log_costs[cell] for note in notes], plan) for cell in notes[0].log_costs}
+        broken, unproven = _limits(laboratory.objective, cells)
+        if _settled(seen) and (broken or not unproven):
             break
-    cells = {cell: _ratio([note.log_costs[cell] for note in notes], plan) for cell in notes[0].log_costs}
-    broken = laboratory.objective.broken({cell: math.log(one.value) for cell, one in cells.items()})
     return Confirmation(
-        seen.verdict is Verdict.FASTER and not broken,
-        _why(seen.verdict, broken) + failed,
+        _better(seen) and not broken and not unproven,
+        _why(seen, broken, unproven) + failed,
         len(notes),
         laboratory.trials - before,
         seen.ratio,
@@ -257,11 +257,38 @@ def _ratio(log_costs: list[float], plan: StoppingPlan) -> Ratio:
     return Ratio(math.exp(float(np.mean(log_costs))), seen.interval)
 
 
-def _why(verdict: Verdict, broken: tuple[str, ...]) -> str:
-    if verdict is Verdict.FASTER:
-        return f"better, but beyond its limit in {', '.join(broken)}" if broken else "better on fresh blocks"
+def _limits(objective: Objective, cells: Mapping[str, Ratio]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the cells that are shown to be beyond their limits, and those not shown to keep them.
+
+    Judged by the ends of the intervals, not by the estimates: a limit that blocks cannot resolve is not kept. A claim
+    that needs every limit kept, each shown at a level, has that level itself (Berger 1982): no correction.
+    """
+    known = {cell: one.interval for cell, one in cells.items() if one.interval}
+    broken = objective.broken({cell: math.log(interval.low) for cell, interval in known.items()})
+    surely = {cell: math.log(known[cell].high) if cell in known else math.inf for cell in cells}
+    return broken, tuple(cell for cell in objective.broken(surely) if cell not in broken)
+
+
+def _better(seen: Look) -> bool:
+    """Tell whether the winner is shown to beat the present setting, by however little."""
+    below = seen.interval is not None and seen.interval.high < 1.0
+    return seen.finding is Finding.FASTER or (seen.finding is Finding.DIFFERS and below)
+
+
+def _settled(seen: Look) -> bool:
+    return seen.stop or seen.finding is Finding.DIFFERS
+
+
+def _why(seen: Look, broken: tuple[str, ...], unproven: tuple[str, ...]) -> str:
+    if _better(seen) and broken:
+        return f"better, but beyond its limit in {', '.join(broken)}"
+    if _better(seen) and unproven:
+        return f"better, but not shown to keep its limit in {', '.join(unproven)}"
+    if _better(seen):
+        return "better on fresh blocks"
     words = {
-        Verdict.NEAR_METAL: "no setting beats the present one: the winner of the search is equal to it on fresh blocks",
-        Verdict.SLOWER: "no setting beats the present one: the winner of the search is worse on fresh blocks",
+        Finding.WITHIN: "no setting beats the present one: the winner of the search is equal to it on fresh blocks",
+        Finding.SLOWER: "no setting beats the present one: the winner of the search is worse on fresh blocks",
+        Finding.DIFFERS: "no setting beats the present one: the winner of the search is worse on fresh blocks",
     }
-    return words.get(verdict, "no setting is proven to beat the present one: fresh blocks leave it undecided")
+    return words.get(seen.finding, "no setting is proven to beat the present one: fresh blocks leave it undecided")

@@ -28,6 +28,7 @@ name = "paths"
 title = "Software data paths of this machine"
 seed = 20261121
 baseline = "veth"
+rarest_mode = "35 %"
 
 [[path]]
 name = "veth"

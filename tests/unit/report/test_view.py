@@ -13,6 +13,7 @@ from nearmetal.report.shown import shown_for
 from nearmetal.report.view import View, build_view
 from nearmetal.stats.equivalence import Better, Verdict
 from nearmetal.stats.interval import Interval
+from nearmetal.stats.summary import Metric
 from nearmetal.study.order import Order, WorkloadOrder
 from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
@@ -33,7 +34,7 @@ def test_each_path_gets_the_verdict_that_its_cost_deserves(view: View) -> None:
 
 def test_ratios_are_those_the_samples_were_made_with(view: View) -> None:
     for _, one, comparison in view.compared():
-        interval = comparison.median.interval
+        interval = comparison.headline.interval
         assert interval is not None
         # Corrected for nothing and asked 12 times: a little beyond the interval must be allowed for.
         assert interval.low * 0.99 < COST[one.path] < interval.high * 1.01
@@ -82,7 +83,7 @@ def test_bandwidth_verdicts_point_the_right_way(tmp_path: Path) -> None:
     study = STUDY.replace('name = "latency"', 'name = "bw"')
     view = build_view(make_run(tmp_path / "run", Recipe(study=study)))
     assert {one.path: one.verdict for one in view.verdicts}["tap"] is Verdict.SLOWER
-    ratios = {one.path: comparison.median.ratio for _, one, comparison in view.compared()}
+    ratios = {one.path: comparison.headline.ratio for _, one, comparison in view.compared()}
     assert ratios["tap"] == pytest.approx(1 / COST["tap"], rel=0.02)
 
 
@@ -90,9 +91,9 @@ def test_p99_of_short_trials_is_refused(tmp_path: Path) -> None:
     view = build_view(make_run(tmp_path / "run", Recipe(iterations=100)))
     for cell in view.cells:
         for one in cell.paths:
-            assert one.p99.value is None
-            assert "n = 100 cannot support it" in one.p99.refused
-            assert one.comparison is None or one.comparison.p99 is None
+            assert one.levels[Metric.P99].value is None
+            assert "n = 100 cannot support it" in one.levels[Metric.P99].refused
+            assert one.comparison is None or Metric.P99 in one.comparison.refused
 
 
 def test_nothing_is_near_metal_without_evidence(tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_a_run_without_a_valid_trial_says_why(tmp_path: Path) -> None:
 def test_settings_are_compared_with_the_first_path_by_path(tmp_path: Path) -> None:
     study = STUDY.replace("[trials]", '[[setting]]\nname = "a"\n[[setting]]\nname = "b"\n[trials]')
     study = study.replace('"1 KiB", "64 KiB"', '"1 KiB"')
-    view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=5)))
+    view = build_view(make_run(tmp_path / "run", Recipe(study=study)))
     assert len(view.groups) == 2
     assert {(one.setting, one.reference) for one in view.settings} == {("b", "a")}
     assert len(view.settings) == 6 * 2
@@ -198,4 +199,4 @@ def test_a_run_that_was_interrupted_in_its_first_blocks_decides_nothing(tmp_path
     shm = view.cells[0].of("shm")
     assert shm is not None
     assert shm.comparison is not None
-    assert shm.comparison.median.n == 1
+    assert shm.comparison.headline.n == 1

@@ -1,0 +1,133 @@
+"""From what was found of each figure of a cell to one verdict on the cell, and to what would settle it.
+
+`near-metal` needs the mean and the median within the margin and the p99 within its own, each shown: a claim that needs
+all its parts, each at a level, has that level itself (Berger (1982), "Multiparameter hypothesis testing and acceptance
+sampling", Technometrics 24(4)). It also needs launches enough to have met a rare slow mode: n launches without it leave
+a mode of share q unseen with (1 - q)^n, so with 1 - alpha confidence it is rarer than 1 - alpha^(1/n).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError
+from nearmetal.stats.equivalence import ALPHA, MARGIN, TAIL_MARGIN, Finding, Verdict, margin_log
+from nearmetal.stats.summary import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RAREST_MODE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """What `near-metal` asks for: margins of body (mean, median) and tail (p99), and the rarest mode to be excluded.
+
+    `rarest_mode` is a share of launches: 0.2 asks for 14 of them, after which a slow mode that one launch of five falls
+    into has been met with 95 %.
+    """
+
+    margin: float = MARGIN
+    tail_margin: float = TAIL_MARGIN
+    rarest_mode: float = RAREST_MODE
+    alpha: float = ALPHA
+
+    def __post_init__(self) -> None:
+        margin_log(self.margin)
+        margin_log(self.tail_margin)
+        if not 0.0 < self.rarest_mode < 1.0:
+            raise BadInputError(f"rarest_mode {self.rarest_mode} is not between 0 and 1", hint="0.2 means 20 %")
+
+    def bound(self, metric: Metric) -> float:
+        """Return the margin of a figure."""
+        return self.tail_margin if metric is Metric.P99 else self.margin
+
+    @property
+    def least_launches(self) -> int:
+        """Return how many launches `near-metal` needs."""
+        return math.ceil(math.log(self.alpha) / math.log1p(-self.rarest_mode) - 1e-9)
+
+
+def rarest_excluded(launches: int, alpha: float = ALPHA) -> float:
+    """Return 1 - alpha^(1/n): n launches without a mode cannot exclude one that is rarer than this share."""
+    return -math.expm1(math.log(alpha) / launches)
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """The verdict on a cell, why, and whether more blocks may change it.
+
+    `needs` is the number of launches that the verdict lacks for lack of launches alone, 0 otherwise.
+    """
+
+    verdict: Verdict
+    reason: str
+    settled: bool
+    needs: int = 0
+
+
+def conclude(
+    findings: Mapping[Metric, Finding], refused: Mapping[Metric, str], launches: int, criteria: Criteria
+) -> Conclusion:
+    """Return the verdict on a cell from the findings of its figures.
+
+    `refused` says why a figure that applies has none; a metric in neither does not apply (a launch of one sample has a
+    mean alone). `launches` is the number of blocks that both sides have.
+    """
+    mean = findings[Metric.MEAN]
+    if mean in {Finding.SLOWER, Finding.FASTER}:
+        return Conclusion(Verdict(mean), _also(mean, findings), settled=True)
+    if mean is Finding.WITHIN:
+        return _of_median(findings, refused, launches, criteria)
+    if mean is Finding.DIFFERS:
+        why = "the mean differs; whether within or beyond the margin is not settled"
+        return Conclusion(Verdict.DIFFERS, why, settled=False)
+    return Conclusion(Verdict.UNDECIDED, "the mean is not settled", settled=False)
+
+
+def _of_median(
+    findings: Mapping[Metric, Finding], refused: Mapping[Metric, str], launches: int, criteria: Criteria
+) -> Conclusion:
+    """Return the verdict on a cell whose mean is within the margin."""
+    median = findings.get(Metric.MEDIAN, Finding.WITHIN)
+    if Metric.MEDIAN in refused:
+        return _refused("mean within the margin; no median", refused[Metric.MEDIAN], launches, criteria)
+    if median in {Finding.SLOWER, Finding.FASTER}:
+        return Conclusion(Verdict.DIFFERS, f"the mean is within the margin, the median is {median}", settled=True)
+    if median is not Finding.WITHIN:
+        return Conclusion(Verdict.UNDECIDED, "the mean is within the margin, the median is not settled", settled=False)
+    return _of_tail(findings, refused, launches, criteria)
+
+
+def _of_tail(
+    findings: Mapping[Metric, Finding], refused: Mapping[Metric, str], launches: int, criteria: Criteria
+) -> Conclusion:
+    """Return the verdict on a cell whose body is within the margin."""
+    tail = findings.get(Metric.P99, Finding.WITHIN)
+    if Metric.P99 in refused:
+        return _refused("near-metal in the body; no p99", refused[Metric.P99], launches, criteria)
+    if tail is Finding.SLOWER:
+        return Conclusion(Verdict.SLOWER_TAIL, "near-metal in the body, slower in the tail", settled=True)
+    if tail not in {Finding.WITHIN, Finding.FASTER}:
+        return Conclusion(Verdict.UNDECIDED, "near-metal in the body, the tail is not settled", settled=False)
+    missing = criteria.least_launches - launches
+    if missing > 0:
+        rare = rarest_excluded(launches, criteria.alpha)
+        reason = f"near-metal in {launches} launches, which cannot exclude a mode rarer than {rare:.0%}"
+        return Conclusion(Verdict.UNDECIDED, reason, settled=False, needs=missing)
+    if Metric.P99 not in findings:
+        return Conclusion(Verdict.NEAR_METAL, "the mean, the one figure here, lies within its margin", settled=True)
+    return Conclusion(Verdict.NEAR_METAL, "all figures lie within their margins", settled=True)
+
+
+def _refused(what: str, why: str, launches: int, criteria: Criteria) -> Conclusion:
+    """Return that a figure is missing: no number of blocks gives it, but a rare mode may still come to light."""
+    return Conclusion(Verdict.UNDECIDED, f"{what}: {why}", settled=launches >= criteria.least_launches)
+
+
+def _also(mean: Finding, findings: Mapping[Metric, Finding]) -> str:
+    others = [f"{metric} {found}" for metric, found in findings.items() if found not in {mean, Finding.UNDECIDED}]
+    return "; ".join([f"the mean is beyond the margin ({mean})", *others])
