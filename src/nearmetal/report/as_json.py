@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from nearmetal.report.records import Cell, FactRow, Level, PathCell, PathVerdict, View
     from nearmetal.stats.compare import Comparison, RatioEstimate
     from nearmetal.stats.interval import Interval
+    from nearmetal.stats.modes import Modes
     from nearmetal.stats.noise import NoiseFloor
     from nearmetal.stats.paired import Significance
     from nearmetal.stats.summary import Summary
@@ -155,6 +156,7 @@ def _summary(own: Summary) -> _Object:
         "max_ns": own.max_ns,
         "lag1_autocorrelation": own.lag1_autocorrelation,
         "effective_n": own.effective_n,
+        "modes": _modes(own.modes) if own.modes else None,
         "percentiles": [
             {
                 "probability": q.probability,
@@ -163,6 +165,16 @@ def _summary(own: Summary) -> _Object:
                 "refused": q.reason,
             }
             for q in own.percentiles
+        ],
+    }
+
+
+def _modes(found: Modes) -> _Object:
+    return {
+        "order": found.order,
+        "list": [
+            {"share": one.share, "centre_ns": one.centre_ns, "low_ns": one.low_ns, "high_ns": one.high_ns}
+            for one in found.modes
         ],
     }
 

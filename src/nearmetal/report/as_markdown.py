@@ -25,7 +25,7 @@ def render(view: View) -> str:
             table(tables.comparisons(view, group)),
             table(tables.tests(view, group)),
         ]
-    others = (tables.settings, tables.noise, tables.counters, tables.facts, tables.failures)
+    others = (tables.settings, tables.modes, tables.noise, tables.counters, tables.facts, tables.failures)
     parts += [table(make(view)) for make in others]
     parts.append(_escape(words.method_sentence(view)))
     parts.append("\n".join(f"- {_escape(key)}: {_escape(str(value))}" for key, value in view.provenance))

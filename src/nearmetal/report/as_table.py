@@ -47,7 +47,7 @@ def render(view: View, console: Console, *, brief: bool = False) -> None:
         if not brief:
             _print(console, tables.comparisons(view, group))
     if not brief:
-        for table in (tables.settings(view), tables.counters(view), tables.facts(view)):
+        for table in (tables.settings(view), tables.modes(view), tables.counters(view), tables.facts(view)):
             _print(console, table)
     _print(console, tables.failures(view))
     _print(console, tables.verdicts(view))

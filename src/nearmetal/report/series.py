@@ -97,7 +97,7 @@ def read_series(run: RunDir, metric: Metric = HEADLINE, *, allow_mixed: bool = F
     typical_ns: dict[tuple[str, str], float] = {}
     for key, found in launches.items():
         unit = typical_ns.setdefault((key.workload, key.operation), next(iter(found.values())).trimmed_mean_ns)
-        ns, refused = over_blocks(found, metric)
+        ns, refused = over_blocks(found, metric, study.margin)
         cells[key] = CellSeries(key, shown_for(orders[key], key.operation, key.message_bytes, unit), ns, refused)
     return RunSeries(run, study, records, _in_study_order(cells, study))
 

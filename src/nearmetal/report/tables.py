@@ -226,6 +226,33 @@ def _first_line(reason: str) -> str:
     return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}..."
 
 
+def modes(view: View) -> Table:
+    """Return where launches fall into modes, the typical launch of each path and cell; no rows where none does."""
+    rows = []
+    for cell in view.cells:
+        for one in cell.paths:
+            found = [trial.summary.modes for trial in one.trials if trial.summary.modes]
+            if 2 * len(found) < len(one.trials):
+                continue
+            typical = sorted(found, key=lambda modes: modes.distance)[len(found) // 2]
+            ends = (cell.shown.value(mode.centre_ns) for mode in typical.modes)
+            centres = " | ".join(
+                f"{words.figure(at)} ({mode.share:.0%})" for at, mode in zip(ends, typical.modes, strict=True)
+            )
+            where = f"{len(found)} of {len(one.trials)}"
+            rows.append(
+                (words.cell_title(view, cell), one.path, where, f"{typical.distance:.2f}", centres, typical.order)
+            )
+    return Table(
+        "Modes: launches whose iterations form several groups",
+        ("cell", "path", "launches", "apart", "centres (share)", "order"),
+        tuple(rows),
+        "Of the launch with the middle distance, in the unit of the cell. Alternating modes are lockstep: the program "
+        "meets the same phase of a timer each time.",
+        left=2,
+    )
+
+
 def within_trials(view: View, cell: Cell) -> Table:
     """Return what the trials of each path say by themselves: how they spread, and how dependent iterations are."""
     rows = []

@@ -172,7 +172,7 @@ def _cells(
 
     def one(job: tuple[_CellKey, str]) -> PathCell:
         key, path = job
-        return _path_cell(run, sources[key][path], key, shown[key], summaries=summaries)
+        return _path_cell(run, sources[key][path], key, shown[key], margin=study.margin, summaries=summaries)
 
     # Reading and sorting leave the interpreter to others. Known summaries are quick, and for one thread.
     with ThreadPoolExecutor(max_workers=1 if summaries else _SIDE_BY_SIDE) as pool:
@@ -190,7 +190,13 @@ _SIDE_BY_SIDE = 2
 
 
 def _path_cell(
-    run: RunDir, records: Sequence[TrialRecord], key: _CellKey, shown: Shown, *, summaries: Summaries | None
+    run: RunDir,
+    records: Sequence[TrialRecord],
+    key: _CellKey,
+    shown: Shown,
+    *,
+    margin: float,
+    summaries: Summaries | None,
 ) -> PathCell:
     """Return one path's part of a cell; `records` are its trials, one at least."""
     group, size = key
@@ -211,7 +217,7 @@ def _path_cell(
     return PathCell(
         path=records[0].order.path.label,
         trials=tuple(trials),
-        levels={metric: _level(*over_blocks(by_block, metric), shown) for metric in Metric},
+        levels={metric: _level(*over_blocks(by_block, metric, margin), shown) for metric in Metric},
         comparison=None,
         uncompared="",
         iterations=iterations,
@@ -285,7 +291,7 @@ def _compare(
     ours: PathCell, theirs: Sequence[PathCell], shown: Shown, study: Study, plan: StoppingPlan | None
 ) -> Comparison | None:
     """Compare a path with the launches of another under all its names; None where no block holds both."""
-    figures, refused = pair_launches(ours.launches, [one.launches for one in theirs], shown.value)
+    figures, refused = pair_launches(ours.launches, [one.launches for one in theirs], shown.value, margin=study.margin)
     if HEADLINE not in figures:
         return None
     rng = np.random.default_rng(study.seed)

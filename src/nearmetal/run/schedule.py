@@ -145,7 +145,7 @@ def _decided(study: Study, run: RunDir, past: Sequence[TrialRecord], path: Combi
         return False
     for cell, mine in ours.items():
         others = [one[cell] for one in theirs if cell in one]
-        figures, refused = pair_launches(mine, others)
+        figures, refused = pair_launches(mine, others, margin=study.margin)
         if HEADLINE not in figures or not enough(figures, refused, criteria_of(study), stopping_plan(study)):
             return False
     return True

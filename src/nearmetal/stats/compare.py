@@ -175,18 +175,23 @@ def compare(
 
 
 def pair_launches(
-    mine: Mapping[int, Summary], others: Sequence[Mapping[int, Summary]], value: Callable[[float], float] = float
+    mine: Mapping[int, Summary],
+    others: Sequence[Mapping[int, Summary]],
+    value: Callable[[float], float] = float,
+    *,
+    margin: float = MARGIN,
 ) -> tuple[dict[Metric, BlockFigures], dict[Metric, str]]:
     """Return the figures of the blocks that both sides have, and why a metric that applies has none.
 
     `mine`: block -> summary of the path's launch. `others` are the other side under all its names, launched once a
     block under each: the geometric mean of those that a block has stands for it, which takes a quarter off the variance
-    of the ratio where there are two. `value` turns durations (ns) into the figure shown.
+    of the ratio where there are two. `value` turns durations (ns) into the figure shown, `margin` is that of
+    `Summary.figure`.
     """
     figures: dict[Metric, BlockFigures] = {}
     refused: dict[Metric, str] = {}
     for metric in Metric:
-        (ours, why), *theirs = (over_blocks(one, metric) for one in (mine, *others))
+        (ours, why), *theirs = (over_blocks(one, metric, margin) for one in (mine, *others))
         why = next(filter(None, (why, *(reason for _, reason in theirs))), "")
         blocks = sorted(ours.keys() & {block for one, _ in theirs for block in one})
         if why:

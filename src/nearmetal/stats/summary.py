@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError
+from nearmetal.stats.equivalence import MARGIN
+from nearmetal.stats.modes import Modes, find_modes
 from nearmetal.stats.order import (
     INTERVAL_LEVEL,
     Quantile,
@@ -56,8 +58,8 @@ class Summary:
     `trimmed_mean_ns` leaves 1 % of the samples out at each end; it is the headline figure of a launch. `sd_ns` is None
     for n = 1. `median_interval_ns` is None below 6 samples. `percentiles` holds p90, p95, p99 and p99.9 (or those asked
     for), each refused where n cannot support it. `lag1_autocorrelation` is None when n < 3 or nothing varies.
-    `effective_n` is the number of independent samples that would give the mean the same precision; None when n is too
-    small to say.
+    `effective_n` is the number of independent samples that would be worth as much; None when n is too small to say.
+    `modes` is None where the samples form one group.
     """
 
     n: int
@@ -72,20 +74,33 @@ class Summary:
     max_ns: int
     lag1_autocorrelation: float | None
     effective_n: float | None
+    modes: Modes | None
 
-    def figure(self, metric: Metric) -> tuple[float | None, str]:
+    def figure(self, metric: Metric, margin: float = MARGIN) -> tuple[float | None, str]:
         """Return one figure of the launch (ns), or None and why there is none: the only place that defines them.
 
-        The reason is empty where the metric does not apply: a launch of a few samples has a mean alone.
+        The reason is empty where the metric does not apply: a launch of a few samples has a mean alone. A median that
+        the launch cannot hold is refused: one in the gap between two modes, or known less well than `margin` says.
         """
         if metric is Metric.MEAN:
             return (self.trimmed_mean_ns, "") if self.trimmed_mean_ns > 0.0 else (None, TOO_FAST)
         if self.n < LEAST_SPREAD:
             return None, ""
         if metric is Metric.MEDIAN:
-            return (self.median_ns, "") if self.median_ns > 0.0 else (None, TOO_FAST)
+            why = TOO_FAST if self.median_ns <= 0.0 else self._why_no_median(margin)
+            return (None, why) if why else (self.median_ns, "")
         tail = self.percentile(P99)
         return (tail.value_ns, tail.reason) if tail.value_ns != 0.0 else (None, TOO_FAST)
+
+    def _why_no_median(self, margin: float) -> str:
+        if self.modes and self.modes.gap_at(self.median_ns):
+            return f"the median lies in the gap between {self.modes}"
+        interval = self.median_interval_ns
+        if interval is not None and interval.high > interval.low * (1.0 + margin):
+            return f"the median's 95 % interval is wider than {margin:.3g} of it" + (
+                f": {self.modes}" if self.modes else ""
+            )
+        return ""
 
     def percentile(self, probability: float) -> Quantile:
         """Return the percentile that was computed at `probability`; raise BadInputError when it was not asked for."""
@@ -96,13 +111,15 @@ class Summary:
         raise BadInputError(f"no percentile at {probability:g} in this summary; it has {have}")
 
 
-def over_blocks(launches: Mapping[int, Summary], metric: Metric) -> tuple[dict[int, float], str]:
+def over_blocks(
+    launches: Mapping[int, Summary], metric: Metric, margin: float = MARGIN
+) -> tuple[dict[int, float], str]:
     """Return one figure a block (ns), and why the metric is refused: one definition for reports, gates and stopping.
 
     `launches`: the summary of each block's launch. A figure that more than a tenth of the launches refuse is refused
     altogether; below that the blocks that lack it are left out. Both are empty where the metric does not apply.
     """
-    taken = {block: launches[block].figure(metric) for block in sorted(launches)}
+    taken = {block: launches[block].figure(metric, margin) for block in sorted(launches)}
     refusals = [why for _, why in taken.values() if why]
     if len(refusals) > REFUSED_SHARE * len(taken):
         count = "" if len(refusals) == len(taken) else f" ({len(refusals)} of {len(taken)} launches)"
@@ -146,6 +163,7 @@ def summarize(
         max_ns=int(ordered[-1]),
         lag1_autocorrelation=_lag1(centred, squares),
         effective_n=_effective_n(centred, squares),
+        modes=find_modes(ns, ordered),
     )
 
 
@@ -166,12 +184,13 @@ def lag1_autocorrelation(ns: IntArray) -> float | None:
 
 
 def effective_sample_size(ns: IntArray) -> float | None:
-    """Return n s^2 / (b s_b^2) by batch means, at most n; None below 100 samples or when nothing varies.
+    """Return n s^2 / (b v) by batch means, at most n; None below 100 samples or when nothing varies.
 
-    The samples are cut into a = floor(n / b) batches of b = floor(sqrt n) neighbours; b s_b^2, with s_b^2 the
-    variance of the batch means, estimates the variance constant of the mean under dependence (Flegal and Jones
-    (2010), "Batch means and spectral variance estimators in MCMC", Ann. Stat. 38(2)). One pass, unlike Geyer's
-    sequence estimators, which need the whole autocorrelation function.
+    The samples are cut into a = floor(n / b) batches of b = floor(sqrt n) neighbours; b v, with v the mean square of
+    the batch means about the mean, estimates the variance constant of the mean under dependence (Flegal and Jones
+    (2010), "Batch means and spectral variance estimators in MCMC", Ann. Stat. 38(2)). That is the spectrum at frequency
+    0 alone: samples that alternate would count as more than n. So the same is done with every second sign turned, which
+    is the spectrum at frequency 1/2, and the larger counts: n samples that alternate exactly are worth about sqrt n.
     """
     centred = np.subtract(ns, ns.mean(), dtype=np.float64)
     return _effective_n(centred, _dot(centred, centred))
@@ -194,8 +213,12 @@ def _effective_n(centred: FloatArray, squares: float) -> float | None:
     batches = n // max(length, 1)
     if batches < MIN_BATCHES or squares == 0.0:
         return None
-    means = centred[: batches * length].reshape(batches, length).mean(axis=1)
-    long_run_variance = length * float(means.var(ddof=1))
+    whole = centred[: batches * length].reshape(batches, length)
+    signs = np.where(np.arange(length) % 2, -1.0, 1.0)
+    # BLAS would start threads of its own here too; einsum stays in this one.
+    turned = np.einsum("ij,j->i", whole, signs) / length
+    means = np.einsum("ij->i", whole) / length
+    long_run_variance = length * max(_dot(means, means) / (batches - 1), _dot(turned, turned) / batches)
     if long_run_variance == 0.0:
         return float(n)
     return min(float(n), n * (squares / (n - 1)) / long_run_variance)
