@@ -46,6 +46,13 @@ class Disk:
         """Write `data` as a whole file."""
         self.put(path, lambda part: _write(part, data))
 
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder and those above it, each permanent in the one that holds it."""
+        made = [one for one in (folder, *folder.parents) if not one.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in made:
+            _fsync(one.parent)
+
     def make(self, part: Path) -> None:
         """Make the temporary file, empty and private, before anything is in it."""
         part.unlink(missing_ok=True)

@@ -110,7 +110,7 @@ class RunDir:
             )
         try:
             for folder in ("trials", "fabric" if of_fabric else "samples"):
-                (root / folder).mkdir(parents=True, exist_ok=True)
+                disk.make_folder(root / folder)
         except OSError as error:
             raise StoreError(
                 f"cannot make {root}: {error.strerror}", hint="name another directory with --out"

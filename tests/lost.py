@@ -1,0 +1,71 @@
+"""The power fails: what is left of a folder is what was synced (tests/native/lose.c)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearmetal import process
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.process import Finished
+
+SOURCE = Path(__file__).parent / "native" / "lose.c"
+PACKAGES = (Path(__file__).parents[1], Path(__file__).parents[1] / "src", Path(__file__).parent)
+
+
+@dataclass(frozen=True)
+class LostDisk:
+    """A disk that keeps what was synced in the folder `kept`."""
+
+    library: Path
+    kept: Path
+
+    def run(self, argv: Sequence[str], *, drop: str = "") -> Finished:
+        """Run a program to its end, however it ends, on this disk; `drop` is LOSE_DROP."""
+        environment = {
+            **os.environ,
+            "LD_PRELOAD": str(self.library),
+            "LOSE_KEEP": str(self.kept),
+            "LOSE_DROP": drop,
+            "PYTHONPATH": ":".join(map(str, PACKAGES)),
+        }
+        return process.run(argv, timeout_s=120, env=environment)
+
+    def python(self, program: str, *arguments: str, drop: str = "") -> Finished:
+        """Run a Python program given as text."""
+        return self.run([sys.executable, "-c", program, *arguments], drop=drop)
+
+    def after_power_loss(self, folder: Path, into: Path) -> Path:
+        """Build what is left of a folder that was there before."""
+        real = str(folder.resolve())
+        into.mkdir()
+        for listing in self.kept.glob("*.folder"):
+            if listing.read_text().partition("\n")[0] == real:
+                self._build(listing, into)
+        return into
+
+    def _build(self, listing: Path, into: Path) -> None:
+        for line in listing.read_text().splitlines()[1:]:
+            key, name = line.split("\t", 1)
+            kept = self.kept / key
+            if key.endswith(".file"):
+                (into / name).write_bytes(kept.read_bytes() if kept.exists() else b"")
+            else:
+                (into / name).mkdir()
+                if kept.exists():
+                    self._build(kept, into / name)
+
+
+def lost_disk(folder: Path) -> LostDisk:
+    """Make such a disk; `folder` is for the library and what it keeps."""
+    library, kept = folder / "lose.so", folder / "kept"
+    kept.mkdir()
+    flags = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
+    process.run(["cc", *flags, "-o", str(library), str(SOURCE), "-ldl"], timeout_s=60, check=True)
+    return LostDisk(library, kept)
