@@ -317,6 +317,24 @@ def test_what_is_stuck_is_told_also_when_the_journal_cannot_be_ended(
     assert machine.nic("eth1")["rx-frames"] == "32"
 
 
+def test_files_that_cannot_be_removed_after_a_good_end_are_no_failure(
+    machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink = Path.unlink
+
+    def refuse(path: Path, *, missing_ok: bool = False) -> None:
+        if path.name.endswith((".journal", ".undo.sh")):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with hold(machine, ENDS, SETTING, folder):
+        assert machine.nic("eth1")["rx-usecs"] == "0"
+    with hold(machine, ENDS, SETTING, folder):
+        assert machine.nic("eth1")["rx-usecs"] == "0"
+    assert machine.nic("eth1")["rx-usecs"] == "16"
+
+
 def test_a_setting_is_confirmed_on_the_disk_before_its_watchdog_is_ended(
     machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

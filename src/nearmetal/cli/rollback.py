@@ -137,6 +137,8 @@ def _put_back(shell: Shell, path: Path, machine: str, *, force: bool) -> bool:
     for verb, names in told:
         for name in names:
             click.echo(f"{verb}: {name}")
+    if not any(names for _, names in told):
+        click.echo(f"{path.name}: nothing was left changed", err=True)
     if undone.elsewhere:
         click.echo(
             f"{path} stays open\nhint: run `nearmetal rollback` there; where the journal does not tell, "

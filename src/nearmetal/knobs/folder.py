@@ -101,17 +101,23 @@ def undo_scripts(path: Path) -> list[Path]:
 def forget_scripts(path: Path) -> None:
     """Remove the undo scripts beside a journal, and what watchdogs said."""
     for beside in [*undo_scripts(path), *path.parent.glob(f"{glob.escape(path.name)}.*.watchdog")]:
-        beside.unlink(missing_ok=True)
+        remove(beside)
+
+
+def remove(path: Path) -> None:
+    """Remove a file that nothing depends on any more; where the disk refuses, it stays until it expires."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def expire(folder: Path) -> None:
     """Remove journals that ended `KEPT_DAYS` ago, and files that never got their name; the caller holds the lock."""
     for unborn in folder.glob(f"*{SUFFIX}*.unborn"):
-        unborn.unlink(missing_ok=True)
+        remove(unborn)
     for path, story in survey(folder).journals:
         ended = story.end not in {None, EndState.QUARANTINED}
         if ended and time.time() - path.stat().st_mtime > KEPT_DAYS * _DAY_S:
-            path.unlink()
+            remove(path)
             forget_scripts(path)
 
 

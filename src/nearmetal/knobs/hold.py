@@ -18,7 +18,7 @@ from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.host import machines_of
 from nearmetal.knobs import mpi
 from nearmetal.knobs.effect import Agreement, Moderated, judge_launch, moderated
-from nearmetal.knobs.folder import expire, host_lock
+from nearmetal.knobs.folder import expire, host_lock, remove
 from nearmetal.knobs.knob import Scope, Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.rollback import refuse_unfinished
@@ -146,7 +146,7 @@ def _applied(session: Session) -> Iterator[Session]:
         raise
     finally:
         undone, report = session.restore()
-        session.journal.path.unlink(missing_ok=True)
+        remove(session.journal.path)
         if (report or undone.unproven) and (failure is None or isinstance(failure, NearmetalError)):
             acted = [f"the watchdog acted: {report}"] if report else []
             raise TrialError("the trial does not count: " + "; ".join([*acted, *undone.unproven])) from failure

@@ -1,0 +1,34 @@
+"""A few random histories of knob sessions on real devices; `make verify-knobs` plays 10,000."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import nearmetal
+from nearmetal import process
+from nearmetal.errors import NearmetalError
+from nearmetal.hosts.namespaces import NamespaceShell
+
+pytestmark = pytest.mark.netns
+
+PLAYER = Path(__file__).parents[1] / "knob_histories.py"
+
+
+@pytest.mark.parametrize("seed", [1, 100])
+def test_no_setting_is_left_changed_without_being_named(seed: int) -> None:
+    try:
+        with NamespaceShell():
+            pass
+    except NearmetalError as error:
+        pytest.skip(error.message)
+    source = str(Path(nearmetal.__file__).parents[1])
+    env = {**os.environ, "PYTHONPATH": f"{PLAYER.parent}:{source}"}
+    argv = [sys.executable, str(PLAYER), "--seed", str(seed), "--histories", "15"]
+    played = process.run(argv, timeout_s=600, env=env)
+    assert played.ok, played.text
+    assert "15 histories" in played.text
+    assert "0 failed" in played.text

@@ -1,0 +1,419 @@
+"""Plays random histories of knob sessions on real devices, and looks whether a setting is ever left changed in silence.
+
+`python knob_histories.py --seed 1 --histories 100` (in namespaces of its own, as root or without). Each history is a
+few random deeds on veth and dummy devices: the real verbs `apply` and `rollback` and a trial's `hold`, killed, hung or
+with a failing disk at a random step; watchdogs killed; values written by somebody else; bits flipped in journals;
+roll-backs tried from another network namespace, on another machine of the same home, and after a reboot. In the end one
+more roll-back runs undisturbed. A history fails when
+
+- a value is not what it was, unless somebody else set it meanwhile or a bit of its journal was flipped, and a command
+  that did not exit with 0 named it;
+- a value of the other namespace, or one that no session was about, was touched; or
+- a command showed a traceback, or a watchdog did not act.
+
+Verbs run in forked children with real signals, locks, watchdogs and kernel values; see `knob_world.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from knob_world import (
+    DEVICES,
+    KNOBS,
+    Boot,
+    Command,
+    Fault,
+    QuickShell,
+    elsewhere,
+    enter,
+    hangs,
+    other_namespace,
+    set_value,
+    state,
+)
+from nearmetal.cli import apply as apply_verb
+from nearmetal.cli.main import run as run_verb
+from nearmetal.errors import NearmetalError
+from nearmetal.knobs import journal, places, undo
+from nearmetal.knobs.folder import journal_folder
+from nearmetal.knobs.hold import hold
+from nearmetal.knobs.watchdog import Guard
+from nearmetal.paths.path import Endpoint, Endpoints
+from nearmetal.tune.profile import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE_S = 120.0
+_FAULTS = ["", "", "", "kill", "kill", "kill", "ENOSPC", "EDQUOT", "EROFS", "EIO"]
+
+
+class History:
+    """One history: `play` returns what was wrong, or nothing."""
+
+    def __init__(self, seed: int, other: tuple[int, int]) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.other = other
+        self.root = Path(tempfile.mkdtemp(prefix="history-"))
+        self.folder = self.root / "state/nearmetal/journal"
+        self.boot = Boot()
+        self.before = state()
+        self.expected = dict(self.before)
+        self.excused: set[str] = set()
+        self.touched: set[str] = set()
+        self.named: set[str] = set()
+        self.log: list[str] = []
+        self.live: Command | None = None
+
+    # ---- commands
+
+    def start(self, verb: Callable[[], int], fault: Fault, *, away: bool = False, boot: Boot | None = None) -> Command:
+        """Fork a child that runs a verb; what it says goes to a file."""
+        said = self.root / f"said-{len(self.log)}"
+        said.touch()
+        ends = os.pipe()
+        pid = os.fork()
+        if not pid:
+            self._child(verb, fault, said, ends, away=away, boot=boot or self.boot)
+        os.close(ends[0])
+        return Command(pid, said, ends[1])
+
+    def _child(
+        self, verb: Callable[[], int], fault: Fault, said: Path, ends: tuple[int, int], *, away: bool, boot: Boot
+    ) -> None:
+        status = 99
+        try:
+            os.close(ends[1])
+            os.dup2(ends[0], 0)
+            output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, mode) for n, mode in ((0, "r"), (1, "w"), (2, "w")))
+            if away:
+                enter(self.other)
+            os.environ |= {"XDG_STATE_HOME": str(self.root / "state"), "TMPDIR": str(self.root), "SSH_CONNECTION": ""}
+            tempfile.tempdir = str(self.root)
+            QuickShell.boot = boot
+            places.MachineShell = QuickShell  # type: ignore[misc,attr-defined]
+            fault.install(self.folder)
+            status = verb()
+        except BaseException:  # noqa: BLE001 - nothing of the child may go on as the player
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(status)
+
+    def finish(self, command: Command) -> int:
+        """Wait until a command ended; one that hangs is killed when its watchdog has acted."""
+        os.close(command.answer)
+        deadline = time.monotonic() + PATIENCE_S
+        while (status := command.ended()) is None:
+            if time.monotonic() > deadline or (hangs(command.pid) and not self.watchdogs()):
+                os.kill(command.pid, signal.SIGKILL)
+            time.sleep(0.005)
+        return self.judge(command, status)
+
+    def judge(self, command: Command, status: int) -> int:
+        said = command.text()
+        self.log.append(f"  -> {status}: {said.strip()!r}")
+        if "Traceback" in said:
+            raise AssertionError(f"a traceback: {said}")
+        if status:
+            self.named |= {name for name in KNOBS if name in said}
+        if status < 0 and self.live is None:  # one that waits keeps its watchdog
+            self.settle()
+        if command.knobs and ("CONFIRMED" in said or (status < 0 and self.confirmed())):
+            self.expected |= command.knobs
+            self.excused -= set(command.knobs)
+        return status
+
+    def confirmed(self) -> bool:
+        """Tell whether the newest journal says so: a command that died after that did not say it any more."""
+        newest = max(self.folder.glob("*.journal"), default=None)
+        return newest is not None and b'"state": "confirmed"' in newest.read_bytes()[-200:]
+
+    # ---- watchdogs
+
+    def watchdogs(self) -> list[int]:
+        """Return the watchdogs of this history that live: their command line names its folder."""
+        found = []
+        for place in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                line = place.read_bytes()
+                if b"nearmetal-watchdog" in line and str(self.folder).encode() in line:
+                    found.append(int(place.parent.name))
+        return found
+
+    def settle(self) -> None:
+        """Wait until watchdogs whose command died have acted."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.watchdogs():
+            if time.monotonic() > deadline:
+                raise AssertionError("a watchdog does not act")
+            time.sleep(0.01)
+
+    # ---- deeds
+
+    def setting(self) -> dict[str, str]:
+        chosen = self.random.sample(sorted(KNOBS), self.random.randint(1, 3))
+        return {name: self.random.choice(KNOBS[name][1]) for name in chosen}
+
+    def fault(self, most: int) -> Fault:
+        kind = "hang" if self.random.random() < 0.01 else self.random.choice(_FAULTS)
+        return Fault(kind, self.random.randrange(most), self.random.random() < 0.5)
+
+    def apply(self) -> None:
+        """Start `apply`; it waits to be confirmed, unless it ended before."""
+        knobs, fault = self.setting(), self.fault(30)
+        profile = self.root / f"p{len(self.log)}.json"
+        interfaces = tuple(dict.fromkeys(name.split()[-1] for name in knobs if name.startswith("nic.")))
+        words = {name.split()[0]: value for name, value in knobs.items()}
+        if len(words) < len(knobs) or (len(interfaces) > 1 and any(name.startswith("nic.") for name in knobs)):
+            # A profile sets a knob on all of its interfaces.
+            knobs = dict([next(iter(knobs.items()))])
+            words = {name.split()[0]: value for name, value in knobs.items()}
+            interfaces = tuple(name.split()[-1] for name in knobs if name.startswith("nic."))
+        profile.write_text(Profile("p", "any", interfaces, words).to_json())
+        profile.chmod(0o600)
+        hanging = fault.kind == "hang"
+
+        def verb() -> int:
+            apply_verb.Guard = _quick_guard(hanging=hanging)  # type: ignore[misc,assignment]
+            apply_verb._SPARE_S = 0
+            return run_verb(["apply", str(profile), "--confirm", "1" if hanging else "600"])
+
+        self.log.append(f"apply {knobs} {fault}")
+        command = self.start(verb, fault)
+        command.knobs = knobs
+        self.touched |= set(knobs)
+        while (status := command.ended()) is None:
+            if "type yes" in command.text():
+                self.live = command
+                return
+            if hangs(command.pid) and not self.watchdogs():
+                os.kill(command.pid, signal.SIGKILL)
+            time.sleep(0.005)
+        os.close(command.answer)
+        self.judge(command, status)
+
+    def answer(self) -> None:
+        """Confirm, decline or kill the apply that waits; with no apply, start one."""
+        if self.live is None:
+            self.apply()
+            return
+        command, self.live = self.live, None
+        what = self.random.choice(["yes", "yes", "no", "kill", "both"])
+        self.log.append(f"answer {what}")
+        if what == "yes":
+            os.write(command.answer, b"yes\n")
+        elif what == "no":
+            os.kill(command.pid, signal.SIGINT)
+        else:
+            if what == "both":
+                self.kill_watchdogs()
+            os.kill(command.pid, signal.SIGKILL)
+        self.finish(command)
+
+    def hold(self) -> None:
+        """Hold a setting as a trial of `tune` does."""
+        knobs, fault = self.setting(), self.fault(30)
+        fails = self.random.random() < 0.3
+        self.touched |= set(knobs)
+        devices = dict.fromkeys(name.split()[-1] for name in knobs if name.startswith("nic."))
+        first = next(iter(devices), "v0")
+        knobs = {name: value for name, value in knobs.items() if name.split()[-1] in {first, "machine"}}
+
+        def verb() -> int:
+            ends = Endpoints((Endpoint("", first, "10.0.0.1"),), "10.0.0.0/24")
+            words = {name.split()[0]: value for name, value in knobs.items()}
+            guard = Guard(deadline_s=1 if fault.kind == "hang" else 600, look_ms=30)
+            try:
+                with QuickShell() as shell, hold(shell, ends, words, journal_folder(), guard=guard):
+                    if fails:
+                        raise NearmetalError("the launch failed")  # noqa: TRY301
+            except NearmetalError as error:
+                sys.stderr.write(error.render() + "\n")
+                return 1
+            return 0
+
+        self.log.append(f"hold {knobs} {fault} fails={fails}")
+        self.finish(self.start(verb, fault))
+
+    def roll_back(self, fault: Fault | None = None, *, away: bool = False, boot: Boot | None = None) -> int:
+        fault = fault or Fault()
+        self.log.append(f"rollback {fault} away={away} {boot}")
+        return self.finish(self.start(lambda: run_verb(["rollback"]), fault, away=away, boot=boot))
+
+    def roll_back_somehow(self) -> None:
+        """Roll back here with a fault, from another namespace, or on another machine with the same home."""
+        match self.random.randrange(4):
+            case 0:
+                self.roll_back(away=True)
+            case 1:
+                machine = self.random.choice(["machine-1", "machine-2"])
+                self.roll_back(away=True, boot=Boot(machine, "boot-of-another", 1e9))
+            case _:
+                fault = self.fault(20)
+                self.roll_back(Fault() if fault.kind == "hang" else fault)
+
+    def reboot(self) -> None:
+        """Start the machine anew: no process lives on, and every value is the default."""
+        self.log.append("reboot")
+        self.power_off()
+        for name, value in self.before.items():
+            set_value(name, value)
+        self.boot = Boot(self.boot.machine, f"{self.boot.boot}+", 0.0)
+        self.expected = dict(self.before)
+        self.excused.clear()
+
+    def power_off(self) -> None:
+        self.kill_watchdogs()
+        if self.live is not None:
+            os.kill(self.live.pid, signal.SIGKILL)
+            os.waitpid(self.live.pid, 0)
+            os.close(self.live.answer)
+            self.live = None
+
+    def kill_watchdogs(self) -> None:
+        for pid in self.watchdogs():
+            self.log.append(f"kill watchdog {pid}")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def somebody_else(self) -> None:
+        """Write a value as another program does; while a session is open, whose value it is can be in doubt."""
+        name = self.random.choice(sorted(KNOBS))
+        value = KNOBS[name][2]
+        self.log.append(f"somebody else sets {name} = {value}")
+        set_value(name, value)
+        if name in self.about_open():
+            self.excused.add(name)
+        else:
+            self.expected[name] = value
+
+    def about_open(self) -> set[str]:
+        """Return the settings that open journals are about, or the undo scripts of damaged ones."""
+        found: set[str] = set()
+        for path in self.folder.glob("*.journal"):
+            with contextlib.suppress(NearmetalError):
+                story = journal.read_story(path)
+                if story.touched() and story.end in {None, journal.EndState.QUARANTINED}:
+                    found |= {undo.name_of(cell) for cell in story.cells.values()}
+                continue
+            found |= self.in_scripts(path)
+        return found
+
+    def in_scripts(self, path: Path) -> set[str]:
+        scripts = [script.read_text() for script in self.folder.glob(f"{path.name}.*.undo.sh")]
+        return {name for name in KNOBS if any(name in script for script in scripts)}
+
+    def flip(self) -> None:
+        """Flip a bit of a journal, or empty it."""
+        files = sorted(self.folder.glob("*.journal"))
+        if not files:
+            return
+        path = self.random.choice(files)
+        content = bytearray(path.read_bytes())
+        about = self.in_scripts(path)
+        if content and self.random.random() < 0.8:
+            content[self.random.randrange(len(content))] ^= 1 << self.random.randrange(8)
+        else:
+            content = bytearray()
+        self.log.append(f"flip a bit of {path.name}, which is about {sorted(about)}")
+        path.write_bytes(content)
+        self.excused |= about
+
+    # ---- the whole
+
+    def play(self) -> list[str]:
+        """Play the history; return what was wrong."""
+        away = elsewhere(self.other)
+        deeds = [self.answer, self.answer, self.hold, self.hold, self.roll_back_somehow]
+        deeds += [self.somebody_else, self.flip, self.kill_watchdogs, self.answer]
+        try:
+            for _ in range(self.random.randint(2, 6)):
+                deed = self.reboot if self.random.random() < 0.03 else self.random.choice(deeds)
+                deed()
+            while self.live is not None:
+                self.answer()
+            self.settle()
+            self.roll_back()
+            wrong = self._wrong()
+            wrong += [] if elsewhere(self.other) == away else ["the other namespace was touched"]
+            if not wrong and self.roll_back() and not self.excused:
+                wrong.append("a second roll-back did not end with 0")
+        except AssertionError as error:
+            wrong = [str(error)]
+        finally:
+            self.power_off()
+            for name, value in self.before.items():
+                set_value(name, value)
+            shutil.rmtree(self.root, ignore_errors=True)
+        return wrong
+
+    def _wrong(self) -> list[str]:
+        found = []
+        for name, value in state().items():
+            if value == self.expected[name]:
+                continue
+            if name not in self.excused:
+                found.append(f"{name} is {value} and was {self.expected[name]}")
+            elif name not in self.named:
+                found.append(f"{name} is {value}, was {self.expected[name]}, and nobody named it")
+        return found
+
+
+def _quick_guard(*, hanging: bool) -> Callable[..., Guard]:
+    def guard(deadline_s: int, links: tuple[str, ...], *_: object) -> Guard:
+        return Guard(1 if hanging else deadline_s, (), look_ms=30)
+
+    return guard
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--histories", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after this long")
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--inside", action="store_true")
+    given = parser.parse_args()
+    if not given.inside:
+        user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+        space = ["unshare", *user, "--net", "--mount", "--", "sh", "-c", f'{DEVICES}exec "$@"', "histories"]
+        return subprocess.run([*space, sys.executable, *sys.argv, "--inside"], check=False).returncode
+    bad = done = 0
+    started = time.monotonic()
+    with other_namespace() as other:
+        for seed in range(given.seed, given.seed + given.histories):
+            if time.monotonic() - started > given.seconds:
+                break
+            history = History(seed, other)
+            wrong = history.play()
+            done += 1
+            if wrong or given.verbose:
+                bad += bool(wrong)
+                print(f"seed {seed}: {wrong}", *history.log, sep="\n", flush=True)  # noqa: T201
+    cpu = sum(os.times()[:4])
+    print(f"{done} histories from seed {given.seed}, {bad} failed, {cpu:.0f} s of CPU", flush=True)  # noqa: T201
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
