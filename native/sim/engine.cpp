@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint32_t kInternalSlots = 3; // behind the slots of the program: blocking send, receive, collective
 constexpr std::uint32_t kSendSlot = 0, kRecvSlot = 1, kCollectiveSlot = 2;
 constexpr std::uint32_t kInternalSet = kNone - 1; // as a wait set: the three above
-constexpr std::uint64_t kLookEvery = 1 << 16; // steps: some milliseconds
+constexpr std::uint64_t kLookEvery = 1 << 16;     // steps: some milliseconds
 } // namespace
 
 Engine::Engine(const Job &job, std::uint64_t seed, std::uint32_t replica, Budget budget)
