@@ -212,3 +212,26 @@ def test_between_measured_sizes_a_time_stays_between_theirs() -> None:
             found = path.segment(size).one_way_ps(int(size)) / 1000
             assert min(low_ns, high_ns) * 0.999 <= found <= max(low_ns, high_ns) * 1.001
     assert path.segment(33_280).one_way_ps(33_280) == pytest.approx(65_500_000, rel=0.001)
+
+
+def test_a_gap_between_messages_holds_at_its_size_alone() -> None:
+    """Once the gap of the one streamed size of a range of sizes was that of all of them: 0.5 ms for 8 KiB."""
+    round_trips = [
+        RoundTrips(size, np.full(400, 2 * ns))
+        for size, ns in {8: 36_000, 512: 37_000, 4096: 67_000, 32_768: 252_000, 131_072: 726_000}.items()
+    ]
+    gaps = {8: 13_000, 512: 17_000, 8192: 64_000, 65_536: 510_000}
+
+    def windows(times: float) -> list[Windows]:
+        return [Windows(size, 65, 1, np.full(50, round(65 * times * ns))) for size, ns in gaps.items()]
+
+    path = fit_path(round_trips, windows(1), both_ways=windows(1.9))
+    previous = 0.0
+    for size in (8, 512, 4096, 8192, 20_000, 65_536, 131_072):
+        segment = path.segment(size)
+        gap_ns = segment.gap_ps / 1000 + segment.fs_per_byte * size / 1e6
+        assert segment.one_way_ps(size) >= segment.send_overhead_ps + segment.recv_overhead_ps
+        assert gap_ns >= previous
+        previous = gap_ns
+        if size in gaps:
+            assert gap_ns == pytest.approx(gaps[size], rel=0.1)  # without the way of the last message

@@ -6,8 +6,9 @@ Method, in this order; every step uses medians, so single slow messages move the
 2. Segments: t(s) is cut into straight lines by dynamic programming over all break points (Bellman and Roth, JASA
    64(327), 1969), least squares of the *relative* error in each, with a penalty for every further segment. So a
    change of protocol shows as a break point; only the eager limit, where it is known, always is one.
-3. Streaming: a window of W messages lasts w = (W - 1) tau(s) + t(s) + t(acknowledgement). In each segment
-   tau(s) = g + s G. A single message's own slope over s is kept apart from G (see `Segment`).
+3. Streaming: a window of W messages lasts w = (W - 1) tau(s) + t(s) + t(acknowledgement). Between the sizes that were
+   streamed tau is on the line through both (beyond the largest in proportion to the size), which is cut into g + s G
+   at the sizes of step 1. A single message's own slope over s is kept apart from G (see `Segment`).
 4. Overheads. Streaming both ways at once, a process needs tau2(s) for a message out and a message in; one way, the
    busier end needs tau(s). So o_s + o_r = tau2 and the larger of both is tau: the sender's, as on every path where the
    kernel carries a message to the other end's queue within the call that sends it. Without samples of both ways
@@ -113,8 +114,8 @@ def fit_path(
             smallest=(float(sizes[first]), float(times[first])),
             intercept=intercept,
             slope=slope,
-            streaming=_streaming(tau, sizes[first], sizes[stop - 1]),
-            both_ways=_streaming(tau_both, sizes[first], sizes[stop - 1]),
+            busier=_gap_at(tau, float(sizes[first])) if tau else None,
+            total=_gap_at(tau_both, float(sizes[first])) if tau and tau_both else None,
         )
         found = {int(size): float(time) for size, time in zip(sizes[first:stop], times[first:stop], strict=True)}
         segments += _with_residuals(line, {size: merged[size] for size in found}, found)
@@ -123,7 +124,7 @@ def fit_path(
         METHOD, int(sum(ns.size for ns in merged.values())), float(np.median(error)), float(error.max())
     )
     return PathModel(
-        _without_handshake(segments, eager_up_to_bytes),
+        _without_handshake(_with_gaps(segments, tau), eager_up_to_bytes),
         eager_up_to_bytes,
         fit=quality,
         measured_bytes=tuple(sorted(merged)),
@@ -253,12 +254,31 @@ def _gaps_between_messages(windows: Sequence[Windows], sizes: Floats, times: Flo
     return gaps
 
 
-def _streaming(tau: dict[int, float], low: float, high: float) -> tuple[float, float] | None:
-    """Return (g, G) in ns and ns per byte over the sizes of a segment; None without samples."""
+def _gap_at(tau: dict[int, float], size: float) -> float:
+    """Return ns between messages of a size: on the line through its neighbours, never falling; beyond, by the byte."""
+    sizes = sorted(tau)
+    gaps = np.maximum.accumulate([tau[one] for one in sizes])
+    if size > sizes[-1] > 0:
+        return float(gaps[-1]) * size / sizes[-1]
+    return float(np.interp(size, sizes, gaps))
+
+
+def _with_gaps(segments: Sequence[Segment], tau: dict[int, float]) -> list[Segment]:
+    """Return the segments with the gap between messages that holds from their smallest size to their largest."""
     if not tau:
-        return None
-    chosen = sorted(size for size in tau if low <= size <= high) or [min(tau, key=lambda size: abs(size - high))]
-    return _line(np.array(chosen, dtype=np.float64), np.array([tau[size] for size in chosen]))
+        return list(segments)
+    found: list[Segment] = []
+    low = 0
+    for segment in segments:
+        high = 2 * max(low, 1) if segment.up_to_bytes == UNBOUNDED else segment.up_to_bytes
+        at_low, at_high = _gap_at(tau, low), _gap_at(tau, high)
+        per_byte = (at_high - at_low) / (high - low) if high > low else 0.0
+        if at_high < per_byte * high:  # the line would begin below nothing
+            per_byte = at_high / high
+        gap_ps = round((at_high - per_byte * high) * _PS_PER_NS)
+        found.append(replace(segment, gap_ps=gap_ps, fs_per_byte=round(per_byte * _FS_PER_NS)))
+        low = segment.up_to_bytes
+    return found
 
 
 def _segment(
@@ -267,27 +287,24 @@ def _segment(
     smallest: tuple[float, float],
     intercept: float,
     slope: float,
-    streaming: tuple[float, float] | None,
-    both_ways: tuple[float, float] | None,
+    busier: float | None,
+    total: float | None,
 ) -> Segment:
-    size, time = smallest
-    gap, per_byte = streaming or (0.0, slope)
-    busier = gap + per_byte * size if streaming else 0.0
-    if both_ways and streaming:
-        total = min(both_ways[0] + both_ways[1] * size, intercept)
+    """Return a segment from its line and from the gaps of its smallest size: one way, and both ways at once (ns)."""
+    if busier is not None and total is not None:
+        total = min(total, intercept)
         send = min(busier, total)
         receive = min(total - send, send)
     else:
-        send = receive = min(busier, time / 4, intercept / 2)
+        send = receive = min(busier or 0.0, smallest[1] / 4, intercept / 2)
     send_ps, receive_ps = round(send * _PS_PER_NS), round(receive * _PS_PER_NS)
     return Segment(
         up_to_bytes=up_to_bytes,
         latency_ps=max(0, round(intercept * _PS_PER_NS) - send_ps - receive_ps),
         send_overhead_ps=send_ps,
         recv_overhead_ps=receive_ps,
-        gap_ps=round(gap * _PS_PER_NS),
         latency_fs_per_byte=round(slope * _FS_PER_NS),
-        fs_per_byte=round(per_byte * _FS_PER_NS),
+        fs_per_byte=round(slope * _FS_PER_NS),
     )
 
 
