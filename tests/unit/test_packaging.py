@@ -1,6 +1,7 @@
 """Recipes for other package managers ask for what pyproject.toml asks for; the ways to start it work."""
 
 import ast
+import configparser
 import re
 import subprocess
 import sys
@@ -40,3 +41,20 @@ def test_wheels_are_asked_for_on_both_machines() -> None:
 def test_the_interpreter_runs_it_as_a_module() -> None:
     argv = [sys.executable, "-m", "nearmetal", "--version"]
     assert subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout.startswith("nearmetal,")
+
+
+def test_the_picture_of_the_rooms_is_the_order_in_which_they_may_import() -> None:
+    block = (ROOT / "docs" / "design.md").read_text().partition("    src/nearmetal/\n")[2].partition("    native/")[0]
+    drawn = [name for line in block.splitlines() for name in re.findall(r"\b([a-z]+)(?:\.py|/  )", line[:80])]
+    rooms = {
+        p.stem for p in (ROOT / "src" / "nearmetal").iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()
+    }
+    drawn = [name for name in drawn if name in rooms]
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "packaging" / "importlinter.ini")
+    layers = parser["importlinter:contract:layers"]["layers"].split("\n")
+    enforced = [{name.strip(" ()") for name in layer.split("|")} for layer in reversed(layers) if layer]
+    position = {name: level for level, names in enumerate(enforced) for name in names}
+    assert set(position) == rooms - {"__init__", "__main__"}
+    assert list(dict.fromkeys(drawn)) == sorted(set(drawn), key=lambda name: (position[name], drawn.index(name)))
+    assert set(drawn) == set(position)
