@@ -1,5 +1,5 @@
 # Two commands matter: `make study` and `make test`. Both set up all they need first.
-.PHONY: help setup study lab lab-here setup-test test lint bench reference audit verify-apps verify-store verify-large verify-lab verify-knobs netdevsim programs verify-programs lock clean
+.PHONY: help setup study lab lab-here setup-test test fuzz lint bench reference audit verify-apps verify-store verify-large verify-lab verify-knobs netdevsim programs verify-programs lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -67,6 +67,11 @@ lock: ## Resolve the Python packages anew
 	    - -o packaging/requirements-audit.lock
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	    pyproject.toml --group bench -o packaging/requirements-bench.lock
+	echo "atheris==3.0.0" | uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	    - -o packaging/requirements-fuzz.lock
+
+fuzz: setup ## Search every reader of foreign bytes for crashes, by coverage (SECONDS=60 for each)
+	@scripts/fuzz $(SECONDS)
 
 verify-knobs: setup-test ## Play 10,000 random histories of knob sessions on real devices (hours)
 	@PYTHONPATH=tests .venv/bin/python tests/knob_histories.py --histories 10000

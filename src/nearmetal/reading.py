@@ -7,6 +7,7 @@ without end. Standard library only.
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ MAX_DEPTH = 64
 MAX_DIGITS = 20
 """Digits of a whole number: 2^64 has as many."""
 
+_CHUNK_BYTES = 1 << 20
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _LONG = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
@@ -33,7 +35,11 @@ def read_bytes(path: Path, limit: Limit = limits.FILE) -> bytes:
     """Return a file's bytes; raise ForeignFileError for one that is larger than the limit, OSError as usual."""
     most = limit.value()
     with path.open("rb") as file:
-        data = file.read(most + 1)
+        # A pipe or a device does not say its size; asking for the limit at once would allocate it.
+        parts = [file.read(min(os.fstat(file.fileno()).st_size, most) + 1)]
+        while parts[-1] and sum(map(len, parts)) <= most:
+            parts.append(file.read(_CHUNK_BYTES))
+    data = b"".join(parts)
     if len(data) > most:
         raise ForeignFileError(f"{path} has more than {most} bytes", hint=limit.hint)
     return data

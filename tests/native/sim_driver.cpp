@@ -1,10 +1,15 @@
-// The simulator without Python, for sanitizers: random programs that must end, on random machines.
+// The simulator without Python, for sanitizers: random programs that must end, on random machines; then the inputs that
+// the fuzzer kept, whose files follow the number of programs on the command line.
 #include "engine.hpp"
 
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 
 using namespace nearmetal;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size);
 
 namespace {
 
@@ -140,6 +145,11 @@ int main(int argc, char **argv) {
                 return 1;
             }
         }
+    }
+    for (int i = 2; i < argc; ++i) {
+        std::ifstream file(argv[i], std::ios::binary);
+        const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+        LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t *>(bytes.data()), bytes.size());
     }
     std::printf("%llu events\n", static_cast<unsigned long long>(events));
     return 0;
