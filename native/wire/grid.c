@@ -10,6 +10,7 @@
  * CPU's own thread, which leaps there; while work is queued the main loop takes no CPU for idle. */
 #include "grid.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,7 +143,34 @@ static void on_halt(unsigned vcpu, void *unused) {
     async_run_on_cpu(qemu_get_cpu((int)vcpu), pass_idle_time, NULL);
 }
 
+/* ---- a CPU that is stopped ---- */
+
+/* A guest stops its machine by writing to a port. Its CPU is stopped at once, the machine when the main loop comes to
+ * it, and until then that loop may take the stopped CPU for idle and leap. So whoever finds such a CPU keeps work
+ * queued. */
+static void hold_still(CPUState *cpu, void *unused) {
+    (void)unused;
+    if (!runstate_is_running() || !all_cpu_threads_idle())
+        return;
+    async_run_on_cpu(cpu, hold_still, NULL);
+    bql_unlock();
+    sched_yield();
+    bql_lock_impl(__FILE__, __LINE__);
+}
+
+static void on_output(unsigned vcpu, void *unused) {
+    (void)unused;
+    async_run_on_cpu(qemu_get_cpu((int)vcpu), hold_still, NULL);
+}
+
 /* ---- translation ---- */
+
+static bool outputs(void *instruction) {
+    uint8_t code[3];
+    const size_t bytes = qemu_plugin_insn_data(instruction, code, sizeof code);
+    return (bytes == 1 && (code[0] == 0xee || code[0] == 0xef)) || /* OUT to the port in DX */
+           (bytes == 2 && (code[0] == 0xe6 || code[0] == 0xe7));   /* OUT to a port by number */
+}
 
 static bool halts(void *instruction) {
     uint8_t code[3];
@@ -157,8 +185,11 @@ static void on_translated(uint64_t plugin, void *block) {
     void *last = qemu_plugin_tb_get_insn(block, insns - 1);
     if (halts(last))
         qemu_plugin_register_vcpu_insn_exec_cb(last, on_halt, PLUGIN_CB_NO_REGS, NULL);
-    if (!is_coupled)
+    if (!is_coupled) {
+        if (outputs(last))
+            qemu_plugin_register_vcpu_insn_exec_cb(last, on_output, PLUGIN_CB_NO_REGS, NULL);
         return;
+    }
     qemu_plugin_register_vcpu_tb_exec_cond_cb(block, visit, PLUGIN_CB_NO_REGS, PLUGIN_COND_GE, count, LIMIT - insns + 1,
                                               (void *)(uintptr_t)insns);
     qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(block, PLUGIN_INLINE_ADD_U64, count, insns);

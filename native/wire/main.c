@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "grid.h"
+#include "guests.h"
 #include "machine.h"
 
 __attribute__((visibility("default"))) int qemu_plugin_version = PLUGIN_INTERFACE;
@@ -24,6 +25,8 @@ static void on_state(void *unused, bool running, int state) {
     }
     machine_begin(qemu_clock_get_ns(CLOCK_VIRTUAL));
     grid_begin();
+    if (machine.options.guests)
+        guests_repair(&machine.counts.stale);
 }
 
 int qemu_plugin_install(uint64_t plugin, const void *info, int count, char **arguments) {

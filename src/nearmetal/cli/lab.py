@@ -15,6 +15,7 @@ from nearmetal.hosts.lab import image
 from nearmetal.hosts.lab.lab import LABEL, find_emulator, open_lab
 from nearmetal.hosts.lab.machine import MACHINES, Files, machine_named, shell_argv
 from nearmetal.hosts.lab.root import require_builder
+from nearmetal.hosts.lab.wirecheck import WIRE_FITS, fitting_wire
 from nearmetal.report.terminal import Console
 from nearmetal.units import format_size
 
@@ -49,6 +50,10 @@ def status(*, verify: bool) -> int:
     console.print("the lab can run here" if not problems else "the lab cannot run here")
     for problem in problems:
         console.print(f"  {problem.message}\n  hint: {problem.hint}")
+    wire = _problem(lambda: fitting_wire(*find_emulator()))
+    console.print(f"machines can be coupled into a cluster: {WIRE_FITS}" if not wire else "machines cannot be coupled")
+    if wire:
+        console.print(f"  {wire.message}\n  hint: {wire.hint}")
     console.print("an image can be built here" if not builder else f"no image can be built here: {builder.message}")
     table = Table("folder", "made of", "size", "state", box=None, pad_edge=False, header_style="bold")
     for entry in image.cached(verify=verify):

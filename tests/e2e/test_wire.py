@@ -1,0 +1,147 @@
+"""The wire in real QEMU: small machines without a system see the same whatever the host does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal import native
+from nearmetal.errors import NearmetalError, UnavailableError
+from nearmetal.hosts.lab import wire, wirecheck
+from nearmetal.hosts.lab.lab import find_emulator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_WAIT_S = 150
+
+
+@pytest.fixture(scope="module")
+def emulator() -> str:
+    try:
+        return find_emulator()[0]
+    except NearmetalError as error:
+        pytest.skip(error.render())
+
+
+@pytest.fixture(scope="module")
+def library() -> Path:
+    return wire.build()
+
+
+@pytest.fixture
+def busy_core() -> Iterator[None]:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as loop:
+        yield
+        loop.kill()
+
+
+@pytest.fixture
+def one_core() -> Iterator[None]:
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    yield
+    os.sched_setaffinity(0, cores)
+
+
+@pytest.fixture(scope="module")
+def three(emulator: str, library: Path) -> tuple[wirecheck.Seen, ...]:
+    return wirecheck.small_cluster(emulator, library, 3)
+
+
+def test_every_frame_reaches_every_other_machine_at_its_instant(three: tuple[wirecheck.Seen, ...]) -> None:
+    sent_ns = [int(line.split()[1]) for line in three[0].trace.splitlines() if line.startswith("tx")]
+    least_ns = 1500 + (64 + 24) * 8  # the delay, and 64 bytes with preamble, check sum and gap at 1 Gbit/s
+    for other in three[1:]:
+        came = [line.split() for line in other.trace.splitlines() if line.startswith("rx")]
+        at_ns = {int(sequence): int(ns) for _, ns, _, source, sequence, _ in came if source == "0"}
+        took_ns = [at_ns[number] - ns for number, ns in enumerate(sent_ns) if number in at_ns]
+        assert len(took_ns) > len(sent_ns) - 5  # the last few come when the other has ended
+        assert min(took_ns) == least_ns  # behind another frame it waits, here and at the switch
+        assert took_ns.count(least_ns) > len(took_ns) / 2
+
+
+def test_fuzzed_breaks_do_not_show(emulator: str, library: Path, three: tuple[wirecheck.Seen, ...]) -> None:
+    assert wirecheck.small_cluster(emulator, library, 3, "fuzz=5", "step=300") == three
+
+
+def test_a_busy_core_does_not_show(
+    emulator: str, library: Path, three: tuple[wirecheck.Seen, ...], busy_core: None
+) -> None:
+    assert wirecheck.small_cluster(emulator, library, 3) == three
+
+
+def test_one_core_does_not_show(
+    emulator: str, library: Path, three: tuple[wirecheck.Seen, ...], one_core: None
+) -> None:
+    assert wirecheck.small_cluster(emulator, library, 3, "spin=0") == three
+
+
+def test_another_delay_shows(emulator: str, library: Path, three: tuple[wirecheck.Seen, ...]) -> None:
+    assert wirecheck.small_cluster(emulator, library, 3, "delay=1501") != three
+
+
+def test_the_self_test_is_run_once_per_build(emulator: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    wirecheck.fitting_wire.cache_clear()
+    assert wirecheck.fitting_wire(emulator, "10.0.2").exists()
+    monkeypatch.setattr(wirecheck, "small_cluster", lambda *_: pytest.fail("a second time"))
+    wirecheck.fitting_wire.cache_clear()
+    assert wirecheck.fitting_wire(emulator, "10.0.2").exists()
+    wirecheck.fitting_wire.cache_clear()
+
+
+def test_a_cluster_that_does_not_repeat_is_refused(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = iter([(wirecheck.Seen("1", "rx"),), (wirecheck.Seen("2", "rx"),)])
+    monkeypatch.setattr(wirecheck, "small_cluster", lambda *_: next(outcomes))
+    with pytest.raises(UnavailableError, match=r"two runs of one cluster under QEMU 10\.0\.2 differ"):
+        wirecheck.self_test("qemu", "10.0.2", library)
+
+
+@pytest.mark.parametrize(
+    ("signal_number", "reason"), [(signal.SIGKILL, "ended at"), (signal.SIGSTOP, "was stopped by")]
+)
+def test_a_lost_machine_ends_the_others(
+    emulator: str, library: Path, tmp_path: Path, signal_number: int, reason: str
+) -> None:
+    guest = native.build(wirecheck.GUEST)
+    with wire.shared_memory() as memory:
+        argvs = [
+            wirecheck.small_machine_argv(emulator, guest, library, wire.Place(memory, node, 2), tmp_path)
+            for node in range(2)
+        ]
+        # The second one waits for a command to begin, as a machine does that is being restored; so the first waits too.
+        with (
+            subprocess.Popen(argvs[0], stderr=subprocess.PIPE, text=True) as first,
+            subprocess.Popen([*argvs[1], "-S"], stderr=subprocess.DEVNULL) as second,
+        ):
+            while "nearmetal-wire" not in Path(f"/proc/{second.pid}/maps").read_text():
+                assert second.poll() is None
+            second.send_signal(signal_number)
+            _, said = first.communicate(timeout=_WAIT_S)
+            second.kill()
+    assert first.returncode == wire.EXIT_STATUS
+    assert f"wire: node 0: node 1 (process {second.pid}) {reason}" in said
+
+
+def catches_sigterm(pid: int) -> bool:
+    (caught,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def test_a_machine_that_waits_can_be_told_to_quit(emulator: str, library: Path, tmp_path: Path) -> None:
+    guest = native.build(wirecheck.GUEST)
+    with wire.shared_memory() as memory:
+        argv = wirecheck.small_machine_argv(emulator, guest, library, wire.Place(memory, 0, 2), tmp_path)
+        with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as alone:
+            while not catches_sigterm(alone.pid):
+                assert alone.poll() is None
+            alone.terminate()
+            alone.communicate(timeout=_WAIT_S)
+    assert alone.returncode == 0
