@@ -13,7 +13,7 @@ const PathModel &Engine::path(std::uint32_t a, std::uint32_t b) const {
 }
 
 Ps Engine::recv_overhead(const Message &m) const {
-    return own_time(m.dst, path(m.src, m.dst).segment(m.bytes).recv_overhead_ps);
+    return own_time(m.dst, path(m.src, m.dst).segment(m.bytes).recv_overhead(m.bytes));
 }
 
 // Put a message on its way at `time` >= now; returns when its last byte has left the sender.

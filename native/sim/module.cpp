@@ -255,16 +255,18 @@ void bind_machine(nb::module_ &m) {
         .def(
             "add_segment",
             [](Machine &s, int pair, std::uint64_t up_to_bytes, Ps latency, Ps send, Ps receive, Ps gap,
-               std::uint64_t latency_fs_per_byte, std::uint64_t fs_per_byte, std::uint32_t tail) {
+               std::uint64_t latency_fs_per_byte, std::uint64_t fs_per_byte, std::uint32_t tail,
+               std::uint64_t overhead_fs_per_byte) {
                 require(pair >= 0 && pair < 3, "machine: no such class of pairs");
                 std::vector<Segment> &segments = s.paths[pair].segments;
                 require(segments.empty() || segments.back().up_to_bytes < up_to_bytes,
                         "machine: segment bounds do not rise");
-                segments.push_back({up_to_bytes, latency, send, receive, gap, latency_fs_per_byte, fs_per_byte, tail});
+                segments.push_back({up_to_bytes, latency, send, receive, gap, latency_fs_per_byte, fs_per_byte, tail,
+                                    overhead_fs_per_byte});
             },
             nb::arg("pair"), nb::arg("up_to_bytes"), nb::arg("latency_ps"), nb::arg("send_overhead_ps"),
             nb::arg("recv_overhead_ps"), nb::arg("gap_ps"), nb::arg("latency_fs_per_byte"), nb::arg("fs_per_byte"),
-            nb::arg("tail") = 0)
+            nb::arg("tail") = 0, nb::arg("overhead_fs_per_byte") = 0)
         .def("set_path", [](Machine &s, int pair, std::uint64_t eager_up_to_bytes, std::uint64_t copy_fs_per_byte) {
             require(pair >= 0 && pair < 3, "machine: no such class of pairs");
             s.paths[pair].eager_up_to_bytes = eager_up_to_bytes;

@@ -250,7 +250,8 @@ class Twin:
         rank, path = self.ranks[index], self.path(index, op.peer)
         eager = op.message_bytes <= path.eager_up_to_bytes and not op.synchronous
         m = Message(index, op.peer, op.tag, op.comm, op.message_bytes, "eager" if eager else "request", slot)
-        rank.clock += path.segment(m.wire).send_overhead_ps
+        segment = path.segment(m.wire)
+        rank.clock += segment.send_overhead_ps + m.wire * segment.overhead_fs_per_byte // 1000
         rank.slots[slot] = Slot("done", rank.clock) if eager else Slot("pending")
         self.inject(self.keep(m), rank.clock)
 
@@ -276,7 +277,8 @@ class Twin:
 
     def complete_recv(self, m: Message) -> None:
         rank = self.ranks[m.dst]
-        overhead = self.path(m.src, m.dst).segment(m.size).recv_overhead_ps
+        segment = self.path(m.src, m.dst).segment(m.size)
+        overhead = segment.recv_overhead_ps + m.size * segment.overhead_fs_per_byte // 1000
         if rank.state == "waiting":
             rank.clock = self.awake(rank, m.time) + overhead
             self.complete(m.dst, m.recv_slot, rank.clock)

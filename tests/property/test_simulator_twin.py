@@ -30,7 +30,7 @@ residuals = st.none() | st.builds(
 )
 segments = st.builds(
     Segment, st.just(UNBOUNDED), durations, durations, durations, durations, st.integers(0, 10**6),
-    st.integers(0, 10**6), residuals,
+    st.integers(0, 10**6), residuals, st.sampled_from([0, 0, 300_000]),
 )  # fmt: skip
 paths = st.builds(
     lambda small, large, eager, copy: PathModel((Segment(500, *_fields(small)), large), eager, copy),
@@ -41,7 +41,7 @@ paths = st.builds(
 )
 
 
-def _fields(segment: Segment) -> tuple[int, int, int, int, int, int, Distribution | None]:
+def _fields(segment: Segment) -> tuple[int, int, int, int, int, int, Distribution | None, int]:
     return (
         segment.latency_ps,
         segment.send_overhead_ps,
@@ -50,6 +50,7 @@ def _fields(segment: Segment) -> tuple[int, int, int, int, int, int, Distributio
         segment.latency_fs_per_byte,
         segment.fs_per_byte,
         segment.residual,
+        segment.overhead_fs_per_byte,
     )
 
 

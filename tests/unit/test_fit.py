@@ -11,11 +11,11 @@ import pytest
 
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.predict.fit import RoundTrips, Windows, fit_copy, fit_path, fit_port, one_way_quantiles
-from nearmetal.predict.models import Machine, ModelFile, NamedMachine, read_model, write_model
+from nearmetal.predict.models import Cores, Distribution, Machine, ModelFile, NamedMachine, read_model, write_model
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate
-from nearmetal.predict.trace import DoCall, Repeat
+from nearmetal.predict.trace import DoCall, DoGap, Repeat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -235,3 +235,28 @@ def test_a_gap_between_messages_holds_at_its_size_alone() -> None:
         previous = gap_ns
         if size in gaps:
             assert gap_ns == pytest.approx(gaps[size], rel=0.1)  # without the way of the last message
+
+
+def test_on_one_processor_the_gap_between_messages_is_that_of_both_ends() -> None:
+    """Then two ranks that compute and exchange need all of it, one after the other; a wire hides none."""
+    round_trips = [
+        RoundTrips(size, np.full(400, 2 * ns))
+        for size, ns in {8: 60_000, 512: 62_000, 4096: 67_000, 32_768: 252_000}.items()
+    ]
+    gaps = {8: 13_000, 512: 17_000, 8192: 64_000, 65_536: 510_000}
+    windows = [Windows(size, 65, 1, np.full(50, 65 * ns)) for size, ns in gaps.items()]
+    path = fit_path(round_trips, windows, one_processor=True)
+    for size, ns in ((8, 60_000), (512, 62_000), (4096, 67_000), (32_768, 252_000)):
+        segment = path.segment(size)
+        assert segment.one_way_ps(size) == pytest.approx(ns * 1000, rel=0.01)
+        both = segment.send_overhead_ps + segment.recv_overhead_ps + 2 * size * segment.overhead_fs_per_byte / 1000
+        gap = segment.gap_ps + size * segment.fs_per_byte / 1000
+        assert both == pytest.approx(min(gap, segment.one_way_ps(size)), rel=0.05)
+    machine = Machine(None, path, cores=Cores(1, one_computer=True))
+    ops = (Op(OpKind.SENDRECV, peer=1, recv_peer=1, message_bytes=8192),)
+    other = (Op(OpKind.SENDRECV, peer=0, recv_peer=0, message_bytes=8192),)
+    steps = (Repeat(50, (DoGap(0), DoCall(0))),)
+    programs = tuple(Program(steps, one, (Comm(0, size=2),), (0,)) for one in (ops, other))
+    schedule = Schedule(2, programs, (Distribution((0.0,), (100_000_000,)),))
+    found = simulate(schedule, machine, Placement.block(2, 1)).makespan_ns[0]
+    assert found > 50 * (200_000 + 2 * 55_000)

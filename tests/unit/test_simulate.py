@@ -186,6 +186,13 @@ def test_one_message_takes_overheads_latency_and_bytes() -> None:
     assert run_ns(ping()) == 100 + 1000 + 1000 + 200
 
 
+def test_overhead_for_each_byte_takes_the_processor_of_both_ends() -> None:
+    plain = path()
+    heavy = replace(plain, segments=(replace(plain.segments[0], overhead_fs_per_byte=500_000),))
+    alone, loaded = (run_ns(ping(), replace(MACHINE, inter=one)) for one in (plain, heavy))
+    assert loaded == alone + 2 * 500  # 1000 B at 0.5 ns each, sent and received
+
+
 def test_ranks_of_one_host_use_the_intra_path() -> None:
     assert run_ns(ping(), per_host=2) == 100 + 100 + 1000 + 200
 

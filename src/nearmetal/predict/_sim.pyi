@@ -65,6 +65,7 @@ class Machine:
         latency_fs_per_byte: int,
         fs_per_byte: int,
         tail: int = 0,
+        overhead_fs_per_byte: int = 0,
     ) -> None: ...
     def set_path(self, pair: int, eager_up_to_bytes: int, copy_fs_per_byte: int, /) -> None: ...
 

@@ -13,7 +13,7 @@ Method, in this order; every step uses medians, so single slow messages move the
    busier end needs tau(s). So o_s + o_r = tau2 and the larger of both is tau: the sender's, as on every path where the
    kernel carries a message to the other end's queue within the call that sends it. Without samples of both ways
    o_s = o_r = min(tau, t / 4), without streaming they are 0. All at the smallest size of the segment; L is what is left
-   of t at size 0, and never below 0.
+   of t at size 0, and never below 0. Where both ends shared one processor, all of tau is theirs (`_of_one_processor`).
 5. Residual, for one way: each size with enough samples has its own; others take the mean of the quantile functions of
    their segment (Vincent averaging; Ratcliff, Psychological Bulletin 86, 1979). A round trip is the sum of two ways.
    One way is found by deconvolution (`one_way_quantiles`).
@@ -92,8 +92,10 @@ def fit_path(
     windows: Sequence[Windows] = (),
     eager_up_to_bytes: int = UNBOUNDED,
     both_ways: Sequence[Windows] = (),
+    *,
+    one_processor: bool = False,
 ) -> PathModel:
-    """Fit one path.
+    """Fit one path; `one_processor` says that both ends of it shared a single one.
 
     `eager_up_to_bytes` is the library's limit, when known: above it the measured times contain the handshake, which
     is taken out of L because the simulator plays it. Raise BadInputError for fewer than two sizes or a size without
@@ -123,8 +125,11 @@ def fit_path(
     quality = FitQuality(
         METHOD, int(sum(ns.size for ns in merged.values())), float(np.median(error)), float(error.max())
     )
+    segments = _with_gaps(segments, tau)
+    if one_processor and tau:
+        segments = _of_one_processor(segments, tau)
     return PathModel(
-        _without_handshake(_with_gaps(segments, tau), eager_up_to_bytes),
+        _without_handshake(segments, eager_up_to_bytes),
         eager_up_to_bytes,
         fit=quality,
         measured_bytes=tuple(sorted(merged)),
@@ -271,14 +276,49 @@ def _with_gaps(segments: Sequence[Segment], tau: dict[int, float]) -> list[Segme
     low = 0
     for segment in segments:
         high = 2 * max(low, 1) if segment.up_to_bytes == UNBOUNDED else segment.up_to_bytes
-        at_low, at_high = _gap_at(tau, low), _gap_at(tau, high)
-        per_byte = (at_high - at_low) / (high - low) if high > low else 0.0
-        if at_high < per_byte * high:  # the line would begin below nothing
-            per_byte = at_high / high
-        gap_ps = round((at_high - per_byte * high) * _PS_PER_NS)
-        found.append(replace(segment, gap_ps=gap_ps, fs_per_byte=round(per_byte * _FS_PER_NS)))
+        gap, per_byte = _rising((low, _gap_at(tau, low)), (high, _gap_at(tau, high)))
+        found.append(replace(segment, gap_ps=round(gap * _PS_PER_NS), fs_per_byte=round(per_byte * _FS_PER_NS)))
         low = segment.up_to_bytes
     return found
+
+
+def _of_one_processor(segments: Sequence[Segment], tau: dict[int, float]) -> list[Segment]:
+    """Return the segments with overheads of which both together are the gap between messages, as far as t allows.
+
+    The processor is what limits a stream there, so the gap is what it needs for both ends of a message, and what is
+    left of t is waiting: for the wire, for moderation. At the largest size of each segment t is kept exactly.
+    """
+    found: list[Segment] = []
+    low = 0
+    for segment in segments:
+        high = 2 * max(low, 1) if segment.up_to_bytes == UNBOUNDED else segment.up_to_bytes
+        times = [segment.one_way_ps(size) / _PS_PER_NS for size in (low, high)]
+        needed = [min(_gap_at(tau, size), time) for size, time in zip((low, high), times, strict=True)]
+        gap, per_byte = _rising((low, needed[0]), (high, needed[1]))
+        left = [time - gap - per_byte * size for size, time in zip((low, high), times, strict=True)]
+        latency, slope = _rising((low, max(0.0, left[0])), (high, max(0.0, left[1])))
+        one = replace(
+            segment,
+            latency_ps=round(latency * _PS_PER_NS),
+            latency_fs_per_byte=round(slope * _FS_PER_NS),
+            send_overhead_ps=round(gap * _PS_PER_NS / 2),
+            recv_overhead_ps=round(gap * _PS_PER_NS / 2),
+            overhead_fs_per_byte=round(per_byte * _FS_PER_NS / 2),
+        )
+        middle = int((low * high) ** 0.5)
+        if left[0] > left[1] and low < middle < segment.up_to_bytes:  # what is left falls: in a step
+            found.append(replace(one, up_to_bytes=middle, latency_ps=round(left[0] * _PS_PER_NS)))
+        found.append(one)
+        low = segment.up_to_bytes
+    return found
+
+
+def _rising(low: tuple[int, float], high: tuple[int, float]) -> tuple[float, float]:
+    """Return a and b >= 0 of a + b s through the second point, and as near the first as they allow."""
+    if high[0] == low[0] or high[1] <= low[1]:
+        return high[1], 0.0
+    slope = min((high[1] - low[1]) / (high[0] - low[0]), high[1] / high[0])
+    return high[1] - slope * high[0], slope
 
 
 def _segment(

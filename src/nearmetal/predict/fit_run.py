@@ -46,6 +46,11 @@ class _Samples:
     both_ways: list[Windows] = field(default_factory=list)
 
     @property
+    def one_processor(self) -> bool:
+        """Tell whether both ends ran on the same single processor: it, not a wire, limits what is streamed."""
+        return self.cores is not None and self.cores.count == 1 and (self.cores.one_computer or self.kind == INTRA_KIND)
+
+    @property
     def cells(self) -> set[tuple[str, int, int]]:
         """What was measured: a launch with less than all launches together is no model of its own."""
         streams = [("bw", one) for one in self.windows] + [("bibw", one) for one in self.both_ways]
@@ -146,6 +151,8 @@ def _cores(run: RunDir, record: TrialRecord) -> Cores | None:
 def _path(samples: _Samples, eager_up_to_bytes: int | None) -> PathModel:
     known = EAGER_BYTES.get((samples.mpi, INTRA_KIND if samples.kind == INTRA_KIND else ""))
     eager = eager_up_to_bytes if eager_up_to_bytes is not None else known - _HEADER_BYTES if known else UNBOUNDED
+    if samples.one_processor:
+        return fit_path(samples.round_trips, samples.windows, eager, one_processor=True)
     path = fit_path(samples.round_trips, samples.windows, eager, samples.both_ways)
     return replace(path, copy_fs_per_byte=fit_copy(samples.windows, samples.both_ways))
 
@@ -154,7 +161,8 @@ def _machine(samples: _Samples, path: PathModel, intra: PathModel | None) -> Mac
     collectives: Literal["openmpi", "mpich"] = "mpich" if samples.mpi == "mpich" else "openmpi"
     if samples.kind == INTRA_KIND:
         return Machine(intra=path, inter=path, cores=samples.cores, collectives=collectives)
-    port = fit_port(samples.windows).fs_per_byte if any(w.message_bytes for w in samples.windows) else 0
+    streamed = any(w.message_bytes for w in samples.windows) and not samples.one_processor
+    port = fit_port(samples.windows).fs_per_byte if streamed else 0
     return Machine(intra=intra, inter=path, port_fs_per_byte=port, cores=samples.cores, collectives=collectives)
 
 

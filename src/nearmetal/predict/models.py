@@ -59,7 +59,8 @@ class Segment:
 
     LogGP has one gap per byte G. A path that copies, or that cuts messages into packets, delays one message more
     for each byte than it delays the next message, so there are two: `latency_fs_per_byte` for a message's own way,
-    and `fs_per_byte` (G) for how long it keeps the sender from the next.
+    and `fs_per_byte` (G) for how long it keeps the sender from the next. `overhead_fs_per_byte` is the O of LogGOPS
+    (Hoefler et al., HPDC 2010): what the processor of either end needs for each byte.
     """
 
     up_to_bytes: int
@@ -70,10 +71,11 @@ class Segment:
     latency_fs_per_byte: int = 0
     fs_per_byte: int = 0
     residual: Distribution | None = None
+    overhead_fs_per_byte: int = 0
 
     def one_way_ps(self, message_bytes: int) -> int:
-        """Return o_s + L + s G_latency + o_r, the time of one message without its residual."""
-        wire = message_bytes * self.latency_fs_per_byte // 1000
+        """Return o_s + L + s G_latency + o_r + 2 s O, the time of one message without its residual."""
+        wire = message_bytes * (self.latency_fs_per_byte + 2 * self.overhead_fs_per_byte) // 1000
         return self.send_overhead_ps + self.latency_ps + wire + self.recv_overhead_ps
 
 

@@ -160,6 +160,7 @@ def _path(job: _sim.Job, native: _sim.Machine, pair: int, path: PathModel) -> No
             segment.latency_fs_per_byte,
             segment.fs_per_byte,
             tail,
+            segment.overhead_fs_per_byte,
         )
     native.set_path(pair, path.eager_up_to_bytes, path.copy_fs_per_byte)
 

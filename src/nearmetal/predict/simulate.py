@@ -246,7 +246,7 @@ def _scaled(machine: Machine, parameter: str, factor: float) -> Machine:
             return dataclasses.replace(segment, residual=dataclasses.replace(segment.residual, values_ps=values))
         fields = {
             "latency": ("latency_ps",),
-            "overhead": ("send_overhead_ps", "recv_overhead_ps"),
+            "overhead": ("send_overhead_ps", "recv_overhead_ps", "overhead_fs_per_byte"),
             "gap": ("gap_ps",),
             "bandwidth": ("fs_per_byte", "latency_fs_per_byte"),
         }[name]
