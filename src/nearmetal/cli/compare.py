@@ -25,20 +25,31 @@ from nearmetal.store.rundir import RunDir
     default="table",
     help="What to print on stdout.",
 )
+@click.option("--all", "everything", is_flag=True, help="Print every table: levels, intervals, counters, facts.")
 @click.option("--published", default="", help="Print ours beside a published table's figures: the same shape or not.")
 @click.option(
     "--map", "named", multiple=True, metavar="COLUMN=PATH[/SETTING]", help="With --published: what stands for it."
 )
 @click.option("--allow-mixed", is_flag=True, help="Compare trials although kernel, MPI, NIC or code differ.")
-def command(run: Path, form: str, published: str, named: tuple[str, ...], *, allow_mixed: bool) -> None:
-    """Compare the paths of RUN, a run directory."""
+def command(
+    run: Path, form: str, published: str, named: tuple[str, ...], *, everything: bool, allow_mixed: bool
+) -> None:
+    """Compare the paths of RUN, a run directory: the verdicts and the ratios behind them.
+
+    --all prints levels, intervals, counters and facts as well; so do the other formats.
+    """
     table = published_named(published) if published else None
     view = build_view(RunDir.open(run), allow_mixed=allow_mixed)
     if table is not None:
         _beside(view, table, named, form)
         return
     if form == "table":
-        as_table.render(view, Console(highlight=False))
+        console = Console(highlight=False)
+        if everything:
+            as_table.render(view, console)
+            return
+        as_table.answer(view, console)
+        click.echo(f"levels, intervals, counters, facts: nearmetal compare {run} --all")
         return
     render = {"json": as_json.render, "csv": as_csv.render, "markdown": as_markdown.render}[form]
     click.echo(render(view).rstrip("\n"))

@@ -71,7 +71,7 @@ def carry_out(spec: Study, run: RunDir, *, allow_mixed: bool = False) -> tuple[V
     finally:
         run.close()
     as_table.render(view, Console(highlight=False), brief=True)
-    click.echo(f"all tables: nearmetal compare {run.root}\nreport: {html}")
+    click.echo(f"all tables: nearmetal compare {run.root} --all\nreport: {html}")
     if virtual_ns := virtual_time_ns(run.trials()):
         console.print(f"virtual time: the launches took {format_duration(virtual_ns)} of the lab's own clock")
     for path, workload, setting in ending.given_up:

@@ -55,6 +55,31 @@ def render(view: View, console: Console, *, brief: bool = False) -> None:
     _talk(console, words.method_sentence(view))
 
 
+def answer(view: View, console: Console, *, lines: int = 40) -> None:
+    """Print what a reader came for in at most `lines` lines: verdicts first, then ratios without their intervals.
+
+    Ratios that do not fit are left out, those of the worst cells last; a line says how many.
+    """
+    with console.capture() as captured:
+        console.print(Text(view.title, style="bold"))
+        _talk(console, f"Figures from {view.host_label}.")
+        _talk(console, words.blocks_sentence(view))
+        for line in view.mixed:
+            _talk(console, f"MIXED PROVENANCE, compared on request: {line}")
+        _print(console, tables.verdicts(view))
+        _print(console, tables.failures(view))
+    head = captured.get()
+    console.out(head, end="", highlight=False)
+    table, left_out = tables.shortest(view, max(0, lines - head.count("\n") - _TABLE_HEAD - 2))
+    _print(console, table)
+    if left_out:
+        _talk(console, f"{left_out} more not shown, none of them with a larger cost.")
+
+
+_TABLE_HEAD = 5
+"""Lines of a table before its first row, and the one behind its last."""
+
+
 def _talk(console: Console, sentence: str) -> None:
     console.print(Text(sentence), soft_wrap=False)
 

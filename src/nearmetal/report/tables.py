@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from statistics import mean, median, stdev
@@ -100,6 +101,31 @@ def _ratio(comparison: Comparison, metric: Metric) -> str:
     if found is None:
         return words.REFUSED if metric in comparison.refused else words.NOTHING
     return f"{words.ratio(found.ratio)}\n{words.ratio_span(found.interval)}"
+
+
+def shortest(view: View, most: int) -> tuple[Table, int]:
+    """Return a line for each comparison, in the order of the study, and how many were left out to have at most `most`.
+
+    The smallest costs are left out first.
+    """
+    found = [(cell, one, one.comparison) for cell in view.cells for one in cell.paths if one.comparison]
+    by_cost = sorted(range(len(found)), key=lambda at: -_cost(found[at][2]))
+    several = len(view.groups) > 1
+    rows = []
+    for cell, one, _ in (found[at] for at in sorted(by_cost[:most])):
+        size, path, mean_ratio, median_ratio, p99_ratio, _, verdict = (
+            entry.partition("\n")[0] for entry in _comparison(cell, one)
+        )
+        place = f"{words.group_title(view, cell.group)}, {size}" if several else size
+        rows.append((place, path, mean_ratio, median_ratio, p99_ratio, verdict))
+    title = f"Ratio to {view.baseline}, with the verdict of each cell"
+    head = ("cell" if several else "size", "path", *Metric, "verdict")
+    return Table(title, head, tuple(rows), left=2), len(found) - len(rows)
+
+
+def _cost(comparison: Comparison) -> float:
+    """Return by how much it is worse than the baseline: the logarithm of the ratio, in the direction that is worse."""
+    return comparison.better.sign * math.log(comparison.headline.ratio)
 
 
 _INTERVALS = "Below each ratio its 95 % interval; p of the difference of means, Holm-corrected."

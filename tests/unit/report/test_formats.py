@@ -125,3 +125,27 @@ def test_ratios_and_p_values_read_as_in_papers() -> None:
     assert (words.p_value(0.00004), words.p_value(0.62), words.p_value(None)) == ("< 0.001", "0.620", "-")
     assert words.percent(286_893.56) == "over 100000 %"
     assert (words.percent(0.05), words.percent(0.00742), words.percent(1.2)) == ("5 %", "0.74 %", "120 %")
+
+
+def _answer(view: View, lines: int = 40) -> list[str]:
+    text = io.StringIO()
+    as_table.answer(view, Console(file=text, width=80, color_system=None), lines=lines)
+    return text.getvalue().splitlines()
+
+
+def test_the_answer_comes_first_and_fits_a_screen(view: View) -> None:
+    lines = _answer(view)
+    assert len(lines) <= 40
+    assert lines.index("Verdicts") < 8
+    assert sum(line.startswith(("8 B ", "1 KiB ", "64 KiB ")) for line in lines) == 12, "no ratio is left out"
+
+
+@pytest.mark.parametrize("lines", [20, 24, 28])
+def test_what_does_not_fit_is_what_costs_least_and_is_counted(view: View, lines: int) -> None:
+    said = _answer(view, lines)
+    cells = [line.split() for line in said if line.startswith(("8 B ", "1 KiB ", "64 KiB "))]
+    shown = [float(cell[3]) for cell in cells]
+    every = [one.comparison.headline.ratio for cell in view.cells for one in cell.paths if one.comparison]
+    assert len(said) <= lines
+    assert sorted(shown, reverse=True) == [round(one, 3) for one in sorted(every, reverse=True)[: len(shown)]]
+    assert said[-1].startswith(f"{len(every) - len(shown)} more not shown")
