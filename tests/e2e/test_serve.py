@@ -20,12 +20,14 @@ import pytest
 import uvicorn
 
 from nearmetal.cli.main import run
+from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.serve import library
 from nearmetal.serve.app import make_app
+from nearmetal.serve.behind import Public
 from nearmetal.serve.cache import Recent
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.guard import Door
-from nearmetal.serve.server import listen
+from nearmetal.serve.server import MAX_READERS, Listening, listen, listen_on_socket, serve
 from tests.browser import PAPER, browse, first_pixel, needs_chromium
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
 
@@ -205,6 +207,95 @@ def test_small_answers_are_not_held_back(folder: Path) -> None:
     """Without its protocol asyncio leaves Nagle's algorithm on, and an answer waits 40 ms for the reader's ACK."""
     with contextlib.closing(listen("127.0.0.1", 0).socket) as listening:
         assert listening.proto == socket.IPPROTO_TCP
+
+
+@contextlib.contextmanager
+def _serving(folder: Path, listening: Listening, head_s: float = 10.0) -> Iterator[None]:
+    """Serve from a process of its own, which ends with the block."""
+    child = os.fork()
+    if child == 0:
+        try:
+            serve(Catalogue(folder), listening, head_s)
+        finally:
+            os._exit(0)
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        listening.socket.close()
+
+
+def _asked(connection: socket.socket, door: Door, path: str = "/", host: str = "localhost") -> bytes:
+    with contextlib.closing(connection):
+        connection.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {door.token}\r\n"
+            "Connection: close\r\n\r\n".encode()
+        )
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+def test_silent_connections_lock_nobody_out(folder: Path) -> None:
+    listening = listen("127.0.0.1", 0)
+    where = listening.socket.getsockname()[:2]
+    with _serving(folder, listening), contextlib.ExitStack() as stack:
+        for number in range(MAX_READERS + 10):
+            silent = stack.enter_context(socket.create_connection(where))
+            if number % 2:
+                silent.sendall(b"GET / HTTP/1.1\r\nHost: loc")
+        assert _asked(socket.create_connection(where), listening.door).startswith(b"HTTP/1.1 200")
+
+
+def test_a_connection_that_says_nothing_is_closed(folder: Path) -> None:
+    listening = listen("127.0.0.1", 0)
+    where = listening.socket.getsockname()[:2]
+    with _serving(folder, listening, head_s=0.1):
+        for begun in (b"", b"GET / HTTP/1.1\r\n"):
+            with contextlib.closing(socket.create_connection(where)) as silent:
+                silent.sendall(begun)
+                with contextlib.suppress(ConnectionResetError):
+                    assert silent.recv(1) == b""  # waits until the server has closed it
+        assert _asked(socket.create_connection(where), listening.door).startswith(b"HTTP/1.1 200")
+
+
+def test_a_unix_socket_behind_a_proxy_with_a_path(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "serve.sock"
+    public = Public.parse("https://cluster.example.org/tools/nearmetal/")
+    stale = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    stale.bind(str(place))
+    stale.close()
+    listening = listen_on_socket(place, public)
+    assert listening.url.startswith("https://cluster.example.org/tools/nearmetal/?token=")
+    assert place.stat().st_mode & 0o777 == 0o600
+
+    def ask(path: str, host: str) -> bytes:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(str(place))
+        return _asked(connection, listening.door, path, host)
+
+    with _serving(folder, listening):
+        with pytest.raises(UnavailableError, match="cannot listen"):
+            listen_on_socket(place)
+        for path in ("/", "/tools/nearmetal/", "/tools/nearmetal"):  # a proxy takes the path off, or does not
+            head, _, body = ask(path, "cluster.example.org").partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200")
+            assert f"content-length: {len(body)}".encode() in head.lower()
+            links = set(re.findall(rb'(?:href|action|src)="(/[^"]*)"', body))
+            assert links
+            assert all(link.startswith(b"/tools/nearmetal/") for link in links), links
+        welcome = ask(f"/?token={listening.door.token}", "cluster.example.org").lower()
+        assert b"location: /tools/nearmetal/\r\n" in welcome
+        assert b"path=/tools/nearmetal/" in welcome
+        assert b"secure" in welcome
+        assert ask("/", "elsewhere.example.org").startswith(b"HTTP/1.1 421")
+
+
+@pytest.mark.parametrize(
+    "url", ["", "cluster", "ftp://a/b", "https://", "https://a/b?c", 'https://a/"x', "https://a//b", "http://["]
+)
+def test_what_is_no_public_address_is_refused(url: str) -> None:
+    with pytest.raises(BadInputError, match="no address"):
+        Public.parse(url)
 
 
 # ---- in a browser

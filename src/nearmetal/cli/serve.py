@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
+from nearmetal.errors import BadInputError
+from nearmetal.serve.behind import Public
 from nearmetal.serve.catalogue import Catalogue
-from nearmetal.serve.server import listen, preload, serve
+from nearmetal.serve.server import listen, listen_on_socket, preload, serve
 
 LOOPBACK = "127.0.0.1"
 
@@ -16,13 +18,18 @@ LOOPBACK = "127.0.0.1"
 @click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path), default=Path("runs"))
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The TCP port; without it a free one.")
 @click.option("--listen", "address", default=LOOPBACK, metavar="ADDR", help="Listen beyond this machine, on ADDR.")
-def command(directory: Path, port: int, address: str) -> None:
+@click.option("--socket", "place", type=click.Path(path_type=Path), help="Listen on this Unix socket instead.")
+@click.option("--behind", metavar="URL", help="The address of the proxy before it, such as https://host/nearmetal.")
+def command(directory: Path, port: int, address: str, place: Path | None, behind: str | None) -> None:
     """Serve the runs of DIR (default: runs) to a web browser on this machine, read only.
 
     Prints the address, with the token that opens it. Ends with Ctrl-C.
     """
     catalogue = Catalogue(directory)
-    listening = listen(address, port)
+    public = Public.parse(behind) if behind else None
+    if place and (port or address != LOOPBACK):
+        raise BadInputError("--socket has no address and no port", hint="leave --listen and --port out")
+    listening = listen_on_socket(place, public) if place else listen(address, port, public)
     if listening.door.beyond_loopback:
         click.echo(
             "warning: whoever can reach this address and learns the token reads every run; nothing is encrypted\n"
@@ -39,3 +46,5 @@ def command(directory: Path, port: int, address: str) -> None:
         click.echo("stopped", err=True)
     finally:
         listening.socket.close()
+        if place:
+            place.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from nearmetal.errors import NearmetalError
 from nearmetal.serve import openapi, pages
+from nearmetal.serve.behind import Below
 from nearmetal.serve.guard import Guard
 from nearmetal.serve.library import Library, NoSuchRunError, encoded
 from nearmetal.store.query import MixedError
@@ -55,7 +56,8 @@ def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
         Route("/api/v1/compare", served.api_compare),
     ]
     handlers = {NearmetalError: _refused, _MixedPageError: _mixed, HTTPException: _no_such_page, Exception: _broken}
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), door, refusal)
+    guarded = Guard(Starlette(routes=routes, exception_handlers=handlers), door, refusal)
+    return Below(guarded, door.public.path) if door.public and door.public.path else guarded
 
 
 class _Served:

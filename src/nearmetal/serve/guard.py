@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from nearmetal.serve.behind import Public
+
 METHODS = ("GET", "HEAD")
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -51,6 +53,7 @@ class Door:
     port: int
     names: frozenset[str] = frozenset({"localhost"})
     beyond_loopback: bool = False
+    public: Public | None = None
     token: str = field(default_factory=_secret, repr=False)
     session: str = field(default_factory=_secret, repr=False)
 
@@ -148,7 +151,15 @@ class Guard:
         # One slash exactly: two would name another host.
         target = "/" + quote(scope["path"].lstrip("/")) + (f"?{urlencode(rest)}" if rest else "")
         answer = RedirectResponse(target, status_code=303)
-        answer.set_cookie(self._door.cookie, self._door.session, httponly=True, samesite="strict", path="/")
+        public = self._door.public
+        answer.set_cookie(
+            self._door.cookie,
+            self._door.session,
+            httponly=True,
+            samesite="strict",
+            path=f"{public.path}/" if public else "/",
+            secure=bool(public and public.secure),
+        )
         return answer
 
 

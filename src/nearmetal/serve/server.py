@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,14 +15,20 @@ import uvicorn
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.serve.app import make_app
 from nearmetal.serve.guard import Door, machine_names
+from nearmetal.serve.patience import patient
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nearmetal.serve.behind import Public
     from nearmetal.serve.catalogue import Catalogue
 
 MAX_READERS = 500
 """More connections than this at once are answered 503, so that memory and file descriptors stay bounded."""
 _MAX_HEAD_BYTES = 16 << 10
 _CLOSE_S = 2
+HEAD_S = 10.0
+"""A request whose head takes longer is sent away."""
 _NEEDED = ("anyio._backends._asyncio", "pyarrow.parquet", "pydantic", "scipy.stats")
 _WHERE_INSTALLED = ("pandas",)
 """pyarrow looks for it by itself, the first time that it makes an array."""
@@ -37,6 +44,10 @@ class Listening:
     @property
     def url(self) -> str:
         """Return the address with the token: whoever has it may read."""
+        if self.door.public:
+            return f"{self.door.public.url}/?token={self.door.token}"
+        if self.socket.family == socket.AF_UNIX:
+            return f"http://localhost/?token={self.door.token}"
         host, port = self.socket.getsockname()[:2]
         if ipaddress.ip_address(host).is_unspecified:
             host = socket.gethostname()
@@ -44,8 +55,11 @@ class Listening:
         return f"http://{shown}:{port}/?token={self.door.token}"
 
 
-def listen(address: str, port: int) -> Listening:
-    """Bind; port 0 takes a free one. Raise BadInputError for no address, UnavailableError when it cannot be had."""
+def listen(address: str, port: int, public: Public | None = None) -> Listening:
+    """Bind; port 0 takes a free one. `public` is the address of a proxy before it.
+
+    Raise BadInputError for no address, UnavailableError when it cannot be had.
+    """
     try:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
@@ -67,7 +81,40 @@ def listen(address: str, port: int) -> Listening:
     host, bound = listening.getsockname()[:2]
     beyond = not ipaddress.ip_address(host).is_loopback
     names = machine_names() | {address.lower()} if beyond else frozenset({"localhost"})
-    return Listening(listening, Door(bound, names, beyond_loopback=beyond))
+    names |= {public.name} if public else set()
+    return Listening(listening, Door(bound, names, beyond_loopback=beyond, public=public))
+
+
+def listen_on_socket(path: Path, public: Public | None = None) -> Listening:
+    """Bind a Unix socket that this account alone may use, in the place of one that nobody answers.
+
+    Raise UnavailableError when it cannot be had.
+    """
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.is_socket() and not _answers(path):
+            path.unlink()
+        before = os.umask(0o177)
+        try:
+            listening.bind(os.fspath(path))
+        finally:
+            os.umask(before)
+        listening.listen(MAX_READERS)
+    except OSError as error:
+        listening.close()
+        raise UnavailableError(
+            f"cannot listen on {path}: {error.strerror or error}", hint="name a path that is free, of at most 107 bytes"
+        ) from error
+    return Listening(listening, Door(0, frozenset({"localhost", *([public.name] if public else [])}), public=public))
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
+        try:
+            asked.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            return False
+    return True
 
 
 def preload() -> None:
@@ -79,11 +126,11 @@ def preload() -> None:
             import_module(name)
 
 
-def serve(catalogue: Catalogue, listening: Listening) -> None:
+def serve(catalogue: Catalogue, listening: Listening, head_s: float = HEAD_S) -> None:
     """Serve until interrupted. Nothing that a request says is written to a log."""
     config = uvicorn.Config(
         make_app(catalogue, listening.door),
-        http="h11",
+        http=patient(head_s),
         ws="none",
         loop="asyncio",
         interface="asgi3",
