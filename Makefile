@@ -1,5 +1,5 @@
 # Two commands matter: `make study` and `make test`. Both set up all they need first.
-.PHONY: help setup study lab lab-here setup-test test fuzz lint bench reference audit verify-apps verify-store verify-large verify-lab verify-knobs netdevsim programs verify-programs lock clean
+.PHONY: help setup study lab lab-here setup-test test fuzz lint bench reference audit verify-apps verify-store verify-kills verify-large verify-lab verify-knobs netdevsim programs verify-programs lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -81,6 +81,9 @@ netdevsim: ## Build netdevsim for the lab's kernel, for its tests of knobs (220 
 
 verify-store: setup-test ## Flip 10,000 bits of runs; none may change a figure in silence (minutes)
 	@NEARMETAL_FLIPS=10000 .venv/bin/python -m pytest tests/fault/test_flipped_bits.py
+
+verify-kills: setup-test ## Kill runs, searches, namespaces and labs 2,000 times; nothing may be lost or left (minutes)
+	@NEARMETAL_KILLS=2000 .venv/bin/python -m pytest tests/fault/test_left_behind.py
 
 verify-lab: setup lab ## Try every path, machine, wire and shipped study of the lab, and kills amid its knobs (an hour)
 	@NEARMETAL_WHOLE_LAB=1 .venv/bin/python -m pytest tests/e2e/test_lab_whole.py tests/fault/test_lab_knob_faults.py

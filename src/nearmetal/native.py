@@ -10,12 +10,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearmetal import process
+from nearmetal import process, scratch
 from nearmetal.errors import NearmetalError, UnavailableError
 
 if TYPE_CHECKING:
@@ -122,8 +121,8 @@ def _sources(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _compile(recipe: Recipe, program: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=program.parent) as scratch:
-        made = Path(scratch) / recipe.name
+    with scratch.folder("unfinished", program.parent) as work:
+        made = work / recipe.name
         argv = compile_argv(recipe, lambda room: str(source_dir(room)), str(made))
         finished = process.run(argv, timeout_s=BUILD_TIMEOUT_S)
         if not finished.ok:

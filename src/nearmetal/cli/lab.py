@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
 import click
 from rich.table import Table
 
+from nearmetal import scratch
 from nearmetal.errors import ExitCode, NearmetalError
 from nearmetal.hosts.lab import image
 from nearmetal.hosts.lab.lab import LABEL, find_emulator, open_lab
@@ -80,7 +80,7 @@ def shell(machine: str) -> int:
     program, _ = find_emulator()
     chosen = machine_named(machine)
     built = image.current(lambda text: click.echo(text, err=True))
-    with tempfile.TemporaryDirectory(prefix="nearmetal-lab-") as folder:
+    with scratch.folder("nearmetal-lab") as folder:
         unused = Path(folder, "unused")
         files = Files(built.kernel, built.initrd, unused, unused, unused, unused)
         # The one program that is not started through nearmetal.process: the terminal is its own.

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
+from nearmetal import scratch
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError, UnavailableError
 from nearmetal.history.records import Entry, EntryCell, Kept
 from nearmetal.report.series import CellId
@@ -29,6 +28,7 @@ from nearmetal.stats.equivalence import Better
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
     from types import TracebackType
 
     import duckdb
@@ -206,8 +206,8 @@ def _make(path: Path) -> None:
     if not path.absolute().parent.is_dir():
         raise BadInputError(f"{path} cannot be made: {path.absolute().parent} is no directory")
     try:
-        with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.") as folder:
-            part = Path(folder, "new")
+        with scratch.folder(f".{path.name}", path.absolute().parent) as folder:
+            part = folder / "new"
             connection = _connect(part, write=True, wait_s=0.0)
             with _explained(path):
                 connection.execute(_SCHEMA)

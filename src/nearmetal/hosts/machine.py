@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from nearmetal import process
+from nearmetal import process, scratch
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.process import Finished
@@ -25,7 +25,7 @@ class MachineShell:
     """Commands on this machine, for knobs that are meant to be turned on it; a context manager."""
 
     def __init__(self) -> None:
-        self._scratch = tempfile.mkdtemp(prefix="nm-")
+        self._scratch = str(scratch.make("nm"))
         self._helpers: list[_Helper] = []
 
     def __enter__(self) -> Self:

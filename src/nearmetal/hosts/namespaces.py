@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from nearmetal import process
+from nearmetal import process, scratch
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts import many_files
 from nearmetal.hosts.host import HYPERVISOR
@@ -107,7 +107,7 @@ class NamespaceShell:
 
     def __init__(self, *, own_network: bool = True) -> None:
         self.own_network = own_network
-        self._scratch = tempfile.mkdtemp(prefix="nm-")
+        self._scratch = str(scratch.make("nm"))
         self._rootless = os.geteuid() != 0
         self._nodes: dict[str, _Anchor] = {}
         self._helpers: list[_Helper] = []

@@ -14,12 +14,11 @@ import fcntl
 import hashlib
 import json
 import shutil
-import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearmetal import native
+from nearmetal import native, scratch
 from nearmetal.errors import ForeignFileError, NearmetalError, UnavailableError
 from nearmetal.hosts.lab import root as rootfs
 from nearmetal.hosts.lab.closure import import_closure
@@ -194,10 +193,10 @@ def _build_root(release: rootfs.Release, versions: dict[str, str], folder: Path,
     recipe = root_recipe_key()  # what is read from here on is what this key stands for
     rules = TrimRules.parse(rootfs.lab_file("trim.txt").read_text())
     modules = meaningful_lines(rootfs.lab_file("modules.txt").read_text())
-    with _replacing(folder) as fresh, tempfile.TemporaryDirectory(prefix="nearmetal-root-") as scratch:
-        archive = Path(scratch) / "root.tar"
+    with _replacing(folder) as fresh, scratch.folder("nearmetal-root") as work:
+        archive = work / "root.tar"
         say(f"installing {len(versions)} packages and building the measuring programs (about a minute)")
-        rootfs.build(release, archive, Path(scratch))
+        rootfs.build(release, archive, work)
         say("trimming")
         trimmed = trim(archive, rules, modules)
         (fresh / "kernel").write_bytes(trimmed.kernel)
@@ -261,7 +260,7 @@ def digest_of(file: Path) -> str:
 @contextlib.contextmanager
 def _replacing(folder: Path) -> Iterator[Path]:
     """Give a fresh folder that takes `folder`'s place when all went well, and vanishes otherwise."""
-    fresh = Path(tempfile.mkdtemp(prefix="unfinished-", dir=folder.parent))
+    fresh = scratch.make("unfinished", folder.parent)
     try:
         yield fresh
         shutil.rmtree(folder, ignore_errors=True)

@@ -6,13 +6,12 @@ import contextlib
 import os
 import re
 import shutil
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from nearmetal import process
+from nearmetal import process, scratch
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.lab import frames
 from nearmetal.hosts.lab.machine import Files, Machine, emulator_argv
@@ -60,7 +59,7 @@ class Vm:
     def __init__(self, boot: Boot, *, order: bytes = b"{}", seed: int = 0, restore: bool = False) -> None:
         """Start the emulator, paused; raise NearmetalError with its words when it does not start."""
         self._machine = boot.machine
-        self._folder = Path(tempfile.mkdtemp(prefix="nearmetal-lab-"))
+        self._folder = _own_folder()
         self._process: subprocess.Popen[bytes] | None = None
         self._qmp: Qmp | None = None
         self._files = Files(
@@ -76,9 +75,7 @@ class Vm:
             self._start(emulator_argv(boot.emulator, boot.machine, self._files, seed=seed, restore=restore))
         except OSError as error:
             self.close()
-            raise UnavailableError(
-                f"the lab has no room for its files: {error}", hint="free space, or set TMPDIR to another disk"
-            ) from error
+            raise _no_room(error) from error
         except BaseException:
             self.close()
             raise
@@ -252,6 +249,20 @@ class Vm:
     def _told(self, message: str) -> str:
         tail = console_tail(self.console)
         return message + ("\n  console: " + "\n  console: ".join(tail) if tail else " (its console is empty)")
+
+
+def _own_folder() -> Path:
+    try:
+        return scratch.make("nearmetal-lab")
+    except OSError as error:
+        raise _no_room(error) from error
+
+
+def _no_room(error: OSError) -> UnavailableError:
+    return UnavailableError(
+        f"the lab has no room for its files: {error}",
+        hint="free space (`nearmetal clean` shows what killed runs left), or set TMPDIR to another disk",
+    )
 
 
 def console_tail(console: str) -> list[str]:

@@ -1,0 +1,289 @@
+"""What `kill -9` leaves in the temporary folder is removed by the next start, and nothing else is.
+
+`NEARMETAL_KILLS` says how many kills are tried; `make verify-kills` tries 2,000.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from fake_runs import Silent
+from nearmetal import scratch
+from nearmetal.cli.main import run as nearmetal
+from nearmetal.hosts.fake import FakeHost
+from nearmetal.hosts.lab.machine import MACHINES
+from nearmetal.hosts.lab.vm import Boot, Vm
+from nearmetal.hosts.machine import MachineShell
+from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.run.schedule import run_study
+from nearmetal.scratch import Owner
+from nearmetal.store import disk
+from nearmetal.store.disk import Disk
+from nearmetal.store.rundir import RunDir, RunInfo, SearchDir
+from nearmetal.store.verify import verify
+from nearmetal.study.order import Order, PathOrder, WorkloadOrder
+from nearmetal.study.spec import digest, parse_study
+from nearmetal.tune.launches import Launches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+KILLS = int(os.environ.get("NEARMETAL_KILLS", "40"))
+STUDY = """
+format = 1
+name = "kills"
+baseline = "veth"
+[host]
+kind = "fake"
+[[path]]
+name = "veth"
+[[path]]
+name = "tap"
+[[workload]]
+name = "latency"
+sizes = [8]
+iterations = 20
+warmup = 2
+[trials]
+min_blocks = 3
+max_blocks = 3
+"""
+INFO = RunInfo("kills", digest(STUDY), "fake", "made up", "0", "2026-01-01T00:00:00+00:00")
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary folder of the test's own, in which this process has not looked yet; its name is short for sockets."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        monkeypatch.setattr(scratch, "_swept", set())
+        yield Path(folder)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(one.name for one in folder.iterdir())
+
+
+def killed_owner(prefix: str) -> Path:
+    """Let a process make a folder with a file in it, and die."""
+    program = (
+        f"import os; from nearmetal import scratch; f = scratch.make({prefix!r}); (f / 'x').write_bytes(b'12345'); "
+    )
+    program += "print(f, flush=True); os.kill(os.getpid(), 9)"
+    env = {**os.environ, "TMPDIR": tempfile.gettempdir()}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return Path(done.stdout.strip())
+
+
+def test_the_next_start_removes_what_a_dead_one_left(temporary: Path) -> None:
+    dead = killed_owner("nearmetal-lab")
+    assert (dead / "x").exists()
+    with MachineShell() as shell:
+        assert names(temporary) == [Path(shell.scratch).name]
+    assert names(temporary) == []
+
+
+def test_only_what_is_known_to_be_left_is_removed(temporary: Path) -> None:
+    mine = scratch.make("nm")
+    dead = killed_owner("nm")
+    later = mine.name.split("-")
+    kept = {
+        "another boot": dead.name.replace(f"-{scratch._place()}-", "-0000-"),
+        "an older nearmetal's": "nm-a8b7c6d5",
+        "a far session's": "nm-3dacb354cbbeeea5a7e6801c",
+        "not ours": "other-1-1-0000-x",
+    }
+    for name in kept.values():
+        (temporary / name).mkdir()
+    reused = temporary / "-".join([*later[:2], "1", *later[3:]])
+    reused.mkdir()
+    (temporary / f"{dead.name}x").symlink_to(dead)
+    (temporary / f"{dead.name}y").write_text("a file")
+    assert sorted(scratch.sweep(temporary)) == sorted([dead, reused])
+    left = {mine.name, f"{dead.name}x", f"{dead.name}y", *kept.values()}
+    assert set(names(temporary)) == left
+    assert {one.path.name: one.owner for one in scratch.find(temporary)} == {
+        mine.name: Owner.HERE,
+        kept["another boot"]: Owner.ELSEWHERE,
+        kept["an older nearmetal's"]: Owner.UNKNOWN,
+        kept["a far session's"]: Owner.UNKNOWN,
+    }
+
+
+def test_clean_shows_removes_and_keeps(temporary: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine, dead = scratch.make("nm"), killed_owner("nm")
+    (temporary / "nm-a8b7c6d5").mkdir()
+    owner = dead.name.split("-")[1]
+    assert nearmetal(["clean"]) == 0
+    assert sorted(capsys.readouterr().out.splitlines()) == sorted(
+        [
+            "1 left behind: `nearmetal clean --remove` removes it",
+            f"{dead}: 0.0 MB, left behind: process {owner} is gone",
+            f"{mine}: 0.0 MB, in use by process {os.getpid()}",
+            f"{temporary}/nm-a8b7c6d5: 0.0 MB, its name does not say whose it is",
+        ]
+    )
+    assert nearmetal(["clean", "--remove"]) == 0
+    assert f"removed {dead}: " in capsys.readouterr().out
+    assert nearmetal(["clean", "--remove", "--all"]) == 0
+    assert names(temporary) == [mine.name]
+    assert nearmetal(["clean", "--all"]) == 2
+    shutil.rmtree(mine)
+    capsys.readouterr()
+    assert nearmetal(["clean"]) == 0
+    assert capsys.readouterr().out == f"nothing of nearmetal is in {temporary}\n"
+
+
+# ---- kills, each at an event drawn by a seed
+
+
+class Countdown(Disk):
+    """Kills this process at the nth step of the disk."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def step(self, name: str, path: Path) -> None:
+        self.left -= 1
+        if self.left == 0:
+            path.with_name(f"{path.name}.part").write_bytes(b"half")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def in_child(deed: Callable[[], object]) -> int:
+    """Carry a deed out in a process of its own; return how it ended: 0, or minus the signal."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(120)
+        code = 7
+        try:
+            deed()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def store(root: Path, steps: int) -> None:
+    """Continue a run until the disk kills it."""
+    if not root.exists():
+        RunDir.create(root, INFO, STUDY).close()
+    with RunDir.open_for_writing(root, Countdown(steps)) as run:
+        run_study(parse_study(STUDY, "s"), FakeHost({}), run, Silent())
+
+
+def search(root: Path, steps: int) -> None:
+    """Continue a search of twelve launches until the disk kills it."""
+    if not root.exists():
+        SearchDir.create(root, INFO, STUDY).close()
+    with SearchDir.open_for_writing(root, Countdown(steps)) as kept:
+        launches = Launches(FakeHost({}), kept)
+        options = {"operation": "latency", "sizes": [8], "iterations": 20, "warmup": 2}
+        for block in range(12):
+            launches.launch(Order(0, block, PathOrder("veth", "veth"), WorkloadOrder("latency", "engine", options)))
+
+
+@pytest.mark.parametrize("victim", [store, search])
+def test_no_kill_loses_or_repeats_a_launch(
+    tmp_path: Path, victim: Callable[[Path, int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "_fsync", lambda _: None)  # what is written outlives a process without it
+    victim(tmp_path / "warm", 1 << 60)  # imports what is imported late, once and not in every child
+    kind = SearchDir if victim is search else RunDir
+    rng = random.Random(13)
+    kills = number = 0
+    while kills < KILLS // 4:
+        root, number = tmp_path / str(number), number + 1
+        before: dict[str, bytes] = {}
+        steps = [rng.randrange(1, 60) for _ in range(100)]
+        while (ended := in_child(lambda root=root, steps=steps: victim(root, steps.pop()))) != 0:
+            del steps[-1]  # the child has a list of its own
+            assert ended == -signal.SIGKILL
+            kills += 1
+            after = {path.name: path.read_bytes() for path in (root / "trials").glob("*.json")}
+            assert before.items() <= after.items(), "a finished launch was lost or repeated"
+            before = after
+        found = verify(kind.open(root))
+        assert (found.problems, found.unfinished) == ((), ())
+        assert found.trials == (9 if kind is RunDir else 12)
+        assert not list(root.rglob("*.part"))
+        shutil.rmtree(root)
+
+
+def after_events(events: int) -> Callable[[], None]:
+    """Return what kills this process when it is called that many times."""
+    left = [events]
+
+    def tick() -> None:
+        left[0] -= 1
+        if left[0] <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return tick
+
+
+def namespaces(events: int) -> NoReturn:
+    """Make nodes, links and files in namespaces until killed."""
+    tick = after_events(events)
+    while True:
+        tick()
+        with NamespaceShell() as shell:
+            tick()
+            for node in ("n0", "n1"):
+                shell.add_node(node)
+                tick()
+            shell.write(f"{shell.scratch}/n0/file", b"x" * 1000)
+            shell.start(["sleep", "60"], node="n1")
+            tick()
+
+
+@pytest.mark.netns
+def test_kills_of_namespaces_leave_nothing(temporary: Path) -> None:
+    rng = random.Random(15)
+    for _ in range(KILLS // 4):
+        events = rng.randrange(1, 12)
+        assert in_child(lambda events=events: namespaces(events)) == -signal.SIGKILL
+        assert len(names(temporary)) <= 1, "the one that was killed last"
+    with NamespaceShell() as shell:
+        assert names(temporary) == [Path(shell.scratch).name]
+    assert names(temporary) == []
+
+
+def lab(program: Path, events: int) -> NoReturn:
+    """Start emulators until killed."""
+    tick = after_events(events)
+    while True:
+        tick()
+        with Vm(Boot(str(program), MACHINES["base"], Path("kernel"), Path("initramfs"))) as life:
+            tick()
+            life.control.execute("query-status")
+            tick()
+
+
+def test_kills_of_a_lab_leave_nothing(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulator is a stand-in that speaks its protocol."""
+    program = tmp_path / "emulator"
+    script = Path(__file__).parents[1] / "lab_emulator.py"
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH={Path(scratch.__file__).parents[1]} exec {sys.executable} {script} "$@"\n'
+    )
+    program.chmod(0o755)
+    rng = random.Random(16)
+    for _ in range(KILLS // 4):
+        events = rng.randrange(1, 5)
+        assert in_child(lambda events=events: lab(program, events)) == -signal.SIGKILL
+        assert len(names(temporary)) <= 1, "the one that was killed last"
+    with MachineShell():
+        pass
+    assert names(temporary) == []
