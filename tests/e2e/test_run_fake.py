@@ -263,3 +263,27 @@ def test_a_line_that_cannot_be_understood_says_where_help_is(capsys: pytest.Capt
 def test_plan_says_how_long_in_words_of_people(least: int, most: int, says: str) -> None:
     ns_a_block = 4 * NS_PER_S
     assert says in blocks(least, most, least * ns_a_block, most * ns_a_block)
+
+
+def test_each_invocation_carries_out_one_occasion_and_the_report_speaks_of_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s.toml").write_text(STUDY)
+    out = tmp_path / "r"
+    assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(out), "--occasions", "3"]) == 0
+    first = capsys.readouterr()
+    assert "one occasion: its intervals say" in first.out
+    assert (
+        f"occasion 1 of 3 is done; another hour, boot or allocation later:\nnearmetal run --resume {out}" in first.err
+    )
+    trials = [len(RunDir.open(out).trials())]
+    for _ in range(3):  # the last finds nothing more to do
+        assert nearmetal(["run", "--resume", str(out), "--occasions", "3"]) == 0
+        trials.append(len(RunDir.open(out).trials()))
+    assert trials == [trials[0], 2 * trials[0], 3 * trials[0], 3 * trials[0]]
+    last = capsys.readouterr()
+    assert "3 occasions, whose spread the intervals hold" in " ".join(last.out.split())
+    assert "occasion 3 of 3" not in last.err
+    cap = parse_study(STUDY, "t").trials.max_blocks
+    for record in RunDir.open(out).trials():
+        assert record.outcome.facts["run.occasion"] == 1 + record.order.block // cap

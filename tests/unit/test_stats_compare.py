@@ -24,6 +24,7 @@ from nearmetal.stats import (
     wilcoxon_signed_rank,
     wild_bootstrap_t,
 )
+from nearmetal.stats.compare import over_occasions
 from nearmetal.stats.equivalence import Evidence, judge, margin_log, tost_p
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.paired import hedges_gz, moments, rank_biserial
@@ -321,3 +322,35 @@ def test_noise_floor_tells_an_order_effect() -> None:
     assert noise_floor(blocks(10, 1.03, 0.005, 3), rng=rng()).false_alarm
     alone = noise_floor(blocks(1, 1.0, 0.005, 3), rng=rng())
     assert (alone.floor, alone.hides_margin) == (None, True)
+
+
+def test_an_interval_over_occasions_covers_the_next_one_and_one_over_blocks_does_not() -> None:
+    """Occasions differ by 3 %, blocks of one by 1 %; the true ratio is 1."""
+    rng = np.random.default_rng(5)
+    occasions, blocks, studies = 3, 8, 1500
+    which = [occasion for occasion in range(occasions) for _ in range(blocks)]
+    covered = {"occasions": 0, "blocks": 0}
+    for _ in range(studies):
+        shift = rng.normal(0, 0.03, occasions)
+        path = np.exp(shift[which] + rng.normal(0, 0.01, len(which)))
+        figures = BlockFigures(path, np.ones(len(which)))
+        for name, one in (("blocks", figures), ("occasions", over_occasions(figures, which))):
+            interval = estimate_ratio(one, rng=rng).interval if name == "occasions" else _student(one)
+            assert interval is not None
+            covered[name] += interval.low <= 1 <= interval.high
+    assert covered["occasions"] / studies == pytest.approx(0.95, abs=0.015)
+    assert covered["blocks"] / studies < 0.6
+    assert over_occasions(figures, which).launches == occasions * blocks
+
+
+def _student(figures: BlockFigures) -> Interval:
+    log_ratios = figures.log_ratios
+    reach = float(reference.t.ppf(0.975, log_ratios.size - 1)) * log_ratios.std(ddof=1) / np.sqrt(log_ratios.size)
+    return Interval(float(np.exp(log_ratios.mean() - reach)), float(np.exp(log_ratios.mean() + reach)), 0.95)
+
+
+def test_occasions_pair_by_block_and_average_in_the_logarithm() -> None:
+    figures = BlockFigures(np.array([1.0, 4.0, 9.0]), np.array([1.0, 1.0, 3.0]))
+    found = over_occasions(figures, [0, 0, 1])
+    assert found.path.tolist() == pytest.approx([2.0, 9.0])
+    assert found.baseline.tolist() == pytest.approx([1.0, 3.0])

@@ -35,11 +35,18 @@ if TYPE_CHECKING:
 @click.argument("study", type=click.Path(path_type=Path), required=False)
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory; default runs/NAME-TIME.")
 @click.option("--resume", type=click.Path(path_type=Path), help="Continue this run instead of starting one.")
+@click.option(
+    "--occasions",
+    type=click.IntRange(1),
+    default=1,
+    help="Repeat the whole at so many hours, boots or allocations: one now, the next by --resume.",
+)
 @click.option("--allow-mixed", is_flag=True, help="Compare trials although kernel, MPI, NIC or code differ.")
-def command(study: Path | None, out: Path | None, resume: Path | None, *, allow_mixed: bool) -> int:
+def command(study: Path | None, out: Path | None, resume: Path | None, *, occasions: int, allow_mixed: bool) -> int:
     """Carry STUDY out, every sample kept, and report.
 
-    An interrupted run is continued with --resume DIR: no finished trial is lost or repeated.
+    An interrupted run is continued with --resume DIR: no finished trial is lost or repeated. An interval of one
+    occasion says nothing of another hour or boot; with --occasions 3 it holds the spread between them.
     """
     if (study is None) == (resume is None):
         raise BadInputError(
@@ -48,18 +55,24 @@ def command(study: Path | None, out: Path | None, resume: Path | None, *, allow_
         )
     offer_rollback()
     spec, run = _continued(resume) if resume else begin(study or Path(), out)
-    _, ending = carry_out(spec, run, allow_mixed=allow_mixed)
+    _, ending = carry_out(spec, run, allow_mixed=allow_mixed, occasions=occasions)
+    if ending.occasion < occasions:
+        click.echo(
+            f"occasion {ending.occasion} of {occasions} is done; another hour, boot or allocation later:\n"
+            f"nearmetal run --resume {run.root} --occasions {occasions}",
+            err=True,
+        )
     return ExitCode.PARTIAL if ending.given_up else ExitCode.OK
 
 
-def carry_out(spec: Study, run: RunDir, *, allow_mixed: bool = False) -> tuple[View, Ending]:
+def carry_out(spec: Study, run: RunDir, *, allow_mixed: bool = False, occasions: int = 1) -> tuple[View, Ending]:
     """Carry a study out into its run directory, print the verdicts, and say where the report is."""
     console = Console(stderr=True, highlight=False)
     try:
         host = open_host(spec, warn)
         try:
             with watcher(spec, console) as watching:
-                ending = run_study(spec, host, run, watching)
+                ending = run_study(spec, host, run, watching, occasions=occasions)
         except KeyboardInterrupt:
             console.print(f"interrupted; continue with: nearmetal run --resume {run.root}")
             raise

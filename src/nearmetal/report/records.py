@@ -197,6 +197,7 @@ class View:
     nearmetal_version: str
     blocks: int
     planned_blocks: tuple[int, int]
+    occasions: int
     valid_trials: int
     paths: tuple[PathEntry, ...]
     cells: tuple[Cell, ...]

@@ -34,6 +34,7 @@ from nearmetal.stats.compare import (
     compare,
     correct_family,
     estimate_ratio,
+    over_occasions,
     pair_launches,
 )
 from nearmetal.stats.equivalence import ALPHA, Verdict
@@ -45,7 +46,7 @@ from nearmetal.stats.tails import Curve, ecdf, tail_curve
 from nearmetal.store.query import CODE_FACTS, MACHINE_FACTS, disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import Cell as StoredCell
-from nearmetal.study.plan import combinations
+from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import AGAIN, parse_study
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ __all__ = ["View", "build_view"]
 _CellKey = tuple[GroupId, int]
 
 
+Occasion = Callable[[int], int]
+"""Gives the occasion of a block, where a run has several."""
 Summaries = Callable[[RunDir, TrialRecord, StoredCell], Summary]
 """Gives the summary of one cell of one trial; what it gives for a finished trial never changes."""
 
@@ -83,8 +86,10 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, summaries: Summaries |
     if not allow_mixed:
         refuse_mixed(mixed)
     paths = _paths(study)
-    plan = _plan_of(study)
-    cells = _with_comparisons(_cells(run, study, good, paths, summaries), study, plan)
+    occasions = len({occasion_of(study, record.order.block) for record in good})
+    plan = _plan_of(study) if occasions == 1 else None
+    occasion = _occasions(study) if occasions > 1 else None
+    cells = _with_comparisons(_cells(run, study, good, paths, summaries, occasion=occasion), study, plan, occasion)
     return View(
         name=study.name,
         title=study.title or study.name,
@@ -97,6 +102,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, summaries: Summaries |
         nearmetal_version=run.info.nearmetal_version,
         blocks=len({record.order.block for record in good}),
         planned_blocks=(study.trials.min_blocks, study.trials.max_blocks),
+        occasions=occasions,
         valid_trials=len(good),
         paths=paths,
         cells=cells,
@@ -106,7 +112,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, summaries: Summaries |
             if not (path.baseline or path.again)
             for setting in study.setting
         ),
-        settings=_setting_contrasts(study, cells, plan),
+        settings=_setting_contrasts(study, cells, plan, occasion),
         provenance=_provenance(good),
         mixed=tuple(str(one) for one in mixed),
         timers=timers(good),
@@ -132,6 +138,10 @@ def _paths(study: Study) -> tuple[PathEntry, ...]:
     return (*entries, replace(base, label=study.baseline + AGAIN, baseline=False, again=True))
 
 
+def _occasions(study: Study) -> Occasion:
+    return lambda block: occasion_of(study, block)
+
+
 def _plan_of(study: Study) -> StoppingPlan | None:
     """Return the plan of the looks, None when the number of blocks was fixed beforehand."""
     return stopping_plan(study) if study.trials.min_blocks < study.trials.max_blocks else None
@@ -153,6 +163,8 @@ def _cells(
     records: Sequence[TrialRecord],
     paths: Sequence[PathEntry],
     summaries: Summaries | None,
+    *,
+    occasion: Occasion | None,
 ) -> list[Cell]:
     """Return the cells, without comparisons, ordered as the study names workloads and settings, then by size."""
     sources: dict[_CellKey, dict[str, list[TrialRecord]]] = {}
@@ -172,7 +184,9 @@ def _cells(
 
     def one(job: tuple[_CellKey, str]) -> PathCell:
         key, path = job
-        return _path_cell(run, sources[key][path], key, shown[key], margin=study.margin, summaries=summaries)
+        return _path_cell(
+            run, sources[key][path], key, shown[key], margin=study.margin, summaries=summaries, occasion=occasion
+        )
 
     # Reading and sorting leave the interpreter to others. Known summaries are quick, and for one thread.
     with ThreadPoolExecutor(max_workers=1 if summaries else _SIDE_BY_SIDE) as pool:
@@ -197,6 +211,7 @@ def _path_cell(
     *,
     margin: float,
     summaries: Summaries | None,
+    occasion: Occasion | None,
 ) -> PathCell:
     """Return one path's part of a cell; `records` are its trials, one at least."""
     group, size = key
@@ -217,7 +232,7 @@ def _path_cell(
     return PathCell(
         path=records[0].order.path.label,
         trials=tuple(trials),
-        levels={metric: _level(*over_blocks(by_block, metric, margin), shown) for metric in Metric},
+        levels={metric: _level(*over_blocks(by_block, metric, margin), shown, occasion) for metric in Metric},
         comparison=None,
         uncompared="",
         iterations=iterations,
@@ -241,19 +256,24 @@ def _supported(n: int) -> float:
     return max((p for p in ladder if quantile_ranks(n, p) is not None), default=0.0)
 
 
-def _level(ns: dict[int, float], refused: str, shown: Shown) -> Level:
+def _level(ns: dict[int, float], refused: str, shown: Shown, occasion: Occasion | None) -> Level:
     values = np.array([shown.value(value) for value in ns.values()])
     if values.size == 0:
         return Level(0, None, None, IntervalMethod.NONE, refused)
     # A ratio to 1 is the figure itself, with the interval that the ratios of this report have too.
-    alone = estimate_ratio(BlockFigures(values, np.ones_like(values)), rng=np.random.default_rng(values.size))
+    figures = BlockFigures(values, np.ones_like(values))
+    if occasion is not None:
+        figures = over_occasions(figures, [occasion(block) for block in ns])
+    alone = estimate_ratio(figures, rng=np.random.default_rng(values.size))
     return Level(alone.n, alone.ratio, alone.interval, alone.method)
 
 
 # ---- comparisons
 
 
-def _with_comparisons(cells: Sequence[Cell], study: Study, plan: StoppingPlan | None) -> tuple[Cell, ...]:
+def _with_comparisons(
+    cells: Sequence[Cell], study: Study, plan: StoppingPlan | None, occasion: Occasion | None
+) -> tuple[Cell, ...]:
     """Compare every path with the baseline of its cell; correct each path over its sizes, operations and settings.
 
     The family is the one that `stopping_plan` divides by, so that correction here never undoes a stop.
@@ -264,7 +284,7 @@ def _with_comparisons(cells: Sequence[Cell], study: Study, plan: StoppingPlan | 
         for one in cell.paths:
             if not base or one.path in {study.baseline, study.baseline + AGAIN}:
                 continue
-            found = _compare(one, base, cell.shown, study, plan)
+            found = _compare(one, base, cell.shown, study, plan, occasion=occasion)
             if found is not None:
                 raw[number, one.path] = found
     corrected: dict[tuple[int, str], Comparison] = {}
@@ -274,7 +294,7 @@ def _with_comparisons(cells: Sequence[Cell], study: Study, plan: StoppingPlan | 
     return tuple(
         replace(
             cell,
-            noise=_noise(cell, study, plan),
+            noise=_noise(cell, study, plan, occasion),
             paths=tuple(_compared(one, corrected.get((number, one.path)), study) for one in cell.paths),
         )
         for number, cell in enumerate(cells)
@@ -288,28 +308,37 @@ def _compared(one: PathCell, found: Comparison | None, study: Study) -> PathCell
 
 
 def _compare(
-    ours: PathCell, theirs: Sequence[PathCell], shown: Shown, study: Study, plan: StoppingPlan | None
+    ours: PathCell,
+    theirs: Sequence[PathCell],
+    shown: Shown,
+    study: Study,
+    plan: StoppingPlan | None,
+    *,
+    occasion: Occasion | None,
 ) -> Comparison | None:
     """Compare a path with the launches of another under all its names; None where no block holds both."""
-    figures, refused = pair_launches(ours.launches, [one.launches for one in theirs], shown.value, margin=study.margin)
+    others = [one.launches for one in theirs]
+    figures, refused = pair_launches(ours.launches, others, shown.value, margin=study.margin, occasion=occasion)
     if HEADLINE not in figures:
         return None
     rng = np.random.default_rng(study.seed)
     return compare(figures, refused=refused, rng=rng, better=shown.better, criteria=criteria_of(study), plan=plan)
 
 
-def _noise(cell: Cell, study: Study, plan: StoppingPlan | None) -> NoiseFloor | None:
+def _noise(cell: Cell, study: Study, plan: StoppingPlan | None, occasion: Occasion | None) -> NoiseFloor | None:
     first, second = cell.of(study.baseline), cell.of(study.baseline + AGAIN)
     if first is None or second is None:
         return None
-    figures, _ = pair_launches(second.launches, [first.launches], cell.shown.value)
+    figures, _ = pair_launches(second.launches, [first.launches], cell.shown.value, occasion=occasion)
     if HEADLINE not in figures:
         return None
     rng = np.random.default_rng(study.seed)
     return noise_floor(figures[HEADLINE], rng=rng, margin=study.margin, alpha=ALPHA, plan=plan)
 
 
-def _setting_contrasts(study: Study, cells: Sequence[Cell], plan: StoppingPlan | None) -> tuple[SettingContrast, ...]:
+def _setting_contrasts(
+    study: Study, cells: Sequence[Cell], plan: StoppingPlan | None, occasion: Occasion | None
+) -> tuple[SettingContrast, ...]:
     """Compare each further setting with the study's first, path by path; a family of its own for the correction."""
     first = study.setting[0].name
     reference = {
@@ -324,7 +353,7 @@ def _setting_contrasts(study: Study, cells: Sequence[Cell], plan: StoppingPlan |
             continue
         for one in cell.paths:
             theirs = other.of(one.path)
-            found = _compare(one, [theirs], cell.shown, study, plan) if theirs else None
+            found = _compare(one, [theirs], cell.shown, study, plan, occasion=occasion) if theirs else None
             if found is not None:
                 where = (cell.group.workload, cell.group.operation, cell.message_bytes)
                 raw.append(SettingContrast(one.path, cell.group.setting, first, *where, found))

@@ -117,7 +117,8 @@ def counter(value: Scalar | None) -> str:
 def found(comparison: Comparison) -> str:
     """Return one comparison in words: the ratio with its interval, and n."""
     estimate = comparison.headline
-    return f"{ratio(estimate.ratio)} [{ratio_span(estimate.interval)}] by the mean, n = {estimate.n} blocks"
+    units = "occasions" if estimate.launches else "blocks"
+    return f"{ratio(estimate.ratio)} [{ratio_span(estimate.interval)}] by the mean, n = {estimate.n} {units}"
 
 
 def p_of_difference(estimate: RatioEstimate) -> str:
@@ -168,7 +169,11 @@ def blocks_sentence(view: View) -> str:
     least, most = view.planned_blocks
     planned = f"{least}" if least == most else f"{least} to {most}"
     timers = "".join(f" CAUTION: {one}." for one in view.timers)
-    return f"{view.valid_trials} valid trials in {view.blocks} blocks ({planned} planned).{timers}"
+    if view.occasions == 1:
+        occasion = "one occasion: its intervals say nothing of another hour or boot"
+    else:
+        occasion = f"{view.occasions} occasions, whose spread the intervals hold"
+    return f"{view.valid_trials} valid trials in {view.blocks} blocks ({planned} planned), {occasion}.{timers}"
 
 
 def method_sentence(view: View) -> str:
@@ -176,9 +181,12 @@ def method_sentence(view: View) -> str:
     methods = sorted({str(c.headline.method) for _, _, c in view.compared()})
     asked = view.criteria
     by = " and ".join(methods) or "no method: nothing could be compared"
+    over = f"geometric means over blocks, 95 % intervals by {by}"
+    if view.occasions > 1:
+        over = over.replace("blocks", "occasions")
     return (
         f"Ratios are path / {view.baseline}, of each launch's mean (1 % trimmed at each end), median and p99: "
-        f"geometric means over blocks, 95 % intervals by {by}. "
+        f"{over}. "
         f"near-metal: mean and median within {percent(asked.margin)} and p99 within {percent(asked.tail_margin)}, each "
         f"shown (TOST), over at least {asked.least_launches} launches. slower, faster: the mean beyond the margin. "
         "differs: not equal, on which side of the margin is not settled. Holm-corrected over all sizes, operations and "

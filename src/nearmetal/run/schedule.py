@@ -54,25 +54,47 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a run ended: how many blocks it has, and the combinations that were given up after failures."""
+    """Why a run ended: how many blocks it has, the combinations that were given up, and its occasion, from 1."""
 
     blocks: int
     given_up: tuple[Combination, ...]
+    occasion: int = 1
 
 
-def run_study(study: Study, host: Host, run: RunDir, watcher: Watcher) -> Ending:
+OCCASION = "run.occasion"
+"""The fact with the occasion of a trial, from 1: the hour, boot or allocation that it shares with others."""
+
+
+def run_study(study: Study, host: Host, run: RunDir, watcher: Watcher, *, occasions: int = 1) -> Ending:
     """Run what the study still lacks, block after block, until every comparison may stop.
 
-    Errors of single trials are in their records; errors of the host or the disk are raised, with every finished
-    trial kept.
+    With several `occasions` the whole is repeated, but one call carries out only the first that is not complete: the
+    next is for later. Errors of single trials are in their records; errors of the host or the disk are raised, with
+    every finished trial kept.
     """
     records = run.trials()
-    for number in range(study.trials.max_blocks):
-        wanted = open_combinations(study, run, records, before_block=number)
+    begun = 1 + max((plan.occasion_of(study, record.order.block) for record in records), default=0)
+    ending = Ending(0, ())
+    for occasion in range(max(occasions, begun)):
+        before = len(records)
+        ending = _run_occasion(study, host, run, watcher, occasion=occasion, records=records)
+        if len(records) > before:
+            break
+    return ending
+
+
+def _run_occasion(
+    study: Study, host: Host, run: RunDir, watcher: Watcher, *, occasion: int, records: list[TrialRecord]
+) -> Ending:
+    """Run what one occasion still lacks; its looks are at its own blocks alone."""
+    first = occasion * study.trials.max_blocks
+    for number in range(first, first + study.trials.max_blocks):
+        mine = [record for record in records if record.order.block >= first]
+        wanted = open_combinations(study, run, mine, before_block=number)
         if not wanted:
-            return Ending(number, given_up(records))
+            return Ending(number - first, given_up(mine), occasion + 1)
         run_block(study, host, run, watcher, number=number, wanted=wanted, records=records)
-    return Ending(study.trials.max_blocks, given_up(records))
+    return Ending(study.trials.max_blocks, given_up(r for r in records if r.order.block >= first), occasion + 1)
 
 
 def run_block(
@@ -89,11 +111,12 @@ def run_block(
     orders = [order for order in plan.block(study, number) if _combination(order) in wanted]
     attempts = _attempts(records)
     todo = [order for order in orders if order.trial not in attempts or attempts[order.trial] == 0]
-    watcher.block_started(number, len(todo), sorted({path for path, _, _ in wanted}))
-    for record in _carry_out_block(host, run, todo):
+    watcher.block_started(number % study.trials.max_blocks, len(todo), sorted({path for path, _, _ in wanted}))
+    occasion = 1 + plan.occasion_of(study, number)
+    for record in _carry_out_block(host, run, todo, occasion):
         records.append(record)
         watcher.trial_ended(record)
-    records += _second_attempts(host, run, records, number, watcher)
+    records += _second_attempts(host, run, records, number, watcher, occasion=occasion)
 
 
 def open_combinations(
@@ -112,7 +135,7 @@ def open_combinations(
         if combination[0] not in baseline and not _decided(study, run, past, combination):
             wanted.add(combination)
     pairs = {(workload, setting) for _, workload, setting in wanted}
-    if not wanted and before_block < study.trials.min_blocks:
+    if not wanted and before_block % study.trials.max_blocks < study.trials.min_blocks:
         pairs = {(workload, setting) for _, workload, setting in everything}
     return wanted | {c for c in everything - hopeless if c[0] in baseline and c[1:] in pairs}
 
@@ -156,7 +179,7 @@ def _attempts(records: Iterable[TrialRecord]) -> dict[int, int]:
 
 
 def _second_attempts(
-    host: Host, run: RunDir, records: Sequence[TrialRecord], block: int, watcher: Watcher
+    host: Host, run: RunDir, records: Sequence[TrialRecord], block: int, watcher: Watcher, *, occasion: int
 ) -> list[TrialRecord]:
     """Repeat this block's launches that ran into their time limit, once; both attempts stay on record."""
     attempts = _attempts(records)
@@ -166,17 +189,20 @@ def _second_attempts(
         if record.order.block == block and timed_out(record.outcome) and attempts[record.order.trial] < MAX_ATTEMPTS
     ]
     repeated = []
-    for record in _carry_out_block(host, run, again, attempt=MAX_ATTEMPTS):
+    for record in _carry_out_block(host, run, again, occasion, attempt=MAX_ATTEMPTS):
         repeated.append(record)
         watcher.trial_ended(record)
     return repeated
 
 
-def _carry_out_block(host: Host, run: RunDir, orders: Sequence[Order], *, attempt: int = 1) -> Iterable[TrialRecord]:
+def _carry_out_block(
+    host: Host, run: RunDir, orders: Sequence[Order], occasion: int, *, attempt: int = 1
+) -> Iterable[TrialRecord]:
     """Carry orders out, as many side by side as the host allows; yield each record once it is permanent."""
     outcomes = _one_by_one(host, orders) if host.slots == 1 else _side_by_side(host, orders)
     for order, started_utc, outcome in outcomes:
-        yield keep(run, order, outcome, attempt, started_utc)
+        known = replace(outcome, facts=outcome.facts | {OCCASION: occasion})
+        yield keep(run, order, known, attempt, started_utc)
 
 
 def _one_by_one(host: Host, orders: Sequence[Order]) -> Iterable[tuple[Order, str, Outcome]]:

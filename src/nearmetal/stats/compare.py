@@ -13,7 +13,7 @@ comes from the figures: each is already a trimmed mean, a median or a percentile
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,11 +60,13 @@ __all__ = [
 class BlockFigures:
     """One figure of each side, one value a block: shape (blocks,) each, in the order the blocks ran.
 
-    Values are positive, of the same unit on both sides; index i of both comes from block i.
+    Values are positive, of the same unit on both sides; index i of both comes from block i. Where a run has several
+    occasions, index i is one of them, the geometric mean of its blocks, and `launches` counts the blocks.
     """
 
     path: FloatArray
     baseline: FloatArray
+    launches: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.path.ndim != 1 or self.path.shape != self.baseline.shape or self.path.size == 0:
@@ -92,8 +94,9 @@ class RatioEstimate:
     `interval` is the 1 - alpha interval of the ratio, `equivalence_interval` the 1 - 2 alpha one that TOST looks at.
     `t_test` is the papers' test on the raw figures; `evidence.p_difference`, on log ratios, is what verdicts use.
     `t_test`, `wilcoxon` and effect sizes are positive when the path's figure is larger; they and the evidence are
-    None when there are too few blocks, and effect sizes also when nothing varies. After an adaptive stop the single
-    p-values of `t_test` and `wilcoxon` ignore the earlier looks and are for comparison with published tables only.
+    None when there are too few blocks, and effect sizes also when nothing varies. `launches` is as in BlockFigures:
+    where it is not 0, `n` counts occasions. After an adaptive stop the single p-values of `t_test` and `wilcoxon`
+    ignore the earlier looks and are for comparison with published tables only.
     """
 
     n: int
@@ -108,6 +111,7 @@ class RatioEstimate:
     rank_biserial: float | None
     evidence: Evidence | None
     judgement: Judgement
+    launches: int = 0
 
     @property
     def finding(self) -> Finding:
@@ -137,7 +141,7 @@ class Comparison:
     def conclusion(self) -> Conclusion:
         """Return the verdict on the cell, and why."""
         findings = {metric: one.finding for metric, one in self.estimates.items()}
-        return conclude(findings, self.refused, self.headline.n, self.criteria)
+        return conclude(findings, self.refused, self.headline.launches or self.headline.n, self.criteria)
 
     @property
     def verdict(self) -> Verdict:
@@ -180,13 +184,15 @@ def pair_launches(
     value: Callable[[float], float] = float,
     *,
     margin: float = MARGIN,
+    occasion: Callable[[int], int] | None = None,
 ) -> tuple[dict[Metric, BlockFigures], dict[Metric, str]]:
     """Return the figures of the blocks that both sides have, and why a metric that applies has none.
 
     `mine`: block -> summary of the path's launch. `others` are the other side under all its names, launched once a
     block under each: the geometric mean of those that a block has stands for it, which takes a quarter off the variance
     of the ratio where there are two. `value` turns durations (ns) into the figure shown, `margin` is that of
-    `Summary.figure`.
+    `Summary.figure`. With `occasion`, which gives that of a block, the geometric means over each occasion's blocks are
+    compared: blocks of one occasion share its hour or boot, so their spread says nothing of another.
     """
     figures: dict[Metric, BlockFigures] = {}
     refused: dict[Metric, str] = {}
@@ -201,7 +207,19 @@ def pair_launches(
             figures[metric] = BlockFigures(
                 np.array([value(ours[block]) for block in blocks]), np.exp([float(np.mean(one)) for one in base])
             )
+            if occasion is not None:
+                figures[metric] = over_occasions(figures[metric], [occasion(block) for block in blocks])
     return figures, refused
+
+
+def over_occasions(figures: BlockFigures, occasions: Sequence[int]) -> BlockFigures:
+    """Return one figure an occasion: the geometric mean of its blocks; `occasions` names that of each block."""
+    which = np.array(occasions)
+    path, baseline = (
+        np.array([np.exp(np.log(side[which == one]).mean()) for one in sorted(set(occasions))])
+        for side in (figures.path, figures.baseline)
+    )
+    return BlockFigures(path, baseline, launches=len(occasions))
 
 
 def enough(
@@ -247,6 +265,7 @@ def estimate_ratio(
         rank_biserial=tests.rank_biserial(kept.log_ratios) if of else None,
         evidence=evidence,
         judgement=judge(evidence, alpha=alpha) if evidence else few,
+        launches=figures.launches,
     )
 
 

@@ -54,6 +54,11 @@ def block(study: Study, number: int) -> list[Order]:
     ]
 
 
+def occasion_of(study: Study, number: int) -> int:
+    """Return the occasion of a block, from 0: each has as many numbers as the study has blocks at most."""
+    return number // study.trials.max_blocks
+
+
 def _watch(study: Study) -> dict[str, Scalar]:
     asked: dict[str, Scalar] = {"probe": study.trials.probe, "storm": study.trials.storm}
     return {name: value for name, value in asked.items() if value}
