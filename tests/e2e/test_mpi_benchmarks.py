@@ -149,12 +149,14 @@ def test_the_real_imb_over_a_network_path() -> None:
     if program is None:
         pytest.skip("IMB-MPI1 is not on PATH")
     workload = asked("imb", (0, 1), sizes=[64, 65536], iterations=100)
-    small, large = figures(carried_out(workload, "veth"), workload).values()
-    assert 0 < small < large
+    found = figures(carried_out(workload, "veth"), workload)
+    assert len(found) == 2
+    assert all(figure > 0 for figure in found.values())
 
 
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
 def test_the_real_mpi4py_over_a_network_path(mpi: str) -> None:
     workload = asked("mpi4py", (0, 1), sizes=[64, 65536], iterations=100, python=sys.executable)
-    small, large = figures(carried_out(workload, "veth", mpi), workload).values()
-    assert 0 < small < large
+    found = figures(carried_out(workload, "veth", mpi), workload)
+    assert len(found) == 2
+    assert all(figure > 0 for figure in found.values())
