@@ -25,7 +25,7 @@ from nearmetal.predict.place import (
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall
-from nearmetal.predict.traffic import inter_share, traffic
+from nearmetal.predict.traffic import inter_share, messages_of, traffic
 
 US, NS = 1_000_000, 1000
 
@@ -59,6 +59,17 @@ def test_a_block_of_sixteen_cuts_a_cube_as_known() -> None:
     assert inter_share(graph, blocks) == pytest.approx(0.41667, abs=1e-4)
     assert inter_share(graph, in_order(512, hosts(32, 16))) == pytest.approx(0.5, abs=1e-4)  # two whole rows
     assert np.bincount(blocks).tolist() == [16] * 32
+
+
+def test_a_sample_of_ranks_tells_the_sizes_of_all() -> None:
+    shared = halo(64, (4, 4, 4))
+    traced = Schedule(64, (shared.programs[0],) * 64)
+    for schedule in (shared, traced):
+        whole, sample = messages_of(schedule), messages_of(schedule, max_ranks=16)
+        assert np.unique(whole.source).size == 64
+        assert np.unique(sample.source).tolist() == list(range(0, 64, 4))
+        assert set(whole.message_bytes) == set(sample.message_bytes) == {8192}
+        assert whole.count.sum() == 64 * 6 * 3
 
 
 def test_no_block_fits_a_prime_grid() -> None:

@@ -27,8 +27,8 @@ MAX_EXPANDED_RANKS = 1024
 """Up to this size collectives are expanded; beyond, their edges would outnumber all others."""
 
 
-MAX_SAMPLED_RANKS = 4096
-"""Of a program that all ranks share, so many ranks tell the sizes of its messages."""
+MAX_SAMPLED_RANKS = 512
+"""So many ranks, evenly spread, tell the sizes of a program's messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Messages:
 
 
 def messages_of(schedule: Schedule, max_ranks: int | None = None) -> Messages:
-    """Return the messages that ranks send, rounds of collectives among them; of `max_ranks` of a shared program."""
-    n = schedule.ranks
+    """Return the messages that ranks send, rounds of collectives among them; of all, or of about `max_ranks`."""
+    senders = np.arange(0, schedule.ranks, 1 if max_ranks is None else max(1, schedule.ranks // max_ranks))
     groups = (
-        [(np.arange(0, n, 1 if max_ranks is None else max(1, n // max_ranks)), schedule.programs[0])]
+        [(senders, schedule.programs[0])]
         if schedule.shared
-        else [(np.array([rank]), program) for rank, program in enumerate(schedule.programs)]
+        else [(senders[at : at + 1], schedule.program(int(rank))) for at, rank in enumerate(senders)]
     )
     rows: list[_Rows] = []
     for ranks, program in groups:
