@@ -2,12 +2,17 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nearmetal.cli.main import run as cli
+from nearmetal.errors import BadInputError
 from nearmetal.report import as_osu
 from nearmetal.report.view import build_view
-from nearmetal.store.rundir import RunDir
+from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.store.samples import CellSamples
+from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
+from nearmetal.study.spec import digest
 from nearmetal.workloads.foreign import read_foreign
 from nearmetal.workloads.formats import omb
 
@@ -74,3 +79,34 @@ def test_our_figures_in_the_columns_of_omb_read_back(tmp_path: Path) -> None:
         (4194304, pytest.approx(11022.80, abs=0.02)),
     ]
     assert [row.mean for row in tables["allreduce"].rows] == [2.11, 2.12]
+
+
+def stored(root: Path, *, pace_us: int) -> RunDir:
+    """Store one trial of an allreduce of three ranks that take 4, 2 and 6 us."""
+    options: dict[str, Scalar | list[Scalar]] = {"operation": "allreduce", "sizes": [8]} | (
+        {"pace_us": pace_us} if pace_us else {}
+    )
+    order = Order(0, 0, PathOrder("veth", "veth"), WorkloadOrder("allreduce", "engine", options, (0, 1, 0)))
+    ns = np.repeat(np.array([[4000], [2000], [6000]]), 20, axis=1)
+    cell = CellSamples("allreduce", 8, 5, (0, 1, 2), ns * 0, ns, np.zeros(ns.shape, np.uint8))
+    run = RunDir.create(root, RunInfo("t", digest("t"), "fake", "made up", "0", "2026-01-01T00:00:00+00:00"), "t")
+    with run:
+        run.append(order, Outcome(TrialStatus.VALID), [cell], attempt=1, started_utc="2026-01-01T00:00:00+00:00")
+    return RunDir.open(root)
+
+
+def test_a_collective_shows_the_slowest_rank_and_the_mean_and_osu_the_mean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = stored(tmp_path / "run", pace_us=0)
+    assert cli(["show", str(run.root), "--trial", "0"]) == 0
+    shown = capsys.readouterr().out
+    assert "time, slowest rank: mean 6.000 us" in shown
+    assert "; mean over ranks: mean 4.000 us" in shown
+    (table,) = [omb.parse(as_osu.render(run).encode())]
+    assert [row.mean for row in table.rows] == [4.0]
+
+
+def test_a_random_pace_is_not_shown_in_osus_columns(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="back to back"):
+        as_osu.render(stored(tmp_path / "run", pace_us=500))

@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import click
@@ -108,6 +109,9 @@ def _cell(run: RunDir, record: TrialRecord, cell: Cell) -> str:
     shown = shown_for(record.order.workload, cell.operation, cell.message_bytes, summary.trimmed_mean_ns)
     known = {metric: ns for metric in Metric if (ns := summary.figure(metric)[0]) is not None}
     figures = ", ".join(f"{metric} {words.figure(shown.value(ns))} {shown.unit}" for metric, ns in known.items())
+    if len(cell.value_ranks) > 1:  # the value of an iteration is its slowest rank's; other suites print the mean
+        mean_ns = fmean(as_osu.rank_means(run, record, cell))
+        figures += f"; mean over ranks: mean {words.figure(shown.value(mean_ns))} {shown.unit}"
     return f"{start}: {summary.n} values, {cell.warmup} warm-up; {shown.name}: {figures}"
 
 

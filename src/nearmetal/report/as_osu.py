@@ -2,7 +2,8 @@
 
 The means are computed as OMB does: a bandwidth from all bytes over all time, a collective as the mean over ranks of
 each rank's mean, with the least and the greatest rank's mean beside it. The percentiles are of iterations, as the
-columns of `-z` are for latencies; where too few iterations support one, `nan` stands in its place.
+columns of `-z` are for latencies; where too few iterations support one, `nan` stands in its place. Workloads with a
+random pace are left out: OMB sends back to back.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ _TITLES = {
     "scatter": "Scatter Latency",
 }
 _DEFAULT_WINDOW_MESSAGES = 64
+PACE = "pace_us"
+"""The option of a workload whose iterations do not follow each other back to back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +65,15 @@ def render(run: RunDir) -> str:
     groups: dict[_Group, list[TrialRecord]] = {}
     for record in valid(run.trials()):
         wanted = record.order
+        if PACE in wanted.workload.options:
+            continue
         for operation in dict.fromkeys(cell.operation for cell in record.cells):
             if operation in _TITLES and not wanted.path.label.endswith(AGAIN):
                 key = _Group(wanted.path.label, wanted.workload.label, wanted.setting, operation)
                 groups.setdefault(key, []).append(record)
     if not groups:
         raise BadInputError(
-            f"{run.root} has no valid trial of an operation that the OSU micro-benchmarks have",
+            f"{run.root} has no valid trial of an operation that the OSU micro-benchmarks have, back to back",
             hint=f"those are: {', '.join(_TITLES)}",
         )
     return "\n".join(_table(run, group, records) for group, records in sorted(groups.items(), key=lambda g: str(g[0])))
@@ -131,7 +136,7 @@ def _figures(run: RunDir, records: Sequence[TrialRecord], row: Operation, shape:
         return [mean]
     tails = [_percentile(order(values), p, row, shape) for p in _PERCENTILES]
     if row.kind == "collective":
-        means = np.mean([_rank_means(run, record, cell) for record, cell in cells], axis=0) / 1e3
+        means = np.mean([rank_means(run, record, cell) for record, cell in cells], axis=0) / 1e3
         iterations = sum(cell.iterations - cell.warmup for _, cell in cells)
         return [float(means.mean()), float(means.min()), float(means.max()), iterations, *tails]
     return [mean, *tails]
@@ -145,6 +150,6 @@ def _percentile(ordered: IntArray, p: float, row: Operation, shape: Shape) -> fl
     return float(row.shown(ordered[at : at + 1].astype(np.float64), shape)[0])
 
 
-def _rank_means(run: RunDir, record: TrialRecord, cell: Cell) -> list[float]:
-    """Return each rank's own mean of a collective's iterations, ns."""
-    return [float(run.values(record, replace(cell, value_ranks=(rank,))).mean()) for rank in range(cell.ranks)]
+def rank_means(run: RunDir, record: TrialRecord, cell: Cell) -> list[float]:
+    """Return the own mean (ns) of each rank whose durations count, all of them of a collective."""
+    return [float(run.values(record, replace(cell, value_ranks=(rank,))).mean()) for rank in cell.value_ranks]
