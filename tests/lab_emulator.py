@@ -10,7 +10,8 @@ from pathlib import Path
 
 from nearmetal.hosts.lab import frames
 
-MODE = os.environ.get("LAB_EMULATOR", "answers")
+NODE = next((int(word[5:]) for word in ",".join(sys.argv).split(",") if word.startswith("node=")), 0)
+MODE = os.environ.get(f"LAB_EMULATOR_{NODE}", os.environ.get("LAB_EMULATOR", "answers" if NODE == 0 else "serves"))
 VERSION = os.environ.get("LAB_EMULATOR_VERSION", "10.0.2")
 
 
@@ -51,8 +52,11 @@ def run(stream: object, console: Path, answer: Path) -> None:
         os.kill(os.getpid(), 9)
     while MODE == "spins":
         pass
-    if MODE == "hangs":
+    if MODE in {"hangs", "serves"}:
         time.sleep(60)
+    if MODE == "uncoupled":  # as native/wire ends a machine whose peer is gone
+        sys.stderr.write(f"wire: node {NODE}: node 1 has ended\n")
+        sys.exit(70)
     if MODE == "panics":
         trace = "[    1.0] Kernel panic - not syncing: test\n[    1.0]  ? do_exit+0x1/0x2\n[    1.0] RIP: 0033:0x1\n"
         console.write_text(trace)

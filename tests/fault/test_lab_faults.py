@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -12,14 +13,18 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
-from nearmetal.hosts.lab import image, lab
+from nearmetal.hosts.lab import image, lab, lives
 from nearmetal.hosts.lab.machine import MACHINES
 from nearmetal.hosts.lab.vm import Boot, Vm, console_tail
 from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ORDER = Order(0, 0, PathOrder("native", "native"), WorkloadOrder("latency", "engine"), seed=7, timeout_s=0.5)
 SOURCES = str(Path(lab.__file__).parents[3])
@@ -124,9 +129,53 @@ def test_a_life_without_end_meets_its_limit(
 ) -> None:
     monkeypatch.setenv("LAB_EMULATOR", manner)
     if manner == "spins":
-        monkeypatch.setattr("nearmetal.hosts.lab.vm._PATIENCE", 1000.0)
+        monkeypatch.setattr("nearmetal.hosts.lab.lives.PATIENCE", 1000.0)
     with Vm(boot(emulator), restore=True) as life, pytest.raises(TrialError, match=limit):
-        life.carry_out(timeout_s=0.2)
+        lives.carry_out([life], timeout_s=0.2)
+
+
+@pytest.fixture
+def cluster(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> Iterator[lab.LabHost]:
+    """Two machines of the stand-in, which is never coupled; the snapshot is made."""
+    monkeypatch.setattr("nearmetal.hosts.lab.cluster.fitting_wire", lambda *_: Path("wire.so"))
+    with contextlib.closing(lab.open_lab({"nodes": 2}, lambda _: None)) as opened:
+        opened.carry_out(ORDER, lambda *_: pytest.fail("outside"))
+        yield opened
+
+
+def test_the_first_machine_answers_and_the_others_end_with_it(cluster: lab.LabHost) -> None:
+    outcome = cluster.carry_out(ORDER, lambda *_: pytest.fail("outside"))
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    assert outcome.facts["lab.nodes"] == 2
+    assert cluster.running_pids == []
+
+
+@pytest.mark.parametrize(
+    ("modes", "reason"),
+    [
+        (("hangs", "dies"), r"^node 1: the emulator ended with status -9(?s:.*)booting"),
+        (("hangs", "panics"), r"^node 1: the lab's guest stopped before(?s:.*)not syncing"),
+        (("dies", "serves"), r"^node 0: the emulator ended with status -9"),
+        (("uncoupled", "dies"), r"^node 1: the emulator ended with status -9"),
+        (("uncoupled", "serves"), r"^node 0: the emulator ended with status 70: wire: node 0: node 1 has ended"),
+    ],
+)
+def test_a_machine_that_ends_takes_its_cluster_along_and_is_named(
+    cluster: lab.LabHost, monkeypatch: pytest.MonkeyPatch, modes: tuple[str, str], reason: str
+) -> None:
+    for node, mode in enumerate(modes):
+        monkeypatch.setenv(f"LAB_EMULATOR_{node}", mode)
+    outcome = cluster.carry_out(ORDER, lambda *_: pytest.fail("outside"))
+    assert outcome.status is TrialStatus.FAILED
+    assert re.search(reason, outcome.reason), outcome.reason
+    assert cluster.running_pids == []
+
+
+def test_more_nodes_than_the_cluster_has_are_refused_before_a_machine_starts(cluster: lab.LabHost) -> None:
+    wanted = replace(ORDER, workload=replace(ORDER.workload, placement=(0, 1, 2)))
+    outcome = cluster.carry_out(wanted, lambda *_: pytest.fail("outside"))
+    assert outcome.reason == "the trial needs 3 nodes, and the cluster has 2"
+    assert outcome.hint == "nodes = 3 in [host.options]"
 
 
 @pytest.mark.parametrize(("manner", "limit"), [("hangs", "of wall time"), ("spins", "of processor time")])
@@ -135,8 +184,11 @@ def test_a_boot_without_end_meets_its_limit_in_processor_time(
 ) -> None:
     monkeypatch.setenv("LAB_EMULATOR", manner)
     if manner == "spins":
-        monkeypatch.setattr("nearmetal.hosts.lab.vm._PATIENCE", 1000.0)
-    with Vm(boot(emulator)) as life, pytest.raises(NearmetalError, match=f"did not boot within .* {limit}"):
+        monkeypatch.setattr("nearmetal.hosts.lab.lives.PATIENCE", 1000.0)
+    with (
+        Vm(boot(emulator)) as life,
+        pytest.raises(NearmetalError, match=f"the lab's boot exceeded its limit of .* {limit}"),
+    ):
         life.freeze(tmp_path / "state", timeout_s=0.2)
 
 
@@ -232,7 +284,9 @@ def test_a_second_lab_waits_for_the_first(tmp_path: Path) -> None:
     assert "waiting for another nearmetal" in said[0]
 
 
-@pytest.mark.parametrize("options", [{"machin": "base"}, {"machine": "huge"}, {"slots": 0}, {"slots": "2"}])
+@pytest.mark.parametrize(
+    "options", [{"machin": "base"}, {"machine": "huge"}, {"nodes": 1}, {"slots": 0}, {"slots": "2"}]
+)
 def test_options_that_the_lab_does_not_know_are_refused(
     host: lab.LabHost, options: dict[str, str | int | float | bool]
 ) -> None:

@@ -54,11 +54,12 @@ def test_bytes_after_the_end_are_refused(files: dict[str, bytes], rest: bytes) -
         frames.unpack_files(packed(files) + rest)
 
 
-@given(st.binary(max_size=5000))
-def test_an_order_comes_back_from_an_area_of_fixed_size(order: bytes) -> None:
-    area = frames.pack_order(order)
+@given(st.binary(max_size=5000), st.integers(0, 15), st.integers(1, 16))
+def test_an_order_comes_back_from_an_area_of_fixed_size(order: bytes, node: int, nodes: int) -> None:
+    area = frames.pack_order(order, frames.Seat(node, nodes))
     assert len(area) == frames.ORDER_AREA_BYTES
     assert frames.unpack_order(area) == order
+    assert frames.seat_of(area) == frames.Seat(node, nodes)
 
 
 @given(st.binary(max_size=200), st.data())

@@ -99,6 +99,25 @@ def test_a_lab_study_whose_ranks_would_starve_each_other_is_refused_before_it_st
         check_study(study)
 
 
+@pytest.mark.parametrize(
+    ("options", "placement", "refused"),
+    [
+        ("nodes = 2", "[0, 1]", ""),
+        ("nodes = 2", "[0, 0]", "2 ranks share 1 processor"),
+        ("nodes = 2", "[0, 2]", "needs 3 nodes, and the cluster has 2"),
+        ("slots = 1", "[0, 1]", "2 ranks share 1 processor"),
+    ],
+)
+def test_ranks_may_poll_where_every_node_of_the_lab_is_a_machine(
+    monkeypatch: pytest.MonkeyPatch, options: str, placement: str, refused: str
+) -> None:
+    monkeypatch.setattr("nearmetal.run.check.image.package_version", lambda _: "4.0.2")
+    text = LAB.replace('machine = "MACHINE"', options).replace("FLAVOUR", "mpich").replace("PATH", "vf")
+    study = parse_study(text.replace("PROGRESS", f'polling"\nplacement = {placement} #"'), "t")
+    with pytest.raises(BadInputError, match=refused) if refused else contextlib.nullcontext():
+        check_study(study)
+
+
 @pytest.mark.parametrize(("processors", "refused"), [(1, True), (2, False)])
 def test_a_local_study_is_refused_where_its_ranks_share_the_processors_given_to_this_process(
     monkeypatch: pytest.MonkeyPatch, processors: int, refused: bool

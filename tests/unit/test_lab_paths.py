@@ -59,6 +59,8 @@ class Recorder:
         return Finished(tuple(argv), 0, said.encode(), b"", 1)
 
     def read(self, path: str, *, node: str = "") -> bytes:
+        if path.endswith("/address"):
+            return f"52:54:00:00:00:0{int(path.split('/')[4][-1]) + 1}\n".encode()
         return b"1\n"
 
     def write(self, path: str, data: bytes, *, node: str = "") -> None:
@@ -129,7 +131,7 @@ def test_functions_get_their_driver_after_the_link() -> None:
     assert made == {"eth0": ["eth0v0", "eth0v1"], "eth1": ["eth1v0"]}
     first_up = shell.asked.index(": ip link set eth0 up")
     assert shell.asked.index(": ip link set eth1 down") < first_up
-    assert shell.asked.index(": ip link set eth1 vf 0 mac 52:54:00:01:01:01") < first_up
+    assert shell.asked.index(": ip link set eth1 vf 0 mac 52:54:00:01:02:01") < first_up
     assert [data for path, data in shell.written if path.endswith("sriov_numvfs")] == [b"2\n", b"1\n"]
 
 

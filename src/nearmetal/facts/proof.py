@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import TrialError
+from nearmetal.hosts.lab.machine import MANAGEMENT
 from nearmetal.study.order import Proof
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 STRAY_SHARE = 0.1
 """Packets elsewhere, as a share of those on the path, above which a trial is not believed."""
 STRAY_ALLOWANCE = 3_000
-"""Packets that a launcher's own daemons may exchange over loopback at start and end."""
+"""Packets that a launcher's own daemons may exchange at start and end, where they do."""
+_LAUNCHERS = (".lo", f".{MANAGEMENT}")
+"""Where a launcher's daemons talk: loopback, and what commands a cluster's nodes."""
 
 
 def of_counters(counted: Mapping[str, int], endpoints: Endpoints) -> Proof:
@@ -40,11 +43,12 @@ def of_counters(counted: Mapping[str, int], endpoints: Endpoints) -> Proof:
 def check(proof: Proof, endpoints: Endpoints, least_packets: int) -> None:
     """Raise TrialError unless every end of the path carried at least `least_packets` and nothing else did.
 
+    Loopback and the management port may carry what a launcher needs.
     On a path without a network (`least_packets` is not looked at) no interface may carry traffic. Machines that are
     not nearmetal's alone may carry as much elsewhere as loopback may.
     """
-    strays = {name: count for name, count in proof.stray_packets.items() if not name.endswith(".lo")}
-    loopback = sum(count for name, count in proof.stray_packets.items() if name.endswith(".lo"))
+    strays = {name: count for name, count in proof.stray_packets.items() if not name.endswith(_LAUNCHERS)}
+    loopback = sum(count for name, count in proof.stray_packets.items() if name.endswith(_LAUNCHERS))
     if endpoints.networked:
         for interface, moved in proof.moved_packets.items():
             if moved < least_packets:
@@ -60,7 +64,7 @@ def check(proof: Proof, endpoints: Endpoints, least_packets: int) -> None:
         loopback, strays = loopback + sum(strays.values()), {}
     if strays or loopback > allowed:
         raise TrialError(
-            f"{loopback} packets crossed loopback and {sum(strays.values())} crossed {sorted(strays) or 'no other'} "
-            "interfaces: the traffic did not keep to the path",
+            f"{loopback} packets crossed loopback or management and {sum(strays.values())} crossed "
+            f"{sorted(strays) or 'no other'} interfaces: the traffic did not keep to the path",
             hint="the MPI used another way beside the path; its launch line is in the record",
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeGuard, TypeVar
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -150,7 +150,76 @@ def at_once(options: Mapping[str, Scalar], name: str, default: int) -> int:
 
 def machines_of(shell: Shell) -> tuple[str, ...]:
     """Return the nodes that stand for whole machines: `HYPERVISOR` alone unless every node is a machine."""
-    return shell.machines if is_far(shell) else (HYPERVISOR,)
+    return shell.machines if _has_machines(shell) else (HYPERVISOR,)
+
+
+class _OfMachines(Protocol):
+    @property
+    def machines(self) -> tuple[str, ...]: ...
+
+
+def management_of(shell: Shell) -> str:
+    """Return the subnet by which a shell's nodes are told what to do, where they have a network for that alone."""
+    return str(getattr(type(shell), "management", ""))
+
+
+def _has_machines(shell: Shell) -> TypeGuard[_OfMachines]:
+    return hasattr(type(shell), "machines")
+
+
+@dataclass(frozen=True, slots=True)
+class OnNode:
+    """A node that is a machine, as the machine that a shell's nodes are on: what is done there is done on the node."""
+
+    shell: Shell
+    node: str
+
+    @property
+    def scratch(self) -> str:
+        """The shell's directory."""
+        return self.shell.scratch
+
+    @property
+    def agent(self) -> str:
+        """The shell's program that reaches from node to node."""
+        return self.shell.agent
+
+    def add_node(self, name: str) -> None:
+        """Refuse: nodes are machines."""
+        raise UnavailableError(f"cannot make node {name!r} on {self.node}: the nodes are machines")
+
+    def give_interface(self, interface: str, node: str, name: str) -> None:
+        """Refuse: a machine keeps its interfaces."""
+        raise UnavailableError(f"cannot give {interface} to {node} as {name}: the nodes are machines")
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        node: str = HYPERVISOR,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        timeout_s: float = 20.0,
+        check: bool = True,
+    ) -> Finished:
+        """Run a program there."""
+        return self.shell.run(argv, node=node or self.node, env=env, stdin=stdin, timeout_s=timeout_s, check=check)
+
+    def start(self, argv: Sequence[str], *, node: str = HYPERVISOR) -> Helper:
+        """Start a program there that stays."""
+        return self.shell.start(argv, node=node or self.node)
+
+    def read(self, path: str, *, node: str = HYPERVISOR) -> bytes:
+        """Return a file's content."""
+        return self.shell.read(path, node=node or self.node)
+
+    def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
+        """Return the content of those files that can be read."""
+        return self.shell.read_all(paths, node=node or self.node)
+
+    def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
+        """Write a file."""
+        self.shell.write(path, data, node=node or self.node)
 
 
 class Helper(Protocol):

@@ -28,21 +28,26 @@ class Bridge:
 
         There is no spanning tree, so ports forward at once.
         """
-        found = ports.find_ports(shell)
-        bridges = make_bridges(shell, order, found)
-        node_sides = []
-        for index in range(len(nodes)):
-            port, node_side = f"nm-p{index}", f"nm-n{index}"
-            shell.run(["ip", "link", "add", port, "type", "veth", "peer", "name", node_side])
-            shell.run(["ip", "link", "set", port, "master", bridges[index % len(bridges)], "up"])
-            node_sides.append(node_side)
-        endpoints = links.configure(shell, nodes, node_sides)
-        ports.moderate_all(shell, order, found)
-        return endpoints
+        holders = ports.holders(shell, nodes)
+        endpoints = links.configure(shell, nodes, [side for holder in holders for side in _cables(holder, order)])
+        ports.moderate_all(holders, order)
+        return ports.over(endpoints, holders, ("nm-br0", "nm-p0"))
 
-    def down(self, shell: Shell, endpoints: Endpoints) -> None:  # noqa: ARG002 (the Protocol's)
+    def down(self, shell: Shell, endpoints: Endpoints) -> None:
         """Remove the bridges; their ports vanish with the nodes or are free again."""
-        remove_bridges(shell)
+        remove_bridges(shell, endpoints)
+
+
+def _cables(holder: ports.Holder, order: PathOrder) -> list[str]:
+    """Build a machine's bridges, and return the ends of its nodes' cables."""
+    shell, bridges = holder.shell, make_bridges(holder.shell, order, holder.ports)
+    ends = []
+    for index in range(len(holder.nodes)):
+        port, node_side = f"nm-p{index}", f"nm-n{index}"
+        shell.run(["ip", "link", "add", port, "type", "veth", "peer", "name", node_side])
+        shell.run(["ip", "link", "set", port, "master", bridges[index % len(bridges)], "up"])
+        ends.append(node_side)
+    return ends
 
 
 def make_bridges(shell: Shell, order: PathOrder, found: Sequence[str]) -> list[str]:
@@ -59,8 +64,9 @@ def make_bridges(shell: Shell, order: PathOrder, found: Sequence[str]) -> list[s
     return bridges
 
 
-def remove_bridges(shell: Shell) -> None:
-    """Remove every bridge that `make_bridges` made."""
-    text = shell.run(["ip", "-brief", "link", "show", "type", "bridge"]).text
-    for bridge in (line.split()[0] for line in text.splitlines() if line.startswith("nm-br")):
-        shell.run(["ip", "link", "del", bridge])
+def remove_bridges(shell: Shell, endpoints: Endpoints) -> None:
+    """Remove every bridge that `make_bridges` made for a path."""
+    for holder in ports.holders(shell, [end.node for end in endpoints.ends]):
+        text = holder.shell.run(["ip", "-brief", "link", "show", "type", "bridge"]).text
+        for bridge in (line.split()[0] for line in text.splitlines() if line.startswith("nm-br")):
+            holder.shell.run(["ip", "link", "del", bridge])

@@ -65,9 +65,9 @@ class GuestPath:
         if not self.own_interrupts:
             ports.moderate(shell, order, port)
 
-    def down(self, shell: Shell, endpoints: Endpoints) -> None:  # noqa: ARG002 (the Protocol's)
+    def down(self, shell: Shell, endpoints: Endpoints) -> None:
         """Free the port of its bridge; guests end with their shell."""
-        remove_bridges(shell)
+        remove_bridges(shell, endpoints)
 
 
 def _tapped(card: Sequence[str], backend: str = "") -> Callable[[Shell, PathOrder, str, int], list[list[str]]]:

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import TrialError
+from nearmetal.hosts.host import HYPERVISOR, machines_of
 from nearmetal.paths.path import Endpoint, Endpoints
 
 if TYPE_CHECKING:
@@ -27,18 +28,24 @@ def address(index: int) -> str:
 def configure(shell: Shell, nodes: Sequence[str], interfaces: Sequence[str]) -> Endpoints:
     """Give `interfaces[i]` to `nodes[i]`, address it, write the hosts file, wait until all reach all.
 
-    IPv6 is switched off on the interfaces, so that its neighbour discovery never shares the path with a trial.
+    Nodes that are machines keep the names of their interfaces, others call theirs `INTERFACE`. IPv6 is switched off on
+    the interfaces, so that its neighbour discovery never shares the path with a trial.
     """
     lines = ["127.0.0.1 localhost"]
-    for index, (node, interface) in enumerate(zip(nodes, interfaces, strict=True)):
-        shell.give_interface(interface, node, INTERFACE)
-        shell.write(f"/proc/sys/net/ipv6/conf/{INTERFACE}/disable_ipv6", b"1\n", node=node)
-        shell.run(["ip", "addr", "add", f"{address(index)}/24", "dev", INTERFACE], node=node)
-        shell.run(["ip", "link", "set", INTERFACE, "up"], node=node)
+    names = list(interfaces)
+    if machines_of(shell) == (HYPERVISOR,):
+        names = [INTERFACE] * len(nodes)
+        for node, interface in zip(nodes, interfaces, strict=True):
+            shell.give_interface(interface, node, INTERFACE)
+    for index, (node, name) in enumerate(zip(nodes, names, strict=True)):
+        shell.write(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", b"1\n", node=node)
+        shell.run(["ip", "addr", "add", f"{address(index)}/24", "dev", name], node=node)
+        shell.run(["ip", "link", "set", name, "up"], node=node)
         lines.append(f"{address(index)} {node}")
     shell.write(f"{shell.scratch}/hosts", ("\n".join(lines) + "\n").encode())
     wait_until_reachable(shell, nodes, [address(index) for index in range(len(nodes))])
-    return Endpoints(tuple(Endpoint(node, INTERFACE, address(i)) for i, node in enumerate(nodes)), SUBNET)
+    ends = (Endpoint(node, name, address(i)) for i, (node, name) in enumerate(zip(nodes, names, strict=True)))
+    return Endpoints(tuple(ends), SUBNET)
 
 
 def wait_until_reachable(shell: Shell, nodes: Sequence[str], addresses: Sequence[str]) -> None:

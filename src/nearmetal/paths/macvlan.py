@@ -24,25 +24,30 @@ class Macvlan:
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Make one device a node, on the machine's ports or on a parent of its own."""
-        found = parents = ports.find_ports(shell)
-        if parents:
-            for parent in parents:
-                shell.run(["ip", "link", "set", parent, "up"])
-                ports.shape_wire(shell, order, parent)
-        else:
-            ports.refuse_wire(order)
-            parents = _idle_cable(shell)
-        devices = [f"nm-m{index}" for index in range(len(nodes))]
-        for index, device in enumerate(devices):
-            parent = parents[index % len(parents)]
-            shell.run(["ip", "link", "add", device, "link", parent, "type", "macvlan", "mode", "bridge"])
-        endpoints = links.configure(shell, nodes, devices)
-        ports.moderate_all(shell, order, found)
-        return endpoints
+        holders = ports.holders(shell, nodes)
+        endpoints = links.configure(shell, nodes, [name for holder in holders for name in _devices(holder, order)])
+        ports.moderate_all(holders, order)
+        return ports.over(endpoints, holders)
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:  # noqa: ARG002 (the Protocol's)
         """Remove the parent that was made; the nodes' devices vanish with it or with the nodes."""
         shell.run(["ip", "link", "del", _PARENT], check=False)
+
+
+def _devices(holder: ports.Holder, order: PathOrder) -> list[str]:
+    """Make one device for each node of a machine, and return their names."""
+    shell, parents = holder.shell, holder.ports
+    for parent in parents:
+        shell.run(["ip", "link", "set", parent, "up"])
+        ports.shape_wire(shell, order, parent)
+    if not parents:
+        ports.refuse_wire(order)
+        parents = _idle_cable(shell)
+    devices = [f"nm-m{index}" for index in range(len(holder.nodes))]
+    for index, device in enumerate(devices):
+        parent = parents[index % len(parents)]
+        shell.run(["ip", "link", "add", device, "link", parent, "type", "macvlan", "mode", "bridge"])
+    return devices
 
 
 def _idle_cable(shell: Shell) -> tuple[str, ...]:

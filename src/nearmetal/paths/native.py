@@ -23,7 +23,7 @@ class Native:
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Give port i to node i."""
-        found = ports.require_ports(shell, self.kind)
+        found = [port for holder in ports.require_holders(shell, self.kind, nodes) for port in holder.ports]
         if len(nodes) > len(found):
             raise TrialError(f"path 'native' joins at most {len(found)} nodes here, not {len(nodes)}", hint="use `vf`")
         endpoints = links.configure(shell, nodes, found[: len(nodes)])

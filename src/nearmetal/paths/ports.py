@@ -1,22 +1,27 @@
 """Physical ports of the machine that holds the nodes, and the wire between them.
 
-The lab has two SR-IOV ports on one wire; a host of namespaces has none. A recipe that finds ports joins its nodes
-through them: node `i` belongs to port `i mod (number of ports)`, so traffic between neighbours crosses the wire.
+A machine of the lab has two SR-IOV ports on one wire; a host of namespaces has none. A recipe that finds ports joins
+its nodes through them: node `i` belongs to port `i mod (number of ports)`, so traffic between neighbours crosses the
+wire. In a cluster of the lab every node is a machine with one port on the wire, and builds its end of the path itself.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
-from nearmetal.hosts.host import HYPERVISOR
+from nearmetal.hosts.host import HYPERVISOR, OnNode, machines_of
+from nearmetal.hosts.lab.machine import MANAGEMENT
+from nearmetal.paths.path import Endpoint
 from nearmetal.reading import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from nearmetal.hosts.host import Shell
+    from nearmetal.paths.path import Endpoints
     from nearmetal.study.order import PathOrder, Scalar
 
 WIRE_OPTIONS = {"wire_delay_us", "wire_rate_mbit"}
@@ -32,10 +37,13 @@ def find_ports(shell: Shell) -> tuple[str, ...]:
 
 
 def parse_ports(text: str) -> tuple[str, ...]:
-    """Read `ip -json -details link show`: interfaces whose parent is a PCI device; raise TrialError when it is not."""
+    """Read `ip -json -details link show`: interfaces whose parent is a PCI device; raise TrialError when it is not.
+
+    The port by which a cluster's nodes are told what to do is none of them.
+    """
     try:
-        links = parse_json(text)
-        return tuple(sorted(link["ifname"] for link in links if link.get("parentbus") == "pci"))
+        names = (link["ifname"] for link in parse_json(text) if link.get("parentbus") == "pci")
+        return tuple(sorted(name for name in names if name != MANAGEMENT))
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise TrialError(f"cannot read the machine's network interfaces: {error}") from error
 
@@ -43,12 +51,47 @@ def parse_ports(text: str) -> tuple[str, ...]:
 def require_ports(shell: Shell, kind: str) -> tuple[str, ...]:
     """Return the ports; raise UnavailableError when there are fewer than two."""
     ports = find_ports(shell)
-    if len(ports) < 2:
+    _require_two(kind, len(ports))
+    return ports
+
+
+def _require_two(kind: str, count: int) -> None:
+    if count < 2:
         raise UnavailableError(
-            f"path {kind!r} needs two network ports on one wire, this host has {len(ports)}",
+            f"path {kind!r} needs two network ports on one wire, this host has {count}",
             hint="the lab has them: `[host] kind = 'lab'`",
         )
-    return ports
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A machine with ports and those of a path's nodes that are on it; its `shell` takes it for the hypervisor."""
+
+    shell: Shell
+    nodes: tuple[str, ...]
+    ports: tuple[str, ...]
+
+
+def holders(shell: Shell, nodes: Sequence[str]) -> list[Holder]:
+    """Return the machines that a path is built on: the one that holds all nodes, or every node itself."""
+    if machines_of(shell) == (HYPERVISOR,):
+        return [Holder(shell, tuple(nodes), find_ports(shell))]
+    views = [OnNode(shell, node) for node in nodes]
+    return [Holder(view, (view.node,), find_ports(view)) for view in views]
+
+
+def require_holders(shell: Shell, kind: str, nodes: Sequence[str]) -> list[Holder]:
+    """Return the machines; raise UnavailableError when they have fewer than two ports together."""
+    found = holders(shell, nodes)
+    _require_two(kind, sum(len(holder.ports) for holder in found))
+    return found
+
+
+def over(endpoints: Endpoints, found: Sequence[Holder], made: Sequence[str] = ()) -> Endpoints:
+    """Return a path's ends with what is beneath them on nodes that are machines: ports, and what a recipe made."""
+    machines = [holder for holder in found if isinstance(holder.shell, OnNode)]
+    under = [Endpoint(node, name) for one in machines for node in one.nodes for name in (*one.ports, *made)]
+    return replace(endpoints, beneath=tuple(under))
 
 
 def refuse_wire(order: PathOrder) -> None:
@@ -97,10 +140,11 @@ def moderate(shell: Shell, order: PathOrder, interface: str, *, node: str = HYPE
     shell.run(["ethtool", "-C", interface, "rx-usecs", str(usecs)], node=node)
 
 
-def moderate_all(shell: Shell, order: PathOrder, found: Sequence[str]) -> None:
+def moderate_all(found: Sequence[Holder], order: PathOrder) -> None:
     """Do so for the ports under a path, once it carries traffic: a port that gets its link forgets what it was told."""
-    for port in found:
-        moderate(shell, order, port)
+    for holder in found:
+        for port in holder.ports:
+            moderate(holder.shell, order, port)
 
 
 def split_ports(shell: Shell, counts: Mapping[str, int]) -> dict[str, list[str]]:
@@ -136,9 +180,9 @@ def declare_vfs(shell: Shell, port: str, count: int) -> None:
     shell.run(["ip", "link", "set", port, "down"])
     shell.write(f"{device}/sriov_drivers_autoprobe", b"0\n")
     shell.write(f"{device}/sriov_numvfs", f"{count}\n".encode())
-    number = port[-1] if port[-1].isdigit() else "0"
+    own = shell.read(f"/sys/class/net/{port}/address").decode().strip()[-2:]  # unlike any other port's
     for index in range(count):
-        mac = f"52:54:00:01:0{number}:{index + 1:02x}"
+        mac = f"52:54:00:01:{own}:{index + 1:02x}"
         shell.run(["ip", "link", "set", port, "vf", str(index), "mac", mac])
 
 

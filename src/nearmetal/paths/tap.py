@@ -37,25 +37,30 @@ class Tap:
 
         Where the machine has ports every node has a relay of its own, from its device to a bridge on its port.
         """
-        found = ports.find_ports(shell)
-        if not found:
+        holders = ports.holders(shell, nodes)
+        if not any(holder.ports for holder in holders):
             ports.refuse_wire(order)
             links.require_two(self.kind, nodes)
             _start_relay(shell, "nm-t0", "nm-t1")
             return links.configure(shell, nodes, ["nm-t0", "nm-t1"])
-        bridges = make_bridges(shell, order, found)
-        devices = [f"nm-t{index}" for index in range(len(nodes))]
-        for index, device in enumerate(devices):
-            outside = f"nm-u{index}"
-            _start_relay(shell, device, outside)
-            shell.run(["ip", "link", "set", outside, "master", bridges[index % len(bridges)], "up"])
-        endpoints = links.configure(shell, nodes, devices)
-        ports.moderate_all(shell, order, found)
-        return endpoints
+        endpoints = links.configure(shell, nodes, [name for holder in holders for name in _devices(holder, order)])
+        ports.moderate_all(holders, order)
+        return ports.over(endpoints, holders, ("nm-br0", "nm-u0"))
 
-    def down(self, shell: Shell, endpoints: Endpoints) -> None:  # noqa: ARG002 (the Protocol's)
+    def down(self, shell: Shell, endpoints: Endpoints) -> None:
         """Free the ports; the relay ends with its shell, the devices with the relay."""
-        remove_bridges(shell)
+        remove_bridges(shell, endpoints)
+
+
+def _devices(holder: ports.Holder, order: PathOrder) -> list[str]:
+    """Start a relay for each node of a machine, to a bridge on its port; return the devices."""
+    bridges = make_bridges(holder.shell, order, holder.ports)
+    devices = [f"nm-t{index}" for index in range(len(holder.nodes))]
+    for index, device in enumerate(devices):
+        outside = f"nm-u{index}"
+        _start_relay(holder.shell, device, outside)
+        holder.shell.run(["ip", "link", "set", outside, "master", bridges[index % len(bridges)], "up"])
+    return devices
 
 
 def _start_relay(shell: Shell, one: str, other: str) -> None:

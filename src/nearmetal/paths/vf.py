@@ -22,11 +22,9 @@ class Vf:
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Split every port into as many functions as it has nodes, and give each node one."""
-        found = ports.require_ports(shell, self.kind)
-        counts = {port: max(1, len(nodes[number :: len(found)])) for number, port in enumerate(found)}
-        functions = ports.split_ports(shell, counts)
-        interfaces = [functions[found[i % len(found)]][i // len(found)] for i in range(len(nodes))]
-        endpoints = links.configure(shell, nodes, interfaces)
+        holders = ports.require_holders(shell, self.kind, nodes)
+        functions = [name for holder in holders for name in _functions(holder)]
+        endpoints = ports.over(links.configure(shell, nodes, functions), holders)
         for end in endpoints.ends:
             ports.shape_wire(shell, order, end.interface, node=end.node)
             ports.moderate(shell, order, end.interface, node=end.node)
@@ -36,4 +34,13 @@ class Vf:
         """Make the ports whole again: igbvf must be at rest before its device goes, or its last reset never ends."""
         for end in endpoints.ends:
             shell.run(["ip", "link", "set", end.interface, "down"], node=end.node)
-        ports.join_ports(shell)
+        for holder in ports.holders(shell, [end.node for end in endpoints.ends]):
+            ports.join_ports(holder.shell)
+
+
+def _functions(holder: ports.Holder) -> list[str]:
+    """Split a machine's ports, and return the interface of each of its nodes."""
+    found, nodes = holder.ports, holder.nodes
+    counts = {port: max(1, len(nodes[number :: len(found)])) for number, port in enumerate(found)}
+    functions = ports.split_ports(holder.shell, counts)
+    return [functions[found[i % len(found)]][i // len(found)] for i in range(len(nodes))]

@@ -1,24 +1,35 @@
 """The same trial, inside a machine that got its order from outside: the lab's guest starts this.
 
-The machine's own ports are the point there, so the hypervisor side keeps the machine's network.
+A machine alone keeps its network on the hypervisor side, because its ports are the point there. In a cluster node 0
+carries the order out and the others serve it.
 """
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nearmetal.errors import QuarantinedError
 from nearmetal.hosts.lab.guest import serve
 from nearmetal.hosts.lab.guest_root import write_guest_initrd
 from nearmetal.hosts.lab.hypervisor import LabShell
+from nearmetal.hosts.lab.nodes import ClusterShell, take
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, TrialStatus
 
+if TYPE_CHECKING:
+    from nearmetal.hosts.lab.frames import Seat
 
-def carry_out_here(order: Order) -> Outcome:
+
+def carry_out_here(order: Order, seat: Seat) -> Outcome:
     """Carry one order out on this machine's own network; a machine that is thrown away needs no quarantine."""
+    if not seat.alone:
+        take(seat)
+    while seat.node:  # it ends with node 0
+        time.sleep(3600)
     try:
-        with LabShell() as shell:
+        with LabShell() if seat.alone else ClusterShell(seat) as shell:
             return carry_out(shell, order)
     except QuarantinedError as error:
         return Outcome(TrialStatus.FAILED, reason=error.message)

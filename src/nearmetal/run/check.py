@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.hosts.lab import image
+from nearmetal.hosts.lab.cluster import nodes_of
 from nearmetal.hosts.lab.lab import machine_of
 from nearmetal.knobs import mpi as mpi_knobs
 from nearmetal.knobs.table import find as find_knob
@@ -75,15 +77,32 @@ def _check_waiting(study: Study, order: Order) -> None:
     if order.workload.kind not in _OF_MPI:
         return
     if study.host.kind == "lab":
+        _check_nodes(study, order)
         version = image.package_version(flavour_named(order.mpi).debian_packages.split()[0])
         if version:
-            check_waiting(order, Mpi(order.mpi, version, ""), machine_of(study.host.options).vcpus)
+            check_waiting(order, Mpi(order.mpi, version, ""), _lab_processors(study, order))
     elif study.host.kind == "local" and len(order.workload.placement) > own_processors():
         try:
             mpi = find_mpi(order.mpi)
         except UnavailableError:
             return  # a plan needs no MPI; a launch says that there is none
         check_waiting(order, mpi, own_processors())
+
+
+def _check_nodes(study: Study, order: Order) -> None:
+    nodes = nodes_of(study.host.options)
+    if 0 < nodes < order.nodes:
+        raise BadInputError(
+            f"workload {order.workload.label!r} needs {order.nodes} nodes, and the cluster has {nodes}",
+            hint=f"nodes = {order.nodes} in [host.options]",
+        )
+
+
+def _lab_processors(study: Study, order: Order) -> int:
+    """Return how many processors ranks share; 0 where every node of a cluster has one for each of its own."""
+    own = machine_of(study.host.options).vcpus
+    crowd = max(Counter(order.workload.placement).values())
+    return 0 if nodes_of(study.host.options) and crowd <= own else own
 
 
 def _check_knob(name: str) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
-from nearmetal.hosts.host import HYPERVISOR, is_far, machines_of
+from nearmetal.hosts.host import HYPERVISOR, is_far, machines_of, management_of
 from nearmetal.knobs.mpi import dialect, mpi_environment
 from nearmetal.paths.guests import GUEST_PATHS
-from nearmetal.workloads.mpi.far import cores, oversubscribed, own_processors, processors
+from nearmetal.workloads.mpi.far import cores, oversubscribed, processors
 from nearmetal.workloads.mpi.mpi import Job
 from nearmetal.workloads.mpi.table import flavour_named, job_nodes, launch
 from nearmetal.workloads.workload import Launch
@@ -67,6 +67,7 @@ def parallel_launch(
         remote_shell=shell.agent,
         interface=first.interface,
         subnet=endpoints.subnet,
+        management=management_of(shell),
         progress=order.workload.progress,
         bind="none" if by_hand else bind,
         map_by=map_by,
@@ -124,7 +125,7 @@ def _bound_by_hand(shell: Shell, bind: str, program: Sequence[str]) -> tuple[str
             "first rank to the same place",
             hint=f'{_BIND} = "core" puts rank r on processor r there',
         )
-    count = cores(shell, HYPERVISOR) if is_far(shell) else own_processors()
+    count = cores(shell, HYPERVISOR)
     return ("sh", "-c", _ON_ITS_CORE, "sh", str(count), *program)
 
 

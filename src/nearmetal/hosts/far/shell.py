@@ -1,4 +1,4 @@
-"""A shell whose nodes are far machines, each with its own kernel."""
+"""Shells whose nodes are machines, each with its own kernel."""
 
 from __future__ import annotations
 
@@ -43,26 +43,16 @@ class Memory:
         return self._known[key]  # type: ignore[return-value]  # the caller's key stands for one type
 
 
-class MachinesShell:
+class NodesShell:
     """Nodes are machines, in the order in which they were given; the first stands for the hypervisor as well.
 
     A context manager, made for one trial; the connections are the host's and stay. `names[i]` is how the machines
     know each other, `remote_shell` the quoted command that reaches one of them from another.
     """
 
-    def __init__(
-        self,
-        machines: Sequence[Machine],
-        names: Sequence[str],
-        site: Site,
-        memory: Memory,
-        *,
-        remote_shell: bytes = b"ssh -o BatchMode=yes",
-    ) -> None:
+    def __init__(self, machines: Sequence[Machine], names: Sequence[str], *, remote_shell: bytes) -> None:
         self._free = list(zip(machines, names, strict=True))
         self._first = machines[0]
-        self._site = site
-        self._memory = memory
         self._remote_shell = remote_shell
         self._nodes: dict[str, tuple[Machine, str]] = {}
         self._helpers: list[Kept] = []
@@ -90,29 +80,6 @@ class MachinesShell:
     def machines(self) -> tuple[str, ...]:
         """Every node is a machine."""
         return tuple(self._nodes) or (HYPERVISOR,)
-
-    @property
-    def site(self) -> Site:
-        """Where things are on the far side."""
-        return self._site
-
-    def machine_name(self, node: str) -> str:
-        """Return the machine's name."""
-        return self._machine(node).name
-
-    def launch_name(self, node: str) -> str:
-        """Return the name by which the machines know each other."""
-        return self._nodes[node][1]
-
-    def lifeline(self, node: str) -> str:
-        """Return the far shell's process."""
-        machine = self._machine(node)
-        machine.connect()
-        return machine.process
-
-    def once(self, key: str, make: Callable[[], T]) -> T:
-        """Return what `make` returned the first time."""
-        return self._memory.once(f"{sorted(name for _, name in self._nodes.values())} {key}", make)
 
     def add_node(self, name: str) -> None:
         """Take the next machine as a node; raise TrialError when there is none."""
@@ -193,3 +160,43 @@ class MachinesShell:
         if node not in self._nodes:
             raise TrialError(f"there is no node {node!r}")
         return self._nodes[node][0]
+
+
+class MachinesShell(NodesShell):
+    """Machines that hold nothing of nearmetal's."""
+
+    def __init__(
+        self,
+        machines: Sequence[Machine],
+        names: Sequence[str],
+        site: Site,
+        memory: Memory,
+        *,
+        remote_shell: bytes = b"ssh -o BatchMode=yes",
+    ) -> None:
+        super().__init__(machines, names, remote_shell=remote_shell)
+        self._site = site
+        self._memory = memory
+
+    @property
+    def site(self) -> Site:
+        """Where things are on the far side."""
+        return self._site
+
+    def machine_name(self, node: str) -> str:
+        """Return the machine's name."""
+        return self._machine(node).name
+
+    def launch_name(self, node: str) -> str:
+        """Return the name by which the machines know each other."""
+        return self._nodes[node][1]
+
+    def lifeline(self, node: str) -> str:
+        """Return the far shell's process."""
+        machine = self._machine(node)
+        machine.connect()
+        return machine.process
+
+    def once(self, key: str, make: Callable[[], T]) -> T:
+        """Return what `make` returned the first time."""
+        return self._memory.once(f"{sorted(name for _, name in self._nodes.values())} {key}", make)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
@@ -17,15 +18,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MAGIC = b"NMF1"
-ORDER_MAGIC = b"NMO1"
+ORDER_MAGIC = b"NMO2"
 ORDER_AREA_BYTES = 1 << 16
 """An order's size in the device that carries it: fixed, because the device's layout is part of the snapshot."""
 
 _HEADER = struct.Struct("<4sBxHIII")  # magic, kind, name length, content length, packed length, CRC-32
-_ORDER_HEADER = struct.Struct("<4sII")  # magic, length, CRC-32
+_ORDER_HEADER = struct.Struct("<4sIIHH")  # magic, length, CRC-32, node, nodes
 ORDER_HEADER_BYTES = _ORDER_HEADER.size
 _FILE, _END = 1, 2
 _MAX_FILE_BYTES = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Which node of a cluster a machine is; a machine alone is the only node of its own."""
+
+    node: int = 0
+    nodes: int = 1
+
+    @property
+    def alone(self) -> bool:
+        """Tell whether there is no other machine."""
+        return self.nodes == 1
+
+
+ALONE = Seat()
 
 
 def _frame(kind: int, name: str, content: bytes) -> bytes:
@@ -87,30 +104,40 @@ def _unpacked(packed: bytes, content_length: int) -> bytes:
     return zlib.decompressobj().decompress(packed, content_length + 1)
 
 
-def pack_order(order: bytes) -> bytes:
-    """Return an order as the fixed-size area that the guest reads; raise ValueError when it does not fit."""
+def pack_order(order: bytes, seat: Seat = ALONE) -> bytes:
+    """Return an order as the fixed-size area that the guest in `seat` reads; raise ValueError when it does not fit."""
     packed = zlib.compress(order, 9)
     if _ORDER_HEADER.size + len(packed) > ORDER_AREA_BYTES:
         raise ValueError(f"an order of {len(packed)} packed bytes does not fit into {ORDER_AREA_BYTES}")
-    area = _ORDER_HEADER.pack(ORDER_MAGIC, len(packed), zlib.crc32(packed)) + packed
+    area = _ORDER_HEADER.pack(ORDER_MAGIC, len(packed), _order_check(packed, seat), seat.node, seat.nodes) + packed
     return area + b"\0" * (ORDER_AREA_BYTES - len(area))
+
+
+def _order_check(packed: bytes, seat: Seat) -> int:
+    return zlib.crc32(packed, zlib.crc32(struct.pack("<HH", seat.node, seat.nodes)))
 
 
 def order_length(header: bytes) -> int:
     """Return how many bytes follow the header of an order's area; raise ForeignFileError when it is none."""
     if len(header) < _ORDER_HEADER.size:
         raise ForeignFileError(f"an order's header has {len(header)} bytes, not {_ORDER_HEADER.size}")
-    magic, length, _ = _ORDER_HEADER.unpack_from(header)
+    magic, length, *_ = _ORDER_HEADER.unpack_from(header)
     if magic != ORDER_MAGIC or length > ORDER_AREA_BYTES - _ORDER_HEADER.size:
         raise ForeignFileError("the area for the order holds none")
     return int(length)
+
+
+def seat_of(header: bytes) -> Seat:
+    """Return which node an area's header is for; `order_length` has looked at the header before."""
+    *_, node, nodes = _ORDER_HEADER.unpack_from(header)
+    return Seat(node, nodes)
 
 
 def unpack_order(area: bytes) -> bytes:
     """Read what `pack_order` wrote, with or without its padding; raise ForeignFileError for anything else."""
     length = order_length(area)
     packed = area[_ORDER_HEADER.size : _ORDER_HEADER.size + length]
-    if zlib.crc32(packed) != _ORDER_HEADER.unpack_from(area)[2]:
+    if _order_check(packed, seat_of(area)) != _ORDER_HEADER.unpack_from(area)[2]:
         raise ForeignFileError("the order is damaged: CRC mismatch")
     try:
         return zlib.decompress(packed)

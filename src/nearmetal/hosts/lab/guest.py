@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+    from nearmetal.hosts.lab.frames import Seat
+
 ANSWER_DEVICE = "/dev/ttyS1"
 OUTCOME_NAME = "outcome.json"
 _ORDER_FILE = f"/sys/firmware/qemu_fw_cfg/by_name/{ORDER_ITEM}/raw"
@@ -35,7 +37,7 @@ _LAUNCH_SPREAD_NS = 20_000_000
 _LIMIT_FACTOR = 3
 
 
-def serve(carry_out: Callable[[Order], Outcome]) -> None:
+def serve(carry_out: Callable[[Order, Seat], Outcome]) -> None:
     """Freeze; then, in every life that is restored from the snapshot, carry one order out and switch off."""
     gc.collect()
     gc.freeze()
@@ -49,12 +51,14 @@ def conclude(outcome: Outcome) -> None:
     switch_off()
 
 
-def _carried_out(carry_out: Callable[[Order], Outcome]) -> Outcome:
+def _carried_out(carry_out: Callable[[Order, Seat], Outcome]) -> Outcome:
     try:
-        order = Order.from_json(take_order().decode())
-        differ(order.seed)
-        limit_virtual_time(order.timeout_s * _LIMIT_FACTOR)
-        return carry_out(order)
+        text, seat = take_order()
+        order = Order.from_json(text.decode())
+        differ(order.seed, seat.node)
+        if seat.node == 0:  # the others end with it
+            limit_virtual_time(order.timeout_s * _LIMIT_FACTOR)
+        return carry_out(order, seat)
     except NearmetalError as error:
         return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
     except Exception:  # noqa: BLE001 - the traceback is the answer; there is nobody else in here to tell
@@ -72,8 +76,11 @@ def freeze() -> None:
         os.close(port)
 
 
-def take_order() -> bytes:
-    """Read the order from the emulator's configuration device; raise ForeignFileError when it holds none."""
+def take_order() -> tuple[bytes, Seat]:
+    """Read the order, and which node this is, from the emulator's configuration device.
+
+    Raises ForeignFileError when it holds none.
+    """
     descriptor = os.open(_ORDER_FILE, os.O_RDONLY)
     try:
         header = os.pread(descriptor, frames.ORDER_HEADER_BYTES, 0)
@@ -82,20 +89,20 @@ def take_order() -> bytes:
         area = b""
         while len(area) < whole:
             area += os.pread(descriptor, whole - len(area), len(area))
-        return frames.unpack_order(area)
+        return frames.unpack_order(area), frames.seat_of(header)
     finally:
         os.close(descriptor)
 
 
-def differ(seed: int) -> None:
+def differ(seed: int, node: int = 0) -> None:
     """Make this life differ from others by its seed alone, as launches on a real machine differ.
 
-    The kernel's random numbers (address layout, initial sequence numbers, hash keys) follow from the seed, and
-    so does the moment of the launch within the timer's period.
+    The kernel's random numbers (address layout, initial sequence numbers, hash keys) follow from the seed and the node,
+    and the moment of the launch within the timer's period from the seed.
     """
     descriptor = os.open("/dev/urandom", os.O_RDWR)
     try:
-        os.write(descriptor, seed.to_bytes(16, "little", signed=True))
+        os.write(descriptor, seed.to_bytes(15, "little", signed=True) + bytes((node,)))
         fcntl.ioctl(descriptor, _RNDRESEEDCRNG)
     finally:
         os.close(descriptor)

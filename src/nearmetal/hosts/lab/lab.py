@@ -18,17 +18,19 @@ from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.host import at_once
 from nearmetal.hosts.lab import image
+from nearmetal.hosts.lab.cluster import Cluster, cluster_of, nodes_of
 from nearmetal.hosts.lab.guest import OUTCOME_NAME
+from nearmetal.hosts.lab.lives import carry_out
 from nearmetal.hosts.lab.machine import Machine, machine_named
 from nearmetal.hosts.lab.vm import Boot, Vm
 from nearmetal.study.order import Outcome, TrialStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from nearmetal.hosts.host import Shell
-    from nearmetal.hosts.lab.vm import Answer
+    from nearmetal.hosts.lab.lives import Answer
     from nearmetal.study.order import Order, Scalar
 
 EMULATOR = "qemu-system-x86_64"
@@ -40,8 +42,9 @@ _SLOTS = 2
 _VARIANTS = 3
 OPTIONS = {
     "machine": "its configuration, as `nearmetal lab status` lists them (`base`)",
+    "nodes": "makes every node a machine with a kernel, processor and port of its own: how many there are (2 to 16)",
     "variants": "boots of the machine that blocks take in turn (3); each is 550 MB in the cache",
-    "slots": "machines side by side, each on a core of its own (one a core, at most 2)",
+    "slots": "trials side by side, each machine on a core of its own (one a core, at most 2)",
 }
 
 LABEL = (
@@ -91,13 +94,22 @@ class LabHost:
     kind = "lab"
     label = LABEL
 
-    def __init__(self, machine: Machine, *, slots: int, say: Callable[[str], None], variants: int = 1) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        slots: int,
+        say: Callable[[str], None],
+        variants: int = 1,
+        cluster: Cluster | None = None,
+    ) -> None:
         """Check that an emulator and an image are here; raise UnavailableError otherwise.
 
         Both are verified, and the machine is booted to its snapshot, when the first trial comes. Block k is carried
-        out in snapshot k modulo `variants`.
+        out in snapshot k modulo `variants`. In a `cluster` every node is a life of that one snapshot.
         """
-        self._machine = machine
+        self._cluster = cluster
+        self._machine = replace(machine, node=True) if cluster else machine
         self._slots = slots
         self._say = say
         self._emulator, self._version = find_emulator()
@@ -123,7 +135,7 @@ class LabHost:
             outcome = _outcome(self._live(ready, order))
         except (TrialError, ForeignFileError) as error:
             outcome = Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
-        return replace(outcome, facts={**outcome.facts, **self._facts(ready)})
+        return replace(outcome, facts={**outcome.facts, **self._facts(ready, order)})
 
     @property
     def kernel_release(self) -> str:
@@ -151,15 +163,32 @@ class LabHost:
     def _live(self, ready: _Ready, order: Order) -> Answer:
         # An order that hangs is given several times its own limit: busy virtual time passes slower than processor time.
         limit_s = _BUSY_ALLOWANCE_S + _BUSY_FACTOR * order.timeout_s
-        with Vm(ready.boot, order=order.to_json().encode(), seed=order.seed & 0xFFFFFFFF, restore=True) as life:
-            with self._lock:
-                self._lives.add(life)
-            try:
+        with contextlib.ExitStack() as stack:
+            lives: list[Vm] = []
+            for started in self._starts(ready, order, stack):
+                stack.enter_context(self._known(started))
+                lives.append(started)
+            for life in lives:
                 life.restore(ready.snapshot)
-                return life.carry_out(timeout_s=limit_s)
-            finally:
-                with self._lock:
-                    self._lives.discard(life)
+            return carry_out(lives, timeout_s=limit_s)
+
+    def _starts(self, ready: _Ready, order: Order, stack: contextlib.ExitStack) -> Iterator[Vm]:
+        """Start the machines of a trial, which `stack` ends."""
+        if self._cluster is None:
+            yield stack.enter_context(Vm(ready.boot, order=order.to_json().encode(), seed=_seed(order), restore=True))
+        else:
+            yield from self._cluster.start(ready.boot, order, _seed(order), stack)
+
+    @contextlib.contextmanager
+    def _known(self, life: Vm) -> Iterator[None]:
+        """Let `close` end a machine while it runs."""
+        with self._lock:
+            self._lives.add(life)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._lives.discard(life)
 
     @property
     def running_pids(self) -> list[int]:
@@ -176,7 +205,7 @@ class LabHost:
             with contextlib.suppress(OSError):
                 life.kill()
 
-    def _facts(self, ready: _Ready) -> dict[str, Scalar]:
+    def _facts(self, ready: _Ready, order: Order) -> dict[str, Scalar]:
         return {
             "lab.machine": self._machine.name,
             "lab.image": ready.image_key,
@@ -184,6 +213,7 @@ class LabHost:
             "lab.variant": ready.variant,
             "lab.emulator": self._version,
             "lab.virtual_time": True,
+            **(self._cluster.facts(order) if self._cluster else {}),
         }
 
 
@@ -195,8 +225,9 @@ def open_lab(options: Mapping[str, Scalar], say: Callable[[str], None]) -> LabHo
     unknown = sorted(options.keys() - OPTIONS.keys())
     if unknown:
         raise BadInputError(f"the lab has no option {unknown[0]!r}", hint=f"known: {', '.join(OPTIONS)}")
-    variants = at_once(options, "variants", _VARIANTS)
-    return LabHost(machine_of(options), slots=slots_of(options), say=say, variants=variants)
+    machine, slots, variants = machine_of(options), slots_of(options), at_once(options, "variants", _VARIANTS)
+    cluster = cluster_of(options, machine, slots, find_emulator())
+    return LabHost(machine, slots=slots, say=say, variants=variants, cluster=cluster)
 
 
 def machine_of(options: Mapping[str, Scalar]) -> Machine:
@@ -206,7 +237,12 @@ def machine_of(options: Mapping[str, Scalar]) -> Machine:
 
 def slots_of(options: Mapping[str, Scalar]) -> int:
     """Return how many machines run side by side; raise BadInputError where that is no number."""
-    return at_once(options, "slots", min(_SLOTS, len(os.sched_getaffinity(0))))
+    side_by_side = min(_SLOTS, len(os.sched_getaffinity(0)))
+    return at_once(options, "slots", max(1, side_by_side // max(1, nodes_of(options))))
+
+
+def _seed(order: Order) -> int:
+    return order.seed & 0xFFFFFFFF
 
 
 def _outcome(answer: Answer) -> Outcome:

@@ -24,6 +24,9 @@ ORDER_ITEM = "opt/lab/order"
 FREEZE_PORT = 0x505
 """The pvpanic port: the guest writes 1 to it when it is ready to be frozen."""
 
+MANAGEMENT = "mgmt0"
+"""What a cluster's node calls its second port; its first, the measured one, keeps the kernel's name."""
+
 _PORTS = 2
 _KERNEL_OPTIONS = ("console=ttyS0", "quiet", "tsc=reliable", "panic=1", "oops=panic")
 
@@ -35,6 +38,7 @@ class Machine:
     `tick_us` makes a periodic event in virtual time, so that virtual CPUs, which take turns until the next event,
     take turns that short. `modules` are loaded before the snapshot. For whoever plans, as seen on two 2.6 GHz cores:
     a trial takes `trial_s` of a core, and `slowdown` times the virtual time that its program measures for.
+    A machine that is a `node` of a cluster has its two ports on two wires: the measured one and the one for management.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Machine:
     cpu: str = "max"
     iommu: bool = False
     tick_us: int = 0
+    node: bool = False
     modules: tuple[str, ...] = ()
     kernel_options: tuple[str, ...] = ()
 
@@ -53,7 +58,8 @@ class Machine:
     def command_line(self) -> str:
         """Return the guest kernel's command line."""
         modules = (f"lab.modules={','.join(self.modules)}",) if self.modules else ()
-        return " ".join((*_KERNEL_OPTIONS, *self.kernel_options, *modules))
+        management = (f"lab.management={MANAGEMENT}",) if self.node else ()
+        return " ".join((*_KERNEL_OPTIONS, *self.kernel_options, *modules, *management))
 
 
 _NET = ("qemu_fw_cfg", "igb", "igbvf", "veth", "bridge", "macvlan", "tun", "sch_netem", "sch_tbf")
@@ -108,10 +114,13 @@ class Files:
     control: Path
 
 
-def emulator_argv(emulator: str, machine: Machine, files: Files, *, seed: int, restore: bool) -> tuple[str, ...]:
+def emulator_argv(
+    emulator: str, machine: Machine, files: Files, *, seed: int, restore: bool, plugin: str = ""
+) -> tuple[str, ...]:
     """Return the command that starts the machine, paused, with its control socket connecting to `files.control`.
 
-    With `restore` it waits for a snapshot; the tick is armed only then, because booting under it is slow.
+    With `restore` it waits for a snapshot; the tick is armed only then, because booting under it is slow. `plugin` is
+    what couples it to other machines, in the emulator's words.
     """
     return (
         emulator,
@@ -126,6 +135,7 @@ def emulator_argv(emulator: str, machine: Machine, files: Files, *, seed: int, r
         *_devices(machine),
         *(_tick(machine) if restore else ()),
         *(("-incoming", "defer") if restore else ()),
+        *(("-plugin", plugin) if plugin else ()),
     )
 
 
@@ -142,11 +152,11 @@ def shell_argv(emulator: str, machine: Machine, files: Files) -> tuple[str, ...]
 
 
 def _devices(machine: Machine) -> tuple[str, ...]:
-    """Return two SR-IOV ports on one wire, each behind a root port of its own, as VFs need."""
+    """Return two SR-IOV ports, each behind a root port of its own, as VFs need: on one wire, or on two in a cluster."""
     iommu = ("-device", "intel-iommu,intremap=on,caching-mode=on") if machine.iommu else ()
     ports: list[str] = []
     for port in range(_PORTS):
-        ports += ["-netdev", f"hubport,id=h{port},hubid=0"]
+        ports += ["-netdev", f"hubport,id=h{port},hubid={port if machine.node else 0}"]
         ports += ["-device", f"pcie-root-port,id=rp{port},slot={port + 1}"]
         ports += ["-device", f"igb,netdev=h{port},bus=rp{port},mac=52:54:00:00:00:{port + 1:02x}"]
     return (*iommu, *ports)

@@ -50,17 +50,32 @@ class Qmp:
             raise EmulatorGoneError("the emulator did not greet on its control socket")
         self.execute("qmp_capabilities")
 
+    @property
+    def has_more(self) -> bool:
+        """Tell whether something has arrived that was not looked at yet."""
+        return bool(self._events) or b"\n" in self._buffer
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, for whoever waits for several emulators at once."""
+        return self._socket.fileno()
+
     def execute(self, command: str, **arguments: Json) -> Json:
         """Run a command and return its answer; raise NearmetalError with the emulator's words when it refuses."""
+        self.send(command, **arguments)
+        return self.answered(command)
+
+    def send(self, command: str, **arguments: Json) -> None:
+        """Give a command; the next message that is no event answers it."""
         request: dict[str, Json] = {"execute": command, "arguments": arguments}
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # read what it said before it left
             self._socket.sendall(json.dumps(request).encode() + b"\n")
+
+    def answered(self, command: str) -> Json:
+        """Wait for the answer to the command that was sent last; raise NearmetalError when it was refused."""
         deadline_s = time.monotonic() + _COMMAND_TIMEOUT_S
         while (message := self._message(deadline_s)) is not None:
             if "error" in message:
-                error = message["error"]
-                described = error.get("desc") if isinstance(error, dict) else error
-                raise NearmetalError(f"the emulator refused {command!r}: {described}")
+                raise _refused(repr(command), message)
             if "return" in message:
                 return message["return"]
             self._keep_event(message)
@@ -75,6 +90,8 @@ class Qmp:
             message = self._message(deadline_s)
             if message is None:
                 return None
+            if "error" in message:
+                raise _refused("a command", message)
             self._keep_event(message)
         return self._events.popleft()
 
@@ -111,6 +128,12 @@ class Qmp:
         if not isinstance(message, dict):
             raise EmulatorGoneError(f"the emulator's control socket carries no object: {line[:80]!r}")
         return message
+
+
+def _refused(command: str, message: dict[str, Json]) -> NearmetalError:
+    error = message["error"]
+    described = error.get("desc") if isinstance(error, dict) else error
+    return NearmetalError(f"the emulator refused {command}: {described}")
 
 
 class Listener:

@@ -1,8 +1,10 @@
-"""Programs and files inside a guest of the lab's hypervisor, over vsock; both ends in one file.
+"""Programs and files on another machine of the lab, over vsock or TCP; both ends in one file.
 
-`python3 -m nearmetal.hosts.lab.remote serve` is what a guest ends its boot with. `... CID -- ARGV` runs ARGV there
-with the caller's environment, working directory and standard streams, and ends as it ends. `run`, `read` and `write`
-do the same for a caller in Python, without a program of their own. Standard library only.
+A guest of the lab's hypervisor is known by its CID and serves on vsock: `python3 -m nearmetal.hosts.lab.remote serve`
+is what it ends its boot with. A node of a cluster is known by its name and serves on TCP. `... WHERE -- ARGV` runs ARGV
+there with the caller's environment, working directory and standard streams, and ends as it ends; `... WHERE LINE` has
+a shell read LINE there, as ssh does. `run`, `read` and `write` do the same for a caller in Python, without a program of
+their own. Standard library only.
 
 A connection carries frames of one byte of kind, four of length (big-endian), and content. The caller sends the
 request, then its stdin; the guest sends what the program says, then how it ended.
@@ -24,16 +26,20 @@ from typing import TYPE_CHECKING
 from nearmetal.hosts.lab import plain_files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import BinaryIO
 
 PORT = 1024
 _HEADER = struct.Struct(">cI")
 _REQUEST, _INPUT, _INPUT_END, _OUT, _ERR, _END = b"r", b"i", b"e", b"1", b"2", b"x"
 _CHUNK = 1 << 16
+_BACKLOG = 16
 _UNREACHABLE = 255
 _FAILED = 1
 _NOT_FOUND = 127
+
+Where = int | str
+"""A guest's CID, or the name or address of a node."""
 
 
 class Said:
@@ -86,11 +92,23 @@ def _pump(stream: BinaryIO, link: _Link, kind: bytes) -> None:
             link.send(kind, chunk)
 
 
-def serve() -> None:
-    """Answer callers for ever, each in a thread."""
+def of_guest() -> socket.socket:
+    """Return where a guest listens."""
     listener = socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
     listener.bind((socket.VMADDR_CID_ANY, PORT))
-    listener.listen(16)
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def of_node(address: str) -> socket.socket:
+    """Return where a cluster's node listens; what accepts from it inherits that nothing is held back (tcp(7))."""
+    listener = socket.create_server((address, PORT), backlog=_BACKLOG)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def serve(listener: socket.socket) -> None:
+    """Answer callers for ever, each in a thread."""
     while True:
         connection, _ = listener.accept()
         threading.Thread(target=_answer, args=(connection,), daemon=True).start()
@@ -176,22 +194,27 @@ def _feed(program: subprocess.Popen[bytes], link: _Link) -> None:
             os.killpg(program.pid, 9)
 
 
-def _connect(cid: int) -> socket.socket:
+def _connect(where: Where) -> socket.socket:
+    """Connect to a guest by its CID or to a node by its name or address; raise OSError."""
+    if isinstance(where, str):
+        connection = socket.create_connection((where, PORT))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
     connection = socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
     try:
-        connection.connect((cid, PORT))
+        connection.connect((where, PORT))
     except OSError:
         connection.close()
         raise
     return connection
 
 
-def _ask(cid: int, request: Mapping[str, object], content: bytes, timeout_s: float) -> Said:
+def _ask(where: Where, request: Mapping[str, object], content: bytes, timeout_s: float) -> Said:
     """Send a request and what belongs to it; return all that came back."""
     said = Said()
     deadline_s = time.monotonic() + timeout_s
     try:
-        with _connect(cid) as connection:
+        with _connect(where) as connection:
             connection.settimeout(timeout_s)
             link = _Link(connection)
             link.send(_REQUEST, json.dumps(request).encode())
@@ -208,31 +231,84 @@ def _ask(cid: int, request: Mapping[str, object], content: bytes, timeout_s: flo
     except TimeoutError:
         said.timed_out = True
     except (OSError, EOFError) as error:
-        said.stderr += f"the guest with CID {cid} cannot be reached: {error}\n".encode()
+        said.stderr += f"{_named(where)} cannot be reached: {error}\n".encode()
     return said
 
 
-def run(cid: int, argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes, timeout_s: float) -> Said:
-    """Run a program in the guest with that CID; a status below 0 is a signal, 255 that the guest is out of reach."""
-    return _ask(cid, {"argv": list(argv), "cwd": "/", "env": dict(env)}, stdin, timeout_s)
+def _named(where: Where) -> str:
+    return f"node {where}" if isinstance(where, str) else f"the guest with CID {where}"
 
 
-def read(cid: int, path: str, *, timeout_s: float) -> Said:
-    """Read a file of the guest: its content is in `stdout`, or the reason why not in `stderr`."""
-    return _ask(cid, {"read": path}, b"", timeout_s)
+def run(where: Where, argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes, timeout_s: float) -> Said:
+    """Run a program there; a status below 0 is a signal, 255 that the machine is out of reach."""
+    return _ask(where, {"argv": list(argv), "cwd": "/", "env": dict(env)}, stdin, timeout_s)
 
 
-def write(cid: int, path: str, data: bytes, *, timeout_s: float) -> Said:
-    """Write a file of the guest; the reason why not is in `stderr`."""
-    return _ask(cid, {"write": path}, data, timeout_s)
+def read(where: Where, path: str, *, timeout_s: float) -> Said:
+    """Read a file there: its content is in `stdout`, or the reason why not in `stderr`."""
+    return _ask(where, {"read": path}, b"", timeout_s)
 
 
-def call(cid: int, argv: list[str]) -> int:
-    """Run a program in the guest with this process's streams; return its exit status as a shell does."""
+def write(where: Where, path: str, data: bytes, *, timeout_s: float) -> Said:
+    """Write a file there; the reason why not is in `stderr`."""
+    return _ask(where, {"write": path}, data, timeout_s)
+
+
+class Talk:
+    """A program that runs there, with streams that stay open; raises OSError when the machine is out of reach.
+
+    A thread tells `heard` the stream (1 or 2) and bytes, and `ended` the exit status, or None and why it is not known.
+    """
+
+    def __init__(
+        self,
+        where: Where,
+        argv: Sequence[str],
+        *,
+        heard: Callable[[int, bytes], None],
+        ended: Callable[[int | None, str], None],
+    ) -> None:
+        self._connection = _connect(where)
+        self._link = _Link(self._connection)
+        self._heard, self._ended = heard, ended
+        self._link.send(_REQUEST, json.dumps({"argv": list(argv), "cwd": "/", "env": dict(os.environ)}).encode())
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def write(self, data: bytes) -> None:
+        """Give bytes to the program's input; one that ended does not take them."""
+        with contextlib.suppress(OSError):
+            self._link.send_all(_INPUT, data)
+
+    def end_input(self) -> None:
+        """End the program's input."""
+        with contextlib.suppress(OSError):
+            self._link.send(_INPUT_END)
+
+    def close(self) -> None:
+        """Let go of the program: it is ended there."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def _listen(self) -> None:
+        reason = "the connection was closed"
+        with self._connection:
+            try:
+                while (frame := self._link.receive())[0] != _END:
+                    self._heard(1 if frame[0] == _OUT else 2, frame[1])
+                self._ended(int(frame[1]), "")
+            except OSError as error:
+                reason = str(error)
+            except EOFError:
+                pass
+            self._ended(None, reason)  # counts only where no status came
+
+
+def call(where: Where, argv: list[str]) -> int:
+    """Run a program there with this process's streams; return its exit status as a shell does."""
     try:
-        connection = _connect(cid)
+        connection = _connect(where)
     except OSError as error:
-        sys.stderr.write(f"the guest with CID {cid} cannot be reached: {error.strerror}\n")
+        sys.stderr.write(f"{_named(where)} cannot be reached: {error.strerror}\n")
         return _UNREACHABLE
     link = _Link(connection)
     request = {"argv": argv, "cwd": os.getcwd(), "env": dict(os.environ)}  # noqa: PTH109 (pathlib costs start-up time)
@@ -257,8 +333,10 @@ def _send_input(link: _Link) -> None:
 def main(arguments: list[str]) -> int:
     """Serve, or call."""
     if arguments == ["serve"]:
-        serve()
-    return call(int(arguments[0]), arguments[2:])
+        serve(of_guest())
+    where, *words = arguments
+    argv = words[1:] if words[0] == "--" else ["sh", "-c", " ".join(words)]
+    return call(int(where) if where.isdecimal() else where, argv)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import UnavailableError
-from nearmetal.hosts.host import HYPERVISOR, FarShell, is_far
+from nearmetal.hosts.host import HYPERVISOR, FarShell, is_far, machines_of
 from nearmetal.workloads.mpi.mpi import Mpi
 
 if TYPE_CHECKING:
@@ -65,12 +65,9 @@ def oversubscribed(shell: Shell, nodes: Sequence[str]) -> bool:
 
 def processors(shell: Shell, nodes: Sequence[str]) -> int:
     """Return how many processors the ranks on these nodes have; 0 where each machine has one for each of its own."""
-    if not is_far(shell):
-        return own_processors()
-    far = shell
-    if far.machines == (HYPERVISOR,):
-        return cores(far, HYPERVISOR)
-    crowded = {node: cores(far, node) for node, ranks in Counter(nodes).items() if ranks > cores(far, node)}
+    if machines_of(shell) == (HYPERVISOR,):
+        return cores(shell, HYPERVISOR)
+    crowded = {node: cores(shell, node) for node, ranks in Counter(nodes).items() if ranks > cores(shell, node)}
     return min(crowded.values(), default=0)
 
 
@@ -79,6 +76,8 @@ def own_processors() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def cores(shell: FarShell, node: str) -> int:
-    """Return how many processors a far machine has."""
+def cores(shell: Shell, node: str) -> int:
+    """Return how many processors a node's machine has; a cluster of the lab's are all like this one."""
+    if not is_far(shell):
+        return own_processors()
     return shell.once(f"cores {node}", lambda: int(shell.run(["getconf", "_NPROCESSORS_ONLN"], node=node).text))

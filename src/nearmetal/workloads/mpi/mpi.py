@@ -58,8 +58,9 @@ class Job:
 
     `nodes[r]` names the node of rank r. The launcher itself must be started on `nodes[0]`. With more than one
     node, `remote_shell` is a program called as `AGENT NODE COMMAND...`, and messages between nodes take
-    `interface` (its `subnet` as `10.77.0.0/24`); inside a node they take shared memory. `environment` is set for
-    the ranks only. `oversubscribed` says that ranks outnumber cores: then waiting ranks give way to each other.
+    `interface` (its `subnet` as `10.77.0.0/24`); inside a node they take shared memory. The launcher's daemons talk on
+    the subnet `management`, where there is one for that alone. `environment` is set for the ranks only.
+    `oversubscribed` says that ranks outnumber cores: then waiting ranks give way to each other.
     `bind` is one of BINDINGS; nodes that share a machine must not both bind. `map_by` is what successive ranks are
     spread over, in the launcher's words, empty for its own choice. `sleeps` says that the program itself sleeps when
     its MPI yields (native/bench/yield.c).
@@ -70,6 +71,7 @@ class Job:
     remote_shell: str = ""
     interface: str = ""
     subnet: str = ""
+    management: str = ""
     progress: Progress = "polling"
     bind: str = "none"
     map_by: str = ""

@@ -43,10 +43,12 @@ def _environment() -> dict[str, str]:
 def _agent(mpi: Mpi, job: Job) -> list[str]:
     # Version 4 looks for ssh even where all ranks are on one node, and ends where there is none.
     if job.remote_shell and mpi.major < 5:
-        return ["--mca", "plm_rsh_agent", job.remote_shell]
+        daemons = ["--mca", "oob_tcp_if_include", job.management] if job.management else []
+        return ["--mca", "plm_rsh_agent", job.remote_shell, *daemons]
     if job.one_node:
         return []
-    return ["--prtemca", "plm_ssh_agent", job.remote_shell]
+    daemons = ["--prtemca", "prte_if_include", job.management] if job.management else []
+    return ["--prtemca", "plm_ssh_agent", job.remote_shell, *daemons]
 
 
 def _transport(mpi: Mpi, job: Job) -> list[str]:

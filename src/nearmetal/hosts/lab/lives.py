@@ -1,0 +1,102 @@
+"""A trial in the lab, from letting its machines run to what they left: one machine, or several in one virtual time."""
+
+from __future__ import annotations
+
+import select
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import TrialError
+from nearmetal.hosts.lab import wire
+from nearmetal.hosts.lab.qmp import EmulatorGoneError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.hosts.lab.qmp import Event
+    from nearmetal.hosts.lab.vm import Vm
+
+_STEP_S = 0.5
+PATIENCE = 8.0
+"""How many times its processor time a boot or a trial may take where other programs take turns with it."""
+_STOPS = {"SHUTDOWN", "GUEST_PANICKED"}
+_WHOLE_LINE_S = 0.02
+_GRACE_S = 5.0
+"""How long those that the wire ends may be ahead of the machine that it ends them for."""
+_LOOK_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a trial in the lab left: its files, the console of the machine that answered, and the wall time it took."""
+
+    files: dict[str, bytes]
+    console: str
+    wall_ns: int
+
+
+def carry_out(lives: Sequence[Vm], *, timeout_s: float) -> Answer:
+    """Let the machines run until the first switches off, and return what it left.
+
+    Raises TrialError with a console's tail as `first_stop` does, when another machine stops before it, and when it
+    panics or leaves no whole answer.
+    """
+    started_ns = time.monotonic_ns()
+    stopped, _ = first_stop(lives, "the trial", timeout_s)
+    if stopped is not lives[0]:
+        raise TrialError(stopped.told("the lab's guest stopped before the trial had ended"))
+    return Answer(stopped.answer(), stopped.console, time.monotonic_ns() - started_ns)
+
+
+def first_stop(lives: Sequence[Vm], what: str, timeout_s: float) -> tuple[Vm, Event]:
+    """Let the machines run until one stops, and return it with the event that tells why.
+
+    Raises TrialError with a console's tail when they exceed `timeout_s` of processor time each, or `PATIENCE` times
+    that of wall time, and when an emulator ends. A guest never idles on the wall's clock, so a machine that is busy
+    with other things costs no trial.
+    """
+    spent_s = sum(life.processor_s() for life in lives)
+    limit_s = timeout_s * len(lives)
+    deadline_s = time.monotonic() + PATIENCE * limit_s
+    for life in lives:  # a machine that waits for its peers answers nobody
+        life.control.send("cont")
+    while True:
+        if stop := _look(lives, min(deadline_s, time.monotonic() + _STEP_S)):
+            return stop
+        if time.monotonic() >= deadline_s:
+            raise _late(lives, what, f"{PATIENCE * limit_s:.0f} s of wall time")
+        if sum(life.processor_s() for life in lives) - spent_s >= limit_s:
+            raise _late(lives, what, f"{limit_s:.0f} s of processor time")
+
+
+def _look(lives: Sequence[Vm], deadline_s: float) -> tuple[Vm, Event] | None:
+    """Return a machine that stops before `deadline_s`; raise TrialError when an emulator ended."""
+    waits = not any(life.control.has_more for life in lives)
+    ready, _, _ = select.select([life.control for life in lives], (), (), deadline_s - time.monotonic() if waits else 0)
+    for life in lives:
+        if life.control in ready or life.control.has_more:
+            try:
+                while event := life.control.wait_event(time.monotonic() + _WHOLE_LINE_S):
+                    if event.name in _STOPS:
+                        return life, event
+            except EmulatorGoneError as error:
+                raise _gone(lives, life, error) from error
+    return None
+
+
+def _gone(lives: Sequence[Vm], first: Vm, error: EmulatorGoneError) -> TrialError:
+    """Return the error for the machine that ended by itself: those that end because a peer did come second."""
+    deadline_s = time.monotonic() + _GRACE_S
+    while not (causes := [life for life in lives if life.status not in {None, wire.EXIT_STATUS}]):
+        if time.monotonic() >= deadline_s or all(life.status is not None for life in lives):
+            break
+        time.sleep(_LOOK_S)
+    return next(iter(causes), first).gone(error)
+
+
+def _late(lives: Sequence[Vm], what: str, limit: str) -> TrialError:
+    return TrialError(
+        lives[0].told(f"{what} exceeded its limit of {limit}"),
+        hint="a guest that hangs says so on its console; a long trial needs a larger time limit",
+    )

@@ -1,0 +1,101 @@
+"""A cluster seen from its node 0: the other nodes are machines behind the management port.
+
+Every node serves programs and files there; what asks is the far shell, with these connections in the place of ssh.
+Standard library only: this runs inside the lab.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearmetal import process
+from nearmetal.hosts.far.machine import Machine
+from nearmetal.hosts.far.shell import NodesShell
+from nearmetal.hosts.far.stream import Inbox, LostError, Stream
+from nearmetal.hosts.lab import remote
+from nearmetal.hosts.lab.machine import MANAGEMENT
+
+if TYPE_CHECKING:
+    from nearmetal.hosts.lab.frames import Seat
+
+_MEASURED = "eth0"
+_SERVING_S = 5.0
+"""How long a node may take, all of them waking at the same moment, until it serves."""
+_POLL_S = 0.01
+_SETTINGS = {
+    # Neighbour discovery would share the wire with a trial.
+    "ipv6/conf/all/disable_ipv6": "1",
+    "ipv6/conf/default/disable_ipv6": "1",
+    # A port under a bridge has no address, and does not answer for the interface that has one.
+    "ipv4/conf/all/arp_ignore": "1",
+    "ipv4/conf/all/arp_announce": "2",
+}
+_REMOTE_SHELL = f"{sys.executable} -S -m {remote.__name__}"
+
+
+def name_of(node: int) -> str:
+    """Return a node's name, which is its machine's own and MPI's."""
+    return f"n{node}"
+
+
+def address_of(node: int) -> str:
+    """Return a node's address on the management network."""
+    return f"10.78.0.{node + 1}"
+
+
+def take(seat: Seat) -> None:
+    """Make this machine that node, and serve on the management network in a thread.
+
+    All nodes are lives of one snapshot, so name and hardware addresses are dealt here.
+    """
+    Path("/proc/sys/kernel/hostname").write_text(name_of(seat.node))
+    names = "".join(f"{address_of(node)} {name_of(node)}\n" for node in range(seat.nodes))
+    Path("/etc/hosts").write_text(f"127.0.0.1 localhost\n{names}")
+    lines = [
+        f"link set {_MEASURED} address 52:54:00:0a:00:{seat.node:02x}",
+        f"link set {MANAGEMENT} address 52:54:00:0b:00:{seat.node:02x}",
+        f"addr add {address_of(seat.node)}/24 dev {MANAGEMENT}",
+    ]
+    for setting, value in _SETTINGS.items():
+        Path("/proc/sys/net", setting).write_text(value)
+    process.run(["ip", "-batch", "-"], stdin="\n".join(lines).encode(), timeout_s=20, check=True)
+    threading.Thread(target=remote.serve, args=(remote.of_node(address_of(seat.node)),), daemon=True).start()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCarrier:
+    """One node, as something that can start `sh`."""
+
+    name: str
+
+    def open(self) -> Stream:
+        """Start `sh` there; raise LostError when the node is out of reach."""
+        inbox = Inbox()
+        deadline_s = time.monotonic() + _SERVING_S
+        while True:
+            try:
+                talk = remote.Talk(self.name, ["/bin/sh"], heard=inbox.put, ended=inbox.end)
+            except OSError as error:
+                if time.monotonic() > deadline_s:
+                    raise LostError(f"node {self.name} cannot be reached: {error}") from error
+                time.sleep(_POLL_S)
+            else:
+                return Stream(inbox, talk.write, talk.end_input, talk.close)
+
+
+class ClusterShell(NodesShell):
+    """Nodes are the cluster's machines."""
+
+    management = "10.78.0.0/24"
+    """The network by which the nodes are told what to do."""
+
+    def __init__(self, seat: Seat) -> None:
+        """Name the machines; a connection is made when a node is first spoken to."""
+        names = [name_of(node) for node in range(seat.nodes)]
+        machines = [Machine(NodeCarrier(name)) for name in names]
+        super().__init__(machines, names, remote_shell=_REMOTE_SHELL.encode())

@@ -1,0 +1,91 @@
+"""A cluster of the lab: each node is a machine, ranks poll at the same time, and the same seed gives the same bytes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import labs
+from nearmetal.facts.inventory import COMPUTERS, PROCESSORS
+from nearmetal.hosts.lab.machine import MANAGEMENT
+from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
+from nearmetal.workloads.samples import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.hosts.lab.lab import LabHost
+
+pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab"), pytest.mark.timeout(1800)]
+
+ENGINE: dict[str, Scalar | list[Scalar]] = {"operation": "latency", "sizes": [64], "iterations": 60, "warmup": 10}
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[LabHost]:
+    with labs.opened("base", nodes=3) as host:
+        yield host
+
+
+def order(path: str, *, seed: int = 1, mpi: str = "openmpi", operation: str = "latency", **options: Scalar) -> Order:
+    placement = (0, 1) if operation == "latency" else (0, 1, 2)
+    workload = WorkloadOrder(operation, "engine", {**ENGINE, "operation": operation}, placement=placement)
+    return Order(0, 0, PathOrder(path, path, dict(options)), workload, seed=seed, mpi=mpi, timeout_s=60.0)
+
+
+def carry_out(host: LabHost, wanted: Order) -> Outcome:
+    return host.carry_out(wanted, lambda *_: pytest.fail("outside"))
+
+
+def median_ns(outcome: Outcome) -> float:
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    (cell,) = decode(outcome)
+    return float(np.median(cell.ns[list(cell.value_ranks)][:, cell.warmup :]))
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(lab: LabHost) -> None:
+    first, again, other = (carry_out(lab, order("native", seed=seed, rx_usecs=0)) for seed in (5, 5, 6))
+    assert 20_000 < median_ns(first) < 100_000  # a time slice of a shared processor would be 4 ms
+    assert first == again
+    assert first.files["samples"] != other.files["samples"]
+    assert first.facts[COMPUTERS] == 2
+    assert first.facts[PROCESSORS] == 1
+    assert first.proof.moved_packets["n0.eth0"] > 100
+    assert first.proof.stray_packets[f"n0.{MANAGEMENT}"] > 10  # what started the ranks
+
+
+@pytest.mark.parametrize("path", ["vf", "bridge", "macvlan", "tap"])
+def test_every_path_stands_on_both_machines(lab: LabHost, path: str) -> None:
+    outcome = carry_out(lab, order(path, rx_usecs=0))
+    assert 20_000 < median_ns(outcome) < 200_000
+    assert {name.partition(".")[0] for name in outcome.proof.moved_packets} == {"n0", "n1"}
+    assert all(count > 100 for count in outcome.proof.moved_packets.values())
+
+
+def test_three_nodes_reduce_and_the_wire_has_the_delay_that_was_asked_for(lab: LabHost) -> None:
+    near, far = (carry_out(lab, order("native", operation="allreduce", wire_delay_us=us)) for us in (2, 50))
+    assert near.facts["lab.nodes"] == 3
+    assert median_ns(far) > median_ns(near)
+    assert far.facts["lab.wire_delay_us"] == 50
+
+
+def test_mpich_polls_on_processors_of_its_own(lab: LabHost) -> None:
+    assert median_ns(carry_out(lab, order("native", mpi="mpich", rx_usecs=0))) < 200_000
+
+
+def test_a_killed_machine_ends_its_trial_with_its_name(lab: LabHost) -> None:
+    outcomes: list[Outcome] = []
+    thread = threading.Thread(target=lambda: outcomes.append(carry_out(lab, order("native"))))
+    thread.start()
+    while len(lab.running_pids) < 2:
+        pass
+    os.kill(max(lab.running_pids), signal.SIGKILL)
+    thread.join()
+    assert outcomes[0].status is TrialStatus.FAILED
+    assert "status -9" in outcomes[0].reason
+    assert lab.running_pids == []

@@ -1,0 +1,224 @@
+"""A cluster of the lab without an emulator: what its machines, recipes, launchers and connections are told."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.facts import proof
+from nearmetal.hosts.far.machine import Machine
+from nearmetal.hosts.far.shell import NodesShell
+from nearmetal.hosts.far.stream import LostError
+from nearmetal.hosts.host import HYPERVISOR, OnNode, machines_of
+from nearmetal.hosts.lab import cluster, nodes, remote
+from nearmetal.hosts.lab.machine import MACHINES, MANAGEMENT, Files, emulator_argv
+from nearmetal.paths import ports
+from nearmetal.paths.path import Endpoint, Endpoints
+from nearmetal.paths.table import PATHS
+from nearmetal.process import Finished
+from nearmetal.study.order import Order, PathOrder, Proof, WorkloadOrder
+from nearmetal.workloads.mpi.far import oversubscribed
+from nearmetal.workloads.mpi.mpi import Job, Mpi
+from nearmetal.workloads.mpi.openmpi import launch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nearmetal.study.order import Scalar
+
+FILES = Files(*(Path("/run") / name for name in ("kernel", "initrd", "order", "console", "answer", "qmp")))
+LINKS = '[{"ifname": "lo"}, {"ifname": "eth0", "parentbus": "pci"}, {"ifname": "mgmt0", "parentbus": "pci"}]'
+
+
+@pytest.mark.parametrize("wrong", [1, 17, 2.5, "2", True, 0])
+def test_a_cluster_has_2_to_16_nodes(wrong: Scalar) -> None:
+    with pytest.raises(BadInputError, match="from 2 to 16"):
+        cluster.nodes_of({"nodes": wrong})
+
+
+def test_without_nodes_one_machine_holds_all() -> None:
+    assert cluster.nodes_of({}) == 0
+    assert cluster.cluster_of({}, MACHINES["base"], 1, ("qemu", "10.0")) is None
+
+
+def test_more_machines_than_memory_are_refused_with_both_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_available_mib", lambda: 9000)
+    with pytest.raises(UnavailableError, match="need 17984 MiB of memory, and 9000 MiB are available") as caught:
+        cluster.cluster_of({"nodes": 8}, MACHINES["base"], 2, ("qemu", "10.0"))
+    assert "fewer `nodes`" in caught.value.hint
+
+
+def test_a_node_has_a_port_on_each_of_two_wires() -> None:
+    line = " ".join(emulator_argv("qemu", replace(MACHINES["base"], node=True), FILES, seed=1, restore=False))
+    assert "hubport,id=h0,hubid=0" in line
+    assert "hubport,id=h1,hubid=1" in line
+    assert f"lab.management={MANAGEMENT}" in line
+    assert "-plugin" not in line  # it boots alone
+
+
+def order(*placement: int, **options: Scalar) -> Order:
+    return Order(0, 0, PathOrder("native", "native", dict(options)), WorkloadOrder("w", "engine", placement=placement))
+
+
+def test_the_wires_carry_out_what_a_path_says_of_them() -> None:
+    link = cluster._link(order(0, 1, wire_delay_us=5, wire_rate_mbit=10_000))
+    assert (link.delay_ns, link.rate_mbps) == (5000, 10_000)
+    assert cluster._link(order(0, 1)).rate_mbps == 1000
+    with pytest.raises(TrialError, match="not a positive number"):
+        cluster._link(order(0, 1, wire_delay_us=0))
+
+
+def test_as_many_machines_start_as_a_trial_needs() -> None:
+    facts = cluster.Cluster(4, Path("wire.so")).facts
+    assert [facts(order(*placement))["lab.nodes"] for placement in ((0, 1), (0, 0), (0, 1, 2))] == [2, 2, 3]
+
+
+@dataclass
+class Machines:
+    """A shell whose nodes are machines with a port each, which remembers what they were asked."""
+
+    links: str = LINKS
+    asked: list[str] = field(default_factory=list)
+    scratch: str = "/tmp/nm-test"
+    agent: str = "/tmp/nm-test/agent"
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        return ("n0", "n1")
+
+    def run(self, argv: Sequence[str], *, node: str = "", **_: object) -> Finished:
+        line = " ".join(argv)
+        self.asked.append(f"{node}: {line}")
+        said = self.links if line == "ip -json -details link show" else ""
+        if argv[0] == "readlink":
+            said = "../0000:01:10.0\n"
+        elif argv[0] == "ls":
+            said = "eth7\n"
+        return Finished(tuple(argv), 0, said.encode(), b"", 1)
+
+    def read(self, path: str, *, node: str = "") -> bytes:
+        return f"52:54:00:0a:00:0{node[-1]}\n".encode() if path.endswith("/address") else b"1\n"
+
+    def write(self, path: str, data: bytes, *, node: str = "") -> None:
+        self.asked.append(f"{node}: {data.decode().strip()} > {path}")
+
+
+def path(kind: str, **options: Scalar) -> PathOrder:
+    return PathOrder(kind, kind, dict(options))
+
+
+def test_the_management_port_is_no_port_of_a_path() -> None:
+    assert ports.parse_ports(LINKS) == ("eth0",)
+
+
+def test_every_node_builds_its_end_of_a_bridge_itself() -> None:
+    shell = Machines()
+    ends = PATHS["bridge"].up(shell, path("bridge", rx_usecs=0), ["n0", "n1"])
+    for node in ("n0", "n1"):
+        assert f"{node}: ip link set eth0 master nm-br0 up" in shell.asked
+        assert f"{node}: ip link add nm-p0 type veth peer name nm-n0" in shell.asked
+        assert f"{node}: ethtool -C eth0 rx-usecs 0" in shell.asked
+    assert not any(line.startswith(": ip link") for line in shell.asked)
+    assert ends.ends == (Endpoint("n0", "nm-n0", "10.77.0.1"), Endpoint("n1", "nm-n0", "10.77.0.2"))
+    assert Endpoint("n1", "eth0") in ends.beneath
+
+
+def test_functions_of_different_machines_have_different_addresses() -> None:
+    shell = Machines()
+    ends = PATHS["vf"].up(shell, path("vf"), ["n0", "n1"])
+    assert [end.interface for end in ends.ends] == ["eth7", "eth7"]
+    given = [line for line in shell.asked if " vf 0 mac " in line]
+    assert given == [f"n{node}: ip link set eth0 vf 0 mac 52:54:00:01:0{node}:01" for node in (0, 1)]
+    PATHS["vf"].down(shell, ends)
+    assert "n1: 0 > /sys/class/net/eth0/device/sriov_numvfs" not in shell.asked  # `cat` said nothing: none are there
+
+
+def test_native_is_the_port_under_its_own_name() -> None:
+    ends = PATHS["native"].up(Machines(), path("native"), ["n0", "n1"])
+    assert ends.ends[1] == Endpoint("n1", "eth0", "10.77.0.2")
+
+
+def test_a_view_of_a_node_is_no_place_for_nodes() -> None:
+    view = OnNode(Machines(), "n1")
+    assert machines_of(view) == (HYPERVISOR,)
+    with pytest.raises(UnavailableError):
+        view.add_node("n2")
+    with pytest.raises(UnavailableError):
+        view.give_interface("eth0", "n1", "eth1")
+
+
+ENDS = Endpoints((Endpoint("n0", "eth0", "10.77.0.1"), Endpoint("n1", "eth0", "10.77.0.2")), "10.77.0.0/24")
+MOVED = {"n0.eth0": 900, "n1.eth0": 900}
+
+
+def test_a_launcher_may_use_the_management_port_and_a_workload_may_not() -> None:
+    proof.check(Proof(MOVED, {"n0.lo": 100, f"n0.{MANAGEMENT}": 200}), ENDS, 800)
+    with pytest.raises(TrialError, match="did not keep to the path"):
+        proof.check(Proof(MOVED, {f"n0.{MANAGEMENT}": 5000}), ENDS, 800)
+    with pytest.raises(TrialError, match="did not keep to the path"):
+        proof.check(Proof(MOVED, {"n0.eth1": 1}), ENDS, 800)
+
+
+def test_open_mpi_launches_over_management_and_measures_over_the_path() -> None:
+    job = Job(("n0", "n1"), ("prog",), remote_shell="agent", interface="eth0", subnet="10.77.0.0/24")
+    words = launch(Mpi("openmpi", "4.1.4", "mpirun"), replace(job, management="10.78.0.0/24")).argv
+    assert words[words.index("oob_tcp_if_include") + 1] == "10.78.0.0/24"
+    assert words[words.index("btl_tcp_if_include") + 1] == "10.77.0.0/24"
+    words = launch(Mpi("openmpi", "5.0.1", "mpirun"), replace(job, management="10.78.0.0/24")).argv
+    assert words[words.index("prte_if_include") - 1] == "--prtemca"
+    assert "oob_tcp_if_include" not in launch(Mpi("openmpi", "4.1.4", "mpirun"), job).argv
+
+
+def test_ranks_on_machines_of_their_own_do_not_share_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    assert not oversubscribed(Machines(), ("n0", "n1"))
+    assert oversubscribed(Machines(), ("n0", "n0", "n1"))
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A node's service on this machine's loopback; return its name."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        monkeypatch.setattr(remote, "PORT", free.getsockname()[1])
+    listener = remote.of_node("127.0.0.1")
+    threading.Thread(target=remote.serve, args=(listener,), daemon=True).start()
+    yield "127.0.0.1"
+    listener.close()
+
+
+def test_the_far_shell_runs_programs_on_a_node(served: str, tmp_path: Path) -> None:
+    machine = Machine(nodes.NodeCarrier(served))
+    machine.connect()
+    said = machine.run(["sh", "-c", "cat; echo no >&2; exit 3"], stdin=b"in\0put")
+    assert (said.stdout, said.stderr, said.exit_status) == (b"in\0put", b"no\n", 3)
+    content = bytes(range(256)) * 1000
+    machine.write(str(tmp_path / "file"), content)
+    assert (tmp_path / "file").read_bytes() == content
+    late = machine.run(["sleep", "600"], timeout_s=0.2)
+    assert late.timed_out
+    machine.close()
+
+
+def test_a_program_that_stays_ends_with_its_shell(served: str) -> None:
+    with NodesShell([Machine(nodes.NodeCarrier(served))], [served], remote_shell=b"none") as shell:
+        shell.add_node("n0")
+        assert shell.machines == ("n0",)
+        helper = shell.start(["sh", "-c", "echo $$; exec sleep 600"], node="n0")
+        (pid,) = helper.first_lines(1, 20)
+        assert Path(f"/proc/{pid}").exists()
+    for _ in iter(Path(f"/proc/{pid}").exists, False):
+        pass
+
+
+def test_a_node_that_does_not_serve_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "_SERVING_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        monkeypatch.setattr(remote, "PORT", free.getsockname()[1])
+    with pytest.raises(LostError, match=r"node 127\.0\.0\.1 cannot be reached"):
+        Machine(nodes.NodeCarrier("127.0.0.1")).connect()
