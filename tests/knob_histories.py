@@ -138,7 +138,7 @@ class History:
             self.named |= {name for name in KNOBS if name in said}
         if status < 0 and self.live is None:  # one that waits keeps its watchdog
             self.settle()
-        if command.knobs and ("CONFIRMED" in said or (status < 0 and self.confirmed())):
+        if command.knobs and ("CONFIRMED" in said or (status < 0 and self.confirmed() and self.kept(command.knobs))):
             self.expected |= command.knobs
             self.excused -= set(command.knobs)
         return status
@@ -147,6 +147,11 @@ class History:
         """Tell whether the newest journal says so: a command that died after that did not say it any more."""
         newest = max(self.folder.glob("*.journal"), default=None)
         return newest is not None and b'"state": "confirmed"' in newest.read_bytes()[-200:]
+
+    def kept(self, knobs: dict[str, str]) -> bool:
+        """Tell whether a setting is on as a whole: killed while it confirmed, its watchdog may have returned it."""
+        now = state()
+        return all(now[name] == value for name, value in knobs.items())
 
     # ---- watchdogs
 
@@ -218,7 +223,7 @@ class History:
             self.apply()
             return
         command, self.live = self.live, None
-        what = self.random.choice(["yes", "yes", "no", "kill", "both"])
+        what = self.random.choice(["yes", "no", "kill", "both", "both"])
         self.log.append(f"answer {what}")
         if what == "yes":
             os.write(command.answer, b"yes\n")
@@ -298,11 +303,12 @@ class History:
 
     def somebody_else(self) -> None:
         """Write a value as another program does; while a session is open, whose value it is can be in doubt."""
-        name = self.random.choice(sorted(KNOBS))
+        about = self.about_open()
+        name = self.random.choice(sorted(about if about and self.random.random() < 0.5 else KNOBS))
         value = KNOBS[name][2]
         self.log.append(f"somebody else sets {name} = {value}")
         set_value(name, value)
-        if name in self.about_open():
+        if name in about:
             self.excused.add(name)
         else:
             self.expected[name] = value
@@ -348,8 +354,10 @@ class History:
         deeds += [self.somebody_else, self.flip, self.kill_watchdogs, self.answer]
         try:
             for _ in range(self.random.randint(2, 6)):
-                deed = self.reboot if self.random.random() < 0.03 else self.random.choice(deeds)
-                deed()
+                # What an interrupted session left behind is where others can go wrong.
+                after = [self.roll_back_somehow, self.somebody_else] if self.live is None and self.about_open() else []
+                deed = self.random.choice([*deeds, *after * 5])
+                (self.reboot if self.random.random() < 0.03 else deed)()
             while self.live is not None:
                 self.answer()
             self.settle()

@@ -248,6 +248,38 @@ def test_undo_scripts_are_on_the_disk_before_the_first_write_and_gone_after_a_go
     assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
+def test_a_power_cut_before_any_write_finds_the_journal_and_the_undo_script_on_the_disk(
+    machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+    contents: dict[int, bytes] = {}
+    names: set[str] = set()
+    looked = []
+
+    def noting(descriptor: int) -> None:
+        fsync(descriptor)
+        place = Path(f"/proc/self/fd/{descriptor}").resolve()
+        if place.is_dir():
+            names.update(path.name for path in place.iterdir())
+        else:
+            contents[place.stat().st_ino] = place.read_bytes()
+
+    def power_cut(what: str) -> None:
+        (journal,) = folder.glob("*.journal")
+        for path in (journal, *folder.glob("*.undo.sh")):
+            assert path.name in names, f"the name {path.name} is not on the disk before {what}"
+            assert contents[path.stat().st_ino] == path.read_bytes(), f"{path.name} is not on the disk before {what}"
+        assert read_story(journal).unfinished is not None, f"{what} was not announced"
+        looked.append(what)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    shell = KnobMachine(machine.root, power_cut)
+    begun = session.begin(shell, plan(shell, SETTING, TARGETS), folder)
+    begun.apply()
+    assert len(looked) == len(SETTING)
+    begun.journal.close()
+
+
 def test_an_undo_script_that_cannot_be_written_means_no_write(
     machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
