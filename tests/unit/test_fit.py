@@ -206,6 +206,7 @@ def test_between_measured_sizes_a_time_stays_between_theirs() -> None:
     measured = {8: 60_000, 512: 40_000, 1024: 41_000, 65_536: 90_000}
     path = fit_path([RoundTrips(size, np.full(400, 2 * ns)) for size, ns in measured.items()])
     assert path.measured_bytes == (8, 512, 1024, 65_536)
+    assert all(min(segment.latency_ps, segment.latency_fs_per_byte) >= 0 for segment in path.segments)
     for (low, low_ns), (high, high_ns) in pairwise(measured.items()):
         assert path.segment(high).one_way_ps(high) == pytest.approx(high_ns * 1000, rel=0.001)
         for size in np.geomspace(low + 1, high, 20).astype(int):

@@ -357,6 +357,9 @@ def test_a_machine_unlike_the_measured_one_is_told(files: tuple[str, str], tmp_p
     source = model_of(tmp_path, Machine(path(1), path(5), cores=Cores(1, one_computer=True)))
     _, err = run(predict, files[0], "--on", source, "--replicas", "1", "--vms-per-host", "2", "--cores", "4")
     assert "measured on nodes that share 1 processors of one computer" in err.replace("\n", " ")
+    apart = model_of(tmp_path, Machine(None, path(5), cores=Cores(4)))  # guests of a host share no memory
+    _, err = run(predict, files[0], "--on", apart, "--replicas", "1", "--vms-per-host", "2")
+    assert "33% of messages are between guests of one host: taken as between hosts" in err
     far = model_of(tmp_path, Machine(path(1), path(5)), host="ssh", virtual=True)
     _, err = run(predict, files[0], "--on", far, "--replicas", "1")
     assert "virtual machines, which cannot see whether they share processors" in err
