@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PREFIXES = ("nm", "nearmetal-lab", "nearmetal-root")
+PREFIXES = ("nm", "nearmetal-lab", "nearmetal-root", "nearmetal-wire")
 _OWNED = re.compile(r"-(\d+)-([0-9a-z]+)-([0-9a-f]{4})-\w+")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _swept: set[Path] = set()

@@ -9,7 +9,9 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
+import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -190,6 +192,28 @@ def test_a_boot_without_end_meets_its_limit_in_processor_time(
         pytest.raises(NearmetalError, match=f"the lab's boot exceeded its limit of .* {limit}"),
     ):
         life.freeze(tmp_path / "state", timeout_s=0.2)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_temporary_folder_is_said_while_the_guest_runs(
+    emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guest hangs, as one does whose emulator finds no room; the limit would end it much later."""
+    monkeypatch.setenv("LAB_EMULATOR", "hangs")
+    with tempfile.TemporaryDirectory(dir="/tmp") as small:
+        subprocess.run(["/bin/mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", small], check=True)
+        try:
+            monkeypatch.setattr(tempfile, "tempdir", small)
+            with Vm(boot(emulator), restore=True) as life:
+                with contextlib.suppress(OSError):
+                    Path(small, "fill").write_bytes(bytes(1 << 20))
+                with pytest.raises(UnavailableError, match=r"no room for its files: .*No space left") as caught:
+                    lives.carry_out([life], timeout_s=1000)
+            assert "nearmetal clean" in caught.value.hint
+            with pytest.raises(UnavailableError, match="no room for its files"):
+                Vm(boot(emulator))
+        finally:
+            subprocess.run(["/bin/umount", "-l", small], check=True)
 
 
 def test_closing_ends_a_running_life(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,14 @@
 
 import ast
 import configparser
+import os
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -58,3 +61,39 @@ def test_the_picture_of_the_rooms_is_the_order_in_which_they_may_import() -> Non
     assert set(position) == rooms - {"__init__", "__main__"}
     assert list(dict.fromkeys(drawn)) == sorted(set(drawn), key=lambda name: (position[name], drawn.index(name)))
     assert set(drawn) == set(position)
+
+
+def test_set_up_installs_with_the_apt_get_that_waits() -> None:
+    for script in (ROOT / "scripts").iterdir():
+        if script.name != "apt-get":
+            commands = re.sub(r"'[^']*'|\"[^\"]*\"", "", _code(script))
+            bare = re.findall(r"(?<!scripts/)apt-get (?:update|install)", commands)
+            assert bare == [], f"{script.name} would fail beside another apt-get"
+
+
+def _code(script: Path) -> str:
+    return re.sub(r"^\s*#.*$", "", script.read_text(), flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("says", "wait_s", "code"),
+    [
+        ("E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1", 600, 0),
+        ("E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1", 0, 100),
+        ("E: Unable to locate package x", 600, 100),
+    ],
+)
+def test_an_update_waits_for_the_lists_and_for_nothing_else(tmp_path: Path, says: str, wait_s: int, code: int) -> None:
+    """A stand-in is refused the first time; a stand-in for `sleep` takes no time."""
+    asked = tmp_path / "asked"
+    stand_in = f'#!/bin/sh\necho "$@" >>{asked}\n[ $(wc -l <{asked}) -ge 2 ] || {{ echo "{says}" >&2; exit 100; }}\n'
+    for name, text in (("apt-get", stand_in), ("sleep", "#!/bin/sh\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "APT_WAIT_S": str(wait_s)}
+    done = subprocess.run(
+        [ROOT / "scripts" / "apt-get", "update"], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code
+    assert (says in done.stderr) is True
+    assert asked.read_text().splitlines()[0] == "-o DPkg::Lock::Timeout=600 update"

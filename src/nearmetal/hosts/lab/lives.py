@@ -54,7 +54,7 @@ def first_stop(lives: Sequence[Vm], what: str, timeout_s: float) -> tuple[Vm, Ev
 
     Raises TrialError with a console's tail when they exceed `timeout_s` of processor time each, or `PATIENCE` times
     that of wall time, and when an emulator ends. A guest never idles on the wall's clock, so a machine that is busy
-    with other things costs no trial.
+    with other things costs no trial. Raises UnavailableError when a machine's folder is full.
     """
     spent_s = sum(life.processor_s() for life in lives)
     limit_s = timeout_s * len(lives)
@@ -64,6 +64,8 @@ def first_stop(lives: Sequence[Vm], what: str, timeout_s: float) -> tuple[Vm, Ev
     while True:
         if stop := _look(lives, min(deadline_s, time.monotonic() + _STEP_S)):
             return stop
+        for life in lives:
+            life.refuse_full()
         if time.monotonic() >= deadline_s:
             raise _late(lives, what, f"{PATIENCE * limit_s:.0f} s of wall time")
         if sum(life.processor_s() for life in lives) - spent_s >= limit_s:

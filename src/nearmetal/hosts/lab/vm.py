@@ -28,6 +28,7 @@ _LOOK_S = 0.02
 _START_TIMEOUT_S = 20.0 * lives.PATIENCE
 _SNAPSHOT_TIMEOUT_S = 60.0 * lives.PATIENCE
 _CONSOLE_LINES = 20
+_PROBE_BYTES = 1 << 16
 _PANIC = "Kernel panic"
 _DUMP = re.compile(r"\[[ \d.]+\] +(\? |</?\w+>|R[A-Z0-9]{2}: |RIP: |Code: |[\w.]+\+0x)")
 
@@ -75,6 +76,7 @@ class Vm:
         )
         try:
             self._files.order.write_bytes(frames.pack_order(order, seat))
+            self.refuse_full()
             joined = plugin(self._folder / "wire") if plugin else ""
             self._start(
                 emulator_argv(boot.emulator, boot.machine, self._files, seed=seed, restore=restore, plugin=joined)
@@ -166,6 +168,15 @@ class Vm:
             self._wait_migrated()
         except EmulatorGoneError as error:
             raise self.gone(error) from error
+
+    def refuse_full(self) -> None:
+        """Raise UnavailableError when its folder takes no more: the emulator would wait for room, not say so."""
+        probe = self._folder / "probe"
+        try:
+            probe.write_bytes(bytes(_PROBE_BYTES))
+            probe.unlink()
+        except OSError as error:
+            raise _no_room(error) from error
 
     def processor_s(self) -> float:
         """Return how long processors have worked for the emulator; 0 when it is gone (proc_pid_stat(5), 14 and 15)."""

@@ -7,13 +7,12 @@ frames as a seed says. The second time visits and breaks fall elsewhere, which m
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from nearmetal import native, process
+from nearmetal import native, process, scratch
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.lab import wire
 
@@ -77,9 +76,9 @@ def small_cluster(emulator: str, library: Path, nodes: int, *options: str) -> tu
     `options` are further arguments of the wire.
     """
     guest = native.build(GUEST)
-    with tempfile.TemporaryDirectory(prefix="nearmetal-wire-") as folder, wire.shared_memory() as memory:
+    with scratch.folder("nearmetal-wire") as folder, wire.shared_memory() as memory:
         places = [wire.Place(memory, node, nodes) for node in range(nodes)]
-        argvs = [small_machine_argv(emulator, guest, library, place, Path(folder), *options) for place in places]
+        argvs = [small_machine_argv(emulator, guest, library, place, folder, *options) for place in places]
         with ThreadPoolExecutor(nodes) as pool:
             ended = list(pool.map(lambda argv: process.run(argv, timeout_s=_TIMEOUT_S), argvs))
         for one in ended:
@@ -87,7 +86,7 @@ def small_cluster(emulator: str, library: Path, nodes: int, *options: str) -> tu
                 raise UnavailableError(
                     f"the wire's self-test failed: {one.complaint()}", hint="this QEMU cannot be coupled into clusters"
                 )
-        files = [(Path(folder, f"said{node}"), Path(folder, f"trace{node}")) for node in range(nodes)]
+        files = [(folder / f"said{node}", folder / f"trace{node}") for node in range(nodes)]
         return tuple(Seen(said.read_text(), trace.read_text()) for said, trace in files)
 
 
