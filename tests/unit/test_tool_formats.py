@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.workloads.foreign import read_foreign
+from nearmetal.report.shown import shown_for
+from nearmetal.study.order import WorkloadOrder
+from nearmetal.workloads.foreign import Foreign, read_foreign
 from nearmetal.workloads.formats import hpcc, imb, iperf3, mpi4py, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
 from nearmetal.workloads.formats.perftest_dump import parse_dump
 
@@ -309,3 +311,84 @@ READERS: list[Callable[[bytes], object]] = [
 def test_every_reader_refuses_what_is_not_its_own(reader: Callable[[bytes], object], junk: bytes) -> None:
     with pytest.raises(ForeignFileError):
         reader(junk)
+
+
+# ---------------------------------------------------------------- what an import says that it is
+
+
+RATE = "Multiple Bandwidth / Message Rate"
+
+
+def _imported(text: str | bytes) -> tuple[Foreign, ...]:
+    return read_foreign(text.encode() if isinstance(text, str) else text)
+
+
+@pytest.mark.parametrize(
+    ("title", "head", "row", "operation"),
+    [
+        ("Bandwidth", "Size Bandwidth (MB/s) P50 Tail BW(MB/s) P90 Tail BW(MB/s) P99 Tail BW(MB/s)", "5 5 6 7", "bw"),
+        ("Bi-Directional Bandwidth", "Size      Bandwidth (MB/s) P50 Tail BW(MB/s)", "5 5", "bibw"),
+        (RATE, "Size                  MB/s Messages/s P50 Tail BW(MB/s)", "5 6 7", "message_rate"),
+        (RATE, "Size MB/s Messages/s", "5 6", "message_rate"),
+    ],
+)
+def test_omb_columns_with_one_blank_between_them(title: str, head: str, row: str, operation: str) -> None:
+    (found,) = _imported(f"# OSU MPI {title} Test v7.4\n# Datatype: MPI_CHAR.\n# {head}\n8 {row}\n")
+    assert [cell.operation for cell in found.cells] == [operation]
+
+
+def test_omb_of_several_datatypes_is_a_table_each() -> None:
+    head = "# OSU MPI Latency Test v7.4\n"
+    table = "# Datatype: {}.\n# Size         Avg Latency(us)\n8  {}.00\n\n"
+    tables = table.format("MPI_CHAR", 1) + table.format("MPI_INT", 2)
+    found = _imported(head + tables)
+    assert [(one.workload, one.cells[0].ns[0, 0]) for one in found] == [
+        ("omb-latency-MPI_CHAR", 2000),
+        ("omb-latency-MPI_INT", 4000),
+    ]
+
+
+def test_omb_barrier_with_a_validation_that_has_no_heading() -> None:
+    head = "# OSU MPI Barrier Latency Test v7.4\n# Avg Latency(us)\n"
+    (found,) = _imported(f"{head}             3.05                Pass\n")
+    assert found.cells[0].ns[0, 0] == 3050
+    with pytest.raises(ForeignFileError, match="validation failed"):
+        _imported(f"{head}             3.05                Fail\n")
+
+
+def test_a_mean_that_was_printed_as_zero_is_left_aside_and_named() -> None:
+    (found,) = _imported("# OSU MPI Latency Test v7.4\n# Size  Avg Latency(us)\n1  0.00\n8  1.00\n")
+    assert [cell.message_bytes for cell in found.cells] == [8]
+    assert "left aside, because 0.00 was printed: 1 B" in found.lacks
+    with pytest.raises(ForeignFileError, match="every mean"):
+        _imported("# OSU MPI Latency Test v7.4\n# Size  Avg Latency(us)\n1  0.00\n")
+
+
+def test_lines_with_the_number_of_a_rank_are_read() -> None:
+    text = "# OSU MPI Latency Test v7.4\n# Size  Avg Latency(us)\n8  1.00\n"
+    numbered = "".join(f" 0: {line}\n" for line in text.splitlines())
+    assert _imported(numbered)[0].cells[0].ns[0, 0] == _imported(text)[0].cells[0].ns[0, 0]
+
+
+def test_netperf_and_qperf_are_adopted() -> None:
+    for name, operation in {"tcp_stream": "tcp_stream", "tcp_rr": "tcp_round_trip", "udp_rr": "udp_round_trip"}.items():
+        (found,) = _imported((DATA / f"netperf-2.7.0-{name}.txt").read_bytes())
+        assert [cell.operation for cell in found.cells] == [operation]
+    tests = _imported((DATA / "qperf-0.4.11-three.txt").read_bytes())
+    assert [one.cells[0].operation for one in tests] == ["tcp_stream", "udp_stream", "udp_one_way"]
+
+
+def test_udp_is_not_called_tcp() -> None:
+    said = (DATA / "sockperf-3.7-pp.txt").read_bytes()
+    assert _imported(said)[0].cells[0].operation == "tcp_round_trip"
+    assert _imported(said.replace(b"# TCP", b"# UDP"))[0].cells[0].operation == "udp_round_trip"
+    log = (DATA / "sockperf-3.7-full-log-first-200.csv").read_bytes()
+    (found,) = _imported(log)
+    assert found.cells[0].operation == "round_trip"
+    assert "it does not say whether it was TCP or UDP" in found.lacks
+
+
+def test_a_mean_over_ranks_is_not_the_slowest_rank() -> None:
+    for kind in ("imported", "omb", "imb"):
+        assert shown_for(WorkloadOrder("w", kind, {}, (0, 1)), "allreduce", 8).name == "time, mean over ranks"
+    assert shown_for(WorkloadOrder("w", "engine", {}, (0, 1)), "allreduce", 8).name == "time, slowest rank"

@@ -21,7 +21,9 @@ from nearmetal.store.rundir import RunDir
 @click.option("--baseline", default="", help="The label to compare with; default the first.")
 @click.option("--allow-mixed", is_flag=True, help="Compare although the programs' versions differ.")
 def command(files: tuple[str, ...], out: Path | None, baseline: str, *, allow_mixed: bool) -> None:
-    """Adopt output of OMB, IMB, mpi4py, perftest, nuttcp, iperf3, sockperf, HPL/HPCC or NPB, one launch a FILE.
+    """Adopt output of other programs, one launch a FILE.
+
+    Read are OMB, IMB, mpi4py, perftest, nuttcp, iperf3, sockperf, netperf, qperf, HPL/HPCC and NPB.
 
     A label says which path a file was measured on; without one it is the name of the file's folder. The first file of
     each label and program is compared with the first of the others, the second with the second, and so on.

@@ -90,7 +90,7 @@ _SCHEMAS: _Object = {
     ),
     "Report": _record(
         {
-            "report_format": {"const": 1},
+            "report_format": {"const": 2},
             "study": _ANY,
             "host": _ANY,
             **dict.fromkeys(("created_utc", "nearmetal_version"), _TEXT),

@@ -45,6 +45,7 @@ _FIGURES = {
     "udp_stream": Figure("bandwidth that arrived", UNITS["MB/s"]),
     "tcp_round_trip": Figure("latency (half a round trip)", UNITS["us"], per=2),
     "udp_round_trip": Figure("latency (half a round trip)", UNITS["us"], per=2),
+    "round_trip": Figure("latency (half a round trip)", UNITS["us"], per=2),
     "tcp_one_way": Figure("latency (half a round trip)", UNITS["us"]),
     "udp_one_way": Figure("latency (half a round trip)", UNITS["us"]),
     "ib_write_lat": Figure("latency (half a round trip)", UNITS["us"]),

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.units import format_size
-from nearmetal.workloads.formats import hpcc, imb, iperf3, mpi4py, npb, nuttcp, omb, perftest, sockperf
+from nearmetal.workloads.formats import hpcc, imb, iperf3, mpi4py, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
 from nearmetal.workloads.formats.lines import cut_short
 from nearmetal.workloads.rates import UNITS
 from nearmetal.workloads.tool_samples import (
     from_iperf3,
+    from_netperf,
     from_nuttcp,
     from_perftest,
     from_sockperf,
@@ -48,21 +49,38 @@ class Foreign:
 
 def read_foreign(data: bytes) -> tuple[Foreign, ...]:
     """Return what a file holds, launch by launch; raise ForeignFileError when no reader knows it or it is damaged."""
+    data = _without_rank_numbers(data)
     ends = data[:_LOOK_BYTES] + b"\n" + data[-_LOOK_BYTES:]
     for reader in _READERS:
         if any(mark in ends for mark in reader.marks):
             return tuple(found for launch in reader.launches(data) for found in reader.read(launch))
     raise ForeignFileError(
         "no reader knows this file",
-        hint="known: OMB, IMB, mpi4py.bench, perftest, nuttcp, iperf3 -J, sockperf (--full-log too), HPL and HPCC, NPB",
+        hint="known: OMB, IMB, mpi4py.bench, perftest, nuttcp, iperf3 -J, sockperf (--full-log too), netperf -k, "
+        "qperf -uu, HPL and HPCC, NPB",
     )
 
 
 _LOOK_BYTES = 1 << 16
+_RANK = re.compile(rb" *\d{1,7}: ?")
+
+
+def _without_rank_numbers(data: bytes) -> bytes:
+    """Return output without what `srun -l` puts before each line, where one rank wrote all of it."""
+    lines = data.split(b"\n")
+    found = [_RANK.match(line) for line in lines]
+    numbers = {match[0].strip() for line, match in zip(lines, found, strict=True) if line and match}
+    if len(numbers) != 1 or any(line.strip() and not match for line, match in zip(lines, found, strict=True)):
+        return data
+    return b"\n".join(line[match.end() :] if match else line for line, match in zip(lines, found, strict=True))
 
 
 def _omb(data: bytes) -> tuple[Foreign, ...]:
-    table = omb.parse(data)
+    tables = omb.parse_all(data)
+    return tuple(_omb_table(table) for table in tables)
+
+
+def _omb_table(table: omb.Table) -> Foreign:
     if table.unit == "MB/s" and any(row.message_bytes == 0 for row in table.rows):
         raise ForeignFileError("a bandwidth of messages without bytes is no bandwidth")
     cells = tuple(
@@ -72,10 +90,21 @@ def _omb(data: bytes) -> tuple[Foreign, ...]:
             in_a_row([mean_ns(table.operation, row.mean, row.message_bytes, table.pairs)]),
         )
         for row in table.rows
+        if row.mean > 0
     )
+    if not cells:
+        raise ForeignFileError("every mean in it is 0.00")
     aside = f"left aside: {', '.join(table.left_aside)}" if table.left_aside else ""
-    lacks = tuple(filter(None, (_ONE_MEAN, aside, _sizes_end(table.rows[-1].message_bytes, omb.last_size(table)))))
-    return (Foreign("OMB", table.version, f"omb-{table.operation}", 2 * table.pairs, cells, lacks),)
+    zeros = _zeros([row.message_bytes for row in table.rows if row.mean == 0])
+    ended = _sizes_end(table.rows[-1].message_bytes, omb.last_size(table))
+    name = f"omb-{table.operation}" + (f"-{table.datatype}" if table.datatype else "")
+    lacks = tuple(filter(None, (_ONE_MEAN, aside, zeros, ended)))
+    return Foreign("OMB", table.version, name, 2 * table.pairs, cells, lacks)
+
+
+def _zeros(sizes: list[int]) -> str:
+    """Return what to say of sizes whose mean rounds to 0.00, nothing when there are none."""
+    return f"left aside, because 0.00 was printed: {', '.join(map(format_size, sizes))}" if sizes else ""
 
 
 def _sizes_end(last: int, usual: int) -> str:
@@ -103,7 +132,8 @@ def _imb(data: bytes) -> tuple[Foreign, ...]:
         raise ForeignFileError(f"none of its benchmarks is known: {', '.join(b.benchmark for b in output.blocks)}")
     others = sorted({block.benchmark for block in output.blocks if not block.operation})
     ended = "" if output.ended else cut_short("its closing line (# All processes entering MPI_Finalize) is missing")
-    lacks = tuple(filter(None, (_ONE_MEAN, f"left aside: {', '.join(others)}" if others else "", ended)))
+    zeros = _zeros([row.message_bytes for block in output.blocks for row in block.rows if row.mean_us == 0])
+    lacks = tuple(filter(None, (_ONE_MEAN, f"left aside: {', '.join(others)}" if others else "", zeros, ended)))
     return tuple(
         Foreign("IMB", output.version, f"imb-{ranks}", ranks, tuple(cells), lacks) for ranks, cells in known.items()
     )
@@ -154,15 +184,55 @@ def _iperf3(data: bytes) -> tuple[Foreign, ...]:
 
 def _sockperf_log(data: bytes) -> tuple[Foreign, ...]:
     size = sockperf.parse_full_log(data).message_bytes
-    cell = one_cell("tcp_round_trip", size, from_sockperf(data, "tcp_round_trip"))
-    return (Foreign("sockperf", "", "sockperf", 2, (cell,), ("the log does not say whether it was TCP or UDP",)),)
+    operation, lacks = _round_trip(data)
+    return (
+        Foreign("sockperf", "", "sockperf", 2, (one_cell(operation, size, from_sockperf(data, operation)),), lacks),
+    )
+
+
+def _round_trip(data: bytes) -> tuple[str, tuple[str, ...]]:
+    """Return the operation of sockperf's output, and what to say where it does not tell TCP from UDP."""
+    protocol = sockperf.protocol_of(data)
+    if protocol:
+        return f"{protocol}_round_trip", ()
+    return "round_trip", ("it does not say whether it was TCP or UDP",)
 
 
 def _sockperf(data: bytes) -> tuple[Foreign, ...]:
     mean_us = sockperf.parse_summary(data).mean_half_round_trip_us
-    cell = one_cell("tcp_round_trip", 0, in_a_row([UNITS["us"].to_ns(2 * mean_us)]))
-    lacks = (_ONE_MEAN, "its interval is of a mean of dependent packets; give its --full-log instead")
+    operation, unsaid = _round_trip(data)
+    cell = one_cell(operation, 0, in_a_row([UNITS["us"].to_ns(2 * mean_us)]))
+    lacks = (_ONE_MEAN, *unsaid, "its interval is of a mean of dependent packets; give its --full-log instead")
     return (Foreign("sockperf", "", "sockperf", 2, (cell,), lacks),)
+
+
+def _netperf(data: bytes) -> tuple[Foreign, ...]:
+    result = netperf.parse(data)
+    protocol = result.protocol.lower()
+    if protocol not in ("tcp", "udp"):
+        raise ForeignFileError(
+            f"netperf's test was over {result.protocol[:40] or 'a protocol that it does not name'!r}"
+        )
+    operation = f"{protocol}_round_trip" if result.unit == "1/s" else f"{protocol}_stream"
+    cell = one_cell(operation, 0, from_netperf(data, operation))
+    lacks = ("one figure a run: no percentiles, no spread within it",)
+    return (Foreign("netperf", "", f"netperf-{operation.replace('_', '-')}", 2, (cell,), lacks),)
+
+
+def _qperf(data: bytes) -> tuple[Foreign, ...]:
+    return tuple(_qperf_test(one) for one in qperf.parse(data))
+
+
+def _qperf_test(one: qperf.Result) -> Foreign:
+    operation = _QPERF_TESTS.get(one.test)
+    if operation is None:
+        raise ForeignFileError(f"nearmetal has no operation like qperf's {one.test[:40]!r}")
+    ns = UNITS["ns"].to_ns(one.latency_ns) if one.latency_ns else UNITS["B/s"].to_ns(one.rate_bytes_s)
+    cell = one_cell(operation, one.message_bytes, in_a_row([ns]))
+    return Foreign("qperf", "", f"qperf-{one.test.replace('_', '-')}", 2, (cell,), (_ONE_MEAN,))
+
+
+_QPERF_TESTS = {"tcp_lat": "tcp_one_way", "udp_lat": "udp_one_way", "tcp_bw": "tcp_stream", "udp_bw": "udp_stream"}
 
 
 def _hpcc(data: bytes) -> tuple[Foreign, ...]:
@@ -212,6 +282,8 @@ _READERS = (
     _Reader((b" Benchmark Completed",), _npb, begins=rb"^ NAS Parallel Benchmarks "),
     _Reader((b"#, usec", b"#bytes"), _perftest, begins=rb"^-{20,}\n\s+(?:RDMA_|Send |Atomic )[^\n]* Test\s*$"),
     _Reader((b'"intervals"', b'"test_start"', b'"error"'), _iperf3),
+    _Reader((b"THROUGHPUT_UNITS=",), _netperf, begins=rb"^MIGRATED |^netperf "),
+    _Reader(tuple(f"{test}:".encode() for test in _QPERF_TESTS), _qperf),
     _Reader((b"rate_Mbps=", b" Mbps "), _nuttcp, ended=rb"^(?:(?!tx_cpu=|%TX )[^\n])*+(?:tx_cpu=|%TX )[^\n]*+\n"),
 )
 """Every program, the most telling marks first."""

@@ -142,6 +142,8 @@ def from_omb(data: bytes, operation: str) -> Values:
     """Return the one mean of a launch of one size."""
     table = omb.parse(data)
     row = table.rows[0]
+    if row.mean == 0:
+        raise ForeignFileError(f"OMB prints a mean of 0.00 for {operation}: give it more bytes or iterations")
     return in_a_row([mean_ns(operation, row.mean, row.message_bytes, table.pairs)])
 
 

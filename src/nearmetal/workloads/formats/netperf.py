@@ -21,6 +21,7 @@ _UNITS = {"10^6bits/s": "Mbit/s", "10^9bits/s": "Gbit/s", "10^3bits/s": "kbit/s"
 class Result:
     """One test: `throughput` in `unit`, `mean_latency_us` 0 and `retransmits` -1 where netperf does not tell."""
 
+    protocol: str
     throughput: float
     unit: str
     seconds: float
@@ -45,6 +46,7 @@ def parse(data: bytes) -> Result:
         raise refuse(PROGRAM, "nothing was transferred")
     retransmits = fields.get("LOCAL_TRANSPORT_RETRANS", "-1").strip()
     return Result(
+        fields.get("PROTOCOL", "").strip(),
         throughput,
         unit,
         number(fields["ELAPSED_TIME"], PROGRAM, "the time"),

@@ -23,6 +23,8 @@ _LOST = re.compile(
     r"^sockperf: # dropped messages = (\d+); # duplicated messages = (\d+); # out-of-order messages = (\d+)",
     re.MULTILINE,
 )
+_PROTOCOL = re.compile(rb"PORT = +\d{1,5} # (TCP|UDP)\b")
+_LOOK_BYTES = 1 << 16
 _PARAMETERS = re.compile(r"--msg-size=(\d+)")
 _HEAD = "packet, txTime(sec), rxTime(sec), latency(usec)"
 _ROW = re.compile(r"(\d+), (\d+)\.(\d{9}), (\d+)\.(\d{9}), *[\d.]+")
@@ -50,6 +52,12 @@ class Packets:
     message_bytes: int
     sent_ns: tuple[int, ...]
     round_trip_ns: tuple[int, ...]
+
+
+def protocol_of(data: bytes) -> str:
+    """Return `tcp` or `udp` where the output names the one protocol of its connections, else nothing."""
+    found = {match[1].lower() for match in _PROTOCOL.finditer(data[:_LOOK_BYTES])}
+    return found.pop().decode() if len(found) == 1 else ""
 
 
 def parse_summary(data: bytes) -> Summary:
