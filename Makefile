@@ -1,5 +1,5 @@
 # Two commands matter: `make study` and `make test`. Both set up all they need first.
-.PHONY: help setup study lab lab-here setup-test test fuzz lint bench reference audit verify-apps verify-store verify-kills verify-large verify-lab verify-knobs netdevsim programs verify-programs lock clean
+.PHONY: help setup study lab lab-here setup-test test fuzz lint bench reference audit verify-apps verify-store verify-kills verify-large verify-lab verify-knobs mutate netdevsim programs verify-programs lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -87,6 +87,9 @@ verify-kills: setup-test ## Kill runs, searches, namespaces and labs 2,000 times
 
 verify-lab: setup lab ## Try every path, machine, wire and shipped study of the lab, and kills amid its knobs (an hour)
 	@NEARMETAL_WHOLE_LAB=1 .venv/bin/python -m pytest tests/e2e/test_lab_whole.py tests/fault/test_lab_knob_faults.py
+
+mutate: setup-test ## Plant small errors into the measuring engine, name those that no test sees (half an hour)
+	@.venv/bin/python -m tests.mutate_bench
 
 clean: ## Remove what set-up and builds made
 	rm -rf .venv build dist
