@@ -107,6 +107,10 @@ def check_round_trips(bench: Instrument) -> None:
         assert durations(file, index)[0].tolist() == [round_trip_ns(size)] * 8
         assert iteration_values(file.cells[index]).tolist() == [round_trip_ns(size)] * 6
         assert file.cells[index].flags.tolist() == [[1, 1, 0, 0, 0, 0, 0, 0]] * 2
+    probes, own_file = 64, 3  # of the clocks, after all; what rank 1 hands in
+    tally = bench.folder / "tally"
+    bench.measure("--op", "latency", "--sizes", "8", *SHORT, TALLY=tally)
+    assert list(map(int, tally.read_text().split())) == [8 + probes + 1, 8 + probes + own_file]
     pairs = bench.measure("--op", "multi_latency", "--sizes", "8", *SHORT, ranks=4)
     assert durations(pairs)[:2].tolist() == [[round_trip_ns(8)] * 8] * 2
     assert pairs.cells[0].value_ranks == (0, 1)
@@ -262,6 +266,7 @@ PLANTED = {
                                         " - 1"),
     "half of the bytes": ("ops_p2p.c", r"MPI_Send\(run->send, run->message_bytes,",
                           "MPI_Send(run->send, run->message_bytes / 2,"),
+    "an iteration too many": ("measure.c", r"i < entries; i\+\+", "i <= entries; i++"),
     "the drift left out": ("sync.c", r"estimate\.error_ns \+ drift_ns", "estimate.error_ns"),
 }  # fmt: skip
 

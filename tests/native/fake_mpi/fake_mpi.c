@@ -27,7 +27,7 @@ struct rank {
     int64_t now_ns; /* true time */
     int64_t clock_ns, extra_ns;
     struct message *inbox;
-    int64_t collectives;
+    int64_t collectives, sends;
     const void *out; /* of the collective that it is in */
     void *in;
     int ended, status;
@@ -70,6 +70,7 @@ int MPI_Send(const void *data, int count, MPI_Datatype type, int peer, int tag, 
     const int bytes = count * (type & 0xff);
     struct message *const sent = malloc(sizeof *sent + (size_t)bytes);
     me()->now_ns += send_ns;
+    me()->sends++;
     *sent = (struct message){
         .source = running, .tag = tag, .bytes = bytes, .comm = comm, .arrival_ns = me()->now_ns + wire_ns + bytes * byte_ns};
     if (bytes > 0)
@@ -452,6 +453,11 @@ int main(int argc, char *argv[]) {
                 left += !me()->ended;
             }
     }
+    FILE *const tally = getenv("FAKE_TALLY") == NULL ? NULL : fopen(getenv("FAKE_TALLY"), "w");
+    for (int r = 0; tally != NULL && r < rank_count; r++)
+        fprintf(tally, "%lld\n", (long long)ranks[r].sends);
+    if (tally != NULL)
+        fclose(tally);
     for (int r = 0; r < rank_count; r++)
         status = ranks[r].status > status ? ranks[r].status : status;
     return status;

@@ -11,6 +11,7 @@
  *     FAKE_SEND, FAKE_RECV       what a rank spends on each message sent and received
  *     FAKE_WIRE, FAKE_BYTE       from the end of a send to the arrival: WIRE + bytes * BYTE
  *     FAKE_CALL                  from the last rank's coming into a collective to its end, without EXTRA
+ *     FAKE_TALLY                 a file that gets how many messages each rank sent
  *     FAKE_SLOW_RANK, FAKE_SLOW_FROM, FAKE_SLOW   from its n-th collective on, this rank comes so much later to each
  */
 #ifndef FAKE_MPI_H
