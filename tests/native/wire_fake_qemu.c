@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "guests.h"
 #include "layout.h"
 #include "machine.h"
 
@@ -102,6 +103,7 @@ bool runstate_is_running(void) { return !over; }
 void bql_unlock(void) {}
 void bql_lock_impl(const char *file, int line) {}
 void layout_find(void) {}
+void guests_repair(uint64_t *stale) {}
 int64_t layout_time_in_block_ns(CPUState *cpu, uint64_t block_insns) { return clock_ns; }
 _Noreturn void layout_leave_block(CPUState *cpu, uint64_t block_insns) { longjmp(leave, 1); }
 

