@@ -239,10 +239,19 @@ def test_a_decision_names_the_cheapest_path_that_loses_little(files: tuple[str, 
         rows["vf"]["quantiles"][0]["ns"] / rows["native"]["quantiles"][0]["ns"]
     )
     assert rows["virtio"]["validated"]["class"] == "of all classes, none is of guest"
-    with pytest.raises(BadInputError, match="'much' is not a loss"):
-        run(predict, *decide, "--loss", "much")
+    for loss in ("much", "10", "-1%"):
+        with pytest.raises(BadInputError, match=f"'{loss}' is not a loss"):
+            run(predict, *decide, f"--loss={loss}")
     with pytest.raises(BadInputError, match="no path tap to compare with"):
         run(predict, *decide, "--baseline", "tap")
+
+
+def test_of_two_settings_that_do_the_cheaper_one_is_named(files: tuple[str, str], two_settings: str) -> None:
+    argv = (files[0], "--on", two_settings, "--replicas", "1", "--decide", "--loss", "900%", "--baseline", "vf")
+    for settings in (SETTINGS, SETTINGS[::-1]):
+        chosen = [part for setting in settings for part in ("--setting", setting)]
+        out, _ = run(predict, *argv, *chosen)
+        assert f"vf / {settings[0]} / polling" in " ".join(out.split()).split("validated cases")[-1]
 
 
 def measured(latency_us: int, *sizes: int) -> PathModel:

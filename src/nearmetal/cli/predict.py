@@ -227,7 +227,8 @@ def command(
         strongest = [f"{name} {value:+.2f}" for name, value in elasticities.items() if abs(value) >= 0.01]
         Console(highlight=False).print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
     if asked is not None:
-        click.echo(decision(rows, bare, asked, [path for word in given["paths"] for path in word.split(",")]))
+        order = [path for word in given["paths"] for path in word.split(",")]
+        click.echo(decision(rows, bare, asked, order, given["settings"]))
 
 
 def _validate(replay: Replay, run: RunDir, workload: str, form: str) -> None:
@@ -270,13 +271,13 @@ def _validated_record(case: Validated) -> dict[str, object]:
 
 
 def _loss(text: str) -> float:
-    """Read `10%` or `0.1`; raise BadInputError for anything else."""
+    """Read `10%` or `0.1`; raise BadInputError for anything else, and for `10`, which may be meant as either."""
     number = text.removesuffix("%")
     try:
         loss = float(number) / (100 if text.endswith("%") else 1)
     except ValueError:
         loss = -1.0
-    if not 0 <= loss < 10:
+    if not 0 <= loss <= (10 if text.endswith("%") else 1):
         raise BadInputError(f"{text!r} is not a loss", hint="write --loss 10%")
     return loss
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from nearmetal.predict.native import Placement
     from nearmetal.predict.simulate import Prediction
 
+AS_FOUND = "as-found"
+"""The setting that sets nothing."""
 SURE = 0.9
 """A path is chosen when it stays within the loss with at least this probability."""
 BARE = ("native", "native-roce", "veth")
@@ -100,17 +102,19 @@ def _bare(
     return min((one for one in times if wanted in {"", one[0].path}), key=lambda one: one[1])
 
 
-def cheapest(rows: Sequence[Row], order: Sequence[str] = ()) -> Row | None:
+def cheapest(rows: Sequence[Row], order: Sequence[str] = (), settings: Sequence[str] = ()) -> Row | None:
     """Return the cheapest row that stays within the loss with SURE probability; None when none does.
 
-    `order` names paths from the cheapest on; without it CHEAPEST_FIRST holds. Among the settings of a path the first
-    that was measured is the cheapest, because nothing has to be set for it.
+    `order` names paths from the cheapest on; without it CHEAPEST_FIRST holds. Of a path's settings `as-found` is the
+    cheapest, because nothing has to be set for it; then come those in `settings`, in that order; then the likeliest.
     """
     known = [*order, *(kind for kind in CHEAPEST_FIRST if kind not in order)]
 
-    def cost(row: Row) -> int:
+    def cost(row: Row) -> tuple[int, int, float]:
         name = row.named.path if row.named.path in known else row.named.kind
-        return known.index(name) if name in known else len(known)
+        setting = row.named.setting
+        at = -1 if setting == AS_FOUND else settings.index(setting) if setting in settings else len(settings)
+        return known.index(name) if name in known else len(known), at, -row.chance
 
     ranked = sorted((row for row in rows if row.chance >= SURE), key=cost)
     return ranked[0] if ranked else None

@@ -108,9 +108,11 @@ def _share(value: float, digits: int = 1) -> str:
     return "-" if isnan(value) else f"{value:.{digits}%}"
 
 
-def decision(rows: Sequence[Row], bare: NamedMachine, loss: float, order: Sequence[str]) -> str:
+def decision(
+    rows: Sequence[Row], bare: NamedMachine, loss: float, order: Sequence[str], settings: Sequence[str] = ()
+) -> str:
     """Return the sentence that answers `--decide`."""
-    chosen = cheapest(rows, order)
+    chosen = cheapest(rows, order, settings)
     asked = f"within {loss:.0%} of {label(bare)}"
     if chosen is None:
         likely = max(rows, key=lambda row: row.chance)
