@@ -100,19 +100,27 @@ def test_a_lab_study_whose_ranks_would_starve_each_other_is_refused_before_it_st
 
 
 @pytest.mark.parametrize(
-    ("options", "placement", "refused"),
+    ("options", "placement", "path", "refused"),
     [
-        ("nodes = 2", "[0, 1]", ""),
-        ("nodes = 2", "[0, 0]", "2 ranks share 1 processor"),
-        ("nodes = 2", "[0, 2]", "needs 3 nodes, and the cluster has 2"),
-        ("slots = 1", "[0, 1]", "2 ranks share 1 processor"),
+        ("nodes = 2", "[0, 1]", "vf", ""),
+        ("nodes = 2", "[0, 0]", "vf", "2 ranks share 1 processor"),
+        ("nodes = 2", "[0, 2]", "vf", "needs 3 nodes, and the cluster has 2"),
+        ("slots = 1", "[0, 1]", "vf", "2 ranks share 1 processor"),
+        (
+            "nodes = 2",
+            "[0, 1]",
+            "guest-vf",
+            r"path 'guest-vf' \(guest-vf\) is built on one machine(.*)leave `nodes` out",
+        ),
+        ("nodes = 2", "[0, 1]", "vf-roce", "is built on one machine"),
+        ("nodes = 2", "[0, 1]\noptions = { waterfall = true }", "vf", "a kernel trace is of one machine"),
     ],
 )
 def test_ranks_may_poll_where_every_node_of_the_lab_is_a_machine(
-    monkeypatch: pytest.MonkeyPatch, options: str, placement: str, refused: str
+    monkeypatch: pytest.MonkeyPatch, options: str, placement: str, path: str, refused: str
 ) -> None:
     monkeypatch.setattr("nearmetal.run.check.image.package_version", lambda _: "4.0.2")
-    text = LAB.replace('machine = "MACHINE"', options).replace("FLAVOUR", "mpich").replace("PATH", "vf")
+    text = LAB.replace('machine = "MACHINE"', options).replace("FLAVOUR", "mpich").replace("PATH", path)
     study = parse_study(text.replace("PROGRESS", f'polling"\nplacement = {placement} #"'), "t")
     with pytest.raises(BadInputError, match=refused) if refused else contextlib.nullcontext():
         check_study(study)

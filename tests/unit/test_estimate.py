@@ -39,6 +39,11 @@ def test_the_lab_takes_longer_than_this_machine() -> None:
     assert 10 * seconds() < base < smp2
 
 
+def test_every_machine_of_a_cluster_adds_to_it() -> None:
+    two, four = (seconds("lab", path="native", options=f"nodes = {nodes}, slots = 1") for nodes in (2, 4))
+    assert four == pytest.approx(2 * two, rel=0.01)
+
+
 def test_two_machines_of_the_lab_halve_it() -> None:
     one, two = (seconds("lab", path="native", options=f"slots = {slots}") for slots in (1, 2))
     assert one == pytest.approx(2 * two)

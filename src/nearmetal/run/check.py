@@ -6,11 +6,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.facts import tracing
 from nearmetal.hosts.lab import image
 from nearmetal.hosts.lab.cluster import nodes_of
 from nearmetal.hosts.lab.lab import machine_of
 from nearmetal.knobs import mpi as mpi_knobs
 from nearmetal.knobs.table import find as find_knob
+from nearmetal.paths.roce import ROCE_PATHS
 from nearmetal.paths.table import find_path
 from nearmetal.study.plan import block
 from nearmetal.workloads.apps import ApplicationWorkload
@@ -22,7 +24,7 @@ from nearmetal.workloads.mpi.mpi import Mpi
 from nearmetal.workloads.mpi.table import find_mpi, flavour_named
 from nearmetal.workloads.mpi_benchmarks import SUITES
 from nearmetal.workloads.operations import operation_named
-from nearmetal.workloads.parallel import check_waiting
+from nearmetal.workloads.parallel import GUEST_KINDS, check_waiting
 from nearmetal.workloads.table import find_workload
 from nearmetal.workloads.workload import Checking
 
@@ -48,6 +50,7 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
     for order in block(study, 0):
         yield lambda order=order: _check_workload(order)  # type: ignore[misc]
         yield lambda order=order: _check_waiting(study, order)  # type: ignore[misc]
+        yield lambda order=order: _check_nodes(study, order)  # type: ignore[misc]
     for setting in study.setting:
         for knob in setting.knobs:
             yield lambda knob=knob: _check_knob(knob)  # type: ignore[misc]
@@ -69,6 +72,7 @@ def _check_workload(order: Order) -> None:
         engine_argv(order)
 
 
+_OF_ONE_MACHINE = {*GUEST_KINDS, *(path.kind for path in ROCE_PATHS)}
 _OF_MPI = {Engine.kind, ApplicationWorkload.kind, Fabric.kind, *(suite.kind for suite in SUITES)}
 
 
@@ -77,7 +81,6 @@ def _check_waiting(study: Study, order: Order) -> None:
     if order.workload.kind not in _OF_MPI:
         return
     if study.host.kind == "lab":
-        _check_nodes(study, order)
         version = image.package_version(flavour_named(order.mpi).debian_packages.split()[0])
         if version:
             check_waiting(order, Mpi(order.mpi, version, ""), _lab_processors(study, order))
@@ -90,8 +93,21 @@ def _check_waiting(study: Study, order: Order) -> None:
 
 
 def _check_nodes(study: Study, order: Order) -> None:
-    nodes = nodes_of(study.host.options)
-    if 0 < nodes < order.nodes:
+    """Refuse what a cluster of the lab cannot do; other hosts know their nodes when they are reached."""
+    nodes = nodes_of(study.host.options) if study.host.kind == "lab" else 0
+    if not nodes:
+        return
+    if order.path.kind in _OF_ONE_MACHINE:
+        raise BadInputError(
+            f"path {order.path.label!r} ({order.path.kind}) is built on one machine that holds all nodes",
+            hint="leave `nodes` out of [host.options]",
+        )
+    if order.workload.options.get(tracing.OPTION):
+        raise BadInputError(
+            f"workload {order.workload.label!r}: a kernel trace is of one machine, and these nodes are several",
+            hint="leave `nodes` out of [host.options]",
+        )
+    if nodes < order.nodes:
         raise BadInputError(
             f"workload {order.workload.label!r} needs {order.nodes} nodes, and the cluster has {nodes}",
             hint=f"nodes = {order.nodes} in [host.options]",

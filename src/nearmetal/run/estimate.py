@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.hosts.host import at_once
+from nearmetal.hosts.lab.cluster import nodes_of
 from nearmetal.hosts.lab.lab import machine_of, slots_of
 from nearmetal.study.plan import combinations, longest_pause_ns
 from nearmetal.units import NS_PER_S
@@ -33,7 +34,8 @@ class Pace:
 
 def _lab(host: HostSpec) -> Pace:
     machine = machine_of(host.options)
-    return Pace(machine.trial_s, machine.slowdown, slots_of(host.options))
+    machines = max(1, nodes_of(host.options))  # each keeps a processor busy, and there may be one for all
+    return Pace(machine.trial_s * machines, machine.slowdown * machines, slots_of(host.options))
 
 
 PACES: dict[str, Callable[[HostSpec], Pace]] = {
