@@ -1,5 +1,6 @@
 """Readers of other programs' output, on recorded files; what they do not know they refuse."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -392,3 +393,16 @@ def test_a_mean_over_ranks_is_not_the_slowest_rank() -> None:
     for kind in ("imported", "omb", "imb"):
         assert shown_for(WorkloadOrder("w", kind, {}, (0, 1)), "allreduce", 8).name == "time, mean over ranks"
     assert shown_for(WorkloadOrder("w", "engine", {}, (0, 1)), "allreduce", 8).name == "time, slowest rank"
+
+
+def test_the_events_of_iperf3_are_its_report() -> None:
+    report = json.loads(data("iperf3-3.12-tcp.json"))
+    events = [("start", report["start"]), *(("interval", one) for one in report["intervals"]), ("end", report["end"])]
+    lines = [json.dumps({"event": event, "data": of}, separators=(",", ":")) for event, of in events]
+    assert iperf3.parse("\n".join(lines).encode() + b"\n") == iperf3.parse(data("iperf3-3.12-tcp.json"))
+    assert _imported("\n".join(lines) + "\n")[0].cells[0].operation == "tcp_stream"
+    for torn in (lines[:-1], [*lines[:-1], lines[-1][:40]], ["[]", *lines], ['{"event": 1}']):
+        with pytest.raises(ForeignFileError):
+            iperf3.parse("\n".join(torn).encode())
+    with pytest.raises(ForeignFileError, match="no route"):
+        iperf3.parse(b'{"event":"error","data":"no route"}\n')

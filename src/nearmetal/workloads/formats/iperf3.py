@@ -1,4 +1,4 @@
-"""iperf3 -J: the report of a client as one JSON object. Read with versions 3.1 to 3.21.
+"""iperf3 -J: the report of a client as one JSON object, of --json-stream one event a line. Read with 3.1 to 3.21.
 
 Every reporting interval is a sample of the rate; neighbouring intervals are not independent. iperf3 has no latency of
 requests: its `rtt` is the kernel's smoothed estimate.
@@ -39,9 +39,10 @@ class Report:
 
 def parse(data: bytes) -> Report:
     """Read one report; raise ForeignFileError for anything else, with iperf3's own words when it reports an error."""
+    text = to_text(data + b"\n", PROGRAM)
     try:
-        raw = parse_json(to_text(data + b"\n", PROGRAM))
-    except ValueError as error:
+        raw = _of_stream(text) if text.startswith('{"event"') else parse_json(text)
+    except (ValueError, TypeError, KeyError) as error:
         raise refuse(PROGRAM, f"it is not JSON: {error}") from error
     if not isinstance(raw, dict):
         raise refuse(PROGRAM, "it is not an object")
@@ -51,6 +52,16 @@ def parse(data: bytes) -> Report:
         return _report(raw)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as error:
         raise refuse(PROGRAM, f"a field is missing or is of another kind: {error!r}") from error
+
+
+def _of_stream(text: str) -> object:
+    """Return the report that the events of --json-stream (3.17 and later), one a line, are the parts of."""
+    events = [_object(parse_json(line)) for line in text.splitlines() if line.strip()]
+    whole: dict[str, object] = {"intervals": [one.get("data") for one in events if one.get("event") == "interval"]}
+    return whole | {str(one["event"]): one.get("data") for one in events if one.get("event") in _ONCE}
+
+
+_ONCE = ("start", "end", "error")
 
 
 def _report(raw: dict[str, object]) -> Report:
