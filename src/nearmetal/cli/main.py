@@ -32,6 +32,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "Browse, compare and follow runs in a web browser."),
     "show": ("show", "Show the trials and samples of a run."),
     "verify": ("verify", "Say whether every file of a run is still as recorded."),
+    "archive": ("archive", "Write a run into one file."),
+    "unarchive": ("unarchive", "Make a run directory of such a file."),
     "fabric": ("fabric", "Measure every pair of nodes; name slow nodes and links."),
     "import": ("import_", "Adopt existing output of other programs as a run."),
     "lab": ("lab", "Build, inspect and enter the emulated SR-IOV cluster."),

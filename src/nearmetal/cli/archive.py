@@ -1,0 +1,21 @@
+"""`nearmetal archive DIR FILE`: a run as one file, for an artefact or a colleague."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nearmetal.store.archive import archive
+
+
+@click.command(name="archive")
+@click.argument("run", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("file", type=click.Path(path_type=Path))
+def command(run: Path, file: Path) -> None:
+    """Write the run or search DIR into one new FILE, with the SHA-256 of everything in it.
+
+    DIR is verified first. The same run gives the same bytes. `nearmetal unarchive` makes a directory of it again.
+    """
+    count = archive(run, file)
+    click.echo(f"{file}: {count} files, {file.stat().st_size / 1e6:.1f} MB")

@@ -1,0 +1,152 @@
+"""A run or search as one file, and back: a ZIP of stored files in order of name, with the SHA-256 of each.
+
+The first entry is a sealed list of all others; the bytes are the same for the same run, wherever it is archived. What a
+foreign archive may hold is what a run holds and nothing else: every name is held against a pattern, so that there is no
+way out of the folder, no link, and no other file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zipfile
+from typing import IO, TYPE_CHECKING, Any
+
+from nearmetal import limits, scratch
+from nearmetal.errors import BadInputError, ForeignFileError, StoreError
+from nearmetal.reading import parse_json
+from nearmetal.store.disk import Disk
+from nearmetal.store.record import PLACES, RUN_FORMAT
+from nearmetal.store.rundir import open_either
+from nearmetal.store.sums import check_seal, file_sha256, sealed
+from nearmetal.store.verify import refuse_damaged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nearmetal.store.rundir import RunDir
+
+LIST = "nearmetal-archive.json"
+ARCHIVE_FORMAT = 1
+MAX_FILES = 1_000_000
+_NAME = re.compile(
+    r"(?:run|search)\.json|study\.toml|profiles-go-to"
+    r"|trials/\d{6,9}(?:\.\d)?\.json|samples/\d{6,9}(?:\.\d)?\.parquet|(?:traces|fabric)/\d{6,9}(?:\.\d)?\.zip"
+)
+_NO_DATE = (1980, 1, 1, 0, 0, 0)
+_PIECE_BYTES = 1 << 20
+
+
+def archive(root: Path, file: Path) -> int:
+    """Write a run into one new file, and return how many files of it that holds.
+
+    Raise ForeignFileError when the run is not what was recorded, BadInputError when the file exists, StoreError when
+    the disk refuses.
+    """
+    if file.exists():
+        raise BadInputError(f"{file} exists", hint="name another file, or remove it")
+    run = open_either(root)
+    refuse_damaged(run)
+    names = _names(run)
+    listed: dict[str, dict[str, Any]] = {
+        name: {"bytes": (root / name).stat().st_size, "sha256": file_sha256(root / name)} for name in names
+    }
+    head = sealed({"archive_format": ARCHIVE_FORMAT, "run_format": RUN_FORMAT, "files": listed})
+
+    def write(part: Path) -> None:
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as made:
+            made.writestr(zipfile.ZipInfo(LIST, _NO_DATE), head)
+            for name in names:
+                entry = zipfile.ZipInfo(name, _NO_DATE)
+                entry.file_size = listed[name]["bytes"]
+                with (root / name).open("rb") as source, made.open(entry, "w") as target:
+                    _copy(source, target, name, listed[name])
+
+    Disk().put(file, write)
+    return len(names)
+
+
+def unarchive(file: Path, root: Path) -> int:
+    """Make a run directory of an archive; it appears whole and verified, or not at all. Return how many files it has.
+
+    Raise ForeignFileError for what is no archive, holds anything but a run, or is damaged; BadInputError when the
+    directory exists.
+    """
+    if root.exists():
+        raise BadInputError(f"{root} exists", hint="name a new directory")
+    root.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with scratch.folder(f".{root.name}", root.absolute().parent) as fresh:
+        try:
+            with zipfile.ZipFile(file) as opened:
+                listed = _listed(file, opened)
+                for name, about in listed.items():
+                    _unpack(opened, name, about, fresh)
+        except (
+            zipfile.BadZipFile,
+            NotImplementedError,
+            RuntimeError,
+            EOFError,
+            LookupError,
+            ValueError,
+            TypeError,
+            AttributeError,
+        ) as error:
+            raise ForeignFileError(f"{file} is not a whole archive of a run: {error}", hint="copy it again") from error
+        except OSError as error:
+            raise StoreError(f"cannot unpack {file} to {root}: {error.strerror or error}") from error
+        for folder in ("trials", "fabric" if any(name.startswith("fabric/") for name in listed) else "samples"):
+            (fresh / folder).mkdir(exist_ok=True)
+        refuse_damaged(open_either(fresh))
+        fresh.rename(root)
+    return len(listed)
+
+
+def _names(run: RunDir) -> list[str]:
+    """Return the places of all files of a run that are finished: no lock, and no report, which is drawn again."""
+    names = [one for one in (run.MARKER, "study.toml", "profiles-go-to") if (run.root / one).exists()]
+    for record in run.trials():
+        kept = [place(record.name) for place in PLACES.values()] if record.sums is None else list(record.sums)
+        names += [f"trials/{record.name}.json", *(one for one in kept if (run.root / one).exists())]
+    return sorted(names)
+
+
+def _listed(file: Path, opened: zipfile.ZipFile) -> dict[str, dict[str, Any]]:
+    """Return the list of an archive, checked against what a run may hold and against the archive's own directory."""
+    if len(opened.infolist()) > MAX_FILES or opened.getinfo(LIST).file_size > limits.TEXT.value():
+        raise ForeignFileError(f"{file} has more files than any run", hint=limits.TEXT.hint)
+    head = opened.read(LIST)
+    raw = parse_json(head)
+    if not check_seal(head, file) or raw.get("archive_format") != ARCHIVE_FORMAT:
+        raise ForeignFileError(f"{file} is an archive of a format that this nearmetal does not know (it knows 1)")
+    listed: dict[str, dict[str, Any]] = raw["files"]
+    foreign = sorted(name for name in listed if not _NAME.fullmatch(name))
+    if foreign:
+        raise ForeignFileError(f"{file} holds {foreign[0]!r}, which no run does")
+    if sorted(opened.namelist()) != sorted([LIST, *listed]):
+        raise ForeignFileError(f"{file} holds other files than it lists")
+    if sum(int(about["bytes"]) for about in listed.values()) > file.stat().st_size:
+        raise ForeignFileError(f"{file} would unpack to more than it has")
+    return listed
+
+
+def _unpack(opened: zipfile.ZipFile, name: str, about: dict[str, Any], folder: Path) -> None:
+    if opened.getinfo(name).compress_type != zipfile.ZIP_STORED:
+        raise ForeignFileError(f"{name} is compressed, which no archive's files are")
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    Disk().make(path)
+    with opened.open(name) as source, path.open("wb") as target:
+        _copy(source, target, name, about)
+
+
+def _copy(source: IO[bytes], target: IO[bytes], name: str, about: dict[str, Any]) -> None:
+    """Copy a file of the listed size and digest, and not a byte more."""
+    left, found = int(about["bytes"]), hashlib.sha256()
+    while piece := source.read(min(_PIECE_BYTES, left + 1)):
+        left -= len(piece)
+        if left < 0:
+            break
+        found.update(piece)
+        target.write(piece)
+    if left or found.hexdigest() != about["sha256"]:
+        raise ForeignFileError(f"{name} is not the file that the archive lists: its size or SHA-256 differs")

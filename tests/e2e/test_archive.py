@@ -1,0 +1,139 @@
+"""`nearmetal archive` and `unarchive`: the same run in one file and back, and archives that are not what they say."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fake_runs import Kept
+from nearmetal.cli.main import run as nearmetal
+from nearmetal.store.archive import LIST
+from nearmetal.store.sums import sealed
+
+STUDY = """
+format = 1
+name = "small"
+baseline = "veth"
+[host]
+kind = "fake"
+[[path]]
+name = "veth"
+[[path]]
+name = "tap"
+[[workload]]
+name = "latency"
+sizes = [8]
+iterations = 20
+warmup = 2
+[trials]
+min_blocks = 3
+max_blocks = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture
+def root(tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    kept.copy(tmp_path / "r", STUDY)
+    return Path("r")
+
+
+def names(folder: str = ".") -> list[str]:
+    return sorted(one.name for one in Path(folder).iterdir())
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file() and p.name != "lock"}
+
+
+def test_there_and_back_is_the_same_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nearmetal(["archive", "r", "r.nmrun"]) == 0
+    assert nearmetal(["unarchive", "r.nmrun", "deep/back"]) == 0
+    assert "deep/back: 20 files, all as they were recorded" in capsys.readouterr().out
+    assert files(Path("deep/back")) == files(root)
+    assert names("deep") == ["back"]
+    assert nearmetal(["verify", "deep/back"]) == 0
+    assert nearmetal(["archive", "deep/back", "again.nmrun"]) == 0
+    assert Path("again.nmrun").read_bytes() == Path("r.nmrun").read_bytes()
+    assert nearmetal(["archive", "r", "r.nmrun"]) == 2, "nothing is overwritten"
+    assert nearmetal(["unarchive", "r.nmrun", "r"]) == 2
+
+
+def test_a_damaged_run_is_not_archived(root: Path) -> None:
+    (root / "samples" / "000001.parquet").write_bytes(b"x")
+    assert nearmetal(["archive", "r", "r.nmrun"]) == 2
+    assert names() == ["r"]
+
+
+def remake(change: Callable[[dict[str, bytes]], object], listed: dict[str, bytes] | None = None) -> None:
+    """Write the archive anew with other files; `listed` go into its list as well."""
+    with zipfile.ZipFile("r.nmrun") as opened:
+        kept = {name: opened.read(name) for name in opened.namelist()}
+    change(kept)
+    if listed is not None:
+        raw = json.loads(kept[LIST])
+        del raw["sha256"]
+        raw["files"] |= {name: {"bytes": len(data), "sha256": "0" * 64} for name, data in listed.items()}
+        kept |= listed | {LIST: sealed(raw)}
+    with zipfile.ZipFile("r.nmrun", "w") as made:
+        for name, data in kept.items():
+            made.writestr(name, data)
+
+
+@pytest.mark.parametrize("name", ["/etc/x", "../x", "trials/../../x.json", "samples/x.parquet", "lock", "a\x1b[31m"])
+def test_a_name_that_no_run_has_is_refused(root: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    nearmetal(["archive", "r", "r.nmrun"])
+    remake(lambda _: None, {name: b"x"})
+    assert nearmetal(["unarchive", "r.nmrun", "back"]) == 2
+    assert f"r.nmrun holds {name!r}, which no run does" in capsys.readouterr().err
+    assert names() == ["r", "r.nmrun"]
+
+
+CHANGES: dict[str, Callable[[dict[str, bytes]], object]] = {
+    "is not the file that the archive lists": lambda kept: kept.update({"samples/000001.parquet": b"x" * 10**6}),
+    "holds other files than it lists": lambda kept: kept.pop("samples/000001.parquet"),
+    "its SHA-256 is not the one that it carries": lambda kept: kept.update({LIST: kept[LIST].replace(b"0", b"1")}),
+    "is not a whole archive of a run": lambda kept: kept.pop(LIST),
+}
+
+
+def test_an_archive_that_would_grow_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nearmetal(["archive", "r", "r.nmrun"])
+    remake(lambda _: None, {"samples/000900.parquet": bytes(10**7)})
+    with zipfile.ZipFile("r.nmrun") as opened:
+        raw = json.loads(opened.read(LIST))
+    del raw["sha256"]
+    raw["files"]["samples/000900.parquet"]["bytes"] = 99_000_000
+    remake(lambda kept: kept.update({LIST: sealed(raw)}))
+    assert nearmetal(["unarchive", "r.nmrun", "back"]) == 2
+    assert "would unpack to more than it has" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("says", CHANGES)
+def test_a_changed_archive_is_refused_and_leaves_nothing(
+    root: Path, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nearmetal(["archive", "r", "r.nmrun"])
+    remake(CHANGES[says])
+    assert nearmetal(["unarchive", "r.nmrun", "back"]) == 2
+    assert says in capsys.readouterr().err
+    assert names() == ["r", "r.nmrun"]
+
+
+def test_no_flipped_byte_or_cut_gives_another_run(root: Path) -> None:
+    nearmetal(["archive", "r", "r.nmrun"])
+    whole, wanted = Path("r.nmrun").read_bytes(), files(root)
+    step = len(whole) // 120
+    for number, place in enumerate(range(0, len(whole), step)):
+        Path("bad").write_bytes(whole[:place] + bytes([whole[place] ^ 1 << number % 8]) + whole[place + 1 :])
+        if nearmetal(["unarchive", "bad", f"b{number}"]) == 0:
+            assert files(Path(f"b{number}")) == wanted, f"byte {place}"  # a date, or what ZIP keeps twice
+        Path("bad").write_bytes(whole[:place])
+        assert nearmetal(["unarchive", "bad", f"c{number}"]) == 2
