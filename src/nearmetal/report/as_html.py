@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from nearmetal.report import charts, tables, waterfall_html, words
+from nearmetal.report import charts, steps, tables, waterfall_html, words
 from nearmetal.report.markup import Markup, element, together
 from nearmetal.report.page import ALONE, page
 from nearmetal.stats.equivalence import Verdict
@@ -91,6 +91,8 @@ def verdicts(view: View) -> Markup:
         element("h2", "Verdicts"),
         element("p", _lead(view), class_="lead"),
         element("ul", *(_card(view, one) for one in view.verdicts), class_="cards"),
+        *(element("p", sentence) for sentence in steps.gains(view)),
+        table_region(steps.open_cells(view)),
         element("p", words.noise_sentence(view)),
         element("p", words.method_sentence(view), class_="note"),
         id="verdicts",

@@ -6,6 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING
 
+from nearmetal.report.steps import next_step
 from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def as_object(view: View) -> _Object:
         "paths": [{"path": p.label, "recipe": p.recipe, "baseline": p.baseline, "again": p.again} for p in view.paths],
         "verdicts": [_verdict(one) for one in view.verdicts],
         "noise_floor": view.noise_floor,
-        "cells": [_cell(cell) for cell in view.cells],
+        "cells": [_cell(cell, view.block_ns) for cell in view.cells],
         "settings": [
             {
                 "path": one.path,
@@ -99,7 +100,7 @@ def _verdict(one: PathVerdict) -> _Object:
     }
 
 
-def _cell(cell: Cell) -> _Object:
+def _cell(cell: Cell, block_ns: float) -> _Object:
     return {
         "workload": cell.group.workload,
         "operation": cell.group.operation,
@@ -109,16 +110,17 @@ def _cell(cell: Cell) -> _Object:
         "unit": cell.shown.unit,
         "better": str(cell.shown.better),
         "noise": _noise(cell.noise) if cell.noise else None,
-        "paths": [_path(one) for one in cell.paths],
+        "paths": [_path(one, next_step(cell, one, block_ns)) for one in cell.paths],
     }
 
 
-def _path(one: PathCell) -> _Object:
+def _path(one: PathCell, step: str) -> _Object:
     return {
         "path": one.path,
         "iterations": one.iterations,
         **{str(metric): _level(level) for metric, level in one.levels.items()},
         "comparison": _comparison(one.comparison) if one.comparison else None,
+        "next_step": step,
         "uncompared": one.uncompared,
         "trials": [
             {

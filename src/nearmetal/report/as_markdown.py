@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nearmetal.report import tables, words
+from nearmetal.report import steps, tables, words
 from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def render(view: View) -> str:
     """Return the whole report; text that the study supplied cannot become markup."""
     parts = [f"# {_escape(view.title)}", f"Figures from {_escape(view.host_label)}.", words.blocks_sentence(view)]
     parts += [f"**Mixed provenance, compared on request:** {_escape(line)}" for line in view.mixed]
-    parts.append(table(tables.verdicts(view)))
+    parts += [table(tables.verdicts(view)), table(steps.open_cells(view)), *map(_escape, steps.gains(view))]
     for group in view.groups:
         parts += [
             *(table(tables.levels(view, group, metric)) for metric in Metric),

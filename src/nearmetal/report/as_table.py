@@ -8,7 +8,7 @@ import rich.table
 from rich import box
 from rich.text import Text
 
-from nearmetal.report import tables, words
+from nearmetal.report import steps, tables, words
 from nearmetal.stats.between import Standing
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.summary import HEADLINE, Metric
@@ -51,6 +51,9 @@ def render(view: View, console: Console, *, brief: bool = False) -> None:
             _print(console, table)
     _print(console, tables.failures(view))
     _print(console, tables.verdicts(view))
+    _print(console, steps.open_cells(view))
+    for sentence in steps.gains(view):
+        _talk(console, sentence)
     console.print()
     _talk(console, words.method_sentence(view))
 

@@ -184,7 +184,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Everything that a report shows of one run."""
+    """Everything that a report shows of one run; `block_ns` is what a block took, its launches one after another."""
 
     name: str
     title: str
@@ -199,6 +199,7 @@ class View:
     planned_blocks: tuple[int, int]
     occasions: int
     valid_trials: int
+    block_ns: float
     paths: tuple[PathEntry, ...]
     cells: tuple[Cell, ...]
     verdicts: tuple[PathVerdict, ...]

@@ -104,6 +104,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, summaries: Summaries |
         planned_blocks=(study.trials.min_blocks, study.trials.max_blocks),
         occasions=occasions,
         valid_trials=len(good),
+        block_ns=sum(record.outcome.elapsed_ns for record in good) / len({record.order.block for record in good}),
         paths=paths,
         cells=cells,
         verdicts=tuple(

@@ -79,6 +79,7 @@ class Recipe:
     fails: Callable[[Order, int], bool] = lambda order, attempt: False
     facts: Callable[[Order], dict[str, Scalar]] = lambda order: {}
     iterations: int | None = None
+    setting_cost: Mapping[str, float] = field(default_factory=dict)
 
 
 class _QuickDisk(Disk):
@@ -147,7 +148,7 @@ def _cell(order: Order, size: int, recipe: Recipe) -> CellSamples:
     warmup, iterations = int(str(options["warmup"])), recipe.iterations or int(str(options["iterations"]))
     operation = str(options["operation"])
     rng = np.random.default_rng((recipe.seed, order.trial, size))
-    cost = recipe.cost[order.path.label.removesuffix(AGAIN)]
+    cost = recipe.cost[order.path.label.removesuffix(AGAIN)] * recipe.setting_cost.get(order.setting, 1.0)
     typical = (42_000 + size * 2.1) * cost * np.exp(rng.normal(0.0, recipe.spread))
     count = warmup + iterations
     # Bimodal with a heavy tail, as latencies are: a second mode 15 % up, and rare stalls of a Pareto length.

@@ -1,0 +1,114 @@
+"""What would settle a cell that is not settled, the cheapest step first: more blocks, more iterations, another pace."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from nearmetal.report.tables import Table
+from nearmetal.report.words import cell_title, percent
+from nearmetal.stats.equivalence import Finding, Verdict
+from nearmetal.stats.order import support
+from nearmetal.stats.summary import HEADLINE, P99, Metric
+from nearmetal.units import NS_PER_S, format_duration
+
+if TYPE_CHECKING:
+    from nearmetal.report.records import Cell, PathCell, View
+    from nearmetal.stats.compare import Comparison, RatioEstimate
+
+_MOST_BLOCKS = 1000
+_OPEN = {Verdict.UNDECIDED, Verdict.DIFFERS}
+
+
+def blocks_to_settle(one: RatioEstimate) -> int | None:
+    """Return how many more blocks a figure needs to be shown within or beyond its margin; None beyond 1,000.
+
+    A half-width shrinks with the square root of the blocks, and must become less than the estimate's distance from the
+    margin's end. An estimate on the margin is settled by no number of blocks.
+    """
+    if one.evidence is None:
+        return None
+    interval = one.evidence.difference
+    half = (interval.high - interval.low) / 2.0
+    distance = abs(one.evidence.margin_log - abs(interval.low + interval.high) / 2.0)
+    if half >= distance * math.sqrt(_MOST_BLOCKS / one.n):
+        return None
+    return max(1, math.ceil(one.n * (half / distance) ** 2) - one.n)
+
+
+def next_step(cell: Cell, one: PathCell, block_ns: float) -> str:
+    """Return the cheapest step that may settle a cell, empty where it is settled."""
+    found = one.comparison
+    if found is None or found.verdict not in _OPEN:
+        return ""
+    if Metric.MEDIAN in found.refused and found.headline.finding is Finding.WITHIN:
+        return _for_median(cell)
+    if _only_tail_missing(found):
+        return f"at least {support(P99)} iterations a launch"
+    return _blocks(found.conclusion.needs, block_ns) if found.conclusion.needs else _for_width(found, block_ns)
+
+
+def _for_width(found: Comparison, block_ns: float) -> str:
+    """Return how many more blocks make the first unsettled figure's interval narrow enough."""
+    decisive = next((e for e in found.estimates.values() if e.finding in {Finding.UNDECIDED, Finding.DIFFERS}), None)
+    if decisive is None:
+        return "none: the figures disagree"
+    if decisive.evidence is None:
+        return "more blocks: too few for an interval"
+    more = blocks_to_settle(decisive)
+    return _blocks(more, block_ns) if more else "a wider margin, or less noise: no 1,000 blocks settle it"
+
+
+def _only_tail_missing(found: Comparison) -> bool:
+    body = [found.estimates[metric] for metric in (HEADLINE, Metric.MEDIAN) if metric in found.estimates]
+    return Metric.P99 in found.refused and all(one.finding is Finding.WITHIN for one in body)
+
+
+def _for_median(cell: Cell) -> str:
+    modes = [trial.summary.modes for one in cell.paths for trial in one.trials if trial.summary.modes]
+    if any(found.order == "alternating" for found in modes):
+        return 'pace = "random": the launches are in step with a timer'
+    return "pin ranks and interrupts: launches fall into modes" if modes else "more iterations a launch"
+
+
+def _blocks(more: int, block_ns: float) -> str:
+    plural = "block" if more == 1 else "blocks"
+    took = more * block_ns
+    return f"{more} more {plural}, about {format_duration(took)}" if took >= NS_PER_S else f"{more} more {plural}"
+
+
+def open_cells(view: View) -> Table:
+    """Return every path with cells that are not settled: in how many, why, and what would settle them."""
+    grouped: dict[tuple[str, str, str], list[str]] = {}
+    for cell in view.cells:
+        for one in cell.paths:
+            step = next_step(cell, one, view.block_ns)
+            if step and one.comparison is not None:
+                key = (one.path, one.comparison.conclusion.reason, step)
+                grouped.setdefault(key, []).append(cell_title(view, cell))
+    rows = [
+        (path, cells[0] if len(cells) == 1 else f"{len(cells)} cells", f"{why}; next: {step}")
+        for (path, why, step), cells in grouped.items()
+    ]
+    return Table("Not settled, and the cheapest next step", ("path", "cell", "why, and what next"), tuple(rows), left=3)
+
+
+def gains(view: View) -> list[str]:
+    """Return what each further setting gains on each path, as sentences, by the mean and against the first setting."""
+    grouped: dict[tuple[str, str, str, str], list[Comparison]] = {}
+    for one in view.settings:
+        if not any(path.again and path.label == one.path for path in view.paths):
+            grouped.setdefault((one.setting, one.path, one.workload, one.reference), []).append(one.comparison)
+    return [_gain(*key, found) for key, found in grouped.items()]
+
+
+def _gain(setting: str, path: str, workload: str, reference: str, found: list[Comparison]) -> str:
+    speeds = sorted(one.headline.ratio**-one.better.sign for one in found)
+    findings = {one.headline.finding for one in found}
+    start = f"{setting} against {reference}, {workload} over {path}:"
+    if findings == {Finding.WITHIN}:
+        return f"{start} no difference beyond {percent(found[0].criteria.margin)}, shown."
+    ends = " to ".join(dict.fromkeys(f"{speed:.3g}" for speed in (speeds[0], speeds[-1])))
+    shown = sum(one.headline.finding not in {Finding.UNDECIDED, Finding.WITHIN} for one in found)
+    proven = "" if shown == len(found) else f" (a difference is shown in {shown} of {len(found)} cells)"
+    return f"{start} {ends} times as fast{proven}."

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from nearmetal.report import as_table
+from nearmetal.report.steps import blocks_to_settle, gains, next_step, open_cells
+from nearmetal.report.view import View, build_view
+from nearmetal.stats import BlockFigures, Verdict, estimate_ratio
+from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAME = dict.fromkeys(COST, 1.0)
+
+
+def steps(view: View) -> set[str]:
+    return {next_step(cell, one, view.block_ns) for cell in view.cells for one in cell.paths if one.comparison}
+
+
+def test_a_settled_report_has_no_next_step(view: View) -> None:
+    assert steps(view) == {""}
+    assert open_cells(view).rows == ()
+
+
+def test_launches_that_are_missing_are_counted_and_timed(tmp_path: Path) -> None:
+    study = STUDY.replace('rarest_mode = "35 %"\n', "")
+    view = build_view(make_run(tmp_path / "run", Recipe(study=study, cost=SAME)))
+    assert {one.verdict for one in view.verdicts} == {Verdict.UNDECIDED}
+    assert steps(view) == {"6 more blocks, about 54 s"}  # 14 - 8 blocks of 6 launches of 1.5 s
+    assert "near-metal in 8 launches, which cannot exclude a mode rarer than 31%" in open_cells(view).rows[0][2]
+
+
+def test_launches_too_short_for_a_p99_ask_for_iterations(tmp_path: Path) -> None:
+    view = build_view(make_run(tmp_path / "run", Recipe(iterations=200, cost=SAME)))
+    assert steps(view) == {"at least 368 iterations a launch"}
+
+
+@pytest.mark.parametrize(("gap", "blocks"), [(1.0, 8), (1.03, 8), (1.2, 8)])
+def test_the_blocks_asked_for_do_settle_it(gap: float, blocks: int) -> None:
+    rng = np.random.default_rng(5)
+
+    def pair(count: int) -> BlockFigures:
+        noise = rng.normal(0.0, 0.12, count)
+        return BlockFigures(gap * np.exp(noise - noise.mean()), np.ones(count))
+
+    first = estimate_ratio(pair(blocks), rng=rng)
+    more = blocks_to_settle(first)
+    assert more is not None
+    again = estimate_ratio(pair(blocks + more), rng=rng)
+    assert again.evidence is not None
+    interval = again.evidence.difference
+    half = (interval.high - interval.low) / 2
+    assert half <= 1.25 * abs(abs(np.log(gap)) - np.log(1.05))
+
+
+def test_an_estimate_on_the_margin_is_settled_by_no_number_of_blocks() -> None:
+    noise = np.array([-0.02, 0.02, -0.01, 0.01, 0.0, 0.0])
+    on = estimate_ratio(BlockFigures(1.05 * np.exp(noise), np.ones(6)), rng=np.random.default_rng(1))
+    assert blocks_to_settle(on) is None
+
+
+def test_what_a_setting_gains_is_a_sentence_of_its_own(tmp_path: Path) -> None:
+    study = STUDY.replace("[trials]", '[[setting]]\nname = "plain"\n[[setting]]\nname = "tuned"\n[trials]')
+    recipe = Recipe(study=study, setting_cost={"tuned": 0.25})
+    view = build_view(make_run(tmp_path / "run", recipe))
+    said = gains(view)
+    assert len(said) == 5
+    for one in said:
+        found = re.fullmatch(r"tuned against plain, latency over \w+: ([\d.]+)(?: to ([\d.]+))? times as fast\.", one)
+        assert found, one
+        assert 3.9 < float(found[1]) < 4.1
+    assert {(one.path, one.setting) for one in view.verdicts} == {
+        (path, setting) for path in COST if path != "veth" for setting in ("plain", "tuned")
+    }
+    text = io.StringIO()
+    as_table.render(view, Console(file=text, width=80, color_system=None))
+    assert "macvlan, tuned" in text.getvalue()
+    assert max(map(len, text.getvalue().splitlines())) <= 80
+    same = build_view(make_run(tmp_path / "same", Recipe(study=study)))
+    assert gains(same)[0] == "tuned against plain, latency over veth: no difference beyond 5 %, shown."
