@@ -148,4 +148,5 @@ def test_interval_and_p_value_agree_on_the_difference() -> None:
         found = sequential_evidence(noise(8, 0.1) + shift, plan)
         assert found is not None
         _, evidence = found
-        assert (evidence.p_difference <= plan.alpha) == (not evidence.difference.contains(0.0))
+        # Skewness moves one end of the interval out, so the interval may hold what the p-value refutes, never less.
+        assert evidence.p_difference <= plan.alpha or evidence.difference.contains(0.0)

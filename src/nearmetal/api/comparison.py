@@ -46,7 +46,8 @@ class Comparison:
 
 def of_paths(view: View) -> Comparison:
     """Return every path of a run against its baseline."""
-    says = f"{words.blocks_sentence(view)} {words.noise_sentence(view)} Figures from {view.host_label}."
+    noise = words.noise_sentence(view) + words.launches_sentence(view)
+    says = f"{words.blocks_sentence(view)} {noise} Figures from {view.host_label}."
     return Comparison(
         says,
         Frame(f"Verdicts: paths against {view.baseline}", pa.Table.from_pylist([_verdict(o) for o in view.verdicts])),

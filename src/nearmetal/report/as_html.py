@@ -93,7 +93,7 @@ def verdicts(view: View) -> Markup:
         element("ul", *(_card(view, one) for one in view.verdicts), class_="cards"),
         *(element("p", sentence) for sentence in steps.gains(view)),
         table_region(steps.open_cells(view)),
-        element("p", words.noise_sentence(view)),
+        element("p", words.noise_sentence(view) + words.launches_sentence(view)),
         element("p", words.method_sentence(view), class_="note"),
         id="verdicts",
     )

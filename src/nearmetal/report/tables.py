@@ -37,7 +37,7 @@ def verdicts(view: View) -> Table:
         "Verdicts",
         ("path", "verdict", f"ratio to {view.baseline}", "over sizes and operations"),
         tuple(rows),
-        words.noise_sentence(view),
+        words.noise_sentence(view) + words.launches_sentence(view),
         left=2,
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from nearmetal.stats.conclude import rarest_excluded
+from nearmetal.stats.equivalence import Verdict
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
@@ -162,6 +164,15 @@ def noise_sentence(view: View) -> str:
             "an order effect."
         )
     return text
+
+
+def launches_sentence(view: View) -> str:
+    """Return which rare modes the launches behind `near-metal` cannot exclude, empty where no cell is near-metal."""
+    counts = [found.headline.n for _, _, found in view.compared() if found.verdict is Verdict.NEAR_METAL]
+    if not counts:
+        return ""
+    rare = percent(round(rarest_excluded(min(counts), view.criteria.alpha), 2))
+    return f" near-metal rests on {min(counts)} launches, which cannot exclude a slow mode rarer than {rare}."
 
 
 def blocks_sentence(view: View) -> str:

@@ -38,6 +38,7 @@ from nearmetal.stats.equivalence import (
 )
 from nearmetal.stats.stopping import StoppingPlan, as_ratio, look, sequential_evidence
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, over_blocks
+from nearmetal.stats.widen import for_dependence, for_skewness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -278,8 +279,11 @@ def _evidence(
         return (found[0], IntervalMethod.REPEATED, found[1]) if found else (log_costs.size, IntervalMethod.NONE, None)
     if log_costs.size < 2:
         return log_costs.size, IntervalMethod.NONE, None
-    of = tests.moments(log_costs)
-    method, (difference, equivalence) = mean_intervals(log_costs, (1.0 - alpha, 1.0 - 2.0 * alpha), rng)
+    plain = tests.moments(log_costs)
+    of = for_dependence(plain, log_costs)
+    method, intervals = mean_intervals(log_costs, (1.0 - alpha, 1.0 - 2.0 * alpha), rng)
+    wider = of.standard_error / plain.standard_error if plain.standard_error else 1.0
+    difference, equivalence = (for_skewness(one.scaled(wider), plain, log_costs) for one in intervals)
     p_equivalence = tost_p(of.mean, of.standard_error, of.df, bound)
     p_beyond = beyond_p(of.mean, of.standard_error, of.df, bound)
     return of.n, method, Evidence(difference, equivalence, tests.two_sided_p(of), p_equivalence, p_beyond, bound)

@@ -32,6 +32,11 @@ class Interval:
         """Tell whether the whole interval lies strictly between `low` and `high`."""
         return low < self.low and self.high < high
 
+    def scaled(self, factor: float) -> Interval:
+        """Return the interval about the same middle, `factor` times as wide."""
+        middle, half = (self.low + self.high) / 2.0, (self.high - self.low) / 2.0 * factor
+        return Interval(middle - half, middle + half, self.level) if factor != 1.0 else self
+
     def exp(self) -> Interval:
         """Return the interval of ratios that belongs to this interval of log ratios."""
         return Interval(_exp(self.low), _exp(self.high), self.level)

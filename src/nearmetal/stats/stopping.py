@@ -30,6 +30,7 @@ from nearmetal.stats.equivalence import (
 )
 from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.paired import PairedMoments, moments, two_sided_p
+from nearmetal.stats.widen import for_dependence, for_skewness
 
 FIRST_LOOK_BLOCKS = 5
 # Most comparisons are decided at the first look, and a trial costs minutes: most of the error is spent there.
@@ -110,11 +111,13 @@ def sequential_evidence(log_costs: FloatArray, plan: StoppingPlan) -> tuple[int,
     if not reached:
         return None
     index, blocks = len(reached) - 1, reached[-1]
-    of = moments(log_costs[:blocks])
+    values = log_costs[:blocks]
+    plain = moments(values)
+    of = for_dependence(plain, values)
     bound = margin_log(plan.margin)
     evidence = Evidence(
-        difference=_repeated_interval(of, plan, index, plan.alpha),
-        equivalence=_repeated_interval(of, plan, index, 2.0 * plan.alpha),
+        difference=for_skewness(_repeated_interval(of, plan, index, plan.alpha), plain, values),
+        equivalence=for_skewness(_repeated_interval(of, plan, index, 2.0 * plan.alpha), plain, values),
         p_difference=_overall(two_sided_p(of), plan, index),
         # A one-sided p at twice its level meets the two-sided boundaries.
         p_equivalence=_overall(min(1.0, 2.0 * tost_p(of.mean, of.standard_error, of.df, bound)), plan, index) / 2.0,
