@@ -30,7 +30,7 @@ def blocks_to_settle(one: RatioEstimate) -> int | None:
         return None
     interval = one.evidence.difference
     half = (interval.high - interval.low) / 2.0
-    distance = abs(one.evidence.margin_log - abs(interval.low + interval.high) / 2.0)
+    distance = abs(one.evidence.margin_log - abs(math.log(one.ratio)))
     if half >= distance * math.sqrt(_MOST_BLOCKS / one.n):
         return None
     return max(1, math.ceil(one.n * (half / distance) ** 2) - one.n)

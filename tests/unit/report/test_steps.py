@@ -47,7 +47,7 @@ def test_the_blocks_asked_for_do_settle_it(gap: float, blocks: int) -> None:
     rng = np.random.default_rng(5)
 
     def pair(count: int) -> BlockFigures:
-        noise = rng.normal(0.0, 0.12, count)
+        noise = rng.normal(0.0, 0.05, count)
         return BlockFigures(gap * np.exp(noise - noise.mean()), np.ones(count))
 
     first = estimate_ratio(pair(blocks), rng=rng)
