@@ -16,6 +16,7 @@ from nearmetal.predict.models import Cores
 from nearmetal.store.rundir import RunDir
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from nearmetal.study.order import Scalar
@@ -80,6 +81,38 @@ def test_namespaces_share_the_processors_of_this_machine() -> None:
     with MachineShell() as here:
         listed = here.read("/proc/self/status").decode().split("Cpus_allowed_list:")[1].split()[0]
     assert found == {"nodes.computers": 1, "nodes.processors": count_processors(listed)}
+
+
+class Machines:
+    """Far machines, as `sharing_facts` asks them."""
+
+    site = None
+
+    def __init__(self, *names: tuple[str, str]) -> None:
+        self.names = names
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        return tuple(f"n{index}" for index in range(len(self.names)))
+
+    def read_all(self, paths: Sequence[str], *, node: str) -> dict[str, bytes]:
+        boot, name = self.names[int(node[1:])]
+        said = {"boot_id": boot, "hostname": name, "status": "Name:\tcat\nCpus_allowed_list:\t0-3\n", "online": "0-7"}
+        return {path: said[path.rpartition("/")[2]].encode() for path in paths}
+
+
+@pytest.mark.parametrize(
+    ("names", "computers"),
+    [
+        ((("a", "x"), ("b", "y")), 2),
+        ((("a", "x"), ("a", "x")), 1),  # two names of one machine
+        ((("a", "n0"), ("a", "n1")), 2),  # two lives of one snapshot
+    ],
+)
+def test_machines_are_told_apart_by_their_kernels(names: tuple[tuple[str, str], ...], computers: int) -> None:
+    shell = Machines(*names)
+    found = sharing_facts(shell, shell.machines)  # type: ignore[arg-type]
+    assert found == {"nodes.computers": computers, "nodes.processors": 4}
 
 
 @pytest.mark.parametrize(("listed", "count"), [("0", 1), ("0-1", 2), ("0-3,8,10-11", 7)])

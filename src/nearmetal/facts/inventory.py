@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _CLOCK_MONOTONIC_COARSE = 6  # include/uapi/linux/time.h; it advances once a tick
 _CPUINFO = "/proc/cpuinfo"
 _CPU_DIR = "/sys/devices/system/cpu"
-_BOOT, _STATUS, _ONLINE = "/proc/sys/kernel/random/boot_id", "/proc/self/status", f"{_CPU_DIR}/online"
+_BOOT, _NAME = "/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname"
+_STATUS, _ONLINE = "/proc/self/status", f"{_CPU_DIR}/online"
 COMPUTERS, PROCESSORS = "nodes.computers", "nodes.processors"
 _ONE_LINERS = {
     "cpu.governor": f"{_CPU_DIR}/cpu0/cpufreq/scaling_governor",
@@ -68,19 +69,20 @@ def machine_facts(shell: Shell) -> dict[str, Scalar]:
 def sharing_facts(shell: Shell, nodes: Sequence[str]) -> dict[str, Scalar]:
     """Return how nodes share processors: on how many computers they run, and how many processors each may use there.
 
-    A computer is a running kernel, told by its boot id; namespaces and guests run on the one that holds them. The
-    smallest number of processors counts. Virtual machines that are nodes by themselves cannot see what they share.
+    A computer is a running kernel, told by its boot id and its name (lives of one snapshot may have one boot id);
+    namespaces and guests run on the one that holds them. The smallest number of processors counts. Virtual machines
+    that are nodes by themselves cannot see what they share.
     """
     held = machines_of(shell) == (HYPERVISOR,)
-    boots: set[bytes] = set()
+    boots: set[tuple[bytes, bytes]] = set()
     counts: list[int] = []
     for node in [HYPERVISOR] if held else nodes:
-        files = shell.read_all([_BOOT, _STATUS, _ONLINE], node=node)
+        files = shell.read_all([_BOOT, _NAME, _STATUS, _ONLINE], node=node)
         allowed = re.search(rb"^Cpus_allowed_list:\s*(\S+)", files.get(_STATUS, b""), re.MULTILINE)
         listed = allowed[1] if allowed else files.get(_ONLINE, b"").strip()
         if _BOOT not in files or not listed:
             return {COMPUTERS: "not offered", PROCESSORS: "not offered"}
-        boots.add(files[_BOOT].strip())
+        boots.add((files[_BOOT].strip(), files.get(_NAME, b"").strip()))
         counts.append(count_processors(listed.decode()))
     return {COMPUTERS: len(boots), PROCESSORS: min(counts)}
 
