@@ -6,6 +6,7 @@ reader, it searches by coverage (atheris, libFuzzer's options follow the name).
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import tempfile
@@ -95,7 +96,9 @@ def _guests(data: bytes) -> object:
 
 
 def _in_a_file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
-    place = Path(tempfile.mkdtemp(prefix="nm-fuzz-")) / "input"
+    folder = tempfile.TemporaryDirectory(prefix="nm-fuzz-")
+    atexit.register(folder.cleanup)
+    place = Path(folder.name) / "input"
 
     def reader(data: bytes) -> object:
         place.write_bytes(data)
