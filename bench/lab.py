@@ -17,6 +17,7 @@ from nearmetal.hosts.lab import image
 from nearmetal.hosts.lab.lab import LabHost, find_emulator, open_lab
 from nearmetal.hosts.lab.machine import MACHINES
 from nearmetal.hosts.lab.vm import Boot, Vm
+from nearmetal.hosts.lab.wirecheck import fitting_wire
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 
 GOALS = {"boot to snapshot": "< 25 s", "trial": "< 6 s", "memory": "< 1.5 GiB"}
@@ -46,7 +47,7 @@ def boot_figures() -> None:
     for name in ("base", "kvm"):
         with (
             tempfile.TemporaryDirectory() as folder,
-            Vm(Boot(program, MACHINES[name], built.kernel, built.initrd)) as vm,
+            Vm(Boot(program, MACHINES[name], built.kernel, built.initrd, fitting_wire(program, version))) as vm,
         ):
             started_s = time.monotonic()
             vm.freeze(Path(folder) / "state", timeout_s=300)

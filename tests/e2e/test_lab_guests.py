@@ -43,7 +43,7 @@ def median_ns(outcome: Outcome) -> float:
 
 
 def test_guests_carry_messages_and_their_exits_are_counted(lab: LabHost) -> None:
-    # With these seeds guests hung for ever before they had their probes: docs/explanation/lab-stalls.md.
+    # With these seeds guests hung for ever before interrupts were delivered once: docs/explanation/lab-stalls.md.
     orders = [order("vhost", 6227893615960186515), order("guest-vf", 2)]
     with ThreadPoolExecutor(lab.slots) as pool:
         vhost, function = pool.map(lambda one: lab.carry_out(one, lambda *_: pytest.fail("outside")), orders)

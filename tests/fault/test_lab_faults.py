@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
-from nearmetal.hosts.lab import image, lab, lives
+from nearmetal.hosts.lab import image, lab, lives, wirecheck
 from nearmetal.hosts.lab.machine import MACHINES
 from nearmetal.hosts.lab.vm import Boot, Vm, console_tail
 from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
@@ -43,6 +43,7 @@ def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.chmod(0o755)
     (folder / "setpriv").symlink_to(shutil.which("setpriv") or "/usr/bin/setpriv")
     monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(wirecheck, "fitting_wire", lambda *_: Path("wire.so"))
     return program
 
 
@@ -59,7 +60,7 @@ def host(emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lab
 
 
 def boot(emulator: Path) -> Boot:
-    return Boot(str(emulator), MACHINES["base"], Path("kernel"), Path("initramfs"))
+    return Boot(str(emulator), MACHINES["base"], Path("kernel"), Path("initramfs"), Path("wire.so"))
 
 
 def test_an_order_goes_in_and_its_outcome_comes_out(host: lab.LabHost) -> None:
@@ -139,7 +140,6 @@ def test_a_life_without_end_meets_its_limit(
 @pytest.fixture
 def cluster(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> Iterator[lab.LabHost]:
     """Two machines of the stand-in, which is never coupled; the snapshot is made."""
-    monkeypatch.setattr("nearmetal.hosts.lab.cluster.fitting_wire", lambda *_: Path("wire.so"))
     with contextlib.closing(lab.open_lab({"nodes": 2}, lambda _: None)) as opened:
         opened.carry_out(ORDER, lambda *_: pytest.fail("outside"))
         yield opened

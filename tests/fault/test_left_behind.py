@@ -265,7 +265,7 @@ def lab(program: Path, events: int) -> NoReturn:
     tick = after_events(events)
     while True:
         tick()
-        with Vm(Boot(str(program), MACHINES["base"], Path("kernel"), Path("initramfs"))) as life:
+        with Vm(Boot(str(program), MACHINES["base"], Path("kernel"), Path("initramfs"), Path("wire.so"))) as life:
             tick()
             life.control.execute("query-status")
             tick()

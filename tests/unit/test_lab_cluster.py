@@ -44,13 +44,13 @@ def test_a_cluster_has_2_to_16_nodes(wrong: Scalar) -> None:
 
 def test_without_nodes_one_machine_holds_all() -> None:
     assert cluster.nodes_of({}) == 0
-    assert cluster.cluster_of({}, MACHINES["base"], 1, ("qemu", "10.0")) is None
+    assert cluster.cluster_of({}, MACHINES["base"], 1) is None
 
 
 def test_more_machines_than_memory_are_refused_with_both_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_available_mib", lambda: 9000)
     with pytest.raises(UnavailableError, match="need 17984 MiB of memory, and 9000 MiB are available") as caught:
-        cluster.cluster_of({"nodes": 8}, MACHINES["base"], 2, ("qemu", "10.0"))
+        cluster.cluster_of({"nodes": 8}, MACHINES["base"], 2)
     assert "fewer `nodes`" in caught.value.hint
 
 
@@ -75,7 +75,7 @@ def test_the_wires_carry_out_what_a_path_says_of_them() -> None:
 
 
 def test_as_many_machines_start_as_a_trial_needs() -> None:
-    facts = cluster.Cluster(4, Path("wire.so")).facts
+    facts = cluster.Cluster(4).facts
     assert [facts(order(*placement))["lab.nodes"] for placement in ((0, 1), (0, 0), (0, 1, 2))] == [2, 2, 3]
 
 

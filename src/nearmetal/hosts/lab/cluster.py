@@ -12,7 +12,6 @@ from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.hosts.lab import wire
 from nearmetal.hosts.lab.frames import Seat
 from nearmetal.hosts.lab.vm import Vm
-from nearmetal.hosts.lab.wirecheck import fitting_wire
 
 if TYPE_CHECKING:
     import contextlib
@@ -33,10 +32,9 @@ _WIRE: dict[str, float] = {"wire_delay_us": 2.0, "wire_rate_mbit": 1000.0}
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """How many machines there are at most, and the plugin that couples them."""
+    """How many machines there are at most."""
 
     nodes: int
-    plugin: Path
 
     def start(self, boot: Boot, order: Order, seed: int, stack: contextlib.ExitStack) -> Iterator[Vm]:
         """Start as many machines as an order needs, paused; `stack` ends them.
@@ -54,7 +52,7 @@ class Cluster:
         text = replace(order, path=replace(order.path, options=options)).to_json().encode()
         memory, measured = stack.enter_context(wire.shared_memory()), _link(order)
         for node in range(count):
-            plugin = partial(_joined, self.plugin, wire.Place(memory, node, count), seed, measured)
+            plugin = partial(_joined, boot, wire.Place(memory, node, count), seed, measured)
             life = Vm(boot, order=text, seed=seed + node, restore=True, seat=Seat(node, count), plugin=plugin)
             yield stack.enter_context(life)
 
@@ -63,8 +61,16 @@ class Cluster:
         return {"lab.nodes": _count(order), **{f"lab.{name}": value for name, value in _wire(order).items()}}
 
 
-def _joined(library: Path, place: wire.Place, seed: int, measured: wire.Link, counts: Path) -> str:
-    return wire.plugin_argument(library, place, seed=seed, counts=counts, measured=measured, management=_MANAGEMENT)
+def _joined(boot: Boot, place: wire.Place, seed: int, measured: wire.Link, counts: Path) -> str:
+    return wire.plugin_argument(
+        boot.wire,
+        place,
+        seed=seed,
+        guests=boot.machine.iommu,
+        counts=counts,
+        measured=measured,
+        management=_MANAGEMENT,
+    )
 
 
 def _count(order: Order) -> int:
@@ -100,13 +106,10 @@ def nodes_of(options: Mapping[str, Scalar]) -> int:
     return int(nodes)
 
 
-def cluster_of(
-    options: Mapping[str, Scalar], machine: Machine, slots: int, emulator: tuple[str, str]
-) -> Cluster | None:
-    """Return the cluster of such machines that a study's `host.options` ask for, or None; `emulator` as it was found.
+def cluster_of(options: Mapping[str, Scalar], machine: Machine, slots: int) -> Cluster | None:
+    """Return the cluster of such machines that a study's `host.options` ask for, or None.
 
-    Raises BadInputError, and UnavailableError when the machines of all slots do not fit into this one's memory or the
-    emulator cannot be coupled.
+    Raises BadInputError, and UnavailableError when the machines of all slots do not fit into this one's memory.
     """
     nodes = nodes_of(options)
     if not nodes:
@@ -118,7 +121,7 @@ def cluster_of(
             f"and {free} MiB are available",
             hint="ask for fewer `nodes` or `slots` in [host.options]",
         )
-    return Cluster(nodes, fitting_wire(*emulator))
+    return Cluster(nodes)
 
 
 def _available_mib() -> int:

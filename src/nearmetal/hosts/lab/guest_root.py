@@ -1,6 +1,6 @@
 """The guests' small root: what a guest of the lab's hypervisor boots from, before the hypervisor's own root takes over.
 
-It sets probes against a defect of the emulator, see `_PROBED`. Standard library only: this runs inside the lab.
+Standard library only: this runs inside the lab.
 """
 
 from __future__ import annotations
@@ -31,17 +31,6 @@ _GUEST_MODULES = (
     "igb",
 )
 
-# QEMU 10.0's VMRUN leaves the vector that it injected in the place where exceptions wait (helper_vmrun in
-# target/i386/tcg/system/svm_helper.c). When the instruction budget ends before anything clears that place, the vector
-# is delivered once more, whatever the guest's interrupt flag says, and the handler waits for the lock that it holds.
-# An exit clears the place, and so does a breakpoint. Handlers that tell the local APIC first are safe where that is
-# an exit, as it is without the paravirtual end of interrupt. Those that take a lock first get a breakpoint at their
-# entry; its cost was not measured. See docs/explanation/lab-stalls.md.
-GUEST_CPU = "host,kvm-pv-eoi=off"
-"""The CPU of guests: KVM's own, but every end of an interrupt is an exit."""
-
-_PROBED = ("handle_edge_irq", "handle_fasteoi_irq")
-
 _GUEST_INIT = """#!/bin/sh
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 mount -t proc proc /proc
@@ -49,15 +38,6 @@ mount -t devtmpfs dev /dev
 for word in $(while read -r line; do echo "$line"; done </proc/cmdline); do
     case $word in lab.*=*) eval "${word#lab.}" ;; esac
 done
-mount -t tracefs tracefs /tracing
-echo 0 >/proc/sys/debug/kprobes-optimization
-while read -r handler; do
-    for offset in 5 9; do # past the entry's own call, and past endbr64 where the kernel has it
-        echo "p:lab/$handler $handler+$offset" >>/tracing/kprobe_events && break
-    done 2>/dev/null
-    echo 1 >"/tracing/events/lab/$handler/enable" || echo "no probe on $handler: this guest may hang"
-done </probed
-echo 0 >/tracing/tracing_on
 while read -r module; do insmod "$module" || echo "insmod $module failed"; done </modules
 mkdir -p /newroot
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=loose,access=any root /newroot || exec sh
@@ -85,13 +65,12 @@ def write_guest_initrd() -> None:
     """
     modules = _module_files(_GUEST_MODULES)
     nodes = [Node.file("init", _GUEST_INIT.encode(), executable=True)]
-    nodes += [Node.directory(name) for name in ("proc", "sys", "dev", "tracing", "run", "tmp")]
+    nodes += [Node.directory(name) for name in ("proc", "sys", "dev", "run", "tmp")]
     nodes += [Node.link(name, f"usr/{name}") for name in ("bin", "sbin", "lib", "lib64")]
     nodes += [_copied(path) for path in sorted({*map(_usr, _TOOLS), *map(_usr, _libraries(_TOOLS))})]
     nodes += [Node.file(f"lib-modules/{Path(path).name}", Path(path).read_bytes()) for path in modules]
     names = "".join(f"/lib-modules/{Path(path).name}\n" for path in modules)
     nodes.append(Node.file("modules", names.encode()))
-    nodes.append(Node.file("probed", "".join(f"{name}\n" for name in _PROBED).encode()))
     nodes.append(Node.file("ready", f"{READY}\n".encode()))
     with Path(GUEST_INITRD).open("wb") as stream:
         write_archive(stream, with_parents(nodes), mtime_s=0)

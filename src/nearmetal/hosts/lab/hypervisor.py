@@ -17,7 +17,7 @@ from nearmetal.errors import NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.hosts.lab import plain_files, remote
 from nearmetal.hosts.lab.entered import Entered
-from nearmetal.hosts.lab.guest_root import GUEST_CPU, GUEST_INITRD, READY
+from nearmetal.hosts.lab.guest_root import GUEST_INITRD, READY
 from nearmetal.hosts.namespaces import NamespaceShell, only_child
 from nearmetal.process import Finished
 
@@ -86,7 +86,7 @@ class LabShell(NamespaceShell):
         options = f"{_KERNEL_OPTIONS} lab.name={node} lab.scratch={self._scratch}"
         helper = self.start(
             [
-                *("qemu-system-x86_64", "-enable-kvm", "-cpu", GUEST_CPU, "-m", str(_MEMORY_MIB), "-no-reboot"),
+                *("qemu-system-x86_64", "-enable-kvm", "-cpu", "host", "-m", str(_MEMORY_MIB), "-no-reboot"),
                 *("-nodefaults", "-no-user-config", "-display", "none", "-nic", "none", "-serial", f"file:{console}"),
                 *("-kernel", _kernel(), "-initrd", GUEST_INITRD, "-append", options),
                 *("-virtfs", "local,path=/,mount_tag=root,security_model=none,multidevs=remap"),

@@ -235,11 +235,12 @@ def snapshot(
 ) -> Path:
     """Return the frozen machine that every trial starts from, booting it once per image, machine and emulator.
 
-    One boot differs from another in its last microseconds, so a snapshot is part of what a figure depends on; it
-    is kept with its checksum. Each `variant` is a boot of its own: another seed for the kernel's random numbers, and so
-    another layout of its memory. Raises NearmetalError when the machine does not boot within `timeout_s`.
+    A snapshot is part of what a figure depends on, so it is kept with its checksum. Each `variant` is a boot of its
+    own: another seed for the kernel's random numbers, and so another layout of its memory. Raises NearmetalError when
+    the machine does not boot within `timeout_s`.
     """
-    described = f"{boot.machine!r} {version} {emulator_argv('', boot.machine, _NO_FILES, seed=variant, restore=False)}"
+    argv = emulator_argv("", boot.machine, _NO_FILES, seed=variant, restore=False)
+    described = f"{boot.machine!r} {version} {boot.wire.name} {argv}"
     key = hashlib.sha256(described.encode()).hexdigest()[:_KEY_DIGITS]
     folder = cache_folder() / f"snapshot-{image.manifest.key}-{boot.machine.name}-{key}"
     with locked(cache_folder(), say):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.host import at_once
-from nearmetal.hosts.lab import image
+from nearmetal.hosts.lab import image, wirecheck
 from nearmetal.hosts.lab.cluster import Cluster, cluster_of, nodes_of
 from nearmetal.hosts.lab.guest import OUTCOME_NAME
 from nearmetal.hosts.lab.lives import carry_out
@@ -113,6 +113,7 @@ class LabHost:
         self._slots = slots
         self._say = say
         self._emulator, self._version = find_emulator()
+        self._wire = wirecheck.fitting_wire(self._emulator, self._version)
         image.require_built()
         self._variants = variants
         self._ready: dict[int, _Ready] = {}
@@ -153,7 +154,7 @@ class LabHost:
                 raise NearmetalError("the lab is closed")
             if variant not in self._ready:
                 built = image.current(self._say)
-                boot = Boot(self._emulator, self._machine, built.kernel, built.initrd)
+                boot = Boot(self._emulator, self._machine, built.kernel, built.initrd, self._wire)
                 frozen = image.snapshot(
                     built, boot, self._version, self._say, timeout_s=_BOOT_TIMEOUT_S, variant=variant
                 )
@@ -226,7 +227,7 @@ def open_lab(options: Mapping[str, Scalar], say: Callable[[str], None]) -> LabHo
     if unknown:
         raise BadInputError(f"the lab has no option {unknown[0]!r}", hint=f"known: {', '.join(OPTIONS)}")
     machine, slots, variants = machine_of(options), slots_of(options), at_once(options, "variants", _VARIANTS)
-    cluster = cluster_of(options, machine, slots, find_emulator())
+    cluster = cluster_of(options, machine, slots)
     return LabHost(machine, slots=slots, say=say, variants=variants, cluster=cluster)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from nearmetal import process, scratch
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
-from nearmetal.hosts.lab import frames, lives
+from nearmetal.hosts.lab import frames, lives, wire
 from nearmetal.hosts.lab.machine import Files, Machine, emulator_argv
 from nearmetal.hosts.lab.qmp import EmulatorGoneError, Listener, Qmp
 
@@ -41,6 +41,8 @@ class Boot:
     machine: Machine
     kernel: Path
     initrd: Path
+    wire: Path
+    """The shared object that mends the emulator, and couples machines."""
 
 
 class Vm:
@@ -77,7 +79,7 @@ class Vm:
         try:
             self._files.order.write_bytes(frames.pack_order(order, seat))
             self.refuse_full()
-            joined = plugin(self._folder / "wire") if plugin else ""
+            joined = plugin(self._folder / "wire") if plugin else wire.alone_argument(boot.wire, boot.machine.iommu)
             self._start(
                 emulator_argv(boot.emulator, boot.machine, self._files, seed=seed, restore=restore, plugin=joined)
             )

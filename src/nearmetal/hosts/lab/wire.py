@@ -76,6 +76,7 @@ def plugin_argument(
     place: Place,
     *,
     seed: int,
+    guests: bool = False,
     counts: Path | None = None,
     trace: Path | None = None,
     measured: Link | None = None,
@@ -83,19 +84,20 @@ def plugin_argument(
 ) -> str:
     """Return what follows `-plugin` for one machine of a cluster.
 
-    `counts` is where the machine writes, as JSON, how often it waited and what it sent; `trace` takes a line for each
-    frame. All machines of a cluster must be given the same links and seed.
+    `guests` tells that it has guests of its own under KVM. `counts` is where the machine writes, as JSON, how often it
+    waited and what it sent; `trace` takes a line for each frame. All machines of a cluster must be given the same links
+    and seed.
     """
     options = [f"file={_escaped(library)}", f"shm={_escaped(place.memory)}", f"node={place.node}"]
-    options += [f"nodes={place.nodes}", f"seed={seed}"]
+    options += [f"nodes={place.nodes}", f"seed={seed}", *(["guests=1"] if guests else [])]
     options += [f"stat={_escaped(counts)}"] if counts else []
     options += [f"trace={_escaped(trace)}"] if trace else []
     return ",".join((*options, *(measured or Link()).arguments(""), *(management or Link()).arguments("1")))
 
 
-def alone_argument(library: Path) -> str:
-    """Return what follows `-plugin` for a machine of its own: only the repairs of the emulator."""
-    return f"file={_escaped(library)}"
+def alone_argument(library: Path, guests: bool) -> str:
+    """Return what follows `-plugin` for a machine of its own: the repairs, for one with or without `guests`."""
+    return f"file={_escaped(library)}" + (",guests=1" if guests else "")
 
 
 def _escaped(path: Path | str) -> str:
