@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fake_fabric import STUDY, MadeUpHost
+from fake_runs import rewrite
 from nearmetal.cli import fabric as verb
 from nearmetal.cli.main import run
 from nearmetal.fabric.synthetic import Faults, MadeUpFabric, Noise
@@ -219,9 +220,7 @@ def test_a_run_of_a_study_is_no_fabric(desk: Desk) -> None:
     desk.host = MadeUpHost(Faults(latency_nodes={1: 2.0}))
     desk.fabric(desk.study, "--out", "run")
     second = desk.folder / "run" / "trials" / "000001.json"
-    record = json.loads(second.read_text())
-    del record["order"]["workload"]["options"]["rounds"]
-    second.write_text(json.dumps(record))
+    rewrite(second, lambda record: record["order"]["workload"]["options"].pop("rounds"))
     code, _, err = desk.fabric("run")
     assert code == 2
     assert "not of one fabric" in err
