@@ -12,6 +12,7 @@ from nearmetal.stats import (
     Finding,
     IntervalMethod,
     Metric,
+    Summary,
     Verdict,
     compare,
     conclude,
@@ -21,10 +22,11 @@ from nearmetal.stats import (
     holm,
     noise_floor,
     paired_t_test,
+    summarize,
     wilcoxon_signed_rank,
     wild_bootstrap_t,
 )
-from nearmetal.stats.compare import over_occasions
+from nearmetal.stats.compare import over_occasions, pair_launches
 from nearmetal.stats.equivalence import Evidence, judge, margin_log, tost_p
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.paired import hedges_gz, moments, rank_biserial
@@ -354,3 +356,14 @@ def test_occasions_pair_by_block_and_average_in_the_logarithm() -> None:
     found = over_occasions(figures, [0, 0, 1])
     assert found.path.tolist() == pytest.approx([2.0, 9.0])
     assert found.baseline.tolist() == pytest.approx([1.0, 3.0])
+
+
+def test_both_launches_of_the_baseline_stand_for_a_block() -> None:
+    def launch(ns: int) -> Summary:
+        return summarize(np.array([ns]))
+
+    figures, refused = pair_launches(
+        {0: launch(300), 1: launch(300)}, [{0: launch(100), 1: launch(50)}, {0: launch(400)}]
+    )
+    assert refused == {}
+    assert figures[MEAN].baseline == pytest.approx([200.0, 50.0])  # geometric mean; alone where the other failed
