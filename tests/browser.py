@@ -40,7 +40,7 @@ def browse(url: str, profile: Path, *options: str) -> subprocess.CompletedProces
     """Open a page; its console is on stderr."""
     assert CHROMIUM is not None
     argv = [CHROMIUM, *QUIET, f"--user-data-dir={profile}", *options, url]
-    finished = subprocess.run(argv, capture_output=True, text=True, timeout=90, check=False)
+    finished = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)
     assert finished.returncode == 0, finished.stderr[-2000:]
     return finished
 

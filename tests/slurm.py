@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NODES = ["n0", "n1"]
 _DAEMONS = ("munged", "slurmctld", "slurmd")
 _CLIENTS = ("sbatch", "scontrol", "scancel", "srun", "sinfo", "squeue")
-_START_S = 30.0
+_START_S = 300.0
 _CONFIG = """ClusterName=throwaway
 SlurmctldHost=n0(10.77.0.1)
 SlurmctldPort=16817
@@ -148,7 +148,7 @@ def _await_idle(clients: Path, folder: Path) -> None:
     deadline = time.monotonic() + _START_S
     sinfo = [str(clients / "sinfo"), "-h", "-N", "-p", "test", "-o", "%T"]
     while True:
-        said = subprocess.run(sinfo, capture_output=True, text=True, timeout=30, check=False)
+        said = subprocess.run(sinfo, capture_output=True, text=True, timeout=600, check=False)
         if said.stdout.split() == ["idle", "idle"]:
             return
         if time.monotonic() > deadline:

@@ -42,7 +42,7 @@ class Sshd:
         self._children: list[subprocess.Popen[bytes]] = []
         for name in ("host", "user", "stranger"):
             subprocess.run(
-                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True, timeout=20
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True, timeout=600
             )
         shutil.copy(folder / "user.pub", folder / "authorized")
         (folder / "home").mkdir()
@@ -128,7 +128,7 @@ class Agent:
                 env={**os.environ, "SSH_AUTH_SOCK": self._socket},
                 stderr=subprocess.DEVNULL,
                 check=False,
-                timeout=20,
+                timeout=600,
             )
             if added.returncode == 0:
                 return self._socket

@@ -96,7 +96,7 @@ def test_the_commands_of_a_page_run(page: Path, workspace: Path, kept: Path) -> 
             env=environment,
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, f"$ {line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"

@@ -61,16 +61,16 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     session = [str(wrapper), "-q", "-c", "qemu:///session"]
     try:
         made = subprocess.run(
-            [*session, "create", f"{folder}/domain.xml"], capture_output=True, timeout=60, check=False
+            [*session, "create", f"{folder}/domain.xml"], capture_output=True, timeout=600, check=False
         )
         if made.returncode:
             pytest.skip(f"libvirt starts no domain here: {made.stderr.decode()}")
         monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         yield session
     finally:
-        subprocess.run([*session, "destroy", "nm-guest"], capture_output=True, timeout=60, check=False)
-        subprocess.run(["pkill", "-F", f"{folder}/libvirt/libvirtd.pid"], timeout=20, check=False)
-        subprocess.run(["pkill", "-F", f"{folder}/libvirt/virtlogd.pid"], timeout=20, check=False)
+        subprocess.run([*session, "destroy", "nm-guest"], capture_output=True, timeout=600, check=False)
+        subprocess.run(["pkill", "-F", f"{folder}/libvirt/libvirtd.pid"], timeout=600, check=False)
+        subprocess.run(["pkill", "-F", f"{folder}/libvirt/virtlogd.pid"], timeout=600, check=False)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -92,6 +92,6 @@ def test_a_running_domain_is_read_warned_of_and_kept_in_every_trial(
     assert len(records) == 6
     assert {record.outcome.facts["guest.nm-guest.vcpu0.pin"] for record in records} == {"0"}
 
-    subprocess.run([*session, "destroy", "nm-guest"], capture_output=True, timeout=60, check=True)
+    subprocess.run([*session, "destroy", "nm-guest"], capture_output=True, timeout=600, check=True)
     assert run(["run", "--resume", str(tmp_path / "run")]) == 0
     assert "no guest runs at qemu:///session" in capsys.readouterr().err

@@ -71,7 +71,7 @@ class Served:
 
     def end(self) -> tuple[str, str]:
         self.process.send_signal(signal.SIGINT)
-        return self.process.communicate(timeout=30)
+        return self.process.communicate(timeout=600)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_two_hundred_readers_at_once(served: Served) -> None:
 async def _read(served: Served, readers: int, paths: tuple[str, ...]) -> list[tuple[int, int]]:
     limits = httpx2.Limits(max_connections=readers, max_keepalive_connections=readers)
     async with httpx2.AsyncClient(
-        base_url=served.base, headers=served.headers, limits=limits, timeout=120, trust_env=False
+        base_url=served.base, headers=served.headers, limits=limits, timeout=600, trust_env=False
     ) as client:
 
         async def one() -> list[tuple[int, int]]:
@@ -157,7 +157,7 @@ def test_rubbish_is_refused_and_others_are_still_served(served: Served) -> None:
     for request in RUBBISH:
         answer = _say(served.port, request)
         assert not answer or re.match(rb"HTTP/1\.1 4\d\d ", answer), answer[:80]
-        good = httpx2.get(served.base, headers=served.headers, trust_env=False, timeout=30)
+        good = httpx2.get(served.base, headers=served.headers, trust_env=False, timeout=600)
         assert good.status_code == 200
     for connection in held:
         connection.close()
@@ -166,10 +166,10 @@ def test_rubbish_is_refused_and_others_are_still_served(served: Served) -> None:
 def test_the_token_is_printed_once_and_written_nowhere(served: Served) -> None:
     command_line = Path(f"/proc/{served.process.pid}/cmdline").read_bytes()
     assert served.token.encode() not in command_line
-    welcome = httpx2.get(served.url, trust_env=False, timeout=30)
+    welcome = httpx2.get(served.url, trust_env=False, timeout=600)
     assert welcome.status_code == 303
     for path in ("/", "/nope", "/?token=wrong", f"/runs/damaged?token={served.token}"):
-        httpx2.get(f"{served.base}{path}", trust_env=False, timeout=30)
+        httpx2.get(f"{served.base}{path}", trust_env=False, timeout=600)
     out, err = served.end()
     assert served.process.returncode == 0
     assert out == ""
@@ -310,7 +310,7 @@ def _in_this_process(app: ASGIApp) -> Iterator[int]:
     thread.start()
     yield listening.getsockname()[1]
     server.should_exit = True
-    thread.join(timeout=30)
+    thread.join(timeout=600)
     listening.close()
 
 

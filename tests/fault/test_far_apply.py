@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.netns
 
-PATIENCE_S = 60.0
+PATIENCE_S = 600.0
 NODE = "n0"
 
 

@@ -44,7 +44,7 @@ DECLARED = Order(
     PathOrder("p", "declared"),
     WorkloadOrder("l", "engine", {"operation": "latency", "sizes": [8], "iterations": 30}),
 )
-PATIENCE_S = 20.0
+PATIENCE_S = 600.0
 
 
 @pytest.fixture

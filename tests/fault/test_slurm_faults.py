@@ -41,7 +41,7 @@ def host(tmp_path_factory: pytest.TempPathFactory):
 
 
 def tool(*argv: str, check: bool = True) -> str:
-    return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=check).stdout
+    return subprocess.run(argv, capture_output=True, text=True, timeout=600, check=check).stdout
 
 
 def look(shell: Shell, order: Order) -> Outcome:

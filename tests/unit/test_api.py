@@ -43,7 +43,7 @@ def test_the_import_is_cheap_and_complete() -> None:
         "assert not heavy, heavy; assert set(nm.__all__) <= set(dir(nm)); [getattr(nm, name) for name in nm.__all__];"
         "assert 'pandas' not in sys.modules and 'polars' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
         nm.nope  # noqa: B018 (the access is the test)
 

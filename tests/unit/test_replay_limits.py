@@ -132,7 +132,7 @@ def test_an_interrupt_ends_a_replay(replicas: int) -> None:
         try:
             assert replay.stdout.readline() == "replaying\n"
             os.kill(replay.pid, signal.SIGINT)
-            _, said = replay.communicate(timeout=60)
+            _, said = replay.communicate(timeout=600)
         finally:
             replay.kill()
     assert replay.returncode != 0

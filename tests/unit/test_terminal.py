@@ -107,7 +107,7 @@ def test_names_on_the_command_line_command_no_terminal(capsys: pytest.CaptureFix
 
 def _nearmetal(*argv: str, stdout: int) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nearmetal", *argv]
-    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=600)
 
 
 @pytest.mark.parametrize("verb", [["compare"], ["compare", "--format", "json"], ["show"]])
