@@ -96,9 +96,13 @@ void cluster_join(struct member *m, const char *path, int self, int nodes, int64
         m->peer_fd[i] = -1;
 }
 
+/* Under the lock: a sender that had seen this node here would lower its promise when nobody is left to raise it. */
 void cluster_leave(struct member *m) {
+    lock(m);
     m->me->gone = 1;
-    cluster_promise(m, NEVER_NS);
+    m->me->promise_ns = NEVER_NS;
+    unlock(m);
+    cluster_wake_ready(m);
 }
 
 /* ---- promises and grants ---- */
@@ -175,9 +179,11 @@ void cluster_send(struct member *m, int to, int64_t now_ns, const struct header 
     while (!fits(ring, bytes) && !peer->gone)
         if (!cluster_wait_for_room(m, to, &seen))
             return;
-    if (peer->gone)
-        return;
     lock(m);
+    if (peer->gone) {
+        unlock(m);
+        return;
+    }
     const uint64_t at = ring->written;
     copy_in(ring, at, header, sizeof *header);
     copy_in(ring, at + sizeof *header, data, header->bytes);

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _FAKE = Path(__file__).parents[1] / "native" / "wire_fake_qemu.c"
 _END_NS = 1_500_000
 _FOR_EVER_NS = 10**15
-_WAIT_S = 100
+_WAIT_S = 300
 CROWDED = "delay=1500,rate=100,queue=100,loss=20000,delay1=4000,rate1=1000"
 
 
@@ -110,6 +110,16 @@ def test_crowds_drop_and_the_seed_loses(fake: Path) -> None:
 def test_a_full_ring_is_waited_for(fake: Path, tmp_path: Path) -> None:
     small = compiled(tmp_path, "-DWIRE_RING_BYTES=128")  # one frame and its header
     assert exact(seen_by(small, 5, "delay=9000,step=9000")) == exact(seen_by(fake, 5, "delay=9000"))
+
+
+def test_a_frame_to_a_machine_that_leaves_holds_nobody_back(tmp_path: Path) -> None:
+    room = native.source_dir("wire")
+    sources = [_FAKE.with_name("wire_leave.c"), *(room / f"{name}.c" for name in ("cluster", "wait", "report"))]
+    flags = ["-std=c11", "-D_GNU_SOURCE", "-g", f"-I{room}", "-Wl,--wrap=pthread_mutex_trylock"]
+    subprocess.run(["cc", *flags, "-o", tmp_path / "leave", *sources, "-lpthread"], check=True)
+    with wire.shared_memory() as memory:
+        said = subprocess.run([tmp_path / "leave", memory], capture_output=True, text=True, check=True).stdout
+    assert said == "1 1\n"
 
 
 def test_a_killed_machine_ends_the_others_with_the_reason(fake: Path) -> None:
