@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError
 from nearmetal.native import source_dir
-from tests.e2e.test_instrument import CHECKS, build
+from tests.e2e.test_instrument import CHECKS, changed, parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,14 +48,11 @@ def mutants(text: str) -> Iterator[tuple[int, str, str]]:
                     yield number + 1, changed.strip(), "\n".join([*lines[:number], changed, *lines[number + 1 :], ""])
 
 
-def outcome(name: str, text: str) -> str:
+def outcome(name: str, text: str, compiled: list[Path]) -> str:
     """Return `killed`, `survived`, or `no program`."""
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        for path in [*source_dir("bench").glob("*.c"), *source_dir("bench").glob("*.h")]:
-            (folder / path.name).write_text(text if path.name == name else path.read_text())
         try:
-            program = build(folder, sorted(folder.glob("*.c")), "-w")
+            program = changed(Path(scratch), compiled, name, text, "-w")
         except NearmetalError:
             return "no program"
         for check in CHECKS:
@@ -73,14 +70,16 @@ def main() -> int:
     parser.add_argument("files", nargs="*", default=FILES)
     asked = parser.parse_args()
     counts = {"killed": 0, "survived": 0, "no program": 0}
-    for name in asked.files:
-        made = list(mutants((source_dir("bench") / name).read_text()))
-        for line, changed, text in made[:: asked.every]:
-            found = outcome(name, text)
-            counts[found] += 1
-            if found == "survived":
-                sys.stdout.write(f"{name}:{line}: {changed}\n")
-                sys.stdout.flush()
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = parts(Path(folder))
+        for name in asked.files:
+            made = list(mutants((source_dir("bench") / name).read_text()))
+            for line, error, text in made[:: asked.every]:
+                found = outcome(name, text, compiled)
+                counts[found] += 1
+                if found == "survived":
+                    sys.stdout.write(f"{name}:{line}: {error}\n")
+                    sys.stdout.flush()
     tried = counts["killed"] + counts["survived"]
     sys.stdout.write(f"{counts['killed']} of {tried} killed; {counts['no program']} did not compile\n")
     return 0 if counts["killed"] >= 0.9 * tried else 1
