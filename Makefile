@@ -24,8 +24,8 @@ test: setup-test lab-here lint ## Run the whole test suite
 	@.venv/bin/python -m pytest -n 2 --dist loadgroup
 
 lint: setup-test ## Check style, types and layering
-	@.venv/bin/ruff check src tests bench
-	@.venv/bin/ruff format --check src tests bench
+	@.venv/bin/ruff check src tests bench scripts/reference
+	@.venv/bin/ruff format --check src tests bench scripts/reference
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --config packaging/importlinter.ini
 
@@ -35,11 +35,11 @@ bench: setup ## Measure nearmetal against its peers (slow)
 	    test -z "$$failed" || { echo "short of the goal:$$failed"; exit 1; }
 
 reference: setup ## Write the reference pages and the man page, which are made from code
-	@.venv/bin/python -m nearmetal.study.describe > docs/reference/study.md
-	@.venv/bin/python -m nearmetal.paths.describe > docs/reference/hosts-and-paths.md
-	@.venv/bin/python -m nearmetal.knobs.describe > docs/reference/knobs.md
-	@.venv/bin/python -m nearmetal.cli.describe > docs/reference/cli.md
-	@mkdir -p packaging/man && .venv/bin/python -m nearmetal.cli.describe man > packaging/man/nearmetal.1
+	@.venv/bin/python scripts/reference/study.py > docs/reference/study.md
+	@.venv/bin/python scripts/reference/paths.py > docs/reference/hosts-and-paths.md
+	@.venv/bin/python scripts/reference/knobs.py > docs/reference/knobs.md
+	@.venv/bin/python scripts/reference/cli.py > docs/reference/cli.md
+	@mkdir -p packaging/man && .venv/bin/python scripts/reference/cli.py man > packaging/man/nearmetal.1
 
 audit: ## Ask for known vulnerabilities of the locked packages (needs the Internet)
 	@scripts/audit

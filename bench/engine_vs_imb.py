@@ -30,7 +30,7 @@ from nearmetal import process
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.workloads.build import build_engine
 from nearmetal.workloads.mpi.table import find_mpi
-from nearmetal.workloads.sample_file import SampleFile, iteration_values, read_sample_file
+from nearmetal.workloads.sample_file import SampleFile, read_sample_file
 
 if TYPE_CHECKING:
     from nearmetal.workloads.mpi.mpi import Mpi
@@ -107,7 +107,7 @@ def find_peers(folder: Path) -> Peers:
 
 def engine_us(file: SampleFile) -> np.ndarray:
     """Return the mean half round trip of each loop, shape (sizes, loops)."""
-    means = [iteration_values(cell).mean() / 2e3 for cell in file.cells]
+    means = [(cell.end_ns - cell.begin_ns)[0, cell.warmup :].mean() / 2e3 for cell in file.cells]
     return np.array(means).reshape(len(SIZES), LOOPS)
 
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from nearmetal.fabric.again import again_rounds
 from nearmetal.fabric.detect import REPEATS, Role, confirm, screen
-from nearmetal.fabric.synthetic import Faults, MadeUpFabric
 from nearmetal.workloads.rounds import all_pairs
+from support.made_up_fabric import Faults, MadeUpFabric
 
 if TYPE_CHECKING:
     from nearmetal.workloads.rounds import Round

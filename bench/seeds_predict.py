@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from nearmetal.predict.fit import RoundTrips, fit_path
-from nearmetal.predict.models import UNBOUNDED, Machine, PathModel, Segment, without_residuals
+from nearmetal.predict.models import UNBOUNDED, Machine, PathModel, Segment
 from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
 from nearmetal.predict.place import break_even
@@ -86,7 +86,9 @@ def musleh() -> list[Cell]:
     published = {(int(row["bytes"]), column): float(row[column]) for row in rows for column in COLUMNS}
     sizes = [int(row["bytes"]) for row in rows]
     trips = [RoundTrips(size, np.full(10, round(2000 * published[size, "native_rx1"]))) for size in sizes]
-    plain = without_residuals(Machine(intra=None, inter=fit_path(trips)))
+    path = fit_path(trips)
+    exact = tuple(replace(segment, residual=None) for segment in path.segments)
+    plain = Machine(intra=None, inter=replace(path, segments=exact))
     first = published[FITTED_ROW, "native_rx1"]
     timer_us = round(published[FITTED_ROW, "native_rx88"] - first)
     guest_ps = round((published[FITTED_ROW, "vm_rx1"] - first) * 1e6)

@@ -2,7 +2,7 @@
 
     python bench/tune_race.py [--seeds 200] [--surface bench/data/veth_surface.json] [--workers N]
 
-The surface was recorded from real trials (bench/data/record_surface.py); `nearmetal.tune.surface` says how truth and
+The surface was recorded from real trials (bench/data/record_surface.py); `support/surface.py` says how truth and
 noise are told apart. Counted are launches, those of the present setting too. Targets: racing ends within 2 % of
 the grid's best with at most 15 % of the grid's trials and at most half of those that TPE needs (medians over seeds); a
 wrong recommendation in at most 1 % of seeds; on the flat surface a change in at most 5 %. It exits with 1 when short.
@@ -38,7 +38,7 @@ from nearmetal.tune.objective import Objective
 from nearmetal.tune.race import Race
 from nearmetal.tune.samplers import Sampler
 from nearmetal.tune.search import Laboratory, confirm
-from nearmetal.tune.surface import Simulation, Surface, read_recording
+from support.surface import Simulation, Surface, read_recording
 
 HERE = Path(__file__).parent
 WITHIN = math.log(1.02)

@@ -19,6 +19,7 @@ import argparse
 import csv
 import datetime as dt
 import json
+import math
 import os
 import platform
 import subprocess
@@ -34,7 +35,7 @@ import numpy as np
 
 from nearmetal.hosts.table import open_host
 from nearmetal.predict import calibration
-from nearmetal.predict.calibration import OWN, RELAY, SHARED, coverage, validated_cases
+from nearmetal.predict.calibration import OWN, RELAY, SHARED, validated_cases
 from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import schedule_from_trace
@@ -50,6 +51,7 @@ from nearmetal.study.spec import AGAIN, parse_study
 from nearmetal.workloads.apps import APPLICATIONS, build_apps
 from nearmetal.workloads.mpi.table import find_mpi
 from nearmetal.workloads.samples import decode
+from support.coverage import coverage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -400,6 +402,11 @@ def where(run: RunDir) -> str:
     )
 
 
+def p99_error(case: calibration.ValidatedCase) -> float:
+    """Return log(measured / middle of the predicted interval) of the 99th percentile of iterations."""
+    return math.log(case.p99_measured_ms / math.sqrt(case.p99_low_ms * case.p99_high_ms))
+
+
 def coverage_table() -> list[str]:
     """Return how the intervals of the cases that ship do on applications that they were not made from, in Markdown."""
     lines = [
@@ -408,7 +415,7 @@ def coverage_table() -> list[str]:
     ]
     for name in (OWN, SHARED, RELAY):
         cells = []
-        for error in (lambda case: case.run_error, lambda case: case.p99_error):
+        for error in (lambda case: case.run_error, p99_error):
             inside, total, width = coverage(validated_cases(), name, error)
             cells.append(f"{inside} of {total} ({inside / total:.0%}) | x{width:.1f}")
         lines.append(f"| {name} | {total} | {' | '.join(cells)} |")

@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from bench.support.made_up_fabric import Faults, MadeUpFabric
 
 from nearmetal.fabric.measure import measure, whole_order
-from nearmetal.fabric.synthetic import Faults, MadeUpFabric
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.spec import digest, parse_study
 from nearmetal.workloads.fabric import SAMPLES, lines_of
-from nearmetal.workloads.fabric_file import FabricFile, FabricHeader, encode_fabric_file
+from nearmetal.workloads.fabric_file import FabricFile, FabricHeader
+from tests.engine_files import encode_fabric_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

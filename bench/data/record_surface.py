@@ -29,7 +29,6 @@ from nearmetal import process
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs.hold import hold
 from nearmetal.paths.path import Endpoint, Endpoints
-from nearmetal.tune.surface import SURFACE_FORMAT
 
 if TYPE_CHECKING:
     from nearmetal.process import Finished
@@ -146,7 +145,7 @@ def record(shell: PairShell, blocks: int, journals: Path, out: Path) -> None:
 
 def _write(out: Path, figures: list[list[list[int]]], orders: list[list[int]]) -> None:
     raw = {
-        "surface_format": SURFACE_FORMAT,
+        "surface_format": 1,
         "about": f"veth pair, two namespaces of one machine, {os.cpu_count()} processors shared with other work",
         "knobs": KNOBS,
         "present": {knob: values[0] for knob, values in KNOBS.items()},

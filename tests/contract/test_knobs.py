@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from scripts.reference.knobs import reference
 
 from knob_machine import KnobMachine
 from nearmetal.errors import BadInputError
 from nearmetal.knobs import drivers, mpi
 from nearmetal.knobs.access import KnobError
-from nearmetal.knobs.describe import reference
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.knob import Knob, Numbers, PlainKnob, Scope, Target, Whole, Word, canon
 from nearmetal.knobs.mpi import mpi_environment

@@ -24,8 +24,9 @@ from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.workloads.apps import APPLICATIONS, ApplicationWorkload, build_apps, read_end_block
 from nearmetal.workloads.mpi.mpi import Job
 from nearmetal.workloads.mpi.table import FLAVOURS, launch
-from nearmetal.workloads.sample_file import SampleFile, iteration_values, read_sample_file
+from nearmetal.workloads.sample_file import SampleFile, read_sample_file
 from nearmetal.workloads.samples import decode
+from tests.engine_files import iteration_values
 from tests.mpi_bench import REPOSITORY, SANITIZED, STRICT, every_mpi, mpi_of
 
 if TYPE_CHECKING:

@@ -15,14 +15,8 @@ from nearmetal import process
 from nearmetal.errors import TrialError
 from nearmetal.workloads.build import build_engine
 from nearmetal.workloads.operations import OPERATIONS
-from nearmetal.workloads.sample_file import (
-    FLAG_WARMUP,
-    encode_sample_file,
-    iteration_values,
-    read_sample_file,
-    start_spread_ns,
-    to_cell_samples,
-)
+from nearmetal.workloads.sample_file import read_sample_file, to_cell_samples
+from tests.engine_files import FLAG_WARMUP, encode_sample_file, iteration_values, start_spread_ns
 from tests.mpi_bench import REPOSITORY, SANITIZED, STRICT, bench_of, every_mpi, mpi_of
 
 if TYPE_CHECKING:

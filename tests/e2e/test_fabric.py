@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from bench.support.made_up_fabric import Faults, MadeUpFabric, Noise
 
 from fake_fabric import STUDY, MadeUpHost
 from fake_runs import rewrite
 from nearmetal.cli import fabric as verb
 from nearmetal.cli.main import run
-from nearmetal.fabric.synthetic import Faults, MadeUpFabric, Noise
 from nearmetal.paths.bridge import Bridge
 from nearmetal.paths.table import PATHS
 

@@ -12,9 +12,10 @@ import pytest
 from nearmetal import process
 from nearmetal.workloads import rounds
 from nearmetal.workloads.fabric import build_fabric
-from nearmetal.workloads.fabric_file import encode_fabric_file, read_fabric_file
+from nearmetal.workloads.fabric_file import read_fabric_file
 from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.table import launch
+from tests.engine_files import encode_fabric_file
 from tests.mpi_bench import LAUNCH_TIMEOUT_S, REPOSITORY, SANITIZED, STRICT, every_mpi, mpi_of
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from nearmetal import process
 from nearmetal.errors import NearmetalError
 from nearmetal.native import source_dir
 from nearmetal.workloads.fabric_file import read_fabric_file
-from nearmetal.workloads.sample_file import SampleFile, iteration_values, read_sample_file, to_cell_samples
+from nearmetal.workloads.sample_file import SampleFile, read_sample_file, to_cell_samples
+from tests.engine_files import iteration_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nearmetal.workloads.sample_file import encode_sample_file, iteration_values, read_sample_file
+from nearmetal.workloads.sample_file import read_sample_file
+from tests.engine_files import encode_sample_file, iteration_values
 
 GOLDEN = Path(__file__).with_name("engine-v1.nmb")
 

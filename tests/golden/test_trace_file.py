@@ -18,7 +18,8 @@ from nearmetal.predict.trace import (
     RankTrace,
     Repeat,
 )
-from nearmetal.predict.trace_file import decode_rank, encode_rank
+from nearmetal.predict.trace_file import decode_rank
+from tests.trace_writer import encode_rank
 
 GOLDEN = Path(__file__).parent / "trace-v1.nmtrace"
 

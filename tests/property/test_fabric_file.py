@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.workloads import rounds
-from nearmetal.workloads.fabric_file import FORMAT, FabricFile, FabricHeader, encode_fabric_file, read_fabric_file
-from nearmetal.workloads.framed_file import close_frame, open_frame
+from nearmetal.workloads.fabric_file import FORMAT, FabricFile, FabricHeader, read_fabric_file
+from nearmetal.workloads.framed_file import open_frame
+from tests.engine_files import close_frame, encode_fabric_file
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fabric-v1.nmf"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from bench.support.surface import read_recording
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from nearmetal.knobs.journal import read_story
 from nearmetal.knobs.knob import Target, format_cpus, parse_cpus
 from nearmetal.knobs.plan import plan
 from nearmetal.tune.profile import Profile
-from nearmetal.tune.surface import read_recording
 
 if TYPE_CHECKING:
     from pathlib import Path

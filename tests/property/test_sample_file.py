@@ -15,17 +15,13 @@ from hypothesis import strategies as st
 from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.workloads.sample_file import (
     FLAG_MISSED_WINDOW,
-    FLAG_WARMUP,
-    LATER_FIELDS,
     SampleCell,
     SampleFile,
     SampleHeader,
-    encode_sample_file,
-    iteration_values,
     read_sample_file,
-    start_spread_ns,
     to_cell_samples,
 )
+from tests.engine_files import FLAG_WARMUP, LATER_FIELDS, encode_sample_file, iteration_values, start_spread_ns
 
 INT64 = st.integers(-(2**62), 2**62)
 

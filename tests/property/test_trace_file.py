@@ -26,7 +26,8 @@ from nearmetal.predict.trace import (
     Repeat,
     Trace,
 )
-from nearmetal.predict.trace_file import decode_rank, encode_rank, rank_file_name, read_trace, write_trace
+from nearmetal.predict.trace_file import decode_rank, read_trace
+from tests.trace_writer import encode_rank, rank_file_name, write_trace
 
 if TYPE_CHECKING:
     from pathlib import Path

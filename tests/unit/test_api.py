@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from bench.support.made_up_fabric import Faults
 
 import nearmetal as nm
 from fake_fabric import MadeUpHost, make_fabric
 from nearmetal.errors import BadInputError, ForeignFileError, UnavailableError
-from nearmetal.fabric.synthetic import Faults
 from nearmetal.store.query import MixedError
 from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 

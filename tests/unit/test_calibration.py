@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bench.support.coverage import coverage
 
 from nearmetal.predict.calibration import (
     GUEST,
@@ -16,7 +17,6 @@ from nearmetal.predict.calibration import (
     Errors,
     ValidatedCase,
     class_of,
-    coverage,
     errors_of,
     ratio_errors,
     run_errors,

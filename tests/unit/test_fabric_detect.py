@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from bench.support.made_up_fabric import Faults, MadeUpFabric, Noise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -16,7 +17,6 @@ from nearmetal.fabric import detect
 from nearmetal.fabric.again import again_rounds, edge_colouring
 from nearmetal.fabric.detect import ALPHA, REPEATS, Finding, Role, confirm, screen, unconfirmed
 from nearmetal.fabric.figures import Pairs, latency_table, window_table
-from nearmetal.fabric.synthetic import Faults, MadeUpFabric, Noise
 from nearmetal.stats.two_way import (
     EXACT_NODES,
     least_absolute_fit,

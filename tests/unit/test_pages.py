@@ -8,12 +8,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from scripts.reference import cli as describe
+from scripts.reference import paths as describe_paths
 
-from nearmetal.cli import describe
 from nearmetal.cli.main import VERBS
 from nearmetal.errors import ExitCode
 from nearmetal.gate.records import GateExit
-from nearmetal.paths import describe as describe_paths
 
 ROOT = Path(__file__).parents[2]
 MAN = ROOT / "packaging/man/nearmetal.1"

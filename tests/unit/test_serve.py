@@ -9,13 +9,13 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from bench.support.made_up_fabric import Faults
 from starlette.datastructures import Headers
 from starlette.testclient import TestClient
 
 from fake_fabric import MadeUpHost, make_fabric
 from fake_runs import rewrite
 from nearmetal.errors import BadInputError, ForeignFileError
-from nearmetal.fabric.synthetic import Faults
 from nearmetal.report.progress import progress, sentence
 from nearmetal.serve import openapi, pages
 from nearmetal.serve.app import make_app

@@ -1,10 +1,10 @@
 from pathlib import Path
 
 import pytest
+from scripts.reference.study import reference
 
 from nearmetal.errors import BadInputError
 from nearmetal.study import plan
-from nearmetal.study.describe import reference
 from nearmetal.study.order import Order
 from nearmetal.study.spec import AGAIN, parse_study, read_study
 from nearmetal.workloads.engine import engine_argv

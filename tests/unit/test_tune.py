@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from bench.support.surface import Simulation, Surface, read_recording
 
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError
 from nearmetal.stats.equivalence import Better
@@ -19,7 +20,6 @@ from nearmetal.tune.race import Race, RacePlan
 from nearmetal.tune.samplers import Sampler
 from nearmetal.tune.search import Laboratory, confirm, search
 from nearmetal.tune.space import Axis, Space
-from nearmetal.tune.surface import Simulation, Surface, read_recording
 from nearmetal.tune.sweeps import Grid, OneAtATime, Tally
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import numpy as np
 from nearmetal.paths.guests import GUEST_PATHS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -58,11 +58,6 @@ class ValidatedCase:
     def run_error(self) -> float:
         """Return log(measured / predicted) of the run time."""
         return math.log(self.measured_ms / self.predicted_ms)
-
-    @property
-    def p99_error(self) -> float:
-        """Return log(measured / middle of the predicted interval) of the 99th percentile of iterations."""
-        return math.log(self.p99_measured_ms / math.sqrt(self.p99_low_ms * self.p99_high_ms))
 
     @property
     def job(self) -> tuple[str, str, int, str]:
@@ -156,22 +151,3 @@ def class_of(named: NamedMachine, placement: Placement) -> str:
         return OWN
     most = len(placement.host_of) if cores.one_computer else int(np.bincount(placement.host_of).max())
     return SHARED if most > cores.count else OWN
-
-
-def coverage(
-    cases: Sequence[ValidatedCase], case_class: str, error: Callable[[ValidatedCase], float]
-) -> tuple[int, int, float]:
-    """Return how many cases of a class lie in the interval of the other applications, of how many, and its width.
-
-    Each application is left out in turn. The width is the median of high / low.
-    """
-    own = [case for case in cases if case.case_class == case_class]
-    inside, widths = 0, []
-    for application in sorted({case.application for case in own}):
-        others = tuple(sorted(error(case) for case in own if case.application != application))
-        span = Errors(case_class, others).span()
-        if span is None:
-            continue
-        widths.append(span[1] / span[0])
-        inside += sum(span[0] <= math.exp(error(case)) <= span[1] for case in own if case.application == application)
-    return inside, len(own), float(np.median(widths)) if widths else math.nan

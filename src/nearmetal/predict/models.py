@@ -7,7 +7,6 @@ picoseconds, the gap per byte is in femtoseconds, so that 400 Gbit/s (20,000 fs)
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
-MODEL_FORMAT = "nearmetal-model"
 MODEL_VERSION = 1
 UNBOUNDED = (1 << 63) - 1
 """As `up_to_bytes` of the last segment, and as the eager limit of a path without rendezvous."""
@@ -45,12 +43,6 @@ class Distribution:
             raise BadInputError(f"a distribution with {len(p)} probabilities and {len(v)} values")
         if any(a >= b for a, b in pairwise(p)) or any(a > b for a, b in pairwise(v)):
             raise BadInputError("the points of a distribution do not rise")
-
-    def mean_ps(self) -> float:
-        """Return the mean, with the last value held up to probability 1."""
-        points = list(zip(self.probabilities, self.values_ps, strict=True))
-        area = sum((p1 - p0) * (v0 + v1) / 2 for (p0, v0), (p1, v1) in pairwise(points))
-        return area + (1.0 - points[-1][0]) * points[-1][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,20 +277,3 @@ def read_model(path: Path) -> ModelFile:
 
 def _first_line(error: Exception) -> str:
     return " ".join(str(error).split("\n")[1:3]) or str(error)
-
-
-def without_residuals(machine: Machine) -> Machine:
-    """Return the machine with every message taking exactly what its parameters say."""
-
-    def plain(path: PathModel) -> PathModel:
-        return dataclasses.replace(
-            path, segments=tuple(dataclasses.replace(segment, residual=None) for segment in path.segments)
-        )
-
-    return dataclasses.replace(
-        machine,
-        intra=plain(machine.intra) if machine.intra else None,
-        inter=plain(machine.inter),
-        host=plain(machine.host) if machine.host else None,
-        stage_delivery=None,
-    )

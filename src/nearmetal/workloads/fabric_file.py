@@ -6,7 +6,7 @@ the blocks fill the file exactly. The writer is for tests and simulations; it la
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +15,6 @@ from nearmetal.errors import ForeignFileError
 from nearmetal.reading import parse_json
 from nearmetal.workloads.framed_file import (
     FileFormat,
-    close_frame,
     items,
     number,
     numbers,
@@ -189,21 +188,3 @@ def _check_header(header: FabricHeader) -> None:
     counts = (header.latency_iterations, header.latency_warmup, header.bandwidth_iterations, header.bandwidth_warmup)
     if min(counts) < 0 or max(counts) > _MOST_ITERATIONS:
         raise ValueError(f"iterations and warm-ups of {counts}")
-
-
-def encode_fabric_file(file: FabricFile) -> bytes:
-    """Return a file's bytes, laid down as the engine does."""
-    header = file.header
-    partner = np.zeros((header.ranks, header.rounds), np.int32)
-    partner[file.first, file.round] = file.second + 1
-    partner[file.second, file.round] = -(file.first + 1)
-    kept: list[list[bytes]] = [[] for _ in range(header.ranks)]
-    rows = zip(file.first.tolist(), file.second.tolist(), strict=True)
-    for row, (first, second) in enumerate(rows):
-        kept[first] += [file.latency_ns[row].astype("<i8").tobytes(), file.there_ns[row].astype("<i8").tobytes()]
-        kept[second].append(file.back_ns[row].astype("<i8").tobytes())
-    blocks: list[bytes] = []
-    for rank in range(header.ranks):
-        column = partner[rank].astype("<i4").tobytes()
-        blocks += [column.ljust(padded(len(column)), b"\0"), *kept[rank]]
-    return close_frame(FORMAT, asdict(header), blocks)

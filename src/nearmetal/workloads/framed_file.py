@@ -6,16 +6,11 @@ before the check sum has been found right.
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _TRAILER_MAGIC = b"NMTRAILR"
 _PREAMBLE = struct.Struct("<8sII")
@@ -57,14 +52,6 @@ def open_frame(data: bytes, of: FileFormat) -> tuple[bytes, bytes]:
         raise torn(of, f"its header of {header_bytes} bytes does not fit in {length}")
     header_end = _PREAMBLE.size + int(header_bytes)
     return data[_PREAMBLE.size : header_end], data[header_end : -_TRAILER.size]
-
-
-def close_frame(of: FileFormat, header: Mapping[str, object], blocks: Iterable[bytes]) -> bytes:
-    """Return a whole file's bytes, laid down as the engines do; each block is padded already."""
-    text_bytes = json.dumps(header, separators=(",", ":")).encode()
-    text_bytes = text_bytes.ljust(padded(len(text_bytes)))
-    payload = b"".join([_PREAMBLE.pack(of.magic, of.version, len(text_bytes)), text_bytes, *blocks])
-    return payload + _TRAILER.pack(_TRAILER_MAGIC, len(payload), zlib.crc32(payload), 0)
 
 
 def torn(of: FileFormat, seen: str) -> ForeignFileError:

@@ -1,7 +1,7 @@
 """The sample file that the engine writes: every iteration of every rank. See docs/reference/sample-file.md.
 
 The reader believes nothing: magic, version, length and check sum first, then the header, then that the blocks fill
-the file exactly. The writer is for fakes and tests; it lays bytes down as the engine does.
+the file exactly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from nearmetal.reading import parse_json
 from nearmetal.store.samples import CellSamples
 from nearmetal.workloads.framed_file import (
     FileFormat,
-    close_frame,
     number,
     numbers,
     open_frame,
@@ -27,17 +26,12 @@ from nearmetal.workloads.framed_file import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 VERSION = 1
-FLAG_WARMUP = 1
 FLAG_MISSED_WINDOW = 2
 
 FORMAT = FileFormat(b"NMSAMPLE", VERSION, "sample file", "nmbench")
-LATER_FIELDS = frozenset({"pace_ns", "seed", "buffers"})
-"""Fields of the header that older files do not have."""
 _KINDS = frozenset({"round_trip", "window", "collective", "exchange"})
 
 
@@ -113,26 +107,6 @@ class SampleFile:
 
     header: SampleHeader
     cells: tuple[SampleCell, ...]
-
-
-def iteration_values(cell: SampleCell) -> NDArray[np.int64]:
-    """Return each good iteration's value in order: ns of its slowest value rank, the full round trip for pairs.
-
-    Warm-up is left out, and so are iterations that any rank began too late for the time window.
-    """
-    durations_ns = (cell.end_ns - cell.begin_ns)[list(cell.value_ranks)].max(axis=0)
-    good = ~cell.missed
-    good[: cell.warmup] = False
-    return np.asarray(durations_ns[good])
-
-
-def start_spread_ns(header: SampleHeader, index: int, cell: SampleCell) -> NDArray[np.int64]:
-    """Return how far apart the ranks began each iteration, on rank 0's clock: the error of the synchronization.
-
-    Wrong by at most twice the largest `header.clock_error_ns[index]`.
-    """
-    begun = cell.begin_ns - np.asarray(header.clock_offset_ns[index], np.int64)[:, None]
-    return np.asarray(begun.max(axis=0) - begun.min(axis=0))
 
 
 def to_cell_samples(file: SampleFile) -> tuple[CellSamples, ...]:
@@ -254,22 +228,3 @@ def _read_cells(blocks: bytes, header: SampleHeader) -> tuple[SampleCell, ...]:
 
 def _stamps(rows: NDArray[np.uint8]) -> NDArray[np.int64]:
     return np.ascontiguousarray(rows).view("<i8").astype(np.int64, copy=False)
-
-
-# ---- writing ----
-
-
-def encode_sample_file(header: SampleHeader, cells: Sequence[SampleCell]) -> bytes:
-    """Return a file's bytes, laid down as the engine does; the arrays are of the shapes that SampleCell names."""
-    parts: list[bytes] = []
-    for cell in cells:
-        for rank in range(header.ranks):
-            parts += [cell.begin_ns[rank].astype("<i8").tobytes(), cell.end_ns[rank].astype("<i8").tobytes()]
-            parts.append(cell.flags[rank].tobytes().ljust(padded(cell.flags.shape[1]), b"\0"))
-    return close_frame(FORMAT, _header_fields(header), parts)
-
-
-def _header_fields(header: SampleHeader) -> dict[str, object]:
-    """Return the header's fields in the record's order; like the engine, without those that say nothing."""
-    fields = {name: getattr(header, name) for name in SampleHeader.__slots__}
-    return {name: value for name, value in fields.items() if value or name not in LATER_FIELDS}

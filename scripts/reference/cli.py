@@ -1,6 +1,6 @@
 """The command line as pages, made from the verbs: `make reference` writes docs/reference/cli.md and the man page.
 
-Both are made from one list of `Page`, so that they cannot differ. `python -m nearmetal.cli.describe man` prints the
+Both are made from one list of `Page`, so that they cannot differ. `python scripts/reference/cli.py man` prints the
 man page, without `man` the reference.
 """
 
