@@ -1,11 +1,29 @@
-"""Settings of every test: no example has a deadline, and continuous integration draws the same examples each time."""
+"""Settings of every test, and the folder in which far machines keep their programs.
+
+No example has a deadline, and continuous integration draws the same examples each time.
+"""
+
+from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from typing import TYPE_CHECKING
 
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    import pytest
 
 settings.register_profile("nearmetal", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("nearmetal")
 
 # Tests start hundreds of programs of ours; without compiled modules each start takes half a CPU second longer.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make an empty cache for the far machines of a whole run; workers of pytest-xdist inherit it."""
+    if not hasattr(config, "workerinput"):
+        os.environ["NEARMETAL_FAR_CACHE"] = folder = tempfile.mkdtemp(prefix="far-cache-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,12 +47,12 @@ def need_ssh() -> None:
 
 
 def far_options(sshd: Sshd, mpi: str = "openmpi") -> dict[str, str | int | float | bool]:
-    """Return host options: this machine's MPI, and a cache that no other test has filled."""
+    """Return host options: this machine's MPI, and the cache of this run's far machines, which begins empty."""
     try:
         prefix = Path(find_mpi(mpi).mpirun).parents[1]
     except UnavailableError as error:
         pytest.skip(error.render())
-    return sshd.options | {"mpi_prefix": str(prefix), "cache": str(sshd.folder / "cache")}
+    return sshd.options | {"mpi_prefix": str(prefix), "cache": os.environ["NEARMETAL_FAR_CACHE"]}
 
 
 @contextlib.contextmanager
