@@ -1,15 +1,20 @@
 """Every reader of foreign bytes, for the fuzzer (`make fuzz`) and for the corpus that the suite replays.
 
 A reader takes any bytes: it returns, or raises an error of nearmetal's own. Started as a program with the name of a
-reader, it searches by coverage (atheris, libFuzzer's options follow the name).
+reader, it searches by coverage (atheris, libFuzzer's options follow the name), and says at the end what it has seen.
 """
 
 from __future__ import annotations
 
 import atexit
+import mmap
 import os
+import resource
+import struct
 import sys
 import tempfile
+import time
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
 
 CORPUS = Path(__file__).parent / "data" / "fuzz"
 _SHIPPED = Path(__file__).parent
+_MEMORY = Path("/dev/shm")
 
 
 def _foreign(data: bytes) -> object:
@@ -34,16 +40,47 @@ def _tools(data: bytes) -> object:
     return DECODERS[kinds[data[0] % len(kinds) if data else 0]](data[2:], operation)
 
 
+def _refused(read: Callable[[bytes], object], data: bytes) -> None:
+    """Feed bytes as they are, whose check sum is mostly wrong, before they are fed with the right one."""
+    from nearmetal.errors import NearmetalError
+
+    try:
+        read(data)
+    except NearmetalError as error:
+        error.render()
+
+
+def _framed(data: bytes) -> bytes:
+    """Give a sample or fabric file the trailer that its bytes ask for."""
+    body = data[:-24]
+    return body + struct.pack("<8sQII", b"NMTRAILR", len(body), zlib.crc32(body), 0)
+
+
 def _samples(data: bytes) -> object:
     from nearmetal.workloads.sample_file import read_sample_file, to_cell_samples
 
-    return to_cell_samples(read_sample_file(data))
+    _refused(read_sample_file, data)
+    return to_cell_samples(read_sample_file(_framed(data)))
 
 
 def _fabric(data: bytes) -> object:
     from nearmetal.workloads.fabric_file import read_fabric_file
 
-    return read_fabric_file(data).phase_of_rows()
+    _refused(read_fabric_file, data)
+    return read_fabric_file(_framed(data)).phase_of_rows()
+
+
+def _checked(data: bytes) -> bytes:
+    """Give a trace's header, sections and end the check sums that their bytes ask for."""
+    made, at = bytearray(data), 64
+    made[60:64] = struct.pack("<I", zlib.crc32(data[:60]))
+    while at + 16 <= len(made):
+        size = int.from_bytes(made[at + 8 : at + 16], "little")
+        if made[at : at + 4] == b"END ":
+            made[at + 16 : at + 28] = struct.pack("<IQ", zlib.crc32(made[:at]), at)
+        made[at + 4 : at + 8] = struct.pack("<I", zlib.crc32(made[at + 16 : at + 16 + size]))
+        at += 16 + size
+    return bytes(made)
 
 
 def _trace(data: bytes) -> object:
@@ -51,7 +88,8 @@ def _trace(data: bytes) -> object:
     from nearmetal.predict.trace import Trace
     from nearmetal.predict.trace_file import decode_rank
 
-    return schedule_from_trace(Trace((decode_rank(data),)))
+    _refused(decode_rank, data)
+    return schedule_from_trace(Trace((decode_rank(_checked(data)),)))
 
 
 def _trace_program(data: bytes) -> object:
@@ -95,14 +133,23 @@ def _guests(data: bytes) -> object:
     return parse_domain(data.decode(errors="replace"))
 
 
+def _crew(data: bytes) -> object:
+    from nearmetal.workloads.command import figures_ns
+
+    kind = data[0] % 3 if data else 0
+    asked = ({"figure": "wall"}, {"figure": "json", "path": "a.*.0"}, {"figure": "regex", "pattern": "([0-9.]+) us"})
+    return figures_ns({**asked[kind], "unit": "us"}, {"crew.json": data[1:], "command.output": data[1:]})
+
+
 def _in_a_file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
-    folder = tempfile.TemporaryDirectory(prefix="nm-fuzz-")
-    atexit.register(folder.cleanup)
-    place = Path(folder.name) / "input"
+    """Return a reader of bytes of one that takes a path: the file is one of memory, which costs no write to a disk."""
+    file = os.memfd_create("input")
+    atexit.register(os.close, file)
 
     def reader(data: bytes) -> object:
-        place.write_bytes(data)
-        return read(place)
+        os.ftruncate(file, 0)
+        os.pwrite(file, data, 0)
+        return read(Path(f"/proc/self/fd/{file}"))
 
     return reader
 
@@ -134,6 +181,33 @@ def _bundle(path: Path) -> object:
     return read_bundle(path, 1 << 20)
 
 
+def _archive(path: Path) -> object:
+    from nearmetal.store.archive import unarchive
+
+    with tempfile.TemporaryDirectory(prefix="nm-fuzz-") as folder:
+        return unarchive(path, Path(folder) / "run")
+
+
+def _machine(path: Path) -> object:
+    from nearmetal.predict.machine_file import read_changes
+    from nearmetal.predict.models import UNBOUNDED, Machine, NamedMachine, PathModel, Segment
+
+    path_model = PathModel((Segment(UNBOUNDED, 1000),))
+    return read_changes(path).apply(NamedMachine("a", "", "", Machine(None, path_model)))
+
+
+def _hosts(path: Path) -> object:
+    from nearmetal.study.spec import read_nodes
+
+    return read_nodes(path)
+
+
+def _surface(path: Path) -> object:
+    from nearmetal.tune.surface import read_recording
+
+    return read_recording(path)
+
+
 READERS: dict[str, Callable[[bytes], object]] = {
     "foreign": _foreign,
     "tools": _tools,
@@ -145,12 +219,17 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "study": _study,
     "record": _record,
     "guests": _guests,
+    "crew": _crew,
 }
 OF_FILES: dict[str, Callable[[Path], object]] = {
     "profile": _profile,
     "model": _model,
     "pattern": _pattern,
     "bundle": _bundle,
+    "archive": _archive,
+    "machine": _machine,
+    "hosts": _hosts,
+    "surface": _surface,
 }
 SEEDS: dict[str, tuple[str, ...]] = {
     "foreign": ("data/tools/*",),
@@ -188,23 +267,61 @@ def inputs(name: str) -> list[Path]:
     return shipped + sorted((CORPUS / name).glob("*"))
 
 
-def main() -> None:
-    """Search: `python tests/fuzz_readers.py READER [libFuzzer's options] [directory of new inputs]`."""
-    if sys.argv[1:] == ["--list"]:
-        sys.stdout.write(" ".join((*READERS, *OF_FILES)) + "\n")
-        return
+_LARGE_BYTES = 4096
+"""The slowest input is looked for among those of at least so many: of a smaller one the call itself is the time."""
+
+
+class _Seen:
+    """How many inputs a search has fed, and the slowest in processor seconds a megabyte, in memory that it shares."""
+
+    def __init__(self) -> None:
+        self.inputs = memoryview(mmap.mmap(-1, 8)).cast("q")
+        self.slowest = memoryview(mmap.mmap(-1, 8)).cast("d")
+
+    def watched(self, feed: Callable[[bytes], None]) -> Callable[[bytes], None]:
+        def fed(data: bytes) -> None:
+            began_ns = time.process_time_ns()
+            feed(data)
+            self.inputs[0] += 1
+            if len(data) >= _LARGE_BYTES:
+                self.slowest[0] = max(self.slowest[0], (time.process_time_ns() - began_ns) / 1e3 / len(data))
+
+        return fed
+
+
+def _search(name: str, seen: _Seen, options: list[str]) -> None:
+    """Search until libFuzzer ends this process."""
     import atheris
 
-    name = sys.argv.pop(1)
-    with atheris.instrument_imports(include=["nearmetal"]):
+    with atheris.instrument_imports(include=["nearmetal", "tomllib", "zipfile"]):
         feed = reader(name)
         for path in inputs(name):  # imports what readers import late
             feed(path.read_bytes())
     seeds = [str(path.parent) for path in inputs(name)]
-    atheris.Setup([*sys.argv, *dict.fromkeys(seeds)], feed)
+    atheris.Setup([name, *options, *dict.fromkeys(seeds)], seen.watched(feed))
     atheris.Fuzz()
+
+
+def main() -> int:
+    """Search: `python tests/fuzz_readers.py READER [libFuzzer's options] [directory of new inputs]`.
+
+    The last line is `| reader | inputs | uncaught | slowest, s a MB | peak, MiB |`.
+    """
+    if sys.argv[1:] == ["--list"]:
+        sys.stdout.write(" ".join((*READERS, *OF_FILES)) + "\n")
+        return 0
+    name, seen = sys.argv[1], _Seen()
+    with tempfile.TemporaryDirectory(prefix="nm-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+        os.environ["TMPDIR"] = folder
+        child = os.fork()
+        if child == 0:
+            _search(name, seen, sys.argv[2:])
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    peak_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+    sys.stdout.write(f"| {name} | {seen.inputs[0]} | {int(ended != 0)} | {seen.slowest[0]:.2f} | {peak_mib} |\n")
+    return int(ended != 0)
 
 
 if __name__ == "__main__":
     sys.path.insert(0, os.fspath(Path(__file__).parents[1]))
-    main()
+    sys.exit(main())

@@ -41,9 +41,14 @@ def decimal(text: str) -> float:
 
 def whole(text: str, most: int = MOST) -> int:
     """Read a whole number from 0 to `most`; raise ValueError for anything else."""
-    if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_LETTERS or int(text) > most:
+    if not is_whole(text, most):
         raise ValueError(f"{text[:40]!r} is not a whole number from 0 to {most}")
     return int(text)
+
+
+def is_whole(text: str, most: int = MOST) -> bool:
+    """Tell whether a text is a whole number from 0 to `most` in ASCII digits, which `str.isdigit` does not."""
+    return text.isascii() and text.isdecimal() and len(text) <= _MOST_LETTERS and int(text) <= most
 
 
 def to_whole(value: float) -> int:

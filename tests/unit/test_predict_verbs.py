@@ -114,6 +114,9 @@ def test_hosts_have_one_slot_unless_told() -> None:
     assert parse_hosts("a, b:2").counts == (1, 2)
     with pytest.raises(BadInputError, match="named twice"):
         parse_hosts("a,a")
+    for count in ("\u00b2", "9" * 5000):
+        with pytest.raises(BadInputError, match="is not a host"):
+            parse_hosts(f"a:{count}")
 
 
 GOLDEN_TRACE = Path(__file__).parents[1] / "golden" / "trace-v1.nmtrace"

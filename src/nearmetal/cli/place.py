@@ -9,6 +9,7 @@ import click
 import numpy as np
 from rich.table import Table
 
+from nearmetal import limits
 from nearmetal.cli.predict import Replay, prepare, replay_options, tell_doubts
 from nearmetal.cli.progress import warn
 from nearmetal.errors import BadInputError
@@ -24,7 +25,7 @@ from nearmetal.report.terminal import Console
 from nearmetal.run.guests import open_host
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
-from nearmetal.units import format_duration
+from nearmetal.units import format_duration, is_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,7 +40,7 @@ def parse_hosts(text: str) -> Slots:
     counts: list[int] = []
     for part in text.split(","):
         name, _, count = part.strip().partition(":")
-        if not name or (count and not count.isdigit()):
+        if not name or (count and not is_whole(count, limits.RANKS.value())):
             raise BadInputError(f"{part!r} is not a host", hint="write --hosts n0:16,n1:16")
         names.append(name)
         counts.append(int(count or 1))
@@ -170,7 +171,7 @@ def _parse_dims(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
     parts = text.split("x")
-    if not all(part.isdigit() and int(part) > 0 for part in parts):
+    if not all(is_whole(part, limits.RANKS.value()) and int(part) > 0 for part in parts):
         raise BadInputError(f"{text!r} is not a process grid", hint="write --dims 4x2x2")
     return tuple(map(int, parts))
 

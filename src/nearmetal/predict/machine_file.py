@@ -15,7 +15,6 @@ A small TOML file; every key is an option of `nearmetal predict` and `place` too
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -24,12 +23,14 @@ from nearmetal.predict.doubts import Doubt
 from nearmetal.predict.models import Cores, Machine, NamedMachine, Network, Topology
 from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
-from nearmetal.units import parse_duration_ns
+from nearmetal.reading import parse_toml, read_text
+from nearmetal.units import is_whole, parse_duration_ns
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _PS_PER_NS = 1000
+_MOST = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,11 @@ class Changes:
     def _network(self) -> Network:
         name, *counts = self.topology.split(":")
         known = {topology.name.lower().replace("_", "-"): topology for topology in Topology}
-        if (name and name not in known) or len(counts) > 2 or not all(one.isdigit() and int(one) for one in counts):
+        if (
+            (name and name not in known)
+            or len(counts) > 2
+            or not all(is_whole(one, _MOST) and int(one) for one in counts)
+        ):
             raise BadInputError(
                 f"{self.topology!r} is not a topology", hint=f"{', '.join(known)}, such as fat-tree:16:4 with --hop"
             )
@@ -116,7 +121,7 @@ def parse_moderation(text: str) -> ModerationSetting:
     rules = {rule.name.lower().replace("_", "-"): rule for rule in Moderation}
     keys = {one.name for one in fields(ModerationSetting)} - {"kind"}
     given = dict(part.partition("=")[::2] for part in rest.split(",") if part)
-    if name not in rules or given.keys() - keys or not all(value.isdigit() for value in given.values()):
+    if name not in rules or given.keys() - keys or not all(is_whole(value, _MOST) for value in given.values()):
         raise BadInputError(
             f"{text!r} is not a rule of moderation",
             hint=f"one of {', '.join(rules)}, with {', '.join(sorted(keys))}, such as fixed-eqe:usecs=20,frames=32",
@@ -129,7 +134,7 @@ def read_changes(path: Path | None, **options: float | str | None) -> Changes:
     given: dict[str, object] = {}
     if path is not None:
         try:
-            given = tomllib.loads(path.read_text())
+            given = parse_toml(read_text(path))
         except (OSError, ValueError) as error:
             raise BadInputError(f"{path} is no machine file: {error}") from error
     known = [one.name for one in fields(Changes)]

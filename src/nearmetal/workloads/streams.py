@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
+from nearmetal.units import is_whole
 from nearmetal.workloads.crew import Command
 from nearmetal.workloads.pairs import (
     check_ended,
@@ -215,7 +216,7 @@ def read_name(name: str) -> OutputName | None:
     """Read what `str` of an OutputName wrote; None for the name of anything else."""
     kind, _, rest = name.partition(":")
     operation, *numbers = rest.split(":")
-    if len(numbers) != 3 or not all(word.isdigit() for word in numbers):
+    if len(numbers) != 3 or not all(map(is_whole, numbers)):
         return None
     return OutputName(kind, operation, *map(int, numbers))
 
