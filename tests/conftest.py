@@ -22,6 +22,17 @@ settings.load_profile("nearmetal")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
+def _synced(descriptor: int) -> None:
+    """Leave the syncing out, milliseconds each: what is written outlives a process without it.
+
+    Power losses have tests of their own, whose programs sync (tests/fault/test_lost_disk.py).
+    """
+    os.fstat(descriptor)
+
+
+os.fsync = _synced  # type: ignore[assignment]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Make an empty cache for the far machines of a whole run; workers of pytest-xdist inherit it."""
     if not hasattr(config, "workerinput"):

@@ -1,19 +1,25 @@
 """Every command in README and docs runs: each `sh` block, line by line, in a workspace of its own a page.
 
-The run that several pages begin with is carried out for the first of them, and copied for the others.
+The run that several pages begin with is carried out for the first of them, and copied for the others. A line that is
+one command of nearmetal's runs in this process; what needs a shell gets one, and the command that is installed.
 
-Studies are shortened (few iterations, three blocks) so that a page takes seconds; nothing else is changed. A line
-that needs more than this machine offers carries a comment `# needs: WHAT`, and WHAT is one of `_NEEDS`.
+Studies are shortened (few iterations, three blocks), those that ship with nearmetal too, so that a page takes seconds;
+nothing else is changed. A line that needs more than this machine offers carries a comment `# needs: WHAT`, and WHAT is
+one of `_NEEDS`.
 """
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from nearmetal.cli.main import run as nearmetal
+from nearmetal.study import shipped
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -50,12 +56,16 @@ def shorten(study: Path) -> None:
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(ROOT / "studies", tmp_path / "studies")
     for study in (tmp_path / "studies").glob("*.toml"):
         shorten(study)
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
+    monkeypatch.setattr(shipped, "_PLACES", (tmp_path / "studies",))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
@@ -76,11 +86,21 @@ def of_page(page: Path) -> object:
     return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
 
 
+def carry_out(line: str) -> int:
+    """Carry out one line of a page; what it says is pytest's to show. Return its exit code."""
+    words = shlex.split(line, comments=True)
+    if words[0] == "nearmetal" and not re.search(r"[|&;<>$*]", " ".join(words)):
+        return nearmetal(words[1:])
+    done = subprocess.run(["bash", "-euc", line], capture_output=True, text=True, timeout=600, check=False)
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    return done.returncode
+
+
 @pytest.mark.netns
 @pytest.mark.mpi
 @pytest.mark.parametrize("page", [of_page(p) for p in PAGES if commands(p)])
 def test_the_commands_of_a_page_run(page: Path, workspace: Path, kept: Path) -> None:
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "80"}
     for line in commands(page):
         needs = re.search(r"# needs: ([a-z-]+)", line)
         if needs:
@@ -90,15 +110,6 @@ def test_the_commands_of_a_page_run(page: Path, workspace: Path, kept: Path) -> 
         if first and kept.exists():
             shutil.copytree(kept, workspace / FIRST_RUN)
             continue
-        done = subprocess.run(
-            ["bash", "-euc", line],
-            cwd=workspace,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        assert done.returncode == 0, f"$ {line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        assert carry_out(line) == 0, line
         if first:
             shutil.copytree(workspace / FIRST_RUN, kept)

@@ -27,7 +27,6 @@ from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.run.schedule import run_study
 from nearmetal.scratch import Owner
-from nearmetal.store import disk
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir, RunInfo, SearchDir
 from nearmetal.store.verify import verify
@@ -195,10 +194,7 @@ def search(root: Path, steps: int) -> None:
 
 
 @pytest.mark.parametrize("victim", [store, search])
-def test_no_kill_loses_or_repeats_a_launch(
-    tmp_path: Path, victim: Callable[[Path, int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(disk, "_fsync", lambda _: None)  # what is written outlives a process without it
+def test_no_kill_loses_or_repeats_a_launch(tmp_path: Path, victim: Callable[[Path, int], None]) -> None:
     victim(tmp_path / "warm", 1 << 60)  # imports what is imported late, once and not in every child
     kind = SearchDir if victim is search else RunDir
     rng = random.Random(13)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
 from nearmetal.study import plan
@@ -82,19 +81,12 @@ class Recipe:
     setting_cost: Mapping[str, float] = field(default_factory=dict)
 
 
-class _QuickDisk(Disk):
-    """Leaves the syncing out: these runs need not survive a crash."""
-
-    def put(self, path: Path, write: Callable[[Path], None]) -> None:
-        write(path)
-
-
 def make_run(root: Path, recipe: Recipe | None = None) -> RunDir:
     """Write a run and open it for reading."""
     recipe = recipe or Recipe()
     study = parse_study(recipe.study, "study.toml")
     info = RunInfo(study.name, digest(recipe.study), "local", HOST_LABEL, "0.1.0", "2026-11-21T09:00:00+00:00")
-    run = RunDir.create(root, info, recipe.study, _QuickDisk())
+    run = RunDir.create(root, info, recipe.study)
     for number in range(recipe.blocks):
         for order in plan.block(study, number):
             _append(run, order, recipe)
