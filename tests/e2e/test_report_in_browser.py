@@ -52,6 +52,7 @@ def test_the_page_asks_the_network_for_nothing(page: Path, tmp_path: Path) -> No
 
 def test_every_panel_can_be_reached(page: Path, tmp_path: Path) -> None:
     dom = browse(page.as_uri(), tmp_path / "profile", "--dump-dom").stdout
-    assert len(re.findall(r'<input type="radio"', dom)) == 3
+    assert len(re.findall(r'class="tab"', dom)) == 3
     assert dom.count('class="chart"') == 2 + 3 * 3
+    assert dom.count('class="chart wide"') == 1
     assert "<script" not in dom

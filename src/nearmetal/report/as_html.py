@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from nearmetal.report import charts, steps, tables, waterfall_html, words
+from nearmetal.report import charts, overview, steps, tables, waterfall_html, words
+from nearmetal.report.levels import levels
 from nearmetal.report.markup import Markup, element, together
 from nearmetal.report.page import ALONE, page
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from nearmetal.report.records import Cell, GroupId, PathVerdict, View
     from nearmetal.report.tables import Table
@@ -71,7 +72,7 @@ def _header(view: View) -> Markup:
         element("p", "nearmetal report", class_="eyebrow"),
         element("h1", view.title),
         element("p", f"Study {view.name}, {view.created_utc}. {words.blocks_sentence(view)}", class_="meta"),
-        element("p", element("strong", "What these figures are"), f"{view.host_label}.", class_="honest"),
+        element("p", element("strong", "What these figures are: "), f"{view.host_label}.", class_="honest"),
         *([element("div", *mixed, class_="honest warn")] if view.mixed else []),
         element(
             "nav",
@@ -84,13 +85,22 @@ def _header(view: View) -> Markup:
 # ---- verdicts
 
 
-def verdicts(view: View) -> Markup:
-    """Return the section with the answer: one card a path."""
+def verdicts(view: View, *, distributions: bool = True) -> Markup:
+    """Return the section with the answer: a sentence, a card a path, and every cell on one scale."""
+
+    def href(cell: Cell) -> str | None:
+        return f"#{_place(view, cell, distributions=distributions)}"
+
     return element(
         "section",
         element("h2", "Verdicts"),
         element("p", _lead(view), class_="lead"),
-        element("ul", *(_card(view, one) for one in view.verdicts), class_="cards"),
+        element(
+            "div",
+            element("ul", *(_card(view, one) for one in view.verdicts), class_="cards"),
+            element("div", overview.sections(view, href)),
+            class_="answer",
+        ),
         *(element("p", sentence) for sentence in steps.gains(view)),
         table_region(steps.open_cells(view)),
         element("p", words.noise_sentence(view) + words.launches_sentence(view)),
@@ -99,11 +109,18 @@ def verdicts(view: View) -> Markup:
     )
 
 
+def _place(view: View, cell: Cell, *, distributions: bool) -> str:
+    """Return the id of the place that shows a cell's distributions, of its group where they are left out."""
+    number = view.groups.index(cell.group)
+    shown = _spread(view.cells_of(cell.group), _most_panels(view)) if distributions else []
+    return f"cell-{number}-{cell.message_bytes}" if cell in shown else f"group-{number}"
+
+
 def _lead(view: View) -> Markup:
     """Return the answer in one sentence."""
     parts: list[str] = []
     for verdict in Verdict:
-        paths = [words.judged(view, one) for one in view.verdicts if one.verdict is verdict]
+        paths = [_with_reach(view, one) for one in view.verdicts if one.verdict is verdict]
         if paths:
             parts += ["; " if parts else "", element("span", str(verdict), class_=verdict_class(verdict))]
             parts.append(f": {', '.join(paths)}")
@@ -111,6 +128,10 @@ def _lead(view: View) -> Markup:
         return together(f"The study has no path to compare with {view.baseline}.")
     margin = words.percent(view.criteria.margin)
     return together(f"Against {view.baseline}, where {margin} still counts as equal, ", *parts, ".")
+
+
+def _with_reach(view: View, one: PathVerdict) -> str:
+    return words.judged(view, one) + (f" ({words.reach(one)} times)" if one.worst else "")
 
 
 def slug(verdict: Verdict) -> str:
@@ -133,8 +154,7 @@ def _card(view: View, one: PathVerdict) -> Markup:
         "li",
         element("h3", charts.swatch(entry), words.judged(view, one)),
         element("p", f"{_GLYPHS[one.verdict]} {one.verdict}", class_=verdict_class(one.verdict)),
-        element("p", f"{words.reach(one)} times {view.baseline}", class_="reach"),
-        element("p", f"{one.reason[:1].upper()}{one.reason[1:]}."),
+        element("p", f"{words.reach(one)} times {view.baseline}. {one.reason[:1].upper()}{one.reason[1:]}."),
         *worst,
         class_=f"card is-{slug(one.verdict)}",
     )
@@ -146,22 +166,22 @@ def _card(view: View, one: PathVerdict) -> Markup:
 def group_section(view: View, group: GroupId, number: int, *, distributions: bool = True) -> Markup:
     """Return the section on one group, without its distributions where the view has none."""
     cells = view.cells_of(group)
+
+    def href(cell: Cell) -> str | None:
+        return f"#{_place(view, cell, distributions=True)}" if distributions else None
+
     better = "larger" if cells[0].shown.rate else "smaller"
     return element(
         "section",
         element("h2", words.group_title(view, group)),
         element("p", f"{cells[0].shown.name}, in {cells[0].shown.unit}; {better} is better.", class_="note"),
+        element("div", *(_level_figure(view, group, metric, href) for metric in _DRAWN), class_="pair"),
         element(
-            "div",
-            _figure("Means with 95 % intervals over blocks", charts.levels(view, group)),
-            element("div", *(table_region(tables.levels(view, group, metric)) for metric in Metric)),
-            class_="pair",
-        ),
-        element(
-            "div",
-            _figure(f"Ratio to {view.baseline}, with 95 % intervals", charts.ratio_chart(view, group), _RATIO_NOTE),
-            element("div", table_region(tables.comparisons(view, group))),
-            class_="pair ratios",
+            "details",
+            element("summary", "The figures as tables"),
+            *(table_region(tables.levels(view, group, metric)) for metric in Metric),
+            table_region(tables.comparisons(view, group)),
+            class_="prints",
         ),
         element(
             "details", element("summary", "The tests behind the verdicts"), table_region(tables.tests(view, group))
@@ -171,10 +191,14 @@ def group_section(view: View, group: GroupId, number: int, *, distributions: boo
     )
 
 
-_RATIO_NOTE = (
-    "Large marks: means; hollow where undecided. Small hollow marks below: p99. "
-    "Green band: the margin that counts as equal."
-)
+_DRAWN = (Metric.MEAN, Metric.P99)
+
+
+def _level_figure(view: View, group: GroupId, metric: Metric, href: Callable[[Cell], str | None]) -> Markup:
+    drawn = levels(view, group, metric, href)
+    return _figure(f"{metric.capitalize()} with 95 % intervals over blocks", drawn) if drawn else Markup("")
+
+
 _TAIL_NOTE = (
     "All trials' iterations together, for looking only: no test uses them. "
     "Dashed: so few iterations that a percentile there has no 95 % interval."
@@ -182,22 +206,24 @@ _TAIL_NOTE = (
 
 
 def _distributions(view: View, cells: Sequence[Cell], number: int) -> Markup:
-    """Return a panel a size; radio buttons choose, so that it works by keyboard and without script."""
+    """Return a panel a size; each has an address of its own, and the first is shown until another is asked for."""
     parts: list[Markup] = []
-    chosen = _spread(cells, max(4, MAX_PANELS // len(view.groups)))
-    for index, cell in enumerate(chosen):
-        name = f"g{number}-c{index}"
-        parts.append(
-            element("input", type="radio", name=f"g{number}", id=name, checked=index == 0, aria_label=words.size(cell))
-        )
-        parts.append(element("label", words.size(cell), for_=name))
+    chosen = _spread(cells, _most_panels(view))
+    for cell in chosen:
+        name = _place(view, cell, distributions=True)
+        parts.append(element("a", words.size(cell), id=name, href=f"#{name}", class_="tab"))
         parts.append(element("div", _panel(view, cell), class_="panel"))
     left_out = len(chosen) < len(cells)
+    head = f"distributions-{number}"
     return together(
-        element("h3", "Distributions and drift"),
-        element("fieldset", element("legend", "Message size"), *parts, class_="tabs"),
+        element("h3", "Distributions and drift, by message size", id=head),
+        element("div", *parts, class_="tabs", role="group", aria_labelledby=head),
         *([element("p", f"{len(chosen)} of {len(cells)} sizes, evenly chosen.", class_="note")] if left_out else []),
     )
+
+
+def _most_panels(view: View) -> int:
+    return max(4, MAX_PANELS // len(view.groups))
 
 
 def _spread(cells: Sequence[Cell], most: int) -> list[Cell]:
@@ -216,14 +242,10 @@ def _panel(view: View, cell: Cell) -> Markup:
             "div",
             _figure("Cumulative distribution", charts.ecdf_chart(view, cell)),
             _figure("Percentiles, out to the maximum", charts.tail_chart(view, cell), _TAIL_NOTE),
-            class_="pair",
-        ),
-        element(
-            "div",
             _figure("Drift over blocks", charts.drift_chart(view, cell)),
-            element("div", table_region(tables.within_trials(view, cell))),
             class_="pair",
         ),
+        table_region(tables.within_trials(view, cell)),
         *details,
     )
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from nearmetal.report.markup import Markup, element, together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,38 +32,62 @@ class Scale:
         return self.start + (self.end - self.start) * min(1.0, max(0.0, share))
 
 
-def linear(low: float, high: float, start: float, end: float, label: Callable[[float], str]) -> Scale:
-    """Return a linear scale over round numbers that hold low..high."""
-    step = _round_step((high - low) or abs(high) or 1.0)
-    first, last = math.floor(low / step), max(math.ceil(high / step), math.floor(low / step) + 1)
-    values = [number * step for number in range(first, last + 1)]
+def plain(value: float) -> str:
+    """Return a tick's figure to thirteen significant digits, without an exponent and without needless zeros."""
+    places = max(0, 12 - math.floor(math.log10(abs(value)))) if value else 0
+    text = f"{value:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+Label = Callable[[float], str]
+
+
+def linear(low: float, high: float, start: float, end: float, label: Label = plain) -> Scale:
+    """Return a linear scale over round numbers that hold low..high, three at least."""
+    values = _round_values(low, high, math.floor, math.ceil, 5)
     return Scale(values[0], values[-1], start, end, float, tuple((v, label(v)) for v in values))
 
 
-def _round_step(reach: float, wanted: int = 5) -> float:
-    raw = reach / wanted
+def _round_values(
+    low: float, high: float, first: Callable[[float], int], last: Callable[[float], int], most: int
+) -> list[float]:
+    """Return round numbers over low..high, which the step parts into `most` intervals or half as many."""
+    raw = ((high - low) or abs(high) or 1.0) / most
     power = 10.0 ** math.floor(math.log10(raw))
-    return next((m * power for m in (1.0, 2.0, 2.5, 5.0) if m * power >= raw), 10.0 * power)
+    step = next((m * power for m in (1.0, 2.0, 2.5, 5.0) if m * power >= raw), 10.0 * power)
+    begin = first(low / step)
+    return [number * step for number in range(begin, max(last(high / step), begin + 2) + 1)]
 
 
-def logarithmic(low: float, high: float, start: float, end: float, label: Callable[[float], str]) -> Scale:
-    """Return a log scale over low..high (> 0) with ticks at 1-2-5, or at powers of ten when those would crowd."""
+def logarithmic(low: float, high: float, start: float, end: float, label: Label = plain) -> Scale:
+    """Return a log scale over low..high (> 0), with at least three ticks at round numbers."""
     pad = (high / low) ** 0.04 if high > low else 1.1
     low, high = low / pad, high * pad
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    crowded = math.log10(high / low) > 2.5
-    steps = (1.0,) if crowded else (1.0, 2.0, 5.0) if high / low > 3.0 else _NARROW_STEPS
-    values = [m * 10.0**k for k in decades for m in steps if low <= m * 10.0**k <= high]
-    return Scale(low, high, start, end, math.log, tuple((v, label(v)) for v in values))
+    bare = Scale(low, high, start, end, math.log, ())
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    tiers = [[10.0**k for k in exponents if k % every == 0] for every in (4, 3, 2, 1)]
+    tiers += [[m * 10.0**k for k in exponents for m in steps] for steps in _STEPS]
+    tiers += [_round_values(low, high, math.ceil, math.floor, most) for most in (5, 8)]
+    fitting = [ticks for tier in tiers if _apart(bare, ticks := [v for v in tier if low <= v <= high]) >= _LEAST_APART]
+    chosen = next((ticks for ticks in fitting if len(ticks) > 3), max(fitting, key=len))
+    return replace(bare, ticks=tuple((v, label(v)) for v in chosen))
 
 
-_NARROW_STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
+_STEPS = ((1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+_LEAST_APART = 22.0
+
+
+def _apart(scale: Scale, ticks: Sequence[float]) -> float:
+    """Return how many pixels the closest two ticks are apart."""
+    at = [scale(value) for value in ticks]
+    return min((abs(b - a) for a, b in pairwise(at)), default=math.inf)
 
 
 def ratios(low: float, high: float, margin: float, start: float, end: float) -> Scale:
     """Return a scale of ratios that is linear within the margin and logarithmic beyond it.
 
-    x = sign(l) log(1 + |l| / log(1 + margin)), l = log(ratio): so the margin stays visible beside a ratio of 20.
+    x = sign(l) log(1 + |l| / log(1 + margin)), l = log(ratio): so the margin stays visible beside a ratio of 20. It
+    has the roundest ticks that do not crowd.
     """
     bound = math.log1p(margin)
 
@@ -70,10 +96,19 @@ def ratios(low: float, high: float, margin: float, start: float, end: float) -> 
         return math.copysign(math.log1p(abs(size) / bound), size)
 
     edge = 1.0 + margin
-    low, high = min(low, 1.0 / edge / edge), max(high, edge * edge)
-    round_ones = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 1.0, 1.25, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-    ticks = [(v, f"{v:g}") for v in round_ones if low <= v <= high and (v == 1.0 or abs(math.log(v)) > 2.5 * bound)]
-    return Scale(low, high, start, end, through, tuple(ticks))
+    bare = Scale(min(low, 1.0 / edge / edge), max(high, edge * edge), start, end, through, ())
+    kept: list[float] = []
+    for value in _ROUND_RATIOS:
+        if bare.low <= value <= bare.high and all(abs(bare(value) - bare(one)) >= _LEAST_APART for one in kept):
+            kept.append(value)
+    return replace(bare, ticks=tuple((v, plain(v)) for v in sorted(kept)))
+
+
+_ROUND_RATIOS = (
+    *(1.0, 10.0, 0.1, 100.0, 0.01, 1000.0, 0.001, 2.0, 0.5, 5.0, 0.2, 20.0, 0.05, 50.0, 0.02, 3.0, 1.5, 0.7),
+    *(one for k in range(1, 7) for step in (2, 1, 5) for one in (1 + step * 10.0**-k, 1 - step * 10.0**-k)),
+)
+"""Ratios for ticks, the more welcome before the less."""
 
 
 @dataclass(frozen=True, slots=True)

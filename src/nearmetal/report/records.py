@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nearmetal.stats.conclude import Criteria
     from nearmetal.stats.equivalence import Verdict
     from nearmetal.stats.interval import Interval
+    from nearmetal.stats.modes import Modes
     from nearmetal.stats.noise import NoiseFloor
     from nearmetal.stats.summary import Metric, Summary
     from nearmetal.stats.tails import Curve
@@ -83,6 +84,12 @@ class PathCell:
     def launches(self) -> dict[int, Summary]:
         """Return block -> summary of its launch."""
         return {one.block: one.summary for one in self.trials}
+
+    @property
+    def multimodal(self) -> tuple[Modes, ...]:
+        """Return the modes of the launches that have some, the closest first; none where most launches have one."""
+        found = [trial.summary.modes for trial in self.trials if trial.summary.modes]
+        return tuple(sorted(found, key=lambda modes: modes.distance)) if 2 * len(found) >= len(self.trials) else ()
 
     @property
     def headline(self) -> Level:

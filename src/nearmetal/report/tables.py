@@ -257,10 +257,10 @@ def modes(view: View) -> Table:
     rows = []
     for cell in view.cells:
         for one in cell.paths:
-            found = [trial.summary.modes for trial in one.trials if trial.summary.modes]
-            if 2 * len(found) < len(one.trials):
+            found = one.multimodal
+            if not found:
                 continue
-            typical = sorted(found, key=lambda modes: modes.distance)[len(found) // 2]
+            typical = found[len(found) // 2]
             ends = (cell.shown.value(mode.centre_ns) for mode in typical.modes)
             centres = " | ".join(
                 f"{words.figure(at)} ({mode.share:.0%})" for at, mode in zip(ends, typical.modes, strict=True)

@@ -196,7 +196,7 @@ def live_part(so_far: Progress, view: View | None, nothing_yet: str, *, running:
         early.append(element("p", nothing_yet))
     else:
         groups = [as_html.group_section(view, g, n, distributions=False) for n, g in enumerate(view.groups)]
-        early += [as_html.verdicts(view), *groups]
+        early += [as_html.verdicts(view, distributions=False), *groups]
     return together(
         element("p", "A nearmetal of this machine is writing this run." if running else _STILL, class_="meta"),
         element("p", sentence(so_far), class_="lead"),

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import itertools
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.report import as_html
+from nearmetal.report import as_html, overview
 from nearmetal.report.axes import linear, logarithmic, ratios, spread_apart
+from nearmetal.report.levels import levels
 from nearmetal.report.markup import Markup, element
 from nearmetal.report.view import View, build_view
+from nearmetal.stats.modes import Mode, Modes
+from nearmetal.stats.summary import Metric
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
@@ -92,10 +96,62 @@ def test_the_verdict_comes_first_and_the_honesty_label_before_it(view: View) -> 
     assert label < verdicts < text.index('id="group-0"') < text.index('id="evidence"') < text.index('id="repeat"')
 
 
+def _charts(page: _Page) -> list[dict[str, str | None]]:
+    return [
+        attributes
+        for tag, attributes in page.elements
+        if tag == "svg" and attributes.get("class") in {"chart", "chart wide"}
+    ]
+
+
 def test_every_chart_speaks_to_a_screen_reader(page: _Page) -> None:
-    charts = [attributes for tag, attributes in page.elements if tag == "svg" and attributes.get("class") == "chart"]
-    assert len(charts) == 2 + 3 * 3
-    assert all(chart["role"] == "img" and chart["aria-label"] for chart in charts)
+    charts = _charts(page)
+    assert len(charts) == 1 + 2 + 3 * 3
+    assert all(chart["role"] in {"img", "group"} and chart["aria-label"] for chart in charts)
+
+
+def test_the_first_chart_holds_every_cell_and_leads_to_it(view: View) -> None:
+    text = as_html.render(view)
+    first = text[text.index('class="chart wide"') :].partition("</svg>")[0]
+    assert re.findall(r'href="#(cell-\d+-\d+)"', first) == ["cell-0-8", "cell-0-1024", "cell-0-65536"]
+    assert all(f'id="{name}"' in text for name in ("cell-0-8", "cell-0-1024", "cell-0-65536"))
+    compared = {one.path for _, one, _ in view.compared()}
+    assert len(re.findall(r"\]: |, p99 [\d.]+: ", first)) == 3 * len(compared)
+    assert first.count('class="noise"') == 3
+    assert first.index('class="tip"') < text.index('id="group-0"')
+
+
+def test_the_first_chart_draws_a_rate_as_a_cost(tmp_path: Path) -> None:
+    study = STUDY.replace('name = "latency"', 'name = "bw"')
+    view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=5)))
+    cell = view.cells[0]
+    tap = cell.of("tap")
+    assert tap
+    assert tap.comparison
+    assert overview.cost(tap.comparison.headline.ratio, cell) == pytest.approx(2.4, rel=0.05)
+    assert overview.cost(tap.comparison.headline.ratio, cell) == 1 / tap.comparison.headline.ratio
+
+
+def test_groups_of_one_size_share_a_chart(tmp_path: Path) -> None:
+    lone = '[[workload]]\nname = "barrier"\n[[workload]]\nname = "allreduce"\nsizes = [8]\n[trials]'
+    view = build_view(make_run(tmp_path / "run", Recipe(study=STUDY.replace("[trials]", lone), blocks=3)))
+    titles = [(title, len(cells)) for title, cells in overview.panels(view)]
+    assert titles == [("latency", 3), ("barrier, allreduce", 2)]
+
+
+def test_two_modes_are_drawn_as_two(view: View) -> None:
+    cell = view.cells[0]
+    modes = Modes((Mode(0.7, 40_000.0, 39_000.0, 41_000.0), Mode(0.3, 90_000.0, 88_000.0, 92_000.0)), "by chance")
+    tap = cell.of("tap")
+    assert tap
+    trials = tuple(replace(one, summary=replace(one.summary, modes=modes)) for one in tap.trials)
+    two = replace(cell, paths=tuple(replace(p, trials=trials) if p is tap else p for p in cell.paths))
+    group = cell.group
+    drawn = [levels(replace(view, cells=cells), group, Metric.MEAN, lambda _: None) for cells in ((cell,), (two,))]
+    assert drawn[0] is not None
+    assert drawn[1] is not None
+    assert drawn[1].count("mark hollow") == drawn[0].count("mark hollow") + 2
+    assert "modes 20.00 (70%) and 45.00 (30%)" in drawn[1]
 
 
 def test_text_of_a_study_cannot_become_markup(tmp_path: Path) -> None:
@@ -125,6 +181,7 @@ def test_an_operation_without_sizes_and_a_rate_are_drawn(tmp_path: Path) -> None
     )
     page = _Page(as_html.render(build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=3)))))
     assert "duration of an iteration, us (log scale)" in page.text
+    assert "p99 of durations as bandwidth, MB/s (log scale)" in page.text
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 7])
@@ -168,6 +225,27 @@ def test_the_ratio_scale_is_even_both_ways_and_shows_the_margin(low: float, high
     assert scale(low) <= scale(1 / edge) or low > 1 / edge
     assert scale(float("inf")) == 100.0
     assert "1" in [label for _, label in scale.ticks]
+
+
+@given(POSITIVE, st.floats(1e-8, 20.0))
+def test_a_log_axis_has_three_honest_ticks_at_least(low: float, decades: float) -> None:
+    scale = logarithmic(low, low * 10.0**decades, 288.0, 34.0)
+    at = [scale(value) for value, _ in scale.ticks]
+    assert len(at) >= 3
+    assert all(a - b >= 22.0 for a, b in itertools.pairwise(at))
+    assert all(float(label.replace(",", "")) == pytest.approx(value, rel=1e-11) for value, label in scale.ticks)
+
+
+@given(st.floats(1e-4, 1.0), st.floats(1.0, 1e4), st.floats(1e-3, 0.5))
+def test_a_ratio_axis_has_three_honest_ticks_at_least(low: float, high: float, margin: float) -> None:
+    ticks = ratios(low, high, margin, 288.0, 34.0).ticks
+    assert len(ticks) >= 3
+    assert all(float(label.replace(",", "")) == pytest.approx(value) for value, label in ticks)
+
+
+def test_a_narrow_range_is_labelled_in_its_own_digits() -> None:
+    assert [label for _, label in logarithmic(35.0, 38.0, 288.0, 34.0).ticks] == ["35", "36", "37", "38"]
+    assert [label for _, label in linear(0.0, 5e3, 288.0, 34.0).ticks][-1] == "5,000"
 
 
 @given(st.lists(st.floats(0.0, 300.0), min_size=1, max_size=10))

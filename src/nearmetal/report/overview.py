@@ -1,0 +1,195 @@
+"""The chart that a report begins with: every path, setting and size on one scale of cost, over margin and noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from nearmetal.report import words
+from nearmetal.report.axes import Frame, Scale, ratios, x_axis, y_axis
+from nearmetal.report.charts import (
+    FRAME,
+    ROOM_FOR_NAMES,
+    WIDTH,
+    chart,
+    columns,
+    labels_at_right,
+    mark,
+    readout,
+    whisker,
+)
+from nearmetal.report.markup import Markup, element, together
+from nearmetal.stats.equivalence import Verdict
+from nearmetal.stats.summary import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from nearmetal.report.records import Cell, PathCell, PathEntry, View
+    from nearmetal.stats.compare import Comparison, RatioEstimate
+
+NOTE = (
+    "Large marks: means with 95 % intervals, hollow where undecided. Small marks at their right: p99. Green: what the "
+    "margin counts as equal. Grey bars: the baseline against itself, the noise floor. Point at a size to read it, "
+    "follow it to its distributions."
+)
+
+
+def panels(view: View) -> list[tuple[str, tuple[Cell, ...]]]:
+    """Return title and cells of each chart: one a group of sizes; groups of one size share one a setting."""
+    found: list[tuple[str, tuple[Cell, ...]]] = []
+    by_group = [(group, view.cells_of(group)) for group in view.groups]
+    for (lone, setting), groups in groupby(by_group, lambda one: (len(one[1]) == 1, one[0].setting)):
+        held = list(groups)
+        if lone and len(held) > 1:
+            names = ", ".join(group.workload for group, _ in held)
+            title = f"{names}, setting {setting}" if len({group.setting for group in view.groups}) > 1 else names
+            found.append((title, tuple(cell for _, cells in held for cell in cells)))
+        else:
+            found += [(words.group_title(view, group), cells) for group, cells in held]
+    return found
+
+
+def cost(comparison_ratio: float, cell: Cell) -> float:
+    """Return a ratio as a cost: above 1 is worse, for rates as for times."""
+    return comparison_ratio if cell.shown.better.sign > 0 or not comparison_ratio else 1.0 / comparison_ratio
+
+
+def scale_of(view: View, low_pixel: float, high_pixel: float) -> Scale:
+    """Return the one scale of every panel of a view."""
+    ends = [one for cell in view.cells for estimate in _estimates(cell) for one in _ends(cell, estimate)]
+    usable = [end for end in ends if 1e-4 < end < 1e4]
+    low, high = min(usable, default=1.0), max(usable, default=1.0)
+    return ratios(low / 1.05, high * 1.05, view.criteria.margin, low_pixel, high_pixel)
+
+
+def _estimates(cell: Cell) -> Iterator[RatioEstimate]:
+    for one in cell.paths:
+        if one.comparison:
+            yield from (
+                found for metric in (Metric.MEAN, Metric.P99) if (found := one.comparison.estimates.get(metric))
+            )
+    if cell.noise:
+        yield cell.noise.estimate
+
+
+def _ends(cell: Cell, estimate: RatioEstimate) -> list[float]:
+    interval = estimate.interval
+    return [cost(one, cell) for one in (estimate.ratio, *((interval.low, interval.high) if interval else ()))]
+
+
+WIDE = 900.0
+
+
+def picture(
+    view: View, title: str, cells: Sequence[Cell], href: Callable[[Cell], str | None], width: float = WIDTH
+) -> Markup:
+    """Return one panel; `href` says where a cell's own panel is."""
+    frame = replace(FRAME, right=width - ROOM_FOR_NAMES)
+    y = scale_of(view, frame.bottom, frame.top)
+    edge = 1.0 + view.criteria.margin
+    band = {"y": y(edge), "height": y(1 / edge) - y(edge), "x": frame.left, "width": frame.right - frame.left}
+    several = len({cell.group for cell in cells}) > 1
+    names = [cell.group.workload if several else words.size(cell) for cell in cells]
+    xs, step = columns(len(cells), frame)
+    paths = [entry for entry in view.shown_paths if not entry.baseline]
+    gap = min(26.0, 0.85 * step / max(1, len(paths)))
+    parts = [
+        element("rect", class_="margin", **band),
+        y_axis(frame, y, f"cost, times {view.baseline} (log scale, stretched within the margin)"),
+        element("line", class_="one", x1=frame.left, x2=frame.right, y1=y(1), y2=y(1)),
+        _slanted(names, xs, frame) if several else x_axis(frame, _named(names, xs), "message size"),
+    ]
+    ends: dict[str, tuple[PathEntry, float]] = {}
+    for cell, x in zip(cells, xs, strict=True):
+        parts.append(_noise(cell, x, 0.4 * step, y))
+        for number, entry in enumerate(paths):
+            one = cell.of(entry.label)
+            if one and one.comparison:
+                at = x + gap * (number - (len(paths) - 1) / 2)
+                parts += _marks(entry, one.comparison, cell, (at, gap), y)
+                ends[entry.label] = (entry, y(cost(one.comparison.headline.ratio, cell)))
+    zones = [
+        readout(frame, (x, step), words.cell_title(view, cell), _reading(view, cell), href(cell))
+        for cell, x in zip(cells, xs, strict=True)
+    ]
+    label = f"{title}: cost against {view.baseline} with 95 % intervals"
+    return chart(label, *parts, labels_at_right(list(ends.values()), frame), zones=zones, width=width)
+
+
+def _named(names: Sequence[str], xs: Sequence[float]) -> Scale:
+    return Scale(0.0, 1e4, 0.0, 1e4, float, tuple(zip(xs, names, strict=True)))
+
+
+def _slanted(names: Sequence[str], xs: Sequence[float], frame: Frame) -> Markup:
+    """Return the names of columns that need not be as narrow as the columns."""
+    at = frame.bottom + 16
+    return together(
+        *(
+            element(
+                "text", name, class_="tick", x=x, y=at, text_anchor="end", transform=f"rotate(-30 {x:.1f} {at:.1f})"
+            )
+            for name, x in zip(names, xs, strict=True)
+        )
+    )
+
+
+def _noise(cell: Cell, x: float, reach: float, y: Scale) -> Markup:
+    """Return the interval of the baseline against itself as a bar as wide as the column."""
+    interval = cell.noise.estimate.interval if cell.noise else None
+    if interval is None:
+        return Markup("")
+    top, bottom = sorted((y(cost(interval.low, cell)), y(cost(interval.high, cell))))
+    return element("rect", class_="noise", x=x - reach, width=2 * reach, y=top, height=max(1.0, bottom - top))
+
+
+def _marks(entry: PathEntry, found: Comparison, cell: Cell, place: tuple[float, float], y: Scale) -> Iterator[Markup]:
+    """Yield mean and p99 with their intervals; `place` is where, and how much room there is."""
+    x, gap = place
+    for metric, at, kind in ((Metric.P99, x + min(8.0, 0.45 * gap), "whisker thin"), (Metric.MEAN, x, "whisker")):
+        estimate = found.estimates.get(metric)
+        if estimate is None:
+            continue
+        if estimate.interval:
+            low, high = (y(cost(end, cell)) for end in (estimate.interval.low, estimate.interval.high))
+            yield whisker(entry, at, low, high, kind)
+        small = metric is Metric.P99
+        hollow = small or found.verdict is Verdict.UNDECIDED
+        yield mark(entry, at, y(cost(estimate.ratio, cell)), small=small or gap < 9.0, hollow=hollow)
+
+
+def _reading(view: View, cell: Cell) -> list[tuple[PathEntry, str]]:
+    """Return what a column says in words: a line a path, and the noise."""
+    lines = [
+        (entry, _line(one, one.comparison))
+        for entry in view.shown_paths
+        if (one := cell.of(entry.label)) and one.comparison
+    ]
+    again = [entry for entry in view.paths if entry.again]
+    if cell.noise and cell.noise.estimate.interval:
+        noise = cell.noise.estimate
+        lines += [(entry, f"noise {words.ratio(noise.ratio)} [{words.ratio_span(noise.interval)}]") for entry in again]
+    return lines
+
+
+def _line(one: PathCell, found: Comparison) -> str:
+    p99 = found.estimates.get(Metric.P99)
+    tail = f", p99 {words.ratio(p99.ratio)}" if p99 and math.isfinite(p99.ratio) else ""
+    mean = found.headline
+    return (
+        f"{words.short(one.path)} {words.ratio(mean.ratio)} [{words.ratio_span(mean.interval)}]{tail}: {found.verdict}"
+    )
+
+
+def sections(view: View, href: Callable[[Cell], str | None]) -> Markup:
+    """Return every panel with its title, and how to read them."""
+    shown = [one for one in panels(view) if any(path.comparison for cell in one[1] for path in cell.paths)]
+    width = WIDE if len(shown) == 1 else WIDTH
+    figures = [
+        element("figure", element("figcaption", title), picture(view, title, cells, href, width))
+        for title, cells in shown
+    ]
+    note = [element("p", NOTE, class_="note")] if figures else []
+    return together(element("div", *figures, class_="pair"), *note)
