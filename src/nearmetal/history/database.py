@@ -15,11 +15,12 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from nearmetal import scratch
+from nearmetal.closing import Closing
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError, UnavailableError
 from nearmetal.history.records import Entry, EntryCell, Kept
 from nearmetal.report.series import CellId
@@ -29,7 +30,6 @@ from nearmetal.stats.equivalence import Better
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from types import TracebackType
 
     import duckdb
 
@@ -64,7 +64,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 }
 
 
-class Database:
+class Database(Closing):
     """An open history; use it as a context. Raises StoreError when another process keeps it beyond `wait_s`."""
 
     def __init__(self, path: Path, *, write: bool, wait_s: float = WAIT_S) -> None:
@@ -85,12 +85,8 @@ class Database:
             self._connection.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self._connection.close()
 
     def add(self, kept: Kept) -> str:

@@ -15,21 +15,20 @@ import select
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from nearmetal import process, scratch
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
-from nearmetal.hosts import many_files
 from nearmetal.hosts.host import HYPERVISOR
-from nearmetal.process import Finished
+from nearmetal.hosts.shell import CommandShell, LocalHelper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
+
+    from nearmetal.process import Finished
 
 _ANCHOR_TIMEOUT_S = 10.0
 NODE_NAME = re.compile(r"[a-z][a-z0-9-]{0,14}")
@@ -98,109 +97,81 @@ class _Anchor:
                 stream.close()
 
 
-class NamespaceShell:
-    """Commands in namespaces of this machine; a context manager.
+class CradleShell(CommandShell):
+    """Nodes are namespaces below one cradle; where it hangs, on this machine or on a far one, is the subclass's."""
+
+    def __init__(self, scratch: str) -> None:
+        super().__init__(scratch)
+        self._rootless = False
+        self._cradle_pid = ""
+        self._nodes: dict[str, str] = {}
+
+    def _write_scratch(self) -> None:
+        self._make_folder(f"{self._scratch}/nodes")
+        self._put(f"{self._scratch}/hosts", "127.0.0.1 localhost\n")
+        self._put(self.agent, AGENT_SCRIPT)
+
+    def add_node(self, name: str) -> None:
+        """Make a node; raise TrialError when its name is unusable or taken."""
+        if not NODE_NAME.fullmatch(name) or name in self._nodes:
+            raise TrialError(f"{name!r} cannot be the name of a new node")
+        self._make_folder(f"{self._scratch}/{name}")
+        unshare = ["unshare", "--net", "--uts", "--ipc", "--mount", "--propagation", "private", "--"]
+        script = ["sh", "-c", NODE_SCRIPT, "node", name, f"{self._scratch}/hosts"]
+        self._nodes[name] = self._hold(name, [*self._enter(), *unshare, *script])
+        self._put(f"{self._scratch}/nodes/{name}", f"{self._nodes[name]}\n")
+
+    def give_interface(self, interface: str, node: str, name: str) -> None:
+        """Move an interface of the machine, or of its cradle, into a node."""
+        self.run(["ip", "link", "set", interface, "netns", self._nodes[node], "name", name])
+
+    def _enter(self, node: str = HYPERVISOR) -> list[str]:
+        """Return the argv prefix that enters the cradle and, from there, the node."""
+        user = ["--user", "--preserve-credentials"] if self._rootless else []
+        cradle = ["nsenter", "--target", self._cradle_pid, *user, "--pid", "--mount", "--net", *self._folder(), "--"]
+        if node == HYPERVISOR:
+            return cradle
+        if node not in self._nodes:
+            raise TrialError(f"there is no node {node!r}")
+        target = ["--target", self._nodes[node]]
+        return [*cradle, "nsenter", *target, "--net", "--uts", "--ipc", "--mount", *self._folder(), "--"]
+
+    def _folder(self) -> list[str]:
+        """Return the option that names the folder in which programs start."""
+        return []
+
+    @abstractmethod
+    def _hold(self, name: str, argv: Sequence[str]) -> str:
+        """Start the program that holds a node's namespaces open; return the process number that it says."""
+
+    @abstractmethod
+    def _make_folder(self, path: str) -> None:
+        """Make a folder on the machine."""
+
+    @abstractmethod
+    def _put(self, path: str, text: str) -> None:
+        """Write a file on the machine; the agent's is to be a program."""
+
+
+class NamespaceShell(CradleShell):
+    """Commands in namespaces of this machine.
 
     With `own_network` (the default) the hypervisor side has a network namespace of its own, so that bridges
     and links never touch the machine's. Inside the lab's guest it is off: there the machine's ports are the point.
     """
 
     def __init__(self, *, own_network: bool = True) -> None:
+        super().__init__(str(scratch.make("nm")))
         self.own_network = own_network
-        self._scratch = str(scratch.make("nm"))
         self._rootless = os.geteuid() != 0
-        self._nodes: dict[str, _Anchor] = {}
-        self._helpers: list[_Helper] = []
+        self._anchors: dict[str, _Anchor] = {}
         try:
             self._write_scratch()
             self._cradle = _Anchor.start(cradle_argv(rootless=self._rootless, own_network=own_network))
-            self._cradle_pid = only_child(self._cradle.process.pid)
+            self._cradle_pid = str(only_child(self._cradle.process.pid))
         except BaseException:
             shutil.rmtree(self._scratch, ignore_errors=True)
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _write_scratch(self) -> None:
-        root = Path(self._scratch)
-        (root / "nodes").mkdir()
-        (root / "hosts").write_text("127.0.0.1 localhost\n")
-        agent = Path(self.agent)
-        agent.write_text(AGENT_SCRIPT)
-        agent.chmod(0o755)
-
-    @property
-    def scratch(self) -> str:
-        """A private directory of this shell."""
-        return self._scratch
-
-    @property
-    def agent(self) -> str:
-        """The program that stands for ssh."""
-        return f"{self._scratch}/agent"
-
-    def add_node(self, name: str) -> None:
-        """Make a node; raise TrialError when its name is unusable or taken."""
-        if not NODE_NAME.fullmatch(name) or name in self._nodes:
-            raise TrialError(f"{name!r} cannot be the name of a new node")
-        Path(self._scratch, name).mkdir()
-        unshare = ["unshare", "--net", "--uts", "--ipc", "--mount", "--propagation", "private", "--"]
-        script = ["sh", "-c", NODE_SCRIPT, "node", name, f"{self._scratch}/hosts"]
-        anchor = _Anchor.start([*self._enter(), *unshare, *script])
-        self._nodes[name] = anchor
-        Path(self._scratch, "nodes", name).write_text(anchor.said)
-
-    def give_interface(self, interface: str, node: str, name: str) -> None:
-        """Move an interface of the hypervisor into a node."""
-        pid = self._nodes[node].said
-        self.run(["ip", "link", "set", interface, "netns", pid, "name", name])
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        node: str = HYPERVISOR,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        timeout_s: float = 20.0,
-        check: bool = True,
-    ) -> Finished:
-        """Run a program on a node to its end."""
-        finished = self._ended(argv, node, self._environment(node, env), stdin, timeout_s)
-        if check and not finished.ok:
-            raise TrialError(finished.complaint())
-        return finished
-
-    def _ended(
-        self, argv: Sequence[str], node: str, env: Mapping[str, str], stdin: bytes, timeout_s: float
-    ) -> Finished:
-        finished = process.run([*self._enter(node), *argv], timeout_s=timeout_s, env=env, stdin=stdin)
-        return replace(finished, argv=tuple(argv))
-
-    def start(self, argv: Sequence[str], *, node: str = HYPERVISOR) -> _Helper:
-        """Start a program that stays until `stop` or until this shell is closed."""
-        helper = _Helper(tuple(argv), [*self._enter(node), *argv], self._environment(node, None), self._scratch)
-        self._helpers.append(helper)
-        return helper
-
-    def read(self, path: str, *, node: str = HYPERVISOR) -> bytes:
-        """Return a file's content as that node sees it."""
-        finished = self.run(["cat", "--", path], node=node, check=False)
-        if not finished.ok:
-            where = node or "the hypervisor"
-            raise NearmetalError(f"cannot read {path} on {where}: {finished.stderr.decode(errors='replace').strip()}")
-        return finished.stdout
-
-    def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
-        """Return the content of those files that the node can read; one program reads them all."""
-        mark = many_files.new_mark()
-        return many_files.split(self.run(many_files.reader_argv(paths, mark), node=node).stdout, paths, mark)
 
     def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
         """Write a file as that node sees it; writes to /proc and /sys go out as one write."""
@@ -211,58 +182,45 @@ class NamespaceShell:
             check=False,
         )
         if not finished.ok:
-            where = node or "the hypervisor"
-            raise NearmetalError(f"cannot write {path} on {where}: {finished.stderr.decode(errors='replace').strip()}")
+            said = finished.stderr.decode(errors="replace").strip()
+            raise NearmetalError(f"cannot write {path} on {self._called(node)}: {said}")
 
     def close(self) -> None:
         """End every process, then remove the scratch directory; calling twice does nothing more."""
         self._cradle.end()
-        for anchor in self._nodes.values():
+        for anchor in self._anchors.values():
             anchor.end()
+        self._anchors.clear()
         self._nodes.clear()
-        for helper in self._helpers:
-            helper.stop()
-        self._helpers.clear()
+        self._stop_helpers()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _enter(self, node: str = HYPERVISOR) -> list[str]:
-        """Return the argv prefix that enters the cradle and, from there, the node."""
-        user = ["--user", "--preserve-credentials"] if self._rootless else []
-        cradle = ["nsenter", "--target", str(self._cradle_pid), *user, "--pid", "--mount", "--net"]
-        cradle += [f"--wd={Path.cwd()}", "--"]
-        if node == HYPERVISOR:
-            return cradle
-        if node not in self._nodes:
-            raise TrialError(f"there is no node {node!r}")
-        target = ["--target", self._nodes[node].said]
-        return [*cradle, "nsenter", *target, "--net", "--uts", "--ipc", "--mount", f"--wd={Path.cwd()}", "--"]
-
     def _environment(self, node: str, extra: Mapping[str, str] | None) -> dict[str, str]:
-        tmpdir = f"{self._scratch}/{node}" if node else self._scratch
-        return {**os.environ, "TMPDIR": tmpdir, **(extra or {})}
+        return {**os.environ, **super()._environment(node, extra)}
 
+    def _ended(
+        self, argv: Sequence[str], node: str, env: Mapping[str, str], stdin: bytes, timeout_s: float
+    ) -> Finished:
+        finished = process.run([*self._enter(node), *argv], timeout_s=timeout_s, env=env, stdin=stdin)
+        return replace(finished, argv=tuple(argv))
 
-class _Helper:
-    """A program that stays; what it says goes to a file, so that it can never block on a full pipe."""
+    def _started(self, argv: Sequence[str], node: str) -> LocalHelper:
+        return LocalHelper(argv, [*self._enter(node), *argv], self._scratch, self._environment(node, None))
 
-    def __init__(self, shown: tuple[str, ...], argv: Sequence[str], env: Mapping[str, str], scratch: str) -> None:
-        self._shown = shown
-        self._log = Path(tempfile.mkstemp(prefix="helper-", dir=scratch)[1])
-        self._started_ns = time.monotonic_ns()
-        with self._log.open("wb") as log:
-            self._process = process.spawn(argv, env=env, stdout=log.fileno(), stderr=log.fileno())
+    def _folder(self) -> list[str]:
+        return [f"--wd={Path.cwd()}"]
 
-    def ended(self) -> Finished | None:
-        """Return how it ended, or None while it runs."""
-        status = self._process.poll()
-        if status is None:
-            return None
-        said = self._log.read_bytes()
-        return Finished(self._shown, status, said, b"", time.monotonic_ns() - self._started_ns)
+    def _hold(self, name: str, argv: Sequence[str]) -> str:
+        self._anchors[name] = _Anchor.start(argv)
+        return self._anchors[name].said
 
-    def stop(self) -> None:
-        """End it and its children."""
-        process.end_session(self._process)
+    def _make_folder(self, path: str) -> None:
+        Path(path).mkdir()
+
+    def _put(self, path: str, text: str) -> None:
+        Path(path).write_text(text)
+        if path == self.agent:
+            Path(path).chmod(0o755)
 
 
 def cradle_argv(*, rootless: bool, own_network: bool) -> list[str]:

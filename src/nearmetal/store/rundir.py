@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from nearmetal import limits
+from nearmetal.closing import Closing
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
 from nearmetal.reading import parse_json, read_bytes
 from nearmetal.stats.summary import Summary, summarize
@@ -43,7 +44,6 @@ from nearmetal.study.changes import changes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from io import TextIOWrapper
-    from types import TracebackType
 
     import numpy as np
     import pyarrow as pa
@@ -81,7 +81,7 @@ class RunInfo:
     created_utc: str
 
 
-class RunDir:
+class RunDir(Closing):
     """A run on disk. Reading needs no lock; writing takes the run's lock until `close`."""
 
     MARKER: ClassVar[str] = "run.json"
@@ -165,14 +165,6 @@ class RunDir:
             if path.suffix == TEMPORARY_SUFFIX or path.stem not in finished:
                 path.unlink()
         return run
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release the lock; calling twice does nothing more."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from nearmetal.errors import NearmetalError, TrialError
-from nearmetal.hosts import many_files
-from nearmetal.hosts.far.machine import SHORT_S, require_ok
+from nearmetal.hosts.far.machine import require_ok
 from nearmetal.hosts.host import HYPERVISOR
+from nearmetal.hosts.shell import CommandShell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
 
     from nearmetal.hosts.far.machine import Kept, Machine
     from nearmetal.hosts.host import Site
@@ -43,7 +42,7 @@ class Memory:
         return self._known[key]  # type: ignore[return-value]  # the caller's key stands for one type
 
 
-class NodesShell:
+class NodesShell(CommandShell):
     """Nodes are machines, in the order in which they were given; the first stands for the hypervisor as well.
 
     A context manager, made for one trial; the connections are the host's and stay. `names[i]` is how the machines
@@ -51,30 +50,11 @@ class NodesShell:
     """
 
     def __init__(self, machines: Sequence[Machine], names: Sequence[str], *, remote_shell: bytes) -> None:
+        super().__init__(f"/tmp/nm-{secrets.token_hex(12)}")  # noqa: S108 - made with mkdir -m 700, the name is random
         self._free = list(zip(machines, names, strict=True))
         self._first = machines[0]
         self._remote_shell = remote_shell
         self._nodes: dict[str, tuple[Machine, str]] = {}
-        self._helpers: list[Kept] = []
-        self._scratch = f"/tmp/nm-{secrets.token_hex(12)}"  # noqa: S108 - made with mkdir -m 700, the name is random
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def scratch(self) -> str:
-        """A private directory, of the same name on every node."""
-        return self._scratch
-
-    @property
-    def agent(self) -> str:
-        """The program that reaches from node to node."""
-        return f"{self._scratch}/agent"
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -100,50 +80,13 @@ class NodesShell:
             hint="use kind = 'declared' for the path, or name one `hypervisor` that the recipe may build on",
         )
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        node: str = HYPERVISOR,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        timeout_s: float = SHORT_S,
-        check: bool = True,
-    ) -> Finished:
-        """Run a program on a node to its end."""
-        scratch = {"TMPDIR": f"{self._scratch}/{node}"} if node else {}
-        finished = self._machine(node).run(argv, env={**scratch, **(env or {})}, stdin=stdin, timeout_s=timeout_s)
-        return require_ok(finished) if check else finished
-
-    def start(self, argv: Sequence[str], *, node: str = HYPERVISOR) -> Kept:
-        """Start a program that stays until `stop`, until this shell is closed, or until the connection drops."""
-        helper = self._machine(node).keep(argv)
-        self._helpers.append(helper)
-        return helper
-
-    def read(self, path: str, *, node: str = HYPERVISOR) -> bytes:
-        """Return a file's content."""
-        machine = self._machine(node)
-        finished = machine.run(["cat", "--", path])
-        if not finished.ok:
-            said = finished.stderr.decode(errors="replace").strip()
-            raise NearmetalError(f"cannot read {path} on {machine.name}: {said}")
-        return finished.stdout
-
-    def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
-        """Return the content of those files that the node can read; one program reads them all."""
-        mark = many_files.new_mark()
-        return many_files.split(self.run(many_files.reader_argv(paths, mark), node=node).stdout, paths, mark)
-
     def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
         """Write a file; a short one goes out as one write."""
         self._machine(node).write(path, data)
 
     def close(self) -> None:
         """End what was started and remove the scratch directories; calling twice does nothing more."""
-        for helper in self._helpers:
-            helper.stop()
-        self._helpers.clear()
+        self._stop_helpers()
         nodes, self._nodes = self._nodes, {}
         lost: list[NearmetalError] = []
         for machine, _ in nodes.values():
@@ -153,6 +96,20 @@ class NodesShell:
                 lost.append(error)
         if lost:
             raise lost[0]
+
+    def _environment(self, node: str, extra: Mapping[str, str] | None) -> dict[str, str]:
+        return super()._environment(node, extra) if node else dict(extra or {})
+
+    def _called(self, node: str) -> str:
+        return self._machine(node).name
+
+    def _ended(
+        self, argv: Sequence[str], node: str, env: Mapping[str, str], stdin: bytes, timeout_s: float
+    ) -> Finished:
+        return self._machine(node).run(argv, env=env, stdin=stdin, timeout_s=timeout_s)
+
+    def _started(self, argv: Sequence[str], node: str) -> Kept:
+        return self._machine(node).keep(argv)
 
     def _machine(self, node: str) -> Machine:
         if node == HYPERVISOR:

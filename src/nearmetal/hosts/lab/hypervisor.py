@@ -57,7 +57,7 @@ class LabShell(NamespaceShell):
         self._guests: dict[str, int] = {}
         self._entered: dict[str, Entered] = {}
         super().__init__(own_network=False)
-        self._entered[HYPERVISOR] = Entered(self._cradle_pid, ("pid", "mnt"))
+        self._entered[HYPERVISOR] = Entered(int(self._cradle_pid), ("pid", "mnt"))
 
     def _write_scratch(self) -> None:
         super()._write_scratch()
@@ -67,7 +67,7 @@ class LabShell(NamespaceShell):
     def add_node(self, name: str) -> None:
         """Make a node, and keep a thread in it."""
         super().add_node(name)
-        inside = only_child(self._nodes[name].process.pid)
+        inside = only_child(self._anchors[name].process.pid)
         self._entered[name] = Entered(inside, ("pid", "net", "uts", "ipc", "mnt"))
 
     def boot_guest(self, node: str, devices: Sequence[str]) -> None:
@@ -178,7 +178,7 @@ class LabShell(NamespaceShell):
         """
         if not path.startswith("/proc/net/"):
             return path
-        return f"/proc/{self._nodes[node].said if node in self._nodes else _FIRST_PID}{path.removeprefix('/proc')}"
+        return f"/proc/{self._nodes.get(node, _FIRST_PID)}{path.removeprefix('/proc')}"
 
     def _must(self, said: remote.Said, what: str) -> None:
         if said.status != 0:

@@ -9,9 +9,10 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from nearmetal import process, scratch
+from nearmetal.closing import Closing
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.lab import frames, lives, wire
 from nearmetal.hosts.lab.machine import Files, Machine, emulator_argv
@@ -20,7 +21,6 @@ from nearmetal.hosts.lab.qmp import EmulatorGoneError, Listener, Qmp
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
-    from types import TracebackType
 
 # An emulator whose nearmetal was killed would keep a core busy for ever.
 _DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
@@ -45,7 +45,7 @@ class Boot:
     """The shared object that mends the emulator, and couples machines."""
 
 
-class Vm:
+class Vm(Closing):
     """A running emulator and its private directory; use as a context manager."""
 
     def __init__(
@@ -101,14 +101,6 @@ class Vm:
             raise self.gone(error) from error
         finally:
             listener.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the emulator and remove its directory; calling twice does nothing more."""

@@ -1,0 +1,125 @@
+"""What every shell does alike, whatever carries its commands and wherever its nodes are.
+
+A subclass says how a command gets to a node (`_ended`, `_started`) and how its nodes are made; reading, writing and
+ending are programs there, unless it knows a shorter way. Standard library only: it also runs inside the lab.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from tempfile import mkstemp
+from typing import TYPE_CHECKING
+
+from nearmetal import process
+from nearmetal.closing import Closing
+from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.hosts import many_files
+from nearmetal.hosts.host import HYPERVISOR
+from nearmetal.process import Finished
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nearmetal.hosts.host import Helper
+
+
+class CommandShell(Closing, ABC):
+    """A `Shell` whose every deed is a program on a node; a context manager."""
+
+    def __init__(self, scratch: str) -> None:
+        self._scratch = scratch
+        self._helpers: list[Helper] = []
+
+    @property
+    def scratch(self) -> str:
+        """A private directory of this shell, of the same name on every node."""
+        return self._scratch
+
+    @property
+    def agent(self) -> str:
+        """The program that reaches from node to node."""
+        return f"{self._scratch}/agent"
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        node: str = HYPERVISOR,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        timeout_s: float = 20.0,
+        check: bool = True,
+    ) -> Finished:
+        """Run a program on a node to its end."""
+        finished = self._ended(argv, node, self._environment(node, env), stdin, timeout_s)
+        if check and not finished.ok:
+            raise TrialError(finished.complaint())
+        return finished
+
+    def start(self, argv: Sequence[str], *, node: str = HYPERVISOR) -> Helper:
+        """Start a program that stays until `stop`, until this shell is closed, or until the machine is lost."""
+        helper = self._started(argv, node)
+        self._helpers.append(helper)
+        return helper
+
+    def read(self, path: str, *, node: str = HYPERVISOR) -> bytes:
+        """Return a file's content as that node sees it."""
+        finished = self.run(["cat", "--", path], node=node, check=False)
+        if not finished.ok:
+            said = finished.stderr.decode(errors="replace").strip()
+            raise NearmetalError(f"cannot read {path} on {self._called(node)}: {said}")
+        return finished.stdout
+
+    def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
+        """Return the content of those files that the node can read; one program reads them all."""
+        mark = many_files.new_mark()
+        return many_files.split(self.run(many_files.reader_argv(paths, mark), node=node).stdout, paths, mark)
+
+    def _stop_helpers(self) -> None:
+        helpers, self._helpers = self._helpers, []
+        for helper in helpers:
+            helper.stop()
+
+    def _environment(self, node: str, extra: Mapping[str, str] | None) -> dict[str, str]:
+        """Return what a program on a node finds in its environment beside what is there anyway."""
+        return {"TMPDIR": f"{self._scratch}/{node}" if node else self._scratch, **(extra or {})}
+
+    def _called(self, node: str) -> str:
+        """Return what errors call a node."""
+        return node or "the hypervisor"
+
+    @abstractmethod
+    def _ended(
+        self, argv: Sequence[str], node: str, env: Mapping[str, str], stdin: bytes, timeout_s: float
+    ) -> Finished:
+        """Run a program on a node to its end or to the timeout."""
+
+    @abstractmethod
+    def _started(self, argv: Sequence[str], node: str) -> Helper:
+        """Start a program on a node that stays."""
+
+
+class LocalHelper:
+    """A program of this machine that stays; what it says goes to a file, so that it can never block on a full pipe."""
+
+    def __init__(
+        self, shown: Sequence[str], argv: Sequence[str], scratch: str, env: Mapping[str, str] | None = None
+    ) -> None:
+        self._shown = tuple(shown)
+        self._log = Path(mkstemp(prefix="helper-", dir=scratch)[1])
+        self._started_ns = time.monotonic_ns()
+        with self._log.open("wb") as log:
+            self._process = process.spawn(argv, env=env, stdout=log.fileno(), stderr=log.fileno())
+
+    def ended(self) -> Finished | None:
+        """Return how it ended, or None while it runs."""
+        status = self._process.poll()
+        if status is None:
+            return None
+        return Finished(self._shown, status, self._log.read_bytes(), b"", time.monotonic_ns() - self._started_ns)
+
+    def stop(self) -> None:
+        """End it and its children."""
+        process.end_session(self._process)
