@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from nearmetal.workloads.formats.perftest_dump import parse_dump
+from nearmetal.workloads.tools.perftest_dump import parse_dump
 
 LINES = 10_000_000
 GOAL_S = 3.0

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.workloads.foreign import Foreign, read_foreign
+from nearmetal.workloads.foreign import read_foreign
 from nearmetal.workloads.tool_samples import DECODERS
+from nearmetal.workloads.tools.tool import Foreign
 
 SAMPLES = Path(__file__).parents[1] / "data" / "tools"
 NOT_ADOPTED = {"README.md", "iperf3-3.12-error.json"}
@@ -54,12 +55,12 @@ def test_no_cut_of_a_workloads_output_gives_another_number(name: str) -> None:
     operation = OPERATION.get(name.removesuffix(".txt").rpartition("_")[2], "tcp_one_way")
     data = (SAMPLES / name).read_bytes()
     try:
-        whole = DECODERS[program](data, operation).ns.tolist()
+        whole = list(DECODERS[program](data, operation).ns)
     except ForeignFileError:
         whole = []  # several results, of which a launch has one
     for length in range(len(data)):
         try:
-            cut = DECODERS[program](data[:length], operation).ns.tolist()
+            cut = list(DECODERS[program](data[:length], operation).ns)
         except ForeignFileError:
             continue
         assert cut == whole or not whole, f"{name} cut at {length} gives {cut}, not {whole}"

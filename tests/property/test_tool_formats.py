@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.workloads.formats import hpcc, imb, iperf3, mpi4py, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
-from nearmetal.workloads.formats.perftest_dump import parse_dump
 from nearmetal.workloads.rates import UNITS
 from nearmetal.workloads.tool_samples import DECODERS
+from nearmetal.workloads.tools import hpcc, imb, iperf3, mpi4py, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
+from nearmetal.workloads.tools.perftest_dump import parse_dump
 
 DATA = Path(__file__).parents[1] / "data" / "tools"
 

@@ -10,9 +10,10 @@ import pytest
 from nearmetal.errors import ForeignFileError
 from nearmetal.report.shown import shown_for
 from nearmetal.study.order import WorkloadOrder
-from nearmetal.workloads.foreign import Foreign, read_foreign
-from nearmetal.workloads.formats import hpcc, imb, iperf3, mpi4py, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
-from nearmetal.workloads.formats.perftest_dump import parse_dump
+from nearmetal.workloads.foreign import read_foreign
+from nearmetal.workloads.tools import hpcc, imb, iperf3, mpi4py, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
+from nearmetal.workloads.tools.perftest_dump import parse_dump
+from nearmetal.workloads.tools.tool import Foreign
 
 DATA = Path(__file__).parents[1] / "data" / "tools"
 

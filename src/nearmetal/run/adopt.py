@@ -19,14 +19,16 @@ from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import digest, parse_study
 from nearmetal.workloads.figures import IMPORTED
-from nearmetal.workloads.foreign import Foreign, read_foreign
-from nearmetal.workloads.tool_samples import WINDOW_MESSAGES
+from nearmetal.workloads.foreign import read_foreign
+from nearmetal.workloads.tools.tool import WINDOW_MESSAGES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from nearmetal.store.samples import CellSamples
     from nearmetal.study.order import Scalar
+    from nearmetal.workloads.tools.tool import Foreign
 
 HOST_KIND = "import"
 HOST_LABEL = (
@@ -44,7 +46,7 @@ class Adopted:
     file: str
     label: str
     block: int
-    found: Foreign
+    found: Foreign[CellSamples]
 
 
 def adopt(files: Sequence[tuple[str, Path]], root: Path, *, baseline: str = "", name: str = "") -> list[Adopted]:

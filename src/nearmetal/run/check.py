@@ -18,11 +18,10 @@ from nearmetal.study.plan import block
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.engine import Engine, engine_argv
 from nearmetal.workloads.fabric import Fabric
-from nearmetal.workloads.figures import WITH_OPERATIONS
+from nearmetal.workloads.figures import SUITES, WITH_OPERATIONS
 from nearmetal.workloads.mpi.far import own_processors
 from nearmetal.workloads.mpi.mpi import Mpi
 from nearmetal.workloads.mpi.table import find_mpi, flavour_named
-from nearmetal.workloads.mpi_benchmarks import SUITES
 from nearmetal.workloads.operations import operation_named
 from nearmetal.workloads.parallel import GUEST_KINDS, check_waiting
 from nearmetal.workloads.table import find_workload
@@ -73,7 +72,7 @@ def _check_workload(order: Order) -> None:
 
 
 _OF_ONE_MACHINE = {*GUEST_KINDS, *(path.kind for path in ROCE_PATHS)}
-_OF_MPI = {Engine.kind, ApplicationWorkload.kind, Fabric.kind, *(suite.kind for suite in SUITES)}
+_OF_MPI = {Engine.kind, ApplicationWorkload.kind, Fabric.kind, *SUITES}
 
 
 def _check_waiting(study: Study, order: Order) -> None:

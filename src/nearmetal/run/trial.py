@@ -24,7 +24,7 @@ from nearmetal.knobs.watchdog import Guard
 from nearmetal.paths.table import find_path
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.workloads.table import find_workload
-from nearmetal.workloads.workload import Telling
+from nearmetal.workloads.workload import Counting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,8 +104,8 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
         )
         yield outcome
         _believe(workload, order, measured, outcome, endpoints)
-        if isinstance(workload, Telling):
-            outcome = replace(outcome, counters=outcome.counters | workload.tell(order, measured.files))
+        if isinstance(workload, Counting):
+            outcome = replace(outcome, counters=outcome.counters | workload.counters(order, measured.files))
     # What could not be put back was raised as QuarantinedError; nothing is ever confirmed in a trial.
     yield replace(outcome, facts=outcome.facts | ({KNOB_END: str(EndState.RESTORED)} if held.facts else {}))
 

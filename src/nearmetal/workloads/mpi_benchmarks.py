@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.workloads.build import mpi_for
 from nearmetal.workloads.crew import Command
-from nearmetal.workloads.formats import imb, mpi4py, omb
 from nearmetal.workloads.pairs import check_ended, check_options, launch_crew, text_option
 from nearmetal.workloads.parallel import mpi_prefix, parallel_launch
 from nearmetal.workloads.streams import OutputName, read_name
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BenchmarkRun:
     """One launch: the suite's name of the benchmark, and a file in the scratch directory that holds the size."""
 
     benchmark: str
@@ -55,7 +54,7 @@ class Suite:
     benchmarks: Mapping[str, str]
     option: str
     program: Callable[[str], str]
-    arguments: Callable[[Asked], list[str]]
+    arguments: Callable[[BenchmarkRun], list[str]]
     holds: Callable[[bytes], list[tuple[str, int]]]
     hint: str
     pairs_by_halves: tuple[str, ...] = ()
@@ -103,7 +102,7 @@ class MpiBenchmark:
         library = PurePosixPath(mpi.mpirun or mpi.mpicc).parent.parent / "lib"
         launches = []
         for size in workload.numbers("sizes") or [0]:
-            asked = Asked(
+            wanted_run = BenchmarkRun(
                 benchmark=suite.benchmarks[operation],
                 ranks=len(workload.placement),
                 sized=bool(workload.numbers("sizes")),
@@ -112,13 +111,13 @@ class MpiBenchmark:
                 iterations=workload.number("iterations"),
                 warmup=workload.number("warmup"),
             )
-            shell.write(asked.sizes_file, f"{size}\n".encode(), node=node)
+            shell.write(wanted_run.sizes_file, f"{size}\n".encode(), node=node)
             launch = parallel_launch(
                 shell,
                 order,
                 endpoints,
                 mpi,
-                (program, *suite.arguments(asked)),
+                (program, *suite.arguments(wanted_run)),
                 facts={f"{suite.kind}.program": program},
                 # IMB of Intel's wheel and mpi4py of PyPI's take the MPI that the loader finds: the one that launches.
                 environment={"LD_LIBRARY_PATH": str(library)},
@@ -148,7 +147,7 @@ class MpiBenchmark:
 
     def _find(self, shell: Shell, node: str, workload: WorkloadOrder, name: str) -> str:
         where = text_option(workload, self._suite.option, "")
-        if self._suite is _MPI4PY:
+        if self._suite.option == "python":
             argv = [where or name, "-c", "import sys, mpi4py.bench; print(sys.executable)"]
         elif where:
             argv = ["find", "-L", where, "-type", "f", "-name", name]
@@ -159,79 +158,3 @@ class MpiBenchmark:
             place = where or "PATH"
             raise UnavailableError(f"{name} of {self.kind} was not found in {place} of {node}", hint=self._suite.hint)
         return found[0]
-
-
-def _omb_arguments(asked: Asked) -> list[str]:
-    size = ["-m", f"{asked.size_bytes}:{asked.size_bytes}"] if asked.sized else []
-    return [*size, "-i", str(asked.iterations), "-x", str(asked.warmup)]
-
-
-def _omb_holds(data: bytes) -> list[tuple[str, int]]:
-    table = omb.parse(data)
-    return [(table.operation, row.message_bytes) for row in table.rows]
-
-
-def _imb_arguments(asked: Asked) -> list[str]:
-    size = ["-msglen", asked.sizes_file] if asked.sized else []
-    # The overall volume, in MB, would lower the repetitions of large messages.
-    many = ["-iter", f"{asked.iterations},1000000", "-iter_policy", "off", "-npmin", str(asked.ranks)]
-    return [asked.benchmark, *many, *size]
-
-
-def _imb_holds(data: bytes) -> list[tuple[str, int]]:
-    return [(block.operation, row.message_bytes) for block in imb.parse(data).blocks for row in block.rows]
-
-
-def _mpi4py_arguments(asked: Asked) -> list[str]:
-    argv = ["-m", "mpi4py.bench", asked.benchmark, "--min-size", str(asked.size_bytes)]
-    argv += ["--max-size", str(asked.size_bytes)]
-    for of_size in ("", "-large", "-huge"):
-        argv += [f"--loop{of_size}", str(asked.iterations), f"--skip{of_size}", str(asked.warmup)]
-    return argv
-
-
-def _mpi4py_holds(data: bytes) -> list[tuple[str, int]]:
-    return [("latency", row.message_bytes) for row in mpi4py.parse(data)]
-
-
-_OMB = Suite(
-    kind="omb",
-    benchmarks={
-        "latency": "latency",
-        "multi_latency": "multi_lat",
-        "bw": "bw",
-        "bibw": "bibw",
-        "message_rate": "mbw_mr",
-        **{name: name for name in ("barrier", "bcast", "reduce", "allreduce", "allgather", "alltoall")},
-        **{name: name for name in ("gather", "scatter")},
-    },
-    option="folder",
-    program=lambda benchmark: f"osu_{benchmark}",
-    arguments=_omb_arguments,
-    holds=_omb_holds,
-    hint="no package of Debian has it: `spack install osu-micro-benchmarks`, or its sources with "
-    "`./configure CC=mpicc CXX=mpicxx && make`; then name its directory in option `folder`",
-    pairs_by_halves=("multi_latency", "message_rate"),
-)
-_IMB = Suite(
-    kind="imb",
-    benchmarks={operation: benchmark for benchmark, operation in imb.OPERATIONS.items()},
-    option="folder",
-    program=lambda _: "IMB-MPI1",
-    arguments=_imb_arguments,
-    holds=_imb_holds,
-    hint="`pip install impi-rt` brings it, for MPIs with the binary interface of MPICH; its sources build with any: "
-    "`make CC=mpicc CXX=mpicxx IMB-MPI1`; then name its directory in option `folder`",
-)
-_MPI4PY = Suite(
-    kind="mpi4py",
-    benchmarks={"latency": "pingpong"},
-    option="python",
-    program=lambda _: "python3",
-    arguments=_mpi4py_arguments,
-    holds=_mpi4py_holds,
-    hint="`pip install mpi4py` into an environment, then name its interpreter in option `python`",
-    powers_of_two=True,
-)
-
-SUITES: tuple[MpiBenchmark, ...] = tuple(MpiBenchmark(suite) for suite in (_OMB, _IMB, _MPI4PY))

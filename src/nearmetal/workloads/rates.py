@@ -73,11 +73,32 @@ UNITS: dict[str, Unit] = {name: Unit(name, rate=False, scale=scale) for name, sc
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """How a stored duration is shown: `per` is by how much it is divided first (2: half a round trip)."""
+
+    name: str
+    unit: Unit
+    per: int = 1
+
+    @property
+    def factor(self) -> float:
+        """Return the figure of one ns, for `factor * ns` or, of a rate, `factor / ns`."""
+        return self.unit.scale if self.unit.rate else 1.0 / (self.unit.scale * self.per)
+
+
 def unit_named(name: str) -> Unit:
     """Return a unit; raise BadInputError for a name that is not in the table."""
     if name not in UNITS:
         raise BadInputError(f"{name!r} is not a unit of a figure", hint=f"one of: {', '.join(UNITS)}")
     return UNITS[name]
+
+
+LATENCY = Figure("latency (half a round trip)", UNITS["us"], per=2)
+"""Of a program whose stored samples are whole round trips."""
+HALVED = Figure("latency (half a round trip)", UNITS["us"])
+"""Of a program that halves round trips itself."""
+BANDWIDTH = Figure("bandwidth", UNITS["MB/s"])
 
 
 def jain(shares: list[float]) -> float:

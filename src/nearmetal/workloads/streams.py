@@ -45,7 +45,7 @@ _MOST_RUNS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StreamOptions:
     """What a study asks of a program: `runs` one after another, of each size (0: the program's own).
 
     `test` is the program's name of what it does, empty where it does one thing; `operation` is the store's.
@@ -72,7 +72,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class ClientResult:
     """What one client's output says: a rate (0 for a test of latency), and -1 for what it does not tell."""
 
     rate_mbit_s: float
@@ -81,7 +81,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class StreamTool:
     """One program. `server` and `client` give command lines, ports are the pair's; `read` reads a client's output.
 
     `tests` maps the program's names of its tests to operations; without any it streams, over TCP or UDP. It cannot be
@@ -91,8 +91,8 @@ class Tool:
     kind: str
     package: str
     server: Callable[[Pair], Sequence[str]]
-    client: Callable[[Pair, int, Asked], Sequence[str]]
-    read: Callable[[bytes], Moved]
+    client: Callable[[Pair, int, StreamOptions], Sequence[str]]
+    read: Callable[[bytes], ClientResult]
     first_port: int
     tests: Mapping[str, str]
     version_flag: str = "--version"
@@ -102,7 +102,7 @@ class Tool:
 class PairWorkload:
     """Launches one client a pair, all at once, against a server of its own; run after run, size after size."""
 
-    def __init__(self, tool: Tool) -> None:
+    def __init__(self, tool: StreamTool) -> None:
         self._tool = tool
 
     @property
@@ -112,22 +112,22 @@ class PairWorkload:
 
     def check(self, workload: WorkloadOrder) -> None:
         """Raise BadInputError for options that it does not have."""
-        self._asked(workload)
+        self._options(workload)
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Start a server for each pair, wait for it, and return the launch of all clients."""
-        tool, asked = self._tool, self._asked(order.workload)
+        tool, options = self._tool, self._options(order.workload)
         pairs = pairs_of(order, endpoints, tool.first_port)
         for pair in pairs:
             argv = tool.server(pair)
             require_program(shell, pair.server.node, argv[0], tool.package)
             start_server(shell, argv, pair.server.node, pair.port)
-        turns = [(size, run) for size in asked.sizes_bytes for run in range(asked.runs)]
+        turns = [(size, run) for size in options.sizes_bytes for run in range(options.runs)]
         commands = [
             Command(
                 pair.client.node,
-                tuple(tool.client(pair, size, asked)),
-                str(OutputName(tool.kind, asked.operation, size, run, pair.number)),
+                tuple(tool.client(pair, size, options)),
+                str(OutputName(tool.kind, options.operation, size, run, pair.number)),
                 step,
             )
             for step, (size, run) in enumerate(turns)
@@ -142,7 +142,7 @@ class PairWorkload:
         self._read(files)
         check_together(files)
 
-    def tell(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
+    def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
         """Return what the program tells of retransmits and lost datagrams; fairness and share of the line rate."""
         turns = self._read(files)
         everything = [one for turn in turns for one in turn]
@@ -151,23 +151,23 @@ class PairWorkload:
             "tool.lost_datagrams": [one.lost for one in everything if one.lost >= 0],
         }
         counters = {name: sum(counts) for name, counts in told.items() if counts}
-        if self._asked(order.workload).streaming:
+        if self._options(order.workload).streaming:
             counters |= _shares(order.workload, [[one.rate_mbit_s for one in turn] for turn in turns])
         return counters
 
     def least_packets(self, order: Order) -> int:
         """Return what every end of the path must have carried at the very least."""
-        asked = self._asked(order.workload)
-        return int(LEAST_PACKETS_PER_S * asked.seconds * asked.runs) * len(asked.sizes_bytes)
+        options = self._options(order.workload)
+        return int(LEAST_PACKETS_PER_S * options.seconds * options.runs) * len(options.sizes_bytes)
 
-    def _asked(self, workload: WorkloadOrder) -> Asked:
+    def _options(self, workload: WorkloadOrder) -> StreamOptions:
         """Read and check the options; raise BadInputError for what is unknown or makes no sense."""
         tests = self._tool.tests
         check_options(workload, _OPTIONS | ({"test"} if tests else _OF_STREAMS))
         pair_count(workload)
         test = text_option(workload, "test", next(iter(tests)), tuple(tests)) if tests else ""
         protocol = text_option(workload, "protocol", "tcp", ("tcp", "udp"))
-        asked = Asked(
+        options = StreamOptions(
             operation=tests[test] if tests else f"{protocol}_stream",
             seconds=_seconds(workload, self._tool.least_seconds),
             runs=workload.number("runs", 1),
@@ -176,13 +176,13 @@ class PairWorkload:
             streams=workload.number("streams", 1),
             rate_mbit=workload.number("rate_mbit", _DEFAULT_UDP_MBIT if protocol == "udp" else 0),
         )
-        if min(asked.streams, asked.runs) < 1 or asked.runs > _MOST_RUNS or asked.rate_mbit < 0:
+        if min(options.streams, options.runs) < 1 or options.runs > _MOST_RUNS or options.rate_mbit < 0:
             raise BadInputError(
                 f"workload {workload.label!r}: `runs` and `streams` are at least 1, `runs` at most {_MOST_RUNS}"
             )
-        return asked
+        return options
 
-    def _read(self, files: Mapping[str, bytes]) -> list[list[Moved]]:
+    def _read(self, files: Mapping[str, bytes]) -> list[list[ClientResult]]:
         """Return what every client said, turn by turn."""
         return [[self._tool.read(one) for one in turn] for turn in turns_of(files, self.kind)]
 
@@ -230,7 +230,7 @@ def turns_of(files: Mapping[str, bytes], kind: str) -> list[list[bytes]]:
     return list(turns.values())
 
 
-def _version_facts(shell: Shell, node: str, tool: Tool) -> dict[str, Scalar]:
+def _version_facts(shell: Shell, node: str, tool: StreamTool) -> dict[str, Scalar]:
     """Return the version that a program tells, in the first line that holds a digit."""
     said = shell.run([tool.kind, tool.version_flag], node=node, check=False)
     lines = (said.stdout + b"\n" + said.stderr).decode(errors="replace").splitlines()

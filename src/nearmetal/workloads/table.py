@@ -1,4 +1,4 @@
-"""Every kind of workload: a new one is one file and one row."""
+"""Every kind of workload: a new one is one file and one row, here or in `tools/table.py`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.command import CommandWorkload
 from nearmetal.workloads.engine import Engine
 from nearmetal.workloads.fabric import Fabric
-from nearmetal.workloads.iperf3 import IPERF3
-from nearmetal.workloads.mpi_benchmarks import SUITES
-from nearmetal.workloads.netperf import NETPERF
-from nearmetal.workloads.nuttcp import NUTTCP
-from nearmetal.workloads.perftest import Perftest
-from nearmetal.workloads.qperf import QPERF
-from nearmetal.workloads.sockperf import Sockperf
+from nearmetal.workloads.tools.table import TOOLS
 
 if TYPE_CHECKING:
     from nearmetal.workloads.workload import Workload
@@ -23,14 +17,8 @@ if TYPE_CHECKING:
 _ROWS: tuple[Workload, ...] = (
     Engine(),
     ApplicationWorkload(),
-    *SUITES,
     Fabric(),
-    NUTTCP,
-    IPERF3,
-    Sockperf(),
-    NETPERF,
-    QPERF,
-    Perftest(),
+    *(tool.workload for tool in TOOLS if tool.workload is not None),
     CommandWorkload(),
 )
 WORKLOADS: dict[str, Workload] = {workload.kind: workload for workload in _ROWS}

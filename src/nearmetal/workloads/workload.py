@@ -59,9 +59,9 @@ class Checking(Protocol):
 
 
 @runtime_checkable
-class Telling(Protocol):
+class Counting(Protocol):
     """A workload whose program counts things itself, beside its samples."""
 
-    def tell(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
+    def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
         """Return those counters, named `tool.<what>`; called after `verify`."""
         ...

@@ -7,8 +7,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from nearmetal.workloads.formats.lines import number, processes, refuse, to_text
+from nearmetal.workloads.tools.lines import number, processes, refuse, to_text
+from nearmetal.workloads.tools.tool import Foreign, Import, Tool, one_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.workloads.tools.tool import FileCell
 
 PROGRAM = "the NAS Parallel Benchmarks"
 
@@ -52,3 +59,16 @@ def parse(data: bytes) -> Result:
         number(fields["Time in seconds"], PROGRAM, "the time"),
         fields.get("Version", ""),
     )
+
+
+# ---- launching, decoding, adopting
+
+
+def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
+    result = parse(data)
+    cells = ((f"{result.name}.{result.letter} [Mop/s]", 0, one_figure("Mop/s", result.mops)),)
+    lacks = ("one rate a run; its time has two decimals and is not used",)
+    yield Foreign("NPB", result.version, f"npb-{result.name}", result.processes, cells, lacks)
+
+
+TOOL = Tool("npb", (Import((b" Benchmark Completed",), _adopt, begins=rb"^ NAS Parallel Benchmarks "),))

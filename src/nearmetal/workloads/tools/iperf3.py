@@ -8,9 +8,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from nearmetal.errors import ForeignFileError
 from nearmetal.reading import parse_json
-from nearmetal.workloads.formats.lines import refuse, to_text
+from nearmetal.workloads.rates import BANDWIDTH, UNITS, Figure
+from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamTool
+from nearmetal.workloads.tools.lines import refuse, to_text
+from nearmetal.workloads.tools.tool import Foreign, Import, Spans, Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.workloads.pairs import Pair
+    from nearmetal.workloads.streams import StreamOptions
+    from nearmetal.workloads.tools.tool import FileCell
 
 PROGRAM = "iperf3 -J"
 
@@ -108,3 +120,65 @@ def _count(value: object, least: int = 0) -> int:
     if type(value) is not int or not least <= value < 1 << 62:
         raise TypeError(f"{str(value)[:40]!r} is not a whole number")
     return value
+
+
+# ---- launching, decoding, adopting
+
+
+INTERVAL_S = 0.1
+"""The shortest that iperf3 reports."""
+
+
+def _client(pair: Pair, size: int, options: StreamOptions) -> list[str]:
+    argv = ["iperf3", "-c", pair.server.address, "-p", str(pair.port), "-J", "-t", str(options.seconds)]
+    argv += ["-i", str(INTERVAL_S), "-P", str(options.streams)]
+    argv += ["-l", str(size)] if size else []
+    argv += ["-u"] if options.udp else []
+    argv += ["-b", f"{options.rate_mbit}M"] if options.rate_mbit else []
+    return argv
+
+
+def _read_result(data: bytes) -> ClientResult:
+    found = parse(data)
+    return ClientResult(found.received_bit_s / 1e6, found.retransmits, found.lost if found.protocol == "udp" else -1)
+
+
+_WORKLOAD = PairWorkload(
+    StreamTool(
+        kind="iperf3",
+        package="iperf3",
+        server=lambda pair: ["iperf3", "-s", "-p", str(pair.port)],
+        client=_client,
+        read=_read_result,
+        first_port=5201,
+        tests={},
+    )
+)
+
+
+def _samples(data: bytes, operation: str) -> Spans:
+    """Return the rate of every interval; one without a byte is kept as one of one byte, slower than any other."""
+    del operation
+    report = parse(data)
+    kept = [one for one in report.intervals if one.seconds > 0]
+    if not kept:
+        raise ForeignFileError("the report of iperf3 has no interval that took any time")
+    ns = [UNITS["B/s"].to_ns(max(1, one.moved_bytes) / one.seconds) for one in kept]
+    begin_ns = [UNITS["s"].to_ns(one.start_s) if one.start_s else 0 for one in kept]
+    return Spans(ns, begin_ns, UNITS["bit/s"].to_ns(report.received_bit_s))
+
+
+def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
+    report = parse(data)
+    operation = f"{report.protocol}_stream"
+    lacks = ("its samples are intervals, not messages: percentiles are of interval rates; no latency of requests",)
+    yield Foreign("iperf3", report.version, "iperf3", 2, ((operation, 0, _samples(data, operation)),), lacks)
+
+
+TOOL = Tool(
+    "iperf3",
+    (Import((b'"intervals"', b'"test_start"', b'"error"'), _adopt),),
+    _WORKLOAD,
+    _samples,
+    {"tcp_stream": BANDWIDTH, "udp_stream": Figure("bandwidth that arrived", UNITS["MB/s"])},
+)

@@ -14,8 +14,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
-from nearmetal.workloads.formats.lines import number, processes, refuse, to_text, whole
+from nearmetal.errors import ForeignFileError
+from nearmetal.units import format_size
+from nearmetal.workloads.mpi_benchmarks import MpiBenchmark, Suite
+from nearmetal.workloads.tools.lines import number, processes, refuse, sizes_end, to_text, whole
+from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Tool, one_mean, zeros_left_aside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.workloads.mpi_benchmarks import BenchmarkRun
+    from nearmetal.workloads.tools.tool import FileCell, Spans
 
 PROGRAM = "the OSU micro-benchmarks"
 
@@ -171,3 +182,76 @@ def _row(line: str, head: list[str], mean: int) -> Row:
         raise refuse(PROGRAM, f"{line[:60]!r} has {len(words)} columns, not {len(head)}")
     size = whole(words[0], PROGRAM, "a size") if head[0] in _SIZES else 0
     return Row(size, number(words[mean], PROGRAM, "a mean"))
+
+
+# ---- launching, decoding, adopting
+
+
+def _arguments(run: BenchmarkRun) -> list[str]:
+    size = ["-m", f"{run.size_bytes}:{run.size_bytes}"] if run.sized else []
+    return [*size, "-i", str(run.iterations), "-x", str(run.warmup)]
+
+
+def _holds(data: bytes) -> list[tuple[str, int]]:
+    table = parse(data)
+    return [(table.operation, row.message_bytes) for row in table.rows]
+
+
+_SUITE = Suite(
+    kind="omb",
+    benchmarks={
+        "latency": "latency",
+        "multi_latency": "multi_lat",
+        "bw": "bw",
+        "bibw": "bibw",
+        "message_rate": "mbw_mr",
+        **{name: name for name in ("barrier", "bcast", "reduce", "allreduce", "allgather", "alltoall")},
+        **{name: name for name in ("gather", "scatter")},
+    },
+    option="folder",
+    program=lambda benchmark: f"osu_{benchmark}",
+    arguments=_arguments,
+    holds=_holds,
+    hint="no package of Debian has it: `spack install osu-micro-benchmarks`, or its sources with "
+    "`./configure CC=mpicc CXX=mpicxx && make`; then name its directory in option `folder`",
+    pairs_by_halves=("multi_latency", "message_rate"),
+)
+
+
+def _samples(data: bytes, operation: str) -> Spans:
+    """Return the one mean of a launch of one size."""
+    table = parse(data)
+    row = table.rows[0]
+    if row.mean == 0:
+        raise ForeignFileError(f"OMB prints a mean of 0.00 for {operation}: give it more bytes or iterations")
+    return one_mean(operation, row.mean, row.message_bytes, table.pairs)
+
+
+def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
+    return map(_adopt_table, parse_all(data))
+
+
+def _adopt_table(table: Table) -> Foreign[FileCell]:
+    if table.unit == "MB/s" and any(row.message_bytes == 0 for row in table.rows):
+        raise ForeignFileError("a bandwidth of messages without bytes is no bandwidth")
+    cells = tuple(
+        (table.operation, row.message_bytes, one_mean(table.operation, row.mean, row.message_bytes, table.pairs))
+        for row in table.rows
+        if row.mean > 0
+    )
+    if not cells:
+        raise ForeignFileError("every mean in it is 0.00")
+    aside = f"left aside: {', '.join(table.left_aside)}" if table.left_aside else ""
+    zeros = zeros_left_aside([format_size(row.message_bytes) for row in table.rows if row.mean == 0])
+    ended = sizes_end(table.rows[-1].message_bytes, last_size(table))
+    name = f"omb-{table.operation}" + (f"-{table.datatype}" if table.datatype else "")
+    lacks = tuple(filter(None, (ONE_MEAN, aside, zeros, ended)))
+    return Foreign("OMB", table.version, name, 2 * table.pairs, cells, lacks)
+
+
+TOOL = Tool(
+    "omb",
+    (Import((b"# OSU ", b"# OMB-Py "), _adopt, begins=rb"^# (?:OSU|OMB-Py) "),),
+    MpiBenchmark(_SUITE),
+    _samples,
+)

@@ -8,8 +8,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from nearmetal.workloads.formats.lines import number, processes, refuse, to_text, whole
+from nearmetal.errors import ForeignFileError
+from nearmetal.units import format_size
+from nearmetal.workloads.mpi_benchmarks import MpiBenchmark, Suite
+from nearmetal.workloads.tools.lines import cut_short, number, processes, refuse, to_text, whole
+from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Tool, one_mean, zeros_left_aside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.workloads.mpi_benchmarks import BenchmarkRun
+    from nearmetal.workloads.tools.tool import FileCell, Spans
 
 PROGRAM = "the Intel MPI Benchmarks"
 
@@ -95,3 +106,66 @@ def _block(name: str, text: str) -> Block:
     if not rows:
         raise refuse(PROGRAM, f"the block of {name} is empty")
     return Block(name, OPERATIONS.get(name, ""), processes(count[1], PROGRAM), tuple(rows))
+
+
+# ---- launching, decoding, adopting
+
+
+def _arguments(run: BenchmarkRun) -> list[str]:
+    size = ["-msglen", run.sizes_file] if run.sized else []
+    # The overall volume, in MB, would lower the repetitions of large messages.
+    many = ["-iter", f"{run.iterations},1000000", "-iter_policy", "off", "-npmin", str(run.ranks)]
+    return [run.benchmark, *many, *size]
+
+
+def _holds(data: bytes) -> list[tuple[str, int]]:
+    return [(block.operation, row.message_bytes) for block in parse(data).blocks for row in block.rows]
+
+
+_SUITE = Suite(
+    kind="imb",
+    benchmarks={operation: benchmark for benchmark, operation in OPERATIONS.items()},
+    option="folder",
+    program=lambda _: "IMB-MPI1",
+    arguments=_arguments,
+    holds=_holds,
+    hint="`pip install impi-rt` brings it, for MPIs with the binary interface of MPICH; its sources build with any: "
+    "`make CC=mpicc CXX=mpicxx IMB-MPI1`; then name its directory in option `folder`",
+)
+
+
+def _samples(data: bytes, operation: str) -> Spans:
+    """Return the one mean of a launch of one size."""
+    row = parse(data).blocks[0].rows[0]
+    if row.mean_us == 0:
+        raise ForeignFileError(f"IMB prints a mean of 0.00 us for {operation}: give it more bytes or iterations")
+    return one_mean(operation, row.mean_us, row.message_bytes)
+
+
+def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
+    output = parse(data)
+    known: dict[int, list[FileCell]] = {}
+    for block in (block for block in output.blocks if block.operation):
+        known.setdefault(block.processes, []).extend(
+            (block.operation, row.message_bytes, one_mean(block.operation, row.mean_us, row.message_bytes))
+            for row in block.rows
+            if row.mean_us > 0
+        )
+    if not any(known.values()):
+        raise ForeignFileError(f"none of its benchmarks is known: {', '.join(b.benchmark for b in output.blocks)}")
+    others = sorted({block.benchmark for block in output.blocks if not block.operation})
+    ended = "" if output.ended else cut_short("its closing line (# All processes entering MPI_Finalize) is missing")
+    zeros = zeros_left_aside(
+        [format_size(row.message_bytes) for block in output.blocks for row in block.rows if row.mean_us == 0]
+    )
+    lacks = tuple(filter(None, (ONE_MEAN, f"left aside: {', '.join(others)}" if others else "", zeros, ended)))
+    for ranks, cells in known.items():
+        yield Foreign("IMB", output.version, f"imb-{ranks}", ranks, tuple(cells), lacks)
+
+
+TOOL = Tool(
+    "imb",
+    (Import((b"# Benchmarking ",), _adopt, begins=rb"^#-+\n#\s+Intel\(R\) MPI Benchmarks"),),
+    MpiBenchmark(_SUITE),
+    _samples,
+)

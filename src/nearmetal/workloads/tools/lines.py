@@ -1,4 +1,4 @@
-"""What the readers of this folder share: text from bytes, numbers from words, and one way to refuse."""
+"""What the readers of tools share: text from bytes, numbers from words, and one way to refuse."""
 
 from __future__ import annotations
 
@@ -43,6 +43,14 @@ def refuse(program: str, why: str) -> ForeignFileError:
 def cut_short(why: str) -> str:
     """Return what an import says of a table that may go on elsewhere; its rows are whole."""
     return f"may be cut short: {why}"
+
+
+def sizes_end(last: int, usual: int) -> str:
+    """Mark a table whose sizes stop before those that the program measures unless it is told otherwise."""
+    if last >= usual:
+        return ""
+    ends, asked = units.format_size(last), units.format_size(usual)
+    return cut_short(f"its sizes end at {ends}, not {asked}, unless that was asked for")
 
 
 def number(word: str, program: str, what: str) -> float:

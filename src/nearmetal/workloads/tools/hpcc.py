@@ -7,8 +7,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from nearmetal.workloads.formats.lines import number, processes, refuse, to_text, whole
+from nearmetal.workloads.tools.lines import number, processes, refuse, to_text, whole
+from nearmetal.workloads.tools.tool import Foreign, Import, Tool, one_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.workloads.tools.tool import FileCell
 
 PROGRAM = "HPL or HPCC"
 
@@ -97,3 +104,21 @@ def _positive(name: str, word: str) -> float:
     if value == 0:
         raise refuse(PROGRAM, f"{name} is 0")
     return value
+
+
+# ---- launching, decoding, adopting
+
+
+def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
+    output = parse(data)
+    cells = tuple((f"{one.name} [{one.unit}]", 0, one_figure(one.unit, one.value)) for one in output.figures)
+    yield Foreign("HPCC", output.version, "hpcc", max(1, output.processes), cells, ("one figure a run of each kind",))
+
+
+TOOL = Tool(
+    "hpcc",
+    (
+        Import((b"of Summary section.",), _adopt, begins=rb"^#+\nThis is the DARPA/DOE HPC Challenge Benchmark"),
+        Import((b"||Ax-b||",), _adopt, ended=rb"^End of Tests\.\n=*\n?"),
+    ),
+)

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.csv
 
 from nearmetal.units import NS_PER_US
-from nearmetal.workloads.formats.lines import refuse
-from nearmetal.workloads.formats.perftest import DUMP_HEAD
+from nearmetal.workloads.tools.lines import refuse
+from nearmetal.workloads.tools.perftest import DUMP_HEAD
 
 if TYPE_CHECKING:
     from typing import IO

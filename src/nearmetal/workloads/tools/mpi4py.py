@@ -1,0 +1,113 @@
+"""mpi4py's own ping-pong (`python -m mpi4py.bench pingpong`): a row a size. Read with mpi4py 4.0 and 4.1.
+
+The time is half a round trip, as in the tables of OMB: a mean over all samples and their standard deviation, of which
+only the mean is adopted (times of a launch are neither independent nor normal). Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.workloads.mpi_benchmarks import MpiBenchmark, Suite
+from nearmetal.workloads.tools.lines import number, refuse, sizes_end, to_text, whole
+from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Tool, one_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.workloads.mpi_benchmarks import BenchmarkRun
+    from nearmetal.workloads.tools.tool import FileCell, Spans
+
+PROGRAM = "mpi4py.bench pingpong"
+LAST_SIZE = 1 << 30
+"""What it ends with unless `--max-size` asks for another."""
+
+_TITLE = re.compile(r"^# MPI PingPong\b", re.MULTILINE)
+_HEAD = re.compile(
+    r"^# Size \[B\] +Bandwidth \[MB/s\] \| Time Mean \[s\] \u00b1 StdDev \[s\] +Samples *$", re.MULTILINE
+)
+_ROW = re.compile(r"(\d+) +[\d.]+ \| (\S+) \u00b1 \S+ +(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One size: the mean half round trip in seconds, and of how many."""
+
+    message_bytes: int
+    mean_s: float
+    samples: int
+
+
+def parse(data: bytes) -> tuple[Row, ...]:
+    """Read one table; raise ForeignFileError for anything else."""
+    text = to_text(data, PROGRAM)
+    heads = list(_HEAD.finditer(text))
+    if not _TITLE.search(text) or len(heads) != 1:
+        raise refuse(PROGRAM, f"it has {len(heads)} lines of its columns, not one below its title")
+    rows = tuple(_row(line) for line in text[heads[0].end() :].splitlines() if line.strip())
+    if not rows:
+        raise refuse(PROGRAM, "there are no rows below its columns")
+    return rows
+
+
+def _row(line: str) -> Row:
+    match = _ROW.fullmatch(line.strip())
+    if match is None:
+        raise refuse(PROGRAM, f"{line[:60]!r} is no row")
+    mean_s = number(match[2], PROGRAM, "a mean")
+    if mean_s == 0:
+        raise refuse(PROGRAM, f"a mean is 0 in {line[:60]!r}")
+    return Row(whole(match[1], PROGRAM, "a size"), mean_s, whole(match[3], PROGRAM, "a count of samples"))
+
+
+# ---- launching, decoding, adopting
+
+
+def _arguments(run: BenchmarkRun) -> list[str]:
+    argv = ["-m", "mpi4py.bench", run.benchmark, "--min-size", str(run.size_bytes)]
+    argv += ["--max-size", str(run.size_bytes)]
+    for of_size in ("", "-large", "-huge"):
+        argv += [f"--loop{of_size}", str(run.iterations), f"--skip{of_size}", str(run.warmup)]
+    return argv
+
+
+def _holds(data: bytes) -> list[tuple[str, int]]:
+    return [("latency", row.message_bytes) for row in parse(data)]
+
+
+_SUITE = Suite(
+    kind="mpi4py",
+    benchmarks={"latency": "pingpong"},
+    option="python",
+    program=lambda _: "python3",
+    arguments=_arguments,
+    holds=_holds,
+    hint="`pip install mpi4py` into an environment, then name its interpreter in option `python`",
+    powers_of_two=True,
+)
+
+
+def _samples(data: bytes, operation: str) -> Spans:
+    """Return the one mean of a launch of one size."""
+    row = parse(data)[0]
+    return one_mean(operation, 1e6 * row.mean_s, row.message_bytes)
+
+
+def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
+    rows = parse(data)
+    cells = tuple(
+        ("latency", row.message_bytes, one_mean("latency", 1e6 * row.mean_s, row.message_bytes)) for row in rows
+    )
+    deviation = "its standard deviation is not used: the times of a launch depend on each other"
+    lacks = tuple(filter(None, (ONE_MEAN, deviation, sizes_end(rows[-1].message_bytes, LAST_SIZE))))
+    yield Foreign("mpi4py", "", "mpi4py-latency", 2, cells, lacks)
+
+
+TOOL = Tool(
+    "mpi4py",
+    (Import((b"# MPI PingPong",), _adopt, begins=rb"^# MPI PingPong"),),
+    MpiBenchmark(_SUITE),
+    _samples,
+)

@@ -1,0 +1,129 @@
+"""netperf's omni tests with `-k`: `KEY=value` lines of the selectors that were asked for. Written for version 2.7.
+
+Rates are in the unit that the output names; latencies are microseconds of whole round trips, already summarized.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import ForeignFileError
+from nearmetal.workloads.rates import BANDWIDTH, LATENCY
+from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamTool
+from nearmetal.workloads.tools.lines import number, refuse, to_text, whole
+from nearmetal.workloads.tools.tool import Foreign, Import, Tool, one_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.workloads.pairs import Pair
+    from nearmetal.workloads.streams import StreamOptions
+    from nearmetal.workloads.tools.tool import FileCell, Spans
+
+PROGRAM = "netperf -k"
+
+SELECTORS = ("PROTOCOL", "THROUGHPUT", "THROUGHPUT_UNITS", "ELAPSED_TIME", "LOCAL_TRANSPORT_RETRANS", "MEAN_LATENCY")
+_KEY = re.compile(r"^([A-Z][A-Z0-9_]*)=(.*)$", re.MULTILINE)
+_UNITS = {"10^6bits/s": "Mbit/s", "10^9bits/s": "Gbit/s", "10^3bits/s": "kbit/s", "Trans/s": "1/s"}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One test: `throughput` in `unit`, `mean_latency_us` 0 and `retransmits` -1 where netperf does not tell."""
+
+    protocol: str
+    throughput: float
+    unit: str
+    seconds: float
+    retransmits: int
+    mean_latency_us: float
+
+
+def parse(data: bytes) -> Result:
+    """Read the output of one test; raise ForeignFileError for anything else."""
+    pairs = _KEY.findall(to_text(data, PROGRAM))
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise refuse(PROGRAM, "a key is there twice")
+    missing = [selector for selector in SELECTORS if selector not in fields]  # a cut output lacks the last
+    if missing:
+        raise refuse(PROGRAM, f"{missing[0]} is missing")
+    unit = _UNITS.get(fields["THROUGHPUT_UNITS"].strip())
+    if unit is None or unit == "kbit/s":
+        raise refuse(PROGRAM, f"throughput is in {fields['THROUGHPUT_UNITS'][:40]!r}")
+    throughput = number(fields["THROUGHPUT"], PROGRAM, "the throughput")
+    if throughput == 0:
+        raise refuse(PROGRAM, "nothing was transferred")
+    retransmits = fields.get("LOCAL_TRANSPORT_RETRANS", "-1").strip()
+    return Result(
+        fields.get("PROTOCOL", "").strip(),
+        throughput,
+        unit,
+        number(fields["ELAPSED_TIME"], PROGRAM, "the time"),
+        -1 if retransmits == "-1" else whole(retransmits, PROGRAM, "the count of retransmits"),
+        number(fields.get("MEAN_LATENCY", "0"), PROGRAM, "the latency"),
+    )
+
+
+# ---- launching, decoding, adopting
+
+
+_MBIT = {"Mbit/s": 1.0, "Gbit/s": 1e3}
+
+
+def _client(pair: Pair, size: int, options: StreamOptions) -> list[str]:
+    argv = ["netperf", "-H", pair.server.address, "-p", str(pair.port), "-t", options.test]
+    argv += ["-l", str(options.seconds), "--", "-k", ",".join(SELECTORS)]
+    if size:
+        argv += ["-m", str(size)] if options.streaming else ["-r", f"{size},{size}"]
+    return argv
+
+
+def _read_result(data: bytes) -> ClientResult:
+    found = parse(data)
+    return ClientResult(found.throughput * _MBIT.get(found.unit, 0.0), found.retransmits)
+
+
+_WORKLOAD = PairWorkload(
+    StreamTool(
+        kind="netperf",
+        package="netperf",
+        server=lambda pair: ["netserver", "-D", "-p", str(pair.port)],
+        client=_client,
+        read=_read_result,
+        first_port=12865,
+        tests={"TCP_STREAM": "tcp_stream", "TCP_RR": "tcp_round_trip", "UDP_RR": "udp_round_trip"},
+        version_flag="-V",
+    )
+)
+
+
+def _samples(data: bytes, operation: str) -> Spans:
+    """Return the one rate of a stream, or the mean round trip of a request test."""
+    result = parse(data)
+    if operation.endswith("_stream"):
+        return one_figure(result.unit, result.throughput)
+    return one_figure("us", result.mean_latency_us or 1e6 / result.throughput)
+
+
+def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
+    result = parse(data)
+    protocol = result.protocol.lower()
+    if protocol not in ("tcp", "udp"):
+        named = result.protocol[:40] or "a protocol that it does not name"
+        raise ForeignFileError(f"netperf's test was over {named!r}")
+    operation = f"{protocol}_round_trip" if result.unit == "1/s" else f"{protocol}_stream"
+    lacks = ("one figure a run: no percentiles, no spread within it",)
+    cells = ((operation, 0, _samples(data, operation)),)
+    yield Foreign("netperf", "", f"netperf-{operation.replace('_', '-')}", 2, cells, lacks)
+
+
+TOOL = Tool(
+    "netperf",
+    (Import((b"THROUGHPUT_UNITS=",), _adopt, begins=rb"^MIGRATED |^netperf "),),
+    _WORKLOAD,
+    _samples,
+    {"tcp_stream": BANDWIDTH, "tcp_round_trip": LATENCY, "udp_round_trip": LATENCY},
+)

@@ -1,0 +1,132 @@
+"""nuttcp: the summary line of a transfer, as text or as `key=value` words (-fparse). Read with versions 6.1.2 to 8.2.2.
+
+One line stands for the whole transfer; there are no samples in it. Rates are 10^6 bit/s.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.workloads.rates import BANDWIDTH, UNITS, Figure
+from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamTool
+from nearmetal.workloads.tools.lines import number, refuse, to_text, whole
+from nearmetal.workloads.tools.tool import Foreign, Import, Spans, Tool, one_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.workloads.pairs import Pair
+    from nearmetal.workloads.streams import StreamOptions
+    from nearmetal.workloads.tools.tool import FileCell
+
+PROGRAM = "nuttcp"
+
+_PLAIN = re.compile(
+    r"^\s*(?P<megabytes>[\d.]+) MB / +(?P<real_seconds>[\d.]+) sec = +(?P<rate_Mbps>[\d.]+) Mbps"
+    r" +(?P<tx_cpu>\d+) %TX +(?P<rx_cpu>\d+) %RX"
+    r"(?: +(?P<retrans>\d+) (?:host-)?retrans)?"
+    r"(?: +(?P<drop>\d+) / +(?P<pkt>\d+) drop/pkt +(?P<data_loss>[\d.]+) %loss)?"
+    r"(?: +(?P<rtt_ms>[\d.]+) msRTT)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One transfer: `retransmits` is -1 where there are none to count, `lost` and `datagrams` are of UDP."""
+
+    rate_mbit_s: float
+    seconds: float
+    retransmits: int
+    lost: int
+    datagrams: int
+
+
+def parse(data: bytes) -> Transfer:
+    """Read the output of one nuttcp client; raise ForeignFileError unless it holds exactly one summary."""
+    text = to_text(data, PROGRAM)
+    found = [fields for line in text.splitlines() if (fields := _summary(line))]
+    if len(found) != 1:
+        raise refuse(PROGRAM, f"it holds {len(found)} summary lines, not one")
+    (fields,) = found
+    rate = number(fields["rate_Mbps"], PROGRAM, "the rate")
+    if rate == 0:
+        raise refuse(PROGRAM, "nothing was transferred")
+    return Transfer(
+        rate_mbit_s=rate,
+        seconds=number(fields["real_seconds"], PROGRAM, "the time"),
+        retransmits=whole(fields["retrans"], PROGRAM, "the count of retransmits") if "retrans" in fields else -1,
+        lost=whole(fields.get("drop", "0"), PROGRAM, "the count of lost datagrams"),
+        datagrams=whole(fields.get("pkt", "0"), PROGRAM, "the count of datagrams"),
+    )
+
+
+def _summary(line: str) -> dict[str, str]:
+    """Return the words of a summary line, empty for any other line: intervals lack the CPU columns."""
+    match = _PLAIN.match(line)
+    fields = (
+        {k: v for k, v in match.groupdict().items() if v}
+        if match
+        else dict(word.split("=", 1) for word in line.split() if "=" in word)
+    )
+    return fields if {"rate_Mbps", "real_seconds", "tx_cpu"} <= fields.keys() else {}
+
+
+# ---- launching, decoding, adopting
+
+
+_DATA_PORTS_FROM = 5301
+
+
+def _client(pair: Pair, size: int, options: StreamOptions) -> list[str]:
+    # A pair's data ports lie apart from all others, also where each of its streams takes one.
+    data_port = _DATA_PORTS_FROM + 64 * pair.number
+    argv = ["nuttcp", "-fparse", f"-T{options.seconds:g}", f"-P{pair.port}", f"-p{data_port}"]
+    argv += [f"-N{options.streams}"] if options.streams > 1 else []
+    argv += [f"-l{size}"] if size else []
+    argv += ["-u"] if options.udp else []
+    argv += [f"-R{options.rate_mbit}m"] if options.rate_mbit else []
+    return [*argv, pair.server.address]
+
+
+def _read_result(data: bytes) -> ClientResult:
+    found = parse(data)
+    return ClientResult(found.rate_mbit_s, found.retransmits, found.lost if found.datagrams else -1)
+
+
+_WORKLOAD = PairWorkload(
+    StreamTool(
+        kind="nuttcp",
+        package="nuttcp",
+        server=lambda pair: ["nuttcp", "-S", "--nofork", f"-P{pair.port}"],
+        client=_client,
+        read=_read_result,
+        first_port=5100,
+        tests={},
+        version_flag="-V",
+        least_seconds=0.1,
+    )
+)
+
+
+def _samples(data: bytes, operation: str) -> Spans:
+    """Return the one rate of a transfer."""
+    del operation
+    return one_figure("Mbit/s", parse(data).rate_mbit_s)
+
+
+def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
+    operation = "udp_stream" if parse(data).datagrams else "tcp_stream"
+    lacks = ("one rate a run: no percentiles, no spread within it",)
+    yield Foreign("nuttcp", "", "nuttcp", 2, ((operation, 0, _samples(data, operation)),), lacks)
+
+
+_ENDED = rb"^(?:(?!tx_cpu=|%TX )[^\n])*+(?:tx_cpu=|%TX )[^\n]*+\n"
+TOOL = Tool(
+    "nuttcp",
+    (Import((b"rate_Mbps=", b" Mbps "), _adopt, ended=_ENDED),),
+    _WORKLOAD,
+    _samples,
+    {"tcp_stream": BANDWIDTH, "udp_stream": Figure("bandwidth that arrived", UNITS["MB/s"])},
+)

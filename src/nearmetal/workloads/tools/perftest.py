@@ -1,0 +1,302 @@
+"""perftest (ib_write_lat, ib_send_bw ...): its summary rows and options. Read with versions 4.5 to 6.
+
+The latencies of write and send are half a round trip, halved by perftest; those of read and atomic are whole. Its
+t_stdev and tail columns are not used: the deviation is computed with integer temporaries and so lacks everything below
+a microsecond, and with 1000 iterations the 99.9 % column is the second largest value (perftest_resources.c). The raw
+values of `-U` are read by `perftest_dump`. Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.reading import parse_json
+from nearmetal.workloads.crew import Command
+from nearmetal.workloads.pairs import (
+    check_ended,
+    check_options,
+    check_together,
+    launch_crew,
+    pair_count,
+    pairs_of,
+    require_program,
+    start_server,
+    text_option,
+)
+from nearmetal.workloads.rates import BANDWIDTH, HALVED, UNITS, Figure
+from nearmetal.workloads.streams import OutputName, read_name
+from nearmetal.workloads.tools.lines import cut_short, number, refuse, to_text, whole
+from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Spans, Tool, one_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.paths.path import Endpoint, Endpoints
+    from nearmetal.process import Finished
+    from nearmetal.study.order import Order, Scalar, WorkloadOrder
+    from nearmetal.workloads.tools.tool import FileCell
+    from nearmetal.workloads.workload import Launch
+
+PROGRAM = "perftest"
+
+DUMP_HEAD = "#, usec"
+LEAST_ITERATIONS = 5
+_TITLE = re.compile(
+    r"^[ \t]+(?:RDMA_(?P<rdma>Write|Read)|(?P<send>Send)|Atomic (?P<atomic>FETCH_AND_ADD|CMP_AND_SWAP)) "
+    r"(?P<way>Bidirectional )?(?:Post List )?(?P<kind>Latency|BW) Test",
+    re.MULTILINE,
+)
+_LATENCY = re.compile(r"^ ?#bytes +#iterations +t_min\[usec\] ", re.MULTILINE)
+_LATENCY_DURATION = re.compile(r"^ ?#bytes +#iterations +t_avg\[usec\] +tps average", re.MULTILINE)
+_BANDWIDTH = re.compile(
+    r"^ ?#bytes +#iterations +BW peak\[(?P<peak>[A-Za-z/]+)\] +BW average\[(?P<unit>[A-Za-z/]+)\] +MsgRate\[Mpps\]",
+    re.MULTILINE,
+)
+_END_BYTES = 4096
+_LEAST_COLUMNS = 4
+_UNITS = {"MB/sec": "MiB/s", "MiB/sec": "MiB/s", "Gb/sec": "Gbit/s"}  # the older label MB/sec is MiB, too
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One size: the mean latency in us, or the mean bandwidth in `unit`; the other is 0."""
+
+    message_bytes: int
+    iterations: int
+    latency_us: float
+    bandwidth: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one program printed: `operation` such as `ib_write_lat`, and the unit of its figures.
+
+    `dumped` tells whether there are values of iterations, `ended` whether the line below its rows is there.
+    """
+
+    operation: str
+    unit: str
+    rows: tuple[Row, ...]
+    dumped: bool
+    ended: bool
+
+
+def parse(data: bytes) -> Result:
+    """Read the client's output; raise ForeignFileError for anything else."""
+    head, dumped, tail = data.partition(f"\n{DUMP_HEAD}".encode())
+    text = to_text(head + b"\n" if dumped else head, PROGRAM)
+    if dumped:
+        # The values between are millions of lines: only the words after them are of use here.
+        text += to_text(tail[-_END_BYTES:], PROGRAM).partition("\n")[2]
+    return parse_summary(text, dumped=bool(dumped))
+
+
+def parse_summary(text: str, *, dumped: bool) -> Result:
+    """Read title and rows out of text that may lack the dump; raise ForeignFileError for anything else."""
+    title = _TITLE.search(text)
+    if not title:
+        raise refuse(PROGRAM, "no line names the test")
+    verb = (title["rdma"] or title["send"] or "atomic").lower()
+    if title["kind"] == "Latency":
+        rows, ended = _latencies(text)
+        return Result(f"ib_{verb}_lat", "us", rows, dumped, ended)
+    match = _BANDWIDTH.search(text)
+    if not match or match["unit"] not in _UNITS:
+        raise refuse(PROGRAM, "there is no line of bandwidth columns that nearmetal knows")
+    found, ended = _rows(text[match.end() :], _LEAST_COLUMNS)
+    rows = tuple(Row(size, n, 0.0, _positive(words[1])) for size, n, words in found)
+    return Result(f"ib_{verb}_bw", _UNITS[match["unit"]], _some(rows), dumped, ended)
+
+
+def _latencies(text: str) -> tuple[tuple[Row, ...], bool]:
+    for head, column in ((_LATENCY, 3), (_LATENCY_DURATION, 0)):
+        if match := head.search(text):
+            found, ended = _rows(text[match.end() :], 3 + column)
+            return _some(tuple(Row(size, n, _positive(words[column]), 0.0) for size, n, words in found)), ended
+    raise refuse(PROGRAM, "there is no line of latency columns that nearmetal knows")
+
+
+def _some(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    if not rows:
+        raise refuse(PROGRAM, "there is no result below the columns")
+    return rows
+
+
+def _positive(word: str) -> float:
+    value = number(word, PROGRAM, "a result")
+    if value == 0:
+        raise refuse(PROGRAM, "a result is 0")
+    return value
+
+
+def _rows(text: str, least: int) -> tuple[list[tuple[int, int, list[str]]], bool]:
+    """Return size, iterations and the other columns of each row, at least so many in all, and whether a line ends them.
+
+    Values of a dump may stand before the rows.
+    """
+    rows: list[tuple[int, int, list[str]]] = []
+    for line in text.splitlines()[1:]:
+        words = line.split()
+        if rows and line.lstrip().startswith("---"):
+            return rows, True
+        if words and words[0].isdigit():
+            if len(words) < least:
+                raise refuse(PROGRAM, f"{line[:60]!r} lacks a column")
+            rows.append((whole(words[0], PROGRAM, "a size"), whole(words[1], PROGRAM, "a count"), words[2:]))
+    return rows, False
+
+
+# ---- launching, decoding, adopting
+
+
+PROGRAMS = tuple(f"ib_{verb}_{kind}" for verb in ("write", "read", "atomic", "send") for kind in ("lat", "bw"))
+
+_NUMBERS = {
+    "inline_bytes": "-I",
+    "mtu": "-m",
+    "tx_depth": "-t",
+    "rx_depth": "-r",
+    "gid_index": "-x",
+    "queue_pairs": "-q",
+}
+_SWITCHES = {"events": "-e", "srq": "--use-srq", "rdma_cm": "-R", "bidirectional": "-b"}
+_OPTIONS = {*_NUMBERS, *_SWITCHES, "connection", "pin"}
+_CONNECTIONS = ("RC", "UC", "UD")
+_FIRST_PORT = 18515
+_ATOMIC_BYTES = 8
+
+
+class Perftest:
+    """Launches one of perftest's programs; the operation of the study is the program's name."""
+
+    kind = "perftest"
+
+    def check(self, workload: WorkloadOrder) -> None:
+        """Raise BadInputError for a program, option or size that perftest does not have."""
+        check_options(workload, _OPTIONS)
+        pair_count(workload)
+        text_option(workload, "operation", "", PROGRAMS)
+        text_option(workload, "connection", "RC", _CONNECTIONS)
+        sizes = workload.numbers("sizes")
+        if _atomic(workload) and sizes not in ([], [_ATOMIC_BYTES]):
+            raise BadInputError(f"workload {workload.label!r}: an atomic has {_ATOMIC_BYTES} bytes, not {sizes}")
+        if not sizes and not _atomic(workload):
+            raise BadInputError(f"workload {workload.label!r}: {workload.options['operation']} needs `sizes`")
+        if workload.number("iterations") < LEAST_ITERATIONS:
+            raise BadInputError(f"workload {workload.label!r}: perftest needs {LEAST_ITERATIONS} iterations")
+
+    def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
+        """Start a server for each pair and size (each serves one client), and say how to launch the clients."""
+        self.check(order.workload)
+        program = text_option(order.workload, "operation", "")
+        pairs = pairs_of(order, endpoints, _FIRST_PORT)
+        sizes = order.workload.numbers("sizes") or [_ATOMIC_BYTES]
+        commands = []
+        for pair in pairs:
+            require_program(shell, pair.server.node, program, "perftest")
+            client, server = (_device(shell, end) for end in (pair.client, pair.server))
+            for step, size in enumerate(sizes):
+                port = pair.port + 2 * len(pairs) * step
+                start_server(shell, _argv(order.workload, server, size, port, core=1), pair.server.node, port)
+                argv = (*_argv(order.workload, client, size, port, core=0), pair.server.address)
+                name = str(OutputName(self.kind, program, size, 0, pair.number))
+                commands.append(Command(pair.client.node, argv, name, step))
+        node = pairs[0].client.node
+        said = shell.run([program, "--version"], node=node, check=False).text.strip()
+        facts: dict[str, Scalar] = {"perftest.version": said.removeprefix("Version: ")[:80] or "unknown"}
+        return launch_crew(shell, order, commands, facts, node=node)
+
+    def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
+        """Raise TrialError unless every client came to the result that was asked for."""
+        check_ended(order.workload, finished)
+        check_together(files)
+        wanted = text_option(order.workload, "operation", "")
+        for name, data in files.items():
+            if (named := read_name(name)) is None:
+                continue
+            result = parse(data)
+            found = (result.operation, [row.message_bytes for row in result.rows])
+            if found != (wanted, [named.size_bytes]):
+                raise TrialError(f"{wanted} of {named.size_bytes} bytes was asked for, the output is of {found}")
+
+    def least_packets(self, order: Order) -> int:
+        """Return one packet an iteration and size; a large message takes more."""
+        return order.workload.number("iterations") * max(1, len(order.workload.numbers("sizes")))
+
+
+def _atomic(workload: WorkloadOrder) -> bool:
+    return str(workload.options["operation"]).startswith("ib_atomic")
+
+
+def _argv(workload: WorkloadOrder, device: str, size: int, port: int, *, core: int) -> tuple[str, ...]:
+    """Return the command line of one side; both sides must be told the same."""
+    program = text_option(workload, "operation", "")
+    argv = ["taskset", "-c", str(core)] if workload.options.get("pin") else []
+    argv += [program, "-F", "-d", device, "-p", str(port), "-n", str(workload.number("iterations"))]
+    argv += ["-c", text_option(workload, "connection", "RC")]
+    argv += [] if _atomic(workload) else ["-s", str(size)]
+    argv += ["-U"] if program.endswith("_lat") else []
+    for name, flag in _NUMBERS.items():
+        if name in workload.options:
+            argv += [flag, str(workload.number(name))]
+    argv += [flag for name, flag in _SWITCHES.items() if workload.options.get(name)]
+    return tuple(argv)
+
+
+def _device(shell: Shell, end: Endpoint) -> str:
+    """Return the RDMA device that belongs to an end's interface; raise UnavailableError when it has none."""
+    finished = shell.run(["rdma", "-j", "link", "show"], node=end.node, check=False)
+    try:
+        links = parse_json(finished.text or "[]")
+        devices = [str(link["ifname"]) for link in links if link.get("netdev") == end.interface]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TrialError(f"cannot read the RDMA devices of {end.node or 'the machine'}: {error}") from error
+    if not devices:
+        raise UnavailableError(
+            f"{end.interface} of {end.node or 'the machine'} has no RDMA device",
+            hint="an RDMA adapter is needed, or soft-RoCE: `rdma link add rxe0 type rxe netdev INTERFACE`",
+        )
+    return devices[0].partition("/")[0]
+
+
+def _samples(data: bytes, operation: str) -> Spans:
+    """Return every iteration of a latency test, or the mean of a bandwidth test."""
+    if operation.endswith("_lat"):
+        from nearmetal.workloads.tools.perftest_dump import parse_dump  # noqa: PLC0415 (needs Arrow, the lab lacks it)
+
+        return Spans(parse_dump(data))
+    result = parse(data)
+    return one_figure(result.unit, result.rows[0].bandwidth)
+
+
+def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
+    result = parse(data)
+    name = result.operation.replace("_", "-")
+    ended = () if result.ended else (cut_short("the line below its rows is missing"),)
+    if result.dumped and len(result.rows) == 1:
+        cell = (result.operation, result.rows[0].message_bytes, _samples(data, result.operation))
+        yield Foreign("perftest", "", name, 2, (cell,), ended)
+        return
+    cells = tuple(
+        (result.operation, row.message_bytes, one_figure(result.unit, row.latency_us or row.bandwidth))
+        for row in result.rows
+    )
+    lacks = (ONE_MEAN, "its t_stdev and tail columns are not used; run it with -U for every iteration", *ended)
+    yield Foreign("perftest", "", name, 2, cells, lacks)
+
+
+_BEGINS = rb"^-{20,}\n\s+(?:RDMA_|Send |Atomic )[^\n]* Test\s*$"
+_WHOLE_ROUND_TRIP = Figure("latency (whole round trip)", UNITS["us"])
+TOOL = Tool(
+    "perftest",
+    (Import((b"#, usec", b"#bytes"), _adopt, begins=_BEGINS),),
+    Perftest(),
+    _samples,
+    {f"ib_{verb}_bw": BANDWIDTH for verb in ("write", "send", "read", "atomic")}
+    | dict.fromkeys(("ib_write_lat", "ib_send_lat"), HALVED)
+    | dict.fromkeys(("ib_read_lat", "ib_atomic_lat"), _WHOLE_ROUND_TRIP),
+)

@@ -1,0 +1,136 @@
+"""qperf -uu: each test's name with its results below, in nanoseconds and bytes. Read with version 0.4.11.
+
+A latency is one way: qperf halves the round trip itself. There are no samples, one mean a test.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import ForeignFileError
+from nearmetal.workloads.rates import BANDWIDTH, HALVED, UNITS, Figure
+from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamTool
+from nearmetal.workloads.tools.lines import number, refuse, to_text, whole
+from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Tool, one_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.workloads.pairs import Pair
+    from nearmetal.workloads.streams import StreamOptions
+    from nearmetal.workloads.tools.tool import FileCell, Spans
+
+PROGRAM = "qperf -uu"
+
+_TEST = re.compile(r"^(\w+):\s*$")
+_RESULT = re.compile(r"^\s+(\w+)\s+=\s+([\d.]+)\s*(\S*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One test: `latency_ns` one way, or `rate_bytes_s`; the other is 0. `message_bytes` 0 when it was not printed."""
+
+    test: str
+    latency_ns: float
+    rate_bytes_s: float
+    message_bytes: int
+
+
+def parse(data: bytes) -> tuple[Result, ...]:
+    """Read every test of one output; raise ForeignFileError for anything else, other units included."""
+    tests: list[tuple[str, dict[str, tuple[str, str]]]] = []
+    for line in to_text(data, PROGRAM).splitlines():
+        if match := _TEST.match(line):
+            tests.append((match[1], {}))
+        elif tests and (match := _RESULT.match(line)):
+            tests[-1][1][match[1]] = (match[2], match[3])
+        elif line.strip():
+            raise refuse(PROGRAM, f"{line[:60]!r} is neither a test nor a result")
+    if not tests:
+        raise refuse(PROGRAM, "there is no test in it")
+    return tuple(_result(name, fields) for name, fields in tests)
+
+
+def _result(name: str, fields: dict[str, tuple[str, str]]) -> Result:
+    rate_key = next((key for key in ("bw", "recv_bw") if key in fields), "")
+    latency = _of(fields, "latency", "ns") if "latency" in fields else 0.0
+    rate = _of(fields, rate_key, "bytes/sec") if rate_key else 0.0
+    if (latency > 0) == (rate > 0):
+        raise refuse(PROGRAM, f"test {name} gives neither a latency nor a bandwidth")
+    size = fields.get("msg_size", ("0", "bytes"))
+    if size[1] != "bytes":
+        raise refuse(PROGRAM, f"the size of {name} is in {size[1]!r}, not in bytes")
+    return Result(name, latency, rate, whole(size[0], PROGRAM, "the size"))
+
+
+def _of(fields: dict[str, tuple[str, str]], key: str, unit: str) -> float:
+    value, found = fields[key]
+    if found != unit:
+        raise refuse(PROGRAM, f"{key} is in {found!r}, not in {unit!r}")
+    return number(value, PROGRAM, key)
+
+
+# ---- launching, decoding, adopting
+
+
+_OPERATIONS = {"tcp_lat": "tcp_one_way", "udp_lat": "udp_one_way", "tcp_bw": "tcp_stream", "udp_bw": "udp_stream"}
+
+
+def _client(pair: Pair, size: int, options: StreamOptions) -> list[str]:
+    argv = ["qperf", "-uu", "-v", "-lp", str(pair.port), "-t", str(options.seconds)]
+    argv += ["-m", str(size)] if size else []
+    return [*argv, pair.server.address, options.test]
+
+
+def _read_result(data: bytes) -> ClientResult:
+    return ClientResult(parse(data)[0].rate_bytes_s * 8 / 1e6)
+
+
+_WORKLOAD = PairWorkload(
+    StreamTool(
+        kind="qperf",
+        package="qperf",
+        server=lambda pair: ["qperf", "-lp", str(pair.port)],
+        client=_client,
+        read=_read_result,
+        first_port=19765,
+        tests=_OPERATIONS,
+    )
+)
+
+
+def _samples(data: bytes, operation: str) -> Spans:
+    """Return the one mean of a test."""
+    del operation
+    results = parse(data)
+    if len(results) != 1:
+        raise ForeignFileError(f"qperf left {len(results)} results where one was asked for")
+    return _mean(results[0])
+
+
+def _mean(one: Result) -> Spans:
+    return one_figure("ns", one.latency_ns) if one.latency_ns else one_figure("B/s", one.rate_bytes_s)
+
+
+def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
+    for one in parse(data):
+        if one.test not in _OPERATIONS:
+            raise ForeignFileError(f"nearmetal has no operation like qperf's {one.test[:40]!r}")
+        cells = ((_OPERATIONS[one.test], one.message_bytes, _mean(one)),)
+        yield Foreign("qperf", "", f"qperf-{one.test.replace('_', '-')}", 2, cells, (ONE_MEAN,))
+
+
+TOOL = Tool(
+    "qperf",
+    (Import(tuple(f"{test}:".encode() for test in _OPERATIONS), _adopt),),
+    _WORKLOAD,
+    _samples,
+    {
+        "tcp_one_way": HALVED,
+        "udp_one_way": HALVED,
+        "tcp_stream": BANDWIDTH,
+        "udp_stream": Figure("bandwidth that arrived", UNITS["MB/s"]),
+    },
+)

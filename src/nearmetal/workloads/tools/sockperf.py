@@ -1,0 +1,248 @@
+"""sockperf: the summary that it prints, and the file of every packet (--full-log). Read with versions 3.5 to 3.10.
+
+The latency of both is half a round trip. The log holds when each packet was sent and when its answer came.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, TrialError
+from nearmetal.workloads.crew import Command
+from nearmetal.workloads.pairs import (
+    check_ended,
+    check_options,
+    check_together,
+    launch_crew,
+    pair_count,
+    pairs_of,
+    require_program,
+    start_server,
+    text_option,
+)
+from nearmetal.workloads.rates import LATENCY
+from nearmetal.workloads.streams import OutputName
+from nearmetal.workloads.tools.lines import number, refuse, to_text, whole
+from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Spans, Tool, one_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.paths.path import Endpoints
+    from nearmetal.process import Finished
+    from nearmetal.study.order import Order, Scalar, WorkloadOrder
+    from nearmetal.workloads.tools.tool import FileCell
+    from nearmetal.workloads.workload import Launch
+
+PROGRAM = "sockperf"
+
+_LATENCY = re.compile(r"^sockperf: Summary: (?P<kind>Latency|Round trip) is (?P<us>[\d.]+) usec", re.MULTILINE)
+_OBSERVED = re.compile(r"^sockperf: Total (\d+) observations", re.MULTILINE)
+_SENT = re.compile(r"^sockperf: \[Total Run\] .*\bSentMessages=(\d+)", re.MULTILINE)
+_LOST = re.compile(
+    r"^sockperf: # dropped messages = (\d+); # duplicated messages = (\d+); # out-of-order messages = (\d+)",
+    re.MULTILINE,
+)
+_PROTOCOL = re.compile(rb"PORT = +\d{1,5} # (TCP|UDP)\b")
+_LOOK_BYTES = 1 << 16
+_PARAMETERS = re.compile(r"--msg-size=(\d+)")
+_HEAD = "packet, txTime(sec), rxTime(sec), latency(usec)"
+_ROW = re.compile(r"(\d+), (\d+)\.(\d{9}), (\d+)\.(\d{9}), *[\d.]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What sockperf says at its end: the mean half round trip, how many there were, what went astray.
+
+    `observations` leave the warm-up out, `sent` counts every message.
+    """
+
+    mean_half_round_trip_us: float
+    observations: int
+    sent: int
+    dropped: int
+    duplicated: int
+    out_of_order: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packets:
+    """Every answered packet: ns of sockperf's clock at sending, and the whole round trip in ns."""
+
+    message_bytes: int
+    sent_ns: tuple[int, ...]
+    round_trip_ns: tuple[int, ...]
+
+
+def protocol_of(data: bytes) -> str:
+    """Return `tcp` or `udp` where the output names the one protocol of its connections, else nothing."""
+    found = {match[1].lower() for match in _PROTOCOL.finditer(data[:_LOOK_BYTES])}
+    return found.pop().decode() if len(found) == 1 else ""
+
+
+def parse_summary(data: bytes) -> Summary:
+    """Read what sockperf printed; raise ForeignFileError unless it came to a summary."""
+    text = to_text(data, PROGRAM)
+    latency, observed, lost, sent = (one.search(text) for one in (_LATENCY, _OBSERVED, _LOST, _SENT))
+    if not latency or not observed or not lost or not sent:
+        raise refuse(PROGRAM, "there is no summary of latencies in it")
+    halves = 1.0 if latency["kind"] == "Latency" else 0.5
+    return Summary(
+        number(latency["us"], PROGRAM, "the latency") * halves,
+        whole(observed[1], PROGRAM, "the count of observations"),
+        whole(sent[1], PROGRAM, "the count of messages"),
+        *(whole(count, PROGRAM, "a count of lost messages") for count in lost.groups()),
+    )
+
+
+def parse_full_log(data: bytes) -> Packets:
+    """Read a full log; raise ForeignFileError for anything else, torn files included."""
+    text = to_text(data, PROGRAM)
+    head, found, rows = text.partition(_HEAD)
+    if not found:
+        raise refuse("sockperf --full-log", f"there is no line {_HEAD!r} in it")
+    size = _PARAMETERS.search(head)
+    sent, spans = [], []
+    for began_ns, ended_ns in _rows(rows):
+        sent.append(began_ns)
+        spans.append(ended_ns - began_ns)
+    if not spans:
+        raise refuse("sockperf --full-log", "it holds no packet")
+    if min(spans) <= 0:
+        raise refuse("sockperf --full-log", "an answer came before its packet was sent")
+    return Packets(whole(size[1], PROGRAM, "the size") if size else 0, tuple(sent), tuple(spans))
+
+
+def _rows(text: str) -> Iterator[tuple[int, int]]:
+    lines = text.strip().splitlines()
+    if not lines or not lines[-1].startswith("---"):
+        raise refuse("sockperf --full-log", "it is cut: the closing line is missing")
+    for line in lines[:-1]:
+        match = _ROW.fullmatch(line.strip())
+        if match is None:
+            raise refuse("sockperf --full-log", f"{line[:60]!r} is no packet")
+        _, begun, begun_ns, ended, ended_ns = match.groups()
+        if max(len(begun), len(ended)) > 9:
+            raise refuse("sockperf --full-log", f"{line[:60]!r} is beyond any clock")
+        yield int(begun + begun_ns), int(ended + ended_ns)
+
+
+# ---- launching, decoding, adopting
+
+
+_OPTIONS = ("seconds", "protocol")
+_FIRST_PORT = 11111
+_LEAST_BYTES = 14
+_LEAST_ROUND_TRIPS_PER_S = 10
+_SAID = "sockperf.said"
+
+
+class Sockperf:
+    """Launches sockperf's ping-pong with a full log; sockperf itself leaves its warm-up out."""
+
+    kind = "sockperf"
+
+    def check(self, workload: WorkloadOrder) -> None:
+        """Raise BadInputError for options or sizes that it does not take."""
+        check_options(workload, _OPTIONS)
+        pair_count(workload)
+        text_option(workload, "protocol", "tcp", ("tcp", "udp"))
+        small = [size for size in workload.numbers("sizes") if size < _LEAST_BYTES]
+        if small or workload.number("seconds", 2) < 1:
+            raise BadInputError(
+                f"workload {workload.label!r}: sockperf needs {_LEAST_BYTES} bytes a message and 1 second at least"
+            )
+
+    def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
+        """Start a server a pair and say how to launch all clients, size after size."""
+        self.check(order.workload)
+        protocol = text_option(order.workload, "protocol", "tcp")
+        flags = ["--tcp"] if protocol == "tcp" else []
+        pairs = pairs_of(order, endpoints, _FIRST_PORT)
+        for pair in pairs:
+            require_program(shell, pair.server.node, "sockperf", "sockperf")
+            argv = ["sockperf", "sr", "-i", pair.server.address, "-p", str(pair.port), *flags]
+            start_server(shell, argv, pair.server.node, pair.port, protocol)
+        node = pairs[0].client.node
+        commands, logs = [], {}
+        for step, size in enumerate(order.workload.numbers("sizes") or [_LEAST_BYTES]):
+            for pair in pairs:
+                name = str(OutputName(self.kind, f"{protocol}_round_trip", size, 0, pair.number))
+                log = f"{shell.scratch}/{node}/{name.replace('/', '-')}.csv"
+                argv = ["sockperf", "pp", "-i", pair.server.address, "-p", str(pair.port), *flags]
+                argv += ["-t", str(order.workload.number("seconds", 2)), "-m", str(size), "--full-log", log]
+                commands.append(Command(pair.client.node, tuple(argv), f"{_SAID}.{size}.{pair.number}", step))
+                logs[name] = log
+        version = shell.run(["sockperf", "--version"], node=node, check=False).text.splitlines()
+        facts: dict[str, Scalar] = {"sockperf.version": version[0] if version else "unknown"}
+        return launch_crew(shell, order, commands, facts, node=node, files=logs)
+
+    def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
+        """Raise TrialError unless every client came to a summary, over TCP without a loss."""
+        check_ended(order.workload, finished)
+        check_together(files)
+        for summary in _summaries(files):
+            lost = summary.dropped + summary.duplicated + summary.out_of_order
+            if lost and text_option(order.workload, "protocol", "tcp") == "tcp":
+                raise TrialError(f"sockperf lost, doubled or reordered {lost} messages over TCP")
+
+    def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
+        """Return what went astray, and how many round trips there were, the warm-up's too."""
+        del order
+        found = _summaries(files)
+        return {
+            "tool.lost_datagrams": sum(one.dropped for one in found),
+            "tool.iterations": sum(one.sent for one in found),
+        }
+
+    def least_packets(self, order: Order) -> int:
+        """Return what any ping-pong of that length carries."""
+        workload = order.workload
+        return _LEAST_ROUND_TRIPS_PER_S * workload.number("seconds", 2) * max(1, len(workload.numbers("sizes")))
+
+
+def _summaries(files: dict[str, bytes]) -> list[Summary]:
+    return [parse_summary(data) for name, data in sorted(files.items()) if name.startswith(_SAID)]
+
+
+def _samples(data: bytes, operation: str) -> Spans:
+    """Return the whole round trip of every packet."""
+    del operation
+    packets = parse_full_log(data)
+    return Spans(packets.round_trip_ns, [sent - packets.sent_ns[0] for sent in packets.sent_ns])
+
+
+def _round_trip(data: bytes) -> tuple[str, tuple[str, ...]]:
+    """Return the operation of sockperf's output, and what to say where it does not tell TCP from UDP."""
+    protocol = protocol_of(data)
+    if protocol:
+        return f"{protocol}_round_trip", ()
+    return "round_trip", ("it does not say whether it was TCP or UDP",)
+
+
+def _adopt_log(data: bytes) -> Iterator[Foreign[FileCell]]:
+    operation, lacks = _round_trip(data)
+    cells = ((operation, parse_full_log(data).message_bytes, _samples(data, operation)),)
+    yield Foreign("sockperf", "", "sockperf", 2, cells, lacks)
+
+
+def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
+    mean_us = parse_summary(data).mean_half_round_trip_us
+    operation, unsaid = _round_trip(data)
+    lacks = (ONE_MEAN, *unsaid, "its interval is of a mean of dependent packets; give its --full-log instead")
+    yield Foreign("sockperf", "", "sockperf", 2, ((operation, 0, one_figure("us", 2 * mean_us)),), lacks)
+
+
+TOOL = Tool(
+    "sockperf",
+    (
+        Import((b"packet, txTime(sec)",), _adopt_log),
+        Import((b"sockperf: ",), _adopt, begins=rb"^sockperf: \S*== version "),
+    ),
+    Sockperf(),
+    _samples,
+    dict.fromkeys(("tcp_round_trip", "udp_round_trip", "round_trip"), LATENCY),
+)

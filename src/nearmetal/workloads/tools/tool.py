@@ -1,0 +1,99 @@
+"""What nearmetal knows of a foreign program: one record a program, in the one file that is about it.
+
+The store keeps durations for ever: a rate is the time that a fixed amount takes at it (see `rates`), a mean is one
+sample of the operation that it is a mean of. Standard library only: a study's tools also run inside the lab.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from nearmetal.workloads.rates import UNITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from nearmetal.workloads.rates import Figure
+    from nearmetal.workloads.workload import Workload
+
+WINDOW_MESSAGES = 64
+"""The window that a bandwidth's duration is stated for: the default of OMB and of nearmetal's engine alike."""
+ONE_MEAN = "one mean over a launch: no percentiles, no spread within it"
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """What one client left: durations in ns, and when each began (one after another where that is not told).
+
+    `whole_ns` is the whole run as one rate's duration, 0 where the figures are times.
+    """
+
+    ns: Sequence[int] | NDArray  # type: ignore[type-arg]  # of int64; numpy is not at hand inside the lab
+    begin_ns: Sequence[int] | None = None
+    whole_ns: int = 0
+
+
+def one_figure(unit: str, figure: float) -> Spans:
+    """Return one figure in a unit of `rates.UNITS`."""
+    ns = UNITS[unit].to_ns(figure)
+    return Spans((ns,), whole_ns=ns if UNITS[unit].rate else 0)
+
+
+def one_mean(operation: str, figure: float, message_bytes: int, pairs: int = 1) -> Spans:
+    """Return the duration whose shown figure is a suite's mean of one of the engine's operations."""
+    from nearmetal.workloads.operations import OPERATIONS, Shape  # noqa: PLC0415 (needs numpy, which the lab lacks)
+
+    return Spans((OPERATIONS[operation].duration_ns(figure, Shape(message_bytes, WINDOW_MESSAGES, pairs)),))
+
+
+FileCell = tuple[str, int, Spans]
+"""Operation, message size in bytes, durations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign(Generic[C]):
+    """What one file holds of one workload: `lacks` says in words what its figures cannot support."""
+
+    program: str
+    version: str
+    workload: str
+    ranks: int
+    cells: tuple[C, ...]
+    lacks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """A program's output: what tells it from all others, its reader, and where in a log a launch begins or has ended.
+
+    A log of several launches is cut there; without such a place a file holds one launch.
+    """
+
+    marks: tuple[bytes, ...]
+    read: Callable[[bytes], Iterable[Foreign[FileCell]]]
+    begins: bytes = b""
+    ended: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A program: how a study launches it, what a client's output of an operation holds, its figures, its files.
+
+    `workload` and `samples` are None for a program that is only imported; `figures` are of operations that are not the
+    engine's.
+    """
+
+    kind: str
+    imports: tuple[Import, ...]
+    workload: Workload | None = None
+    samples: Callable[[bytes, str], Spans] | None = None
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+
+
+def zeros_left_aside(sizes: Sequence[str]) -> str:
+    """Return what to say of sizes whose mean rounds to 0.00, nothing when there are none."""
+    return f"left aside, because 0.00 was printed: {', '.join(sizes)}" if sizes else ""
