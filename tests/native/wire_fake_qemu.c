@@ -3,7 +3,8 @@
  * and halts as a seed says, and blocks whose lengths are the host's whim. It prints what the machine saw, which must
  * depend on the seed alone.
  *
- * usage: wire_fake_qemu GUEST_SEED END_NS STALL WIRE_ARGUMENT...   (STALL: stop here and there, as on a busy host) */
+ * usage: wire_fake_qemu GUEST_SEED END_NS STALL WIRE_ARGUMENT...   (STALL 1: stop here and there, as on a busy
+ * host; 2: hang half-way) */
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -253,6 +254,8 @@ static void live(int64_t end_ns, int stall) {
         if (mixed(&guest_state) % 2)
             halt_for(&alarm, 1 + (int64_t)(mixed(&guest_state) % 60000));
         reply();
+        while (stall == 2 && clock_ns - machine.began_ns > end_ns / 2)
+            ;
         if (stall && mixed(&host_state) % 16 == 0)
             usleep((useconds_t)(mixed(&host_state) % 300));
     }

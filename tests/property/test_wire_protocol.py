@@ -7,6 +7,7 @@ well shows that none was.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import re
@@ -46,14 +47,16 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.contextmanager
-def started(fake: Path, nodes: int, links: str, seed: int, end_ns: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start a machine for each node, in any order."""
+def started(
+    fake: Path, nodes: int, links: str, seed: int, end_ns: int, hangs: int = -1
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start a machine for each node, in any order; the one named `hangs` does so half-way."""
     machines: list[subprocess.Popen[str]] = []
     numbers = random.sample(range(nodes), nodes)
     with wire.shared_memory() as memory:
         for node in numbers:
             words = [f"shm={memory}", f"node={node}", f"nodes={nodes}", f"seed={seed}", *links.split(",")]
-            argv = [str(fake), str(seed), str(end_ns), "1", *words]
+            argv = [str(fake), str(seed), str(end_ns), "2" if node == hangs else "1", *words]
             machines.append(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         try:
             yield [machine for _, machine in sorted(zip(numbers, machines, strict=True), key=lambda pair: pair[0])]
@@ -112,14 +115,28 @@ def test_a_full_ring_is_waited_for(fake: Path, tmp_path: Path) -> None:
     assert exact(seen_by(small, 5, "delay=9000,step=9000")) == exact(seen_by(fake, 5, "delay=9000"))
 
 
-def test_a_frame_to_a_machine_that_leaves_holds_nobody_back(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("parts") / "parts"
     room = native.source_dir("wire")
-    sources = [_FAKE.with_name("wire_leave.c"), *(room / f"{name}.c" for name in ("cluster", "wait", "report"))]
+    sources = [_FAKE.with_name("wire_parts.c"), *(room / f"{name}.c" for name in ("cluster", "port", "report", "wait"))]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-g", f"-I{room}", "-Wl,--wrap=pthread_mutex_trylock"]
-    subprocess.run(["cc", *flags, "-o", tmp_path / "leave", *sources, "-lpthread"], check=True)
+    subprocess.run(["cc", *flags, "-o", program, *sources, "-lpthread"], check=True)
+    return program
+
+
+def test_a_frame_to_a_machine_that_leaves_holds_nobody_back(parts: Path) -> None:
     with wire.shared_memory() as memory:
-        said = subprocess.run([tmp_path / "leave", memory], capture_output=True, text=True, check=True).stdout
+        said = subprocess.run([parts, "leave", memory], capture_output=True, text=True, check=True).stdout
     assert said == "1 1\n"
+
+
+def test_frames_of_one_nanosecond_keep_one_order(parts: Path) -> None:
+    """By sender, then as each sender sent them, in whatever order the host tells of them."""
+    frames = ["0.0", "0.1", "1.0", "2.0"]
+    for come in itertools.permutations(frames):
+        said = subprocess.run([parts, "order", *come], capture_output=True, text=True, check=True).stdout
+        assert said.split() == frames
 
 
 def test_a_killed_machine_ends_the_others_with_the_reason(fake: Path) -> None:
@@ -140,6 +157,15 @@ def test_a_stopped_machine_ends_the_others_with_the_reason(fake: Path) -> None:
         _, said = machines[0].communicate(timeout=_WAIT_S)
         assert machines[0].returncode == wire.EXIT_STATUS
         assert f"node 1 (process {machines[1].pid}) was stopped by a signal" in said
+
+
+def test_a_machine_that_works_without_getting_on_ends_the_others_with_the_reason(fake: Path) -> None:
+    with started(fake, 3, "delay=2000,patience=1", 1, _END_NS, hangs=1) as machines:
+        for node in (0, 2):
+            _, said = machines[node].communicate(timeout=_WAIT_S)
+            assert machines[node].returncode == wire.EXIT_STATUS
+            assert f"node 1 (process {machines[1].pid}) hangs: " in said
+            assert " s of processor time without progress at " in said
 
 
 def refused(fake: Path, words: Sequence[str]) -> str:

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* Parts of the wire, each alone.
+ *
+ * wire_parts leave SHARED_MEMORY (linked with --wrap=pthread_mutex_trylock): two nodes in one process. Node 1 leaves
+ * just as node 0, which has seen it there, takes the lock to send to it. Prints whether it left, and whether it promises
+ * that it never sends again: nobody is there to raise a lower promise.
+ *
+ * wire_parts order SOURCE.SEQUENCE...: frames that arrive in the same nanosecond come in this order. Prints the order
+ * in which the machine gets them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cluster.h"
+#include "port.h"
+
+enum { LOOKAHEAD_NS = 2000 };
+
+static struct counts counts;
+static struct member member[2];
+static bool is_leaving;
+
+int __real_pthread_mutex_trylock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex) {
+    if (!is_leaving) {
+        is_leaving = true;
+        cluster_leave(&member[1]);
+    }
+    return __real_pthread_mutex_trylock(mutex);
+}
+
+static void leave(const char *path) {
+    for (int i = 0; i < 2; i++) {
+        member[i].counts = &counts;
+        cluster_join(&member[i], path, i, 2, LOOKAHEAD_NS);
+    }
+    const struct header header = {.arrival_ns = LOOKAHEAD_NS, .bytes = 4};
+    cluster_send(&member[0], 1, 0, &header, (const uint8_t *)"data");
+    printf("%d %d\n", is_leaving, member[1].me->promise_ns == NEVER_NS);
+}
+
+static void order(int count, char **frames) {
+    struct port port = {.link = {.delay_ns = LOOKAHEAD_NS}};
+    for (int i = 0; i < count; i++) {
+        char *sequence = strchr(frames[i], '.');
+        const struct header header = {.arrival_ns = LOOKAHEAD_NS,
+                                      .source = (uint32_t)atoi(frames[i]),
+                                      .sequence = (uint32_t)atoi(sequence + 1)};
+        port_put(&port, &header, NULL);
+    }
+    port_settle(&port, LOOKAHEAD_NS);
+    for (struct frame *frame; (frame = port_take(&port, LOOKAHEAD_NS)); free(frame))
+        printf("%u.%u ", frame->header.source, frame->header.sequence);
+}
+
+int main(int count, char **arguments) {
+    if (count < 3)
+        return 2;
+    if (!strcmp(arguments[1], "leave"))
+        leave(arguments[2]);
+    else
+        order(count - 2, arguments + 2);
+    return 0;
+}
