@@ -6,27 +6,39 @@ from pathlib import Path
 
 import click
 
+from nearmetal.cli.sizes import parse_sizes
 from nearmetal.errors import BadInputError
-from nearmetal.report.waterfall_text import as_text
+from nearmetal.report.waterfall_text import as_json, as_text
 from nearmetal.report.waterfalls import waterfalls
 from nearmetal.store.rundir import RunDir
+from nearmetal.study.spec import parse_study
 
 
 @click.command(name="explain")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--path", "paths", multiple=True, help="Only this path; may be given more than once.")
 @click.option("--setting", "settings", multiple=True, help="Only this setting; may be given more than once.")
-def command(run: Path, paths: tuple[str, ...], settings: tuple[str, ...]) -> None:
-    """Show where the time of a message went on every traced path and setting of RUN."""
+@click.option("--workload", default="", help="Only this workload.")
+@click.option("--size", default="", metavar="LIST", help="Only messages of these sizes, e.g. 8,64K.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="What goes to stdout.")
+def command(
+    run: Path, *, paths: tuple[str, ...], settings: tuple[str, ...], workload: str, size: str, form: str
+) -> None:
+    """Show where the time of a message went on every traced path and setting of RUN, side by side."""
     opened = RunDir.open(run)
     found = [
         one
         for one in waterfalls(opened)
-        if (not paths or one.path in paths) and (not settings or one.setting in settings)
+        if (not paths or one.path in paths)
+        and (not settings or one.setting in settings)
+        and (not workload or one.workload == workload)
+        and (not size or one.message_bytes in parse_sizes(size))
     ]
     if not found:
         raise BadInputError(
             f"{run} holds no such traced trial",
             hint="give a workload `options = { waterfall = true }`, as studies/sriov-waterfall.toml does",
         )
-    click.echo(as_text(found, opened.info.host_label), nl=False)
+    baseline = parse_study(opened.study_text(), str(opened.root / "study.toml")).baseline
+    draw = as_json if form == "json" else as_text
+    click.echo(draw(found, baseline, opened.info.host_label), nl=False)

@@ -49,7 +49,7 @@ def _body(view: View, traced: Sequence[Waterfall]) -> Markup:
         verdicts(view),
         *(group_section(view, group, number) for number, group in enumerate(view.groups)),
         _settings(view),
-        waterfall_html.section(traced, table_region),
+        waterfall_html.section(traced, view.baseline, table_region),
         _evidence(view),
         _failures(view),
         _repeat(view),

@@ -78,10 +78,10 @@ def chart(
 ) -> Markup:
     """Return parts as one image that a screen reader reads by its label; `zones` of `readout` lie over it."""
     box = f"0 0 {pixels(width)} {pixels(height)}"
-    if not zones:
-        return element("svg", *parts, class_="chart", viewbox=box, role="img", aria_label=label)
-    drawn = element("g", *parts, aria_hidden="true")
     kind = "chart" if width <= WIDTH else "chart wide"
+    if not zones:
+        return element("svg", *parts, class_=kind, viewbox=box, role="img", aria_label=label)
+    drawn = element("g", *parts, aria_hidden="true")
     return element("svg", drawn, *zones, class_=kind, viewbox=box, role="group", aria_label=label)
 
 

@@ -1,88 +1,189 @@
-"""Waterfalls for a terminal: the parts of a message in their order, each bar where the one before ended."""
+"""Waterfalls for a terminal: every path and setting on one axis of time, and what each part adds to the baseline."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from nearmetal.facts.waterfall import PARTS
+from nearmetal.report import words
+from nearmetal.report.axes import Scale, linear
+from nearmetal.report.tables import Table
 from nearmetal.report.waterfalls import WORST_RESIDUE
-from nearmetal.units import format_duration, format_size
+from nearmetal.units import NS_PER_US, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nearmetal.report.waterfalls import Waterfall
 
-_BAR = 32
-COLUMNS = ("part", "median there", "back", "p99 there", "back", "mean", "share")
+_WIDTH = 80
+_LANES = 4
+"""How many lanes a table of a terminal holds beside each other."""
+LETTERS = dict(zip(PARTS, "PsvwdMirRWp?", strict=True))
+"""The letter of each part in a bar."""
 
 
-def as_text(found: Sequence[Waterfall], host_label: str) -> str:
-    """Return all waterfalls for a terminal, at most 120 columns wide, and what the figures are."""
-    legend = [f"  {part}: {about}" for part, about in PARTS.items() if any(part in one.parts_ns for one in found)]
-    blocks = [_one(waterfall) for waterfall in found]
-    return "\n\n".join([*blocks, "\n".join(["Parts", *legend]), f"These are {host_label}."]) + "\n"
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One path under one setting, and the baseline path under the same, None where it is or has no baseline."""
+
+    of: Waterfall
+    base: Waterfall | None
+
+    @property
+    def name(self) -> str:
+        """Return what the lane is of."""
+        return f"{self.of.path}, {self.of.setting}"
+
+    def added_ns(self, part: str) -> float:
+        """Return what a part takes more than on the baseline; 0 without one."""
+        return self.of.parts_ns.get(part, 0.0) - self.base.parts_ns.get(part, 0.0) if self.base else 0.0
+
+    @property
+    def most_added(self) -> str | None:
+        """Return the part that adds most, None where none adds anything."""
+        part = max(PARTS, key=self.added_ns)
+        return part if self.added_ns(part) > 0 else None
 
 
-def title(one: Waterfall) -> str:
-    """Return what a waterfall is of."""
-    size = format_size(one.message_bytes)
-    trials = "1 trial" if one.trials == 1 else f"{one.trials} trials"
-    return f"{one.path}, {one.setting}: {one.workload} of {size}, {len(one.trips)} round trips of {trials}"
+def by_size(found: Sequence[Waterfall], baseline: str) -> list[tuple[str, list[Lane]]]:
+    """Return lanes that belong on one axis, with what they are of: a workload and a size."""
+
+    def key(one: Waterfall) -> tuple[str, int]:
+        return (one.workload, one.message_bytes)
+
+    order = list(dict.fromkeys(map(key, found)))
+    together = groupby(sorted(found, key=lambda one: order.index(key(one))), key)
+    return [(f"{format_size(size)} ({workload})", _lanes(list(ones), baseline)) for (workload, size), ones in together]
 
 
-def sentences(one: Waterfall) -> list[str]:
-    """Return what a reader must know of the figures: the largest part, the sum, and what tracing cost."""
-    parts = one.parts_ns
-    part = max(parts, key=lambda name: parts[name])
-    said = [
-        f"a message takes {format_duration(one.mean_ns)} on average (median {format_duration(one.median_ns)}); "
-        f"the largest part is {part}: {format_duration(parts[part])}, {parts[part] / one.mean_ns:.0%}",
-        f"the parts add up to within {one.residue:.2%} of every measured round trip"
-        + ("" if one.residue <= WORST_RESIDUE else f", more than the {WORST_RESIDUE:.0%} that a waterfall may miss"),
-    ]
-    if one.tracing_cost is None or one.untraced_ns is None:
-        said.append("what tracing cost is not known: the run has no untraced workload of the same operation and size")
-    else:
-        said.append(
-            f"tracing is in these figures: untraced the mean is {format_duration(one.untraced_ns)} "
-            f"({one.tracing_cost:+.1%} with tracing)"
-        )
+def _lanes(found: list[Waterfall], baseline: str) -> list[Lane]:
+    bases = {one.setting: one for one in found if one.path == baseline}
+    return [Lane(one, bases.get(one.setting) if one.path != baseline else None) for one in found]
+
+
+def sentences(lanes: Sequence[Lane]) -> list[str]:
+    """Return the answer, a sentence a lane, and what a reader must know of the figures."""
+    said = [_answer(lane) for lane in lanes if lane.base]
+    if not said:
+        worst = max(lanes, key=lambda lane: lane.of.mean_ns)
+        part = max(worst.of.parts_ns, key=lambda name: worst.of.parts_ns[name])
+        said = [f"Most of {worst.name}, {worst.of.parts_ns[part] / worst.of.mean_ns:.0%}, is {part}."]
+    off = [lane for lane in lanes if lane.of.residue > WORST_RESIDUE]
+    said += [f"CAUTION: the parts of {lane.name} miss the measured time by {lane.of.residue:.1%}." for lane in off]
     return said
 
 
-def rows(one: Waterfall) -> list[tuple[str, ...]]:
-    """Return one row a part under `COLUMNS`, and the sum; `median` and `p99` are round trips that happened."""
-    legs = (one.median.there, one.median.back, one.p99.there, one.p99.back)
-    table = []
-    for part, mean in one.parts_ns.items():
-        times = [format_duration(leg.ns[part]) if part in leg.ns else "-" for leg in legs]
-        table.append((part, *times, format_duration(mean), f"{mean / one.mean_ns:.0%}"))
-    totals = [format_duration(leg.total_ns) for leg in legs]
-    return [*table, ("sum", *totals, format_duration(sum(one.parts_ns.values())), "100%")]
+def _answer(lane: Lane) -> str:
+    assert lane.base
+    more_ns = lane.of.mean_ns - lane.base.mean_ns
+    start = f"{lane.name} takes {us(abs(more_ns))} us {'more' if more_ns > 0 else 'less'} than {lane.base.path}"
+    part = lane.most_added
+    return f"{start}: {us(lane.added_ns(part))} us more in {part}." if more_ns > 0 and part else f"{start}."
 
 
-def steps(one: Waterfall) -> list[tuple[str, float, float]]:
-    """Return for every part where its bar begins and ends, as shares of the mean message."""
-    placed, at_ns = [], 0.0
-    whole_ns = sum(one.parts_ns.values())
+def us(ns: float) -> str:
+    """Return microseconds with three significant digits or more."""
+    return f"{ns / NS_PER_US:.{min(3, words.decimals(ns / NS_PER_US, 3))}f}"
+
+
+def table(lanes: Sequence[Lane]) -> Table:
+    """Return the mean time of every part, and the difference to the baseline; `*` marks the part that adds most."""
+    parts = [part for part in PARTS if any(part in lane.of.parts_ns for lane in lanes)]
+    rows = [(f"{LETTERS[part]}  {part}", *(_time(lane, part) for lane in lanes)) for part in parts]
+    rows.append(("   sum", *(_sum(lane) for lane in lanes)))
+    rows.append(("   p99", *(us(lane.of.p99.measured_ns / 2) for lane in lanes)))
+    rows.append(("   untraced mean", *(us(ns) if (ns := lane.of.untraced_ns) else "not known" for lane in lanes)))
+    note = "Means of one traced message, then against the baseline; * marks what adds most."
+    return Table("Times of the parts, us", ("part", *(lane.name for lane in lanes)), tuple(rows), note)
+
+
+def _time(lane: Lane, part: str) -> str:
+    ns = lane.of.parts_ns.get(part)
+    own = words.NOTHING if ns is None else us(ns)
+    if lane.base is None:
+        return own
+    return f"{own} {lane.added_ns(part) / NS_PER_US:+7.2f}{'*' if part == lane.most_added else ' '}"
+
+
+def _sum(lane: Lane) -> str:
+    more = f" {(lane.of.mean_ns - lane.base.mean_ns) / NS_PER_US:+7.2f} " if lane.base else ""
+    return f"{us(lane.of.mean_ns)}{more}"
+
+
+def as_text(found: Sequence[Waterfall], baseline: str, host_label: str) -> str:
+    """Return the first workload and size for a terminal: at most 80 columns, and one screen of lines."""
+    (of, lanes), *others = by_size(found, baseline)
+    lines = [f"Where one message of {of} spends its time: {len(lanes[0].of.trips)} traced round trips each", ""]
+    lines += [*sentences(lanes)[:_LANES], "", *_bars(lanes), ""]
+    lines += _drawn(table(lanes[:_LANES]))
+    if len(lanes) > _LANES:
+        lines.append(f"{len(lanes) - _LANES} more lanes: choose with --path and --setting.")
+    if others:
+        lines.append(f"Also traced, see --size and --workload: {', '.join(other for other, _ in others)}.")
+    return "\n".join([*lines, f"These are {host_label}."]) + "\n"
+
+
+def _bars(lanes: Sequence[Lane]) -> list[str]:
+    left = max(len(lane.name) for lane in lanes) + 2
+    axis = linear(0.0, max(lane.of.mean_ns for lane in lanes) / NS_PER_US, left, _WIDTH - 8)
+    return [*_ruler(axis), *(f"{lane.name:<{left}}{_bar(lane.of, axis)}" for lane in lanes)]
+
+
+def _ruler(axis: Scale) -> list[str]:
+    """Return the axis: figures, and ticks below them."""
+    figures, ticks = [" "] * (_WIDTH + 8), [" "] * (_WIDTH + 1)
+    free = 0
+    for value, label in axis.ticks:
+        at = round(axis(value))
+        text = f"{label} us" if value == axis.high else label
+        if at >= free:
+            figures[at : at + len(text)] = text
+            ticks[at] = "|"
+            free = at + len(text) + 1
+    return ["".join(figures).rstrip(), "".join(ticks).rstrip()]
+
+
+def _bar(one: Waterfall, axis: Scale) -> str:
+    """Return the parts as runs of letters, each as long as its time."""
+    drawn, at_ns = "", 0.0
     for part, ns in one.parts_ns.items():
-        placed.append((part, at_ns / whole_ns, (at_ns + ns) / whole_ns))
         at_ns += ns
-    return placed
+        drawn += LETTERS[part] * (round(axis(at_ns / NS_PER_US) - axis.start) - len(drawn))
+    return drawn
 
 
-def _one(one: Waterfall) -> str:
-    table = [COLUMNS, *rows(one)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(COLUMNS))]
-    bars = ["", *(_bar(begin, end) for _, begin, end in steps(one)), ""]
-    lines = []
-    for row, bar in zip(table, bars, strict=True):
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        lines.append(f"  {'  '.join(cells)}  {bar}".rstrip())
-    return "\n".join([title(one), *(f"  {sentence}" for sentence in sentences(one)), *lines])
+def _drawn(of: Table) -> list[str]:
+    rows = [of.head, *of.rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(of.head))]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
+        for row in rows
+    ]
+    return [*lines, of.note]
 
 
-def _bar(begin: float, end: float) -> str:
-    first = min(round(begin * _BAR), _BAR - 1)
-    return " " * first + "#" * max(1, round(end * _BAR) - first)
+def as_json(found: Sequence[Waterfall], baseline: str, host_label: str) -> str:
+    """Return every waterfall as JSON: ns of one message, the parts in the order of its way."""
+    lanes = [
+        {
+            "path": one.path,
+            "setting": one.setting,
+            "workload": one.workload,
+            "message_bytes": one.message_bytes,
+            "trials": one.trials,
+            "round_trips": len(one.trips),
+            "mean_ns": one.mean_ns,
+            "median_ns": one.median_ns,
+            "p99_ns": one.p99.measured_ns / 2,
+            "untraced_mean_ns": one.untraced_ns,
+            "residue": one.residue,
+            "parts_ns": one.parts_ns,
+        }
+        for one in found
+    ]
+    whole = {"format": 1, "baseline": baseline, "figures_from": host_label, "parts": PARTS, "lanes": lanes}
+    return json.dumps(whole, indent=1) + "\n"

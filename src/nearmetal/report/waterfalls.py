@@ -66,11 +66,6 @@ class Waterfall:
         """The largest distance of a round trip's named parts from its measured time, as a share of it."""
         return max(trip.residue for trip in self.trips)
 
-    @property
-    def tracing_cost(self) -> float | None:
-        """What tracing adds to the mean, as a share of the untraced mean."""
-        return None if not self.untraced_ns else self.mean_ns / self.untraced_ns - 1
-
 
 _Key = tuple[str, str, str, int]
 

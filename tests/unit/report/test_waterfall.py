@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from nearmetal.cli.explain import command
 from nearmetal.errors import BadInputError, ForeignFileError, UnavailableError
 from nearmetal.facts import tracing
+from nearmetal.facts.waterfall import Leg
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.process import Finished
 from nearmetal.report import as_html, waterfall_text
@@ -68,30 +70,81 @@ def test_a_traced_trial_keeps_its_trace_and_gives_a_waterfall(run: RunDir, one: 
     assert [bool(run.trace(record)) for record in run.trials()] == [True, False]
     assert (one.path, one.setting, one.message_bytes, len(one.trips), one.trials) == ("vf", "default", 64, 30, 1)
     assert one.residue < 0.05
-    assert one.tracing_cost is not None
+    assert one.untraced_ns is not None
     assert sum(one.parts_ns.values()) == pytest.approx(one.mean_ns)
 
 
-def test_the_text_names_the_largest_part_and_every_sum(one: Waterfall) -> None:
-    text = waterfall_text.as_text([one], "figures of a test")
-    assert "the largest part is moderation wait" in text
-    assert "figures of a test" in text
-    assert max(map(len, text.splitlines())) <= 130
-    bars = list(waterfall_text.steps(one))
-    assert bars[0][1] == 0
-    assert bars[-1][2] == pytest.approx(1)
-    assert all(this[2] == following[1] for this, following in itertools.pairwise(bars))
+def _two(one: Waterfall) -> list[Waterfall]:
+    """Return the waterfall, and one of another path that waits half as long for its interrupts."""
+    trips = [
+        replace(
+            trip, there=Leg({part: ns // (2 if part == "moderation wait" else 1) for part, ns in trip.there.ns.items()})
+        )
+        for trip in one.trips
+    ]
+    quick = [replace(trip, measured_ns=trip.there.total_ns + trip.back.total_ns) for trip in trips]
+    return [replace(one, path="native", trips=tuple(quick), untraced_ns=None), one]
 
 
-def test_an_unknown_cost_of_tracing_is_said(one: Waterfall) -> None:
-    assert "not known" in " ".join(waterfall_text.sentences(replace(one, untraced_ns=None)))
+def test_the_text_answers_first_and_fits_a_screen(one: Waterfall) -> None:
+    lines = waterfall_text.as_text(_two(one), "native", "figures of a test").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 40
+    assert re.fullmatch(r"vf, default takes (\S+) us more than native: \1 us more in moderation wait\.", lines[2])
+    assert lines[-1] == "These are figures of a test."
+
+
+def test_bars_lie_on_one_axis_with_its_unit(one: Waterfall) -> None:
+    lines = waterfall_text.as_text(_two(one), "native", "figures of a test").splitlines()
+    ruler, ticks, native, vf = lines[4:8]
+    assert ruler.endswith(" us")
+    assert len(ruler.split()) >= 4
+    assert ticks.count("|") == len(ruler.split()) - 1
+    start = ticks.index("|")
+    assert native[start:].count("M") < vf[start:].count("M")
+    per_us = (ticks.rindex("|") - start) / float(ruler.split()[-2])
+    assert len(vf) - start == round(per_us * one.mean_ns / 1000)
+
+
+def test_the_part_that_adds_most_is_marked(one: Waterfall) -> None:
+    (_, lanes), *others = waterfall_text.by_size(_two(one), "native")
+    table = waterfall_text.table(lanes)
+    marked = [row[0] for row in table.rows if row[2].endswith("*")]
+    assert (marked, others) == (["M  moderation wait"], [])
+    assert all("+" not in row[1] for row in table.rows)
+    assert table.rows[-1][1:] == ("not known", waterfall_text.us(one.untraced_ns or 0))
+
+
+def test_many_lanes_and_sizes_stay_on_one_screen(one: Waterfall) -> None:
+    many = [replace(one, path=f"path{n}", message_bytes=size) for size in (64, 128) for n in range(9)]
+    lines = waterfall_text.as_text(many, "path0", "figures of a test").splitlines()
+    assert len(lines) <= 40
+    assert "5 more lanes: choose with --path and --setting." in lines
+    assert "Also traced, see --size and --workload: 128 B (traced)." in lines
+
+
+def test_parts_that_miss_the_measured_time_are_said(one: Waterfall) -> None:
+    trips = tuple(replace(trip, measured_ns=2 * trip.measured_ns) for trip in one.trips)
+    (_, lanes), *_ = waterfall_text.by_size([replace(one, trips=trips)], "native")
+    assert "CAUTION: the parts of vf, default miss the measured time by" in waterfall_text.sentences(lanes)[-1]
 
 
 def test_explain_prints_it_and_says_when_there_is_none(run: RunDir) -> None:
     said = CliRunner().invoke(command, [str(run.root)], catch_exceptions=False).output
-    assert "vf, default: traced of 64 B" in said
-    with pytest.raises(BadInputError, match="no such traced trial"):
-        CliRunner().invoke(command, [str(run.root), "--path", "native"], catch_exceptions=False)
+    assert "Most of vf, default, is" not in said
+    assert "moderation wait" in said
+    for none in (["--path", "native"], ["--size", "128"], ["--workload", "plain"]):
+        with pytest.raises(BadInputError, match="no such traced trial"):
+            CliRunner().invoke(command, [str(run.root), *none], catch_exceptions=False)
+
+
+def test_explain_gives_json(run: RunDir, one: Waterfall) -> None:
+    said = CliRunner().invoke(command, [str(run.root), "--size", "64", "--format", "json"], catch_exceptions=False)
+    whole = json.loads(said.output)
+    (lane,) = whole["lanes"]
+    assert (whole["baseline"], lane["path"], lane["message_bytes"], lane["round_trips"]) == ("vf", "vf", 64, 30)
+    assert sum(lane["parts_ns"].values()) == pytest.approx(one.mean_ns) == lane["mean_ns"]
+    assert set(lane["parts_ns"]) <= set(whole["parts"])
 
 
 def test_the_report_has_a_section_of_its_own(run: RunDir, one: Waterfall) -> None:
