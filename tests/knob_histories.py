@@ -57,7 +57,7 @@ from nearmetal.tune.profile import Profile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 _FAULTS = ["", "", "", "kill", "kill", "kill", "ENOSPC", "EDQUOT", "EROFS", "EIO"]
 
 

@@ -35,7 +35,7 @@ class LostDisk:
             "LOSE_DROP": drop,
             "PYTHONPATH": ":".join(map(str, PACKAGES)),
         }
-        return process.run(argv, timeout_s=120, env=environment)
+        return process.run(argv, timeout_s=600, env=environment)
 
     def python(self, program: str, *arguments: str, drop: str = "") -> Finished:
         """Run a Python program given as text."""
@@ -67,5 +67,5 @@ def lost_disk(folder: Path) -> LostDisk:
     library, kept = folder / "lose.so", folder / "kept"
     kept.mkdir()
     flags = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
-    process.run(["cc", *flags, "-o", str(library), str(SOURCE), "-ldl"], timeout_s=60, check=True)
+    process.run(["cc", *flags, "-o", str(library), str(SOURCE), "-ldl"], timeout_s=600, check=True)
     return LostDisk(library, kept)

@@ -65,7 +65,7 @@ class Sshd:
     @property
     def options(self) -> dict[str, str | int | float | bool]:
         """The options of an ssh host that may log in here."""
-        return {name: str(self.folder / file) for name, file in _FILES.items()} | {"connect_timeout_s": 10}
+        return {name: str(self.folder / file) for name, file in _FILES.items()} | {"connect_timeout_s": 600}
 
     def serve(self, prefix: list[str]) -> int:
         """Listen on a loopback port; return it."""
@@ -94,7 +94,7 @@ class Sshd:
         for child in children:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, 9)
-            child.wait(10)
+            child.wait(600)
 
     def _relay(self, listener: socket.socket, port: int, argv: list[str]) -> None:
         while True:
@@ -122,7 +122,7 @@ class Agent:
 
     def __enter__(self) -> str:
         self._agent = subprocess.Popen(["ssh-agent", "-D", "-a", self._socket], stdout=subprocess.DEVNULL)
-        for _ in range(100):
+        while self._agent.poll() is None:
             added = subprocess.run(
                 ["ssh-add", "-q", str(self._key)],
                 env={**os.environ, "SSH_AUTH_SOCK": self._socket},
@@ -137,4 +137,4 @@ class Agent:
 
     def __exit__(self, *_: object) -> None:
         self._agent.terminate()
-        self._agent.wait(10)
+        self._agent.wait(600)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CORE = ("bytes.c", "gaps.c", "program.c", "recorder.c", "requests.c", "tables.c")
 SANITIZED = ("-D_GNU_SOURCE", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
-TIMEOUT_S = 60.0
+TIMEOUT_S = 600.0
 
 
 @functools.cache

@@ -226,7 +226,7 @@ def test_the_messages_are_those_of_the_benchmark(name: str, tmp_path: Path) -> N
     counter = tmp_path / "count_messages.so"
     source = REPOSITORY / "tests" / "native" / "count_messages.c"
     argv = [mpi_of(ONE_MPI).mpicc, *STRICT, "-shared", "-fPIC", "-o", str(counter), str(source)]
-    process.run(argv, timeout_s=60, check=True)
+    process.run(argv, timeout_s=600, check=True)
     grid = ("--grid", "2x2x1") if name == "advection" else ()
     finished = start(ONE_MPI, name, *grid, ranks=4, environment=(("LD_PRELOAD", str(counter)),))
     assert finished.ok, finished.complaint()

@@ -103,7 +103,7 @@ def harmed(flavour: str, folder: Path, harm: str) -> tuple[tuple[str, str], ...]
     library = folder / "meddle.so"
     source = REPOSITORY / "tests" / "native" / "meddle.c"
     argv = [mpi_of(flavour).mpicc, *STRICT, "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-o", str(library), str(source)]
-    process.run(argv, timeout_s=60, check=True)
+    process.run(argv, timeout_s=600, check=True)
     return (("LD_PRELOAD", str(library)), ("MEDDLE", harm))
 
 
@@ -152,6 +152,6 @@ def test_the_parts_without_mpi_hold(tmp_path: Path) -> None:
     sources = [str(folder / name) for name in ("tests/fabric_test.c", "options.c", "rounds.c")]
     program = tmp_path / "fabric_test"
     argv = ["cc", *STRICT, "-Wmissing-prototypes", "-D_GNU_SOURCE", *SANITIZED, "-o", str(program), *sources]
-    process.run(argv, timeout_s=60, check=True)
-    finished = process.run([str(program)], timeout_s=30, env=dict(os.environ))
+    process.run(argv, timeout_s=600, check=True)
+    finished = process.run([str(program)], timeout_s=600, env=dict(os.environ))
     assert finished.ok, finished.complaint()

@@ -50,7 +50,7 @@ class Instrument:
             "CLOCK": ",".join(map(str, CLOCKS)), "EXTRA": ",".join(map(str, EXTRAS)), "RANKS": ranks, **numbers,
         }  # fmt: skip
         environment = {**os.environ, **{f"FAKE_{name}": str(value) for name, value in given.items()}}
-        process.run([str(self.program), *arguments], timeout_s=60, env=environment, check=True)
+        process.run([str(self.program), *arguments], timeout_s=600, env=environment, check=True)
 
     def measure(self, *arguments: str, ranks: int = 2, **numbers: object) -> SampleFile:
         out = self.folder / "samples"
@@ -61,14 +61,14 @@ class Instrument:
 def build(folder: Path, sources: list[Path], *flags: str, others: list[Path] | None = None) -> Instrument:
     """Build a program whose `main` each of the fake's ranks runs; `others` are compiled already."""
     argv = ["cc", *FLAGS, *flags, "-Dmain=program_main", *map(str, sources), *map(str, others or fake(folder))]
-    process.run([*argv, "-lm", "-o", str(folder / "it")], timeout_s=60, check=True)
+    process.run([*argv, "-lm", "-o", str(folder / "it")], timeout_s=600, check=True)
     return Instrument(folder / "it", folder)
 
 
 def fake(folder: Path) -> list[Path]:
     """Compile the MPI itself."""
     made = folder / "fake.o"
-    process.run(["cc", *FLAGS, "-c", "-o", str(made), str(FAKE / "fake_mpi.c")], timeout_s=60, check=True)
+    process.run(["cc", *FLAGS, "-c", "-o", str(made), str(FAKE / "fake_mpi.c")], timeout_s=600, check=True)
     return [made]
 
 
@@ -76,7 +76,7 @@ def parts(folder: Path) -> list[Path]:
     """Compile the engine, each source for itself, and the MPI: what engines with one changed source share."""
     argv = ["cc", *FLAGS, "-Dmain=program_main", "-c"]
     for source in BENCH:
-        process.run([*argv, str(source), "-o", str(folder / f"{source.stem}.o")], timeout_s=60, check=True)
+        process.run([*argv, str(source), "-o", str(folder / f"{source.stem}.o")], timeout_s=600, check=True)
     return [*(folder / f"{source.stem}.o" for source in BENCH), *fake(folder)]
 
 

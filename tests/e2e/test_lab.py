@@ -91,7 +91,7 @@ def test_a_machine_killed_in_a_trial_costs_that_trial_alone(lab: LabHost) -> Non
     while not lab.running_pids:
         pass
     os.kill(lab.running_pids[0], signal.SIGKILL)
-    thread.join(300)
+    thread.join()
     assert outcomes[0].status is TrialStatus.FAILED
     assert "the emulator ended" in outcomes[0].reason
     assert carry_out(lab, order("native"))[0].status is TrialStatus.VALID

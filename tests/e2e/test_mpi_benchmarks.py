@@ -68,7 +68,7 @@ def carried_out(workload: WorkloadOrder, path: str = "shm", mpi: str = "mpich") 
             pass
     except UnavailableError as error:
         pytest.skip(error.render())
-    return LocalHost().carry_out(Order(0, 0, PathOrder(path, path), workload, mpi=mpi, timeout_s=60.0), carry_out)
+    return LocalHost().carry_out(Order(0, 0, PathOrder(path, path), workload, mpi=mpi, timeout_s=600.0), carry_out)
 
 
 def figures(outcome: Outcome, workload: WorkloadOrder) -> dict[tuple[str, int], float]:

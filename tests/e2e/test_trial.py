@@ -22,7 +22,7 @@ def order(path: str = "veth", flavour: str = "openmpi", **workload: object) -> O
     placement = workload.pop("placement", (0, 1))
     progress = workload.pop("progress", "polling")
     asked = WorkloadOrder("w", "engine", {**options, **workload}, placement, progress)  # type: ignore[arg-type]
-    return Order(0, 0, PathOrder(path, path), asked, mpi=flavour, timeout_s=60.0)
+    return Order(0, 0, PathOrder(path, path), asked, mpi=flavour, timeout_s=600.0)
 
 
 def carried_out(asked: Order) -> Outcome:

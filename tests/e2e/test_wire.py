@@ -19,7 +19,7 @@ from nearmetal.hosts.lab.lab import find_emulator
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_WAIT_S = 150
+_WAIT_S = 600
 
 
 @pytest.fixture(scope="module")

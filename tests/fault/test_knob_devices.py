@@ -28,8 +28,8 @@ pytestmark = pytest.mark.netns
 NODE = "n0"
 V0 = Target(NODE, "v0")
 ENDS = Endpoints((Endpoint(NODE, "v0", "10.0.0.1"), Endpoint(NODE, "v1", "10.0.0.2")), "10.0.0.0/24")
-# Waits for a condition in the shell, at most 100 looks of 50 ms.
-_UNTIL = 'for i in $(seq 100); do [ "$("$@")" = "$0" ] && exit 0; sleep 0.05; done; exit 1'
+# Waits for a condition in the shell, as long as pytest lets it.
+_UNTIL = 'until [ "$("$@")" = "$0" ]; do sleep 0.05; done'
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def _state(shell: NamespaceShell) -> list[str | None]:
 
 
 def _until(shell: NamespaceShell, value: str, *argv: str) -> bool:
-    return shell.run(["sh", "-c", _UNTIL, value, *argv], node=NODE, check=False).ok
+    return shell.run(["sh", "-c", _UNTIL, value, *argv], node=NODE, check=False, timeout_s=600).ok
 
 
 def _mtu(shell: NamespaceShell) -> str | None:

@@ -225,7 +225,7 @@ def test_closing_ends_a_running_life(host: lab.LabHost, monkeypatch: pytest.Monk
     while not host.running_pids:
         pass
     host.close()
-    thread.join(30)
+    thread.join(600)
     assert outcomes[0].status is TrialStatus.FAILED
     with pytest.raises(NearmetalError, match="closed"):
         host.carry_out(ORDER, lambda *_: None)
@@ -303,7 +303,7 @@ def test_a_second_lab_waits_for_the_first(tmp_path: Path) -> None:
         while not said:
             pass
         assert not entered.is_set()
-    thread.join(20)
+    thread.join(600)
     assert entered.is_set()
     assert "waiting for another nearmetal" in said[0]
 

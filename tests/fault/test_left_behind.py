@@ -164,7 +164,7 @@ def in_child(deed: Callable[[], object]) -> int:
     """Carry a deed out in a process of its own; return how it ended: 0, or minus the signal."""
     child = os.fork()
     if child == 0:
-        signal.alarm(120)
+        signal.alarm(600)
         code = 7
         try:
             deed()

@@ -51,7 +51,7 @@ main()
 
 def _killed(folder: Path, step: int, *words: str) -> None:
     env = {**os.environ, "PYTHONPATH": str(Path(nearmetal.__file__).parents[1])}
-    ended = process.run([sys.executable, "-c", VICTIM, str(step), *words], timeout_s=120, cwd=str(folder), env=env)
+    ended = process.run([sys.executable, "-c", VICTIM, str(step), *words], timeout_s=600, cwd=str(folder), env=env)
     assert ended.exit_status == -9, ended.complaint()
 
 

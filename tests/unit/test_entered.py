@@ -39,7 +39,9 @@ def elsewhere() -> Iterator[int]:
 def test_programs_and_files_are_those_of_the_namespaces(elsewhere: int) -> None:
     entered = Entered(elsewhere, NAMESPACES)
     try:
-        said = entered.do(lambda: process.run(["sh", "-c", "hostname; echo $$; ls /sys/class/net /proc"], timeout_s=20))
+        said = entered.do(
+            lambda: process.run(["sh", "-c", "hostname; echo $$; ls /sys/class/net /proc"], timeout_s=600)
+        )
         assert said.text.splitlines()[0] == "elsewhere"
         assert int(said.text.splitlines()[1]) < 20
         assert entered.do(lambda: Path("/mnt/file").read_text()) == "here\n"

@@ -228,7 +228,7 @@ def test_an_answer_counts_although_the_guest_did_not_wait_for_the_input(monkeypa
 
     monkeypatch.setattr(remote, "_connect", connect)
     monkeypatch.setattr(remote._Link, "send", _send_but_the_request)
-    said = remote.read(3, "/none", timeout_s=30)
+    said = remote.read(3, "/none", timeout_s=600)
     assert (said.status, said.stderr) == (1, b"no such file")
 
 
@@ -243,12 +243,12 @@ def _send_but_the_request(link: remote._Link, kind: bytes, content: bytes = b"")
 def test_a_guest_writes_and_reads_files(guest: int, tmp_path: Path) -> None:
     content = bytes(range(256)) * 1024
     path = str(tmp_path / "file")
-    assert remote.write(guest, path, b"longer than what replaces it" * 99, timeout_s=30).status == 0
-    assert remote.write(guest, path, content, timeout_s=30).status == 0
-    assert bytes(remote.read(guest, path, timeout_s=30).stdout) == content
-    missing = remote.read(guest, f"{path}/none", timeout_s=30)
+    assert remote.write(guest, path, b"longer than what replaces it" * 99, timeout_s=600).status == 0
+    assert remote.write(guest, path, content, timeout_s=600).status == 0
+    assert bytes(remote.read(guest, path, timeout_s=600).stdout) == content
+    missing = remote.read(guest, f"{path}/none", timeout_s=600)
     assert (missing.status, missing.stderr) == (1, b"Not a directory")
-    refused = remote.write(guest, "/proc/version", b"x", timeout_s=30)
+    refused = remote.write(guest, "/proc/version", b"x", timeout_s=600)
     assert refused.status == 1
 
 
@@ -260,7 +260,7 @@ def test_a_guest_ends_a_program_whose_caller_is_gone() -> None:
     remote._Link(here).send(b"r", json.dumps(request).encode())
     here.shutdown(socket.SHUT_RDWR)
     here.close()
-    thread.join(30)
+    thread.join(600)
     assert not thread.is_alive()
 
 

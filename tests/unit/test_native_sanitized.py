@@ -35,10 +35,10 @@ def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
     drivers = (ROOT / "tests/native/fuzz_sim.cpp", ROOT / "tests/native/sim_driver.cpp")
     whole.write_text("".join(f'#include "{source}"\n' for source in (*sources, *drivers)))
     build = [compiler("g++"), "-std=c++20", *FLAGS, f"-I{sim}", str(whole), "-o", str(program)]
-    process.run(build, timeout_s=300, check=True)
+    process.run(build, timeout_s=600, check=True)
     kept = kept_for("simulator")
     assert kept
-    finished = process.run([str(program), "150", *kept], timeout_s=120, check=True)
+    finished = process.run([str(program), "150", *kept], timeout_s=600, check=True)
     assert int(finished.text.split()[0]) > 100_000
     assert not finished.stderr
 
@@ -48,6 +48,6 @@ def test_what_the_engines_read_is_clean_under_sanitizers(tmp_path: Path, engine:
     folder, program = ROOT / "native" / engine, tmp_path / "replay"
     files = [*(str(folder / name) for name in sources), str(ROOT / "tests/native/fuzz_arguments.c")]
     flags = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-DREPLAY", *FLAGS, f"-I{folder}"]
-    process.run([compiler("gcc"), *flags, *files, "-o", str(program)], timeout_s=300, check=True)
-    finished = process.run([str(program), *kept_for(f"{engine}-arguments")], timeout_s=120, check=True)
+    process.run([compiler("gcc"), *flags, *files, "-o", str(program)], timeout_s=600, check=True)
+    finished = process.run([str(program), *kept_for(f"{engine}-arguments")], timeout_s=600, check=True)
     assert not finished.stderr
