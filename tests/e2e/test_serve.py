@@ -116,7 +116,10 @@ async def _read(served: Served, readers: int, paths: tuple[str, ...]) -> list[tu
             while True:
                 try:
                     return await client.get(path)
-                except httpx2.ReadError:  # on a busy machine this reader was too slow to ask, and was hung up on
+                except (
+                    httpx2.ReadError,
+                    httpx2.RemoteProtocolError,
+                ):  # on a busy machine this reader was too slow to ask, and was hung up on
                     continue
 
         async def one() -> list[tuple[int, int]]:
