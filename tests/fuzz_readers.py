@@ -202,12 +202,6 @@ def _hosts(path: Path) -> object:
     return read_nodes(path)
 
 
-def _surface(path: Path) -> object:
-    from nearmetal.tune.surface import read_recording
-
-    return read_recording(path)
-
-
 READERS: dict[str, Callable[[bytes], object]] = {
     "foreign": _foreign,
     "tools": _tools,
@@ -229,7 +223,6 @@ OF_FILES: dict[str, Callable[[Path], object]] = {
     "archive": _archive,
     "machine": _machine,
     "hosts": _hosts,
-    "surface": _surface,
 }
 SEEDS: dict[str, tuple[str, ...]] = {
     "foreign": ("data/tools/*",),
