@@ -12,8 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from nearmetal.results.series import launches
 from nearmetal.stats.summary import HEADLINE, over_blocks
-from nearmetal.store.figures import launches
 from nearmetal.store.rundir import RunDir
 
 BLOCKS = 5
@@ -24,11 +24,9 @@ def comparisons(run: RunDir) -> list[dict[str, object]]:
     """Return consecutive groups of `BLOCKS` blocks in which both launches were valid."""
     records = run.trials()
     sides = {
-        label: over_blocks(launches(run, [r for r in records if r.order.path.label == label])["latency", 8], HEADLINE)[
-            0
-        ]
-        for label in ("veth", "veth-again")
-        for by_block in [launches(run, [r for r in records if r.order.path.label == label])]
+        cell.path: over_blocks(by_block, HEADLINE)[0]
+        for cell, by_block in launches(run, records).items()
+        if (cell.operation, cell.message_bytes) == ("latency", 8)
     }
     both = sorted(sides["veth"].keys() & sides["veth-again"].keys())
     groups = [both[i : i + BLOCKS] for i in range(0, len(both) - BLOCKS + 1, BLOCKS)]

@@ -33,11 +33,11 @@ def _foreign(data: bytes) -> object:
 
 
 def _tools(data: bytes) -> object:
-    from nearmetal.workloads.tool_samples import DECODERS
+    from nearmetal.workloads.tool_samples import DECODERS, one_cell
 
     kinds = list(DECODERS)
     operation = ("tcp_stream", "tcp_round_trip", "ib_write_lat", "latency")[data[1] % 4 if len(data) > 1 else 0]
-    return DECODERS[kinds[data[0] % len(kinds) if data else 0]](data[2:], operation)
+    return one_cell(operation, 0, DECODERS[kinds[data[0] % len(kinds) if data else 0]](data[2:], operation))
 
 
 def _refused(read: Callable[[bytes], object], data: bytes) -> None:

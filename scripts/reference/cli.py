@@ -16,7 +16,7 @@ import click
 from nearmetal import __version__
 from nearmetal.cli.main import group
 from nearmetal.errors import ExitCode
-from nearmetal.gate.records import GateExit
+from nearmetal.results.gated import GateExit
 
 _HEAD = """# Command line
 

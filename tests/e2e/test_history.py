@@ -23,8 +23,8 @@ from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
 from nearmetal.history.records import Entry, History, Point, Run, Series
 from nearmetal.history.view import build_history
-from nearmetal.report.series import CellId, Metric
-from nearmetal.report.shown import Shown
+from nearmetal.results.series import CellId, Metric
+from nearmetal.results.shown import Shown
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.changes import Change
 from nearmetal.stats.equivalence import Better

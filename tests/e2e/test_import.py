@@ -8,7 +8,7 @@ import pytest
 from nearmetal.cli.main import run as cli
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_osu
-from nearmetal.report.view import build_view
+from nearmetal.results.paths import build_view
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder

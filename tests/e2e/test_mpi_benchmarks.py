@@ -16,7 +16,7 @@ import pytest
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.hosts.local import LocalHost
 from nearmetal.hosts.namespaces import NamespaceShell
-from nearmetal.report.shown import shown_for
+from nearmetal.results.shown import shown_for
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.workloads.mpi.table import find_mpi

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nearmetal.report import as_html
-from nearmetal.report.view import build_view
+from nearmetal.results.paths import build_view
 from tests.browser import DARK, PAPER, browse, first_pixel, needs_chromium
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
 

@@ -175,7 +175,7 @@ def test_a_launch_that_timed_out_gets_one_more_attempt_and_both_are_kept(tmp_pat
         def carry_out(self, order: Order, body: object) -> Outcome:  # type: ignore[override]
             if order.trial == 2 and order.trial not in self.seen:
                 self.seen.add(order.trial)
-                return Outcome(TrialStatus.FAILED, reason="the launch did not end within 1 s")
+                return Outcome(TrialStatus.FAILED, reason="too late", timed_out=True)
             return super().carry_out(order, body)  # type: ignore[arg-type]
 
     with start(tmp_path / "r") as run:
@@ -184,12 +184,20 @@ def test_a_launch_that_timed_out_gets_one_more_attempt_and_both_are_kept(tmp_pat
     assert attempts == [(1, False), (2, True)]
 
 
+def test_a_record_from_before_the_field_says_in_words_that_it_was_late() -> None:
+    old = json.loads(Outcome(TrialStatus.FAILED, reason="the launch did not end within 1 s").to_json())
+    del old["timed_out"]
+    assert Outcome.from_json(json.dumps(old), {}).timed_out
+    assert not Outcome.from_json(json.dumps(old | {"reason": "the cable is gone"}), {}).timed_out
+
+
 def test_a_torn_sample_file_fails_its_trial_alone(tmp_path: Path) -> None:
     class Torn(FakeHost):
         def carry_out(self, order: Order, body: object) -> Outcome:  # type: ignore[override]
             outcome = super().carry_out(order, body)  # type: ignore[arg-type]
             if order.trial == 1:
-                return Outcome(TrialStatus.VALID, files={"samples": b"NMSAMPLE torn"})
+                known = {"launch_argv": ("bench",), "facts": {"cpu.model": "x"}, "counters": {"irq.1": 7}}
+                return Outcome(TrialStatus.VALID, files={"samples": b"NMSAMPLE torn"}, **known)  # type: ignore[arg-type]
             return outcome
 
     with start(tmp_path / "r") as run:
@@ -197,6 +205,9 @@ def test_a_torn_sample_file_fails_its_trial_alone(tmp_path: Path) -> None:
         records = {r.order.trial: r for r in run.trials()}
     assert not records[1].valid
     assert records[1].outcome.reason
+    assert records[1].outcome.launch_argv == ("bench",)
+    assert records[1].outcome.facts["cpu.model"] == "x"
+    assert records[1].outcome.counters == {"irq.1": 7}
     assert records[0].valid
 
 

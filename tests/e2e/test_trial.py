@@ -9,7 +9,7 @@ import pytest
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.local import LocalHost
 from nearmetal.hosts.namespaces import NamespaceShell
-from nearmetal.run.trial import carry_out, timed_out
+from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 from nearmetal.workloads.samples import decode
@@ -108,7 +108,7 @@ def test_a_binding_that_nodes_of_one_machine_cannot_have_is_refused() -> None:
 def test_a_launch_that_hangs_is_stopped_and_said_so() -> None:
     asked = dataclasses.replace(order("veth", iterations=50_000_000), timeout_s=2.0)
     outcome = carried_out(asked)
-    assert timed_out(outcome)
+    assert outcome.timed_out
     assert "trials.timeout" in outcome.hint
     assert outcome.launch_argv
     assert "nmbench" not in _command_lines(), "the launch left ranks behind"

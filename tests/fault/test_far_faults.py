@@ -26,7 +26,7 @@ from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.watchdog import Guard
 from nearmetal.paths.table import find_path
-from nearmetal.run.trial import carry_out, timed_out
+from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import HostSpec, NodeSpec
 
@@ -190,7 +190,7 @@ def test_a_command_that_hangs_is_ended_and_the_machine_stays_usable(
 def test_a_launch_that_hangs_is_ended_with_its_ranks(far: far_machines.Far) -> None:
     options = {"operation": "latency", "sizes": [8], "iterations": 70_000_007}
     slow = dataclasses.replace(DECLARED, workload=WorkloadOrder("l", "engine", options), timeout_s=3.0)  # type: ignore[arg-type]
-    assert timed_out(far.host.carry_out(slow, carry_out))
+    assert far.host.carry_out(slow, carry_out).timed_out
     eventually(lambda: not running("70000007"), "ranks were left behind")
     assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID
 

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from fake_fabric import MadeUpHost, make_fabric
 from nearmetal.errors import NearmetalError
-from nearmetal.report.view import build_view
+from nearmetal.results.paths import build_view
 from nearmetal.serve import openapi
 from nearmetal.serve.app import make_app
 from nearmetal.serve.catalogue import Catalogue

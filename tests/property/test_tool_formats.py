@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.workloads.rates import UNITS
-from nearmetal.workloads.tool_samples import DECODERS
+from nearmetal.workloads.tool_samples import DECODERS, one_cell
 from nearmetal.workloads.tools import hpcc, imb, iperf3, mpi4py, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
 from nearmetal.workloads.tools.perftest_dump import parse_dump
 
@@ -56,7 +56,7 @@ def test_a_damaged_file_is_read_or_refused(path: Path, where: float, length: int
 @given(junk=st.binary(max_size=300), operation=st.sampled_from(["tcp_stream", "tcp_round_trip", "ib_write_lat"]))
 def test_decoders_never_raise_anything_else(kind: str, junk: bytes, operation: str) -> None:
     with pytest.raises(ForeignFileError):
-        DECODERS[kind](junk, operation)
+        one_cell(operation, 0, DECODERS[kind](junk, operation))
 
 
 @settings(deadline=None)

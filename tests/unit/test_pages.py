@@ -13,7 +13,7 @@ from scripts.reference import paths as describe_paths
 
 from nearmetal.cli.main import VERBS
 from nearmetal.errors import ExitCode
-from nearmetal.gate.records import GateExit
+from nearmetal.results.gated import GateExit
 
 ROOT = Path(__file__).parents[2]
 MAN = ROOT / "packaging/man/nearmetal.1"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.report.shown import shown_for
+from nearmetal.results.shown import shown_for
 from nearmetal.study.order import WorkloadOrder
 from nearmetal.workloads.foreign import read_foreign
 from nearmetal.workloads.tools import hpcc, imb, iperf3, mpi4py, netperf, npb, nuttcp, omb, perftest, qperf, sockperf

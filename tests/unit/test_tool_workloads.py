@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.errors import BadInputError, ForeignFileError
-from nearmetal.report.shown import shown_for
+from nearmetal.results.shown import shown_for
 from nearmetal.stats.equivalence import Better
 from nearmetal.study.order import WorkloadOrder
 from nearmetal.workloads import crew

@@ -14,8 +14,8 @@ from nearmetal.report.markup import element, together
 from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
-    from nearmetal.gate.records import Gate, GateCell
-    from nearmetal.report.records import Cell, PathVerdict, View
+    from nearmetal.results.gated import Gate, GateCell
+    from nearmetal.results.records import Cell, PathVerdict, View
     from nearmetal.stats.compare import RatioEstimate
     from nearmetal.stats.interval import Interval
 

@@ -21,12 +21,12 @@ from nearmetal.api.rows import (
 )
 from nearmetal.errors import BadInputError
 from nearmetal.fabric.survey import survey
-from nearmetal.gate.judge import Question, judge, read_pair
 from nearmetal.report import as_html
 from nearmetal.report.markup import element, together
 from nearmetal.report.progress import progress, sentence
-from nearmetal.report.view import build_view
 from nearmetal.report.waterfalls import waterfalls
+from nearmetal.results.between import Question, judge, read_pair
+from nearmetal.results.paths import build_view
 from nearmetal.run import schedule
 from nearmetal.run.begin import begin
 from nearmetal.run.guests import open_host

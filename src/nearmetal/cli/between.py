@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nearmetal.facts.look import Look
     from nearmetal.hosts.far.machine import Machine
     from nearmetal.hosts.ssh.host import SshHost
-    from nearmetal.report.records import View
+    from nearmetal.results.records import View
     from nearmetal.study.order import Scalar
 
 _SHELL = "ssh -o BatchMode=yes"

@@ -12,7 +12,7 @@ from nearmetal.report.published import shape, tables
 from nearmetal.report.published_rows import published_named
 from nearmetal.report.published_tables import Published, load
 from nearmetal.report.terminal import Console
-from nearmetal.report.view import View, build_view
+from nearmetal.results.paths import View, build_view
 from nearmetal.store.rundir import RunDir
 
 

@@ -18,11 +18,11 @@ import click
 from nearmetal.cli.progress import warn, watcher
 from nearmetal.errors import BadInputError, ExitCode, NearmetalError, UnavailableError
 from nearmetal.gate import as_json, as_junit, as_openmetrics, as_reframe, as_table
-from nearmetal.gate.judge import Pair, Question, judge, read_pair, suspects, unconfirmed
-from nearmetal.gate.records import GateExit, Remeasured
 from nearmetal.gate.remeasure import concerned, first_block, measure, open_directory
-from nearmetal.report.series import read_series
 from nearmetal.report.terminal import Console, ReaderGoneError
+from nearmetal.results.between import Pair, Question, judge, read_pair, suspects, unconfirmed
+from nearmetal.results.gated import GateExit, Remeasured
+from nearmetal.results.series import read_series
 from nearmetal.run.check import check_study
 from nearmetal.run.guests import open_host
 from nearmetal.stats.summary import Metric
@@ -32,8 +32,8 @@ from nearmetal.store.rundir import RunDir
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nearmetal.gate.records import Gate
-    from nearmetal.report.series import CellId
+    from nearmetal.results.gated import Gate
+    from nearmetal.results.series import CellId
 
 _CODES = {ExitCode.FAILED: GateExit.FAILED, ExitCode.USAGE: GateExit.USAGE, ExitCode.UNAVAILABLE: GateExit.UNAVAILABLE}
 

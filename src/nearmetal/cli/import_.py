@@ -10,7 +10,7 @@ import click
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_table
 from nearmetal.report.terminal import Console
-from nearmetal.report.view import build_view
+from nearmetal.results.paths import build_view
 from nearmetal.run.adopt import adopt
 from nearmetal.store.rundir import RunDir
 

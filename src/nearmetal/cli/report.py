@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from nearmetal.report import as_html
-from nearmetal.report.view import build_view
 from nearmetal.report.waterfalls import waterfalls
+from nearmetal.results.paths import build_view
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir
 

@@ -12,8 +12,8 @@ from nearmetal.cli.rollback import offer_rollback
 from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.report import as_html, as_table
 from nearmetal.report.terminal import Console
-from nearmetal.report.view import build_view
 from nearmetal.report.waterfalls import waterfalls
+from nearmetal.results.paths import build_view
 from nearmetal.run.begin import begin
 from nearmetal.run.guests import open_host
 from nearmetal.run.schedule import run_study
@@ -26,7 +26,7 @@ from nearmetal.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nearmetal.report.records import View
+    from nearmetal.results.records import View
     from nearmetal.run.schedule import Ending
     from nearmetal.store.rundir import TrialRecord
 

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_osu, words
-from nearmetal.report.shown import shown_for
 from nearmetal.report.terminal import Console
+from nearmetal.results.shown import shown_for
 from nearmetal.stats.summary import Metric, summarize
 from nearmetal.store.rundir import open_either
 from nearmetal.units import format_duration, format_size

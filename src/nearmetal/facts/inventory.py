@@ -13,6 +13,7 @@ from nearmetal.errors import NearmetalError
 from nearmetal.hosts.host import HYPERVISOR, is_far, machines_of
 from nearmetal.knobs.knob import parse_cpus
 from nearmetal.reading import parse_json
+from nearmetal.study.facts import COMPUTERS, PROCESSORS, TICK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,6 @@ _CPUINFO = "/proc/cpuinfo"
 _CPU_DIR = "/sys/devices/system/cpu"
 _BOOT, _NAME = "/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname"
 _STATUS, _ONLINE = "/proc/self/status", f"{_CPU_DIR}/online"
-COMPUTERS, PROCESSORS = "nodes.computers", "nodes.processors"
 _ONE_LINERS = {
     "cpu.governor": f"{_CPU_DIR}/cpu0/cpufreq/scaling_governor",
     "cpu.idle_driver": f"{_CPU_DIR}/cpuidle/current_driver",
@@ -36,12 +36,6 @@ _ONE_LINERS = {
     "kernel.clocksource": "/sys/devices/system/clocksource/clocksource0/current_clocksource",
 }
 """Facts that are one line of one file each."""
-
-
-TICK = "kernel.tick_ns"
-"""The fact with the period of the scheduler's tick, where this process's kernel is that of the trial."""
-TIMER = "timer."
-"""What facts begin with that name a figure as a timer's; `run.timers` makes them."""
 
 
 def machine_facts(shell: Shell) -> dict[str, Scalar]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from nearmetal.gate import words
 
 if TYPE_CHECKING:
-    from nearmetal.gate.records import Gate, GateCell
-    from nearmetal.report.series import CellId
+    from nearmetal.results.gated import Gate, GateCell
+    from nearmetal.results.series import CellId
     from nearmetal.stats.between import Difference
     from nearmetal.stats.interval import Interval
 

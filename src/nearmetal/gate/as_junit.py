@@ -14,7 +14,7 @@ from nearmetal.gate import words
 from nearmetal.stats.between import Standing
 
 if TYPE_CHECKING:
-    from nearmetal.gate.records import Gate, GateCell
+    from nearmetal.results.gated import Gate, GateCell
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 has no way to write (section 2.2, Char)."""

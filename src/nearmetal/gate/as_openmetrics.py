@@ -15,7 +15,7 @@ from nearmetal.stats.between import Standing
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from nearmetal.gate.records import Gate, GateCell
+    from nearmetal.results.gated import Gate, GateCell
 
 _PREFIX = "nearmetal_gate"
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from pathlib import Path
 
-    from nearmetal.gate.records import Gate, GateCell
+    from nearmetal.results.gated import Gate, GateCell
 
 _RESULTS = {Standing.WITHIN: "pass", Standing.WORSE: "fail", Standing.UNDECIDED: "fail"}
 _NULL = "null"

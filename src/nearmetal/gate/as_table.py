@@ -14,7 +14,7 @@ from nearmetal.units import format_size
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearmetal.gate.records import Gate, GateCell
+    from nearmetal.results.gated import Gate, GateCell
 
 _MOST_CHANGES = 12
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nearmetal.hosts.host import Host
-    from nearmetal.report.series import CellId, RunSeries
-    from nearmetal.run.schedule import Combination, Watcher
+    from nearmetal.results.series import CellId, Combination, RunSeries
+    from nearmetal.run.schedule import Watcher
     from nearmetal.store.rundir import TrialRecord
 
 

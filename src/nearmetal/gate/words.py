@@ -8,7 +8,7 @@ from nearmetal.report import words
 from nearmetal.stats.between import Standing
 
 if TYPE_CHECKING:
-    from nearmetal.gate.records import Gate, GateCell
+    from nearmetal.results.gated import Gate, GateCell
 
 _ORDER = (Standing.WORSE, Standing.UNDECIDED, Standing.BETTER, Standing.WITHIN)
 

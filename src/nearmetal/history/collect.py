@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
 from nearmetal.history.records import Entry, EntryCell, Kept
-from nearmetal.report.series import RunSeries, read_series
+from nearmetal.results.series import RunSeries, read_series
 from nearmetal.stats.summary import HEADLINE, Metric
-from nearmetal.store.query import CODE_FACTS, INTERFACE_FACTS, MACHINE_FACTS
 from nearmetal.store.rundir import RunDir, trial_name
+from nearmetal.study.facts import Scope, scope_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,8 +73,7 @@ def _facts(records: tuple[TrialRecord, ...]) -> dict[str, str]:
 
 
 def _kept_name(key: str, path: str) -> str:
-    if key in MACHINE_FACTS or key.endswith(CODE_FACTS):
-        return key
-    if key.count(".") >= 2 and key.rsplit(".", 1)[1] in INTERFACE_FACTS:
+    scope = scope_of(key.removeprefix("guest."))  # of a guest are kept the same kinds of facts
+    if scope is Scope.INTERFACE:
         return f"{path}: {key}"
-    return ""
+    return "" if scope is Scope.FREE else key

@@ -23,8 +23,8 @@ from nearmetal import scratch
 from nearmetal.closing import Closing
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError, UnavailableError
 from nearmetal.history.records import Entry, EntryCell, Kept
-from nearmetal.report.series import CellId
-from nearmetal.report.shown import Shown
+from nearmetal.results.series import CellId
+from nearmetal.results.shown import Shown
 from nearmetal.stats.equivalence import Better
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nearmetal.report.series import CellId
-    from nearmetal.report.shown import Shown
+    from nearmetal.results.series import CellId
+    from nearmetal.results.shown import Shown
     from nearmetal.stats.changes import Change
     from nearmetal.stats.level import Level
     from nearmetal.stats.summary import Metric

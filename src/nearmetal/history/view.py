@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.history.records import History, Point, Run, Series
-from nearmetal.report.series import CellId
+from nearmetal.results.series import CellId
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.changes import ALPHA, find_changes
 from nearmetal.stats.level import Level, estimate_level
@@ -16,7 +16,7 @@ from nearmetal.stats.level import Level, estimate_level
 if TYPE_CHECKING:
     from nearmetal.history.database import Database
     from nearmetal.history.records import Entry, EntryCell
-    from nearmetal.report.shown import Shown
+    from nearmetal.results.shown import Shown
     from nearmetal.stats.summary import Metric
 
 MAX_RUNS = 300

@@ -11,7 +11,7 @@ from nearmetal.report.tables import Table
 
 if TYPE_CHECKING:
     from nearmetal.history.records import History, Series
-    from nearmetal.report.shown import Shown
+    from nearmetal.results.shown import Shown
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDEST = 24

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from nearmetal.errors import BadInputError
-from nearmetal.facts.inventory import COMPUTERS, PROCESSORS
 from nearmetal.predict.calibration import GUEST_KINDS, run_errors
 from nearmetal.predict.fit import RoundTrips, Windows, fit_copy, fit_path, fit_port
 from nearmetal.predict.models import UNBOUNDED, Cores, Machine, ModelFile, NamedMachine, PathModel
 from nearmetal.store.query import refuse_fabric, valid
+from nearmetal.study.facts import COMPUTERS, PROCESSORS
 from nearmetal.study.spec import AGAIN
 from nearmetal.workloads.figures import SUITES
 

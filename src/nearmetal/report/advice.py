@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from nearmetal.report.evidence import count_of, per_iteration
+from nearmetal.results.evidence import count_of, per_iteration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,7 +10,7 @@ from nearmetal.errors import visible
 from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
-    from nearmetal.report.records import Cell, Level, PathCell, View
+    from nearmetal.results.records import Cell, Level, PathCell, View
     from nearmetal.stats.compare import RatioEstimate
     from nearmetal.stats.interval import Interval
 

@@ -15,9 +15,9 @@ from nearmetal.stats.summary import Metric
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nearmetal.report.records import Cell, GroupId, PathVerdict, View
     from nearmetal.report.tables import Table
     from nearmetal.report.waterfalls import Waterfall
+    from nearmetal.results.records import Cell, GroupId, PathVerdict, View
 
 _GLYPHS = {
     Verdict.NEAR_METAL: "≈",

@@ -10,7 +10,7 @@ from nearmetal.report.steps import next_step
 from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
-    from nearmetal.report.records import Cell, FactRow, Level, PathCell, PathVerdict, View
+    from nearmetal.results.records import Cell, FactRow, Level, PathCell, PathVerdict, View
     from nearmetal.stats.compare import Comparison, RatioEstimate
     from nearmetal.stats.interval import Interval
     from nearmetal.stats.modes import Modes

@@ -8,8 +8,8 @@ from nearmetal.report import steps, tables, words
 from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
-    from nearmetal.report.records import View
     from nearmetal.report.tables import Table
+    from nearmetal.results.records import View
 
 _SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]#|~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from nearmetal.report.records import View
     from nearmetal.report.tables import Table
+    from nearmetal.results.records import View
 
 _STYLES = {
     str(Verdict.NEAR_METAL): "green",

@@ -17,7 +17,7 @@ from nearmetal.stats.interval import Interval
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nearmetal.report.records import Cell, PathCell, PathEntry, View
+    from nearmetal.results.records import Cell, PathCell, PathEntry, View
     from nearmetal.stats.tails import Curve
 
 WIDTH, HEIGHT = 560.0, 340.0

@@ -15,7 +15,7 @@ from nearmetal.stats.summary import HEADLINE, Metric
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from nearmetal.report.records import Cell, GroupId, Level, PathCell, PathEntry, View
+    from nearmetal.results.records import Cell, GroupId, Level, PathCell, PathEntry, View
 
 
 def levels(view: View, group: GroupId, metric: Metric, href: Callable[[Cell], str | None]) -> Markup | None:

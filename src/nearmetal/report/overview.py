@@ -27,7 +27,7 @@ from nearmetal.stats.summary import Metric
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from nearmetal.report.records import Cell, PathCell, PathEntry, View
+    from nearmetal.results.records import Cell, PathCell, PathEntry, View
     from nearmetal.stats.compare import Comparison, RatioEstimate
 
 NOTE = (

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from nearmetal.report.published_tables import Bound, Column, Figures
-    from nearmetal.report.records import Cell, PathCell, TrialSummary, View
+    from nearmetal.results.records import Cell, PathCell, TrialSummary, View
 
 NO_EFFECT = 0.02
 """Published differences below this share are taken as none: the tables print two or three digits."""

@@ -13,7 +13,7 @@ from nearmetal.stats.summary import HEADLINE, P99, Metric
 from nearmetal.units import NS_PER_S, format_duration
 
 if TYPE_CHECKING:
-    from nearmetal.report.records import Cell, PathCell, View
+    from nearmetal.results.records import Cell, PathCell, View
     from nearmetal.stats.compare import Comparison, RatioEstimate
 
 _MOST_BLOCKS = 1000

@@ -15,7 +15,7 @@ from nearmetal.units import format_size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from nearmetal.report.records import Cell, FactRow, Failure, GroupId, PathCell, SettingContrast, View
+    from nearmetal.results.records import Cell, FactRow, Failure, GroupId, PathCell, SettingContrast, View
     from nearmetal.stats.compare import Comparison
 
 

@@ -10,7 +10,7 @@ from nearmetal.stats.equivalence import Verdict
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
-    from nearmetal.report.records import Cell, GroupId, Level, PathVerdict, View
+    from nearmetal.results.records import Cell, GroupId, Level, PathVerdict, View
     from nearmetal.stats.compare import Comparison, RatioEstimate
     from nearmetal.stats.interval import Interval
     from nearmetal.study.order import Scalar

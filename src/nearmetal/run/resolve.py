@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from scipy import special
 
+from nearmetal.results.stopping import stopping_plan
 from nearmetal.stats.equivalence import ALPHA
-from nearmetal.stats.of_study import stopping_plan
 from nearmetal.stats.order import quantile_ranks
 
 if TYPE_CHECKING:

@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from nearmetal.errors import ForeignFileError, TrialError
+from nearmetal.results.stopping import decided
 from nearmetal.run.timers import timers_of
-from nearmetal.run.trial import carry_out, timed_out
-from nearmetal.stats.compare import enough, pair_launches
-from nearmetal.stats.of_study import criteria_of, stopping_plan
-from nearmetal.stats.summary import HEADLINE
-from nearmetal.store.figures import launches
+from nearmetal.run.trial import carry_out
 from nearmetal.study import plan
+from nearmetal.study.facts import OCCASION
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.spec import AGAIN
 from nearmetal.workloads.samples import decode
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from nearmetal.hosts.host import Host
+    from nearmetal.results.series import Combination
     from nearmetal.store.rundir import RunDir, TrialRecord
     from nearmetal.store.samples import CellSamples
     from nearmetal.study.order import Order
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 2
 FAILURES_TO_GIVE_UP = 2
 """Blocks in a row in which a combination failed, after which it is not tried again."""
-
-Combination = tuple[str, str, str]
-"""Path label, workload label, setting."""
 
 
 class Watcher(Protocol):
@@ -59,10 +55,6 @@ class Ending:
     blocks: int
     given_up: tuple[Combination, ...]
     occasion: int = 1
-
-
-OCCASION = "run.occasion"
-"""The fact with the occasion of a trial, from 1: the hour, boot or allocation that it shares with others."""
 
 
 def run_study(study: Study, host: Host, run: RunDir, watcher: Watcher, *, occasions: int = 1) -> Ending:
@@ -130,10 +122,8 @@ def open_combinations(
     hopeless = set(given_up(past))
     everything = {(path.label, workload.name, setting) for path, workload, setting in plan.combinations(study)}
     baseline = {study.baseline, study.baseline + AGAIN}
-    wanted = set()
-    for combination in everything - hopeless:
-        if combination[0] not in baseline and not _decided(study, run, past, combination):
-            wanted.add(combination)
+    settled = hopeless | decided(study, run, past)
+    wanted = {combination for combination in everything - settled if combination[0] not in baseline}
     pairs = {(workload, setting) for _, workload, setting in wanted}
     if not wanted and before_block % study.trials.max_blocks < study.trials.min_blocks:
         pairs = {(workload, setting) for _, workload, setting in everything}
@@ -157,23 +147,6 @@ def _combination(order: Order) -> Combination:
     return (order.path.label, order.workload.label, order.setting)
 
 
-def _decided(study: Study, run: RunDir, past: Sequence[TrialRecord], path: Combination) -> bool:
-    """Tell whether every cell of a comparison may stop."""
-    ours = launches(run, [r for r in past if _combination(r.order) == path])
-    theirs = [
-        launches(run, [r for r in past if _combination(r.order) == (name, *path[1:])])
-        for name in (study.baseline, study.baseline + AGAIN)
-    ]
-    if not ours:
-        return False
-    for cell, mine in ours.items():
-        others = [one[cell] for one in theirs if cell in one]
-        figures, refused = pair_launches(mine, others, margin=study.margin)
-        if HEADLINE not in figures or not enough(figures, refused, criteria_of(study), stopping_plan(study)):
-            return False
-    return True
-
-
 def _attempts(records: Iterable[TrialRecord]) -> dict[int, int]:
     return {record.order.trial: record.attempt for record in records}
 
@@ -186,7 +159,7 @@ def _second_attempts(
     again = [
         record.order
         for record in records
-        if record.order.block == block and timed_out(record.outcome) and attempts[record.order.trial] < MAX_ATTEMPTS
+        if record.order.block == block and record.outcome.timed_out and attempts[record.order.trial] < MAX_ATTEMPTS
     ]
     repeated = []
     for record in _carry_out_block(host, run, again, occasion, attempt=MAX_ATTEMPTS):
@@ -238,7 +211,7 @@ def keep(run: RunDir, order: Order, outcome: Outcome, attempt: int, started_utc:
             cells = decode(outcome)
             outcome = replace(outcome, facts=outcome.facts | timers_of(cells, outcome.facts))
         except (ForeignFileError, TrialError) as error:
-            outcome = Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint, said=outcome.said)
+            outcome = replace(outcome, status=TrialStatus.FAILED, reason=error.message, hint=error.hint, files={})
     return run.append(order, outcome, cells, attempt=attempt, started_utc=started_utc)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.facts.inventory import TICK, TIMER
+from nearmetal.study.facts import TICK, TIMER
 from nearmetal.workloads.operations import OPERATIONS
 
 if TYPE_CHECKING:

@@ -45,6 +45,10 @@ class _Measured:
     counted: dict[str, int]
 
 
+class _TimedOutError(TrialError):
+    """The launch ran into its time limit."""
+
+
 def carry_out(shell: Shell, order: Order) -> Outcome:
     """Carry one trial out on a shell; whatever a person can act on becomes a failed outcome with its reason.
 
@@ -58,7 +62,8 @@ def carry_out(shell: Shell, order: Order) -> Outcome:
     except QuarantinedError:
         raise
     except NearmetalError as error:
-        return replace(known, reason=error.message, hint=error.hint)
+        late = isinstance(error, _TimedOutError)
+        return replace(known, reason=error.message, hint=error.hint, timed_out=late)
     return replace(known, status=TrialStatus.VALID)
 
 
@@ -154,7 +159,7 @@ def _measure(shell: Shell, order: Order, launch: Launch, nodes: list[str]) -> _M
         )
     after = counters.read_counters(shell, nodes)
     if finished.timed_out:
-        raise TrialError(
+        raise _TimedOutError(
             f"the launch did not end within {order.timeout_s:.0f} s; {finished.complaint()}",
             hint="raise `trials.timeout`, ask for fewer iterations, or look for ranks that wait for each other",
         )
@@ -168,8 +173,3 @@ def _believe(workload: Workload, order: Order, measured: _Measured, outcome: Out
     """Raise TrialError unless the program did its work and its traffic took the path."""
     workload.verify(order, measured.finished, measured.files)
     proof.check(outcome.proof, endpoints, workload.least_packets(order))
-
-
-def timed_out(outcome: Outcome) -> bool:
-    """Tell whether a failed trial ran into its time limit: worth one more attempt on a busy machine."""
-    return outcome.status is TrialStatus.FAILED and outcome.reason.startswith("the launch did not end")

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
 from nearmetal.fabric.survey import survey
 from nearmetal.gate import as_json as gate_as_json
-from nearmetal.gate.judge import Question, judge, read_pair
 from nearmetal.report import as_html, as_json, fabric_html, fabric_json
 from nearmetal.report.progress import Progress, progress
-from nearmetal.report.view import build_view
 from nearmetal.report.waterfalls import waterfalls
+from nearmetal.results.between import Question, judge, read_pair
+from nearmetal.results.paths import build_view
 from nearmetal.serve import pages
 from nearmetal.serve.cache import Cache, Recent, SummaryCache
 from nearmetal.serve.catalogue import state
@@ -25,8 +25,8 @@ from nearmetal.study.spec import parse_study
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nearmetal.gate.records import Gate
-    from nearmetal.report.view import View
+    from nearmetal.results.gated import Gate
+    from nearmetal.results.paths import View
     from nearmetal.serve.catalogue import Catalogue, Entry
 
 MAX_SAMPLES = 200_000_000

@@ -20,8 +20,8 @@ from nearmetal.stats.between import Standing
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nearmetal.gate.records import Gate, Side
-    from nearmetal.report.view import View
+    from nearmetal.results.gated import Gate, Side
+    from nearmetal.results.paths import View
     from nearmetal.serve.catalogue import Entry
     from nearmetal.store.rundir import RunDir
 

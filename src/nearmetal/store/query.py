@@ -10,21 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
+from nearmetal.study.facts import Scope, scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from nearmetal.store.rundir import RunDir, TrialRecord
     from nearmetal.study.order import Scalar
-
-MACHINE_FACTS = ("cpu.model", "kernel.release", "kernel.version")
-"""Must agree over all trials of a run."""
-GUEST_FACTS = "guest."
-"""So must what begins with this: what libvirt gives the guests."""
-CODE_FACTS = (".version", ".build", ".flavour")
-"""Endings of facts that must agree over the trials of one workload: they say which code ran."""
-INTERFACE_FACTS = ("kind", "driver", "device", "firmware")
-"""Last parts of `<node>.<interface>.<fact>` that must agree over the trials of one path: they say which NIC it is."""
 
 
 class MixedError(BadInputError):
@@ -59,23 +51,13 @@ def disagreements(records: Iterable[TrialRecord]) -> tuple[Disagreement, ...]:
     """
     groups: dict[tuple[str, str], list[dict[str, Scalar]]] = {}
     for record in records:
-        facts = record.outcome.facts
-        path = record.order.path
-        workload = record.order.workload.label
-        groups.setdefault(("", "machine"), []).append(
-            {k: v for k, v in facts.items() if k in MACHINE_FACTS or k.startswith(GUEST_FACTS)}
-        )
-        groups.setdefault((f"path {path.label}", "nic"), []).append(
-            {
-                k: v
-                for k, v in facts.items()
-                if k.count(".") >= 2 and k.rsplit(".", 1)[1] in INTERFACE_FACTS and not k.startswith(GUEST_FACTS)
-            }
-        )
-        groups.setdefault((f"workload {workload}", "code"), []).append(
-            {k: v for k, v in facts.items() if k.endswith(CODE_FACTS) and k not in MACHINE_FACTS}
-            | {"mpi": record.order.mpi}
-        )
+        of: dict[Scope, dict[str, Scalar]] = {scope: {} for scope in Scope}
+        for name, value in record.outcome.facts.items():
+            of[scope_of(name)][name] = value
+        path, workload = record.order.path.label, record.order.workload.label
+        groups.setdefault(("", "machine"), []).append(of[Scope.MACHINE] | of[Scope.GUEST])
+        groups.setdefault((f"path {path}", "nic"), []).append(of[Scope.INTERFACE])
+        groups.setdefault((f"workload {workload}", "code"), []).append(of[Scope.CODE] | {"mpi": record.order.mpi})
     return tuple(found for (within, _), sets in groups.items() for found in _differing(within, sets))
 
 

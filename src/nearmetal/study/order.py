@@ -134,7 +134,8 @@ class Outcome:
 
     `counters` are differences over the workload (interrupts, softirqs, retransmits ...), flat names to
     integers. `facts` describe the machine as the trial found it. `said` is what the workload printed, and
-    `files` the raw files that it left, by name.
+    `files` the raw files that it left, by name. `timed_out` tells that the launch ran into its time limit,
+    which is worth one more attempt on a busy machine.
     """
 
     status: TrialStatus
@@ -147,6 +148,7 @@ class Outcome:
     proof: Proof = field(default_factory=Proof)
     said: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
+    timed_out: bool = False
 
     @property
     def traced(self) -> bool:
@@ -169,6 +171,8 @@ class Outcome:
         """Read what `to_json` wrote; raise ForeignFileError for anything else."""
         raw = _object(text, "outcome", ORDER_FORMAT)
         try:
+            # Records from before there was the field say it in words alone.
+            raw.setdefault("timed_out", raw.get("reason", "").startswith("the launch did not end"))
             return Outcome(
                 **{
                     **raw,

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.knobs.hold import KNOB_RIVAL, KNOB_UNPROVEN, KNOB_WAS
-from nearmetal.run.trial import timed_out
 from nearmetal.stats.summary import HEADLINE, Metric, summarize
 from nearmetal.study import plan
+from nearmetal.study.facts import describes_machine
 from nearmetal.study.order import TrialStatus
 from nearmetal.study.spec import AGAIN, SettingSpec
 from nearmetal.tune.space import AS_FOUND
@@ -70,7 +70,7 @@ class StudyTrials:
     def _figures(self, path: PathSpec, setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
         for order in orders(self._study, path, setting, block):
             launched = self._launches.launch(order)
-            if timed_out(launched.outcome):  # a busy machine, more often than the setting
+            if launched.outcome.timed_out:  # a busy machine, more often than the setting
                 launched = self._launches.launch(order)
             outcome = launched.outcome
             self._learn(outcome)
@@ -88,7 +88,7 @@ class StudyTrials:
                 self.doubts[name.removeprefix(KNOB_UNPROVEN)] = str(value)
             elif name.startswith(KNOB_RIVAL):
                 self.rivals[name.removeprefix(KNOB_RIVAL)] = str(value)
-            elif name.startswith(("cpu.", "kernel.", "guest.", "below.")):
+            elif describes_machine(name) or name.startswith(("guest.", "below.")):
                 self.machine[name] = str(value)
 
 

@@ -48,12 +48,12 @@ def _fabric(data: bytes) -> list[CellSamples]:
     file = read_fabric_file(data)
     header, rows = file.header, file.phase_of_rows() == ALL
     round_trips = np.median(file.latency_ns[rows, header.latency_warmup :], axis=1)
-    cells = [one_cell("fabric.latency", header.latency_bytes, Spans(round_trips.astype(np.int64)))]
+    cells = [one_cell("fabric.latency", header.latency_bytes, Spans(round_trips.astype(np.int64).tolist()))]
     if header.bandwidth_iterations:
         windows = np.concatenate((file.there_ns[rows], file.back_ns[rows]))[:, header.bandwidth_warmup :]
         volumes = VOLUME_BYTES / (header.bandwidth_bytes * header.bandwidth_window)
         spans = np.median(windows, axis=1) * volumes
-        cells.append(one_cell("fabric.bandwidth", header.bandwidth_bytes, Spans(spans.astype(np.int64))))
+        cells.append(one_cell("fabric.bandwidth", header.bandwidth_bytes, Spans(spans.astype(np.int64).tolist())))
     return cells
 
 

@@ -11,16 +11,20 @@ from nearmetal.errors import ForeignFileError
 from nearmetal.reading import parse_json
 from nearmetal.store.samples import CellSamples
 from nearmetal.workloads.command import ASKED, figures_ns
+from nearmetal.workloads.operations import OPERATIONS, Shape
 from nearmetal.workloads.streams import read_name
+from nearmetal.workloads.tools.perftest_dump import parse_dump
 from nearmetal.workloads.tools.table import TOOLS
-from nearmetal.workloads.tools.tool import Spans
+from nearmetal.workloads.tools.tool import WINDOW_MESSAGES, Dump, Mean, Spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-DECODERS: dict[str, Callable[[bytes, str], Spans]] = {tool.kind: tool.samples for tool in TOOLS if tool.samples}
+    from nearmetal.workloads.tools.tool import Durations
+
+DECODERS: dict[str, Callable[[bytes, str], Durations]] = {tool.kind: tool.samples for tool in TOOLS if tool.samples}
 _MOST_SPAN_NS = 1 << 62
 
 
@@ -33,14 +37,24 @@ class _Values:
     whole_ns: tuple[int, ...]
 
     @staticmethod
-    def of(spans: Spans) -> _Values:
+    def of(held: Durations) -> _Values:
         """Return durations with their begins; the times between are not told by a program that names none."""
-        ns = np.asarray(spans.ns, np.int64)
-        if spans.begin_ns is not None:
-            return _Values(ns, np.asarray(spans.begin_ns, np.int64), (spans.whole_ns,))
+        if isinstance(held, Dump):
+            return _Values.in_a_row(parse_dump(held.data))
+        if isinstance(held, Mean):
+            shape = Shape(held.message_bytes, WINDOW_MESSAGES, held.pairs)
+            return _Values.in_a_row([OPERATIONS[held.operation].duration_ns(held.figure, shape)])
+        if held.begin_ns is None:
+            return _Values.in_a_row(held.ns, held.whole_ns)
+        return _Values(np.asarray(held.ns, np.int64), np.asarray(held.begin_ns, np.int64), (held.whole_ns,))
+
+    @staticmethod
+    def in_a_row(spans_ns: Sequence[int] | NDArray[np.int64], whole_ns: int = 0) -> _Values:
+        """Return durations that followed each other at once."""
+        ns = np.asarray(spans_ns, np.int64)
         if float(ns.sum(dtype=np.float64)) >= _MOST_SPAN_NS:
             raise ForeignFileError("its durations add up to more than any run can last")
-        return _Values(ns, np.cumsum(ns) - ns, (spans.whole_ns,))
+        return _Values(ns, np.cumsum(ns) - ns, (whole_ns,))
 
     def cell(self, operation: str, message_bytes: int) -> CellSamples:
         """Return a cell of one rank without warm-up."""
@@ -49,9 +63,9 @@ class _Values:
         return CellSamples(operation, message_bytes, 0, (0,), begin_ns, ns, flags)
 
 
-def one_cell(operation: str, message_bytes: int, spans: Spans) -> CellSamples:
+def one_cell(operation: str, message_bytes: int, held: Durations) -> CellSamples:
     """Return durations as a cell of one rank without warm-up."""
-    return _Values.of(spans).cell(operation, message_bytes)
+    return _Values.of(held).cell(operation, message_bytes)
 
 
 def _one_after_another(runs: Sequence[_Values]) -> _Values:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nearmetal.report.view import View, build_view
+from nearmetal.results.paths import View, build_view
 from tests.unit.report.synthetic_run import make_run
 
 if TYPE_CHECKING:

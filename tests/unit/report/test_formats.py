@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from nearmetal.report import as_csv, as_json, as_markdown, as_table, words
-from nearmetal.report.view import View, build_view
+from nearmetal.results.paths import View, build_view
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run

@@ -16,7 +16,7 @@ from nearmetal.report import as_html, overview
 from nearmetal.report.axes import linear, logarithmic, ratios, spread_apart
 from nearmetal.report.levels import levels
 from nearmetal.report.markup import Markup, element
-from nearmetal.report.view import View, build_view
+from nearmetal.results.paths import View, build_view
 from nearmetal.stats.modes import Mode, Modes
 from nearmetal.stats.summary import Metric
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run

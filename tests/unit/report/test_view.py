@@ -8,9 +8,9 @@ import pytest
 
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_json, tables
-from nearmetal.report.records import Failure
-from nearmetal.report.shown import shown_for
-from nearmetal.report.view import View, build_view
+from nearmetal.results.paths import View, build_view
+from nearmetal.results.records import Failure
+from nearmetal.results.shown import shown_for
 from nearmetal.stats.equivalence import Better, Verdict
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric

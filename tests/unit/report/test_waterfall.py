@@ -18,8 +18,8 @@ from nearmetal.facts.waterfall import Leg
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.process import Finished
 from nearmetal.report import as_html, waterfall_text
-from nearmetal.report.view import build_view
 from nearmetal.report.waterfalls import Waterfall, waterfalls
+from nearmetal.results.paths import build_view
 from nearmetal.store.bundle import read_bundle, write_bundle
 from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder

@@ -14,13 +14,13 @@ from nearmetal.errors import ForeignFileError
 from nearmetal.units import format_size
 from nearmetal.workloads.mpi_benchmarks import MpiBenchmark, Suite
 from nearmetal.workloads.tools.lines import cut_short, number, processes, refuse, to_text, whole
-from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Tool, one_mean, zeros_left_aside
+from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Mean, Tool, zeros_left_aside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nearmetal.workloads.mpi_benchmarks import BenchmarkRun
-    from nearmetal.workloads.tools.tool import FileCell, Spans
+    from nearmetal.workloads.tools.tool import FileCell
 
 PROGRAM = "the Intel MPI Benchmarks"
 
@@ -134,12 +134,12 @@ _SUITE = Suite(
 )
 
 
-def _samples(data: bytes, operation: str) -> Spans:
+def _samples(data: bytes, operation: str) -> Mean:
     """Return the one mean of a launch of one size."""
     row = parse(data).blocks[0].rows[0]
     if row.mean_us == 0:
         raise ForeignFileError(f"IMB prints a mean of 0.00 us for {operation}: give it more bytes or iterations")
-    return one_mean(operation, row.mean_us, row.message_bytes)
+    return Mean(operation, row.mean_us, row.message_bytes)
 
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
@@ -147,7 +147,7 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     known: dict[int, list[FileCell]] = {}
     for block in (block for block in output.blocks if block.operation):
         known.setdefault(block.processes, []).extend(
-            (block.operation, row.message_bytes, one_mean(block.operation, row.mean_us, row.message_bytes))
+            (block.operation, row.message_bytes, Mean(block.operation, row.mean_us, row.message_bytes))
             for row in block.rows
             if row.mean_us > 0
         )

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from nearmetal.workloads.mpi_benchmarks import MpiBenchmark, Suite
 from nearmetal.workloads.tools.lines import number, refuse, sizes_end, to_text, whole
-from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Tool, one_mean
+from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Mean, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nearmetal.workloads.mpi_benchmarks import BenchmarkRun
-    from nearmetal.workloads.tools.tool import FileCell, Spans
+    from nearmetal.workloads.tools.tool import FileCell
 
 PROGRAM = "mpi4py.bench pingpong"
 LAST_SIZE = 1 << 30
@@ -89,17 +89,15 @@ _SUITE = Suite(
 )
 
 
-def _samples(data: bytes, operation: str) -> Spans:
+def _samples(data: bytes, operation: str) -> Mean:
     """Return the one mean of a launch of one size."""
     row = parse(data)[0]
-    return one_mean(operation, 1e6 * row.mean_s, row.message_bytes)
+    return Mean(operation, 1e6 * row.mean_s, row.message_bytes)
 
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     rows = parse(data)
-    cells = tuple(
-        ("latency", row.message_bytes, one_mean("latency", 1e6 * row.mean_s, row.message_bytes)) for row in rows
-    )
+    cells = tuple(("latency", row.message_bytes, Mean("latency", 1e6 * row.mean_s, row.message_bytes)) for row in rows)
     deviation = "its standard deviation is not used: the times of a launch depend on each other"
     lacks = tuple(filter(None, (ONE_MEAN, deviation, sizes_end(rows[-1].message_bytes, LAST_SIZE))))
     yield Foreign("mpi4py", "", "mpi4py-latency", 2, cells, lacks)

@@ -20,13 +20,13 @@ from nearmetal.errors import ForeignFileError
 from nearmetal.units import format_size
 from nearmetal.workloads.mpi_benchmarks import MpiBenchmark, Suite
 from nearmetal.workloads.tools.lines import number, processes, refuse, sizes_end, to_text, whole
-from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Tool, one_mean, zeros_left_aside
+from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Mean, Tool, zeros_left_aside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nearmetal.workloads.mpi_benchmarks import BenchmarkRun
-    from nearmetal.workloads.tools.tool import FileCell, Spans
+    from nearmetal.workloads.tools.tool import FileCell
 
 PROGRAM = "the OSU micro-benchmarks"
 
@@ -218,13 +218,13 @@ _SUITE = Suite(
 )
 
 
-def _samples(data: bytes, operation: str) -> Spans:
+def _samples(data: bytes, operation: str) -> Mean:
     """Return the one mean of a launch of one size."""
     table = parse(data)
     row = table.rows[0]
     if row.mean == 0:
         raise ForeignFileError(f"OMB prints a mean of 0.00 for {operation}: give it more bytes or iterations")
-    return one_mean(operation, row.mean, row.message_bytes, table.pairs)
+    return Mean(operation, row.mean, row.message_bytes, table.pairs)
 
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
@@ -235,7 +235,7 @@ def _adopt_table(table: Table) -> Foreign[FileCell]:
     if table.unit == "MB/s" and any(row.message_bytes == 0 for row in table.rows):
         raise ForeignFileError("a bandwidth of messages without bytes is no bandwidth")
     cells = tuple(
-        (table.operation, row.message_bytes, one_mean(table.operation, row.mean, row.message_bytes, table.pairs))
+        (table.operation, row.message_bytes, Mean(table.operation, row.mean, row.message_bytes, table.pairs))
         for row in table.rows
         if row.mean > 0
     )

@@ -29,7 +29,7 @@ from nearmetal.workloads.pairs import (
 from nearmetal.workloads.rates import BANDWIDTH, HALVED, UNITS, Figure
 from nearmetal.workloads.streams import OutputName, read_name
 from nearmetal.workloads.tools.lines import cut_short, number, refuse, to_text, whole
-from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Spans, Tool, one_figure
+from nearmetal.workloads.tools.tool import ONE_MEAN, Dump, Foreign, Import, Tool, one_figure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from nearmetal.paths.path import Endpoint, Endpoints
     from nearmetal.process import Finished
     from nearmetal.study.order import Order, Scalar, WorkloadOrder
-    from nearmetal.workloads.tools.tool import FileCell
+    from nearmetal.workloads.tools.tool import Durations, FileCell
     from nearmetal.workloads.workload import Launch
 
 PROGRAM = "perftest"
@@ -263,12 +263,10 @@ def _device(shell: Shell, end: Endpoint) -> str:
     return devices[0].partition("/")[0]
 
 
-def _samples(data: bytes, operation: str) -> Spans:
+def _samples(data: bytes, operation: str) -> Durations:
     """Return every iteration of a latency test, or the mean of a bandwidth test."""
     if operation.endswith("_lat"):
-        from nearmetal.workloads.tools.perftest_dump import parse_dump  # noqa: PLC0415 (needs Arrow, the lab lacks it)
-
-        return Spans(parse_dump(data))
+        return Dump(data)
     result = parse(data)
     return one_figure(result.unit, result.rows[0].bandwidth)
 

@@ -14,8 +14,6 @@ from nearmetal.workloads.rates import UNITS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from nearmetal.workloads.rates import Figure
     from nearmetal.workloads.workload import Workload
 
@@ -32,7 +30,7 @@ class Spans:
     `whole_ns` is the whole run as one rate's duration, 0 where the figures are times.
     """
 
-    ns: Sequence[int] | NDArray  # type: ignore[type-arg]  # of int64; numpy is not at hand inside the lab
+    ns: Sequence[int]
     begin_ns: Sequence[int] | None = None
     whole_ns: int = 0
 
@@ -43,14 +41,26 @@ def one_figure(unit: str, figure: float) -> Spans:
     return Spans((ns,), whole_ns=ns if UNITS[unit].rate else 0)
 
 
-def one_mean(operation: str, figure: float, message_bytes: int, pairs: int = 1) -> Spans:
-    """Return the duration whose shown figure is a suite's mean of one of the engine's operations."""
-    from nearmetal.workloads.operations import OPERATIONS, Shape  # noqa: PLC0415 (needs numpy, which the lab lacks)
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A suite's mean of one of the engine's operations: its duration is that whose shown figure it is."""
 
-    return Spans((OPERATIONS[operation].duration_ns(figure, Shape(message_bytes, WINDOW_MESSAGES, pairs)),))
+    operation: str
+    figure: float
+    message_bytes: int
+    pairs: int = 1
 
 
-FileCell = tuple[str, int, Spans]
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """The output of perftest with a value an iteration, up to millions of them (`perftest_dump`)."""
+
+    data: bytes
+
+
+Durations = Spans | Mean | Dump
+"""What a client's output holds; what needs numpy to be read is data here, for the lab has none."""
+FileCell = tuple[str, int, Durations]
 """Operation, message size in bytes, durations."""
 
 
@@ -90,7 +100,7 @@ class Tool:
     kind: str
     imports: tuple[Import, ...]
     workload: Workload | None = None
-    samples: Callable[[bytes, str], Spans] | None = None
+    samples: Callable[[bytes, str], Durations] | None = None
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
 

@@ -6,17 +6,16 @@ import re
 from statistics import median
 from typing import TYPE_CHECKING
 
-from nearmetal.facts.inventory import TIMER
-from nearmetal.report.records import FactRow, Failure
+from nearmetal.results.records import FactRow, Failure
+from nearmetal.study.facts import TIMER, of_any_interface
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from nearmetal.report.records import PathEntry
+    from nearmetal.results.records import PathEntry
     from nearmetal.store.rundir import TrialRecord
 
 _INTERFACE = "interface."
-_OF_AN_INTERFACE = re.compile(r"n\d+\.[^.]+\.(?P<fact>.+)")
 
 
 def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tuple[FactRow, ...]:
@@ -27,8 +26,7 @@ def fact_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tup
         if known is None:
             continue
         for key, value in record.outcome.facts.items():
-            match = _OF_AN_INTERFACE.fullmatch(key)
-            known.setdefault(f"{_INTERFACE}{match['fact']}" if match else key, set()).add(str(value))
+            known.setdefault(of_any_interface(key), set()).add(str(value))
     measured = [known for known in by_path.values() if known]
     rows = []
     for name in sorted({key for known in measured for key in known}):

@@ -14,7 +14,7 @@ from nearmetal.stats.summary import HEADLINE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from nearmetal.report.shown import Shown
+    from nearmetal.results.shown import Shown
     from nearmetal.stats.compare import Comparison, IntervalMethod
     from nearmetal.stats.conclude import Criteria
     from nearmetal.stats.equivalence import Verdict

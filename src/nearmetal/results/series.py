@@ -11,20 +11,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.report.shown import Shown, shown_for
+from nearmetal.results.shown import Shown, shown_for
 from nearmetal.stats.summary import HEADLINE, Metric, over_blocks
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
+from nearmetal.store.rundir import RunDir
 from nearmetal.study.plan import combinations
 from nearmetal.study.spec import AGAIN, Study, parse_study
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from nearmetal.results.paths import Summaries
     from nearmetal.stats.interval import FloatArray
     from nearmetal.stats.summary import Summary
-    from nearmetal.store.rundir import RunDir, TrialRecord
-    from nearmetal.study.order import WorkloadOrder
+    from nearmetal.store.rundir import TrialRecord
+    from nearmetal.store.samples import Cell as StoredCell
+
+
+Combination = tuple[str, str, str]
+"""Path label, workload label, setting: what one launch measures, with all its sizes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,8 +44,8 @@ class CellId:
     path: str
 
     @property
-    def combination(self) -> tuple[str, str, str]:
-        """Return path, workload and setting: what one launch measures, with all its sizes."""
+    def combination(self) -> Combination:
+        """Return what a launch measures of which this is a part."""
         return (self.path, self.workload, self.setting)
 
     def __str__(self) -> str:
@@ -73,6 +79,29 @@ class RunSeries:
     cells: Mapping[CellId, CellSeries]
 
 
+def launches(
+    run: RunDir, records: Iterable[TrialRecord], summaries: Summaries | None = None
+) -> dict[CellId, dict[int, Summary]]:
+    """Return the summary of every launch of the valid trials: cell -> block -> summary.
+
+    A second attempt stands for its block like a first. What `summaries` gives for a finished trial never changes.
+    """
+    found: dict[CellId, dict[int, Summary]] = {}
+    for record in records:
+        if record.valid:
+            for cell in record.cells:
+                found.setdefault(cell_id(record, cell), {})[record.order.block] = (summaries or RunDir.summary)(
+                    run, record, cell
+                )
+    return found
+
+
+def cell_id(record: TrialRecord, cell: StoredCell) -> CellId:
+    """Return what a stored cell is of."""
+    order = record.order
+    return CellId(order.workload.label, cell.operation, order.setting, cell.message_bytes, order.path.label)
+
+
 def read_series(run: RunDir, metric: Metric = HEADLINE, *, allow_mixed: bool = False) -> RunSeries:
     """Read one figure a block of every cell.
 
@@ -83,19 +112,11 @@ def read_series(run: RunDir, metric: Metric = HEADLINE, *, allow_mixed: bool = F
     records = tuple(valid(run.trials()))
     if not allow_mixed:
         refuse_mixed(disagreements(records))
-    launches: dict[CellId, dict[int, Summary]] = {}
-    orders: dict[CellId, WorkloadOrder] = {}
-    for record in records:
-        wanted = record.order
-        if wanted.path.label.endswith(AGAIN):
-            continue
-        for cell in record.cells:
-            key = CellId(wanted.workload.label, cell.operation, wanted.setting, cell.message_bytes, wanted.path.label)
-            launches.setdefault(key, {})[wanted.block] = run.summary(record, cell)
-            orders.setdefault(key, wanted.workload)
+    first = [record for record in records if not record.order.path.label.endswith(AGAIN)]
+    orders = {cell_id(record, cell): record.order.workload for record in reversed(first) for cell in record.cells}
     cells: dict[CellId, CellSeries] = {}
     typical_ns: dict[tuple[str, str], float] = {}
-    for key, found in launches.items():
+    for key, found in launches(run, first).items():
         unit = typical_ns.setdefault((key.workload, key.operation), next(iter(found.values())).trimmed_mean_ns)
         ns, refused = over_blocks(found, metric, study.margin)
         cells[key] = CellSeries(key, shown_for(orders[key], key.operation, key.message_bytes, unit), ns, refused)

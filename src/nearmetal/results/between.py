@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.gate.records import Change, Gate, GateCell, Remeasured, Side
-from nearmetal.report.series import CellId, CellSeries, RunSeries, read_series
+from nearmetal.results.gated import Change, Gate, GateCell, Remeasured, Side
+from nearmetal.results.series import CellId, CellSeries, RunSeries, read_series
 from nearmetal.stats.between import Difference, Standing, difference, floor_between, judge_family
 from nearmetal.stats.equivalence import ALPHA, margin_log
 from nearmetal.stats.summary import HEADLINE, Metric

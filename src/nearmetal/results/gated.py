@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from nearmetal.stats.between import Standing
 
 if TYPE_CHECKING:
-    from nearmetal.report.series import CellId
-    from nearmetal.report.shown import Shown
+    from nearmetal.results.series import CellId
+    from nearmetal.results.shown import Shown
     from nearmetal.stats.between import Difference
     from nearmetal.stats.summary import Metric
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.report.evidence import counter_rows, fact_rows, failures, launches, timers
-from nearmetal.report.records import (
+from nearmetal.results.evidence import counter_rows, fact_rows, failures, launches, timers
+from nearmetal.results.records import (
     Cell,
     GroupId,
     Level,
@@ -26,7 +26,8 @@ from nearmetal.report.records import (
     TrialSummary,
     View,
 )
-from nearmetal.report.shown import Shown, shown_for
+from nearmetal.results.shown import Shown, shown_for
+from nearmetal.results.stopping import criteria_of, stopping_plan
 from nearmetal.stats.compare import (
     BlockFigures,
     Comparison,
@@ -39,13 +40,13 @@ from nearmetal.stats.compare import (
 )
 from nearmetal.stats.equivalence import ALPHA, Verdict
 from nearmetal.stats.noise import NoiseFloor, noise_floor
-from nearmetal.stats.of_study import criteria_of, stopping_plan
 from nearmetal.stats.order import order, quantile_ranks
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, over_blocks, summarize
 from nearmetal.stats.tails import Curve, ecdf, tail_curve
-from nearmetal.store.query import CODE_FACTS, MACHINE_FACTS, disagreements, refuse_fabric, refuse_mixed, valid
+from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import Cell as StoredCell
+from nearmetal.study.facts import Scope, describes_machine, scope_of
 from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import AGAIN, parse_study
 
@@ -150,8 +151,8 @@ def _plan_of(study: Study) -> StoppingPlan | None:
 
 def _provenance(records: Sequence[TrialRecord]) -> tuple[tuple[str, Scalar], ...]:
     facts = {key: value for record in records for key, value in record.outcome.facts.items()}
-    machine = [key for key in facts if key in MACHINE_FACTS or key.startswith(("cpu.", "kernel."))]
-    versions = [key for key in facts if key.endswith(CODE_FACTS) and key not in machine]
+    machine = [key for key in facts if describes_machine(key)]
+    versions = [key for key in facts if scope_of(key) is Scope.CODE and key not in machine]
     return tuple((key, facts[key]) for key in [*sorted(machine), *sorted(versions)])
 
 

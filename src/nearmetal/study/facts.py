@@ -1,0 +1,60 @@
+"""The names of facts, and what a name says: the one place that reads them. Standard library only.
+
+A trial's facts are flat names with values, so that any host can add one. What begins or ends alike belongs together:
+`machine` must agree over all trials of a run, `guest` too, `interface` over the trials of one path, `code` over those
+of one workload.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+TICK = "kernel.tick_ns"
+"""The period of the scheduler's tick, where this process's kernel is that of the trial."""
+TIMER = "timer."
+"""What facts begin with that name a figure as a timer's; `run.timers` makes them."""
+OCCASION = "run.occasion"
+"""The occasion of a trial, from 1: the hour, boot or allocation that it shares with others."""
+COMPUTERS, PROCESSORS = "nodes.computers", "nodes.processors"
+"""How many computers the nodes are, and the least number of processors of one."""
+
+_MACHINE = ("cpu.model", "kernel.release", "kernel.version")
+_GUEST = "guest."
+_CODE = (".version", ".build", ".flavour")
+_INTERFACE = ("kind", "driver", "device", "firmware")
+_OF_AN_INTERFACE = re.compile(r"n\d+\.[^.]+\.(?P<fact>.+)")
+
+
+class Scope(StrEnum):
+    """Over which trials a fact must be the same; `free` ones may differ."""
+
+    MACHINE = "machine"
+    GUEST = "guest"
+    INTERFACE = "interface"
+    CODE = "code"
+    FREE = "free"
+
+
+def scope_of(name: str) -> Scope:
+    """Return over which trials a fact must agree."""
+    if name in _MACHINE:
+        return Scope.MACHINE
+    if name.startswith(_GUEST):
+        return Scope.GUEST
+    if name.endswith(_CODE):
+        return Scope.CODE
+    if name.count(".") >= 2 and name.rsplit(".", 1)[1] in _INTERFACE:
+        return Scope.INTERFACE
+    return Scope.FREE
+
+
+def describes_machine(name: str) -> bool:
+    """Tell whether a fact is of the machine that measured: its processors, its kernel."""
+    return name.startswith(("cpu.", "kernel."))
+
+
+def of_any_interface(name: str) -> str:
+    """Return `interface.<fact>` for a fact of one node's interface, any other name as it is."""
+    match = _OF_AN_INTERFACE.fullmatch(name)
+    return f"interface.{match['fact']}" if match else name
