@@ -202,6 +202,17 @@ class TestWatchdog:
             assert _until(shell, "1500", "cat", "/sys/class/net/v0/mtu"), place
         begun.restore()
 
+    def test_takes_an_undo_script_longer_than_an_argument_can_be(self, shell: NamespaceShell, tmp_path: Path) -> None:
+        # Linux takes 128 KiB an argument; 150 interrupts with an affinity each need more.
+        begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [V0]), tmp_path)
+        begun.apply()
+        long = f": {'x' * 60 * 5000}\n{begun.undo_script}"
+        report = tmp_path / "report"
+        Watchdog.arm(shell, NODE, Guard(deadline_s=0, look_ms=50), long, str(report))
+        assert _until(shell, "undo ended with status 0", "tail", "-n", "1", str(report))
+        assert _mtu(shell) == "1500"
+        begun.restore()
+
     def test_ends_only_after_it_has_put_everything_back(self, shell: NamespaceShell, tmp_path: Path) -> None:
         slow = f"touch {tmp_path}/began; sleep 0.3; touch {tmp_path}/done"
         dog = Watchdog.arm(shell, NODE, Guard(deadline_s=0, look_ms=50), slow, str(tmp_path / "report"))

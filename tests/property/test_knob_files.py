@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -65,6 +66,14 @@ def test_foreign_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
     for reader in (read_story, Profile.read, read_recording):
         with pytest.raises((ForeignFileError, BadInputError)):
             reader(path)
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"seq": %s}' % (b"1" * 5000), b"[0]", b"{", b"0"])
+def test_a_journal_whose_sums_are_right_and_whose_records_are_not_is_refused(tmp_path: Path, body: bytes) -> None:
+    path = tmp_path / "x.journal"
+    path.write_bytes(b'{"crc":"%08x","record":%s}\n' % (zlib.crc32(body), body))
+    with pytest.raises(ForeignFileError):
+        read_story(path)
 
 
 @given(st.sets(st.integers(0, 300), min_size=1))

@@ -182,9 +182,9 @@ def refusal(access: Access, value: str, said: str) -> KnobError:
     return KnobError(f"{what}{place} did not accept {value!r}: {said.strip()}", errno_name=name, hint=hint)
 
 
-def run_c(shell: Shell, argv: Iterable[str], node: str) -> Finished:
+def run_c(shell: Shell, argv: Iterable[str], node: str, *, stdin: bytes = b"") -> Finished:
     """Run a program with messages in the C locale; the status is for the caller to judge."""
-    return shell.run(tuple(argv), node=node, env=_C_LOCALE, check=False)
+    return shell.run(tuple(argv), node=node, env=_C_LOCALE, stdin=stdin, check=False)
 
 
 class _Printed:

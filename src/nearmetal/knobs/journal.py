@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 from nearmetal.errors import ForeignFileError, StoreError
 from nearmetal.knobs.identity import UNKNOWN_PLACE, Place
 from nearmetal.knobs.trust import trusted_bytes
+from nearmetal.reading import parse_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -295,8 +296,11 @@ def _record(line: bytes, sequence: int, chain: int) -> dict[str, Any] | None:
     body = _body(line)
     if line != _frame(body, zlib.crc32(body, chain)):
         return None
-    record: dict[str, Any] = json.loads(body)
-    return record if record.get("seq") == sequence else None
+    try:
+        record = parse_json(body)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and record.get("seq") == sequence else None
 
 
 def _frame(body: bytes, checksum: int) -> bytes:

@@ -54,13 +54,16 @@ lives() {
 
 _ALIVE_SCRIPT = _LIVES + 'lives "$1" "$2"'
 
-# Positional parameters: undo script, report file, deadline in seconds, seconds between looks, process to watch
-# (or 0), its start time, storm limit a look, looks of patience, probe address, interfaces.
+# Standard input: the undo script, which may be longer than an argument can be. Positional parameters: report file,
+# deadline in seconds, seconds between looks, process to watch (or 0), its start time, storm limit a look, looks of
+# patience, probe address, interfaces.
 _WATCH_SCRIPT = (
     _LIVES
     + r"""
-undo=$1 report=$2 deadline=$3 pause=$4 parent=$5 born=$6 storm=$7 patience=$8 probe=$9
-shift 9
+undo=$(cat)
+exec < /dev/null
+report=$1 deadline=$2 pause=$3 parent=$4 born=$5 storm=$6 patience=$7 probe=$8
+shift 8
 trap 'exit 0' TERM
 trap '' HUP INT PIPE
 uptime() {
@@ -78,7 +81,8 @@ restore() {
     # Twice where something is left: it may have been busy, or have come into being only by the first time.
     said=$(eval "$undo" 2>&1) || said=$(printf '%s\n' "$said"; eval "$undo" 2>&1)
     said=$(printf '%s\n' "restored because $1" "$said" "undo ended with status $?")
-    (umask 077; printf '%s\n' "$said" > "$report") 2> /dev/null || logger -t nearmetal-watchdog -- "$said" 2> /dev/null
+    (umask 077; printf '%s\n' "$said" > "$report") 2> /dev/null ||
+        printf '%s\n' "$said" | logger -t nearmetal-watchdog 2> /dev/null
     exit 0
 }
 lost=0 silent=0 before=$(interrupts)
@@ -106,11 +110,13 @@ restore "the deadline has passed"
 """
 )
 
-# Starts the watcher in a session of its own, free of every descriptor; prints its process number and start time.
+# Starts the watcher in a session of its own, with no descriptor but the undo script on its standard input; prints its
+# process number and start time.
 _ARM_SCRIPT = r"""
 watcher=$1
 shift
-setsid sh -c "$watcher" nearmetal-watchdog "$@" < /dev/null > /dev/null 2>&1 &
+exec 3<&0
+setsid sh -c "$watcher" nearmetal-watchdog "$@" <&3 3<&- > /dev/null 2>&1 &
 process=$!
 read -r stat < "/proc/$process/stat" || exit 1
 set -f
@@ -148,7 +154,6 @@ class Watchdog:
         """Start it on a node; raise TrialError when it does not live."""
         parent, born = _visible_self(shell, node)
         fixed = (
-            undo_script,
             report_path,
             str(guard.deadline_s),
             f"{guard.look_ms / 1000:.3f}",
@@ -158,7 +163,8 @@ class Watchdog:
             str(guard.patience),
             guard.probe,
         )
-        armed = run_c(shell, ("sh", "-c", _ARM_SCRIPT, "arm", _WATCH_SCRIPT, *fixed, *guard.links), node)
+        argv = ("sh", "-c", _ARM_SCRIPT, "arm", _WATCH_SCRIPT, *fixed, *guard.links)
+        armed = run_c(shell, argv, node, stdin=undo_script.encode())
         process, _, started = armed.text.strip().partition(" ")
         if not armed.ok or not process.isdecimal() or not started.isdecimal():
             raise TrialError(f"the watchdog did not start, so no knob was touched: {armed.complaint()}")
