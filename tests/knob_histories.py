@@ -1,10 +1,10 @@
 """Plays random histories of knob sessions on real devices, and looks whether a setting is ever left changed in silence.
 
-`python knob_histories.py --seed 1 --histories 100` (in namespaces of its own, as root or without). Each history is a
-few random deeds on veth and dummy devices: the real verbs `apply` and `rollback` and a trial's `hold`, killed, hung or
-with a failing disk at a random step; watchdogs killed; values written by somebody else; bits flipped in journals;
-roll-backs tried from another network namespace, on another machine of the same home, and after a reboot. In the end one
-more roll-back runs undisturbed. A history fails when
+`knob_campaign.py` plays many, side by side, and counts. Each history is a few random deeds on veth and dummy devices:
+the real verbs `apply` and `rollback` and a trial's `hold`, killed, hung or with a failing disk at a random step;
+watchdogs killed; values written by somebody else; bits flipped in journals; roll-backs tried from another network
+namespace, on another machine of the same home, and after a reboot. In the end one more roll-back runs undisturbed. A
+history fails when
 
 - a value is not what it was, unless somebody else set it meanwhile or a bit of its journal was flipped, and a command
   that did not exit with 0 named it;
@@ -16,22 +16,22 @@ Verbs run in forked children with real signals, locks, watchdogs and kernel valu
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import json
 import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from knob_world import (
-    DEVICES,
     KNOBS,
     Boot,
     Command,
@@ -77,20 +77,25 @@ class History:
         self.touched: set[str] = set()
         self.named: set[str] = set()
         self.log: list[str] = []
+        self.counts: Counter[str] = Counter()
         self.live: Command | None = None
+
+    def note(self, deed: str, details: str = "") -> None:
+        self.counts[deed] += 1
+        self.log.append(f"{deed} {details}")
 
     # ---- commands
 
     def start(self, verb: Callable[[], int], fault: Fault, *, away: bool = False, boot: Boot | None = None) -> Command:
         """Fork a child that runs a verb; what it says goes to a file."""
-        said = self.root / f"said-{len(self.log)}"
+        said, acted = self.root / f"said-{len(self.log)}", self.root / f"acted-{len(self.log)}"
         said.touch()
         ends = os.pipe()
         pid = os.fork()
         if not pid:
-            self._child(verb, fault, said, ends, away=away, boot=boot or self.boot)
+            self._child(verb, replace(fault, acted=acted), said, ends, away=away, boot=boot or self.boot)
         os.close(ends[0])
-        return Command(pid, said, ends[1])
+        return Command(pid, said, ends[1], replace(fault, acted=acted))
 
     def _child(
         self, verb: Callable[[], int], fault: Fault, said: Path, ends: tuple[int, int], *, away: bool, boot: Boot
@@ -131,6 +136,8 @@ class History:
 
     def judge(self, command: Command, status: int) -> int:
         said = command.text()
+        if command.fault.happened():
+            self.counts[command.fault.kind] += 1
         self.log.append(f"  -> {status}: {said.strip()!r}")
         if "Traceback" in said:
             raise AssertionError(f"a traceback: {said}")
@@ -168,10 +175,11 @@ class History:
     def settle(self) -> None:
         """Wait until watchdogs whose command died have acted."""
         deadline = time.monotonic() + PATIENCE_S
-        while self.watchdogs():
-            if time.monotonic() > deadline:
-                raise AssertionError("a watchdog does not act")
-            time.sleep(0.01)
+        while found := self.watchdogs():
+            while any(Path(f"/proc/{pid}").exists() for pid in found):  # to look at every process takes longer
+                if time.monotonic() > deadline:
+                    raise AssertionError("a watchdog does not act")
+                time.sleep(0.02)
 
     # ---- deeds
 
@@ -203,7 +211,7 @@ class History:
             apply_verb._SPARE_S = 0
             return run_verb(["apply", str(profile), "--confirm", "1" if hanging else "600"])
 
-        self.log.append(f"apply {knobs} {fault}")
+        self.note("apply", f"{knobs} {fault}")
         command = self.start(verb, fault)
         command.knobs = knobs
         self.touched |= set(knobs)
@@ -224,12 +232,13 @@ class History:
             return
         command, self.live = self.live, None
         what = self.random.choice(["yes", "no", "kill", "both", "both"])
-        self.log.append(f"answer {what}")
+        self.note(f"answer {what}")
         if what == "yes":
             os.write(command.answer, b"yes\n")
         elif what == "no":
             os.kill(command.pid, signal.SIGINT)
         else:
+            self.counts["kill"] += 1
             if what == "both":
                 self.kill_watchdogs()
             os.kill(command.pid, signal.SIGKILL)
@@ -247,7 +256,7 @@ class History:
         def verb() -> int:
             ends = Endpoints((Endpoint("", first, "10.0.0.1"),), "10.0.0.0/24")
             words = {name.split()[0]: value for name, value in knobs.items()}
-            guard = Guard(deadline_s=1 if fault.kind == "hang" else 600, look_ms=30)
+            guard = Guard(deadline_s=1 if fault.kind == "hang" else 600, look_ms=100)
             try:
                 with QuickShell() as shell, hold(shell, ends, words, journal_folder(), guard=guard):
                     if fails:
@@ -257,12 +266,13 @@ class History:
                 return 1
             return 0
 
-        self.log.append(f"hold {knobs} {fault} fails={fails}")
+        self.note("hold", f"{knobs} {fault} fails={fails}")
         self.finish(self.start(verb, fault))
 
     def roll_back(self, fault: Fault | None = None, *, away: bool = False, boot: Boot | None = None) -> int:
         fault = fault or Fault()
-        self.log.append(f"rollback {fault} away={away} {boot}")
+        self.note("rollback", f"{fault} away={away} {boot}")
+        self.counts["another machine" if boot else "another namespace"] += away
         return self.finish(self.start(lambda: run_verb(["rollback"]), fault, away=away, boot=boot))
 
     def roll_back_somehow(self) -> None:
@@ -279,7 +289,7 @@ class History:
 
     def reboot(self) -> None:
         """Start the machine anew: no process lives on, and every value is the default."""
-        self.log.append("reboot")
+        self.note("reboot")
         self.power_off()
         for name, value in self.before.items():
             set_value(name, value)
@@ -297,7 +307,7 @@ class History:
 
     def kill_watchdogs(self) -> None:
         for pid in self.watchdogs():
-            self.log.append(f"kill watchdog {pid}")
+            self.note("kill watchdog", str(pid))
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -306,7 +316,7 @@ class History:
         about = self.about_open()
         name = self.random.choice(sorted(about if about and self.random.random() < 0.5 else KNOBS))
         value = KNOBS[name][2]
-        self.log.append(f"somebody else sets {name} = {value}")
+        self.note("somebody else sets", f"{name} = {value}")
         set_value(name, value)
         if name in about:
             self.excused.add(name)
@@ -341,7 +351,7 @@ class History:
             content[self.random.randrange(len(content))] ^= 1 << self.random.randrange(8)
         else:
             content = bytearray()
-        self.log.append(f"flip a bit of {path.name}, which is about {sorted(about)}")
+        self.note("flip a bit", f"of {path.name}, which is about {sorted(about)}")
         path.write_bytes(content)
         self.excused |= about
 
@@ -389,38 +399,21 @@ class History:
 
 def _quick_guard(*, hanging: bool) -> Callable[..., Guard]:
     def guard(deadline_s: int, links: tuple[str, ...], *_: object) -> Guard:
-        return Guard(1 if hanging else deadline_s, (), look_ms=30)
+        return Guard(1 if hanging else deadline_s, (), look_ms=100)
 
     return guard
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--histories", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop after this long")
-    parser.add_argument("--verbose", action="store_true")
-    parser.add_argument("--inside", action="store_true")
-    given = parser.parse_args()
-    if not given.inside:
-        user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-        space = ["unshare", *user, "--net", "--mount", "--", "sh", "-c", f'{DEVICES}exec "$@"', "histories"]
-        return subprocess.run([*space, sys.executable, *sys.argv, "--inside"], check=False).returncode
-    bad = done = 0
-    started = time.monotonic()
+    """Play histories in this namespace; print one line of JSON for each."""
+    first, step, last = map(int, sys.argv[1:])
     with other_namespace() as other:
-        for seed in range(given.seed, given.seed + given.histories):
-            if time.monotonic() - started > given.seconds:
-                break
+        for seed in range(first, last, step):
             history = History(seed, other)
             wrong = history.play()
-            done += 1
-            if wrong or given.verbose:
-                bad += bool(wrong)
-                print(f"seed {seed}: {wrong}", *history.log, sep="\n", flush=True)  # noqa: T201
-    cpu = sum(os.times()[:4])
-    print(f"{done} histories from seed {given.seed}, {bad} failed, {cpu:.0f} s of CPU", flush=True)  # noqa: T201
-    return 1 if bad else 0
+            told = {"seed": seed, "wrong": wrong, "counts": history.counts, "log": history.log if wrong else []}
+            print(json.dumps(told), flush=True)  # noqa: T201
+    return 0
 
 
 if __name__ == "__main__":

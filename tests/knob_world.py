@@ -163,11 +163,18 @@ class Steps:
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at one step of a command: `kill`, `hang`, or an errno of the disk, once or from then on."""
+    """What happens at one step of a command: `kill`, `hang`, or an errno of the disk, once or from then on.
+
+    `acted` comes into being when it does: a command may end before the step.
+    """
 
     kind: str = ""
     step: int = 0
     lasting: bool = False
+    acted: Path | None = field(default=None, repr=False)
+
+    def happened(self) -> bool:
+        return self.acted is not None and self.acted.exists()
 
     @property
     def of_disk(self) -> bool:
@@ -183,6 +190,8 @@ class Fault:
                 steps.wrap(owner, "write_one", disk=False)
 
     def act(self) -> None:
+        assert self.acted is not None
+        self.acted.mkdir(exist_ok=True)
         if self.kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif self.kind == "hang":
@@ -199,6 +208,7 @@ class Command:
     pid: int
     said: Path
     answer: int
+    fault: Fault
     knobs: dict[str, str] = field(default_factory=dict)
 
     def text(self) -> str:

@@ -15,7 +15,7 @@ from nearmetal.hosts.namespaces import NamespaceShell
 
 pytestmark = pytest.mark.netns
 
-PLAYER = Path(__file__).parents[1] / "knob_histories.py"
+PLAYER = Path(__file__).parents[1] / "knob_campaign.py"
 
 
 @pytest.mark.parametrize("seed", [1, 100])
@@ -27,8 +27,8 @@ def test_no_setting_is_left_changed_without_being_named(seed: int) -> None:
         pytest.skip(error.message)
     source = str(Path(nearmetal.__file__).parents[1])
     env = {**os.environ, "PYTHONPATH": f"{PLAYER.parent}:{source}"}
-    argv = [sys.executable, str(PLAYER), "--seed", str(seed), "--histories", "15"]
+    argv = [sys.executable, str(PLAYER), "--seed", str(seed), "--histories", "15", "--jobs", "3"]
     played = process.run(argv, timeout_s=600, env=env)
     assert played.ok, played.text
-    assert "15 histories" in played.text
-    assert "0 failed" in played.text
+    assert "| **histories** | 15 |" in played.text
+    assert "otherwise wrong** | **0** |" in played.text

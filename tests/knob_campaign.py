@@ -1,0 +1,101 @@
+"""Plays random histories of knob sessions side by side, and prints what happened in them as a table.
+
+`python knob_campaign.py --histories 10000 --jobs 8`. Each job has namespaces of its own, as root or without; see
+`knob_histories.py` for what a history is. The exit status is 1 when a history failed; an interrupt ends the campaign
+with the table of what was played so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from knob_world import DEVICES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PLAYER = Path(__file__).with_name("knob_histories.py")
+ROWS = {
+    "operations": {
+        "apply": "`apply`",
+        "hold": "a trial's hold",
+        "rollback": "`rollback`",
+        "answer yes": "... confirmed",
+        "answer no": "... interrupted by ctrl-C",
+    },
+    "faults that happened": {
+        "kill": "kill -9 of the command",
+        "kill watchdog": "kill -9 of a watchdog",
+        "hang": "hang on a file or a write",
+        "ENOSPC": "ENOSPC",
+        "EDQUOT": "EDQUOT",
+        "EROFS": "EROFS",
+        "EIO": "EIO",
+        "somebody else sets": "write by somebody else",
+        "flip a bit": "flipped bit or emptied journal",
+        "another namespace": "`rollback` in another namespace",
+        "another machine": "`rollback` on another machine",
+        "reboot": "reboot",
+    },
+}
+
+
+def play(first: int, step: int, last: int) -> Iterable[dict[str, object]]:
+    """Play every `step`th seed in namespaces of its own; yield what each history tells."""
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    space = ["unshare", *user, "--net", "--mount", "--", "sh", "-c", f'{DEVICES}exec "$@"', "histories"]
+    argv = [*space, sys.executable, str(PLAYER), *map(str, (first, step, last))]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as player:
+        assert player.stdout is not None
+        for line in player.stdout:
+            yield json.loads(line)
+    if player.returncode:
+        yield {"seed": first, "wrong": [f"the player ended with status {player.returncode}"], "counts": {}, "log": []}
+
+
+def table(histories: int, failed: int, counts: Counter[str]) -> str:
+    """Return what was played, as Markdown."""
+    lines = ["| | n |", "|---|---|", f"| **histories** | {histories:,} |"]
+    for head, rows in ROWS.items():
+        lines.append(f"| **{head}** | {sum(counts[key] for key in rows if not key.startswith('answer')):,} |")
+        lines += [f"| {text} | {counts[key]:,} |" for key, text in rows.items()]
+    return "\n".join([*lines, f"| **left changed without being named, or otherwise wrong** | **{failed}** |"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--histories", type=int, default=100)
+    parser.add_argument("--jobs", type=int, default=8, help="most of the time of a history is waiting")
+    given = parser.parse_args()
+    counts: Counter[str] = Counter()
+    failed: list[object] = []
+    histories = 0
+
+    def job(number: int) -> None:
+        nonlocal histories
+        for told in play(given.seed + number, given.jobs, given.seed + given.histories):
+            histories += 1
+            counts.update(told["counts"])  # type: ignore[arg-type]
+            if told["wrong"]:
+                failed.append(told["seed"])
+                print(f"seed {told['seed']}: {told['wrong']}", *told["log"], sep="\n", flush=True)  # type: ignore[misc] # noqa: T201
+
+    with contextlib.suppress(KeyboardInterrupt), ThreadPoolExecutor(given.jobs) as pool:
+        list(pool.map(job, range(given.jobs)))
+    cpu = sum(os.times()[:4])
+    print(table(histories, len(failed), counts), f"\nfrom seed {given.seed}; {cpu:.0f} s of CPU", sep="\n", flush=True)  # noqa: T201
+    return 1 if failed or histories < given.histories else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
