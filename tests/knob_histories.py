@@ -17,6 +17,7 @@ Verbs run in forked children with real signals, locks, watchdogs and kernel valu
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import random
@@ -131,7 +132,7 @@ class History:
         while (status := command.ended()) is None:
             if time.monotonic() > deadline or (hangs(command.pid) and not self.watchdogs()):
                 os.kill(command.pid, signal.SIGKILL)
-            time.sleep(0.005)
+            command.pause()
         return self.judge(command, status)
 
     def judge(self, command: Command, status: int) -> int:
@@ -221,7 +222,7 @@ class History:
                 return
             if hangs(command.pid) and not self.watchdogs():
                 os.kill(command.pid, signal.SIGKILL)
-            time.sleep(0.005)
+            command.pause()
         os.close(command.answer)
         self.judge(command, status)
 
@@ -324,12 +325,13 @@ class History:
             self.expected[name] = value
 
     def about_open(self) -> set[str]:
-        """Return the settings that open journals are about, or the undo scripts of damaged ones."""
+        """Return the settings that open journals of this boot are about, or the undo scripts of damaged ones."""
         found: set[str] = set()
         for path in self.folder.glob("*.journal"):
             with contextlib.suppress(NearmetalError):
                 story = journal.read_story(path)
-                if story.touched() and story.end in {None, journal.EndState.QUARANTINED}:
+                is_open = story.end in {None, journal.EndState.QUARANTINED} and story.boot_id == self.boot.boot
+                if story.touched() and is_open:
                     found |= {undo.name_of(cell) for cell in story.cells.values()}
                 continue
             found |= self.in_scripts(path)
@@ -407,6 +409,7 @@ def _quick_guard(*, hanging: bool) -> Callable[..., Guard]:
 def main() -> int:
     """Play histories in this namespace; print one line of JSON for each."""
     first, step, last = map(int, sys.argv[1:])
+    gc.freeze()  # what is never looked at by the collector stays shared with the forked
     with other_namespace() as other:
         for seed in range(first, last, step):
             history = History(seed, other)

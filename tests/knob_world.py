@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import select
 import signal
 import subprocess
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ KNOBS = {
 """Setting -> its file, values for sessions, and the value that somebody else writes."""
 _NAMESPACES = {"net": 0x40000000, "mnt": 0x00020000}
 """Kinds of namespaces, and the flags of setns(2)."""
+_LOOK_S = 0.04
 _PAUSE = "34"
 """The number of pause(2) on x86-64: how a fault hangs."""
 
@@ -213,6 +215,12 @@ class Command:
 
     def text(self) -> str:
         return self.said.read_text(errors="replace")
+
+    def pause(self) -> None:
+        """Wait until it ends, at most until it is time to look at it again."""
+        watched = os.pidfd_open(self.pid)
+        select.select([watched], [], [], _LOOK_S)
+        os.close(watched)
 
     def ended(self) -> int | None:
         pid, status = os.waitpid(self.pid, os.WNOHANG)

@@ -3,7 +3,8 @@
     nm-4711-2x9k1-3fa9-a8b7c6d5      prefix, process, its start time, boot and process namespace, at random
 
 A process is told from a later one of the same number by its start time (proc_pid_stat(5), field 22). Numbers mean
-nothing across boots and process namespaces: what another of these made is left alone. Standard library only.
+nothing across boots and process namespaces: what another of these made is left alone. A folder in which something is
+mounted stays: what is removed in it would be removed elsewhere. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,12 +20,21 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nearmetal import process
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PREFIXES = ("nm", "nearmetal-lab", "nearmetal-root", "nearmetal-wire")
+BUILDER = "mmdebstrap"
+"""What the lab's image is built with: when killed, an older one left its folder with mounts in it."""
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, and nothing is made there
+_SEGMENTS = ("mpich_shm_", "vader_segment.", "sm_segment.", "ucx_shm_posix_", "psm3_shm")
+"""How the names of shared memory begin that MPI programs make, and leave when they are killed."""
 _OWNED = re.compile(r"-(\d+)-([0-9a-z]+)-([0-9a-f]{4})-\w+")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+_UNMOUNT_TIMEOUT_S = 20.0
 _swept: set[Path] = set()
 """Folders in which this process has looked for what others left."""
 
@@ -36,28 +46,47 @@ class Owner(StrEnum):
     GONE = "gone"
     ELSEWHERE = "elsewhere"
     UNKNOWN = "unknown"
+    NOBODY = "nobody"
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder that some nearmetal made; `pid` is 0 where its name does not say."""
+    """A folder that some nearmetal made, or a file of shared memory; `pid` is 0 where nothing says whose it is."""
 
     path: Path
     owner: Owner
     pid: int
 
+    def mounts(self) -> list[Path]:
+        """Return what is mounted in it, what was mounted last first (proc_pid_mountinfo(5), field 5)."""
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        points = [Path(_ESCAPE.sub(lambda code: chr(int(code[1], 8)), line.split(" ")[4])) for line in lines]
+        inside = self.path.resolve()
+        return [point for point in reversed(points) if point.is_relative_to(inside)]
+
+    def unmount(self) -> list[Path]:
+        """Unmount what is mounted in it; return what is busy, and stays."""
+        for point in self.mounts():
+            process.run(["umount", "--", str(point)], timeout_s=_UNMOUNT_TIMEOUT_S)
+        return self.mounts()
+
     def size_bytes(self) -> int:
-        """Return what its files take; what vanishes meanwhile counts nothing."""
-        total = 0
-        for root, _, names in os.walk(self.path):
+        """Return what its files take; what vanishes meanwhile counts nothing, nor does what is mounted in it."""
+        mounted = {str(point) for point in self.mounts()}
+        total = 0 if self.path.is_dir() else self.path.lstat().st_size
+        for root, folders, names in os.walk(self.path):
+            folders[:] = [name for name in folders if str(Path(root, name)) not in mounted]
             for name in names:
                 with contextlib.suppress(OSError):
                     total += Path(root, name).lstat().st_size
         return total
 
     def remove(self) -> None:
-        """Remove it; what another process removes at the same time is no error."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Remove it unless something is mounted in it; what another process removes at the same time is no error."""
+        if self.path.is_dir() and not self.mounts():
+            shutil.rmtree(self.path, ignore_errors=True)
+        elif not self.path.is_dir():
+            self.path.unlink(missing_ok=True)
 
 
 def make(prefix: str, within: Path | None = None) -> Path:
@@ -87,7 +116,34 @@ def sweep(within: Path, prefixes: tuple[str, ...] = PREFIXES) -> list[Path]:
     dead = [one for one in find(within, prefixes) if one.owner is Owner.GONE]
     for one in dead:
         one.remove()
-    return [one.path for one in dead]
+    return [one.path for one in dead if not one.path.exists()]
+
+
+def left_behind() -> list[Folder]:
+    """Return all that nearmetal and what it starts may have left on this machine, by place and name."""
+    temporary = Path(tempfile.gettempdir())
+    found = find(temporary, (*PREFIXES, BUILDER)) + (find(SHARED_MEMORY) if temporary != SHARED_MEMORY else [])
+    return found + _segments()
+
+
+def _segments() -> list[Folder]:
+    """Return this user's shared memory of MPI programs, with a process that has it open."""
+    with contextlib.suppress(OSError):
+        segments = [path for path in sorted(SHARED_MEMORY.iterdir()) if path.name.startswith(_SEGMENTS)]
+        users = _users({str(path): 0 for path in segments if path.lstat().st_uid == os.geteuid()})
+        return [Folder(Path(path), Owner.HERE if pid else Owner.NOBODY, pid) for path, pid in users.items()]
+    return []
+
+
+def _users(paths: dict[str, int]) -> dict[str, int]:
+    """Return files with a process that has each mapped, 0 where none has."""
+    for place in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            for line in place.read_text(encoding="utf-8", errors="replace").splitlines() if paths else ():
+                path = line[line.find("/") :]
+                if path in paths:
+                    paths[path] = int(place.parent.name)
+    return paths
 
 
 def find(within: Path, prefixes: tuple[str, ...] = PREFIXES) -> list[Folder]:
@@ -95,7 +151,7 @@ def find(within: Path, prefixes: tuple[str, ...] = PREFIXES) -> list[Folder]:
     found = []
     with contextlib.suppress(OSError), os.scandir(within) as entries:
         for entry in entries:
-            prefix = next((one for one in prefixes if entry.name.startswith(f"{one}-")), None)
+            prefix = next((one for one in prefixes if entry.name.startswith((f"{one}-", f"{one}."))), None)
             with contextlib.suppress(OSError):
                 mine = entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
                 if prefix is not None and mine:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import os
 import random
 import shutil
@@ -18,10 +20,13 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from fake_runs import Silent
-from nearmetal import scratch
+from nearmetal import process, scratch
 from nearmetal.cli.main import run as nearmetal
+from nearmetal.errors import NearmetalError
 from nearmetal.hosts.fake import FakeHost
+from nearmetal.hosts.lab import root
 from nearmetal.hosts.lab.machine import MACHINES
+from nearmetal.hosts.lab.root import Release
 from nearmetal.hosts.lab.vm import Boot, Vm
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
@@ -62,8 +67,12 @@ INFO = RunInfo("kills", digest(STUDY), "fake", "made up", "0", "2026-01-01T00:00
 
 @pytest.fixture
 def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A temporary folder of the test's own, in which this process has not looked yet; its name is short for sockets."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+    """A temporary folder of the test's own, in which this process has not looked yet; its name is short for sockets.
+
+    Shared memory is its own, too: others' must not be removed here.
+    """
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, tempfile.TemporaryDirectory(dir="/tmp") as memory:
+        monkeypatch.setattr(scratch, "SHARED_MEMORY", Path(memory))
         monkeypatch.setattr(tempfile, "tempdir", folder)
         monkeypatch.setattr(scratch, "_swept", set())
         yield Path(folder)
@@ -142,6 +151,90 @@ def test_clean_shows_removes_and_keeps(temporary: Path, capsys: pytest.CaptureFi
     capsys.readouterr()
     assert nearmetal(["clean"]) == 0
     assert capsys.readouterr().out == f"nothing of nearmetal is in {temporary}\n"
+
+
+@contextlib.contextmanager
+def mounted(point: Path) -> Iterator[None]:
+    """Mount a file system there, as long as it is not unmounted."""
+    point.mkdir(parents=True)
+    if process.run(["mount", "-t", "tmpfs", "tmpfs", str(point)], timeout_s=20).exit_status:
+        pytest.skip("mounting needs root")
+    (point / "not ours").write_text("precious")
+    try:
+        yield
+    finally:
+        process.run(["umount", str(point)], timeout_s=20)
+
+
+def test_nothing_is_removed_through_what_is_mounted(temporary: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A build that was killed once left /dev/shm mounted in its folder, and removing the folder emptied it."""
+    dead = killed_owner("nearmetal-root")
+    point = dead / "mmdebstrap.x y/dev/shm"
+    with mounted(point):
+        assert scratch.sweep(temporary) == []
+        assert nearmetal(["clean"]) == 0
+        assert f"  mounted in it: {point}\n" in capsys.readouterr().out
+        with (point / "open").open("w"):
+            assert nearmetal(["clean", "--remove"]) == 1
+        said = capsys.readouterr().out
+        assert f"cannot remove {dead}: 0.0 MB" in said
+        assert f"  busy, still mounted in it: {point}\n" in said
+        assert (point / "not ours").read_text() == "precious"
+        assert nearmetal(["clean", "--remove"]) == 0
+        assert f"removed {dead}: " in capsys.readouterr().out
+    assert names(temporary) == []
+
+
+def test_the_folder_of_an_image_builder_is_shown_and_removed_when_asked(
+    temporary: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = temporary / "mmdebstrap.AbCdEf"
+    with mounted(folder / "proc"):
+        assert nearmetal(["clean", "--remove"]) == 0
+        assert f"{folder}: 0.0 MB, its name does not say whose it is\n  mounted in it: {folder}/proc\n" in (
+            capsys.readouterr().out
+        )
+        assert nearmetal(["clean", "--remove", "--all"]) == 0
+    assert names(temporary) == []
+
+
+def test_mounts_of_an_image_builder_go_with_it(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The builder is a stand-in that mounts as the real one does, and is killed."""
+    if os.geteuid():
+        pytest.skip("without root the builder itself takes a namespace")
+    programs = temporary / "bin"
+    programs.mkdir()
+    builder = programs / "mmdebstrap"
+    builder.write_text(
+        "#!/bin/sh\nfolder=$(mktemp -d -t mmdebstrap.XXXXXX)\nmkdir $folder/shm\n"
+        "mount --bind /dev/shm $folder/shm && touch $folder/mounted\nkill -9 $$\n"
+    )
+    builder.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    with scratch.folder("nearmetal-root") as staging:
+        with pytest.raises(NearmetalError, match="SIGKILL"):
+            root.build(Release("debian", "bookworm", ()), staging / "root.tar", staging)
+        (left,) = staging.glob("mmdebstrap.*")
+        assert (left / "mounted").exists()
+        assert scratch.Folder(staging, Owner.HERE, 0).mounts() == []
+    assert names(temporary) == ["bin"]
+
+
+def test_shared_memory_is_shown_with_who_has_it_open(temporary: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours, left = (scratch.SHARED_MEMORY / f"mpich_shm_{number}" for number in (0, 1))
+    for file in (ours, left, scratch.SHARED_MEMORY / "not an MPI's"):
+        file.write_bytes(bytes(4096))
+    owned = scratch.make("nm", scratch.SHARED_MEMORY)
+    with ours.open("r+b") as file, mmap.mmap(file.fileno(), 4096):
+        assert nearmetal(["clean", "--remove"]) == 0
+        assert capsys.readouterr().out.splitlines() == [
+            f"{owned}: 0.0 MB, in use by process {os.getpid()}",
+            f"{ours}: 0.0 MB, in use by process {os.getpid()}",
+            f"{left}: 0.0 MB, shared memory of an MPI program, which no process has open",
+        ]
+        assert nearmetal(["clean", "--remove", "--all"]) == 0
+    assert names(scratch.SHARED_MEMORY) == sorted([ours.name, owned.name, "not an MPI's"])
+    assert names(temporary) == []
 
 
 # ---- kills, each at an event drawn by a seed
