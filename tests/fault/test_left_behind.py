@@ -14,12 +14,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+import knob_victim
+import labs
 from fake_runs import Silent
+from knob_machine import KnobMachine
 from nearmetal import process, scratch
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import NearmetalError
@@ -30,6 +34,8 @@ from nearmetal.hosts.lab.root import Release
 from nearmetal.hosts.lab.vm import Boot, Vm
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.knobs.folder import expire, open_journals
+from nearmetal.knobs.rollback import roll_back
 from nearmetal.run.schedule import run_study
 from nearmetal.scratch import Owner
 from nearmetal.store.disk import Disk
@@ -258,6 +264,7 @@ def in_child(deed: Callable[[], object]) -> int:
     child = os.fork()
     if child == 0:
         signal.alarm(600)
+        scratch._swept.clear()  # a start of its own
         code = 7
         try:
             deed()
@@ -286,13 +293,29 @@ def search(root: Path, steps: int) -> None:
             launches.launch(Order(0, block, PathOrder("veth", "veth"), WorkloadOrder("latency", "engine", options)))
 
 
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[[str, int], None]:
+    """Print a row of the table that `make verify-kills` is asked for."""
+
+    def row(what: str, kills: int) -> None:
+        if "NEARMETAL_KILLS" in os.environ:
+            with capsys.disabled():
+                print(f"\n| {what} | {kills} | 0 | 0 |", flush=True)  # noqa: T201
+
+    return row
+
+
 @pytest.mark.parametrize("victim", [store, search])
-def test_no_kill_loses_or_repeats_a_launch(tmp_path: Path, victim: Callable[[Path, int], None]) -> None:
+def test_no_kill_loses_or_repeats_a_launch(
+    tmp_path: Path,
+    victim: Callable[[Path, int], None],
+    told: Callable[[str, int], None],
+) -> None:
     victim(tmp_path / "warm", 1 << 60)  # imports what is imported late, once and not in every child
     kind = SearchDir if victim is search else RunDir
     rng = random.Random(13)
     kills = number = 0
-    while kills < KILLS // 4:
+    while kills < KILLS // 5:
         root, number = tmp_path / str(number), number + 1
         before: dict[str, bytes] = {}
         steps = [rng.randrange(1, 60) for _ in range(100)]
@@ -308,6 +331,38 @@ def test_no_kill_loses_or_repeats_a_launch(tmp_path: Path, victim: Callable[[Pat
         assert found.trials == (9 if kind is RunDir else 12)
         assert not list(root.rglob("*.part"))
         shutil.rmtree(root)
+    told("a run's store" if victim is store else "a search of `tune`", kills)
+
+
+def test_no_kill_leaves_a_setting_or_a_file_of_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[str, int], None]
+) -> None:
+    """One to three sessions in a row are killed before a roll-back, which may be killed as well."""
+    monkeypatch.setattr("nearmetal.knobs.folder.KEPT_DAYS", -1)
+    machine = KnobMachine.make(tmp_path / "machine", {"eth1": {}}, {"/proc/sys/net/core/busy_read": "0\n"})
+    folder, as_found = tmp_path / "journals", machine.state()
+    folder.mkdir()
+    rng = random.Random(17)
+    kills = 0
+    while kills < KILLS // 5:
+        for _ in range(rng.randint(1, 3)):
+            event = rng.randrange(27)
+            kills += in_child(lambda event=event: knob_victim.main(machine.root, folder, event)) == -signal.SIGKILL
+        event = rng.randrange(12)
+        kills += in_child(lambda event=event: roll_back_all(machine.root, folder, event)) == -signal.SIGKILL
+        roll_back_all(machine.root, folder, 1 << 60)
+        assert machine.state() == as_found
+        assert open_journals(folder) == []
+        expire(folder)
+        assert names(folder) == ["lock"]
+    told("a session of knobs: journal, values, undo scripts", kills)
+
+
+def roll_back_all(root: Path, folder: Path, event: int) -> None:
+    """Replay every journal, and be killed before a write or after so many."""
+    shell = KnobMachine(root, knob_victim.Countdown(event).tick)
+    for path in open_journals(folder):
+        roll_back(shell, path)
 
 
 def after_events(events: int) -> Callable[[], None]:
@@ -338,29 +393,69 @@ def namespaces(events: int) -> NoReturn:
 
 
 @pytest.mark.netns
-def test_kills_of_namespaces_leave_nothing(temporary: Path) -> None:
+def test_kills_of_namespaces_leave_nothing(temporary: Path, told: Callable[[str, int], None]) -> None:
     rng = random.Random(15)
-    for _ in range(KILLS // 4):
+    for _ in range(KILLS // 5):
         events = rng.randrange(1, 12)
         assert in_child(lambda events=events: namespaces(events)) == -signal.SIGKILL
         assert len(names(temporary)) <= 1, "the one that was killed last"
     with NamespaceShell() as shell:
         assert names(temporary) == [Path(shell.scratch).name]
     assert names(temporary) == []
+    told("namespaces, their programs and folders", KILLS // 5)
 
 
-def lab(program: Path, events: int) -> NoReturn:
-    """Start emulators until killed."""
+def lab(boot: Boot, snapshot: Path | None, events: int) -> NoReturn:
+    """Start emulators until killed; with a snapshot, let them run it."""
     tick = after_events(events)
     while True:
         tick()
-        with Vm(Boot(str(program), MACHINES["base"], Path("kernel"), Path("initramfs"), Path("wire.so"))) as life:
+        with Vm(boot, restore=snapshot is not None) as life:
+            tick()
+            if snapshot:
+                life.restore(snapshot)
+                tick()
+                life.control.execute("cont")
             tick()
             life.control.execute("query-status")
             tick()
 
 
-def test_kills_of_a_lab_leave_nothing(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def kill_labs(folder: Path, boot: Boot, snapshot: Path | None, kills: int) -> None:
+    """Kill that many, and hold that no emulator outlives its nearmetal and no folder the next start."""
+    rng = random.Random(16)
+    for _ in range(kills):
+        events = rng.randrange(1, 7)
+        assert in_child(lambda events=events: lab(boot, snapshot, events)) == -signal.SIGKILL
+        assert len(names(folder)) <= 1, "the one that was killed last"
+    while emulators(folder):  # the kernel ends them as their parent dies
+        time.sleep(0.01)
+    with MachineShell():
+        pass
+    assert names(folder) == []
+
+
+def emulators(folder: Path) -> list[str]:
+    """Return the processes that work in a folder."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found += [place.parent.name] if f"{folder}/".encode() in place.read_bytes() else []
+    return found
+
+
+@pytest.mark.lab
+@pytest.mark.xdist_group("lab")
+def test_kills_of_the_lab_leave_nothing(temporary: Path, told: Callable[[str, int], None]) -> None:
+    with labs.opened("base") as host:
+        ready = host._prepared(0)
+        kill_labs(temporary, ready.boot, ready.snapshot, KILLS // 20)
+    told("the lab, its emulator running the snapshot", KILLS // 20)
+
+
+def test_kills_of_a_lab_leave_nothing(
+    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[str, int], None]
+) -> None:
     """The emulator is a stand-in that speaks its protocol."""
     program = tmp_path / "emulator"
     script = Path(__file__).parents[1] / "lab_emulator.py"
@@ -368,11 +463,6 @@ def test_kills_of_a_lab_leave_nothing(temporary: Path, tmp_path: Path, monkeypat
         f'#!/bin/sh\nPYTHONPATH={Path(scratch.__file__).parents[1]} exec {sys.executable} {script} "$@"\n'
     )
     program.chmod(0o755)
-    rng = random.Random(16)
-    for _ in range(KILLS // 4):
-        events = rng.randrange(1, 5)
-        assert in_child(lambda events=events: lab(program, events)) == -signal.SIGKILL
-        assert len(names(temporary)) <= 1, "the one that was killed last"
-    with MachineShell():
-        pass
-    assert names(temporary) == []
+    boot = Boot(str(program), MACHINES["base"], Path("kernel"), Path("initramfs"), Path("wire.so"))
+    kill_labs(temporary, boot, None, 3 * KILLS // 20)
+    told("the lab, with a stand-in for the emulator", 3 * KILLS // 20)
