@@ -8,21 +8,22 @@ with the table of what was played so far.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from knob_world import DEVICES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_TELL_EVERY = 100
 PLAYER = Path(__file__).with_name("knob_histories.py")
 ROWS = {
     "operations": {
@@ -49,16 +50,17 @@ ROWS = {
 }
 
 
-def play(first: int, step: int, last: int) -> Iterable[dict[str, object]]:
-    """Play every `step`th seed in namespaces of its own; yield what each history tells."""
+def play(first: int, step: int, last: int, players: list[subprocess.Popen[str]]) -> Iterable[dict[str, Any]]:
+    """Play every `step`th seed in namespaces of its own; yield what each history tells. `players` gets the process."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     space = ["unshare", *user, "--net", "--mount", "--", "sh", "-c", f'{DEVICES}exec "$@"', "histories"]
     argv = [*space, sys.executable, str(PLAYER), *map(str, (first, step, last))]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as player:
+        players.append(player)
         assert player.stdout is not None
         for line in player.stdout:
             yield json.loads(line)
-    if player.returncode:
+    if player.returncode not in {0, -signal.SIGTERM}:
         yield {"seed": first, "wrong": [f"the player ended with status {player.returncode}"], "counts": {}, "log": []}
 
 
@@ -78,20 +80,27 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=8, help="most of the time of a history is waiting")
     given = parser.parse_args()
     counts: Counter[str] = Counter()
-    failed: list[object] = []
+    failed: list[int] = []
+    players: list[subprocess.Popen[str]] = []
     histories = 0
 
     def job(number: int) -> None:
         nonlocal histories
-        for told in play(given.seed + number, given.jobs, given.seed + given.histories):
+        for told in play(given.seed + number, given.jobs, given.seed + given.histories, players):
             histories += 1
-            counts.update(told["counts"])  # type: ignore[arg-type]
+            counts.update(told["counts"])
             if told["wrong"]:
                 failed.append(told["seed"])
-                print(f"seed {told['seed']}: {told['wrong']}", *told["log"], sep="\n", flush=True)  # type: ignore[misc] # noqa: T201
+                print(f"seed {told['seed']}: {told['wrong']}", *told["log"], sep="\n", flush=True)  # noqa: T201
+            if histories % _TELL_EVERY == 0:
+                print(f"{histories} histories, {len(failed)} failed", file=sys.stderr, flush=True)  # noqa: T201
 
-    with contextlib.suppress(KeyboardInterrupt), ThreadPoolExecutor(given.jobs) as pool:
-        list(pool.map(job, range(given.jobs)))
+    with ThreadPoolExecutor(given.jobs) as pool:
+        try:
+            list(pool.map(job, range(given.jobs)))
+        except KeyboardInterrupt:
+            for player in players:
+                player.terminate()
     cpu = sum(os.times()[:4])
     print(table(histories, len(failed), counts), f"\nfrom seed {given.seed}; {cpu:.0f} s of CPU", sep="\n", flush=True)  # noqa: T201
     return 1 if failed or histories < given.histories else 0

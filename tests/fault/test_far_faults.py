@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import socket
 import time
@@ -13,22 +14,25 @@ import pytest
 
 import far_machines
 from nearmetal.cli.main import run
+from nearmetal.cli.rollback import settle_far
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.hosts.far.machine import Machine
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import LostError
 from nearmetal.hosts.host import Site
 from nearmetal.knobs import rollback, session
-from nearmetal.knobs.folder import open_journals
+from nearmetal.knobs.folder import journal_folder, open_journals
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.journal import read_story
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
+from nearmetal.knobs.rollback import UnfinishedError
 from nearmetal.knobs.watchdog import Guard
 from nearmetal.paths.table import find_path
+from nearmetal.run.guests import open_host
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
-from nearmetal.study.spec import HostSpec, NodeSpec
+from nearmetal.study.spec import HostSpec, NodeSpec, parse_study
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +49,21 @@ DECLARED = Order(
     WorkloadOrder("l", "engine", {"operation": "latency", "sizes": [8], "iterations": 30}),
 )
 PATIENCE_S = 600.0
+STUDY = """
+format = 1
+name = "far"
+baseline = "p"
+[host]
+kind = "ssh"
+[[host.node]]
+name = "m0"
+[[path]]
+name = "p"
+kind = "declared"
+[[workload]]
+name = "latency"
+sizes = [8]
+"""
 
 
 @pytest.fixture
@@ -239,11 +258,12 @@ def test_a_trial_under_a_setting_puts_it_back_and_leaves_no_journal(
     assert far.inside.read("/sys/class/net/eth0/mtu", node="n1").strip() == b"1500"
 
 
-def test_a_trial_that_was_killed_is_rolled_back_machine_by_machine(
-    far: far_machines.Far, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def mtus() -> list[str]:
-        return [far.inside.read("/sys/class/net/eth0/mtu", node=node).decode().strip() for node in ("n0", "n1")]
+def mtus(far: far_machines.Far) -> list[str]:
+    return [far.inside.read("/sys/class/net/eth0/mtu", node=node).decode().strip() for node in ("n0", "n1")]
+
+
+def leave_changed(far: far_machines.Far, folder: Path) -> None:
+    """Let a trial die in the middle of a setting, without a watchdog: what it would have done is left to the verb."""
 
     def die(shell: Shell, order: Order) -> Outcome:
         for node in ("n0", "n1"):
@@ -251,13 +271,91 @@ def test_a_trial_that_was_killed_is_rolled_back_machine_by_machine(
         ends = find_path("declared").up(shell, order.path, ["n0", "n1"])
         targets = [Target(end.node, end.interface) for end in ends.ends]
         intended = plan(shell, {"nic.mtu": 1400}, targets, allow_management=True)
-        begun = session.begin(shell, intended, tmp_path)  # no watchdog: what it would have done is left to the verb
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        begun = session.begin(shell, intended, folder)
         begun.apply()
         begun.journal.close()
         return Outcome(TrialStatus.VALID)
 
-    far.host.carry_out(DECLARED, die)
-    assert mtus() == ["1400", "1400"]
+    assert far.host.carry_out(DECLARED, die).status is TrialStatus.VALID
+    assert mtus(far) == ["1400", "1400"]
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of journals of the test's own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return journal_folder()
+
+
+def test_nothing_is_measured_on_far_machines_that_a_killed_trial_left_changed(
+    far: far_machines.Far, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_changed(far, state)
+    refused = far.host.carry_out(DECLARED, carry_out)
+    assert refused.status is TrialStatus.FAILED
+    for name in ("m0", "m1"):
+        assert f"nic.mtu of eth0, which was 1500 (on {name})" in refused.reason
+    assert refused.hint.startswith("`nearmetal rollback m0` puts them back")
+    far.inside.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n0")
+    far.inside.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n1")
+    # As the watchdog leaves it: all is as it was, though the journal is open.
+    assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID
+    under = far.host.carry_out(dataclasses.replace(DECLARED, knobs={"nic.mtu": 1400}), carry_out)
+    assert "left settings changed" in under.reason
+    far.inside.run(["ip", "link", "set", "eth0", "mtu", "1400"], node="n0")
+    monkeypatch.setattr("nearmetal.hosts.table.open_host", lambda _: far.host)
+    with pytest.raises(UnfinishedError, match="left settings changed"):
+        open_host(parse_study(STUDY, "s"))
+    far.inside.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n0")
+
+
+def test_a_profile_that_an_apply_left_on_a_far_machine_is_in_the_way_of_a_run(
+    far: far_machines.Far, state: Path
+) -> None:
+    shells = far.host.shells()
+    shell = next(shells)
+    shell.run(["ip", "link", "set", "eth0", "mtu", "1500"])
+    (state / "m0").mkdir(mode=0o700, parents=True)
+    begun = session.begin(
+        shell, plan(shell, {"nic.mtu": 1400}, [Target("", "eth0")], allow_management=True), state / "m0", host="m0"
+    )
+    begun.apply()
+    begun.journal.close()
+    shells.close()
+    refused = far.host.carry_out(DECLARED, carry_out)
+    assert "left settings changed: nic.mtu of eth0, which was 1500 (on m0)" in refused.reason
+    far.inside.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n0")
+
+
+def test_on_a_terminal_the_roll_back_of_far_machines_is_offered(
+    far: far_machines.Far, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave_changed(far, state)
+    monkeypatch.setattr("sys.stdin", Typed("n\ny\ny\n"))
+    with pytest.raises(UnfinishedError):
+        settle_far(next(far.host.shells()))
+    assert mtus(far) == ["1400", "1400"]
+    for shell in far.host.shells():
+        settle_far(shell)
+    assert mtus(far) == ["1500", "1500"]
+    told = capsys.readouterr()
+    assert told.out.count("put back: nic.mtu of eth0") == 2
+    assert "nearmetal rollback m1" in told.err
+    assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID
+
+
+class Typed(io.StringIO):
+    """A terminal at which somebody has typed."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_trial_that_was_killed_is_rolled_back_machine_by_machine(
+    far: far_machines.Far, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave_changed(far, tmp_path)
     assert run(["rollback", "--journals", str(tmp_path)]) == 0
     said = capsys.readouterr().err
     assert "trials on far machines did not end: m0, m1" in said
@@ -267,7 +365,7 @@ def test_a_trial_that_was_killed_is_rolled_back_machine_by_machine(
         with MachinesShell([far.host._machines[name]], [name], Site("", str(tmp_path)), Memory()) as shell:
             undone = rollback.roll_back(shell, path, name)
         assert undone.put_back == ("nic.mtu of eth0",)
-        assert mtus() == left
+        assert mtus(far) == left
         assert open_journals(tmp_path, name) == []
         assert (read_story(path).end is None) == (number == 0)
 

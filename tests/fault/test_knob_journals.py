@@ -6,7 +6,7 @@ import os
 import shlex
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -312,3 +312,19 @@ def test_what_the_roll_back_did_is_exact(machine: KnobMachine, folder: Path) -> 
     undone = roll_back(machine, abandoned(machine, folder, mtu="1400", rx_frames="8"))
     assert sorted(undone.put_back) == ["nic.mtu of eth1", "nic.rx-frames of eth1"]
     assert not undone.unproven
+
+
+def test_what_is_left_is_named_before_the_journal_ends(
+    machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who is killed after the last record is not asked again."""
+
+    def killed(self: Journal, record: dict[str, Any]) -> None:
+        raise SystemExit(f"killed before the record {record}")
+
+    abandoned(machine, folder, mtu="1400")
+    machine.set_nic("eth1", mtu="1234")
+    monkeypatch.setattr(Journal, "append", killed)
+    with pytest.raises(SystemExit):
+        put_back(machine, folder)
+    assert "left: nic.mtu of eth1, which was 1500, is 1234: somebody else set it" in capsys.readouterr().out

@@ -16,11 +16,16 @@ from nearmetal.errors import TrialError
 from nearmetal.hosts.batch.host import BatchHost
 from nearmetal.hosts.batch.slurm import Slurm, SrunStarter
 from nearmetal.hosts.far.shell import MachinesShell
+from nearmetal.knobs import session
+from nearmetal.knobs.folder import journal_folder
+from nearmetal.knobs.knob import Target
+from nearmetal.knobs.plan import plan
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from nearmetal.hosts.host import Shell
 
@@ -106,6 +111,36 @@ def test_what_fails_because_its_allocation_ends_is_tried_in_another(host: BatchH
     outcome = host.carry_out(dataclasses.replace(DECLARED, block=104, mpi="mpich"), ended_first)
     assert outcome.status is TrialStatus.VALID, outcome.reason
     assert outcome.facts["slurm.job"] != seen[0]
+
+
+def test_nothing_is_measured_on_nodes_that_a_killed_trial_left_changed(
+    host: BatchHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    journal_folder().mkdir(mode=0o700, parents=True)
+
+    def die(shell: Shell, order: Order) -> Outcome:
+        """Die in the middle of a setting; the watchdog goes with the job."""
+        outcome = look(shell, order)
+        intended = plan(shell, {"nic.mtu": 1400}, [Target("n0", "eth0")], allow_management=True)
+        begun = session.begin(shell, intended, journal_folder())
+        begun.apply()
+        begun.journal.close()
+        return outcome
+
+    def mend(shell: Shell, order: Order) -> Outcome:
+        outcome = look(shell, order)
+        shell.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n0")
+        return outcome
+
+    order = dataclasses.replace(DECLARED, block=104, mpi="mpich")
+    assert host.carry_out(order, die).status is TrialStatus.VALID
+    refused = host.carry_out(order, carry_out)
+    assert refused.status is TrialStatus.FAILED
+    assert "nic.mtu of eth0, which was 1500 (on n0)" in refused.reason
+    assert "nearmetal rollback n0" in refused.hint
+    assert host.carry_out(order, mend).status is TrialStatus.VALID
+    assert host.carry_out(order, carry_out).status is TrialStatus.VALID
 
 
 def test_a_time_limit_below_one_trial_is_said_before_anything_is_submitted() -> None:

@@ -6,6 +6,7 @@ import select
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +21,9 @@ from nearmetal.knobs.session import Session, begin
 from nearmetal.knobs.trust import caller, trusted_bytes
 from nearmetal.knobs.watchdog import Guard
 from nearmetal.tune.profile import Profile
+
+if TYPE_CHECKING:
+    from nearmetal.knobs.undo import Undone
 
 _SPARE_S = 5
 """The watchdog acts this much after the verb itself should have."""
@@ -131,10 +135,13 @@ def _confirmed(session: Session, called: waiting.Waiting, confirm_s: int, name: 
     return False
 
 
-def _restore(session: Session) -> int:
-    undone, report = session.restore()
+def _name_left(undone: Undone) -> None:
     for sentence in undone.unproven:
         click.echo(f"left: {sentence}")
+
+
+def _restore(session: Session) -> int:
+    undone, report = session.restore(_name_left)
     if undone.unproven:
         click.echo("NOT RESTORED: what is named above is not as it was; the rest is", err=True)
         return ExitCode.FAILED

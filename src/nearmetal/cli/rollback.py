@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from nearmetal.errors import BadInputError, ExitCode, ForeignFileError, NearmetalError, QuarantinedError
+from nearmetal.hosts.host import HYPERVISOR, is_far
 from nearmetal.knobs import places
 from nearmetal.knobs.folder import expire, set_aside, survey, undo_scripts
-from nearmetal.knobs.rollback import UnfinishedError, forget, refuse_unfinished, roll_back
+from nearmetal.knobs.rollback import UnfinishedError, forget, roll_back
 from nearmetal.knobs.trust import trusted_bytes
-from nearmetal.knobs.undo import NAMED
+from nearmetal.knobs.undo import NAMED, Undone
 
 if TYPE_CHECKING:
-    from nearmetal.hosts.host import Shell
+    from nearmetal.hosts.host import FarShell, Shell
 
 
 @click.command(name="rollback")
@@ -70,18 +71,21 @@ def put_everything_back(shell: Shell, folder: Path, trials: Path | None, host: s
 
 
 def settle(shell: Shell, host: str, folder: Path) -> None:
-    """Refuse to go on after an interrupted session; on a terminal, offer to put back first what it left changed."""
+    """Refuse to go on after an interrupted session; on a terminal, offer to put back first what it left changed.
+
+    The caller holds the lock of the folder.
+    """
     try:
-        refuse_unfinished(shell, folder)
+        places.refuse_unfinished_on(shell, held=folder)
     except UnfinishedError as error:
         if not sys.stdin.isatty():
             raise
         click.echo(error.render(), err=True)
         if not click.confirm("put them back now?", err=True):
             raise
-        if not put_everything_back(shell, folder, None, host):
+        if not put_everything_back(shell, folder, places.folder_of(places.LOCAL) if is_far(shell) else None, host):
             raise
-        refuse_unfinished(shell, folder)
+        places.refuse_unfinished_on(shell, held=folder)
 
 
 def offer_rollback() -> None:
@@ -93,6 +97,16 @@ def offer_rollback() -> None:
             folder = places.folder_of(places.LOCAL)
             with places.open_shell(places.LOCAL) as shell, places.host_locks(shell, places.LOCAL, folder):
                 settle(shell, places.LOCAL, folder)
+
+
+def settle_far(shell: FarShell) -> None:
+    """Refuse to measure on a far machine after an interrupted session; on a terminal, offer the roll-back first."""
+    try:
+        places.refuse_unfinished_on(shell, measuring=True)
+    except UnfinishedError:
+        name = shell.machine_name(HYPERVISOR)
+        with places.host_locks(shell, name, places.folder_of(name)):
+            settle(shell, name, places.folder_of(name))
 
 
 def _set_aside(path: Path, error: NearmetalError) -> bool:
@@ -119,7 +133,7 @@ def _set_aside(path: Path, error: NearmetalError) -> bool:
 def _put_back(shell: Shell, path: Path, machine: str, *, force: bool) -> bool:
     """Replay one journal and say what it did; tell whether every value was seen to be what it was."""
     try:
-        undone = roll_back(shell, path, machine, force=force)
+        undone = roll_back(shell, path, machine, force=force, tell=lambda done: _tell(path, done))
     except QuarantinedError as error:
         click.echo(error.render(), err=True)
         click.echo(error.undo_script)
@@ -127,6 +141,16 @@ def _put_back(shell: Shell, path: Path, machine: str, *, force: bool) -> bool:
     except NearmetalError as error:
         click.echo(error.render(), err=True)
         return False
+    if undone.elsewhere:
+        click.echo(
+            f"{path} stays open\nhint: run `nearmetal rollback` there; where the journal does not tell, "
+            f"`--force` takes it for this place; `--forget {path.name}` gives it up",
+            err=True,
+        )
+    return not undone.unproven
+
+
+def _tell(path: Path, undone: Undone) -> None:
     told = (
         ("put back", undone.put_back),
         ("past", undone.past),
@@ -139,13 +163,6 @@ def _put_back(shell: Shell, path: Path, machine: str, *, force: bool) -> bool:
             click.echo(f"{verb}: {name}")
     if not any(names for _, names in told):
         click.echo(f"{path.name}: nothing was left changed", err=True)
-    if undone.elsewhere:
-        click.echo(
-            f"{path} stays open\nhint: run `nearmetal rollback` there; where the journal does not tell, "
-            f"`--force` takes it for this place; `--forget {path.name}` gives it up",
-            err=True,
-        )
-    return not undone.unproven
 
 
 def _forget(folder: Path, journal: Path) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nearmetal.cli.progress import warn, watcher
-from nearmetal.cli.rollback import offer_rollback
+from nearmetal.cli.rollback import offer_rollback, settle_far
 from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.report import as_html, as_table
 from nearmetal.report.terminal import Console
@@ -69,7 +69,7 @@ def carry_out(spec: Study, run: RunDir, *, allow_mixed: bool = False, occasions:
     """Carry a study out into its run directory, print the verdicts, and say where the report is."""
     console = Console(stderr=True, highlight=False)
     try:
-        host = open_host(spec, warn)
+        host = open_host(spec, warn, settle_far)
         try:
             with watcher(spec, console) as watching:
                 ending = run_study(spec, host, run, watching, occasions=occasions)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nearmetal.cli.progress import warn
-from nearmetal.cli.rollback import offer_rollback
+from nearmetal.cli.rollback import offer_rollback, settle_far
 from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.knobs.mpi import dialect
 from nearmetal.report.terminal import Console
@@ -109,7 +109,7 @@ def _checked(spec: Study, source: str) -> TuneSpec:
 def _searches(spec: Study, tune: TuneSpec, kept: SearchDir, talk: Console) -> None:
     """Search for each class, and write a profile for each that has a better setting."""
     place = kept.kept_out()
-    host = open_host(spec, warn)
+    host = open_host(spec, warn, settle_far)
     try:
         launches = Launches(host, kept)
         talk.print(f"trials are kept; after an interruption: nearmetal tune --resume {kept.root}", soft_wrap=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
@@ -77,15 +77,29 @@ def folder_of(host: str) -> Path:
 
 
 def refuse_unfinished_here() -> None:
-    """Raise UnfinishedError when an earlier session has left settings of this machine changed; see `refuse_unfinished`.
+    """Raise UnfinishedError when an earlier session has left settings of this machine changed."""
+    if folder_of(LOCAL).is_dir():
+        with open_shell(LOCAL) as here:
+            refuse_unfinished_on(here)
 
-    A session that holds the lock is alive, and may have changed something for now.
+
+def refuse_unfinished_on(shell: Shell, *, held: Path | None = None, measuring: bool = False) -> None:
+    """Raise UnfinishedError when an earlier session has left settings of a shell's machines changed.
+
+    A session that holds the lock of a folder is alive, and may have changed something for now; but for the folder
+    `held`, whose lock is the caller's. See `refuse_unfinished`.
     """
-    folder = folder_of(LOCAL)
-    if not folder.is_dir():
-        return
-    with suppress(TrialError), host_lock(folder), open_shell(LOCAL) as here:
-        refuse_unfinished(here, folder)
+    names = [shell.machine_name(node) for node in shell.machines] if is_far(shell) else []
+    for folder in (folder_of(LOCAL), *(folder_of(name) for name in names if "/" not in name)):
+        with ExitStack() as stack:
+            if not folder.is_dir():
+                continue
+            if folder != held:
+                try:
+                    stack.enter_context(host_lock(folder))
+                except TrialError:
+                    continue
+            refuse_unfinished(shell, folder, measuring=measuring)
 
 
 def interfaces(shell: Shell) -> list[Target]:

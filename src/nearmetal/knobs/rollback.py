@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import NearmetalError, QuarantinedError, StoreError
 from nearmetal.hosts.host import HYPERVISOR, is_far
 from nearmetal.knobs import undo
-from nearmetal.knobs.access import run_c
+from nearmetal.knobs.access import read_all, run_c
 from nearmetal.knobs.folder import forget_scripts, survey
 from nearmetal.knobs.guards import identify
 from nearmetal.knobs.identity import Claim, Present, claim, present
@@ -23,7 +23,7 @@ from nearmetal.knobs.knob import Scope, Target
 from nearmetal.knobs.table import find
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from nearmetal.hosts.host import FarShell, Shell
@@ -70,13 +70,21 @@ def _not_ended(undone: undo.Undone, failure: StoreError) -> StoreError:
     )
 
 
-def roll_back(shell: Shell, path: Path, machine: str = "", *, force: bool = False) -> undo.Undone:
+def roll_back(
+    shell: Shell,
+    path: Path,
+    machine: str = "",
+    *,
+    force: bool = False,
+    tell: Callable[[undo.Undone], None] = lambda _: None,
+) -> undo.Undone:
     """Replay a journal: put everything back that it tells of, once or again; raise QuarantinedError for a residue.
 
     What belongs to another machine or namespace is not touched, and the journal stays open for it; where the journal
     does not tell, `force` takes it for this one. Values that did not outlive a boot or a namespace count as put back.
-    `machine` is the one of a trial's far machines that the shell is on; the journal ends with the last of them. Raises
-    StoreError when the journal can be read but not ended.
+    `machine` is the one of a trial's far machines that the shell is on; the journal ends with the last of them. `tell`
+    hears what was done before that: who is killed after it would not be asked again. Raises StoreError when the journal
+    can be read but not ended.
     """
     whole = read_story(path)
     if whole.end in OVER:
@@ -88,6 +96,7 @@ def roll_back(shell: Shell, path: Path, machine: str = "", *, force: bool = Fals
     mine = [cell for cell in cells if claims[cell.cell][0] is Claim.MINE]
     undone = _with_claims(_put_back(shell, story, mine), cells, claims)
     script = "\n".join(undo.scripts_of(_reached(shell, mine)[0]).values())
+    tell(undone)
     if undone.elsewhere:
         _raise_stuck(undone, script, path)
         return undone
@@ -129,43 +138,52 @@ def forget_far_scripts(shell: FarShell, path: Path, node: str) -> None:
     run_c(shell, ("sh", "-c", _FORGET_SCRIPT, "forget", shell.site.state, path.name), node)
 
 
-def refuse_unfinished(shell: Shell, folder: Path) -> None:
-    """Raise UnfinishedError when an earlier session left settings of this place changed; the caller holds the lock.
+def refuse_unfinished(shell: Shell, folder: Path, *, measuring: bool = False) -> None:
+    """Raise UnfinishedError when an earlier session left settings of a shell's machines changed.
 
-    So does a journal that cannot be read, or that does not say of which machine it is.
+    So does a journal that cannot be read, or that does not say of which machine it is. Where values are only measured
+    under, `measuring`, those that are as they were are in nobody's way. The caller holds the lock. A far machine's
+    journals are in a folder of its name, those of its trials beside this machine's.
     """
     found = survey(folder)
-    left = [error.message for _, error in found.refused]
+    left = [(error.message, "") for _, error in found.refused]
     for node in shell.machines if is_far(shell) else (HYPERVISOR,):
-        machine = shell.machine_name(node) if is_far(shell) and node else ""
-        for _, story in found.waiting(machine):
-            left += _left_changed(shell, story.on(machine) if machine else story, node)
+        name = shell.machine_name(node) if is_far(shell) else ""
+        stories = [story for _, story in found.waiting()] if folder.name == name or not name else []
+        stories += [story.on(name) for _, story in found.waiting(name)] if name else []
+        for story in stories:
+            left += [(text, name) for text in _left_changed(shell, story, node, measuring=measuring)]
     if left:
-        where = "" if not is_far(shell) else f" {shell.machine_name(shell.machines[0])}"
+        where = next((f" {name}" for _, name in left if name), "")
         raise UnfinishedError(
-            "an earlier session did not end and left settings changed: " + "; ".join(left),
+            "an earlier session did not end and left settings changed: "
+            + "; ".join(f"{text} (on {name})" if name else text for text, name in left),
             hint=f"`nearmetal rollback{where}` puts them back; nothing was changed now",
         )
 
 
-def _left_changed(shell: Shell, story: Story, node: str) -> list[str]:
+def _left_changed(shell: Shell, story: Story, node: str, *, measuring: bool) -> list[str]:
     if not story.touched():
         return []
-    claims = _claims(shell, story, story.cells.values(), at=node)
-    ours = {Claim.MINE, Claim.UNKNOWN}
-    return [_was(cell) for cell in story.cells.values() if claims[cell.cell][0] in ours]
+    cells = [replace(cell, node=cell.node or node) for cell in story.cells.values()]
+    claims = _claims(shell, story, cells)
+    left = [cell for cell in cells if claims[cell.cell][0] in {Claim.MINE, Claim.UNKNOWN}]
+    if measuring:
+        reached = _reached(shell, left)[0]
+        readings = read_all(shell, (cell.access for cell in reached))
+        as_found = {cell.cell for cell, now in zip(reached, readings, strict=True) if now.value == cell.old}
+        left = [cell for cell in left if cell.cell not in as_found]
+    return [_was(cell) for cell in left]
 
 
-def _claims(
-    shell: Shell, story: Story, cells: Iterable[Cell], *, at: str = HYPERVISOR, force: bool = False
-) -> dict[int, tuple[Claim, str]]:
-    """Return what each cell's place is to this one; `at` is the node that stands for the machine."""
+def _claims(shell: Shell, story: Story, cells: Iterable[Cell], *, force: bool = False) -> dict[int, tuple[Claim, str]]:
+    """Return what each cell's place is to this one."""
     elapsed_s = time.time() - story.started
     now: dict[str, Present] = {}
     found = {}
     for cell in cells:
         if cell.node not in now:
-            now[cell.node] = _present(shell, cell.node or at)
+            now[cell.node] = _present(shell, cell.node)
         what, why = claim(cell.place, now[cell.node], elapsed_s)
         if force and what is Claim.UNKNOWN:
             what = Claim.MINE if cell.place.boot == now[cell.node].place.boot else Claim.PAST

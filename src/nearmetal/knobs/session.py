@@ -23,7 +23,7 @@ from nearmetal.knobs.rollback import end, forget_far_scripts
 from nearmetal.knobs.watchdog import Guard, Watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from nearmetal.hosts.host import Shell
@@ -95,14 +95,15 @@ class Session:
         self.journal.close()
         return EndState.CONFIRMED
 
-    def restore(self) -> tuple[undo.Undone, str]:
-        """Put everything back; return what was done and the watchdog's report.
+    def restore(self, tell: Callable[[undo.Undone], None] = lambda _: None) -> tuple[undo.Undone, str]:
+        """Put everything back; return what was done and the watchdog's report; `tell` hears it before the journal ends.
 
         Raises QuarantinedError for what is stuck; what somebody else set, and what is gone, is for the caller to name.
         """
         # Not from the disk: it may be what is broken.
         undone = undo.undo(self.shell, self.journal.story, self.plan.cells)
         report = self._disarm()
+        tell(undone)
         end(self.journal, undone, self.undo_script)
         self._forget_scripts()
         return undone, report

@@ -9,6 +9,7 @@ from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.facts.below import look_below
 from nearmetal.facts.guests import Guest, Hypervisor, parse_domain, warnings
 from nearmetal.hosts import table
+from nearmetal.hosts.far.host import FarHost
 from nearmetal.hosts.libvirt import domain_xml, machine_of
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs import places
@@ -16,7 +17,7 @@ from nearmetal.knobs import places
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from nearmetal.hosts.host import Host, Shell
+    from nearmetal.hosts.host import FarShell, Host, Shell
     from nearmetal.study.order import Order, Outcome, Scalar
     from nearmetal.study.spec import Study
 
@@ -56,12 +57,20 @@ def _below(shell: Shell, uri: str) -> tuple[Hypervisor, list[str]]:
         return Hypervisor(), [f"the machine below {uri} was not looked at (MTUs, irqbalance, idle states): {error}"]
 
 
-def open_host(study: Study, warn: Callable[[str], object] = lambda _: None) -> Host:
+def refuse(shell: FarShell) -> None:
+    """Refuse to measure on a far machine whose settings an earlier session left changed."""
+    places.refuse_unfinished_on(shell, measuring=True)
+
+
+def open_host(
+    study: Study, warn: Callable[[str], object] = lambda _: None, settle: Callable[[FarShell], None] = refuse
+) -> Host:
     """Return the host of a study; where it names a libvirt, trials carry the facts of its running guests.
 
-    `warn` is called with each known confounder, before anything is measured. Raise UnavailableError when the host
-    cannot work here, or a libvirt does not answer, and UnfinishedError when trials would run on this machine and an
-    earlier session has left its settings changed.
+    `warn` is called with each known confounder, before anything is measured, and `settle` with each far machine that
+    is known by now: those of an allocation are looked at in its trials. Raise UnavailableError when the host cannot
+    work here, or a libvirt does not answer, and UnfinishedError when trials would run on a machine and an earlier
+    session has left its settings changed.
     """
     if study.host.kind == places.LOCAL:
         places.refuse_unfinished_here()
@@ -70,6 +79,12 @@ def open_host(study: Study, warn: Callable[[str], object] = lambda _: None) -> H
         for sentence in look.warnings:
             warn(sentence)
     host = table.open_host(study)
+    try:
+        for shell in host.shells() if isinstance(host, FarHost) else ():
+            settle(shell)
+    except BaseException:
+        host.close()
+        raise
     return _Described(host, _facts(looks.items())) if looks else host
 
 

@@ -16,6 +16,7 @@ from nearmetal.facts import counters, inventory, proof, tracing
 from nearmetal.hosts.host import is_far
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.knobs import places
 from nearmetal.knobs.folder import journal_folder
 from nearmetal.knobs.hold import KNOB_END, hold
 from nearmetal.knobs.journal import EndState
@@ -74,6 +75,8 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
     nodes = [f"n{index}" for index in range(order.nodes)]
     for node in nodes:
         shell.add_node(node)
+    if is_far(shell):
+        places.refuse_unfinished_on(shell, measuring=True)
     guard = _guard(order)
     with (
         _path_up(shell, order, nodes) as endpoints,

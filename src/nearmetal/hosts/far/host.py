@@ -16,7 +16,7 @@ from nearmetal.hosts.host import Site, at_once
 from nearmetal.study.order import Outcome, TrialStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from nearmetal.hosts.far.stream import Carrier
     from nearmetal.hosts.host import Shell
@@ -82,6 +82,12 @@ class FarHost:
             return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint or self.hint)
         machines = {f"machine.{index}": name for index, name in enumerate(bound.machines)}
         return replace(outcome, facts={**outcome.facts, **machines})
+
+    def shells(self) -> Iterator[MachinesShell]:
+        """Give a shell on each machine, one after another; the machine itself is its only node."""
+        for name, machine in self._machines.items():
+            with MachinesShell([machine], [name], self._site(machine.home), self._memory) as shell:
+                yield shell
 
     def _shell(self, bound: Bound) -> MachinesShell | FarNamespaceShell:
         machines = [self._machines[name] for name in bound.machines]
