@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from nearmetal.facts.ftrace import read_trace
 from nearmetal.facts.tracing import OPTION
 from nearmetal.facts.waterfall import PARTS, RoundTrip, Window, mean_ns, nearest_rank, round_trips
 from nearmetal.paths.ports import WIRE_OPTIONS
+from nearmetal.stats.summary import TRIM
 from nearmetal.store.query import refuse_fabric
 from nearmetal.workloads.engine import SAMPLES
 from nearmetal.workloads.sample_file import read_sample_file
@@ -31,8 +33,10 @@ WORST_RESIDUE = 0.05
 class Waterfall:
     """The round trips of one combination and size, cut into parts; latencies are of one message: half a round trip.
 
-    `untraced_ns` is the mean latency of the same operation without tracing in the same run, where there is one. Means,
-    because under adaptive moderation latencies have two peaks and a median jumps between them.
+    `kept` are the round trips without the 1 % slowest and fastest of each launch, of which all means are made: the
+    figure that comparisons call the mean. `untraced_ns` is that mean of the same operation without tracing in the same
+    run, where there is one. Means, because under adaptive moderation latencies have two peaks and a median jumps
+    between them.
     """
 
     path: str
@@ -41,6 +45,7 @@ class Waterfall:
     message_bytes: int
     trials: int
     trips: tuple[RoundTrip, ...]
+    kept: tuple[RoundTrip, ...]
     median: RoundTrip
     p99: RoundTrip
     untraced_ns: float | None
@@ -53,12 +58,12 @@ class Waterfall:
     @property
     def mean_ns(self) -> float:
         """The mean latency, with tracing."""
-        return float(np.mean([trip.measured_ns for trip in self.trips])) / 2
+        return float(np.mean([trip.measured_ns for trip in self.kept])) / 2
 
     @property
     def parts_ns(self) -> dict[str, float]:
         """The mean of every part that took time, in the order of a message's way."""
-        means = {part: mean_ns(self.trips, part) for part in PARTS}
+        means = {part: mean_ns(self.kept, part) for part in PARTS}
         return {part: ns for part, ns in means.items() if ns > 0}
 
     @property
@@ -79,6 +84,7 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
     refuse_fabric(run)
     records = [record for record in run.trials() if record.valid]
     trips: dict[_Key, list[RoundTrip]] = {}
+    kept: dict[_Key, list[RoundTrip]] = {}
     trials: dict[_Key, int] = {}
     operations: dict[_Key, str] = {}
     for record in records:
@@ -87,6 +93,7 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
         for operation, message_bytes, found in _of_trial(record, run.trace(record)):
             key = (record.order.path.label, record.order.setting, record.order.workload.label, message_bytes)
             trips.setdefault(key, []).extend(found)
+            kept.setdefault(key, []).extend(trimmed(found))
             trials[key] = trials.get(key, 0) + 1
             operations[key] = operation
     wanted = {(path, setting, operations[key], size) for key in trips for path, setting, _, size in [key]}
@@ -96,6 +103,7 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
             *key,
             trials[key],
             tuple(found),
+            tuple(kept[key]),
             nearest_rank(found, 0.5),
             nearest_rank(found, 0.99),
             untraced.get((key[0], key[1], operations[key], key[3])),
@@ -117,6 +125,12 @@ def _of_trial(record: TrialRecord, files: Mapping[str, bytes]) -> Iterable[tuple
         yield samples.header.operation, cell.size_bytes, found
 
 
+def trimmed(trips: list[RoundTrip]) -> list[RoundTrip]:
+    """Return a launch's round trips without as many at each end as `trimmed_mean` leaves out."""
+    cut = int(len(trips) * TRIM)
+    return sorted(trips, key=lambda trip: trip.measured_ns)[cut : len(trips) - cut]
+
+
 def _check(samples: SampleFile, record: TrialRecord) -> None:
     header = samples.header
     if header.kind != "round_trip" or header.ranks != 2 or header.clock != TRACE_CLOCK:
@@ -133,18 +147,17 @@ def _windows(cell: SampleCell) -> list[Window]:
 
 
 def _untraced_means(run: RunDir, records: Sequence[TrialRecord], wanted: set[_Key]) -> dict[_Key, float]:
-    """Return the mean latency (ns) of the wanted paths, settings, operations and sizes over all trials without a trace.
+    """Return the mean latency (ns) of the wanted paths, settings, operations and sizes over all launches without trace.
 
-    Only their samples are read: a run without traces, however large, costs nothing here.
+    It is that of the report: the geometric mean over launches. Only their samples are read: a run without traces,
+    however large, costs nothing here.
     """
-    sums: dict[_Key, tuple[int, int]] = {}
+    logs: dict[_Key, list[float]] = {}
     for record in records:
         if record.order.workload.options.get(OPTION):
             continue
         for cell in record.cells:
             key = (record.order.path.label, record.order.setting, cell.operation, cell.message_bytes)
             if key in wanted:
-                ns = run.values(record, cell)
-                total, count = sums.get(key, (0, 0))
-                sums[key] = (total + int(ns.sum()), count + ns.size)
-    return {key: total / count / 2 for key, (total, count) in sums.items() if count}
+                logs.setdefault(key, []).append(math.log(run.summary(record, cell).trimmed_mean_ns))
+    return {key: math.exp(float(np.mean(found))) / 2 for key, found in logs.items()}

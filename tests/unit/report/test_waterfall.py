@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -18,8 +19,9 @@ from nearmetal.facts.waterfall import Leg
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.process import Finished
 from nearmetal.report import as_html, waterfall_text
-from nearmetal.report.waterfalls import Waterfall, waterfalls
+from nearmetal.report.waterfalls import Waterfall, trimmed, waterfalls
 from nearmetal.results.paths import build_view
+from nearmetal.stats.summary import trimmed_mean
 from nearmetal.store.bundle import read_bundle, write_bundle
 from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
@@ -74,6 +76,15 @@ def test_a_traced_trial_keeps_its_trace_and_gives_a_waterfall(run: RunDir, one: 
     assert sum(one.parts_ns.values()) == pytest.approx(one.mean_ns)
 
 
+def test_means_leave_out_what_comparisons_leave_out(one: Waterfall) -> None:
+    trips = list(one.trips) * 7
+    ordered = np.sort([trip.measured_ns for trip in trips])
+    means = [np.mean([trip.measured_ns for trip in found]) for found in (trips, trimmed(trips))]
+    assert means[1] == pytest.approx(trimmed_mean(ordered))
+    assert means[1] != pytest.approx(means[0])
+    assert one.tracing_cost == pytest.approx(0.0, abs=0.05)  # the same samples, traced and not
+
+
 def _two(one: Waterfall) -> list[Waterfall]:
     """Return the waterfall, and one of another path that waits half as long for its interrupts."""
     trips = [
@@ -83,7 +94,7 @@ def _two(one: Waterfall) -> list[Waterfall]:
         for trip in one.trips
     ]
     quick = [replace(trip, measured_ns=trip.there.total_ns + trip.back.total_ns) for trip in trips]
-    return [replace(one, path="native", trips=tuple(quick), untraced_ns=None), one]
+    return [replace(one, path="native", trips=tuple(quick), kept=tuple(quick), untraced_ns=None), one]
 
 
 def test_the_text_answers_first_and_fits_a_screen(one: Waterfall) -> None:
