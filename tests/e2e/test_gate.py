@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -111,6 +112,29 @@ def test_worse_is_said_after_fresh_blocks_said_so_too(
     # the same directory again: everything is there, nothing is measured twice
     assert gate(new, "--against", base, "--out", "again") == 1
     assert len(RunDir.open(Path("again")).trials()) == len(records)
+
+
+def test_runs_of_several_occasions_are_compared_by_occasion(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, new = made("old"), made("new", seed=2)
+    for run in (new, new, new):
+        assert nearmetal(["run", "--resume", run, "--occasions", "3"]) == 0
+    capsys.readouterr()
+    assert gate(new, "--against", base, "--format", "json") == 0
+    gated = found(capsys)
+    assert (gated["run"]["occasions"], gated["base"]["occasions"]) == (3, 1)  # type: ignore[index]
+    cell = gated["cells"][0]  # type: ignore[index]
+    assert (cell["difference"]["run_blocks"], cell["difference"]["base_blocks"]) == (3, 5)
+    assert 0 < cell["difference"]["floor"] < 0.02, "the occasions of one run are measurements of one state"
+    run = RunDir.open(Path(new))
+    logs: dict[int, list[float]] = {0: [], 1: [], 2: []}
+    for record in run.trials():
+        if (record.order.path.label, record.order.workload.label) == (cell["path"], cell["workload"]):
+            (kept,) = (one for one in record.cells if one.message_bytes == cell["message_bytes"])
+            logs[record.order.block // 5].append(math.log(run.summary(record, kept).trimmed_mean_ns))
+    means = [sum(one) / len(one) for one in logs.values()]
+    assert cell["difference"]["floor"] == pytest.approx(math.expm1(max(means) - min(means)))
 
 
 def test_what_only_looked_worse_is_not_called_worse(

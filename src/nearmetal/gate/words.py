@@ -28,7 +28,7 @@ def noise(gate: Gate) -> str:
     if not resolutions:
         return "Nothing could be compared."
     text = (
-        f"Within the runs: their blocks tell apart {words.percent(resolutions[0])} in the quietest cell, "
+        f"Within the runs: they tell apart {words.percent(resolutions[0])} in the quietest cell, "
         f"{words.percent(resolutions[-1])} in the noisiest."
     )
     if gate.floor is None:
@@ -58,5 +58,5 @@ def cell(one: GateCell) -> str:
     first = f"; at first {words.ratio(one.first.ratio)} [{words.ratio_span(one.first.interval)}]" if one.first else ""
     return (
         f"{one.standing}: {words.ratio(found.ratio)} times the base [{words.ratio_span(found.interval)}], "
-        f"{found.run_blocks} and {found.base_blocks} blocks{first}; {one.reason}"
+        f"{one.counted}{first}; {one.reason}"
     )

@@ -148,5 +148,5 @@ def _tip(history: History, one: Series, point: Point) -> str:
     facts = "".join(f"\n{change}" for change in run.changed)
     return (
         f"run {run.number}, {run.entry.created_utc}: {words.figure(point.level.value)}{span} {one.shown.unit}, "
-        f"{point.level.n} blocks{facts}"
+        f"n = {point.level.n}{facts}"
     )

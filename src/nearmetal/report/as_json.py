@@ -50,6 +50,7 @@ def as_object(view: View) -> _Object:
         "created_utc": view.created_utc,
         "nearmetal_version": view.nearmetal_version,
         "blocks": view.blocks,
+        "occasions": view.occasions,
         "valid_trials": view.valid_trials,
         "paths": [{"path": p.label, "recipe": p.recipe, "baseline": p.baseline, "again": p.again} for p in view.paths],
         "verdicts": [_verdict(one) for one in view.verdicts],

@@ -118,7 +118,7 @@ def judge(pair: Pair, fresh: RunSeries | None = None, *, suspects: Sequence[Cell
         again = [_difference(pair, fresh, cell, floors[cell]) if cell in suspects else None for cell in judged]
         renewed = dict(zip(judged, judge_family(again), strict=True))
         decided |= {cell: renewed[cell] for cell in suspects}
-    elif pair.question.control:
+    elif any(floor is not None for floor in floors.values()):
         with_floors = judge_family([_difference(pair, pair.run, cell, floors[cell]) for cell in judged])
         decided = dict(zip(judged, with_floors, strict=True))
     source = {cell: fresh if fresh is not None and cell in suspects else pair.run for cell in pair.base.cells}
@@ -173,15 +173,20 @@ def _difference(pair: Pair, run: RunSeries, cell: CellId, floor: float | None) -
 def _floor(pair: Pair, fresh: RunSeries | None, cell: CellId) -> float | None:
     """Return what is known of how much two runs of one state differ in this cell.
 
-    Two sources: the run against its own fresh blocks, and a path that the change cannot have touched.
+    Three sources: the occasions of either, the run against its own fresh blocks, and a path that the change cannot have
+    touched.
     """
-    known = []
+    known = [floor_between([np.array([ns]) for ns in found.ns.values()]) for found in _at_occasions(pair, cell)]
     if fresh is not None:
         known.append(floor_between(_occasions(cell, pair.run, fresh)))
     if pair.question.control:
         untouched = replace(cell, path=pair.question.control)
         known.append(floor_between(_occasions(untouched, pair.run, pair.base)))
     return max((one for one in known if one is not None), default=None)
+
+
+def _at_occasions(pair: Pair, cell: CellId) -> list[CellSeries]:
+    return [side.cells[cell] for side in (pair.run, pair.base) if side.occasions > 1 and cell in side.cells]
 
 
 def _occasions(cell: CellId, *runs: RunSeries) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
@@ -202,10 +207,15 @@ def _cell(pair: Pair, run: RunSeries, cell: CellId, found: Difference | None, fi
         run_level=_level(ours.values(base.shown)) if ours else None,
         found=found,
         first=first,
+        counted=f"{_counted(run, found.run_blocks)} and {_counted(pair.base, found.base_blocks)}" if found else "",
         standing=found.standing if found else Standing.UNDECIDED,
         reason="not judged: the change cannot have touched this path" if control else reason,
         control=control,
     )
+
+
+def _counted(series: RunSeries, n: int) -> str:
+    return f"{n} occasions" if series.occasions > 1 else f"{n} blocks"
 
 
 def _level(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
@@ -223,7 +233,7 @@ def _why_nothing(run: RunSeries, cell: CellId, ours: CellSeries | None, base: Ce
     refused = ours.refused or base.refused
     if refused:
         return f"no figure: {refused}"
-    return f"{len(ours.ns)} blocks in the run and {len(base.ns)} in the base are too few for an interval"
+    return f"{_counted(run, len(ours.ns))} in the run and {len(base.ns)} in the base are too few for an interval"
 
 
 def _measures(record: TrialRecord, cell: CellId) -> bool:
@@ -241,6 +251,7 @@ def _side(series: RunSeries) -> Side:
         info.host_label,
         info.created_utc,
         len({record.order.block for record in series.records}),
+        series.occasions,
     )
 
 

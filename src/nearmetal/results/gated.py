@@ -38,6 +38,7 @@ class Side:
     host_label: str
     created_utc: str
     blocks: int
+    occasions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class GateCell:
     """One cell: levels in the shown unit (None without figures), how they differ, and where that leaves the run.
 
     `first` is what the recorded blocks said where fresh ones decided. `control` marks a cell that the change cannot
-    have touched: it states a floor for the others and is not judged.
+    have touched: it states a floor for the others and is not judged. `counted` says of how many figures each side is.
     """
 
     cell: CellId
@@ -68,6 +69,7 @@ class GateCell:
     run_level: float | None
     found: Difference | None
     first: Difference | None
+    counted: str
     standing: Standing
     reason: str
     control: bool

@@ -6,6 +6,7 @@ name of the baseline is left out: it is the same path.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from nearmetal.results.shown import Shown, shown_for
 from nearmetal.stats.summary import HEADLINE, Metric, over_blocks
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir
-from nearmetal.study.plan import combinations
+from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import AGAIN, Study, parse_study
 from nearmetal.units import format_size
 
@@ -56,7 +57,10 @@ class CellId:
 
 @dataclass(frozen=True, slots=True)
 class CellSeries:
-    """A cell's durations, block -> ns; `refused` says why a launch could not support the metric."""
+    """A cell's durations, block -> ns; `refused` says why a launch could not support the metric.
+
+    Where a run has several occasions, each has one entry, the geometric mean of its blocks, under its first block.
+    """
 
     cell: CellId
     shown: Shown
@@ -64,7 +68,7 @@ class CellSeries:
     refused: str
 
     def values(self, shown: Shown | None = None) -> FloatArray:
-        """Return the figures as shown (as another run shows them), in the order of the blocks, shape (blocks,)."""
+        """Return the figures as shown (as another run shows them), in the order of the blocks, shape (n,)."""
         as_ = shown or self.shown
         return np.array([as_.value(self.ns[block]) for block in sorted(self.ns)], dtype=np.float64)
 
@@ -77,6 +81,11 @@ class RunSeries:
     study: Study
     records: tuple[TrialRecord, ...]
     cells: Mapping[CellId, CellSeries]
+
+    @property
+    def occasions(self) -> int:
+        """Return at how many occasions the run was measured."""
+        return len({occasion_of(self.study, record.order.block) for record in self.records})
 
 
 def launches(
@@ -114,13 +123,24 @@ def read_series(run: RunDir, metric: Metric = HEADLINE, *, allow_mixed: bool = F
         refuse_mixed(disagreements(records))
     first = [record for record in records if not record.order.path.label.endswith(AGAIN)]
     orders = {cell_id(record, cell): record.order.workload for record in reversed(first) for cell in record.cells}
+    occasions = RunSeries(run, study, records, {}).occasions
     cells: dict[CellId, CellSeries] = {}
     typical_ns: dict[tuple[str, str], float] = {}
     for key, found in launches(run, first).items():
         unit = typical_ns.setdefault((key.workload, key.operation), next(iter(found.values())).trimmed_mean_ns)
         ns, refused = over_blocks(found, metric, study.margin)
+        if occasions > 1:
+            ns = _over_occasions(ns, study)
         cells[key] = CellSeries(key, shown_for(orders[key], key.operation, key.message_bytes, unit), ns, refused)
     return RunSeries(run, study, records, _in_study_order(cells, study))
+
+
+def _over_occasions(ns: Mapping[int, float], study: Study) -> dict[int, float]:
+    """Return one figure an occasion under its first block: a rate's geometric mean is that of its durations, too."""
+    logs: dict[int, list[float]] = {}
+    for block, value in ns.items():
+        logs.setdefault(occasion_of(study, block) * study.trials.max_blocks, []).append(math.log(value))
+    return {first: math.exp(float(np.mean(found))) for first, found in logs.items()}
 
 
 def _in_study_order(cells: Mapping[CellId, CellSeries], study: Study) -> dict[CellId, CellSeries]:
