@@ -21,8 +21,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.stats import BlockFigures, Criteria, FloatArray, Metric, StoppingPlan, Verdict, compare, correct_family
+from nearmetal.stats import (
+    BlockFigures,
+    Criteria,
+    FloatArray,
+    Metric,
+    StoppingPlan,
+    Verdict,
+    compare,
+    correct_family,
+    look,
+)
 from nearmetal.stats.compare import enough
+from nearmetal.stats.widen import Company
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,6 +81,10 @@ def _trending(rng: np.random.Generator) -> FloatArray:
     return slope * (np.arange(CAP) / (CAP - 1) - 0.5) + rng.normal(0.0, LAUNCH_SD / 3, CAP)
 
 
+def _loud(rng: np.random.Generator) -> FloatArray:
+    return rng.normal(0.0, 0.10, CAP)
+
+
 KINDS: dict[str, Callable[[np.random.Generator], FloatArray]] = {
     "independent": _normal,
     "alternating": _alternating,
@@ -78,7 +93,12 @@ KINDS: dict[str, Callable[[np.random.Generator], FloatArray]] = {
     "AR 0.3": _ar(0.3),
     "AR 0.7": _ar(0.7),
     "trending": _trending,
+    "launches 10 % apart": _loud,
 }
+
+
+_BOTH = {"independent", "skewed", "rare mode 10 %", "launches 10 % apart"}
+"""Kinds in which the baseline's launches are like the path's; elsewhere its launches are independent."""
 
 
 def slow_mode(share: float) -> Callable[[np.random.Generator], FloatArray]:
@@ -110,7 +130,7 @@ def report(
 ) -> Report:
     """Return one report: the baseline's two launches a block are shared by the paths."""
     plan = StoppingPlan(CAP, min_blocks=FIRST, comparisons=cells)
-    both = [np.mean([base(rng), base(rng)], axis=0) for _ in range(cells)]
+    both = [np.array([base(rng), base(rng)]) for _ in range(cells)]
     verdicts, blocks = [], []
     for _ in range(paths):
         ours = [math.log(ratio) + path(rng) for _ in range(cells)]
@@ -125,7 +145,9 @@ def report(
 
 def _pairs(ours: list[FloatArray], both: list[FloatArray], n: int) -> Iterator[dict[Metric, BlockFigures]]:
     for mine, theirs in zip(ours, both, strict=True):
-        yield {Metric.MEAN: BlockFigures(np.exp(mine[:n]), np.exp(theirs[:n]))}
+        first, again = theirs[:, :n]
+        company = Company(twins=again - first)
+        yield {Metric.MEAN: BlockFigures(np.exp(mine[:n]), np.exp((first + again) / 2), company=company)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +179,7 @@ def false_far(reports: int, seed: int) -> Iterator[Row]:
     """Yield how often paths equal to the baseline are called slower or faster."""
     for number, (name, noise) in enumerate(KINDS.items()):
         rng = np.random.default_rng([seed, 1, number])
-        base = noise if name in {"independent", "skewed", "rare mode 10 %"} else _normal
+        base = noise if name in _BOTH else _normal
         made = [report(rng, base, noise) for _ in range(reports)]
         wrong = [[bool(_FAR & set(path)) for path in one.verdicts] for one in made]
         yield Row(f"false slower or faster, {name}: paths", float(np.mean(wrong)), reports * PATHS, 0.05)
@@ -172,7 +194,12 @@ def false_near_metal(reports: int, seed: int) -> Iterator[Row]:
     shapes |= {f"a slow mode of {share:.0%} of launches": (slow_mode(share), 1.0) for share in (0.1, 0.2, 0.3)}
     for number, (name, (noise, ratio)) in enumerate(shapes.items()):
         rng = np.random.default_rng([seed, 2, number])
-        base = _skewed if "skewed" in name else _normal if "slow mode" not in name else slow_mode_base
+        kind = name.removeprefix("slower ")
+        base = (
+            slow_mode_base
+            if "slow mode" in name
+            else {"skewed": _skewed, "launches 10 % apart": _loud}.get(kind, _normal)
+        )
         made = [report(rng, base, noise, ratio, cells=1) for _ in range(reports)]
         wrong = [path == (Verdict.NEAR_METAL,) for one in made for path in one.verdicts]
         yield Row(
@@ -202,6 +229,31 @@ def _quiet(rng: np.random.Generator) -> FloatArray:
     return rng.normal(0.0, 0.01, CAP)
 
 
+def coverage(reports: int, seed: int) -> Iterator[Row]:
+    """Yield how often intervals hold the true ratio, or what is known of the blocks leaves the cell undecided."""
+    kinds = KINDS | {"a baseline that differs from itself": _normal, "three boots 2 % apart": _boots}
+    for number, (name, noise) in enumerate(kinds.items()):
+        for blocks in (5, 8, 10, 14):
+            rng = np.random.default_rng([seed, 5, number, blocks])
+            plan = StoppingPlan(blocks, min_blocks=blocks)
+            held = []
+            for _ in range(2 * reports):
+                company = Company(variants=tuple(n % 3 for n in range(blocks)) if noise is _boots else ())
+                logs = noise(rng)[:blocks]
+                if "itself" in name:  # both names and the path are each off by as much
+                    off = rng.normal(0.0, LAUNCH_SD, 3)
+                    first, again = off[0] + noise(rng)[:blocks] / 9, off[1] + noise(rng)[:blocks] / 9
+                    logs, company = off[2] + logs / 9 - (first + again) / 2, Company(twins=again - first)
+                found = look(logs, plan, company=company)
+                held.append(found.interval is not None and found.interval.contains(1.0))
+            goal = 0.93 if name in {"independent", "skewed", "alternating", "rare mode 10 %"} else None
+            yield Row(f"coverage by {blocks} blocks: {name}", float(np.mean(held)), len(held), goal, least=True)
+
+
+def _boots(rng: np.random.Generator) -> FloatArray:
+    return rng.normal(0.0, 0.02, 3)[np.arange(CAP) % 3] + rng.normal(0.0, LAUNCH_SD / 3, CAP)
+
+
 def power(reports: int, seed: int) -> Iterator[Row]:
     """Yield how often a true gap of 10 % is found by 10 blocks, alone and among twelve comparisons."""
     for number, cells in enumerate((1, 12)):
@@ -228,7 +280,7 @@ def main() -> int:
     options = parser.parse_args()
     print("| claim | share | n | goal | met |\n|---|--:|--:|---|---|")
     missed = 0
-    for part in (false_far, false_near_metal, opposite, power):
+    for part in (power, opposite, false_near_metal, coverage, false_far):
         for row in part(options.reports, options.seed):
             print(row, flush=True)
             missed += not row.met

@@ -1,29 +1,122 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from nearmetal.stats import BlockFigures, StoppingPlan, estimate_ratio, look
+from nearmetal.stats import BlockFigures, FloatArray, Metric, RatioEstimate, StoppingPlan, compare, estimate_ratio, look
+from nearmetal.stats.compare import pair_launches
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.paired import moments
-from nearmetal.stats.widen import dependence, for_skewness
+from nearmetal.stats.summary import summarize
+from nearmetal.stats.widen import Company, between_variants, for_skewness, low_frequency, offset_of, widened
+
+BOOTS = tuple(block % 3 for block in range(12))
+PLANS = pytest.mark.parametrize("plan", [None, StoppingPlan(12)])
+NOISE = np.random.default_rng(4).normal(0.0, 0.01, 12)
 
 
 def test_blocks_that_drift_widen_and_others_do_not() -> None:
-    drifting = np.linspace(-0.05, 0.05, 12)
-    assert dependence(drifting) > 2.0
-    assert dependence(-drifting) == pytest.approx(dependence(drifting))
-    assert dependence(0.01 * (-1.0) ** np.arange(12)) == 1.0  # alternating: wide by itself
-    assert dependence(np.zeros(12)) == 1.0
-    assert dependence(drifting[:4]) == 1.0  # too few to tell
+    drifting = np.linspace(-0.05, 0.05, 12) + NOISE
+    for values in (drifting, -drifting):
+        of, why = widened(moments(values), values)
+        assert of.reach(0.95) > 2.0 * moments(values).reach(0.95)
+        assert why.startswith("its blocks drift or follow each other, which makes its interval ")
+    for steady in (0.01 * (-1.0) ** np.arange(12), np.zeros(12), drifting[:4]):
+        assert widened(moments(steady), steady) == (moments(steady), "")
 
 
-def test_dependence_is_that_of_the_equivalent_sample_size() -> None:
-    values = np.array([0.0, 1.0, 2.0, -1.0, 0.0, -1.0, -2.0, -1.0, 1.0, 1.0])
-    centred = values - values.mean()
-    r1 = (centred[:-1] @ centred[1:]) / (centred @ centred)
-    r = r1 + (1 + 4 * r1) / 10
-    assert dependence(values) == pytest.approx(((1 + r) / (1 - r)) ** 0.5)
+def test_drift_is_measured_by_the_first_cosines() -> None:
+    values = np.linspace(0.0, 1.0, 10) ** 2
+    waves = [np.cos(math.pi * j * (np.arange(10) + 0.5) / 10) * math.sqrt(0.2) for j in (1, 2)]
+    found = low_frequency(moments(values), values)
+    assert found is not None
+    assert found.df == 2
+    assert found.standard_error == pytest.approx(math.sqrt(sum((wave @ values) ** 2 for wave in waves) / 2 / 10))
+
+
+def test_boots_that_differ_are_a_random_effect() -> None:
+    values = np.array([0.0, 0.1, 0.2] * 4) + NOISE
+    found = between_variants(moments(values), values, BOOTS)
+    assert found is not None
+    means = values.reshape(4, 3).mean(axis=0)
+    assert found.df == 2
+    assert found.standard_error == pytest.approx(means.std(ddof=1) / math.sqrt(3))
+    assert between_variants(moments(NOISE), NOISE, ()) is None
+    alike = NOISE - NOISE.reshape(4, 3).mean(axis=0)[list(BOOTS)]
+    assert between_variants(moments(alike), alike, BOOTS) is None
+
+
+def test_intervals_over_boots_cover_another_set_of_boots() -> None:
+    rng = np.random.default_rng(9)
+    held = {"boots": 0, "blocks": 0}
+    for _ in range(1000):
+        values = rng.normal(0.0, 0.01, 3)[list(BOOTS)] + rng.normal(0.0, 0.005, 12)
+        for name, boots in (("boots", BOOTS), ("blocks", ())):
+            found = look(values, StoppingPlan(12, min_blocks=12), company=Company(variants=boots))
+            held[name] += found.interval is not None and found.interval.contains(1.0)
+    assert held["boots"] >= 920
+    assert held["blocks"] < 750
+
+
+@PLANS
+def test_a_baseline_that_differs_from_itself_widens_by_as_much(plan: StoppingPlan | None) -> None:
+    def found(twins: FloatArray) -> RatioEstimate:
+        path = BlockFigures(np.exp(NOISE + 0.2), np.ones(12), company=Company(twins=twins))
+        return estimate_ratio(path, rng=np.random.default_rng(2), plan=plan)
+
+    alone, biased = found(np.empty(0)), found(0.03 + NOISE[::-1])
+    assert alone.evidence is not None
+    assert biased.evidence is not None
+    offset = float((0.03 + NOISE).mean())
+    assert biased.evidence.difference.low == pytest.approx(alone.evidence.difference.low - offset)
+    assert biased.evidence.difference.high == pytest.approx(alone.evidence.difference.high + offset)
+    assert biased.evidence.p_beyond > alone.evidence.p_beyond
+    assert biased.evidence.wider.endswith(f"the baseline differs from itself by {math.expm1(offset):.2g}")
+    assert found(NOISE - NOISE.mean()).interval == alone.interval
+    assert found(np.append(np.full(8, math.nan), NOISE[:4] + 0.03)).interval == alone.interval  # too few to tell
+
+
+def test_equality_cannot_be_shown_within_what_the_baseline_differs_from_itself() -> None:
+    path = BlockFigures(np.exp(NOISE), np.ones(12), company=Company(twins=0.06 + NOISE))
+    found = compare({Metric.MEAN: path}, rng=np.random.default_rng(1)).headline
+    assert found.judgement.p_equivalence is not None
+    assert found.judgement.p_equivalence >= 0.5
+    assert found.finding == "undecided"
+
+
+def test_a_small_difference_is_not_claimed_where_the_baseline_differs_from_itself() -> None:
+    def finding(gap: float, twins: FloatArray) -> tuple[str, str]:
+        path = BlockFigures(np.exp(NOISE - NOISE.mean() + gap), np.ones(12), company=Company(twins=twins))
+        judged = compare({Metric.MEAN: path}, rng=np.random.default_rng(1)).headline.judgement
+        return judged.finding, judged.reason
+
+    assert finding(0.048, np.empty(0))[0] == "differs"
+    assert finding(0.048, 0.01 + NOISE / 9) == (
+        "undecided",
+        "a difference is shown, but the baseline also differs from itself",
+    )
+    assert finding(0.2, 0.01 + NOISE / 9)[0] == "slower"
+    assert finding(0.0, 0.01 + NOISE / 9)[0] == "within"
+
+
+def test_an_offset_is_that_of_the_known_blocks() -> None:
+    assert offset_of(np.array([0.02, 0.021, math.nan, 0.019, 0.02, 0.02])) == pytest.approx(0.02)
+    assert offset_of(NOISE) == 0.0
+
+
+def test_launches_give_their_twins_and_boots() -> None:
+    def launches(*means: int) -> dict[int, object]:
+        return {block: summarize(np.full(10, mean)) for block, mean in enumerate(means) if mean}
+
+    sides = [launches(100, 110, 0), launches(100, 121, 130)]
+    figures, _ = pair_launches(launches(200, 200, 200), sides, variants={0: 0, 1: 1, 2: 0})  # type: ignore[arg-type]
+    company = figures[Metric.MEAN].company
+    np.testing.assert_allclose(company.twins, [0.0, math.log(1.1), math.nan])
+    assert company.variants == (0, 1, 0)
+    assert company.first(2).variants == (0, 1)
+    np.testing.assert_allclose(figures[Metric.MEAN].baseline, [100.0, math.sqrt(110 * 121), 130.0])
 
 
 def test_the_long_tail_alone_moves_its_end() -> None:
@@ -37,18 +130,18 @@ def test_the_long_tail_alone_moves_its_end() -> None:
     assert left.low == pytest.approx(plain.low - (right.high - plain.high))
 
 
-@pytest.mark.parametrize("plan", [None, StoppingPlan(12)])
+@PLANS
 def test_both_ways_of_stopping_widen_for_drift(plan: StoppingPlan | None) -> None:
     logs = 0.1 + np.linspace(-0.05, 0.05, 12)
-    shuffled = np.random.default_rng(1).permutation(logs)[np.array([0, 6, 1, 7, 2, 8, 3, 9, 4, 10, 5, 11])]
+    mixed = logs[np.array([0, 11, 6, 5, 10, 1, 4, 7, 2, 9, 8, 3])]
     widths = []
-    for one in (logs, shuffled):
+    for one in (logs, mixed):
         found = estimate_ratio(BlockFigures(np.exp(one), np.ones(12)), rng=np.random.default_rng(2), plan=plan)
         assert found.interval is not None
         assert found.evidence is not None
-        widths.append((found.interval.high / found.interval.low, found.evidence.p_beyond))
-    assert widths[0][0] > widths[1][0] ** 1.5 or dependence(shuffled) > 1.0
-    assert widths[0][1] >= widths[1][1]
+        widths.append((math.log(found.interval.high / found.interval.low), found.evidence.p_beyond))
+    assert widths[0][0] > 2.0 * widths[1][0]
+    assert widths[0][1] > widths[1][1]
 
 
 @pytest.mark.parametrize("blocks", [5, 8, 12])

@@ -103,7 +103,7 @@ def gains(view: View) -> list[str]:
 
 
 def _gain(setting: str, path: str, workload: str, reference: str, found: list[Comparison]) -> str:
-    speeds = sorted(one.headline.ratio**-one.better.sign for one in found)
+    speeds = sorted(1.0 / one.cost(HEADLINE) for one in found)
     findings = {one.headline.finding for one in found}
     start = f"{setting} against {reference}, {workload} over {path}:"
     if findings == {Finding.WITHIN}:

@@ -125,7 +125,7 @@ def shortest(view: View, most: int) -> tuple[Table, int]:
 
 def _cost(comparison: Comparison) -> float:
     """Return by how much it is worse than the baseline: the logarithm of the ratio, in the direction that is worse."""
-    return comparison.better.sign * math.log(comparison.headline.ratio)
+    return math.log(comparison.cost(HEADLINE))
 
 
 _INTERVALS = "Below each ratio its 95 % interval; p of the difference of means, Holm-corrected."
@@ -195,7 +195,7 @@ def noise(view: View) -> Table:
         f"Noise floor: {view.baseline} against itself",
         ("cell", "ratio", "95 % interval", "noise floor", "spread of a block"),
         tuple(rows),
-        "The floor is the farther end of the interval from 1: no smaller gap can be believed.",
+        "The floor is the farther end of the interval from 1; no threshold: every comparison has its own interval.",
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.stats.conclude import rarest_excluded
 from nearmetal.stats.equivalence import Verdict
+from nearmetal.stats.summary import HEADLINE
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def reach(verdict: PathVerdict) -> str:
     if verdict.worst is None or verdict.best is None:
         return NOTHING
     mixed = verdict.both_kinds
-    ends = [one[1].headline.ratio ** (one[1].better.sign if mixed else 1) for one in (verdict.best, verdict.worst)]
+    ends = [one.cost(HEADLINE) if mixed else one.headline.ratio for _, one in (verdict.best, verdict.worst)]
     text = " to ".join(dict.fromkeys(map(ratio, ends)))
     return f"{text} (cost)" if mixed else text
 
@@ -157,11 +158,12 @@ def noise_sentence(view: View) -> str:
         f"Noise floor {percent(floor)}: so far from 1 reaches the interval of {view.baseline} against itself, in the "
         f"worst of {len(stated)} cells."
     )
-    alarms = sum(noise.false_alarm for noise in stated)
+    alarms = [abs(math.log(noise.estimate.ratio)) for noise in stated if noise.false_alarm]
     if alarms:
         text += (
-            f" In {alarms} of them it excludes 1, by chance expected in {view.criteria.alpha:.0%}: more means drift or "
-            "an order effect."
+            f" In {len(alarms)} of them it differs from itself by up to {percent(math.expm1(max(alarms)))}, more than "
+            f"the spread of its blocks explains (by chance in {view.criteria.alpha:.0%} of cells): drift, or an effect "
+            "of the order. The intervals of the comparisons there are wider by as much."
         )
     return text
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +27,7 @@ from nearmetal.results.records import (
     TrialSummary,
     View,
 )
+from nearmetal.results.series import variants
 from nearmetal.results.shown import Shown, shown_for
 from nearmetal.results.stopping import criteria_of, stopping_plan
 from nearmetal.stats.compare import (
@@ -43,6 +45,7 @@ from nearmetal.stats.noise import NoiseFloor, noise_floor
 from nearmetal.stats.order import order, quantile_ranks
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, over_blocks, summarize
 from nearmetal.stats.tails import Curve, ecdf, tail_curve
+from nearmetal.stats.widen import Company
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import Cell as StoredCell
@@ -51,7 +54,7 @@ from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import AGAIN, parse_study
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from nearmetal.stats.interval import IntArray
     from nearmetal.stats.stopping import StoppingPlan
@@ -63,8 +66,23 @@ __all__ = ["View", "build_view"]
 _CellKey = tuple[GroupId, int]
 
 
-Occasion = Callable[[int], int]
-"""Gives the occasion of a block, where a run has several."""
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """How the blocks of a run are compared.
+
+    `plan` is that of the looks, None when the number of blocks was fixed beforehand; `occasion` gives that of a block,
+    where a run has several; `variants` the boot that a block ran in, where there were several.
+    """
+
+    study: Study
+    plan: StoppingPlan | None
+    occasion: Callable[[int], int] | None
+    variants: Mapping[int, int]
+
+    def rng(self) -> np.random.Generator:
+        return np.random.default_rng(self.study.seed)
+
+
 Summaries = Callable[[RunDir, TrialRecord, StoredCell], Summary]
 """Gives the summary of one cell of one trial; what it gives for a finished trial never changes."""
 
@@ -88,9 +106,8 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, summaries: Summaries |
         refuse_mixed(mixed)
     paths = _paths(study)
     occasions = len({occasion_of(study, record.order.block) for record in good})
-    plan = _plan_of(study) if occasions == 1 else None
-    occasion = _occasions(study) if occasions > 1 else None
-    cells = _with_comparisons(_cells(run, study, good, paths, summaries, occasion=occasion), study, plan, occasion)
+    asked = _asked(study, good, occasions)
+    cells = _with_comparisons(_cells(run, good, paths, summaries, asked=asked), asked)
     return View(
         name=study.name,
         title=study.title or study.name,
@@ -114,7 +131,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, summaries: Summaries |
             if not (path.baseline or path.again)
             for setting in study.setting
         ),
-        settings=_setting_contrasts(study, cells, plan, occasion),
+        settings=_setting_contrasts(cells, asked),
         provenance=_provenance(good),
         mixed=tuple(str(one) for one in mixed),
         timers=timers(good),
@@ -140,13 +157,14 @@ def _paths(study: Study) -> tuple[PathEntry, ...]:
     return (*entries, replace(base, label=study.baseline + AGAIN, baseline=False, again=True))
 
 
-def _occasions(study: Study) -> Occasion:
-    return lambda block: occasion_of(study, block)
-
-
-def _plan_of(study: Study) -> StoppingPlan | None:
-    """Return the plan of the looks, None when the number of blocks was fixed beforehand."""
-    return stopping_plan(study) if study.trials.min_blocks < study.trials.max_blocks else None
+def _asked(study: Study, records: Sequence[TrialRecord], occasions: int) -> _Asked:
+    looked = occasions == 1 and study.trials.min_blocks < study.trials.max_blocks
+    return _Asked(
+        study,
+        plan=stopping_plan(study) if looked else None,
+        occasion=None if occasions == 1 else partial(occasion_of, study),
+        variants=variants(records),
+    )
 
 
 def _provenance(records: Sequence[TrialRecord]) -> tuple[tuple[str, Scalar], ...]:
@@ -161,12 +179,11 @@ def _provenance(records: Sequence[TrialRecord]) -> tuple[tuple[str, Scalar], ...
 
 def _cells(
     run: RunDir,
-    study: Study,
     records: Sequence[TrialRecord],
     paths: Sequence[PathEntry],
     summaries: Summaries | None,
     *,
-    occasion: Occasion | None,
+    asked: _Asked,
 ) -> list[Cell]:
     """Return the cells, without comparisons, ordered as the study names workloads and settings, then by size."""
     sources: dict[_CellKey, dict[str, list[TrialRecord]]] = {}
@@ -180,15 +197,13 @@ def _cells(
             if key[0] not in typical_ns:
                 typical_ns[key[0]] = (summaries or RunDir.summary)(run, record, cell).trimmed_mean_ns
             shown.setdefault(key, shown_for(wanted.workload, cell.operation, cell.message_bytes, typical_ns[key[0]]))
-    rank = {(workload.name, setting): n for n, (_, workload, setting) in enumerate(combinations(study))}
+    rank = {(workload.name, setting): n for n, (_, workload, setting) in enumerate(combinations(asked.study))}
     keys = sorted(sources, key=lambda key: (rank.get((key[0].workload, key[0].setting), len(rank)), key[0], key[1]))
     jobs = [(key, path.label) for key in keys for path in paths if path.label in sources[key]]
 
     def one(job: tuple[_CellKey, str]) -> PathCell:
         key, path = job
-        return _path_cell(
-            run, sources[key][path], key, shown[key], margin=study.margin, summaries=summaries, occasion=occasion
-        )
+        return _path_cell(run, sources[key][path], key, shown[key], summaries=summaries, asked=asked)
 
     # Reading and sorting leave the interpreter to others. Known summaries are quick, and for one thread.
     with ThreadPoolExecutor(max_workers=1 if summaries else _SIDE_BY_SIDE) as pool:
@@ -211,9 +226,8 @@ def _path_cell(
     key: _CellKey,
     shown: Shown,
     *,
-    margin: float,
     summaries: Summaries | None,
-    occasion: Occasion | None,
+    asked: _Asked,
 ) -> PathCell:
     """Return one path's part of a cell; `records` are its trials, one at least."""
     group, size = key
@@ -234,7 +248,7 @@ def _path_cell(
     return PathCell(
         path=records[0].order.path.label,
         trials=tuple(trials),
-        levels={metric: _level(*over_blocks(by_block, metric, margin), shown, occasion) for metric in Metric},
+        levels={m: _level(*over_blocks(by_block, m, asked.study.margin), shown, asked) for m in Metric},
         comparison=None,
         uncompared="",
         iterations=iterations,
@@ -258,14 +272,15 @@ def _supported(n: int) -> float:
     return max((p for p in ladder if quantile_ranks(n, p) is not None), default=0.0)
 
 
-def _level(ns: dict[int, float], refused: str, shown: Shown, occasion: Occasion | None) -> Level:
+def _level(ns: dict[int, float], refused: str, shown: Shown, asked: _Asked) -> Level:
     values = np.array([shown.value(value) for value in ns.values()])
     if values.size == 0:
         return Level(0, None, None, IntervalMethod.NONE, refused)
     # A ratio to 1 is the figure itself, with the interval that the ratios of this report have too.
-    figures = BlockFigures(values, np.ones_like(values))
-    if occasion is not None:
-        figures = over_occasions(figures, [occasion(block) for block in ns])
+    boots = tuple(asked.variants[block] for block in ns) if asked.variants else ()
+    figures = BlockFigures(values, np.ones_like(values), company=Company(variants=boots))
+    if asked.occasion is not None:
+        figures = over_occasions(figures, [asked.occasion(block) for block in ns])
     alone = estimate_ratio(figures, rng=np.random.default_rng(values.size))
     return Level(alone.n, alone.ratio, alone.interval, alone.method)
 
@@ -273,20 +288,19 @@ def _level(ns: dict[int, float], refused: str, shown: Shown, occasion: Occasion 
 # ---- comparisons
 
 
-def _with_comparisons(
-    cells: Sequence[Cell], study: Study, plan: StoppingPlan | None, occasion: Occasion | None
-) -> tuple[Cell, ...]:
+def _with_comparisons(cells: Sequence[Cell], asked: _Asked) -> tuple[Cell, ...]:
     """Compare every path with the baseline of its cell; correct each path over its sizes, operations and settings.
 
     The family is the one that `stopping_plan` divides by, so that correction here never undoes a stop.
     """
+    study = asked.study
     raw: dict[tuple[int, str], Comparison] = {}
     for number, cell in enumerate(cells):
         base = [one for one in cell.paths if one.path in {study.baseline, study.baseline + AGAIN}]
         for one in cell.paths:
             if not base or one.path in {study.baseline, study.baseline + AGAIN}:
                 continue
-            found = _compare(one, base, cell.shown, study, plan, occasion=occasion)
+            found = _compare(one, base, cell.shown, asked)
             if found is not None:
                 raw[number, one.path] = found
     corrected: dict[tuple[int, str], Comparison] = {}
@@ -296,7 +310,7 @@ def _with_comparisons(
     return tuple(
         replace(
             cell,
-            noise=_noise(cell, study, plan, occasion),
+            noise=_noise(cell, asked),
             paths=tuple(_compared(one, corrected.get((number, one.path)), study) for one in cell.paths),
         )
         for number, cell in enumerate(cells)
@@ -309,40 +323,41 @@ def _compared(one: PathCell, found: Comparison | None, study: Study) -> PathCell
     return replace(one, uncompared=f"no block in which both {one.path} and {study.baseline} have a valid trial")
 
 
-def _compare(
-    ours: PathCell,
-    theirs: Sequence[PathCell],
-    shown: Shown,
-    study: Study,
-    plan: StoppingPlan | None,
-    *,
-    occasion: Occasion | None,
-) -> Comparison | None:
+def _compare(ours: PathCell, theirs: Sequence[PathCell], shown: Shown, asked: _Asked) -> Comparison | None:
     """Compare a path with the launches of another under all its names; None where no block holds both."""
-    others = [one.launches for one in theirs]
-    figures, refused = pair_launches(ours.launches, others, shown.value, margin=study.margin, occasion=occasion)
+    figures, refused = _paired(ours, theirs, shown, asked)
     if HEADLINE not in figures:
         return None
-    rng = np.random.default_rng(study.seed)
-    return compare(figures, refused=refused, rng=rng, better=shown.better, criteria=criteria_of(study), plan=plan)
+    criteria = criteria_of(asked.study)
+    return compare(figures, refused=refused, rng=asked.rng(), better=shown.better, criteria=criteria, plan=asked.plan)
 
 
-def _noise(cell: Cell, study: Study, plan: StoppingPlan | None, occasion: Occasion | None) -> NoiseFloor | None:
-    first, second = cell.of(study.baseline), cell.of(study.baseline + AGAIN)
+def _paired(
+    ours: PathCell, theirs: Sequence[PathCell], shown: Shown, asked: _Asked
+) -> tuple[dict[Metric, BlockFigures], dict[Metric, str]]:
+    return pair_launches(
+        ours.launches,
+        [one.launches for one in theirs],
+        shown.value,
+        margin=asked.study.margin,
+        occasion=asked.occasion,
+        variants=asked.variants,
+    )
+
+
+def _noise(cell: Cell, asked: _Asked) -> NoiseFloor | None:
+    first, second = cell.of(asked.study.baseline), cell.of(asked.study.baseline + AGAIN)
     if first is None or second is None:
         return None
-    figures, _ = pair_launches(second.launches, [first.launches], cell.shown.value, occasion=occasion)
+    figures, _ = _paired(second, [first], cell.shown, asked)
     if HEADLINE not in figures:
         return None
-    rng = np.random.default_rng(study.seed)
-    return noise_floor(figures[HEADLINE], rng=rng, margin=study.margin, alpha=ALPHA, plan=plan)
+    return noise_floor(figures[HEADLINE], rng=asked.rng(), margin=asked.study.margin, alpha=ALPHA, plan=asked.plan)
 
 
-def _setting_contrasts(
-    study: Study, cells: Sequence[Cell], plan: StoppingPlan | None, occasion: Occasion | None
-) -> tuple[SettingContrast, ...]:
+def _setting_contrasts(cells: Sequence[Cell], asked: _Asked) -> tuple[SettingContrast, ...]:
     """Compare each further setting with the study's first, path by path; a family of its own for the correction."""
-    first = study.setting[0].name
+    first = asked.study.setting[0].name
     reference = {
         (cell.group.workload, cell.group.operation, cell.message_bytes): cell
         for cell in cells
@@ -355,7 +370,7 @@ def _setting_contrasts(
             continue
         for one in cell.paths:
             theirs = other.of(one.path)
-            found = _compare(one, [theirs], cell.shown, study, plan, occasion=occasion) if theirs else None
+            found = _compare(one, [theirs], cell.shown, asked) if theirs else None
             if found is not None:
                 where = (cell.group.workload, cell.group.operation, cell.message_bytes)
                 raw.append(SettingContrast(one.path, cell.group.setting, first, *where, found))
@@ -371,7 +386,7 @@ def _verdict(path: str, setting: str, cells: Sequence[Cell]) -> PathVerdict:
     found = [(cell, one.comparison) for cell in cells if (one := cell.of(path)) and one.comparison is not None]
     tally = [comparison.verdict for _, comparison in found]
     counts = tuple((verdict, tally.count(verdict)) for verdict in Verdict if verdict in tally)
-    by_cost = sorted(found, key=lambda pair: pair[1].better.sign * np.log(pair[1].headline.ratio))
+    by_cost = sorted(found, key=lambda pair: pair[1].cost(HEADLINE))
     return PathVerdict(
         path=path,
         setting=setting,
@@ -381,7 +396,7 @@ def _verdict(path: str, setting: str, cells: Sequence[Cell]) -> PathVerdict:
         worst=by_cost[-1] if by_cost else None,
         best=by_cost[0] if by_cost else None,
         both_kinds=len({comparison.better for _, comparison in found}) > 1,
-        reason=_reason(path, counts, len(cells), len(found)),
+        reason=_reason(path, counts, len(cells), [comparison for _, comparison in found]),
     )
 
 
@@ -397,11 +412,13 @@ def _over_cells(tally: Sequence[Verdict], missing: int) -> Verdict:
     return Verdict.FASTER if all(verdict is Verdict.FASTER for verdict in tally) else Verdict.NEAR_METAL
 
 
-def _reason(path: str, counts: Sequence[tuple[Verdict, int]], cells: int, compared: int) -> str:
+def _reason(path: str, counts: Sequence[tuple[Verdict, int]], cells: int, compared: Sequence[Comparison]) -> str:
     """Return in words on how many cells the verdict rests, and what is missing."""
     parts = [f"{verdict} in {count}" for verdict, count in counts]
-    if cells > compared:
-        parts.append(f"not compared in {cells - compared}")
-    return (
-        f"{', '.join(parts)} of {cells} {'cell' if cells == 1 else 'cells'}" if parts else f"{path} has no valid trial"
-    )
+    if cells > len(compared):
+        parts.append(f"not compared in {cells - len(compared)}")
+    if not parts:
+        return f"{path} has no valid trial"
+    tails = [one.cost(Metric.P99) for one in compared if one.verdict is Verdict.SLOWER_TAIL]
+    tail = f": near-metal in the body, tail up to {100.0 * (max(tails) - 1.0):.0f} % slower" if tails else ""
+    return f"{', '.join(parts)} of {cells} {'cell' if cells == 1 else 'cells'}{tail}"

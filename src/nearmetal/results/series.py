@@ -16,6 +16,7 @@ from nearmetal.results.shown import Shown, shown_for
 from nearmetal.stats.summary import HEADLINE, Metric, over_blocks
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir
+from nearmetal.study.facts import VARIANT
 from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import AGAIN, Study, parse_study
 from nearmetal.units import format_size
@@ -103,6 +104,13 @@ def launches(
                     run, record, cell
                 )
     return found
+
+
+def variants(records: Iterable[TrialRecord]) -> dict[int, int]:
+    """Return the boot that each block ran in, empty where there is one or where a valid trial does not say."""
+    found = {record.order.block: record.outcome.facts.get(VARIANT) for record in records if record.valid}
+    known = {block: boot for block, boot in found.items() if isinstance(boot, int)}
+    return known if len(known) == len(found) and len(set(known.values())) > 1 else {}
 
 
 def cell_id(record: TrialRecord, cell: StoredCell) -> CellId:

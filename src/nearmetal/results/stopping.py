@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nearmetal.results.series import launches
+from nearmetal.results.series import launches, variants
 from nearmetal.stats.compare import enough, pair_launches
 from nearmetal.stats.conclude import Criteria
 from nearmetal.stats.stopping import StoppingPlan
@@ -39,12 +39,12 @@ def stopping_plan(study: Study) -> StoppingPlan:
 def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Combination]:
     """Return the combinations whose comparison with the baseline (both its names count) may stop in every cell."""
     found = launches(run, records)
-    open_ = set()
+    open_, boots = set(), variants(records)
     baseline = (study.baseline, study.baseline + AGAIN)
     compared = {cell: ours for cell, ours in found.items() if cell.path not in baseline}
     for cell, ours in compared.items():
         theirs = [found.get(replace(cell, path=name), {}) for name in baseline]
-        figures, refused = pair_launches(ours, [one for one in theirs if one], margin=study.margin)
+        figures, refused = pair_launches(ours, [one for one in theirs if one], margin=study.margin, variants=boots)
         if HEADLINE not in figures or not enough(figures, refused, criteria_of(study), stopping_plan(study)):
             open_.add(cell.combination)
     return {cell.combination for cell in compared} - open_

@@ -13,7 +13,6 @@ import math
 from enum import StrEnum
 
 import numpy as np
-from scipy import special
 
 from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.paired import moments
@@ -44,8 +43,7 @@ def mean_intervals(
     if values.size >= MIN_BLOCKS:
         return IntervalMethod.WILD_BOOTSTRAP_T, wild_bootstrap_t(values, levels, rng)
     of = moments(values)
-    reach = [float(special.stdtrit(of.df, (1.0 + level) / 2.0)) * of.standard_error for level in levels]
-    ends = tuple(Interval(of.mean - r, of.mean + r, level) for r, level in zip(reach, levels, strict=True))
+    ends = tuple(Interval(of.mean - of.reach(level), of.mean + of.reach(level), level) for level in levels)
     return IntervalMethod.STUDENT_T, ends
 
 

@@ -31,14 +31,12 @@ from nearmetal.stats.equivalence import (
     Finding,
     Judgement,
     Verdict,
-    beyond_p,
     judge,
     margin_log,
-    tost_p,
 )
 from nearmetal.stats.stopping import StoppingPlan, as_ratio, look, sequential_evidence
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, over_blocks
-from nearmetal.stats.widen import for_dependence, for_skewness
+from nearmetal.stats.widen import ALONE, Company, evidence_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -68,6 +66,7 @@ class BlockFigures:
     path: FloatArray
     baseline: FloatArray
     launches: int = field(default=0, kw_only=True)
+    company: Company = field(default=ALONE, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.path.ndim != 1 or self.path.shape != self.baseline.shape or self.path.size == 0:
@@ -140,9 +139,20 @@ class Comparison:
 
     @property
     def conclusion(self) -> Conclusion:
-        """Return the verdict on the cell, and why."""
+        """Return the verdict on the cell, and why; an open one also says what made its intervals wide."""
         findings = {metric: one.finding for metric, one in self.estimates.items()}
-        return conclude(findings, self.refused, self.headline.launches or self.headline.n, self.criteria)
+        found = conclude(findings, self.refused, self.headline.launches or self.headline.n, self.criteria)
+        if found.verdict is Verdict.SLOWER_TAIL:
+            return replace(
+                found, reason=f"near-metal in the body, tail {100.0 * (self.cost(Metric.P99) - 1.0):.0f} % slower"
+            )
+        loose = [one for one in self.estimates.values() if one.finding in {Finding.UNDECIDED, Finding.DIFFERS}]
+        wider = next((one.evidence.wider for one in loose if one.evidence and one.evidence.wider), "")
+        return replace(found, reason=f"{found.reason}; {wider}") if wider and not found.settled else found
+
+    def cost(self, metric: Metric) -> float:
+        """Return the cost ratio of a figure, above 1 where the path is worse."""
+        return float(self.estimates[metric].ratio ** self.better.sign)
 
     @property
     def verdict(self) -> Verdict:
@@ -186,6 +196,7 @@ def pair_launches(
     *,
     margin: float = MARGIN,
     occasion: Callable[[int], int] | None = None,
+    variants: Mapping[int, int] | None = None,
 ) -> tuple[dict[Metric, BlockFigures], dict[Metric, str]]:
     """Return the figures of the blocks that both sides have, and why a metric that applies has none.
 
@@ -193,7 +204,8 @@ def pair_launches(
     block under each: the geometric mean of those that a block has stands for it, which takes a quarter off the variance
     of the ratio where there are two. `value` turns durations (ns) into the figure shown, `margin` is that of
     `Summary.figure`. With `occasion`, which gives that of a block, the geometric means over each occasion's blocks are
-    compared: blocks of one occasion share its hour or boot, so their spread says nothing of another.
+    compared: blocks of one occasion share its hour or boot, so their spread says nothing of another. `variants` gives
+    the boot that a block ran in, where a run has several.
     """
     figures: dict[Metric, BlockFigures] = {}
     refused: dict[Metric, str] = {}
@@ -204,9 +216,12 @@ def pair_launches(
         if why:
             refused[metric] = why
         elif blocks:
-            base = [[math.log(value(one[block])) for one, _ in theirs if block in one] for block in blocks]
+            base = np.array([[math.log(value(one[b])) if b in one else math.nan for b in blocks] for one, _ in theirs])
+            boots = tuple(variants[block] for block in blocks) if variants else ()
             figures[metric] = BlockFigures(
-                np.array([value(ours[block]) for block in blocks]), np.exp([float(np.mean(one)) for one in base])
+                np.array([value(ours[block]) for block in blocks]),
+                np.exp(np.nanmean(base, axis=0)),
+                company=Company(base[1] - base[0] if len(base) == 2 else np.empty(0), boots),
             )
             if occasion is not None:
                 figures[metric] = over_occasions(figures[metric], [occasion(block) for block in blocks])
@@ -230,7 +245,10 @@ def enough(
 
     It does not stop on a small spread alone: that few launches agree says nothing of a mode that they have not met.
     """
-    looks = {m: look(one.log_ratios, replace(plan, margin=criteria.bound(m))) for m, one in figures.items()}
+    looks = {
+        m: look(one.log_ratios, replace(plan, margin=criteria.bound(m)), company=one.company)
+        for m, one in figures.items()
+    }
     head = looks[HEADLINE]
     if head.blocks == 0 or head.blocks >= plan.max_blocks:
         return head.blocks > 0
@@ -249,7 +267,7 @@ def estimate_ratio(
 ) -> RatioEstimate:
     """Compare one figure (see `compare`); with a `plan` its alpha and margin count."""
     log_costs = better.sign * figures.log_ratios
-    used, method, evidence = _evidence(log_costs, rng, margin_log(margin), alpha, plan)
+    used, method, evidence = _evidence(log_costs, figures.company, plan, rng=rng, bound=margin_log(margin), alpha=alpha)
     kept = BlockFigures(figures.path[:used], figures.baseline[:used])
     few = Judgement(Finding.UNDECIDED, f"{used} blocks are too few for an interval", None, None, None)
     of = tests.moments(kept.log_ratios) if used > 1 else None
@@ -271,22 +289,29 @@ def estimate_ratio(
 
 
 def _evidence(
-    log_costs: FloatArray, rng: np.random.Generator, bound: float, alpha: float, plan: StoppingPlan | None
+    log_costs: FloatArray,
+    company: Company,
+    plan: StoppingPlan | None,
+    *,
+    rng: np.random.Generator,
+    bound: float,
+    alpha: float,
 ) -> tuple[int, IntervalMethod, Evidence | None]:
     """Return the number of blocks used, the method and the evidence."""
     if plan is not None:
-        found = sequential_evidence(log_costs, plan)
+        found = sequential_evidence(log_costs, plan, company)
         return (found[0], IntervalMethod.REPEATED, found[1]) if found else (log_costs.size, IntervalMethod.NONE, None)
     if log_costs.size < 2:
         return log_costs.size, IntervalMethod.NONE, None
     plain = tests.moments(log_costs)
-    of = for_dependence(plain, log_costs)
-    method, intervals = mean_intervals(log_costs, (1.0 - alpha, 1.0 - 2.0 * alpha), rng)
-    wider = of.standard_error / plain.standard_error if plain.standard_error else 1.0
-    difference, equivalence = (for_skewness(one.scaled(wider), plain, log_costs) for one in intervals)
-    p_equivalence = tost_p(of.mean, of.standard_error, of.df, bound)
-    p_beyond = beyond_p(of.mean, of.standard_error, of.df, bound)
-    return of.n, method, Evidence(difference, equivalence, tests.two_sided_p(of), p_equivalence, p_beyond, bound)
+    method, made = mean_intervals(log_costs, (1.0 - alpha, 1.0 - 2.0 * alpha), rng)
+    intervals = dict(zip((alpha, 2.0 * alpha), made, strict=True))
+
+    def interval(of: tests.PairedMoments, alpha: float) -> Interval:
+        one = intervals[alpha]
+        return one.scaled(of.reach(one.level) / plain.reach(one.level)) if of is not plain and plain.sd else one
+
+    return log_costs.size, method, evidence_of(log_costs, company, bound=bound, alpha=alpha, interval=interval)
 
 
 def correct_family(comparisons: Sequence[Comparison], *, alpha: float = ALPHA) -> tuple[Comparison, ...]:

@@ -70,7 +70,8 @@ class Evidence:
     `difference` is the 1 - alpha interval of the log cost ratio, `equivalence` the 1 - 2 alpha interval (the interval
     form of two one-sided tests at alpha). `p_difference` is two-sided against a log ratio of 0, `p_equivalence` the
     TOST p-value against the margin, `p_beyond` two-sided against the margin's nearer end: small where the gap is proven
-    larger than the margin. `margin_log` = log(1 + margin).
+    larger than the margin. `margin_log` = log(1 + margin). `wider` says why the intervals are wider than Student's.
+    `offset` is by how much the baseline is shown to differ from itself (log ratio), 0 where it is not.
     """
 
     difference: Interval
@@ -79,6 +80,8 @@ class Evidence:
     p_equivalence: float
     p_beyond: float
     margin_log: float
+    wider: str = ""
+    offset: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,8 @@ def judge(
     1. `within`: TOST rejects (corrected p <= alpha) and the equivalence interval lies within the margin. This holds
        even when the interval also excludes equality: a real gap of 1 % is within a margin of 5 %.
     2. `slower` / `faster`: the 1 - alpha interval lies beyond the margin, and the corrected p says so, too.
-    3. `differs`: the interval excludes equality, corrected, and holds the margin's end: not settled on which side.
+    3. `differs`: the interval excludes equality, corrected, and holds the end of the margin: which side is open. It is
+       not claimed where the baseline differs from itself, too: one pair of names says little of how much paths may.
     4. `undecided`: everything else. A large p of the difference is never taken for equality.
     """
     p_diff = evidence.p_difference if p_difference is None else p_difference
@@ -147,6 +151,8 @@ def judge(
         finding, reason = Finding.SLOWER if gap.low > 0.0 else Finding.FASTER, "the interval lies beyond the margin"
     elif gap.contains(0.0):
         finding, reason = Finding.UNDECIDED, "the interval holds both equality and gaps larger than the margin"
+    elif p_diff <= alpha and evidence.offset:
+        finding, reason = Finding.UNDECIDED, "a difference is shown, but the baseline also differs from itself"
     elif p_diff <= alpha:
         finding, reason = Finding.DIFFERS, "a difference is shown, on which side of the margin is not settled"
     else:

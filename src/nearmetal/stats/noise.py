@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 from nearmetal.stats.equivalence import ALPHA, MARGIN
 from nearmetal.stats.paired import moments
+from nearmetal.stats.widen import LEAST_BLOCKS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,9 +27,9 @@ class NoiseFloor:
 
     `floor` is the smallest relative gap that stands out of the noise, e.g. 0.03 for 3 %: the farther end of the A/A
     interval from 1. `block_spread` is the relative spread of one block's ratio, exp(sd of log ratios) - 1. Both are
-    None below 2 blocks (or before the first planned look). `false_alarm` tells that this A/A interval excludes 1,
-    which happens by chance in 5 % of studies and otherwise means an order effect or drift; `hides_margin` that the
-    floor is not smaller than the margin, so the study cannot tell near-metal from slower.
+    None below 2 blocks (or before the first planned look). `false_alarm` tells that the two are shown to differ, which
+    happens by chance in 5 % of cells and otherwise means an order effect or drift; it widens the intervals of the cell
+    (`widen.offset_of`). `hides_margin` tells that the floor is not smaller than the margin.
     """
 
     estimate: RatioEstimate
@@ -57,6 +58,6 @@ def noise_floor(
     reach = max(abs(interval.low), abs(interval.high))
     floor = math.expm1(reach)
     spread = math.expm1(moments(baseline.log_ratios[: estimate.n]).sd)
-    outside = not interval.contains(0.0)
+    outside = estimate.n >= LEAST_BLOCKS and estimate.evidence.p_difference <= alpha
     margin = plan.margin if plan else margin
     return NoiseFloor(estimate, floor, spread, false_alarm=outside, hides_margin=floor >= margin)

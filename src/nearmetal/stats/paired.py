@@ -32,17 +32,17 @@ class Significance:
 
 @dataclass(frozen=True, slots=True)
 class PairedMoments:
-    """Mean, standard deviation and standard error of n >= 2 paired differences; `df` = n - 1."""
+    """Mean, standard deviation and standard error of n >= 2 paired differences; `df` are those of the error."""
 
     n: int
     mean: float
     sd: float
     standard_error: float
+    df: int
 
-    @property
-    def df(self) -> int:
-        """Return the degrees of freedom."""
-        return self.n - 1
+    def reach(self, level: float) -> float:
+        """Return the half-width of Student's interval of the mean."""
+        return float(special.stdtrit(self.df, (1.0 + level) / 2.0)) * self.standard_error
 
 
 def moments(differences: FloatArray) -> PairedMoments:
@@ -54,7 +54,7 @@ def moments(differences: FloatArray) -> PairedMoments:
     sd = float(differences.std(ddof=1))
     if sd <= ROUNDING * max(1.0, abs(mean)):
         sd = 0.0
-    return PairedMoments(n, mean, sd, sd / math.sqrt(n))
+    return PairedMoments(n, mean, sd, sd / math.sqrt(n), n - 1)
 
 
 def two_sided_p(of: PairedMoments) -> float:

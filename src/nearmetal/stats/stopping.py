@@ -10,9 +10,9 @@ interval approach", JRSS B 51(3)). After an adaptive stop no other interval may 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import special
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.boundaries import levels_at, repeated_p
@@ -23,14 +23,14 @@ from nearmetal.stats.equivalence import (
     Evidence,
     Finding,
     Judgement,
-    beyond_p,
     judge,
     margin_log,
-    tost_p,
 )
 from nearmetal.stats.interval import FloatArray, Interval
-from nearmetal.stats.paired import PairedMoments, moments, two_sided_p
-from nearmetal.stats.widen import for_dependence, for_skewness
+from nearmetal.stats.widen import ALONE, Company, evidence_of
+
+if TYPE_CHECKING:
+    from nearmetal.stats.paired import PairedMoments
 
 FIRST_LOOK_BLOCKS = 5
 # Most comparisons are decided at the first look, and a trial costs minutes: most of the error is spent there.
@@ -101,7 +101,9 @@ class Look:
     precise: bool = False
 
 
-def sequential_evidence(log_costs: FloatArray, plan: StoppingPlan) -> tuple[int, Evidence] | None:
+def sequential_evidence(
+    log_costs: FloatArray, plan: StoppingPlan, company: Company = ALONE
+) -> tuple[int, Evidence] | None:
     """Return the last planned look that the data reach and the evidence there; None before the first look.
 
     `log_costs`: shape (n,), log cost ratio of each block in the order measured. Blocks beyond the last planned look
@@ -111,39 +113,33 @@ def sequential_evidence(log_costs: FloatArray, plan: StoppingPlan) -> tuple[int,
     if not reached:
         return None
     index, blocks = len(reached) - 1, reached[-1]
-    values = log_costs[:blocks]
-    plain = moments(values)
-    of = for_dependence(plain, values)
-    bound = margin_log(plan.margin)
-    evidence = Evidence(
-        difference=for_skewness(_repeated_interval(of, plan, index, plan.alpha), plain, values),
-        equivalence=for_skewness(_repeated_interval(of, plan, index, 2.0 * plan.alpha), plain, values),
-        p_difference=_overall(two_sided_p(of), plan, index),
-        # A one-sided p at twice its level meets the two-sided boundaries.
-        p_equivalence=_overall(min(1.0, 2.0 * tost_p(of.mean, of.standard_error, of.df, bound)), plan, index) / 2.0,
-        p_beyond=_overall(beyond_p(of.mean, of.standard_error, of.df, bound), plan, index),
-        margin_log=bound,
+
+    def interval(of: PairedMoments, alpha: float) -> Interval:
+        reach = of.reach(1.0 - levels_at(plan.looks, plan.first_share, alpha)[index])
+        return Interval(of.mean - reach, of.mean + reach, 1.0 - alpha)
+
+    def overall(nominal: float) -> float:
+        return repeated_p(plan.looks, plan.first_share, index, nominal, (plan.alpha, 2.0 * plan.alpha))
+
+    return blocks, evidence_of(
+        log_costs[:blocks],
+        company.first(blocks),
+        bound=margin_log(plan.margin),
+        alpha=plan.alpha,
+        interval=interval,
+        overall=overall,
     )
-    return blocks, evidence
 
 
-def _repeated_interval(of: PairedMoments, plan: StoppingPlan, index: int, alpha: float) -> Interval:
-    nominal = levels_at(plan.looks, plan.first_share, alpha)[index]
-    reach = -float(special.stdtrit(of.df, nominal / 2.0)) * of.standard_error
-    return Interval(of.mean - reach, of.mean + reach, 1.0 - alpha)
-
-
-def _overall(nominal: float, plan: StoppingPlan, index: int) -> float:
-    return repeated_p(plan.looks, plan.first_share, index, nominal, (plan.alpha, 2.0 * plan.alpha))
-
-
-def look(log_ratios: FloatArray, plan: StoppingPlan, *, better: Better = Better.SMALLER) -> Look:
+def look(
+    log_ratios: FloatArray, plan: StoppingPlan, *, better: Better = Better.SMALLER, company: Company = ALONE
+) -> Look:
     """Judge a comparison at the last planned look that its blocks reach.
 
     `log_ratios`: shape (n,), log(path / baseline) of each block's figure, in the order measured. Call it after each
     block; between planned looks it repeats the last one. Stops are in this order: decided, precise, cap.
     """
-    found = sequential_evidence(better.sign * log_ratios, plan)
+    found = sequential_evidence(better.sign * log_ratios, plan, company)
     if found is None:
         reason = f"{log_ratios.size} of {plan.min_blocks} blocks before the first look"
         return Look(0, None, None, Finding.UNDECIDED, stop=False, reason=reason)

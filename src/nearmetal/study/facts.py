@@ -16,6 +16,8 @@ TIMER = "timer."
 """What facts begin with that name a figure as a timer's; `run.timers` makes them."""
 OCCASION = "run.occasion"
 """The occasion of a trial, from 1: the hour, boot or allocation that it shares with others."""
+VARIANT = "lab.variant"
+"""The boot of the lab's machine that a trial ran in, from 0."""
 COMPUTERS, PROCESSORS = "nodes.computers", "nodes.processors"
 """How many computers the nodes are, and the least number of processors of one."""
 

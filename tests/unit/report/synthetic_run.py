@@ -68,7 +68,11 @@ FACTS: dict[str, Scalar] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make a run: `cost[path]` times a base duration, `spread` between blocks, what fails, what differs."""
+    """How to make a run: `cost[path]` times a base duration, `spread` between blocks, what fails, what differs.
+
+    `again` is what the baseline costs more under its second name, `boots` what each path but it costs more in the boot
+    that its block ran in, `stalls` are paths of which 3 % of the iterations take 1.45 times as long.
+    """
 
     study: str = STUDY
     blocks: int = 8
@@ -79,6 +83,9 @@ class Recipe:
     facts: Callable[[Order], dict[str, Scalar]] = lambda order: {}
     iterations: int | None = None
     setting_cost: Mapping[str, float] = field(default_factory=dict)
+    again: float = 1.0
+    boots: tuple[float, ...] = ()
+    stalls: frozenset[str] = frozenset()
 
 
 def make_run(root: Path, recipe: Recipe | None = None) -> RunDir:
@@ -115,6 +122,8 @@ def _outcome(order: Order, recipe: Recipe) -> Outcome:
             interface |= {f"{node}.nm0.kind": INTERFACES[label], f"{node}.nm0.mtu": 1500}
             interface |= {f"{node}.nm0.qdisc": "fq_codel" if label == "tap" else "noqueue"}
     switches = {"veth": 14_500, "bridge": 14_800, "macvlan": 14_450, "tap": 41_000, "shm": 900}.get(label, 14_000)
+    if recipe.boots:
+        interface["lab.variant"] = order.block % len(recipe.boots)
     return Outcome(
         TrialStatus.VALID,
         launch_argv=("mpirun", "-n", "2", "--host", "n0,n1", "nmbench", "--operation", "latency"),
@@ -140,12 +149,17 @@ def _cell(order: Order, size: int, recipe: Recipe) -> CellSamples:
     warmup, iterations = int(str(options["warmup"])), recipe.iterations or int(str(options["iterations"]))
     operation = str(options["operation"])
     rng = np.random.default_rng((recipe.seed, order.trial, size))
-    cost = recipe.cost[order.path.label.removesuffix(AGAIN)] * recipe.setting_cost.get(order.setting, 1.0)
+    label = order.path.label.removesuffix(AGAIN)
+    cost = recipe.cost[label] * recipe.setting_cost.get(order.setting, 1.0)
+    cost *= recipe.again if label != order.path.label else 1.0
+    cost *= recipe.boots[order.block % len(recipe.boots)] if recipe.boots and label != "veth" else 1.0
     typical = (42_000 + size * 2.1) * cost * np.exp(rng.normal(0.0, recipe.spread))
     count = warmup + iterations
     # Bimodal with a heavy tail, as latencies are: a second mode 15 % up, and rare stalls of a Pareto length.
     ns = typical * np.exp(rng.normal(0.0, 0.03, count)) * np.where(rng.random(count) < 0.1, 1.15, 1.0)
     ns *= np.where(rng.random(count) < 0.004, 1.0 + rng.pareto(1.4, count) * 3.0, 1.0)
+    if label in recipe.stalls:
+        ns *= np.where(np.arange(count) % 33 == 0, 1.45, 1.0)
     both = np.vstack((ns, ns)).astype(np.int64)
     begin = np.cumsum(both, axis=1) - both
     initiators = (0,) if operation in {"latency", "bw"} else (0, 1)

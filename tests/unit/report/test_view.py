@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -8,6 +10,7 @@ import pytest
 
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_json, tables
+from nearmetal.report.words import noise_sentence
 from nearmetal.results.paths import View, build_view
 from nearmetal.results.records import Failure
 from nearmetal.results.shown import shown_for
@@ -94,6 +97,49 @@ def test_p99_of_short_trials_is_refused(tmp_path: Path) -> None:
             assert one.levels[Metric.P99].value is None
             assert "n = 100 cannot support it" in one.levels[Metric.P99].refused
             assert one.comparison is None or Metric.P99 in one.comparison.refused
+
+
+def _interval(view: View, path: str) -> Interval:
+    one = view.cells[0].of(path)
+    assert one is not None
+    assert one.comparison is not None
+    assert one.comparison.headline.interval is not None
+    return one.comparison.headline.interval
+
+
+def test_a_baseline_that_differs_from_itself_widens_every_interval(tmp_path: Path) -> None:
+    plain, biased = (build_view(make_run(tmp_path / f"{more}", Recipe(again=more))) for more in (1.0, 1.03))
+    assert "differs from itself" not in noise_sentence(plain)
+    said = noise_sentence(biased)
+    assert "In 3 of them it differs from itself by up to 3" in said
+    assert "drift, or an effect of the order" in said
+    before, after = _interval(plain, "tap"), _interval(biased, "tap")
+    assert math.log(after.high / after.low) > math.log(before.high / before.low) + 0.05
+    assert all(cell.noise is not None and cell.noise.false_alarm for cell in biased.cells)
+
+
+def test_boots_that_differ_widen_the_intervals(tmp_path: Path) -> None:
+    boots = (0.98, 1.0, 1.02)
+    fixed = STUDY.replace("min_blocks = 5", "min_blocks = 8")
+    same = (1.0,) * 3
+    plain, varied = (
+        build_view(make_run(tmp_path / str(one[0]), Recipe(study=fixed, boots=one))) for one in (same, boots)
+    )
+    before, after = _interval(plain, "tap"), _interval(varied, "tap")
+    # Three boots 2 % apart: Student's t of 2 degrees of freedom, 4.30, times their error, 0.0115.
+    assert math.log(after.high / after.low) / 2 == pytest.approx(0.0115 * 4.30, rel=0.4)
+    assert after.high - after.low > 2 * (before.high - before.low)
+
+
+def test_a_slower_tail_says_by_how_much(tmp_path: Path) -> None:
+    view = build_view(make_run(tmp_path / "run", Recipe(stalls=frozenset({"macvlan"}))))
+    (verdict,) = (one for one in view.verdicts if one.path == "macvlan")
+    assert verdict.verdict is Verdict.SLOWER_TAIL
+    assert re.search(r"^slower tail in 3 of 3 cells: near-metal in the body, tail up to \d\d % slower$", verdict.reason)
+    one = view.cells[0].of("macvlan")
+    assert one is not None
+    assert one.comparison is not None
+    assert re.search(r"^near-metal in the body, tail \d\d % slower$", one.comparison.conclusion.reason)
 
 
 def test_nothing_is_near_metal_without_evidence(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from nearmetal.hosts.lab.guest import OUTCOME_NAME
 from nearmetal.hosts.lab.lives import carry_out
 from nearmetal.hosts.lab.machine import Machine, machine_named
 from nearmetal.hosts.lab.vm import Boot, Vm
+from nearmetal.study.facts import VARIANT
 from nearmetal.study.order import Outcome, TrialStatus
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ class LabHost:
             "lab.machine": self._machine.name,
             "lab.image": ready.image_key,
             "lab.snapshot": ready.snapshot_digest,
-            "lab.variant": ready.variant,
+            VARIANT: ready.variant,
             "lab.emulator": self._version,
             "lab.virtual_time": True,
             **(self._cluster.facts(order) if self._cluster else {}),
