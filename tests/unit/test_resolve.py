@@ -9,28 +9,27 @@ from scipy import stats
 from nearmetal.run.resolve import (
     POWER,
     blocks_for,
-    iterations_for,
     power,
-    rarest_mode,
     resolution,
     smallest_difference,
 )
-from nearmetal.stats.order import quantile_ranks
 from nearmetal.study.spec import parse_study
 from tests.unit.test_spec import GOOD
 
 
-@pytest.mark.parametrize(("launches", "share"), [(5, 0.4507), (14, 0.1926), (59, 0.0495)])
-def test_a_mode_rarer_than_said_stays_unseen_in_one_study_of_twenty(launches: int, share: float) -> None:
-    assert rarest_mode(launches) == pytest.approx(share, abs=1e-4)
-    assert (1 - rarest_mode(launches)) ** launches == pytest.approx(0.05)
+def test_near_metal_needs_the_blocks_that_its_rarest_mode_asks_for() -> None:
+    found = resolution(parse_study('rarest_mode = "50 %"\n' + GOOD, "t"))
+    assert found.blocks_for_mode == 5
+    assert (1 - found.rarest_mode) ** found.blocks == pytest.approx(0.05)
+    assert resolution(parse_study(GOOD, "t")).blocks_for_mode == 14
 
 
 @pytest.mark.parametrize(("blocks", "sd", "level"), [(5, 0.03, 0.05), (12, 0.03, 0.025), (10, 0.1, 0.05)])
 def test_the_smallest_difference_is_found_as_often_as_said(blocks: int, sd: float, level: float) -> None:
     true = np.log1p(smallest_difference(blocks, sd, level))
     rng = np.random.default_rng(1)
-    ratios = rng.normal(true, sd, (4000, blocks)) - rng.normal(0, sd, (4000, blocks))
+    both_names = rng.normal(0, sd, (4000, blocks, 2)).mean(axis=2)
+    ratios = rng.normal(true, sd, (4000, blocks)) - both_names
     found = stats.ttest_1samp(ratios, 0.0, axis=1).pvalue < level
     assert found.mean() == pytest.approx(POWER, abs=0.025)
 
@@ -40,13 +39,6 @@ def test_the_blocks_proposed_are_the_fewest_that_do() -> None:
     assert needed is not None
     assert power(needed, 0.05, 0.03, 0.05) >= POWER > power(needed - 1, 0.05, 0.03, 0.05)
     assert blocks_for(0.001, 0.3, 0.05) is None
-
-
-@pytest.mark.parametrize("percentile", [0.5, 0.99, 0.999])
-def test_the_iterations_proposed_are_the_fewest_that_do(percentile: float) -> None:
-    needed = iterations_for(percentile)
-    assert quantile_ranks(needed, percentile) is not None
-    assert quantile_ranks(needed - 1, percentile) is None
 
 
 def test_more_comparisons_resolve_less() -> None:

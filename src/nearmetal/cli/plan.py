@@ -74,7 +74,7 @@ def resolves(found: Resolution, margin: float) -> tuple[Table, list[str]]:
     held = f"{words.percentile_name(found.percentile)} of a launch" if found.percentile else "no percentile of a launch"
     beyond = f"; {words.percentile_name(found.next_percentile)} needs {found.next_iterations}"
     sentences = [
-        f"a mode in fewer than {words.percent(found.rarest_mode)} of launches may stay unseen; 20 % needs "
+        f"a mode in fewer than {words.percent(found.rarest_mode)} of launches may stay unseen; near-metal needs "
         f"{found.blocks_for_mode} blocks"
     ]
     if found.iterations:

@@ -1,10 +1,9 @@
 """What a study can resolve, said before it runs: differences, percentiles, and the rarest mode that must show.
 
-- A mode that a launch falls into with probability p is missed by all of n launches with (1 - p)^n. So n launches
-  without it exclude, with 95 %, only modes of p > 1 - 0.05^(1/n).
-- The ratio of a path and the baseline differs from block to block by sqrt(2) times the sd of a launch. A true
-  difference is found with the power of the paired t-test, from the noncentral t distribution, at the level that
-  Holm's correction leaves to the hardest of a path's comparisons.
+- Modes are those that `stats.conclude` says so many launches cannot exclude.
+- The ratio of a path's launch and the two of the baseline differs from block to block by sqrt(1.5) times the sd of a
+  launch. A true difference is found with the power of the paired t-test, from the noncentral t distribution, at the
+  level that Holm's correction leaves to the hardest of a path's comparisons.
 - A percentile of one launch is stated where enough iterations enclose it by order statistics (`stats.order`).
 """
 
@@ -16,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from scipy import special
 
-from nearmetal.results.stopping import stopping_plan
+from nearmetal.results.stopping import criteria_of, stopping_plan
+from nearmetal.stats.conclude import rarest_excluded
 from nearmetal.stats.equivalence import ALPHA
-from nearmetal.stats.order import quantile_ranks
+from nearmetal.stats.order import quantile_ranks, support
 
 if TYPE_CHECKING:
     from nearmetal.study.spec import Study
@@ -28,7 +28,6 @@ LAUNCH_SDS = (0.01, 0.03, 0.10)
 """By how much launches differ (sd of their logarithm): on a quiet machine, a usual one, a shared one."""
 _PERCENTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 _MOST_BLOCKS = 1000
-_RAREST = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,8 @@ class Resolution:
 
     `differences` has (sd of launches, smallest difference found with `POWER`, blocks that the margin would need, None
     beyond 1,000). `percentile` is the highest that the engine's workload with the fewest `iterations`
-    supports, 0 for none; `next_percentile` and `next_iterations` are the one above it and what it needs.
+    supports, 0 for none; `next_percentile` and `next_iterations` are the one above it and what it needs. `rarest_mode`
+    is the share below which a mode may stay unseen, `blocks_for_mode` what `near-metal` needs in this study.
     """
 
     blocks: int
@@ -61,8 +61,8 @@ def resolution(study: Study) -> Resolution:
     return Resolution(
         blocks=plan.max_blocks,
         comparisons=plan.comparisons,
-        rarest_mode=rarest_mode(plan.max_blocks),
-        blocks_for_mode=math.ceil(math.log(0.05) / math.log(1 - _RAREST)),
+        rarest_mode=rarest_excluded(plan.max_blocks),
+        blocks_for_mode=criteria_of(study).least_launches,
         differences=tuple(
             (sd, smallest_difference(plan.max_blocks, sd, level), blocks_for(study.margin, sd, level))
             for sd in LAUNCH_SDS
@@ -70,19 +70,14 @@ def resolution(study: Study) -> Resolution:
         iterations=iterations,
         percentile=max(held, default=0.0),
         next_percentile=beyond,
-        next_iterations=iterations_for(beyond) if beyond else 0,
+        next_iterations=support(beyond) if beyond else 0,
     )
-
-
-def rarest_mode(launches: int) -> float:
-    """Return the probability below which a mode may have stayed unseen in so many launches, with 95 %."""
-    return 1.0 - float(0.05 ** (1.0 / launches))
 
 
 def power(blocks: int, difference: float, launch_sd: float, level: float) -> float:
     """Return how often a true difference (0.1: 10 %) is found by so many blocks, two-sided at `level`."""
     critical = float(special.stdtrit(blocks - 1, 1 - level / 2))
-    shift = math.log1p(difference) * math.sqrt(blocks) / (math.sqrt(2) * launch_sd)
+    shift = math.log1p(difference) * math.sqrt(blocks) / (math.sqrt(1.5) * launch_sd)
     return 1.0 - float(special.nctdtr(blocks - 1, shift, critical))
 
 
@@ -101,14 +96,3 @@ def blocks_for(difference: float, launch_sd: float, level: float) -> int | None:
     """Return the fewest blocks that find a difference with `POWER`, None beyond 1,000."""
     enough = (n for n in range(3, _MOST_BLOCKS + 1) if power(n, difference, launch_sd, level) >= POWER)
     return next(enough, None)
-
-
-def iterations_for(percentile: float) -> int:
-    """Return the fewest iterations of a launch that support a percentile."""
-    low, high = 1, 2
-    while quantile_ranks(high, percentile) is None:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if quantile_ranks(middle, percentile) is None else (low, middle)
-    return high
