@@ -73,6 +73,9 @@ class Waterfall:
 
 
 _Key = tuple[str, str, str, int]
+_Measured = tuple[str, int]
+"""An operation, and the longest pause before it (us)."""
+_Untraced = tuple[str, str, _Measured, int]
 
 
 def waterfalls(run: RunDir) -> list[Waterfall]:
@@ -86,7 +89,7 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
     trips: dict[_Key, list[RoundTrip]] = {}
     kept: dict[_Key, list[RoundTrip]] = {}
     trials: dict[_Key, int] = {}
-    operations: dict[_Key, str] = {}
+    measured: dict[_Key, _Measured] = {}
     for record in records:
         if not record.order.workload.options.get(OPTION):
             continue
@@ -95,8 +98,8 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
             trips.setdefault(key, []).extend(found)
             kept.setdefault(key, []).extend(trimmed(found))
             trials[key] = trials.get(key, 0) + 1
-            operations[key] = operation
-    wanted = {(path, setting, operations[key], size) for key in trips for path, setting, _, size in [key]}
+            measured[key] = _measured(record, operation)
+    wanted = {(path, setting, measured[key], size) for key in trips for path, setting, _, size in [key]}
     untraced = _untraced_means(run, records, wanted)
     return [
         Waterfall(
@@ -106,7 +109,7 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
             tuple(kept[key]),
             nearest_rank(found, 0.5),
             nearest_rank(found, 0.99),
-            untraced.get((key[0], key[1], operations[key], key[3])),
+            untraced.get((key[0], key[1], measured[key], key[3])),
         )
         for key, found in trips.items()
         if found
@@ -146,18 +149,23 @@ def _windows(cell: SampleCell) -> list[Window]:
     return [Window(number, begin[number], end[number]) for number in range(cell.warmup, len(begin))]
 
 
-def _untraced_means(run: RunDir, records: Sequence[TrialRecord], wanted: set[_Key]) -> dict[_Key, float]:
-    """Return the mean latency (ns) of the wanted paths, settings, operations and sizes over all launches without trace.
+def _measured(record: TrialRecord, operation: str) -> _Measured:
+    return operation, int(str(record.order.workload.options.get("pace_us", 0)))
+
+
+def _untraced_means(run: RunDir, records: Sequence[TrialRecord], wanted: set[_Untraced]) -> dict[_Untraced, float]:
+    """Return the mean latency (ns) of what is wanted over all launches without trace.
 
     It is that of the report: the geometric mean over launches. Only their samples are read: a run without traces,
     however large, costs nothing here.
     """
-    logs: dict[_Key, list[float]] = {}
+    logs: dict[_Untraced, list[float]] = {}
     for record in records:
         if record.order.workload.options.get(OPTION):
             continue
         for cell in record.cells:
-            key = (record.order.path.label, record.order.setting, cell.operation, cell.message_bytes)
+            what = _measured(record, cell.operation)
+            key = (record.order.path.label, record.order.setting, what, cell.message_bytes)
             if key in wanted:
                 logs.setdefault(key, []).append(math.log(run.summary(record, cell).trimmed_mean_ns))
     return {key: math.exp(float(np.mean(found))) / 2 for key, found in logs.items()}

@@ -30,6 +30,7 @@ from nearmetal.workloads.samples import decode
 
 if TYPE_CHECKING:
     from nearmetal.store.samples import Cell
+    from nearmetal.study.order import Scalar
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "waterfall-v1.zip"
 STUDY = """
@@ -47,19 +48,23 @@ name = "default"
 """
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> RunDir:
-    """A run with one traced trial and one untraced of the same samples."""
+def _run(root: Path, plain: dict[str, Scalar]) -> RunDir:
+    """A run with one traced trial and one untraced of the same samples, under its own options."""
     info = RunInfo("one", digest(STUDY), "lab", "figures of a test", "0", "2026-01-01T00:00:00+00:00")
-    made = RunDir.create(tmp_path / "run", info, STUDY)
+    made = RunDir.create(root, info, STUDY)
     files = read_bundle(GOLDEN)
-    for number, (label, options) in enumerate((("traced", {"waterfall": True}), ("plain", {}))):
+    for number, (label, options) in enumerate((("traced", {"waterfall": True}), ("plain", plain))):
         order = Order(number, 0, PathOrder("vf", "vf"), WorkloadOrder(label, "engine", dict(options)), "default")
-        kept = files if options else {"samples": files["samples"]}
+        kept = files if label == "traced" else {"samples": files["samples"]}
         outcome = Outcome(TrialStatus.VALID, files=kept)
         made.append(order, outcome, decode(outcome), attempt=1, started_utc="2026-01-01T00:00:00+00:00")
     made.close()
     return made
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    return _run(tmp_path / "run", {})
 
 
 @pytest.fixture
@@ -83,6 +88,11 @@ def test_means_leave_out_what_comparisons_leave_out(one: Waterfall) -> None:
     assert means[1] == pytest.approx(trimmed_mean(ordered))
     assert means[1] != pytest.approx(means[0])
     assert one.mean_ns == pytest.approx(one.untraced_ns, rel=0.05)  # the same samples, traced and not
+
+
+def test_an_untraced_workload_of_another_pace_is_no_reference(tmp_path: Path) -> None:
+    (found,) = waterfalls(_run(tmp_path / "run", {"pace_us": 500}))
+    assert found.untraced_ns is None
 
 
 def _two(one: Waterfall) -> list[Waterfall]:
