@@ -4,6 +4,7 @@ import asyncio
 import html
 import os
 import re
+import shutil
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from fake_fabric import MadeUpHost, make_fabric
 from fake_runs import rewrite
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.report.progress import progress, sentence
-from nearmetal.serve import openapi, pages
+from nearmetal.serve import openapi, overview, pages
 from nearmetal.serve.app import make_app
 from nearmetal.serve.cache import Cache, Recent, SummaryCache
 from nearmetal.serve.catalogue import Catalogue, state
@@ -28,7 +29,7 @@ from nearmetal.store.rundir import RunDir, is_being_written
 from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from nearmetal.store.rundir import TrialRecord
@@ -173,11 +174,83 @@ def test_the_list_shows_all_runs_and_what_is_wrong_with_one(client: TestClient) 
     assert [one["name"] for one in backwards] == names[::-1]
 
 
-@pytest.mark.parametrize("column", pages.COLUMNS)
+@pytest.mark.parametrize("column", overview.COLUMNS)
 def test_the_list_sorts_by_every_column(client: TestClient, column: str) -> None:
     page = client.get("/", params={"sort": column, "order": "asc"}).text
     assert page.count('aria-sort="ascending"') == 1
     assert f"/?sort={column}&amp;order=desc" in page
+
+
+def test_the_list_shows_what_each_run_found_and_reads_unknown_runs_in_between(runs: Path) -> None:
+    with TestClient(make_app(Catalogue(runs), DOOR), base_url="http://127.0.0.1:8470", headers=SIGNED_IN) as fresh:
+        page = fresh.get("/").text
+        while "being read" in page:
+            assert re.search(r"\d runs are being read", page)
+            page = fresh.get("/").text
+    assert "are being read" not in page
+    row = re.search(r'href="/runs/first".*?</tr>', page)
+    assert row
+    assert '<span class="verdict slower">slower</span> bridge, tap' in row[0]
+    assert re.search(
+        r'class="spark".*<title>bridge [\d.]+ times veth; macvlan', row[0].replace("><", ">\n<"), re.DOTALL
+    )
+    assert "follow" not in row[0]
+    assert "holds no finished trial yet" in page
+
+
+def test_a_run_that_is_written_can_be_followed_from_the_list(runs: Path) -> None:
+    with (
+        RunDir.open_for_writing(runs / "first"),
+        TestClient(make_app(Catalogue(runs), DOOR), base_url="http://127.0.0.1:8470", headers=SIGNED_IN) as fresh,
+    ):
+        assert '<a href="/runs/first/live">running: follow it</a>' in fresh.get("/").text
+
+
+@pytest.mark.parametrize(
+    ("query", "holds"),
+    [
+        ("study=paths", lambda one: one["study"] == "paths"),
+        ("study=nope", lambda one: False),
+        ("host=local", lambda one: one["host_kind"] == "local"),
+        ("path=tap", lambda one: "tap" in one["paths"]),
+        ("path=tap&since=2026-11-21&until=2026-11-21", lambda one: "tap" in one["paths"]),
+        ("study=paths&since=2026-11-22", lambda one: False),
+        ("until=2020-01-01", lambda one: False),
+        ("", lambda one: True),
+    ],
+)
+def test_the_list_is_narrowed_by_study_host_path_and_date(
+    client: TestClient, query: str, holds: Callable[[dict[str, object]], bool]
+) -> None:
+    everything = client.get("/api/v1/runs").json()["runs"]
+    assert {one["study"] for one in everything} > {None, "paths"}
+    wanted = [one["name"] for one in everything if holds(one)]
+    assert [one["name"] for one in client.get(f"/api/v1/runs?{query}").json()["runs"]] == wanted
+    assert f"{len(wanted)} of {len(everything)} runs" in client.get(f"/?{query}").text
+    assert client.get("/?since=yesterday").status_code == 400
+
+
+def test_any_number_of_runs_are_compared_with_one_base(client: TestClient, runs: Path) -> None:
+    make_run(runs / "slower2", Recipe(study=SMALL, blocks=5, cost={**COST, "tap": 4.8}))
+    make_run(runs / "same", Recipe(study=SMALL, blocks=5, seed=8))
+    try:
+        page = TestClient(make_app(Catalogue(runs), DOOR), base_url="http://127.0.0.1:8470", headers=SIGNED_IN).get(
+            "/compare?run=slower2&run=same&run=first&base=first"
+        )
+        assert page.status_code == 200
+        head = re.search(r"Every cell against first</caption>(.*?)</thead>", page.text)
+        assert head
+        assert re.findall(r">([^<>]+)</th>", head[1]) == ["cell", "first", "slower2", "same"]
+        tap = re.search(r">tap latency 8 B[^<]*</th>(.*?)</tr>", page.text)
+        assert tap
+        assert re.search(r"(1\.9|2\.0)\d+ worse", tap[1])
+        assert "/compare?run=same&amp;base=first" in page.text
+    finally:
+        shutil.rmtree(runs / "slower2")
+        shutil.rmtree(runs / "same")
+    many = "&".join(f"run=r{n}" for n in range(13))
+    assert client.get(f"/compare?{many}&base=first").status_code == 400
+    assert client.get("/api/v1/compare?run=a&run=b&base=first").status_code == 400
 
 
 def test_a_run_is_shown_as_the_report_shows_it(client: TestClient) -> None:

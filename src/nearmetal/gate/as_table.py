@@ -12,6 +12,8 @@ from nearmetal.report.tables import Table
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from nearmetal.results.gated import Gate, GateCell
@@ -44,6 +46,28 @@ def tables(gate: Gate) -> list[Table]:
     """Return a table a workload, operation and setting: sizes and paths down, both runs across."""
     groups = dict.fromkeys((one.cell.workload, one.cell.operation, one.cell.setting) for one in gate.cells)
     return [_table(gate, group) for group in groups]
+
+
+def many(gates: Sequence[Gate], names: Sequence[str], base_name: str) -> Table:
+    """Return one table of several runs against the same base: cells down, the ratio and standing of each run across."""
+    by_cell = [{one.cell: one for one in gate.cells} for gate in gates]
+    first = {cell: one for cells in reversed(by_cell) for cell, one in cells.items()}
+    rows = []
+    for cell in dict.fromkeys(cell for cells in by_cell for cell in cells):
+        level = first[cell].base_level
+        own = [_standing(cells.get(cell)) for cells in by_cell]
+        rows.append(
+            (str(cell), words.NOTHING if level is None else f"{words.figure(level)} {first[cell].shown.unit}", *own)
+        )
+    note = "Ratio to the base with its 95 % interval; above 1 is worse for times, better for rates."
+    return Table(f"Every cell against {base_name}", ("cell", base_name, *names), tuple(rows), note)
+
+
+def _standing(one: GateCell | None) -> str:
+    if one is None:
+        return words.NOTHING
+    stands = "control" if one.control else str(one.standing)
+    return f"{words.ratio(one.found.ratio)} {stands}\n{words.ratio_span(one.found.interval)}" if one.found else stands
 
 
 def _table(gate: Gate, group: tuple[str, str, str]) -> Table:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+from dataclasses import asdict
 from importlib import resources
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
@@ -14,10 +16,11 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from nearmetal.errors import NearmetalError
-from nearmetal.serve import openapi, pages
+from nearmetal.serve import openapi, overview, pages
 from nearmetal.serve.behind import Below
 from nearmetal.serve.guard import Guard
 from nearmetal.serve.library import Library, NoSuchRunError, encoded
+from nearmetal.serve.overview import Filter
 from nearmetal.store.query import MixedError
 
 if TYPE_CHECKING:
@@ -65,10 +68,13 @@ class _Served:
         self._library = library
 
     async def run_list(self, request: Request) -> Response:
-        asked = _query(request, sort="changed", order="desc")
-        by, descending = _sorting(asked)
+        by, descending, wanted = _listing(request, sort="changed", order="desc")
+        everything = await self._library.entries()
+        rows = overview.sorted_runs([one for one in everything if wanted.holds(one)], by, descending=descending)
+        known = await self._library.glances(rows)
         root = str(self._library.catalogue.root)
-        return _html(pages.run_list(root, await self._library.entries(), by, descending=descending), pages.PLAIN)
+        page = overview.run_list(overview.Listed(root, everything, rows, known, wanted, by, descending))
+        return _html(page, pages.PLAIN)
 
     async def report(self, request: Request) -> Response:
         allow_mixed = _flag(_query(request, allow_mixed="false"))
@@ -77,9 +83,9 @@ class _Served:
         return _html(text.content, pages.PLAIN)
 
     async def compare(self, request: Request) -> Response:
-        run, base, allow_mixed = _two_runs(request)
+        runs, base, allow_mixed = _compared(request)
         with _offering_mixed(request):
-            text = await self._library.compare_page(run, base, allow_mixed=allow_mixed)
+            text = await self._library.compare_page(runs, base, allow_mixed=allow_mixed)
         return _html(text.content, pages.PLAIN)
 
     async def live(self, request: Request) -> Response:
@@ -92,8 +98,9 @@ class _Served:
         return _tagged(request, await self._library.live_part(request.path_params["name"]), "text/html")
 
     async def api_runs(self, request: Request) -> Response:
-        by, descending = _sorting(_query(request, sort="name", order="asc"))
-        runs = pages.sorted_runs(await self._library.entries(), by, descending=descending)
+        by, descending, wanted = _listing(request, sort="name", order="asc")
+        shown = [one for one in await self._library.entries() if wanted.holds(one)]
+        runs = overview.sorted_runs(shown, by, descending=descending)
         return _json({"runs": [_run_object(one) for one in runs]})
 
     async def api_report(self, request: Request) -> Response:
@@ -110,8 +117,10 @@ class _Served:
         return _tagged(request, await self._library.progress_json(request.path_params["name"]), "application/json")
 
     async def api_compare(self, request: Request) -> Response:
-        run, base, allow_mixed = _two_runs(request)
-        text = await self._library.compare_json(run, base, allow_mixed=allow_mixed)
+        runs, base, allow_mixed = _compared(request)
+        if len(runs) > 1:
+            raise BadQueryError("the answer for programs is of one run and its base", hint="ask once for each run")
+        text = await self._library.compare_json(runs[0], base, allow_mixed=allow_mixed)
         return _tagged(request, text, "application/json")
 
 
@@ -145,6 +154,7 @@ def _run_object(one: Entry) -> dict[str, object]:
         "changed_ns": one.changed_ns,
         "running": one.running,
         "of_fabric": one.of_fabric,
+        "paths": list(one.paths),
         "problem": one.problem or None,
     }
 
@@ -178,21 +188,39 @@ def _one_of(asked: Mapping[str, str], name: str, values: Mapping[str, object]) -
     return asked[name]
 
 
-def _sorting(asked: Mapping[str, str]) -> tuple[str, bool]:
+def _listing(request: Request, **defaults: str) -> tuple[str, bool, Filter]:
+    """Return what a list is sorted by, whether backwards, and what it is narrowed to."""
+    empty = asdict(Filter())
+    asked = _query(request, **defaults, **empty)
+    for name in ("since", "until"):
+        if asked[name] and not _DATE.fullmatch(asked[name]):
+            raise BadQueryError(f"{name}={asked[name]!r} is no date", hint=f"{name}=2026-01-31")
     descending = {"asc": False, "desc": True}
-    return _one_of(asked, "sort", pages.COLUMNS), descending[_one_of(asked, "order", descending)]
+    order = descending[_one_of(asked, "order", descending)]
+    return _one_of(asked, "sort", overview.COLUMNS), order, Filter(**{name: asked[name] for name in empty})
+
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def _flag(asked: Mapping[str, str]) -> bool:
     return _FLAGS[_one_of(asked, "allow_mixed", _FLAGS)]
 
 
-def _two_runs(request: Request) -> tuple[str, str, bool]:
-    """Return the run, its base, and whether mixed trials are wanted."""
+MOST_COMPARED = 12
+
+
+def _compared(request: Request) -> tuple[list[str], str, bool]:
+    """Return the runs, their base, and whether mixed trials are wanted; a base among the runs is left out."""
     asked = _query(request, run="", base="", allow_mixed="false")
-    if not asked["run"] or not asked["base"]:
+    base = asked["base"]
+    runs = [one for one in dict.fromkeys(request.query_params.getlist("run")) if one]
+    runs = [one for one in runs if one != base] or runs
+    if not runs or not base:
         raise BadQueryError("a comparison needs two runs", hint="?run=NAME&base=NAME")
-    return asked["run"], asked["base"], _flag(asked)
+    if len(runs) > MOST_COMPARED:
+        raise BadQueryError(f"{len(runs)} runs are too many for one page", hint=f"choose at most {MOST_COMPARED}")
+    return runs, base, _flag(asked)
 
 
 # ---- answers

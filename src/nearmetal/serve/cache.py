@@ -75,6 +75,10 @@ class Cache:
             return _answered(self._texts[key])
         return await self._once.get(key, make, lambda text: self._keep(key, text))
 
+    def knows(self, key: Hashable) -> bool:
+        """Tell whether the text of a key is there already."""
+        return key in self._texts
+
     def _keep(self, key: Hashable, text: bytes | NearmetalError) -> None:
         self._texts[key] = text
         self._held_bytes += _size(text)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import tomllib
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +36,7 @@ class Entry:
 
     `info` is None where `problem` says why it cannot be read. `trials` counts records, `changed_ns` is when the last
     one was added (Unix time), `running` tells that a nearmetal of this machine is writing it, `of_fabric` that it is a
-    whole fabric's.
+    whole fabric's. `paths` are the names of its study's paths.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Entry:
     changed_ns: int = 0
     running: bool = False
     of_fabric: bool = False
+    paths: tuple[str, ...] = ()
 
 
 class Catalogue:
@@ -98,11 +101,24 @@ def _entry(name: str, root: Path) -> Entry:
         with os.scandir(folder) as found:
             trials = sum(one.name.endswith(".json") for one in found)
         changed_ns = folder.stat().st_mtime_ns
-        return Entry(name, root, info, "", trials, changed_ns, is_being_written(root), is_of_fabric(root))
+        known = _check_file(root / "study.toml")
+        paths = _paths(root / "study.toml", known)
+        return Entry(name, root, info, "", trials, changed_ns, is_being_written(root), is_of_fabric(root), paths)
     except NearmetalError as error:
         return Entry(name, root, None, error.message)
     except OSError as error:
         return Entry(name, root, None, f"{root} cannot be read: {error.strerror}")
+
+
+@lru_cache(maxsize=MAX_RUNS)
+def _paths(study: Path, _: tuple[int, int, int]) -> tuple[str, ...]:
+    """Return the names of a study's paths; a file whose size, time and inode are the same is not read again."""
+    try:
+        raw = tomllib.loads(study.read_text(encoding="utf-8")).get("path", [])
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ForeignFileError(f"{study} is damaged: {error}") from error
+    tables = raw if isinstance(raw, list) else []
+    return tuple(str(one["name"]) for one in tables if isinstance(one, dict) and "name" in one)
 
 
 def state(root: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from dataclasses import asdict, dataclass
@@ -11,11 +12,12 @@ from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
 from nearmetal.fabric.survey import survey
 from nearmetal.gate import as_json as gate_as_json
 from nearmetal.report import as_html, as_json, fabric_html, fabric_json
+from nearmetal.report.markup import Markup
 from nearmetal.report.progress import Progress, progress
 from nearmetal.report.waterfalls import waterfalls
 from nearmetal.results.between import Question, judge, read_pair
 from nearmetal.results.paths import build_view
-from nearmetal.serve import pages
+from nearmetal.serve import overview, pages
 from nearmetal.serve.cache import Cache, Recent, SummaryCache
 from nearmetal.serve.catalogue import state
 from nearmetal.store.query import refuse_fabric
@@ -34,6 +36,11 @@ MAX_SAMPLES = 200_000_000
 MAX_FABRIC_BYTES = 512 << 20
 """The same for the samples of a whole fabric; 1,024 nodes take 330 MB."""
 KEPT_BYTES = 64 << 20
+MAX_GLANCE_SAMPLES = 20_000_000
+"""What a list reads of a run by itself; larger ones are read when they are opened."""
+GLANCES_AT_ONCE = 4
+GLANCE_S = 0.1
+"""How long a list waits for runs that it does not know yet: its first answer must not take longer than a glance."""
 
 
 class NoSuchRunError(NearmetalError):
@@ -62,6 +69,9 @@ class Library:
         self._states: Recent[str] = Recent()
         self._texts = Cache(KEPT_BYTES)
         self._summaries = SummaryCache(RunDir.summary)
+        self._glances = Cache(KEPT_BYTES // 4)
+        self._glanced = SummaryCache(RunDir.summary)
+        self._reading: set[asyncio.Future[bytes]] = set()
 
     async def entries(self) -> tuple[Entry, ...]:
         """Return the list of runs."""
@@ -75,6 +85,32 @@ class Library:
                     raise ForeignFileError(one.problem, hint="restore it from a backup, or look at another run")
                 return one
         raise NoSuchRunError(f"there is no run {name!r} here", hint="the list of runs is at /")
+
+    async def glances(self, shown: Sequence[Entry]) -> dict[str, Markup | None]:
+        """Return what runs found, None for those that are still being read; a few are read at a time."""
+        found: dict[str, Markup | None] = {}
+        keys: dict[str, str] = {}
+        for one in shown:
+            if one.info and not one.of_fabric:
+                try:
+                    keys[one.name] = f"{await self._state(one)} {one.name}"
+                except NearmetalError as error:
+                    found[one.name] = overview.no_glance(error.message)
+        unknown = [one for one in shown if one.name in keys and not self._glances.knows(keys[one.name])]
+        tasks = {asyncio.ensure_future(self._glance(one, keys[one.name])) for one in unknown[:GLANCES_AT_ONCE]}
+        self._reading |= tasks
+        for task in tasks:
+            task.add_done_callback(self._reading.discard)
+        if tasks:
+            await asyncio.wait(tasks, timeout=GLANCE_S)
+        for one in shown:
+            if one.name in keys:
+                known = self._glances.knows(keys[one.name])
+                found[one.name] = Markup((await self._glance(one, keys[one.name])).decode()) if known else None
+        return found
+
+    async def _glance(self, one: Entry, key: str) -> bytes:
+        return await self._glances.get(key, lambda: encoded(_glance_of(one, self._glanced)))
 
     async def report_page(self, name: str, *, allow_mixed: bool) -> Text:
         """Return a run's report as HTML; a whole fabric's is its heat maps."""
@@ -134,12 +170,18 @@ class Library:
         one = await self.entry(name)
         return Text(encoded(pages.live_page(one, part.content.decode(), part.tag)), part.tag)
 
-    async def compare_page(self, run: str, base: str, *, allow_mixed: bool) -> Text:
-        """Return one run against another as HTML; two whole fabrics node by node."""
-        both = (await self.entry(run), await self.entry(base))
-        if all(one.of_fabric for one in both):
-            return await self._text(both, "compared fabrics", pages.compare_fabrics)
-        return await self._compared(run, base, "page", pages.compare_page, allow_mixed=allow_mixed)
+    async def compare_page(self, runs: Sequence[str], base: str, *, allow_mixed: bool) -> Text:
+        """Return runs against a base as HTML; two whole fabrics node by node."""
+        every = [await self.entry(one) for one in (*runs, base)]
+        if len(runs) == 1 and all(one.of_fabric for one in every):
+            return await self._text(every, "compared fabrics", pages.compare_fabrics)
+        if len(runs) == 1:
+            return await self._compared(runs[0], base, "page", pages.compare_page, allow_mixed=allow_mixed)
+
+        def make(*opened: RunDir) -> str:
+            return pages.compare_many([_judged(one, opened[-1], allow_mixed=allow_mixed) for one in opened[:-1]])
+
+        return await self._text(every, f"compared many {allow_mixed}", make)
 
     async def compare_json(self, run: str, base: str, *, allow_mixed: bool) -> Text:
         """Return one run against another as JSON, as `nearmetal gate --format json` prints it."""
@@ -151,8 +193,7 @@ class Library:
         both = (await self.entry(run), await self.entry(base))
 
         def make(run: RunDir, base: RunDir) -> str:
-            margin = parse_study(run.study_text(), str(run.root / "study.toml")).margin
-            return draw(judge(read_pair(run, base, Question(margin, allow_mixed=allow_mixed))))
+            return draw(_judged(run, base, allow_mixed=allow_mixed))
 
         return await self._text(both, f"compared {what} {allow_mixed}", make)
 
@@ -174,6 +215,11 @@ class Library:
         return await self._states.get(one.name, lambda: state(one.root))
 
 
+def _judged(run: RunDir, base: RunDir, *, allow_mixed: bool) -> Gate:
+    margin = parse_study(run.study_text(), str(run.root / "study.toml")).margin
+    return judge(read_pair(run, base, Question(margin, allow_mixed=allow_mixed)))
+
+
 def _make(of: Sequence[Entry], make: Callable[..., str]) -> bytes:
     try:
         runs = [RunDir.open(one.root) for one in of]
@@ -184,7 +230,19 @@ def _make(of: Sequence[Entry], make: Callable[..., str]) -> bytes:
         raise ForeignFileError(f"a run changed while it was read, or lacks a file: {error}") from error
 
 
-def _check_size(run: RunDir) -> None:
+def _glance_of(one: Entry, summaries: SummaryCache) -> Markup:
+    """Return what a list shows of a run, or why it shows nothing."""
+    try:
+        run = RunDir.open(one.root)
+        _check_size(run, MAX_GLANCE_SAMPLES)
+        return overview.glance(build_view(run, allow_mixed=True, summaries=summaries))
+    except NearmetalError as error:
+        return overview.no_glance(error.message)
+    except OSError as error:
+        return overview.no_glance(f"a file is missing: {error.strerror}")
+
+
+def _check_size(run: RunDir, most: int = MAX_SAMPLES) -> None:
     """Raise ForeignFileError for a run that is too large, before any sample is read."""
     if run.of_fabric and (most_bytes := max(map(run.fabric_bytes, run.trials()), default=0)) > MAX_FABRIC_BYTES:
         raise ForeignFileError(
@@ -192,9 +250,9 @@ def _check_size(run: RunDir) -> None:
             hint=f"nearmetal fabric {run.root} --html page.html",
         )
     samples = sum(max(0, cell.ranks) * max(0, cell.iterations) for record in run.trials() for cell in record.cells)
-    if samples > MAX_SAMPLES:
+    if samples > most:
         raise ForeignFileError(
-            f"{run.root} holds {samples} samples, at most {MAX_SAMPLES} are served",
+            f"{run.root} holds {samples} samples, at most {most} are served",
             hint=f"nearmetal report {run.root}",
         )
 

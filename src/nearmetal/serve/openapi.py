@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import nearmetal
-from nearmetal.serve.pages import COLUMNS
+from nearmetal.serve.overview import COLUMNS, Filter
 
 API_VERSION = "1"
 """Raised, with the paths, when a key goes or changes its meaning; new keys may come within a version."""
@@ -42,6 +43,7 @@ _SCHEMAS: _Object = {
             "changed_ns": {**_COUNT, "description": "When the last trial was added: Unix time in nanoseconds."},
             "running": {"type": "boolean", "description": "A nearmetal of this machine is writing it."},
             "of_fabric": {"type": "boolean", "description": "It is a whole fabric's: all pairs, no trials to compare."},
+            "paths": {"type": "array", "items": _TEXT, "description": "The paths of its study."},
             "problem": {**_maybe("string"), "description": "Why it cannot be read; then most else is null."},
         },
         "One run of the directory.",
@@ -116,6 +118,16 @@ def _choice(name: str, values: list[str], default: str, about: str) -> _Object:
     return {"name": name, "in": "query", "description": about, "schema": schema}
 
 
+def _narrowed(name: str) -> _Object:
+    about = f"Only runs of this {name}; empty for all."
+    if name in {"since", "until"}:
+        about = f"Only runs {name} this day (UTC), which is included; empty for all."
+    schema = {"type": "string", "default": ""}
+    if name in {"since", "until"}:
+        schema["pattern"] = "^([0-9]{4}-[0-9]{2}-[0-9]{2})?$"
+    return {"name": name, "in": "query", "description": about, "schema": schema}
+
+
 def _run(name: str, about: str) -> _Object:
     return {"name": name, "in": "query", "required": True, "description": about, "schema": _NAME["schema"]}
 
@@ -156,6 +168,7 @@ def _json(schema: str) -> _Object:
 def document() -> _Object:
     """Return the OpenAPI document."""
     by = _choice("sort", list(COLUMNS), "name", "The column to sort by.")
+    narrowed = [_narrowed(name) for name in asdict(Filter())]
     order = _choice("order", ["asc", "desc"], "asc", "Ascending or descending.")
     return {
         "openapi": "3.1.0",
@@ -166,7 +179,7 @@ def document() -> _Object:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": {
-            "/api/v1/runs": _get("runs", "List the runs", "Runs", by, order),
+            "/api/v1/runs": _get("runs", "List the runs", "Runs", by, order, *narrowed),
             "/api/v1/runs/{name}": _get("report", "Report on a run", "Report", _NAME, _MIXED),
             "/api/v1/runs/{name}/fabric": _get("fabric", "Say what stands out in a fabric", "Fabric", _NAME),
             "/api/v1/runs/{name}/progress": _get("progress", "Say how far a run has come", "Progress", _NAME),

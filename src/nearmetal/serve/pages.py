@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from nearmetal.fabric.against import AGAINST_SEED, against
 from nearmetal.fabric.survey import survey
+from nearmetal.gate import as_table as gate_as_table
 from nearmetal.gate import words as gate_words
-from nearmetal.gate.as_table import tables as gate_tables
 from nearmetal.report import as_html, charts, fabric_html, fabric_text, words
 from nearmetal.report.markup import Markup, element, together
 from nearmetal.report.page import page, policy
@@ -18,7 +17,7 @@ from nearmetal.report.progress import Progress, last_trials, sentence
 from nearmetal.stats.between import Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from nearmetal.results.gated import Gate, Side
     from nearmetal.results.paths import View
@@ -31,16 +30,6 @@ LIVE = "script-src 'self'; connect-src 'self'; form-action 'none'"
 EVERY_MS = 2_000
 """How often a page that follows a run asks for news."""
 
-COLUMNS: dict[str, Callable[[Entry], str | int]] = {
-    "name": lambda one: one.name,
-    "study": lambda one: one.info.study_name if one.info else "",
-    "host": lambda one: one.info.host_kind if one.info else "",
-    "created": lambda one: one.info.created_utc if one.info else "",
-    "trials": lambda one: one.trials,
-    "changed": lambda one: one.changed_ns,
-}
-"""What the list can be sorted by."""
-
 
 def content_policy(may: str) -> str:
     """Return the policy as a header: a frame's owner can only be named there."""
@@ -52,99 +41,13 @@ def run_path(name: str, rest: str = "") -> str:
     return f"/runs/{quote(name, safe='')}{rest}"
 
 
-# ---- the list
-
-
-def sorted_runs(entries: Sequence[Entry], by: str, *, descending: bool) -> list[Entry]:
-    """Return the runs by a column, and by name where that is the same."""
-    by_name = sorted(entries, key=lambda one: one.name)
-    return sorted(by_name, key=COLUMNS[by], reverse=descending)
-
-
-def run_list(root: str, entries: Sequence[Entry], by: str, *, descending: bool) -> str:
-    """Return the page that lists all runs, with a form that chooses two of them."""
-    rows = sorted_runs(entries, by, descending=descending)
-    good = [one for one in rows if one.info]
-    head = [element("th", text, scope="col") for text in ("base", "run")] if len(good) > 1 else []
-    head += [_heading(column, by, descending=descending) for column in COLUMNS]
-    head.append(element("th", "state", scope="col", class_="words"))
-    table = element(
-        "table",
-        element("caption", "Open one, or choose two to compare"),
-        element("thead", element("tr", *head)),
-        element("tbody", *(_row(one, good) for one in rows)),
-    )
-    choose = [element("p", element("button", "Compare run with base", type="submit"))] if len(good) > 1 else []
-    content = element("form", element("div", table, class_="scroll"), *choose, method="get", action="/compare")
-    empty = element("p", "There is no run here yet: `nearmetal run` makes one, and this page will show it.")
-    body = element(
-        "main",
-        element("p", "nearmetal serve", class_="eyebrow"),
-        element("h1", "Runs"),
-        element("p", root, class_="meta"),
-        content if rows else empty,
-        id="runs",
-    )
-    return page("Runs", body, may=PLAIN, skip="runs")
-
-
-def _heading(column: str, by: str, *, descending: bool) -> Markup:
-    chosen = column == by
-    query = urlencode({"sort": column, "order": "asc" if chosen and descending else "desc" if chosen else "asc"})
-    order = ("descending" if descending else "ascending") if chosen else None
-    arrow = (" ▼" if descending else " ▲") if chosen else ""
-    kind = None if column == "trials" else "words"
-    unit = " (UTC)" if column in {"created", "changed"} else ""
-    return element(
-        "th", element("a", column + unit + arrow, href=f"/?{query}"), scope="col", aria_sort=order, class_=kind
-    )
-
-
-def _row(one: Entry, good: Sequence[Entry]) -> Markup:
-    cells = [_choice(kind, one, good) for kind in ("base", "run")] if len(good) > 1 else []
-    link = element("a", one.name, href=run_path(one.name)) if one.info else Markup(element("span", one.name))
-    cells.append(element("th", link, scope="row"))
-    if one.info is None:
-        return element("tr", *cells, element("td", f"cannot be read: {one.problem}", colspan=6, class_="words"))
-    live = element("a", "running: follow it" if one.running else "follow", href=run_path(one.name, "/live"))
-    return element(
-        "tr",
-        *cells,
-        element("td", one.info.study_name, class_="words"),
-        element("td", one.info.host_kind, class_="words"),
-        element("td", _readable(one.info.created_utc), class_="words"),
-        element("td", str(one.trials)),
-        element("td", _utc(one.changed_ns), class_="words"),
-        element("td", _FABRIC[one.running] if one.of_fabric else live, class_="words"),
-    )
-
-
-_FABRIC = ("a whole fabric", "a whole fabric, running")
-
-
-def _choice(kind: str, one: Entry, good: Sequence[Entry]) -> Markup:
-    if one.info is None:
-        return element("td", words.NOTHING)
-    checked = one is good[1 if kind == "base" else 0]  # the list begins with the newest
-    label = f"{one.name} as {kind}"
-    return element("td", element("input", type="radio", name=kind, value=one.name, checked=checked, aria_label=label))
-
-
-def _utc(ns: int) -> str:
-    return _readable(dt.datetime.fromtimestamp(ns // 10**9, dt.UTC).isoformat())
-
-
-def _readable(utc: str) -> str:
-    """Return a time in UTC for people; the column says that it is UTC."""
-    return utc.removesuffix("+00:00").replace("T", " ")
-
-
 # ---- one run
 
 
 def over_report(one: Entry) -> Markup:
     """Return what stands over a run's report: the way to everything else."""
-    links = [("/", "All runs"), (run_path(one.name, "/live"), "Follow it"), (_json_path(one), "The report as JSON")]
+    progress = (run_path(one.name, "/live"), "Follow it" if one.running else "Progress and last trials")
+    links = [("/", "All runs"), progress, (_json_path(one), "The report as JSON")]
     return _navigation(one.name, links)
 
 
@@ -235,16 +138,23 @@ def compare_page(gate: Gate) -> str:
         element("h2", "What differs besides the figures"),
         element("ul", *changes) if changes else element("p", "No fact that was recorded."),
         element("h2", "Cell by cell"),
-        *(as_html.table_region(one) for one in gate_tables(gate)),
+        *(as_html.table_region(one) for one in gate_as_table.tables(gate)),
         *([element("h3", "Why the others are not within"), element("ul", *reasons)] if reasons else []),
     )
 
 
-def _two_runs(name: str, base_name: str, meta: str, warnings: Sequence[Markup], *content: Markup) -> str:
+def _two_runs(
+    name: str,
+    base_name: str,
+    meta: str,
+    warnings: Sequence[Markup],
+    *content: Markup,
+    links: Sequence[tuple[str, str]] = (),
+) -> str:
     """Return a page of two runs: where it is, whose figures these are, and its content."""
     title = f"{name} against {base_name}"
     body = together(
-        _navigation("compared", [("/", "All runs"), *((run_path(one), one) for one in (base_name, name))]),
+        _navigation("compared", [("/", "All runs"), *(links or ((run_path(one), one) for one in (base_name, name)))]),
         element(
             "header",
             element("p", "nearmetal serve", class_="eyebrow"),
@@ -297,6 +207,30 @@ def compare_fabrics(run: RunDir, base: RunDir) -> str:
         fabric_html.against_sections(compared, name, base_name),
         element("p", fabric_text.AGAINST_NOTE, class_="note"),
     )
+
+
+def compare_many(gates: Sequence[Gate]) -> str:
+    """Return the page that sets several runs against one base, cell by cell."""
+    base = gates[0].base
+    names = [_name(gate.run) for gate in gates]
+    base_name = _name(base)
+    labels = {label: None for gate in gates for label in (gate.run.host_label, base.host_label)}
+    standings = element("ul", *(element("li", _pair_link(gate), together(*_finding(gate))) for gate in gates))
+    return _two_runs(
+        f"{len(gates)} runs",
+        base_name,
+        f"Figures from {'; '.join(labels)}.",
+        [],
+        standings,
+        element("p", _TWO_RUNS, class_="note"),
+        as_html.table_region(gate_as_table.many(gates, names, base_name)),
+        links=[(run_path(one), one) for one in (base_name, *names)],
+    )
+
+
+def _pair_link(gate: Gate) -> Markup:
+    query = urlencode({"run": _name(gate.run), "base": _name(gate.base)})
+    return together(element("a", _name(gate.run), href=f"/compare?{query}"), ": ")
 
 
 # ---- refusals
