@@ -86,7 +86,7 @@ verify-kills: setup-test ## Kill runs, searches, namespaces and labs 2,000 times
 	@NEARMETAL_KILLS=2000 .venv/bin/python -m pytest tests/fault/test_left_behind.py
 
 verify-lab: setup lab ## Try every path, machine, wire and shipped study of the lab, and kills amid its knobs (an hour)
-	@NEARMETAL_WHOLE_LAB=1 .venv/bin/python -m pytest tests/e2e/test_lab_whole.py tests/fault/test_lab_knob_faults.py
+	@NEARMETAL_WHOLE_LAB=1 .venv/bin/python -m pytest -m lab tests/contract/test_host.py tests/e2e/test_lab*.py tests/fault/test_lab_knob_faults.py
 
 mutate: setup-test ## Plant small errors into the measuring engine, name those that no test sees (half an hour)
 	@.venv/bin/python -m tests.mutate_bench

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import far_machines
+import labs
 import slurm
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.fake import FakeHost
@@ -49,6 +50,12 @@ def _slurm(folder: Path) -> Iterator[Host]:
         yield host
 
 
+@contextlib.contextmanager
+def _lab(_: Path) -> Iterator[Host]:
+    with labs.opened("base") as host:
+        yield host
+
+
 HOSTS = {
     "fake": (_fake, "veth"),
     "local": (_local, "veth"),
@@ -56,11 +63,19 @@ HOSTS = {
     "ssh-machines": (_two_machines, "declared"),
     "kubectl": (far_machines.pods, "declared"),
     "slurm": (_slurm, "declared"),
+    "lab": (_lab, "native"),
 }
 """Every kind of host, and a path that it can bring up."""
+WITHOUT_SHELL = ("fake", "lab")
 
 
-@pytest.fixture(scope="module", params=HOSTS)
+def _row(name: str) -> object:
+    """Return a host as a parameter; what is open once is asked by one worker."""
+    marks = [pytest.mark.lab] if name == "lab" else []
+    return pytest.param(name, marks=[*marks, pytest.mark.xdist_group("lab" if name == "lab" else f"host-{name}")])
+
+
+@pytest.fixture(scope="module", params=map(_row, HOSTS))
 def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
     """Every host that works here, opened once; the others skip with their reason."""
     make, path = HOSTS[request.param]
@@ -106,8 +121,8 @@ def test_a_trial_gives_samples_facts_and_counters(host: Host, order) -> None:
 
 
 def test_a_whole_fabric_is_measured_on_its_nodes(host: Host, order) -> None:
-    if host.kind == "fake":
-        pytest.skip("the fake host has no nodes")
+    if host.kind == "fake" or (host.kind == "lab" and not labs.WHOLE):
+        pytest.skip("the fake host has no nodes; those of the lab take half a minute: `make verify-lab`")
     options = {"latency_iterations": 20, "bandwidth_bytes": 1024, "bandwidth_iterations": 3}
     outcome = host.carry_out(order(workload=WorkloadOrder("fabric", "fabric", options)), carry_out)
     assert outcome.status is TrialStatus.VALID, outcome.reason
@@ -118,8 +133,8 @@ def test_a_whole_fabric_is_measured_on_its_nodes(host: Host, order) -> None:
 
 
 def test_an_mpi_benchmark_that_the_user_has_is_measured(host: Host, order) -> None:
-    if host.kind == "fake":
-        pytest.skip("the fake host starts no programs")
+    if host.kind in WITHOUT_SHELL:
+        pytest.skip("the fake host starts no programs, and the lab's guest has no mpi4py")
     options = {"operation": "latency", "sizes": [64, 65536], "iterations": 50, "warmup": 5, "python": sys.executable}
     workload = WorkloadOrder("theirs", "mpi4py", options)
     outcome = host.carry_out(order(workload=workload), carry_out)
@@ -131,8 +146,8 @@ def test_an_mpi_benchmark_that_the_user_has_is_measured(host: Host, order) -> No
 
 
 def test_a_shell_reads_many_files_in_one_go(host: Host, order) -> None:
-    if host.kind == "fake":
-        pytest.skip("the fake host has no shell")
+    if host.kind in WITHOUT_SHELL:
+        pytest.skip("the host gives nobody a shell")
     seen: dict[str, bytes] = {}
     contents = {"plain": b"a line\n", "odd ' name": b"no newline at the end", "empty": b"", "two": b"\n\n"}
 
@@ -161,6 +176,8 @@ def test_a_trial_that_cannot_be_carried_out_is_an_outcome_not_an_error(host: Hos
 
 
 def test_trials_after_a_failed_one_are_not_touched_by_it(host: Host, order) -> None:
+    if host.kind == "lab" and not labs.WHOLE:
+        pytest.skip("a machine that was killed says the same (tests/e2e/test_lab.py)")
     host.carry_out(order(path=PathOrder("broken", "no-such-path")), carry_out)
     assert host.carry_out(order(), carry_out).status is TrialStatus.VALID
 

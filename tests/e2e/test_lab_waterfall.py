@@ -33,7 +33,7 @@ def traced(lab: LabHost, path: str, rx_usecs: int) -> list[RoundTrip]:
     options: dict[str, Scalar | list[Scalar]] = {"operation": "latency", "sizes": [64], "iterations": ITERATIONS}
     workload = WorkloadOrder("traced", "engine", {**options, "warmup": 10, "waterfall": True})
     order = Order(0, 0, PathOrder(path, path), workload, knobs={"nic.rx-usecs": rx_usecs}, seed=1, timeout_s=30)
-    outcome = lab.carry_out(order, lambda *_: pytest.fail("outside"))
+    (outcome,) = labs.carry_out(lab, order)
     assert outcome.status is TrialStatus.VALID, outcome.reason
     cell = read_sample_file(outcome.files["samples"]).cells[0]
     stamps = zip(cell.begin_ns[0].tolist(), cell.end_ns[0].tolist(), strict=True)
