@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -29,6 +31,7 @@ from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.guard import Door
 from nearmetal.serve.server import MAX_READERS, Listening, listen, listen_on_socket, serve
 from tests.browser import PAPER, browse, first_pixel, needs_chromium
+from tests.fake_runs import list_anew
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
@@ -301,6 +304,84 @@ def test_a_unix_socket_behind_a_proxy_with_a_path(folder: Path, tmp_path: Path) 
         assert ask("/", "elsewhere.example.org").startswith(b"HTTP/1.1 421")
 
 
+NGINX = """
+{user}
+daemon off;
+worker_processes 1;
+pid {folder}/nginx.pid;
+error_log stderr notice;
+events {{ }}
+http {{
+    access_log off;
+    client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder}; uwsgi_temp_path {folder};
+    scgi_temp_path {folder};
+    server {{ listen unix:{folder}/front.sock; {location} }}
+}}
+"""
+
+
+@contextlib.contextmanager
+def _nginx(folder: Path, location: str) -> Iterator[httpx2.Client]:
+    """Start nginx with one location, and give a client that reaches it alone."""
+    program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None:
+        pytest.skip("there is no nginx here (apt install nginx)")
+    config = folder / "nginx.conf"
+    config.write_text(NGINX.format(folder=folder, location=location, user="user root;" if os.geteuid() == 0 else ""))
+    with subprocess.Popen([program, "-p", str(folder), "-c", str(config)], stderr=subprocess.PIPE, text=True) as nginx:
+        assert nginx.stderr is not None
+        try:
+            said = []
+            for line in nginx.stderr:
+                said.append(line)
+                if "start worker process " in line:
+                    break
+            else:
+                pytest.fail("".join(said))
+            transport = httpx2.HTTPTransport(uds=str(folder / "front.sock"))
+            with httpx2.Client(transport=transport, timeout=600, follow_redirects=True) as client:
+                yield client
+        finally:
+            nginx.terminate()
+
+
+@pytest.mark.parametrize("takes_path_off", [True, False])
+def test_behind_nginx_every_link_leads_somewhere(folder: Path, tmp_path: Path, *, takes_path_off: bool) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "browse-runs.md").read_text()
+    shown = re.search(r"```nginx\n(.*?)```", page, re.DOTALL)
+    assert shown, "the page shows a location for nginx"
+    place = tmp_path / "serve.sock"
+    location = shown[1].replace("/run/user/1000/nearmetal.sock", str(place))
+    assert str(place) in location
+    if not takes_path_off:
+        location = location.replace(f"{place}:/", f"{place}")
+    public = "http://cluster.example.org/nearmetal"
+    listening = listen_on_socket(place, Public.parse(public))
+    with _serving(folder, listening), _nginx(tmp_path, location) as client:
+        assert client.get(f"{public}/").status_code == 401
+        first = client.get(listening.url)
+        assert (first.status_code, str(first.url)) == (200, f"{public}/"), "the token is gone from the address"
+        seen, left = {"/nearmetal/"}, _links(first.text)
+        while left:
+            link = left.pop()
+            answer = client.get(f"http://cluster.example.org{link}")
+            assert answer.status_code == 200, link
+            seen.add(link)
+            if answer.headers["content-type"].startswith("text/html") and "/report" not in link:
+                left |= _links(answer.text) - seen
+        assert any("/runs/" in link for link in seen)
+        assert len(client.get(f"{public}/api/v1/runs").json()["runs"]) > 0
+        assert client.get(f"{public}/", headers={"Host": "elsewhere.example.org"}).status_code == 421
+        assert client.get("http://cluster.example.org/").status_code == 404, "nginx's own answer"
+
+
+def _links(page: str) -> set[str]:
+    """Return where the links of a page lead on this server; each must be below the proxy's path."""
+    found = {html.unescape(link).partition("#")[0] for link in re.findall(r'(?:href|src)="(/[^"]*)"', page)}
+    assert all(link.startswith("/nearmetal/") for link in found), found
+    return found
+
+
 @pytest.mark.parametrize(
     "url", ["", "cluster", "ftp://a/b", "https://", "https://a/b?c", 'https://a/"x', "https://a//b", "http://["]
 )
@@ -344,6 +425,7 @@ def test_the_live_page_follows_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     make_run(tmp_path / "runs" / "run", Recipe(study=SMALL, blocks=5))
     last = max((tmp_path / "runs" / "run" / "trials").iterdir())
     hidden = last.rename(tmp_path / last.name)
+    list_anew(tmp_path / "runs" / "run")
     door = Door(8470)
     inner = make_app(Catalogue(tmp_path / "runs"), door)
     looks: list[str] = []
