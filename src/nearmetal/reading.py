@@ -9,16 +9,23 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
+import time
 import tomllib
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from nearmetal import limits
 from nearmetal.errors import ForeignFileError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from nearmetal.limits import Limit
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 MAX_DEPTH = 64
 """How deep objects and lists may nest; nearmetal's own files nest 8 deep."""
@@ -29,6 +36,77 @@ _CHUNK_BYTES = 1 << 20
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _LONG = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
+
+
+class _OverTimeError(BaseException):
+    """Ends a reader wherever it is; no reader catches it, and it does not leave `timed`."""
+
+
+class _Watch(threading.Thread):
+    """Ends a reader in the thread that makes this once it has used its processor time, however long it waits."""
+
+    def __init__(self, most_ms: int) -> None:
+        super().__init__(name="nearmetal-reading", daemon=True)
+        self._reader = threading.get_ident()
+        self._clock = time.pthread_getcpuclockid(self._reader)
+        self._end_ns = time.clock_gettime_ns(self._clock) + 1_000_000 * most_ms
+        self._done = threading.Event()
+        self._over = False
+        self.start()
+
+    def run(self) -> None:
+        while (left_ns := self._end_ns - time.clock_gettime_ns(self._clock)) > 0:
+            if self._done.wait(min(left_ns / 1e9, 3600)):
+                return
+        self._over = True
+        _raise_in(self._reader, _OverTimeError)
+
+    def stop(self) -> None:
+        """Stop watching; raise _OverTimeError when that came too late."""
+        self._done.set()
+        self.join()
+        if self._over:
+            _raise_in(self._reader, None)
+            raise _OverTimeError
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """Raise an error in a thread before its next instruction; None takes back one that was not raised yet."""
+    import ctypes  # noqa: PLC0415 (loaded where it is needed: the lab's guests have none)
+
+    raised = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
+
+
+_watched = threading.local()
+
+
+def timed(read: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Make a reader of what others wrote raise ForeignFileError when it uses more processor time than `limits.TIME`.
+
+    A reader within one that is timed already has no time of its own.
+    """
+
+    @wraps(read)
+    def bounded(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        if getattr(_watched, "now", False):
+            return read(*args, **kwargs)
+        most_ms = limits.TIME.value()
+        _watched.now = True
+        try:
+            watch = _Watch(most_ms)
+            try:
+                return read(*args, **kwargs)
+            finally:
+                watch.stop()
+        except _OverTimeError:
+            raise ForeignFileError(
+                f"reading took more than {most_ms} ms of processor time", hint=limits.TIME.hint
+            ) from None
+        finally:
+            _watched.now = False
+
+    return bounded
 
 
 def read_bytes(path: Path, limit: Limit = limits.FILE) -> bytes:
@@ -64,6 +142,7 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError(str(error)) from error
 
 
+@timed
 def parse_toml(text: str) -> dict[str, Any]:
     """Return what a TOML text holds; raise ValueError for anything else, and for one that nests too deep."""
     try:

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import threading
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal import limits
+from nearmetal import limits, reading
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.facts.ftrace import read_trace
+from nearmetal.facts.guests import parse_domain
 from nearmetal.knobs.knob import parse_cpus
-from nearmetal.reading import MAX_DEPTH, parse_json, parse_toml, read_bytes
+from nearmetal.predict.trace_file import decode_rank
+from nearmetal.reading import MAX_DEPTH, parse_json, parse_toml, read_bytes, timed
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.store.bundle import read_bundle
 from nearmetal.units import decimal, parse_duration_ns, parse_size_bytes, to_whole, whole
 from nearmetal.workloads.foreign import read_foreign
 from tests.fake_runs import make_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DATA = Path(__file__).parents[1] / "data" / "tools"
 STUDY = """
@@ -102,6 +111,63 @@ def test_a_file_beyond_the_limit_is_refused_and_the_limit_can_be_raised(
     assert read_bytes(path) == b"x" * 101
     with pytest.raises(ForeignFileError):
         read_bytes(Path("/dev/zero"))
+
+
+@timed
+def endless(seen: list[int]) -> None:
+    """Read for ever, as one that takes every error for damage of one line would."""
+    while True:
+        with contextlib.suppress(Exception):
+            seen.append(len(seen))
+            seen.clear()
+
+
+def test_a_reader_without_end_is_ended_in_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEARMETAL_MAX_TIME", "5")
+    for _ in range(20):
+        with pytest.raises(ForeignFileError, match="more than 5 ms of processor time") as seen:
+            endless([])
+        assert seen.value.hint.endswith("NEARMETAL_MAX_TIME=10")
+    with ThreadPoolExecutor(2) as pool:
+        for one in [pool.submit(endless, []) for _ in range(6)]:
+            assert isinstance(one.exception(), ForeignFileError)
+    assert threading.active_count() == 1
+
+
+def test_a_reader_within_a_reader_has_no_time_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    class Watch:
+        def __init__(self, most_ms: int) -> None:
+            made.append(most_ms)
+
+        def stop(self) -> None:
+            made.append(0)
+
+    monkeypatch.setattr(reading, "_Watch", Watch)
+    assert timed(lambda: parse_toml("a = 1"))() == {"a": 1}
+    assert made == [limits.TIME.default, 0]
+    with pytest.raises(ValueError, match="Invalid value"):
+        timed(lambda: parse_toml("a = "))()
+    assert made == [limits.TIME.default, 0] * 2
+
+
+@pytest.mark.parametrize("read", [parse_toml, read_bundle, read_trace, decode_rank, read_foreign, parse_domain])
+def test_readers_of_text_traces_and_archives_are_timed(
+    read: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_Watch", _Asked)
+    with pytest.raises(_Asked.Error):
+        read("", "", "")
+
+
+class _Asked:
+    """A watch that is asked for."""
+
+    class Error(Exception): ...
+
+    def __init__(self, most_ms: int) -> None:
+        raise self.Error
 
 
 def test_every_limit_is_documented() -> None:

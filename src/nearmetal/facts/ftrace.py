@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from nearmetal import limits
 from nearmetal.errors import ForeignFileError
 from nearmetal.facts.tracing import FORMATS, RING
+from nearmetal.reading import timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -85,6 +86,7 @@ class TraceEvent:
         return value
 
 
+@timed
 def read_trace(files: Mapping[str, bytes]) -> list[TraceEvent]:
     """Return all events of a trace's files in order of time; raise ForeignFileError when they are none."""
     if FORMATS not in files:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
+from nearmetal.reading import timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -95,6 +96,7 @@ DEEP_IDLE_US = 10
 """Exit latencies from here on are of the size of what is measured."""
 
 
+@timed
 def parse_domain(text: str) -> Guest:
     """Read `virsh dumpxml`; raise ForeignFileError for anything but a domain."""
     if "<!DOCTYPE" in text or "<!ENTITY" in text:

@@ -30,7 +30,7 @@ from nearmetal.predict.trace import (
     Trace,
     call_count,
 )
-from nearmetal.reading import read_bytes
+from nearmetal.reading import read_bytes, timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -312,6 +312,7 @@ def _decode(data: bytes) -> RankTrace:
     return trace
 
 
+@timed
 def decode_rank(data: bytes, name: str = "trace") -> RankTrace:
     """Return the trace in the bytes of one rank's file; raise ForeignFileError when they cannot be trusted."""
     try:

@@ -8,6 +8,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
+from nearmetal.reading import timed
 from nearmetal.store.sums import HINT_DAMAGED, read_verified
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def write_bundle(path: Path, files: Mapping[str, bytes]) -> None:
             archive.writestr(zipfile.ZipInfo(name, _NO_DATE), files[name], zipfile.ZIP_DEFLATED)
 
 
+@timed
 def read_bundle(path: Path, most_bytes: int = MAX_FILE_BYTES, sha256: str = "") -> dict[str, bytes]:
     """Read what `write_bundle` wrote; raise ForeignFileError for a damaged or foreign file, and for a larger one.
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
+from nearmetal.reading import timed
 from nearmetal.workloads.tool_samples import one_cell
 from nearmetal.workloads.tools.table import TOOLS
 from nearmetal.workloads.tools.tool import Foreign
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from nearmetal.workloads.tools.tool import FileCell, Import
 
 
+@timed
 def read_foreign(data: bytes) -> tuple[Foreign[CellSamples], ...]:
     """Return what a file holds, launch by launch; raise ForeignFileError when no reader knows it or it is damaged."""
     data = _without_rank_numbers(data)
