@@ -267,7 +267,9 @@ _LARGE_BYTES = 4096
 class _Seen:
     """How many inputs a search has fed, and the slowest in processor seconds a megabyte, in memory that it shares."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: list[str]) -> None:
+        prefix = [option.partition("=")[2] for option in options if option.startswith("-artifact_prefix=")]
+        self.keep = Path(f"{prefix[-1]}slowest") if prefix else None
         self.inputs = memoryview(mmap.mmap(-1, 8)).cast("q")
         self.slowest = memoryview(mmap.mmap(-1, 8)).cast("d")
 
@@ -276,8 +278,11 @@ class _Seen:
             began_ns = time.process_time_ns()
             feed(data)
             self.inputs[0] += 1
-            if len(data) >= _LARGE_BYTES:
-                self.slowest[0] = max(self.slowest[0], (time.process_time_ns() - began_ns) / 1e3 / len(data))
+            took = (time.process_time_ns() - began_ns) / 1e3 / max(len(data), 1)  # us a byte are s a MB
+            if len(data) >= _LARGE_BYTES and took > self.slowest[0]:
+                self.slowest[0] = took
+                if self.keep:
+                    self.keep.write_bytes(data)
 
         return fed
 
@@ -303,7 +308,7 @@ def main() -> int:
     if sys.argv[1:] == ["--list"]:
         sys.stdout.write(" ".join((*READERS, *OF_FILES)) + "\n")
         return 0
-    name, seen = sys.argv[1], _Seen()
+    name, seen = sys.argv[1], _Seen(sys.argv[2:])
     with tempfile.TemporaryDirectory(prefix="nm-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
         os.environ["TMPDIR"] = folder
         child = os.fork()

@@ -136,7 +136,8 @@ def read_changes(path: Path | None, **options: float | str | None) -> Changes:
         try:
             given = parse_toml(read_text(path))
         except (OSError, ValueError) as error:
-            raise BadInputError(f"{path} is no machine file: {error}") from error
+            hint = f"a TOML file of the keys {', '.join(one.name for one in fields(Changes))}"
+            raise BadInputError(f"{path} is no machine file: {error}", hint=hint) from error
     known = [one.name for one in fields(Changes)]
     unknown = sorted(given.keys() - set(known))
     if unknown:

@@ -82,7 +82,9 @@ def read_pattern(path: Path) -> Pattern:
     try:
         data = parse_toml(read_text(path))
     except (OSError, ValueError) as error:
-        raise BadInputError(f"{path} is not a readable TOML file: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        hint = "name a pattern, or the directory of a trace: docs/explanation/prediction.md"
+        raise BadInputError(f"{path} is not a readable TOML file: {why}", hint=hint) from error
     return parse_pattern(data, str(path))
 
 

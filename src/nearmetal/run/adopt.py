@@ -95,7 +95,8 @@ def _read(files: Sequence[tuple[str, Path]]) -> list[Adopted]:
             adopted.append(Adopted(str(path), label, block, one))
     if problems:
         count = "1 file" if len(problems) == 1 else f"{len(problems)} files"
-        raise ForeignFileError(f"{count} cannot be adopted:\n  " + "\n  ".join(problems))
+        hint = "name files of what programs printed: nearmetal import native=a.txt vm=b.txt"
+        raise ForeignFileError(f"{count} cannot be adopted:\n  " + "\n  ".join(problems), hint=hint)
     if not adopted:
         raise BadInputError("no files to adopt", hint="nearmetal import native=a.txt vm=b.txt")
     return adopted

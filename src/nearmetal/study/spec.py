@@ -325,7 +325,9 @@ def parse_study(text: str, source: str) -> Study:
     try:
         raw = parse_toml(text)
     except ValueError as error:
-        raise BadInputError(f"{source} is not TOML: {error}") from error
+        raise BadInputError(
+            f"{source} is not TOML: {error}", hint="docs/reference/study.md shows what a study looks like"
+        ) from error
     try:
         return Study.model_validate(raw)
     except ValidationError as error:

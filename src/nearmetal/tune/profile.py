@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROFILE_FORMAT = 1
+_HINT = "`nearmetal tune` writes profiles"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 _CLASS = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")
@@ -115,13 +116,11 @@ class Profile:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, first["loc"]))
-            raise ForeignFileError(f"{path} is not a profile: {place}: {first['msg']}") from error
+            raise ForeignFileError(f"{path} is not a profile: {place}: {first['msg']}", hint=_HINT) from error
         except OSError as error:
-            raise ForeignFileError(
-                f"cannot read the profile {path}: {error.strerror}", hint="`nearmetal tune` writes profiles"
-            ) from error
+            raise ForeignFileError(f"cannot read the profile {path}: {error.strerror}", hint=_HINT) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ForeignFileError(f"{path} is not a profile: {error}") from error
+            raise ForeignFileError(f"{path} is not a profile: {error}", hint=_HINT) from error
 
 
 def _profile(raw: dict[str, Any]) -> Profile:
