@@ -3,8 +3,10 @@
     python bench/summarize_1e8.py [--samples 100000000] [--trials 40] [--repeats 3] [--dir DIR]
 
 Both sides run in a process of their own, in turn, on warm files; the time is from the first file opened to the last
-figure known, imports left out. The peer gets the faster of polars' two ways (lazy over all files, or read and then
-ask). Needs `polars` (dependency group `bench`). Exit code 1 when the ratio exceeds 1.5 or memory reaches 2 GiB.
+figure known, imports left out. Files are held against their recorded SHA-256, as of a run. The peer gets the faster of
+polars' two ways (lazy over all files, or read and then ask). What that holding costs is measured apart, in one process:
+each file is read and summarized with and without it, in turn. Needs `polars` (dependency group `bench`). Exit code 1
+when the ratio exceeds 1.5, memory reaches 2 GiB or holding costs more than 3 % of processor time.
 """
 
 from __future__ import annotations
@@ -21,18 +23,21 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from nearmetal.stats import Summary, compare, correct_family, noise_floor, summarize
 from nearmetal.stats.compare import pair_launches
 from nearmetal.stats.summary import HEADLINE
-from nearmetal.store.samples import Cell, CellSamples, describe, read_values, write_samples
+from nearmetal.store.samples import Cell, CellSamples, describe, part_sums, read_values, write_samples
 
 COMBINATIONS = ("baseline", "baseline again", "path a", "path b")
 QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 RATIO_LIMIT = 1.5
 MEMORY_LIMIT_BYTES = 2 * 2**30
+VERIFY_LIMIT = 0.03
 
 
 def generate(directory: Path, samples: int, trials: int) -> None:
@@ -45,20 +50,34 @@ def generate(directory: Path, samples: int, trials: int) -> None:
         ns[rng.random(each) < 1e-3] *= 50
         begin_ns = np.cumsum(ns + 120)
         cell = CellSamples("latency", 8, 0, (0,), begin_ns[None], ns[None], np.zeros((1, each), np.uint8))
-        write_samples(directory / f"{trial:03d}.parquet", [cell])
-        (directory / "cell.json").write_text(json.dumps(describe([cell])[0].iterations), encoding="utf-8")
+        path = directory / f"{trial:03d}.parquet"
+        write_samples(path, [cell])
+        path.with_suffix(".json").write_text(json.dumps(part_sums(path, describe([cell]))), encoding="utf-8")
+
+
+def one_trial(path: Path, *, verified: bool = True) -> Summary:
+    """Read and summarize one file, held against its recorded sums or not."""
+    cell = Cell("latency", 8, 1, pq.read_metadata(path).num_rows, 0, (0,), 0)
+    directory_sum, cell_sum = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    return summarize(read_values(path, cell, parts=(directory_sum, cell_sum) if verified else None))
+
+
+def cost_of_verifying(directory: Path) -> str:
+    """Read and summarize each file both ways in turn; return what holding it against its sums costs, CPU and wall."""
+    spent: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    for number, path in enumerate(sorted(directory.glob("*.parquet"))):
+        for verified in (True, False) if number % 2 else (False, True):
+            begin, begin_cpu = time.perf_counter(), time.process_time()
+            one_trial(path, verified=verified)
+            spent[verified].append((time.process_time() - begin_cpu, time.perf_counter() - begin))
+    with_sums, without = np.array(spent[True]), np.array(spent[False])
+    return json.dumps(np.median(with_sums / without - 1, axis=0).tolist())
 
 
 def nearmetal(directory: Path) -> str:
     """Summarize every trial and compare the paths over blocks; return the verdicts."""
-    iterations = json.loads((directory / "cell.json").read_text(encoding="utf-8"))
-    cell = Cell("latency", 8, 1, iterations, 0, (0,), 0)
-
-    def one(path: Path) -> Summary:
-        return summarize(read_values(path, cell))
-
     with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
-        summaries = list(pool.map(one, sorted(directory.glob("*.parquet"))))
+        summaries = list(pool.map(one_trial, sorted(directory.glob("*.parquet"))))
 
     def launches(path: int) -> dict[int, Summary]:
         return dict(enumerate(summaries[path :: len(COMBINATIONS)]))
@@ -86,12 +105,13 @@ def polars_eager(directory: Path) -> str:
     return str([series.quantile(q) for q in QUANTILES])
 
 
-ROLES = {f.__name__: f for f in (nearmetal, polars_lazy, polars_eager)}
+RACERS = {f.__name__: f for f in (nearmetal, polars_lazy, polars_eager)}
+ROLES = {**RACERS, cost_of_verifying.__name__: cost_of_verifying}
 
 
 def play(role: str, directory: Path) -> None:
     """Run one side in this process and print seconds, peak memory and answer as JSON."""
-    if role != "nearmetal":
+    if role.startswith("polars"):
         importlib.import_module("polars")  # imports are not what is compared
     begin, begin_cpu = time.perf_counter(), time.process_time()
     answer = ROLES[role](directory)
@@ -100,31 +120,45 @@ def play(role: str, directory: Path) -> None:
     print(json.dumps({"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_bytes": peak_bytes, "answer": answer}))
 
 
+def run_role(role: str, directory: Path) -> dict[str, Any]:
+    """Return what one role found, from a process of its own."""
+    command = [sys.executable, __file__, "--role", role, "--dir", str(directory)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
 def race(directory: Path, repeats: int) -> int:
     """Run all sides in turn, print the figures, and return the exit code."""
-    seconds: dict[str, list[float]] = {role: [] for role in ROLES}
-    cpu: dict[str, list[float]] = {role: [] for role in ROLES}
+    seconds: dict[str, list[float]] = {role: [] for role in RACERS}
+    cpu: dict[str, list[float]] = {role: [] for role in RACERS}
     peak: dict[str, int] = {}
     answers: dict[str, str] = {}
+    costs: list[list[float]] = []
     for _ in range(repeats):
-        for role in ROLES:
-            command = [sys.executable, __file__, "--role", role, "--dir", str(directory)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-            told = json.loads(done.stdout)
+        for role in RACERS:
+            told = run_role(role, directory)
             seconds[role].append(told["seconds"])
             cpu[role].append(told["cpu_seconds"])
             peak[role] = max(peak.get(role, 0), told["peak_bytes"])
             answers[role] = told["answer"]
-    for role in ROLES:
+        costs.append(json.loads(run_role(cost_of_verifying.__name__, directory)["answer"]))
+    for role in RACERS:
         print(
             f"{role:14s} median {statistics.median(seconds[role]):6.2f} s  best {min(seconds[role]):6.2f} s  "
             f"CPU {statistics.median(cpu[role]):6.2f} s  peak {peak[role] / 2**20:6.0f} MiB  {answers[role]}"
         )
-    peer = min(statistics.median(seconds[role]) for role in ROLES if role != "nearmetal")
+    peer = min(statistics.median(seconds[role]) for role in RACERS if role != "nearmetal")
     ratio = statistics.median(seconds["nearmetal"]) / peer
     size = sum(p.stat().st_size for p in directory.glob("*.parquet"))
     print(f"ratio to the faster polars {ratio:.2f} (target <= {RATIO_LIMIT}), files {size / 2**20:.0f} MiB")
-    return int(ratio > RATIO_LIMIT or peak["nearmetal"] >= MEMORY_LIMIT_BYTES)
+    cost_cpu, cost_wall = np.median(costs, axis=0)
+    pairs = repeats * len(list(directory.glob("*.parquet")))
+    print(
+        f"holding files against their sums: {cost_cpu:+.1%} CPU (target <= {VERIFY_LIMIT:.0%}), {cost_wall:+.1%} wall"
+    )
+    print(f"  medians of {pairs} pairs in {repeats} processes: {', '.join(f'{one:+.1%}' for one, _ in costs)} CPU")
+    return int(ratio > RATIO_LIMIT or peak["nearmetal"] >= MEMORY_LIMIT_BYTES or cost_cpu > VERIFY_LIMIT)
 
 
 def main() -> int:

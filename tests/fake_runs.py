@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.run.schedule import run_study
+from nearmetal.store.listing import LIST, whole_list
+from nearmetal.store.record import read_record
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.sums import sealed
 from nearmetal.study.spec import digest, parse_study
@@ -53,11 +55,19 @@ def make_run(
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change a sealed document of a run, and seal it again."""
+    """Change a sealed document of a run, seal it again, and list a record as it is then."""
     raw = json.loads(path.read_bytes())
     del raw["sha256"]
     change(raw)
     path.write_bytes(sealed(raw))
+    if path.parent.name == "trials":
+        list_anew(path.parents[1])
+
+
+def list_anew(root: Path) -> None:
+    """Make the list of a run that of the records that it has."""
+    records = [read_record(path) for path in sorted((root / "trials").glob("*.json"))]
+    (root / LIST).write_bytes(whole_list(records))
 
 
 def edit_study(root: Path, change: Callable[[str], str]) -> None:

@@ -56,7 +56,7 @@ def files(root: Path) -> dict[str, bytes]:
 def test_there_and_back_is_the_same_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert nearmetal(["archive", "r", "r.nmrun"]) == 0
     assert nearmetal(["unarchive", "r.nmrun", "deep/back"]) == 0
-    assert "deep/back: 20 files, all as they were recorded" in capsys.readouterr().out
+    assert "deep/back: 21 files, all as they were recorded" in capsys.readouterr().out
     assert files(Path("deep/back")) == files(root)
     assert names("deep") == ["back"]
     assert nearmetal(["verify", "deep/back"]) == 0
@@ -85,6 +85,16 @@ def remake(change: Callable[[dict[str, bytes]], object], listed: dict[str, bytes
     with zipfile.ZipFile("r.nmrun", "w") as made:
         for name, data in kept.items():
             made.writestr(name, data)
+
+
+@pytest.mark.parametrize("what", ["r", "not-there"])
+def test_what_cannot_be_read_is_no_failure_of_the_disk(
+    root: Path, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert nearmetal(["unarchive", what, "back"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {what} cannot be read: ")
+    assert "hint: `nearmetal archive` writes archives" in told
 
 
 @pytest.mark.parametrize("name", ["/etc/x", "../x", "trials/../../x.json", "samples/x.parquet", "lock", "a\x1b[31m"])

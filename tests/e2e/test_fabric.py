@@ -11,7 +11,7 @@ import pytest
 from bench.support.made_up_fabric import Faults, MadeUpFabric, Noise
 
 from fake_fabric import STUDY, MadeUpHost
-from fake_runs import rewrite
+from fake_runs import list_anew, rewrite
 from nearmetal.cli import fabric as verb
 from nearmetal.cli.main import run
 from nearmetal.paths.bridge import Bridge
@@ -211,6 +211,7 @@ def test_wrong_words_are_refused_with_2(desk: Desk, said: str) -> None:
 def test_an_interrupted_run_says_that_nothing_was_measured(desk: Desk) -> None:
     assert desk.fabric(desk.study, "--nodes", "4", "--out", "run")[0] == 0
     (desk.folder / "run" / "trials" / "000000.json").unlink()
+    list_anew(desk.folder / "run")
     code, _, err = desk.fabric("run")
     assert code == 2
     assert "run holds no fabric that was measured" in err

@@ -21,7 +21,7 @@ from fake_runs import Kept, edit_study, rewrite
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.store.rundir import RunDir
-from nearmetal.store.samples import CellSamples, describe, write_samples
+from nearmetal.store.samples import CellSamples, describe, part_sums, write_samples
 from nearmetal.store.sums import file_sha256
 
 if TYPE_CHECKING:
@@ -374,7 +374,9 @@ def make_faster(run: Path, copy: Path) -> None:
         fast = CellSamples(cell.operation, cell.message_bytes, 0, (0,), ns, ns, np.zeros(ns.shape, np.uint8))
         write_samples(opened.samples_path(record), [fast])
         sums = {f"samples/{record.name}.parquet": file_sha256(opened.samples_path(record))}
-        new = {"cells": [asdict(one) for one in describe([fast])], "sums": sums}
+        cells = describe([fast])
+        parts = part_sums(opened.samples_path(record), cells)
+        new = {"cells": [asdict(one) for one in cells], "sums": sums, "parts": parts}
         rewrite(copy / "trials" / f"{record.name}.json", lambda raw, new=new: raw.update(new))
 
 

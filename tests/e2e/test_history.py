@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 import duckdb
 import pytest
 
-from fake_runs import edit_study, make_run
+from fake_runs import edit_study, list_anew, make_run
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import NearmetalError, StoreError
 from nearmetal.history import words
@@ -107,6 +107,7 @@ def test_a_run_that_went_on_is_taken_in_anew(
     for record in RunDir.open(part).trials():
         if record.order.block == 2:
             (part / "trials" / f"{record.order.trial:06d}.json").unlink()
+    list_anew(part)
     path = tmp_path / "h.duckdb"
     for root, says in ((part, "added"), (runs[0], "updated"), (part, "known")):
         assert nearmetal(["history", "add", str(path), str(root)]) == 0

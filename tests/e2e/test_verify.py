@@ -46,18 +46,33 @@ def root(tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("r")
 
 
+def documents(root: Path) -> list[Path]:
+    return [root / "run.json", *(root / "trials").glob("*.json")]
+
+
 def as_format_1(root: Path) -> None:
     """Make a run what the first nearmetal wrote: no seal, no sums, the study once."""
-    for path in (root / "run.json", *(root / "trials").glob("*.json")):
+    (root / "records.sums").unlink()
+    for path in documents(root):
         raw = json.loads(path.read_text())
-        for key in ("sha256", "sums", "study"):
+        for key in ("sha256", "sums", "study", "parts"):
             raw.pop(key, None)
         path.write_text(json.dumps(raw | {"run_format": 1}, indent=1, sort_keys=True))
 
 
+def as_format_2(root: Path) -> None:
+    """Make a run what nearmetal wrote before it listed records and summed the parts of files."""
+    (root / "records.sums").unlink()
+    for path in documents(root):
+        raw = json.loads(path.read_text())
+        del raw["sha256"]
+        raw.pop("parts", None)
+        path.write_bytes(sums.sealed(raw | {"run_format": 2}))
+
+
 def test_a_whole_run_is_said_to_be(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert nearmetal(["verify", str(root)]) == 0
-    assert capsys.readouterr().out == "r: 9 trials, 20 files (0.1 MB) are as recorded\n"
+    assert capsys.readouterr().out == "r: 9 trials, 21 files (0.1 MB) are as recorded\n"
 
 
 def test_what_changed_is_named_file_by_file(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +86,7 @@ def test_what_changed_is_named_file_by_file(root: Path, capsys: pytest.CaptureFi
         "r/samples/000002.parquet has changed since it was recorded: its SHA-256 differs\n"
         "r/trials/000003.json has changed since it was written: its SHA-256 is not the one that it carries\n"
         "r/samples/000004.parquet cannot be read: No such file or directory\n"
-        "r: 8 trials, 16 files (0.1 MB) are as recorded, 3 are not\n"
+        "r: 8 trials, 17 files (0.1 MB) are as recorded, 3 are not\n"
     )
 
 
@@ -138,6 +153,84 @@ def test_runs_of_format_1_are_read_continued_and_said_to_have_no_sums(
     (root / "study.toml").write_text(STUDY.replace("seed = 3", "seed = 4"))
     assert nearmetal(["run", "--resume", "r"]) == 2
     assert "what it was is not kept in runs of format 1" in capsys.readouterr().err
+
+
+def test_runs_of_format_2_are_read_verified_and_continued(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nearmetal(["compare", "r"])
+    before = capsys.readouterr().out
+    as_format_2(root)
+    assert nearmetal(["compare", "r"]) == 0
+    assert capsys.readouterr().out == before
+    assert nearmetal(["verify", "r"]) == 0
+    (root / "trials" / "000008.json").unlink()
+    assert nearmetal(["run", "--resume", "r"]) == 0
+    assert not (root / "records.sums").exists()
+    capsys.readouterr()
+    assert nearmetal(["compare", "r"]) == 0
+    assert capsys.readouterr().out == before
+
+
+@pytest.mark.parametrize("trial", [0, 4, 8])
+def test_a_trial_that_is_gone_is_named_and_measured_again(
+    root: Path, trial: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in (f"trials/{trial:06d}.json", f"samples/{trial:06d}.parquet"):
+        (root / file).unlink()
+    gone = f"r/trials/{trial:06d}.json is gone, of a trial that was finished"
+    assert nearmetal(["verify", "r"]) == 1
+    told = capsys.readouterr().out
+    assert told == f"{gone}\nr: 8 trials, 19 files (0.1 MB) are as recorded, 1 trial is gone\n"
+    for words in (["compare", "r"], ["report", "r"], ["archive", "r", "r.nmrun"]):
+        assert nearmetal(words) == 2
+        assert gone in capsys.readouterr().err
+    assert nearmetal(["run", "--resume", "r"]) == 0
+    assert nearmetal(["verify", "r"]) == 0
+
+
+def test_a_list_that_was_changed_is_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = root / "records.sums"
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 9
+    for changed in (
+        b"".join(lines[:3] + lines[4:]),
+        b"".join(lines[1:]),
+        b"".join([lines[1], lines[0], *lines[2:]]),
+        b"".join([*lines, lines[-1]]),
+        b"".join(lines).replace(b" 000005\n", b" 000015\n"),
+        b"\xff" + b"".join(lines),
+        b"".join(lines[:7]),
+        b"".join(lines)[:-1] + b"\x0b",
+        b"",
+    ):
+        path.write_bytes(changed)
+        assert nearmetal(["verify", "r"]) == 1, changed
+        assert "r/records.sums" in capsys.readouterr().out
+    path.unlink()
+    assert nearmetal(["compare", "r"]) == 2
+    assert "r/records.sums" in capsys.readouterr().err
+
+
+def test_a_crash_between_a_record_and_its_line_is_no_damage(root: Path) -> None:
+    path = root / "records.sums"
+    whole = path.read_bytes()
+    start = whole.rindex(b"\n", 0, -1) + 1
+    for kept in (start, start + 40, len(whole) - 1):
+        path.write_bytes(whole[:kept])
+        assert nearmetal(["verify", "r"]) == 0
+        assert nearmetal(["run", "--resume", "r"]) == 0
+        assert path.read_bytes() == whole
+
+
+def test_a_trial_of_another_run_is_no_trial_of_this_one(
+    root: Path, kept: Kept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = kept.copy(Path("other"), STUDY.replace("seed = 3", "seed = 4"))
+    for file in ("trials/000002.json", "samples/000002.parquet"):
+        (root / file).write_bytes((other / file).read_bytes())
+    for words, code in ((["verify", "r"], 1), (["compare", "r"], 2), (["run", "--resume", "r"], 2)):
+        assert nearmetal(words) == code
+        told = capsys.readouterr()
+        assert "r/trials/000002.json is not the record that this run committed" in told.out + told.err
 
 
 def test_a_record_of_another_trial_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

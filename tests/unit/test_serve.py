@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.testclient import TestClient
 
 from fake_fabric import MadeUpHost, make_fabric
-from fake_runs import rewrite
+from fake_runs import list_anew, rewrite
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.report.progress import progress, sentence
 from nearmetal.serve import openapi, overview, pages
@@ -345,6 +345,7 @@ def test_live_follows_a_run_as_trials_come(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", Recipe(study=SMALL, blocks=5))
     last = max((tmp_path / "run" / "trials").iterdir())
     hidden = last.rename(tmp_path / last.name)
+    list_anew(tmp_path / "run")
     library = Library(Catalogue(tmp_path))
     library._states = Recent(seconds=0.0)
 

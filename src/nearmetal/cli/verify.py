@@ -26,10 +26,10 @@ def command(runs: tuple[Path, ...]) -> int:
 def _one(root: Path) -> ExitCode:
     """Say what was found of one run; return its exit code."""
     found = verify(open_either(root))
-    for problem in found.problems:
+    for problem in found.problems + found.gone:
         click.echo(problem)
     click.echo(f"{root}: {_summary(found)}")
-    if found.problems:
+    if found.problems or found.gone:
         return ExitCode.FAILED
     return ExitCode.PARTIAL if found.without_sums else ExitCode.OK
 
@@ -40,6 +40,8 @@ def _summary(found: Verification) -> str:
     parts = [good]
     if found.problems:
         parts.append(f"{len(found.problems)} are not")
+    if found.gone:
+        parts.append("1 trial is gone" if len(found.gone) == 1 else f"{len(found.gone)} trials are gone")
     if found.without_sums:
         parts.append(f"no sums recorded of {len(found.without_sums)}")
     if found.unfinished:

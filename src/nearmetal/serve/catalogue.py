@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
+from nearmetal.store.listing import LIST
 from nearmetal.store.rundir import RunDir, RunInfo, is_being_written, is_of_fabric
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ def state(root: Path) -> str:
 
     Raise ForeignFileError for a run that holds anything but plain files where files belong.
     """
-    lines = [_line(root / name, *_check_file(root / name)) for name in ("run.json", "study.toml")]
+    kept = [root / "run.json", root / "study.toml", *root.glob(LIST)]
+    lines = [_line(path, *_check_file(path)) for path in kept]
     for folder, suffix in _FOLDERS.items():
         for path in _files(root / folder, suffix):
             lines.append(_line(path, *_check_file(path, text=suffix == ".json")))

@@ -16,6 +16,7 @@ from nearmetal import limits, scratch
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
 from nearmetal.reading import parse_json
 from nearmetal.store.disk import Disk
+from nearmetal.store.listing import LIST as RECORDS
 from nearmetal.store.record import PLACES, RUN_FORMAT
 from nearmetal.store.rundir import open_either
 from nearmetal.store.sums import check_seal, file_sha256, sealed
@@ -30,7 +31,7 @@ LIST = "nearmetal-archive.json"
 ARCHIVE_FORMAT = 1
 MAX_FILES = 1_000_000
 _NAME = re.compile(
-    r"(?:run|search)\.json|study\.toml|profiles-go-to"
+    r"(?:run|search)\.json|study\.toml|profiles-go-to|records\.sums"
     r"|trials/\d{6,9}(?:\.\d)?\.json|samples/\d{6,9}(?:\.\d)?\.parquet|(?:traces|fabric)/\d{6,9}(?:\.\d)?\.zip"
 )
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
@@ -74,6 +75,11 @@ def unarchive(file: Path, root: Path) -> int:
     """
     if root.exists():
         raise BadInputError(f"{root} exists", hint="name a new directory")
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        hint = "`nearmetal archive` writes archives"
+        raise ForeignFileError(f"{file} cannot be read: {error.strerror}", hint=hint) from error
     root.absolute().parent.mkdir(parents=True, exist_ok=True)
     with scratch.folder(f".{root.name}", root.absolute().parent) as fresh:
         try:
@@ -103,7 +109,7 @@ def unarchive(file: Path, root: Path) -> int:
 
 def _names(run: RunDir) -> list[str]:
     """Return the places of all files of a run that are finished: no lock, and no report, which is drawn again."""
-    names = [one for one in (run.MARKER, "study.toml", "profiles-go-to") if (run.root / one).exists()]
+    names = [one for one in (run.MARKER, "study.toml", "profiles-go-to", RECORDS) if (run.root / one).exists()]
     for record in run.trials():
         kept = [place(record.name) for place in PLACES.values()] if record.sums is None else list(record.sums)
         names += [f"trials/{record.name}.json", *(one for one in kept if (run.root / one).exists())]

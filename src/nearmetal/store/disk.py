@@ -46,6 +46,16 @@ class Disk:
         """Write `data` as a whole file."""
         self.put(path, lambda part: _write(part, data))
 
+    def append(self, path: Path, data: bytes) -> None:
+        """Add bytes to the end of a file; a crash may leave a part of them. Raise StoreError as `put` does."""
+        try:
+            self.step("append", path)
+            with path.open("ab", buffering=0) as file:
+                file.write(data)
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise _explain(error, path) from error
+
     def make_folder(self, folder: Path) -> None:
         """Make a folder and those above it, each permanent in the one that holds it."""
         made = [one for one in (folder, *folder.parents) if not one.exists()]

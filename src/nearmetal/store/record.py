@@ -1,12 +1,13 @@
 """A finished trial, and its record on disk: sealed JSON that names the SHA-256 of every file of the trial.
 
-Format 2 is sealed and has sums; format 1, of runs made before, has neither.
+Format 3 is sealed and has sums, also of what each cell's values are made of, and its run has a list of records. Older
+runs are read as they are: format 2 has no list and no sums of cells, format 1 no seal and no sums.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,13 @@ from nearmetal import limits
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import parse_json, read_bytes
 from nearmetal.store.samples import Cell
-from nearmetal.store.sums import SEAL, check_seal, sealed
+from nearmetal.store.sums import SEAL, check_seal, seal_of, sealed
 from nearmetal.study.order import Order, Outcome, TrialStatus
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-RUN_FORMAT = 2
+RUN_FORMAT = 3
 FORMAT_WITHOUT_SUMS = 1
 PLACES = {
     "samples": "samples/{}.parquet".format,
@@ -37,6 +38,8 @@ class TrialRecord:
     """A finished trial: what was asked, what came of it, which cells its samples hold.
 
     `sums` holds the SHA-256 of its files by place in the run directory; it is None in runs made before there were any.
+    `parts` are those of `samples.part_sums`, () where there are none. `seal` is the SHA-256 that the record's document
+    carries.
     """
 
     order: Order
@@ -45,6 +48,8 @@ class TrialRecord:
     started_utc: str
     cells: tuple[Cell, ...]
     sums: dict[str, str] | None = None
+    parts: tuple[str, ...] = ()
+    seal: str = field(default="", compare=False, repr=False)
 
     @property
     def valid(self) -> bool:
@@ -73,6 +78,7 @@ def encode(record: TrialRecord) -> bytes:
             "started_utc": record.started_utc,
             "cells": [asdict(cell) for cell in record.cells],
             "sums": record.sums,
+            "parts": record.parts,
         }
     )
 
@@ -94,6 +100,8 @@ def read_record(path: Path) -> TrialRecord:
             raw["started_utc"],
             tuple(Cell(**{**cell, "value_ranks": tuple(cell["value_ranks"])}) for cell in raw["cells"]),
             raw["sums"],
+            tuple(raw.get("parts", ())),
+            seal_of(data),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ForeignFileError(
@@ -104,20 +112,22 @@ def read_record(path: Path) -> TrialRecord:
         raise ForeignFileError(f"{path} is the record of another trial: {record.name}", hint="restore its name")
     if foreign := (record.sums or {}).keys() - {place(record.name) for place in PLACES.values()}:
         raise ForeignFileError(f"{path} names a file that is not of its trial: {min(foreign)!r}")
+    if record.parts and len(record.parts) != 1 + len(record.cells):
+        raise ForeignFileError(f"{path} has {len(record.parts)} sums of the parts of {len(record.cells)} cells")
     return record
 
 
 def take_format(raw: dict[str, Any], data: bytes, path: Path) -> int:
     """Take format and seal out of a run's document and return the format; raise ForeignFileError for a wrong one."""
     version = raw.pop("run_format", None)
-    if version not in (RUN_FORMAT, FORMAT_WITHOUT_SUMS):
-        raise ForeignFileError(f"{path} is of a format that this nearmetal does not know (it knows 1 and {RUN_FORMAT})")
-    if check_seal(data, path) != (version == RUN_FORMAT):
+    if type(version) is not int or not FORMAT_WITHOUT_SUMS <= version <= RUN_FORMAT:
+        raise ForeignFileError(f"{path} is of a format that this nearmetal does not know (it knows 1 to {RUN_FORMAT})")
+    if check_seal(data, path) != (version > FORMAT_WITHOUT_SUMS):
         raise ForeignFileError(
             f"{path} has changed since it was written: its SHA-256 is not where it was", hint="restore it from a backup"
         )
     raw.pop(SEAL, None)
-    return int(version)
+    return version
 
 
 @cache

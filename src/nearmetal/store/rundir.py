@@ -13,7 +13,8 @@ A trial's samples (and files) become permanent first, then its record. What is t
 finished: `open_for_writing` removes it. Records are only ever added.
 
 Nothing is used before it was seen to be as it was recorded: documents by their seal, files by the sums in the record
-(`sums.py`), the study by the digest in run.json. Runs of format 1 have no sums, but the study's digest.
+(`sums.py`), the study by the digest in run.json, the records by their list (`listing.py`). Runs of format 1 have no
+sums, but the study's digest.
 
 A search of settings keeps its launches in the same way (`SearchDir`), with `search.json` in place of `run.json`: its
 trials differ in settings that no study names, and must not be compared as those of a run.
@@ -24,7 +25,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -35,9 +36,19 @@ from nearmetal.reading import parse_json, read_bytes
 from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.bundle import MAX_FILE_BYTES, declared_bytes, read_bundle, write_bundle
 from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk
-from nearmetal.store.record import PLACES, RUN_FORMAT, TrialRecord, encode, read_record, take_format, trial_name
-from nearmetal.store.samples import describe, read_rows, read_table, read_values, write_samples
-from nearmetal.store.sums import file_sha256, sealed
+from nearmetal.store.listing import LIST, chain_of, gone, line_after, read_list, replaced, whole_list
+from nearmetal.store.record import (
+    FORMAT_WITHOUT_SUMS,
+    PLACES,
+    RUN_FORMAT,
+    TrialRecord,
+    encode,
+    read_record,
+    take_format,
+    trial_name,
+)
+from nearmetal.store.samples import describe, part_sums, read_rows, read_table, read_values, write_samples
+from nearmetal.store.sums import file_sha256, seal_of, sealed
 from nearmetal.store.verify import refuse_damaged
 from nearmetal.study.changes import changes
 
@@ -89,13 +100,22 @@ class RunDir(Closing):
     VERB: ClassVar[str] = "nearmetal run"
 
     def __init__(
-        self, root: Path, info: RunInfo, disk: Disk, lock: TextIOWrapper | None = None, study: str | None = None
+        self,
+        root: Path,
+        info: RunInfo,
+        disk: Disk,
+        lock: TextIOWrapper | None = None,
+        *,
+        study: str | None = None,
+        run_format: int = RUN_FORMAT,
     ) -> None:
         self.root = root
         self.info = info
+        self.run_format = run_format
         self._disk = disk
         self._lock = lock
         self._study = study
+        self._last_line = ""
         self._summaries: dict[tuple[int, int, Cell], Summary] = {}
 
     @classmethod
@@ -117,9 +137,10 @@ class RunDir(Closing):
             ) from error
         lock = _take_lock(root)
         disk.put_bytes(root / "study.toml", study_text.encode())
+        disk.put_bytes(root / LIST, b"")
         kept = {"run_format": RUN_FORMAT, **asdict(info), "study": study_text}
         disk.put_bytes(root / cls.MARKER, sealed(kept))
-        return cls(root, info, disk, lock, study_text)
+        return cls(root, info, disk, lock, study=study_text)
 
     @classmethod
     def open(cls, root: Path) -> Self:
@@ -139,23 +160,26 @@ class RunDir(Closing):
         if not isinstance(raw, dict):
             raise ForeignFileError(f"{root}/{cls.MARKER} is damaged: no object", hint="restore it from a backup")
         wanted = {field.name for field in fields(RunInfo)}
-        if take_format(raw, data, root / cls.MARKER) == RUN_FORMAT:
+        run_format = take_format(raw, data, root / cls.MARKER)
+        if run_format > FORMAT_WITHOUT_SUMS:
             wanted.add("study")
         if raw.keys() != wanted or not all(isinstance(v, str) for v in raw.values()):
             raise ForeignFileError(f"{root}/{cls.MARKER} lacks or misnames a field", hint="restore it from a backup")
         study = raw.pop("study", None)
-        return cls(root, RunInfo(**raw), Disk(), study=study)
+        return cls(root, RunInfo(**raw), Disk(), study=study, run_format=run_format)
 
     @classmethod
     def open_for_writing(cls, root: Path, disk: Disk | None = None) -> Self:
         """Open a run to continue it: lock it, see that all is as recorded, remove what a crash left half done.
 
-        Raise ForeignFileError when the study was edited or a file has changed, StoreError when another one writes.
+        A record that is gone is taken off the list: its trial is to be measured again. Raise ForeignFileError when the
+        study was edited or a file has changed, StoreError when another one writes.
         """
         run = cls.open(root)
         run._disk, run._lock = disk or Disk(), _take_lock(root)  # noqa: SLF001 (of this class)
         try:
-            refuse_damaged(run)
+            refuse_damaged(run, but_for_gone=True)
+            run._list_anew()  # noqa: SLF001
         except BaseException:
             run.close()
             raise
@@ -175,7 +199,22 @@ class RunDir(Closing):
     @property
     def sealed(self) -> bool:
         """Tell whether it is of a format that has sums."""
-        return self._study is not None
+        return self.run_format > FORMAT_WITHOUT_SUMS
+
+    def listed(self) -> dict[str, str] | None:
+        """Return the seals of all records by name, None in a run that lists none; raises as `read_list` does."""
+        return read_list(self.root / LIST) if self.run_format == RUN_FORMAT else None
+
+    def _list_anew(self) -> None:
+        """Write the list again where it is not that of the records that are there."""
+        if (listed := self.listed()) is None:
+            return
+        records = {record.name: record for record in self._records()}
+        kept = [records.pop(name) for name in listed if name in records]
+        data = whole_list([*kept, *records.values()])
+        if data != read_bytes(self.root / LIST, limits.TEXT):
+            self._disk.put_bytes(self.root / LIST, data)
+        self._last_line = data.decode().rpartition("\n")[0].rpartition("\n")[2]
 
     @property
     def of_fabric(self) -> bool:
@@ -214,8 +253,15 @@ class RunDir(Closing):
             self._put(sums, PLACES[folder](name), lambda part: write_bundle(part, outcome.files))
         if cells:
             self._put(sums, PLACES["samples"](name), lambda part: write_samples(part, cells))
-        record = TrialRecord(order, outcome, attempt, started_utc, describe(cells), sums)
-        self._disk.put_bytes(self.root / "trials" / f"{name}.json", encode(record))
+        described = describe(cells)
+        parts = part_sums(self.root / PLACES["samples"](name), described) if cells else ()
+        record = TrialRecord(order, outcome, attempt, started_utc, described, sums, parts)
+        data = encode(record)
+        record = replace(record, seal=seal_of(data))
+        self._disk.put_bytes(self.root / "trials" / f"{name}.json", data)
+        if self.run_format == RUN_FORMAT:
+            self._last_line = line_after(chain_of(self._last_line), record)
+            self._disk.append(self.root / LIST, self._last_line.encode())
         return record
 
     def _put(self, sums: dict[str, str], place: str, write: Callable[[Path], None]) -> None:
@@ -228,7 +274,18 @@ class RunDir(Closing):
         self._disk.put(self.root / place, write_and_sum)
 
     def trials(self) -> list[TrialRecord]:
-        """Return every finished trial in the order of the plan; raise ForeignFileError for a damaged record."""
+        """Return every finished trial in the order of the plan.
+
+        Raise ForeignFileError for a record that is damaged or gone.
+        """
+        records, listed = self._records(), self.listed() or {}
+        by_name = {record.name: record for record in records}
+        if problems := [*gone(self.root, listed, by_name), *replaced(self.root, listed, by_name)]:
+            hint = "restore it from a backup, or delete it and have its trial measured again: nearmetal run --resume"
+            raise ForeignFileError(problems[0], hint=hint)
+        return records
+
+    def _records(self) -> list[TrialRecord]:
         records = [read_record(path) for path in (self.root / "trials").glob("*.json")]
         return sorted(records, key=lambda record: (record.order.trial, record.attempt))
 
@@ -244,7 +301,10 @@ class RunDir(Closing):
     def values(self, record: TrialRecord, cell: Cell) -> NDArray[np.int64]:
         """Return one cell's values (ns) of a trial, in the order of measurement."""
         path = self.samples_path(record)
-        return read_values(path, cell, self.sum_of(record, path))
+        parts = None  # of a cell as it was recorded; whoever asks for other ranks has the whole file hashed
+        if record.parts and cell in record.cells:
+            parts = (record.parts[0], record.parts[1 + record.cells.index(cell)])
+        return read_values(path, cell, self.sum_of(record, path), parts)
 
     def samples(self, record: TrialRecord) -> pa.Table:
         """Return all samples of a trial, as they are on disk."""

@@ -7,15 +7,17 @@ is a row group of its own, so that one rank's durations are read without touchin
 
 from __future__ import annotations
 
+import hashlib
+import mmap
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.store.sums import HINT_DAMAGED, read_verified
+from nearmetal.store.sums import HINT_DAMAGED, changed, read_verified
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +34,11 @@ _COLUMNS: dict[str, pa.DataType] = {
     "begin_ns": pa.int64(),
     "ns": pa.int64(),
 }
+_VALUED = ("flags", "ns")
+"""What values are made of, in the order of the file."""
+_END_BYTES = 8
+"""A Parquet file ends with the length of its directory (4 bytes, little-endian) and a mark of 4 bytes."""
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _PACKED = ("iteration", "begin_ns", "ns")
 SCHEMA = pa.schema(_COLUMNS, metadata={"nearmetal.samples": "1"})
 
@@ -114,14 +121,25 @@ def _table(index: int, cell: CellSamples, rank: int) -> pa.Table:
     )
 
 
-def read_values(path: Path, cell: Cell, sha256: str = "") -> NDArray[np.int64]:
+def part_sums(path: Path, cells: Sequence[Cell]) -> tuple[str, ...]:
+    """Return the SHA-256 of a file's directory, and of what the values of each cell are made of.
+
+    Values are about half of a file, and hashing is a good part of reading it: who wants values hashes only those.
+    """
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+        directory = whole[-_directory_bytes(whole[-_END_BYTES:]) :]
+        metadata = pq.read_metadata(path)
+        return (hashlib.sha256(directory).hexdigest(), *(_sum_of_parts(whole, metadata, cell) for cell in cells))
+
+
+def read_values(path: Path, cell: Cell, sha256: str = "", parts: tuple[str, str] | None = None) -> NDArray[np.int64]:
     """Return the values of a cell's good iterations in order, warm-up left out.
 
     Raise ForeignFileError when the file has not the recorded digest `sha256` ('': none was recorded) or is not one of
-    samples.
+    samples. `parts` are the recorded digests of its directory and of this cell, which are looked at instead.
     """
     try:
-        with _opened(path, sha256) as file:
+        with _opened(path, sha256) if parts is None else _opened_in_parts(path, cell, *parts) as file:
             groups = [cell.first_group + rank for rank in cell.value_ranks]
             lengths = [file.metadata.row_group(group).num_rows for group in groups]
             _check_lengths(path, cell, lengths, len(cell.value_ranks))
@@ -163,6 +181,56 @@ def _opened(path: Path, sha256: str) -> pq.ParquetFile:
     """Open a file of samples that has this digest; '' is for one of which none was recorded."""
     data = read_verified(path, sha256) if sha256 else None
     return pq.ParquetFile(path if data is None else pa.BufferReader(data))
+
+
+def _opened_in_parts(path: Path, cell: Cell, directory_sum: str, cell_sum: str) -> pq.ParquetFile:
+    """Open a file of samples of which only a cell's values can be read, from the very bytes that were verified.
+
+    They lie where they do in the file, in a room of its size: what was not read takes no memory.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - _END_BYTES))
+        end_bytes = _directory_bytes(file.read())
+        if not 0 < end_bytes <= size:
+            raise changed(path)
+        room = mmap.mmap(-1, size, flags=_PRIVATE)
+        _fill(file, room, size - end_bytes, end_bytes)
+        if hashlib.sha256(memoryview(room)[size - end_bytes :]).hexdigest() != directory_sum:
+            raise changed(path)
+        opened = pq.ParquetFile(pa.BufferReader(pa.py_buffer(room)))
+        for start, length in _places(opened.metadata, cell):
+            _fill(file, room, start, length)
+        if _sum_of_parts(room, opened.metadata, cell) != cell_sum:
+            raise changed(path)
+        return opened
+
+
+def _directory_bytes(end: bytes) -> int:
+    """Return the length of a Parquet file's directory with the end itself, from its last bytes."""
+    return int.from_bytes(end[:4], "little") + _END_BYTES
+
+
+def _fill(file: IO[bytes], room: mmap.mmap, start: int, length: int) -> None:
+    file.seek(start)
+    with memoryview(room) as view:
+        file.readinto(view[start : start + length])  # type: ignore[attr-defined] # of every binary file
+
+
+def _places(metadata: pq.FileMetaData, cell: Cell) -> list[tuple[int, int]]:
+    """Return where a file keeps what a cell's values are made of: first byte and length of each piece."""
+    columns = [SCHEMA.get_field_index(name) for name in _VALUED]
+    groups = [metadata.row_group(cell.first_group + rank) for rank in cell.value_ranks]
+    pieces = [group.column(column) for group in groups for column in columns]
+    return [(piece.data_page_offset, piece.total_compressed_size) for piece in pieces]
+
+
+def _sum_of_parts(data: mmap.mmap, metadata: pq.FileMetaData, cell: Cell) -> str:
+    found = hashlib.sha256()
+    with memoryview(data) as view:
+        for start, length in _places(metadata, cell):
+            found.update(view[start : start + length])
+    return found.hexdigest()
 
 
 def _check_lengths(path: Path, cell: Cell, rows: Sequence[int], ranks: int) -> None:

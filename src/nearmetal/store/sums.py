@@ -46,6 +46,12 @@ def sealed(raw: Mapping[str, Any]) -> bytes:
     return b'{\n "sha256": "' + hashlib.sha256(rest).hexdigest().encode() + b'",\n' + rest
 
 
+def seal_of(data: bytes) -> str:
+    """Return the digest that a document carries, '' for one that is not sealed."""
+    head = _HEAD.match(data)
+    return head[1].decode() if head else ""
+
+
 def check_seal(data: bytes, path: Path) -> bool:
     """Return whether a document is sealed; raise ForeignFileError when its digest is another one."""
     head = _HEAD.match(data)
@@ -81,9 +87,14 @@ def read_verified(path: Path, recorded: str) -> bytes | None:
         data = None if large else file.read()
         found = hashlib.file_digest(file, "sha256") if data is None else hashlib.sha256(data)
     if found.hexdigest() != recorded:
-        raise ForeignFileError(f"{path} has changed since it was recorded: its SHA-256 differs", hint=HINT_DAMAGED)
+        raise changed(path)
     _note(path, recorded, stamp, now_ns)
     return data
+
+
+def changed(path: Path) -> ForeignFileError:
+    """Return the error for a file that has not the recorded digest."""
+    return ForeignFileError(f"{path} has changed since it was recorded: its SHA-256 differs", hint=HINT_DAMAGED)
 
 
 def agrees(path: Path, recorded: str) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError, NearmetalError
+from nearmetal.store.listing import LIST, gone, replaced
 from nearmetal.store.record import PLACES, read_record
 from nearmetal.store.sums import HINT_DAMAGED, agrees
 
@@ -22,14 +23,16 @@ _MOST_SHOWN = 12
 class Verification:
     """What was found: how many files agree and how many bytes they have, and a line for each that does not.
 
-    `without_sums` are files of which nothing was recorded, in runs of format 1; `unfinished` those of no finished
-    trial, which a run in progress or a crash leaves and which no figure comes from.
+    `gone` are sentences of records that the run lists and that are not there. `without_sums` are files of which nothing
+    was recorded, in runs of format 1; `unfinished` those of no finished trial, which a run in progress or a crash
+    leaves and which no figure comes from.
     """
 
     trials: int
     files: int
     size_bytes: int
     problems: tuple[str, ...]
+    gone: tuple[str, ...]
     without_sums: tuple[str, ...]
     unfinished: tuple[str, ...]
 
@@ -57,6 +60,7 @@ def verify(run: RunDir) -> Verification:
             _hold(run.root / place, recorded, good, problems)
     finished = {path.stem for path in (run.root / "trials").glob("*.json")}
     kept = sorted(path for place in PLACES.values() for path in run.root.glob(place("*")))
+    lost = _hold_list(run, {record.name: record for record in records}, finished, good, problems)
     unsummed = {record.name for record in records if record.sums is None}
     bare += [path for path in kept if path.stem in unsummed]
     return Verification(
@@ -64,9 +68,28 @@ def verify(run: RunDir) -> Verification:
         len(good),
         sum(path.stat().st_size for path in good),
         tuple(problems),
+        tuple(lost),
         tuple(str(path) for path in bare),
         tuple(str(path) for path in kept if path.stem not in finished),
     )
+
+
+def _hold_list(
+    run: RunDir, records: dict[str, TrialRecord], finished: set[str], good: list[Path], problems: list[str]
+) -> list[str]:
+    """Hold the records against their list; return a sentence for each that is gone."""
+    try:
+        listed = run.listed()
+    except ForeignFileError as error:
+        problems.append(error.message)
+        return []
+    if listed is None:
+        return []
+    good.append(run.root / LIST)
+    if len(added := sorted(finished - listed.keys())) > 1:  # a crash, or a run in progress, leaves one
+        problems.append(f"{run.root / LIST} lacks {len(added)} records, such as {added[0]}")
+    problems += replaced(run.root, listed, records)
+    return gone(run.root, listed, records)
 
 
 def _hold(path: Path, recorded: str, good: list[Path], problems: list[str]) -> None:
@@ -80,10 +103,14 @@ def _hold(path: Path, recorded: str, good: list[Path], problems: list[str]) -> N
         problems.append(f"{path} cannot be read: {error.strerror}")
 
 
-def refuse_damaged(run: RunDir) -> None:
-    """Raise ForeignFileError before anything is added to a run that is not what was recorded."""
+def refuse_damaged(run: RunDir, *, but_for_gone: bool = False) -> None:
+    """Raise ForeignFileError before anything is added to a run that is not what was recorded.
+
+    With `but_for_gone` a record may be gone: whoever deletes one wants its trial to be measured again.
+    """
     run.study_text()
-    problems = verify(run).problems
+    found = verify(run)
+    problems = found.problems if but_for_gone else found.problems + found.gone
     if problems:
         more = [f"and {len(problems) - _MOST_SHOWN} more"] if len(problems) > _MOST_SHOWN else []
         count = "1 file is" if len(problems) == 1 else f"{len(problems)} files are"

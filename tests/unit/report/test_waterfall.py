@@ -27,6 +27,7 @@ from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import digest
 from nearmetal.workloads.samples import decode
+from tests.fake_runs import list_anew
 
 if TYPE_CHECKING:
     from nearmetal.store.samples import Cell
@@ -245,6 +246,7 @@ def test_samples_are_read_only_where_they_stand_beside_a_trace(run: RunDir, monk
     (found,) = waterfalls(run)
     assert (read, found.untraced_ns is None) == ([1], False)
     (run.root / "trials" / "000000.json").unlink()
+    list_anew(run.root)
     read.clear()
     assert waterfalls(run) == []
     assert read == []
