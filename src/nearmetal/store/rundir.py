@@ -281,7 +281,7 @@ class RunDir(Closing):
         records, listed = self._records(), self.listed() or {}
         by_name = {record.name: record for record in records}
         if problems := [*gone(self.root, listed, by_name), *replaced(self.root, listed, by_name)]:
-            hint = "restore it from a backup, or delete it and have its trial measured again: nearmetal run --resume"
+            hint = "restore it from a backup, or `nearmetal run --resume` measures the trial of a lost record again"
             raise ForeignFileError(problems[0], hint=hint)
         return records
 
