@@ -118,6 +118,11 @@ def is_far(shell: Shell | None) -> TypeGuard[FarShell]:
     return hasattr(type(shell), "site")
 
 
+def is_thrown_away(shell: Shell) -> bool:
+    """Tell whether the machines of a shell end with the trial: nothing on them has to be put back or taken down."""
+    return getattr(type(shell), "thrown_away", False)
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """Where things are on far machines, the same on each.

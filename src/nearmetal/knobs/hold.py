@@ -90,6 +90,7 @@ def hold(
     machine_guard: Guard | None = None,
     allow_management: bool = False,
     patience_s: float = 0.0,
+    put_back: bool = True,
 ) -> Iterator[Held]:
     """Put a setting on for the length of a block and then everything back as it was.
 
@@ -97,7 +98,8 @@ def hold(
     removed. `guard` arms a watchdog on every node that is written to; leave it out where the nodes themselves vanish
     with the process (scratch namespaces, the lab's guest). `machine` is the shell for machine settings when `shell`
     only reaches throw-away namespaces of it, and `machine_guard` the watchdog there. A lock that another session holds
-    is waited for, `patience_s` at most.
+    is waited for, `patience_s` at most. Without `put_back` the block's end only looks whether the setting still holds:
+    for machines that are thrown away then.
 
     Raises BadInputError (unknown knob, illegal value, management interface), KnobError (not here, not accepted, not
     kept), TrialError (lock taken; watchdog acted or somebody else changed a value during the block), UnfinishedError
@@ -122,7 +124,7 @@ def hold(
         for side, knobs, targets, watch in sides:
             if knobs:
                 intended = plan(side, knobs, targets, allow_management=allow_management)
-                held.add(stack.enter_context(_applied(begin(side, intended, journal_folder, guard=watch))))
+                held.add(stack.enter_context(_applied(begin(side, intended, journal_folder, guard=watch), put_back)))
         yield held
 
 
@@ -136,8 +138,13 @@ def _split(wanted: Mapping[str, Scalar]) -> dict[bool, dict[str, Scalar]]:
 
 
 @contextmanager
-def _applied(session: Session) -> Iterator[Session]:
+def _applied(session: Session, put_back: bool) -> Iterator[Session]:
     failure: BaseException | None = None
+    if not put_back:
+        session.apply()
+        yield session
+        session.settle()
+        return
     try:
         session.apply()
         yield session

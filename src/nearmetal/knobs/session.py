@@ -53,7 +53,7 @@ class Session:
         """Write one value at a time, each announced in the journal and read back; restore everything on an error."""
         for cell in self.plan.planned:
             self._write(cell)
-        self._settle()
+        self.settle()
 
     def facts(self) -> dict[str, Scalar]:
         """Return what every knob reads back, by knob; values that differ between targets are joined with `;`."""
@@ -90,7 +90,7 @@ class Session:
         self.journal.append({"kind": "end", "state": EndState.CONFIRMED, "left": []})
         if report := self._disarm():
             raise TrialError(f"too late to confirm, the watchdog has acted: {report}")
-        self._settle()
+        self.settle()
         self._forget_scripts()
         self.journal.close()
         return EndState.CONFIRMED
@@ -150,7 +150,7 @@ class Session:
             if reading.value is not None and reading.value != self._read_back.get(cell.cell, cell.old)
         }
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Look at every written value once more: a later write may have changed an earlier one."""
         planned = self.plan.planned
         for cell, reading in zip(planned, read_all(self.shell, (c.access for c in planned)), strict=True):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, QuarantinedError, TrialError
 from nearmetal.facts import counters, inventory, proof, tracing
-from nearmetal.hosts.host import is_far
+from nearmetal.hosts.host import is_far, is_thrown_away
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.knobs import places
@@ -90,6 +90,7 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
             machine=machine,
             machine_guard=guard if machine else None,
             patience_s=_LOCK_PATIENCE_S,
+            put_back=not is_thrown_away(shell),
         ) as held,
     ):
         launch = workload.prepare(shell, order, endpoints)
@@ -115,9 +116,11 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
         if isinstance(workload, Counting):
             outcome = replace(outcome, counters=outcome.counters | workload.counters(order, measured.files))
     # What could not be put back was raised as QuarantinedError; nothing is ever confirmed in a trial.
-    yield replace(outcome, facts=outcome.facts | ({KNOB_END: str(EndState.RESTORED)} if held.facts else {}))
+    end = _DISCARDED if is_thrown_away(shell) else str(EndState.RESTORED)
+    yield replace(outcome, facts=outcome.facts | ({KNOB_END: end} if held.facts else {}))
 
 
+_DISCARDED = "discarded with the machine"
 _SAID_CHARACTERS = 100_000
 _KNOB_MARGIN_S = 180
 """How much longer than its launch a trial may hold knobs that outlive it before the watchdog puts them back."""
@@ -151,7 +154,8 @@ def _path_up(shell: Shell, order: Order, nodes: list[str]) -> Iterator[Endpoints
     try:
         yield endpoints
     finally:
-        path.down(shell, endpoints)
+        if not is_thrown_away(shell):
+            path.down(shell, endpoints)
 
 
 def _measure(shell: Shell, order: Order, launch: Launch, nodes: list[str]) -> _Measured:
