@@ -16,7 +16,7 @@ from nearmetal.hosts.far.machine import Machine
 from nearmetal.hosts.far.shell import NodesShell
 from nearmetal.hosts.far.stream import LostError
 from nearmetal.hosts.host import HYPERVISOR, OnNode, machines_of
-from nearmetal.hosts.lab import cluster, nodes, remote
+from nearmetal.hosts.lab import cluster, nodes, remote, wire
 from nearmetal.hosts.lab.machine import MACHINES, MANAGEMENT, Files, emulator_argv
 from nearmetal.paths import ports
 from nearmetal.paths.path import Endpoint, Endpoints
@@ -67,11 +67,42 @@ def order(*placement: int, **options: Scalar) -> Order:
 
 
 def test_the_wires_carry_out_what_a_path_says_of_them() -> None:
-    link = cluster._link(order(0, 1, wire_delay_us=5, wire_rate_mbit=10_000))
+    link = cluster.Cluster(2)._link(order(0, 1, wire_delay_us=5, wire_rate_mbit=10_000))
     assert (link.delay_ns, link.rate_mbps) == (5000, 10_000)
-    assert cluster._link(order(0, 1)).rate_mbps == 1000
-    with pytest.raises(TrialError, match="not a positive number"):
-        cluster._link(order(0, 1, wire_delay_us=0))
+    assert cluster.Cluster(2)._link(order(0, 1)) == wire.Link(2000, 1000, 1 << 20, 0)
+    with pytest.raises(TrialError, match="wire_delay_us is 0, not a number above 0"):
+        cluster.Cluster(2)._link(order(0, 1, wire_delay_us=0))
+
+
+def test_the_hosts_wires_hold_for_every_path_that_says_nothing_else() -> None:
+    asked: dict[str, Scalar] = {"nodes": 2, "wire_delay_us": 3, "wire_loss_percent": 0.5, "wire_queue_kib": 64}
+    made = cluster.cluster_of(asked, MACHINES["base"], 1)
+    assert made is not None
+    assert made._link(order(0, 1)) == wire.Link(3000, 1000, 65536, 5000)
+    assert made._link(order(0, 1, wire_delay_us=7)).delay_ns == 7000
+    assert made.facts(order(0, 1))["lab.wire_loss_percent"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("asked", "match"),
+    [
+        ({"wire_loss_percent": 101}, "up to 100"),
+        ({"wire_queue_kib": 0}, "above 0"),
+        ({"wire_rate_mbit": True}, "wire_rate_mbit is True"),
+        ({"wire_delay_us": "2"}, "wire_delay_us is '2'"),
+        ({"wire_delay_us": 0.1, "wire_rate_mbit": 10_000}, "after 167 ns, and machines need 600 ns"),
+    ],
+)
+def test_wires_that_cannot_be_are_refused(asked: dict[str, Scalar], match: str) -> None:
+    with pytest.raises(BadInputError, match=match):
+        cluster.cluster_of({"nodes": 2, **asked}, MACHINES["base"], 1)
+
+
+def test_one_machine_has_no_wires_of_its_own_to_shape() -> None:
+    with pytest.raises(BadInputError, match="'wire_queue_kib' is for machines of their own"):
+        cluster.cluster_of({"wire_queue_kib": 64}, MACHINES["base"], 1)
+    with pytest.raises(BadInputError, match="wire_loss_percent is for nodes that are machines"):
+        ports.wire_words({"wire_loss_percent": 1})
 
 
 def test_as_many_machines_start_as_a_trial_needs() -> None:

@@ -116,7 +116,9 @@ def shape_wire(shell: Shell, order: PathOrder, interface: str, *, node: str = HY
 
 def wire_words(options: Mapping[str, Scalar]) -> list[str]:
     """Return netem's parameters for path options; raise BadInputError for values that are no positive number."""
-    words = []
+    words: list[str] = []
+    if alien := sorted({"wire_loss_percent", "wire_queue_kib"} & options.keys()):
+        raise BadInputError(f"{alien[0]} is for nodes that are machines", hint="`nodes = 2` in [host.options]")
     for option, parameter, unit in (("wire_delay_us", "delay", "us"), ("wire_rate_mbit", "rate", "mbit")):
         if option in options:
             value = options[option]

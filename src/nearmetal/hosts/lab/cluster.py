@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,15 +26,26 @@ _OWN_MIB = 100
 """What an emulator takes beside its guest's memory."""
 _MANAGEMENT = wire.Link(delay_ns=20_000, rate_mbps=1000)
 """So far that the measured network alone decides how far machines may run ahead of each other."""
-_WIRE: dict[str, float] = {"wire_delay_us": 2.0, "wire_rate_mbit": 1000.0}
-"""Options of a path that the wires themselves carry out, and what holds without them: an 82576 is a 1 Gbit/s port."""
+WIRE = {
+    "wire_delay_us": "with `nodes`: how long a frame is on a wire, in us (2); a path's own option goes first",
+    "wire_rate_mbit": "with `nodes`: what a wire carries, in Mbit/s (1000, as an 82576's port)",
+    "wire_loss_percent": "with `nodes`: how many of 100 frames get lost, drawn from the trial's seed (0)",
+    "wire_queue_kib": "with `nodes`: what may wait at a port of the switch, in KiB; more is dropped and counted (1024)",
+}
+"""Options of the host, and of a path, that the wires themselves carry out, and what they are."""
+_DEFAULTS = {"wire_delay_us": 2.0, "wire_rate_mbit": 1000.0, "wire_loss_percent": 0.0, "wire_queue_kib": 1024.0}
+_MOST = {"wire_delay_us": 1e6, "wire_rate_mbit": 1e6, "wire_loss_percent": 100.0, "wire_queue_kib": float(1 << 20)}
+_SHORTEST_NS = 600
+"""A wire cannot be shorter: the longest block of instructions takes 512 ns (native/wire)."""
+_LEAST_FRAME_BITS = 84 * 8
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """How many machines there are at most."""
+    """How many machines there are at most, and what of their wires is not as it is without being asked for."""
 
     nodes: int
+    wires: Mapping[str, float] = field(default_factory=dict)
 
     def start(self, boot: Boot, order: Order, seed: int, stack: contextlib.ExitStack) -> Iterator[Vm]:
         """Start as many machines as an order needs, paused; `stack` ends them.
@@ -48,9 +59,9 @@ class Cluster:
                 hint=f"nodes = {order.nodes} in [host.options]",
             )
         count = _count(order)
-        options = {name: value for name, value in order.path.options.items() if name not in _WIRE}
+        options = {name: value for name, value in order.path.options.items() if name not in WIRE}
         text = replace(order, path=replace(order.path, options=options)).to_json().encode()
-        memory, measured = stack.enter_context(wire.shared_memory()), _link(order)
+        memory, measured = stack.enter_context(wire.shared_memory()), self._link(order)
         for node in range(count):
             plugin = partial(_joined, boot, wire.Place(memory, node, count), seed, measured)
             life = Vm(boot, order=text, seed=seed + node, restore=True, seat=Seat(node, count), plugin=plugin)
@@ -58,7 +69,18 @@ class Cluster:
 
     def facts(self, order: Order) -> dict[str, Scalar]:
         """Return what is to be known of a trial's machines and wires."""
-        return {"lab.nodes": _count(order), **{f"lab.{name}": value for name, value in _wire(order).items()}}
+        return {"lab.nodes": _count(order), **{f"lab.{name}": value for name, value in self._wire(order).items()}}
+
+    def _wire(self, order: Order) -> dict[str, Scalar]:
+        own = {name: value for name, value in order.path.options.items() if name in WIRE}
+        return {**_DEFAULTS, **self.wires, **own}
+
+    def _link(self, order: Order) -> wire.Link:
+        """Return what an order's wires are; raise TrialError for what they cannot be."""
+        try:
+            return link_of(self._wire(order))
+        except BadInputError as error:
+            raise TrialError(error.message, hint=error.hint) from error
 
 
 def _joined(boot: Boot, place: wire.Place, seed: int, measured: wire.Link, counts: Path) -> str:
@@ -77,19 +99,29 @@ def _count(order: Order) -> int:
     return max(_FEWEST, order.nodes)
 
 
-def _wire(order: Order) -> dict[str, Scalar]:
-    return {name: order.path.options.get(name, default) for name, default in _WIRE.items()}
+def link_of(options: Mapping[str, Scalar]) -> wire.Link:
+    """Return the wire that options describe, those that are not given as they are by default.
 
-
-def _link(order: Order) -> wire.Link:
-    """Return delay and rate of an order's wires; raise TrialError for what is no positive number."""
-    numbers = []
-    for name, value in _wire(order).items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            raise TrialError(f"{name} is {value!r}, not a positive number")
-        numbers.append(value)
-    delay_us, rate_mbit = numbers
-    return wire.Link(delay_ns=round(delay_us * 1000), rate_mbps=round(rate_mbit))
+    Raises BadInputError for values that no wire has.
+    """
+    numbers: dict[str, float] = {}
+    for name, default in _DEFAULTS.items():
+        value = options.get(name, default)
+        if isinstance(value, bool | str) or not (0 < value <= _MOST[name] or value == default):
+            raise BadInputError(f"{name} is {value!r}, not a number above 0 and up to {_MOST[name]:g}")
+        numbers[name] = value
+    delay_us, rate_mbit, loss_percent, queue_kib = numbers.values()
+    link = wire.Link(
+        round(delay_us * 1000), max(1, round(rate_mbit)), round(queue_kib * 1024), round(loss_percent * 1e4)
+    )
+    on_its_way_ns = link.delay_ns + _LEAST_FRAME_BITS * 1000 // link.rate_mbps
+    if on_its_way_ns < _SHORTEST_NS:
+        raise BadInputError(
+            f"with wire_delay_us = {delay_us:g} and wire_rate_mbit = {rate_mbit:g} a frame arrives after "
+            f"{on_its_way_ns} ns, and machines need {_SHORTEST_NS} ns to keep step",
+            hint="a longer delay, or a lower rate",
+        )
+    return link
 
 
 def nodes_of(options: Mapping[str, Scalar]) -> int:
@@ -111,7 +143,13 @@ def cluster_of(options: Mapping[str, Scalar], machine: Machine, slots: int) -> C
 
     Raises BadInputError, and UnavailableError when the machines of all slots do not fit into this one's memory.
     """
-    nodes = nodes_of(options)
+    nodes, asked = nodes_of(options), {name: value for name, value in options.items() if name in WIRE}
+    if asked and not nodes:
+        raise BadInputError(
+            f"the lab's option {next(iter(asked))!r} is for machines of their own",
+            hint="give `nodes` too; in one machine, paths have `wire_delay_us` and `wire_rate_mbit`",
+        )
+    link_of(asked)
     if not nodes:
         return None
     needed, free = slots * nodes * (machine.memory_mib + _OWN_MIB), _available_mib()
@@ -121,7 +159,7 @@ def cluster_of(options: Mapping[str, Scalar], machine: Machine, slots: int) -> C
             f"and {free} MiB are available",
             hint="ask for fewer `nodes` or `slots` in [host.options]",
         )
-    return Cluster(nodes)
+    return Cluster(nodes, {name: float(value) for name, value in asked.items()})
 
 
 def _available_mib() -> int:

@@ -18,7 +18,7 @@ from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.host import at_once
 from nearmetal.hosts.lab import image, wirecheck
-from nearmetal.hosts.lab.cluster import Cluster, cluster_of, nodes_of
+from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, nodes_of
 from nearmetal.hosts.lab.guest import OUTCOME_NAME
 from nearmetal.hosts.lab.lives import carry_out
 from nearmetal.hosts.lab.machine import Machine, machine_named
@@ -46,6 +46,7 @@ OPTIONS = {
     "nodes": "makes every node a machine with a kernel, processor and port of its own: how many there are (2 to 16)",
     "variants": "boots of the machine that blocks take in turn (3); each is 550 MB in the cache",
     "slots": "trials side by side, each machine on a core of its own (one a core, at most 2)",
+    **WIRE,
 }
 
 LABEL = (
