@@ -14,7 +14,7 @@ import fcntl
 import hashlib
 import json
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -247,15 +247,16 @@ def snapshot(
         if _sound(folder, say) is None:
             which = f", variant {variant}" if variant else ""
             say(f"booting the lab ({boot.machine.about}{which}) to its snapshot, about 25 s")
-            with _replacing(folder) as fresh, Vm(boot, seed=variant) as vm:
+            with _replacing(folder) as fresh, Vm(replace(boot, memory=fresh / "memory"), seed=variant) as vm:
                 vm.freeze(fresh / "state", timeout_s=timeout_s)
                 seal(fresh, "snapshot", key, {"machine": boot.machine.name, "emulator": version}, {})
     return folder / "state"
 
 
-def digest_of(file: Path) -> str:
-    """Return the first digits of a cached file's SHA-256, as its manifest has them."""
-    return Manifest.load(file.parent).files[file.name][:_KEY_DIGITS]
+def digest_of(folder: Path) -> str:
+    """Return the first digits of the SHA-256 of what a cached folder's manifest says of its files."""
+    files = Manifest.load(folder).files
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:_KEY_DIGITS]
 
 
 @contextlib.contextmanager
@@ -333,7 +334,7 @@ def cached(*, verify: bool) -> tuple[Cached, ...]:
 
 
 def _described(folder: Path, *, verify: bool) -> Cached:
-    size_bytes = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    size_bytes = sum(512 * path.stat().st_blocks for path in folder.iterdir() if path.is_file())  # memory has holes
     try:
         manifest = Manifest.load(folder)
     except ForeignFileError:

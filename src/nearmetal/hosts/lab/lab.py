@@ -160,7 +160,8 @@ class LabHost:
                 frozen = image.snapshot(
                     built, boot, self._version, self._say, timeout_s=_BOOT_TIMEOUT_S, variant=variant
                 )
-                self._ready[variant] = _Ready(boot, built.manifest.key, frozen, image.digest_of(frozen), variant)
+                digest, boot = image.digest_of(frozen.parent), replace(boot, memory=frozen.with_name("memory"))
+                self._ready[variant] = _Ready(boot, built.manifest.key, frozen, digest, variant)
             return self._ready[variant]
 
     def _live(self, ready: _Ready, order: Order) -> Answer:

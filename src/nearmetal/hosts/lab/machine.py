@@ -112,6 +112,8 @@ class Files:
     console: Path
     answer: Path
     control: Path
+    memory: Path | None = None
+    """What the machine's memory is: written while it boots, and read, a page when it is needed, by every life."""
 
 
 def emulator_argv(
@@ -135,8 +137,19 @@ def emulator_argv(
         *_devices(machine),
         *(_tick(machine) if restore else ()),
         *(("-incoming", "defer") if restore else ()),
+        *_memory(machine, files.memory, restore),
         *(("-plugin", plugin) if plugin else ()),
     )
+
+
+def _memory(machine: Machine, file: Path | None, restore: bool) -> tuple[str, ...]:
+    """Return what makes a file the machine's memory; a life writes to pages of its own."""
+    if file is None:
+        return ()
+    mode = "share=off,readonly=on,rom=off" if restore else "share=on"
+    size_mib, path = machine.memory_mib, str(file).replace(",", ",,")
+    memory = f"memory-backend-file,id=memory,size={size_mib}M,mem-path={path},{mode}"
+    return ("-object", memory, "-machine", "memory-backend=memory")
 
 
 def shell_argv(emulator: str, machine: Machine, files: Files) -> tuple[str, ...]:

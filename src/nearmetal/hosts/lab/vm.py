@@ -43,6 +43,8 @@ class Boot:
     initrd: Path
     wire: Path
     """The shared object that mends the emulator, and couples machines."""
+    memory: Path | None = None
+    """The snapshot's file with the machine's memory; without it, all memory moves with the snapshot."""
 
 
 class Vm(Closing):
@@ -75,6 +77,7 @@ class Vm(Closing):
             console=self._folder / "console",
             answer=self._folder / "answer",
             control=self._folder / "qmp",
+            memory=boot.memory,
         )
         try:
             self._files.order.write_bytes(frames.pack_order(order, seat))
@@ -148,6 +151,7 @@ class Vm(Closing):
             raise NearmetalError(self.told("the lab's guest stopped while booting"))
         try:
             self.control.execute("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
+            self._leave_memory()
             self.control.execute("migrate", uri=f"file:{target}")
             self._wait_migrated()
         except EmulatorGoneError as error:
@@ -158,10 +162,18 @@ class Vm(Closing):
         try:
             # Announcing the restored ports on the network would happen on the host's clock.
             self.control.execute("migrate-set-parameters", **{"announce-rounds": 0})
+            self._leave_memory()
             self.control.execute("migrate-incoming", uri=f"file:{snapshot}")
             self._wait_migrated()
         except EmulatorGoneError as error:
             raise self.gone(error) from error
+
+    def _leave_memory(self) -> None:
+        """Move no memory with the snapshot that stays in a file of its own."""
+        if self._files.memory is not None:
+            self.control.execute(
+                "migrate-set-capabilities", capabilities=[{"capability": "x-ignore-shared", "state": True}]
+            )
 
     def refuse_full(self) -> None:
         """Raise UnavailableError when its folder takes no more: the emulator would wait for room, not say so."""
