@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from nearmetal import native
 from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.lab import image, lab, lives, wirecheck
 from nearmetal.hosts.lab.machine import MACHINES
@@ -51,6 +52,7 @@ def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def host(emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lab.LabHost:
     """A lab over the stand-in and an image that needs no packages."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(native, "build", lambda _: emulator)  # no compiler is on PATH
     root = image.cache_folder() / "root-test"
     root.mkdir(parents=True)
     (root / "kernel").write_bytes(b"kernel")

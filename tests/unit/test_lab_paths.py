@@ -7,12 +7,15 @@ import os
 import socket
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from nearmetal import native, process
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.hosts.lab import remote
+from nearmetal.hosts.lab.machine import CALLER
 from nearmetal.paths import ports
 from nearmetal.paths.guests import GUEST_PATHS, Hypervisor
 from nearmetal.paths.table import PATHS
@@ -21,7 +24,6 @@ from nearmetal.study.order import PathOrder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 LINKS = json.dumps(
     [
@@ -250,6 +252,71 @@ def test_a_guest_writes_and_reads_files(guest: int, tmp_path: Path) -> None:
     assert (missing.status, missing.stderr) == (1, b"Not a directory")
     refused = remote.write(guest, "/proc/version", b"x", timeout_s=600)
     assert refused.status == 1
+
+
+def test_a_guest_gives_many_files_at_once_and_leaves_out_what_cannot_be_read(guest: int, tmp_path: Path) -> None:
+    large, empty, missing = (tmp_path / name for name in ("large", "empty", "missing"))
+    large.write_bytes(bytes(range(256)) * 1024)
+    empty.touch()
+    found = remote.read_all(guest, [str(large), str(missing), str(empty), "/proc/version"], timeout_s=30)
+    version = Path("/proc/version").read_bytes()
+    assert found == {str(large): large.read_bytes(), str(empty): b"", "/proc/version": version}
+
+
+def test_files_of_a_guest_out_of_reach_are_an_error(guest: int) -> None:
+    with pytest.raises(TrialError, match="CID 4 cannot be reached"):
+        remote.read_all(guest + 1, ["/proc/version"], timeout_s=30)
+
+
+@pytest.fixture(scope="module")
+def node() -> str:
+    """A node's service on an address of its own; return that."""
+    address = "127.177.4.1"
+    threading.Thread(target=remote.serve, args=(remote.of_node(address),), daemon=True).start()
+    return address
+
+
+def call(*words: str, stdin: bytes = b"", cwd: str | None = None, **env: str) -> Finished:
+    environment = {"PATH": os.environ["PATH"], **env}
+    return process.run([str(native.build(CALLER)), *words], timeout_s=60, stdin=stdin, cwd=cwd, env=environment)
+
+
+def test_a_call_has_the_callers_streams_folder_and_environment(node: str, tmp_path: Path) -> None:
+    odd = 'a "b"\\c\n\x01\u00e9'
+    said = call(
+        node, "cat;", 'pwd; printf %s "$ODD"; echo no >&2; exit 3', stdin=b"in\0put", cwd=str(tmp_path), ODD=odd
+    )
+    assert said.stdout == b"in\0put" + f"{tmp_path}\n{odd}".encode()
+    assert (said.stderr, said.exit_status) == (b"no\n", 3)
+
+
+def test_a_call_by_words_splits_and_joins_nothing(node: str) -> None:
+    assert call(node, "--", "printf", "%s|", "a b", "", "$HOME").stdout == b"a b||$HOME|"
+
+
+def test_a_call_ends_as_the_program_there_ends(node: str) -> None:
+    assert call(node, "kill -9 $$").exit_status == 128 + 9
+    assert call(node, "--", "/nothing/here").exit_status == 127
+
+
+def test_a_call_carries_much_both_ways_at_once(node: str) -> None:
+    much = bytes(range(256)) * 8192
+    assert call(node, "--", "cat", stdin=much).stdout == much
+
+
+def test_an_answer_arrives_although_nothing_took_the_input(node: str) -> None:
+    unread = bytes(1 << 22)
+    for _ in range(20):
+        assert remote.run(node, ["true"], env={"PATH": os.environ["PATH"]}, stdin=unread, timeout_s=60).status == 0
+        assert remote.read_all(node, ["/proc/version"], timeout_s=60).keys() == {"/proc/version"}
+        assert call(node, "exit 3", stdin=unread).exit_status == 3
+
+
+def test_a_call_says_who_is_out_of_reach(node: str) -> None:
+    said = call("127.177.4.2", "true")
+    assert (said.exit_status, said.stderr) == (255, b"node 127.177.4.2 cannot be reached: Connection refused\n")
+    assert call("n999", "true").stderr == b"node n999 cannot be reached: /etc/hosts does not have it\n"
+    assert call(node).exit_status == 2
 
 
 def test_a_guest_ends_a_program_whose_caller_is_gone() -> None:

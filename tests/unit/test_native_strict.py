@@ -7,6 +7,7 @@ import pytest
 
 from nearmetal import native
 from nearmetal.errors import UnavailableError
+from nearmetal.hosts.lab.machine import CALLER
 from nearmetal.paths.tap import RELAY
 from nearmetal.workloads.build import build_program
 from nearmetal.workloads.fabric import build_fabric
@@ -18,8 +19,9 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-def test_the_relay_builds_without_a_warning() -> None:
-    assert native.build(dataclasses.replace(RELAY, extra_flags=("-Werror",))).exists()
+@pytest.mark.parametrize("recipe", [RELAY, CALLER], ids=lambda recipe: str(recipe.name))
+def test_what_needs_no_mpi_builds_without_a_warning(recipe: native.Recipe) -> None:
+    assert native.build(dataclasses.replace(recipe, extra_flags=("-Werror",))).exists()
 
 
 @pytest.mark.mpi

@@ -6,7 +6,6 @@ import secrets
 from typing import TYPE_CHECKING, TypeVar
 
 from nearmetal.errors import NearmetalError, TrialError
-from nearmetal.hosts.far.machine import require_ok
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.hosts.shell import CommandShell
 
@@ -71,7 +70,7 @@ class NodesShell(CommandShell):
         machine, known_as = self._free.pop(0)
         self._nodes[name] = (machine, known_as)
         script = _AGENT_SCRIPT % self._remote_shell.decode()
-        require_ok(machine.run(["sh", "-c", _MAKE_NODE, "sh", self._scratch, name, self.agent, script]))
+        self.run(["sh", "-c", _MAKE_NODE, "sh", self._scratch, name, self.agent, script], node=name)
 
     def give_interface(self, interface: str, node: str, name: str) -> None:
         """Refuse: the interfaces of machines are as they are."""

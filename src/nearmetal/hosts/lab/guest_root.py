@@ -54,7 +54,7 @@ mount --bind /newroot/run/hosts /newroot/etc/hosts
 hostname "$name"
 export PYTHONPATH=/opt/nearmetal PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
 read -r ready </ready; echo "$ready"
-exec switch_root /newroot /usr/bin/python3 -S -m nearmetal.hosts.lab.remote serve
+exec switch_root /newroot /usr/bin/python3 -S -m nearmetal.hosts.lab.remote
 """
 
 

@@ -12,17 +12,19 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearmetal import process
+from nearmetal import native, process
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.hosts.lab import plain_files, remote
 from nearmetal.hosts.lab.entered import Entered
 from nearmetal.hosts.lab.guest_root import GUEST_INITRD, READY
+from nearmetal.hosts.lab.machine import CALLER
 from nearmetal.hosts.namespaces import NamespaceShell, only_child
-from nearmetal.process import Finished
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from nearmetal.process import Finished
 
 _FIRST_CID = 3
 _FIRST_PID = 1
@@ -42,7 +44,7 @@ shift
 export TMPDIR=$here/$node
 if [ -e "$here/guests/$node" ]; then
     read -r cid <"$here/guests/$node"
-    exec python3 -S -m nearmetal.hosts.lab.remote "$cid" -- sh -c "$*"
+    exec CALLER "$cid" -- sh -c "$*"
 fi
 pid=$(cat "$here/nodes/$node") || exit 255
 exec nsenter --target "$pid" --net --uts --ipc --mount --wd="$PWD" -- sh -c "$*"
@@ -51,6 +53,8 @@ exec nsenter --target "$pid" --net --uts --ipc --mount --wd="$PWD" -- sh -c "$*"
 
 class LabShell(NamespaceShell):
     """Namespaces on the lab's own network, and guests beside them."""
+
+    thrown_away = True
 
     def __init__(self) -> None:
         """Start on the machine's own network, where its ports are."""
@@ -62,7 +66,7 @@ class LabShell(NamespaceShell):
     def _write_scratch(self) -> None:
         super()._write_scratch()
         Path(self._scratch, "guests").mkdir()
-        Path(self.agent).write_text(_AGENT_SCRIPT)
+        Path(self.agent).write_text(_AGENT_SCRIPT.replace("CALLER", str(native.build(CALLER))))
 
     def add_node(self, name: str) -> None:
         """Make a node, and keep a thread in it."""
@@ -120,6 +124,8 @@ class LabShell(NamespaceShell):
 
     def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
         """Return the content of those files that the node can read; no program is started for it."""
+        if node in self._guests:
+            return remote.read_all(self._guests[node], paths, timeout_s=_FILE_TIMEOUT_S)
         found: dict[str, bytes] = {}
         for path in paths:
             with contextlib.suppress(NearmetalError):
@@ -158,12 +164,7 @@ class LabShell(NamespaceShell):
     ) -> Finished:
         if node not in self._guests:
             return self._inside(node).do(lambda: process.run(argv, timeout_s=timeout_s, env=env, stdin=stdin))
-        started_ns = time.monotonic_ns()
-        said = remote.run(self._guests[node], argv, env=env, stdin=stdin, timeout_s=timeout_s)
-        elapsed_ns = time.monotonic_ns() - started_ns
-        return Finished(
-            tuple(argv), said.status, bytes(said.stdout), bytes(said.stderr), elapsed_ns, timed_out=said.timed_out
-        )
+        return remote.finished(self._guests[node], argv, env=env, stdin=stdin, timeout_s=timeout_s)
 
     def _inside(self, node: str) -> Entered:
         try:
@@ -187,7 +188,7 @@ class LabShell(NamespaceShell):
     def _enter(self, node: str = HYPERVISOR) -> list[str]:
         if node not in self._guests:
             return super()._enter(node)
-        return [*super()._enter(), "python3", "-S", "-m", remote.__name__, str(self._guests[node]), "--"]
+        return [*super()._enter(), str(native.build(CALLER)), str(self._guests[node]), "--"]
 
 
 def _read(console: str) -> str:

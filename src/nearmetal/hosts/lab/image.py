@@ -23,7 +23,7 @@ from nearmetal.errors import ForeignFileError, NearmetalError, UnavailableError
 from nearmetal.hosts.lab import root as rootfs
 from nearmetal.hosts.lab.closure import import_closure
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
-from nearmetal.hosts.lab.machine import Files, emulator_argv
+from nearmetal.hosts.lab.machine import CALLER, Files, emulator_argv
 from nearmetal.hosts.lab.trim import TrimRules, meaningful_lines, trim
 from nearmetal.hosts.lab.vm import Vm
 
@@ -103,11 +103,13 @@ def root_recipe_key() -> str:
 
 
 def code_nodes() -> tuple[Node, ...]:
-    """Return nearmetal's own files for the image: the first process, and all that the agent imports."""
+    """Return nearmetal's own files for the image: the first process, all that the agent imports, and the caller."""
     package = Path(native.__file__).parent
     nodes = [Node.file("init", rootfs.lab_file("init").read_bytes(), executable=True)]
     nodes += [Node.directory(name) for name in ("dev", "proc", "run", "sys", "tmp")]
     nodes.append(Node.file("etc/hosts", b"127.0.0.1 localhost\n"))
+    nodes.append(Node.file("etc/openmpi/openmpi-mca-params.conf", rootfs.lab_file("openmpi.conf").read_bytes()))
+    nodes.append(Node.file(f"{rootfs.PREBUILT}/{CALLER.name}", native.build(CALLER).read_bytes(), executable=True))
     nodes += [
         Node.file(f"{_CODE_ROOT}/{path.relative_to(package)}", path.read_bytes())
         for path in import_closure(package, _AGENT)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nearmetal import native
 from nearmetal.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ FREEZE_PORT = 0x505
 
 MANAGEMENT = "mgmt0"
 """What a cluster's node calls its second port; its first, the measured one, keeps the kernel's name."""
+
+CALLER = native.Recipe(name="nmremote", room="remote", extra_flags=("-static", "-s"), libraries=("-lpthread",))
+"""What runs a command on another machine of the lab, as ssh does; `remote.py` serves it there.
+
+Static, for it is built outside the image; without debugging information, which would name the folder of its source.
+"""
 
 _PORTS = 2
 _KERNEL_OPTIONS = ("console=ttyS0", "quiet", "tsc=reliable", "panic=1", "oops=panic")

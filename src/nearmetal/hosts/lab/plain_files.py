@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _CHUNK = 1 << 20
 
@@ -17,6 +22,15 @@ def read(path: str) -> bytes:
         return content
     finally:
         os.close(descriptor)
+
+
+def read_all(paths: Sequence[str]) -> dict[str, bytes]:
+    """Return the content of those files that can be read."""
+    found: dict[str, bytes] = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found[path] = read(path)
+    return found
 
 
 def write(path: str, data: bytes) -> None:

@@ -1,10 +1,8 @@
-"""Programs and files on another machine of the lab, over vsock or TCP; both ends in one file.
+"""Programs and files on another machine of the lab, over vsock or TCP.
 
-A guest of the lab's hypervisor is known by its CID and serves on vsock: `python3 -m nearmetal.hosts.lab.remote serve`
-is what it ends its boot with. A node of a cluster is known by its name and serves on TCP. `... WHERE -- ARGV` runs ARGV
-there with the caller's environment, working directory and standard streams, and ends as it ends; `... WHERE LINE` has
-a shell read LINE there, as ssh does. `run`, `read` and `write` do the same for a caller in Python, without a program of
-their own. Standard library only.
+A guest of the lab's hypervisor is known by its CID and serves on vsock: `python3 -m nearmetal.hosts.lab.remote` is what
+it ends its boot with. A node of a cluster is known by its name and serves on TCP. `run`, `read` and `write` are for
+callers in Python, the program `nmremote` (native/remote) for all others. Standard library only.
 
 A connection carries frames of one byte of kind, four of length (big-endian), and content. The caller sends the
 request, then its stdin; the guest sends what the program says, then how it ended.
@@ -18,12 +16,13 @@ import os
 import socket
 import struct
 import subprocess
-import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from nearmetal.errors import TrialError
 from nearmetal.hosts.lab import plain_files
+from nearmetal.process import Finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 PORT = 1024
 _HEADER = struct.Struct(">cI")
 _REQUEST, _INPUT, _INPUT_END, _OUT, _ERR, _END = b"r", b"i", b"e", b"1", b"2", b"x"
+_NAME = b"n"
+"""Names the file, of several, whose content follows."""
 _CHUNK = 1 << 16
 _BACKLOG = 16
 _UNREACHABLE = 255
@@ -43,15 +44,22 @@ Where = int | str
 
 
 class Said:
-    """What came back: the exit status, below 0 for a signal, and what was said."""
+    """What came back: the exit status, below 0 for a signal, what was said, and files by name."""
 
-    __slots__ = ("status", "stderr", "stdout", "timed_out")  # a dataclass would double the time that a start takes
+    __slots__ = (
+        "files",
+        "status",
+        "stderr",
+        "stdout",
+        "timed_out",
+    )  # a dataclass would double the time that a start takes
 
     def __init__(self) -> None:
         """Start with nothing said, by a guest out of reach."""
         self.status = _UNREACHABLE
         self.stdout = bytearray()
         self.stderr = bytearray()
+        self.files: dict[str, bytearray] = {}
         self.timed_out = False
 
 
@@ -121,19 +129,28 @@ def _answer(connection: socket.socket) -> None:
         if "argv" in request:
             _answer_program(request, link)
         else:
-            _answer_file(request, link)
+            # All that was sent must be taken before the connection is closed, or TCP drops the answer too.
+            _answer_file(request, _all_input(link), link)
 
 
-def _answer_file(request: dict[str, str], link: _Link) -> None:
-    """Read or write the file that a request names."""
+def _all_input(link: _Link) -> bytes:
+    content = bytearray()
+    while (frame := link.receive())[0] == _INPUT:
+        content += frame[1]
+    return bytes(content)
+
+
+def _answer_file(request: dict[str, Any], content: bytes, link: _Link) -> None:
+    """Read or write what a request names."""
     try:
-        if "read" in request:
+        if "read_all" in request:
+            for path, found in plain_files.read_all(request["read_all"]).items():
+                link.send(_NAME, path.encode())
+                link.send_all(_OUT, found)
+        elif "read" in request:
             link.send_all(_OUT, plain_files.read(request["read"]))
         else:
-            content = bytearray()
-            while (frame := link.receive())[0] == _INPUT:
-                content += frame[1]
-            plain_files.write(request["write"], bytes(content))
+            plain_files.write(request["write"], content)
     except OSError as error:
         link.send(_ERR, str(error.strerror).encode())
         link.send(_END, str(_FAILED).encode())
@@ -176,6 +193,7 @@ def _attend(program: subprocess.Popen[bytes], link: _Link) -> None:
             stream.close()
     with contextlib.suppress(OSError):  # the caller may be gone
         link.send(_END, str(status).encode())
+    feeder.join()  # until the caller has closed: what it sent and nobody took would make TCP drop the answer
 
 
 def _feed(program: subprocess.Popen[bytes], link: _Link) -> None:
@@ -190,8 +208,9 @@ def _feed(program: subprocess.Popen[bytes], link: _Link) -> None:
                     program.stdin.write(content)
                     program.stdin.flush()
     except (EOFError, OSError):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(program.pid, 9)
+        if program.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(program.pid, 9)
 
 
 def _connect(where: Where) -> socket.socket:
@@ -207,6 +226,11 @@ def _connect(where: Where) -> socket.socket:
         connection.close()
         raise
     return connection
+
+
+def reach(where: Where) -> None:
+    """Raise OSError when the machine is out of reach."""
+    _connect(where).close()
 
 
 def _ask(where: Where, request: Mapping[str, object], content: bytes, timeout_s: float) -> Said:
@@ -227,7 +251,10 @@ def _ask(where: Where, request: Mapping[str, object], content: bytes, timeout_s:
                 if kind == _END:
                     said.status = int(chunk)
                     return said
-                (said.stdout if kind == _OUT else said.stderr).extend(chunk)
+                if kind == _NAME:
+                    said.files[chunk.decode()] = said.stdout = bytearray()
+                else:
+                    (said.stdout if kind == _OUT else said.stderr).extend(chunk)
     except TimeoutError:
         said.timed_out = True
     except (OSError, EOFError) as error:
@@ -244,9 +271,27 @@ def run(where: Where, argv: Sequence[str], *, env: Mapping[str, str], stdin: byt
     return _ask(where, {"argv": list(argv), "cwd": "/", "env": dict(env)}, stdin, timeout_s)
 
 
+def finished(where: Where, argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes, timeout_s: float) -> Finished:
+    """Run a program there, and return how it ended as if it had run here."""
+    started_ns = time.monotonic_ns()
+    said = run(where, argv, env=env, stdin=stdin, timeout_s=timeout_s)
+    elapsed_ns = time.monotonic_ns() - started_ns
+    return Finished(
+        tuple(argv), said.status, bytes(said.stdout), bytes(said.stderr), elapsed_ns, timed_out=said.timed_out
+    )
+
+
 def read(where: Where, path: str, *, timeout_s: float) -> Said:
     """Read a file there: its content is in `stdout`, or the reason why not in `stderr`."""
     return _ask(where, {"read": path}, b"", timeout_s)
+
+
+def read_all(where: Where, paths: Sequence[str], *, timeout_s: float) -> dict[str, bytes]:
+    """Return the content of those files that can be read there; raise TrialError when the machine is out of reach."""
+    said = _ask(where, {"read_all": list(paths)}, b"", timeout_s)
+    if said.status != 0:
+        raise TrialError(f"cannot read files: {said.stderr.decode(errors='replace') or 'no answer in time'}")
+    return {path: bytes(content) for path, content in said.files.items()}
 
 
 def write(where: Where, path: str, data: bytes, *, timeout_s: float) -> Said:
@@ -303,43 +348,5 @@ class Talk:
             self._ended(None, reason)  # counts only where no status came
 
 
-def call(where: Where, argv: list[str]) -> int:
-    """Run a program there with this process's streams; return its exit status as a shell does."""
-    try:
-        connection = _connect(where)
-    except OSError as error:
-        sys.stderr.write(f"{_named(where)} cannot be reached: {error.strerror}\n")
-        return _UNREACHABLE
-    link = _Link(connection)
-    request = {"argv": argv, "cwd": os.getcwd(), "env": dict(os.environ)}  # noqa: PTH109 (pathlib costs start-up time)
-    link.send(_REQUEST, json.dumps(request).encode())
-    threading.Thread(target=_send_input, args=(link,), daemon=True).start()
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            kind, content = link.receive()
-            if kind == _END:
-                status = int(content)
-                return status if status >= 0 else 128 - status
-            os.write(1 if kind == _OUT else 2, content)
-    return _UNREACHABLE
-
-
-def _send_input(link: _Link) -> None:
-    _pump(sys.stdin.buffer, link, _INPUT)
-    with contextlib.suppress(OSError):
-        link.send(_INPUT_END)
-
-
-def main(arguments: list[str]) -> int:
-    """Serve, or call."""
-    if arguments == ["serve"]:
-        serve(of_guest())
-    where, *words = arguments
-    argv = words[1:] if words[0] == "--" else ["sh", "-c", " ".join(words)]
-    return call(int(where) if where.isdecimal() else where, argv)
-
-
 if __name__ == "__main__":
-    status = main(sys.argv[1:])
-    sys.stdout.flush()
-    os._exit(status)  # a thread may still wait on stdin
+    serve(of_guest())
