@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,11 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nearmetal.errors import BadInputError, NearmetalError, TrialError
+from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.knobs import rollback, session
 from nearmetal.knobs.access import KnobError, read_all
 from nearmetal.knobs.folder import open_journals
 from nearmetal.knobs.hold import hold
+from nearmetal.knobs.identity import Claim, Place, Present, claim, present
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.table import FAMILIES, find
@@ -241,3 +245,43 @@ def test_roll_back_in_another_process_on_real_devices(shell: NamespaceShell, tmp
     undone = rollback.roll_back(shell, begun.journal.path)
     assert undone.put_back == ("nic.mtu of n0/v0", "host.tcp_autocorking of n0")
     assert not undone.foreign + undone.gone + undone.stuck
+
+
+def _network_of_a_new_namespace() -> str:
+    """Return how a network namespace is known in a process that makes it and ends."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            if libc.unshare(_NEW_NETWORK) == 0:
+                with MachineShell() as shell:
+                    os.write(theirs, present(shell).place.network.encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours) as said:
+        network = said.read()
+    os.waitpid(child, 0)
+    return network
+
+
+_NEW_NETWORK = 0x40000000
+
+
+def test_a_namespace_whose_number_was_another_ones_is_not_taken_for_it() -> None:
+    """The kernel gives the numbers of namespaces out again; what one left changed is not the next one's."""
+    known: dict[str, str] = {}
+    for _ in range(1000):
+        network = _network_of_a_new_namespace()
+        if not network:
+            pytest.skip("making a network namespace needs root")
+        number = network.partition(" ")[0]
+        if number in known:
+            break
+        known[number] = network
+    else:
+        pytest.fail("no number was given out again")
+    then, now = (Place("m", "h", "b", one, "mnt:[1]") for one in (known[number], network))
+    assert claim(then, Present(now, 1.0), 0.0)[0] is Claim.ELSEWHERE
+    assert claim(now, Present(now, 1.0), 0.0)[0] is Claim.MINE
