@@ -73,8 +73,9 @@ lock: ## Resolve the Python packages anew
 fuzz: setup ## Search every reader of foreign bytes for crashes, by coverage (SECONDS=60 for each)
 	@scripts/fuzz $(SECONDS)
 
-verify-knobs: setup-test ## Play 10,000 random histories of knob sessions on real devices (an hour)
+verify-knobs: setup-test ## Play 10,000 random histories of knob sessions on real devices, and 500 over ssh (an hour)
 	@PYTHONPATH=tests .venv/bin/python tests/knob_campaign.py --histories 10000
+	@PYTHONPATH=tests .venv/bin/python tests/knob_campaign.py --histories 500 --ssh
 
 netdevsim: ## Build netdevsim for the lab's kernel, for its tests of knobs (220 MB to download)
 	@scripts/netdevsim

@@ -46,15 +46,18 @@ ROWS = {
         "another namespace": "`rollback` in another namespace",
         "another machine": "`rollback` on another machine",
         "reboot": "reboot",
+        "cut": "connection cut",
     },
 }
 
 
-def play(first: int, step: int, last: int, players: list[subprocess.Popen[str]]) -> Iterable[dict[str, Any]]:
+def play(
+    first: int, step: int, last: int, over: list[str], players: list[subprocess.Popen[str]]
+) -> Iterable[dict[str, Any]]:
     """Play every `step`th seed in namespaces of its own; yield what each history tells. `players` gets the process."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     space = ["unshare", *user, "--net", "--mount", "--", "sh", "-c", f'{DEVICES}exec "$@"', "histories"]
-    argv = [*space, sys.executable, str(PLAYER), *map(str, (first, step, last))]
+    argv = [*space, sys.executable, str(PLAYER), *map(str, (first, step, last)), *over]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as player:
         players.append(player)
         assert player.stdout is not None
@@ -78,7 +81,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--histories", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=8, help="most of the time of a history is waiting")
+    parser.add_argument("--ssh", action="store_true", help="the machine is reached over ssh, and connections are cut")
     given = parser.parse_args()
+    over = ["ssh"] if given.ssh else []
     counts: Counter[str] = Counter()
     failed: list[int] = []
     players: list[subprocess.Popen[str]] = []
@@ -86,7 +91,7 @@ def main() -> int:
 
     def job(number: int) -> None:
         nonlocal histories
-        for told in play(given.seed + number, given.jobs, given.seed + given.histories, players):
+        for told in play(given.seed + number, given.jobs, given.seed + given.histories, over, players):
             histories += 1
             counts.update(told["counts"])
             if told["wrong"]:

@@ -56,14 +56,21 @@ from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.tune.profile import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from nearmetal.hosts.host import Shell
 
 PATIENCE_S = 600.0
-_FAULTS = ["", "", "", "kill", "kill", "kill", "ENOSPC", "EDQUOT", "EROFS", "EIO"]
 
 
 class History:
     """One history: `play` returns what was wrong, or nothing."""
+
+    faults = ("", "", "", "kill", "kill", "kill", "ENOSPC", "EDQUOT", "EROFS", "EIO")
+    answers = ("yes", "no", "kill", "both", "both")
+    reboots = 0.03
+    to: tuple[str, ...] = ()
+    host: tuple[str, ...] = ()
 
     def __init__(self, seed: int, other: tuple[int, int]) -> None:
         self.seed = seed
@@ -109,12 +116,9 @@ class History:
             os.dup2(output, 1)
             os.dup2(output, 2)
             sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, mode) for n, mode in ((0, "r"), (1, "w"), (2, "w")))
-            if away:
-                enter(self.other)
             os.environ |= {"XDG_STATE_HOME": str(self.root / "state"), "TMPDIR": str(self.root), "SSH_CONNECTION": ""}
             tempfile.tempdir = str(self.root)
-            QuickShell.boot = boot
-            places.MachineShell = QuickShell  # type: ignore[misc,attr-defined]
+            self.reach(boot, away=away)
             fault.install(self.folder)
             status = verb()
         except BaseException:  # noqa: BLE001 - nothing of the child may go on as the player
@@ -124,6 +128,26 @@ class History:
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(status)
+
+    def reach(self, boot: Boot, *, away: bool) -> None:
+        """Let the verbs of a child reach the machine, or with `away` another one."""
+        if away:
+            enter(self.other)
+        QuickShell.boot = boot
+        places.MachineShell = QuickShell  # type: ignore[misc,attr-defined]
+
+    @contextlib.contextmanager
+    def shell(self) -> Iterator[Shell]:
+        """Give a trial's shell."""
+        with QuickShell() as shell:
+            yield shell
+
+    def journals(self) -> list[Path]:
+        return sorted(self.folder.rglob("*.journal"), key=lambda path: path.name)
+
+    def marks(self, line: bytes) -> bool:
+        """Tell whether a command line is that of a watchdog of this history."""
+        return b"nearmetal-watchdog" in line and str(self.folder).encode() in line
 
     def finish(self, command: Command) -> int:
         """Wait until a command ended; one that hangs is killed when its watchdog has acted."""
@@ -144,7 +168,7 @@ class History:
             raise AssertionError(f"a traceback: {said}")
         if status:
             self.named |= {name for name in KNOBS if name in said}
-        if status < 0 and self.live is None:  # one that waits keeps its watchdog
+        if status and self.live is None:  # one that waits keeps its watchdog
             self.settle()
         if command.knobs and ("CONFIRMED" in said or (status < 0 and self.confirmed() and self.kept(command.knobs))):
             self.expected |= command.knobs
@@ -153,8 +177,8 @@ class History:
 
     def confirmed(self) -> bool:
         """Tell whether the newest journal says so: a command that died after that did not say it any more."""
-        newest = max(self.folder.glob("*.journal"), default=None)
-        return newest is not None and b'"state": "confirmed"' in newest.read_bytes()[-200:]
+        newest = self.journals()[-1:]
+        return bool(newest) and b'"state": "confirmed"' in newest[0].read_bytes()[-200:]
 
     def kept(self, knobs: dict[str, str]) -> bool:
         """Tell whether a setting is on as a whole: killed while it confirmed, its watchdog may have returned it."""
@@ -168,8 +192,7 @@ class History:
         found = []
         for place in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
-                line = place.read_bytes()
-                if b"nearmetal-watchdog" in line and str(self.folder).encode() in line:
+                if self.marks(place.read_bytes()):
                     found.append(int(place.parent.name))
         return found
 
@@ -189,7 +212,7 @@ class History:
         return {name: self.random.choice(KNOBS[name][1]) for name in chosen}
 
     def fault(self, most: int) -> Fault:
-        kind = "hang" if self.random.random() < 0.01 else self.random.choice(_FAULTS)
+        kind = "hang" if self.random.random() < 0.01 else self.random.choice(self.faults)
         return Fault(kind, self.random.randrange(most), self.random.random() < 0.5)
 
     def apply(self) -> None:
@@ -210,7 +233,7 @@ class History:
         def verb() -> int:
             apply_verb.Guard = _quick_guard(hanging=hanging)  # type: ignore[misc,assignment]
             apply_verb._SPARE_S = 0
-            return run_verb(["apply", str(profile), "--confirm", "1" if hanging else "600"])
+            return run_verb(["apply", str(profile), "--confirm", "1" if hanging else "600", *self.to])
 
         self.note("apply", f"{knobs} {fault}")
         command = self.start(verb, fault)
@@ -232,18 +255,27 @@ class History:
             self.apply()
             return
         command, self.live = self.live, None
-        what = self.random.choice(["yes", "no", "kill", "both", "both"])
+        what = self.random.choice(self.answers)
         self.note(f"answer {what}")
         if what == "yes":
-            os.write(command.answer, b"yes\n")
+            self.type_yes(command)
         elif what == "no":
             os.kill(command.pid, signal.SIGINT)
+        elif what == "cut":
+            self.counts["cut"] += 1
+            os.kill(os.getpid(), signal.SIGUSR1)
+            self.type_yes(command)
         else:
             self.counts["kill"] += 1
             if what == "both":
                 self.kill_watchdogs()
             os.kill(command.pid, signal.SIGKILL)
         self.finish(command)
+
+    @staticmethod
+    def type_yes(command: Command) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it may have ended, as without its watchdog
+            os.write(command.answer, b"yes\n")
 
     def hold(self) -> None:
         """Hold a setting as a trial of `tune` does."""
@@ -259,7 +291,7 @@ class History:
             words = {name.split()[0]: value for name, value in knobs.items()}
             guard = Guard(deadline_s=1 if fault.kind == "hang" else 600, look_ms=100)
             try:
-                with QuickShell() as shell, hold(shell, ends, words, journal_folder(), guard=guard):
+                with self.shell() as shell, hold(shell, ends, words, journal_folder(), guard=guard):
                     if fails:
                         raise NearmetalError("the launch failed")  # noqa: TRY301
             except NearmetalError as error:
@@ -274,7 +306,7 @@ class History:
         fault = fault or Fault()
         self.note("rollback", f"{fault} away={away} {boot}")
         self.counts["another machine" if boot else "another namespace"] += away
-        return self.finish(self.start(lambda: run_verb(["rollback"]), fault, away=away, boot=boot))
+        return self.finish(self.start(lambda: run_verb(["rollback", *self.host]), fault, away=away, boot=boot))
 
     def roll_back_somehow(self) -> None:
         """Roll back here with a fault, from another namespace, or on another machine with the same home."""
@@ -327,7 +359,7 @@ class History:
     def about_open(self) -> set[str]:
         """Return the settings that open journals of this boot are about, or the undo scripts of damaged ones."""
         found: set[str] = set()
-        for path in self.folder.glob("*.journal"):
+        for path in self.journals():
             with contextlib.suppress(NearmetalError):
                 story = journal.read_story(path)
                 is_open = story.end in {None, journal.EndState.QUARANTINED} and story.boot_id == self.boot.boot
@@ -338,12 +370,12 @@ class History:
         return found
 
     def in_scripts(self, path: Path) -> set[str]:
-        scripts = [script.read_text() for script in self.folder.glob(f"{path.name}.*.undo.sh")]
+        scripts = [script.read_text() for script in path.parent.glob(f"{path.name}.*.undo.sh")]
         return {name for name in KNOBS if any(name in script for script in scripts)}
 
     def flip(self) -> None:
         """Flip a bit of a journal, or empty it."""
-        files = sorted(self.folder.glob("*.journal"))
+        files = self.journals()
         if not files:
             return
         path = self.random.choice(files)
@@ -369,7 +401,7 @@ class History:
                 # What an interrupted session left behind is where others can go wrong.
                 after = [self.roll_back_somehow, self.somebody_else] if self.live is None and self.about_open() else []
                 deed = self.random.choice([*deeds, *after * 5])
-                (self.reboot if self.random.random() < 0.03 else deed)()
+                (self.reboot if self.random.random() < self.reboots else deed)()
             while self.live is not None:
                 self.answer()
             self.settle()
@@ -408,11 +440,16 @@ def _quick_guard(*, hanging: bool) -> Callable[..., Guard]:
 
 def main() -> int:
     """Play histories in this namespace; print one line of JSON for each."""
-    first, step, last = map(int, sys.argv[1:])
+    first, step, last = map(int, sys.argv[1:4])
     gc.freeze()  # what is never looked at by the collector stays shared with the forked
-    with other_namespace() as other:
+    with other_namespace() as other, contextlib.ExitStack() as stack:
+        make: Callable[[int, tuple[int, int]], History] = History
+        if sys.argv[4:] == ["ssh"]:
+            from knob_ssh import over_ssh
+
+            make = stack.enter_context(over_ssh(other))
         for seed in range(first, last, step):
-            history = History(seed, other)
+            history = make(seed, other)
             wrong = history.play()
             told = {"seed": seed, "wrong": wrong, "counts": history.counts, "log": history.log if wrong else []}
             print(json.dumps(told), flush=True)  # noqa: T201

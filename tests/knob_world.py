@@ -165,7 +165,9 @@ class Steps:
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at one step of a command: `kill`, `hang`, or an errno of the disk, once or from then on.
+    """What happens at one step of a command: `kill`, `hang`, `cut`, or an errno of the disk, once or from then on.
+
+    `cut` asks the player, who cuts the connection to the far machine.
 
     `acted` comes into being when it does: a command may end before the step.
     """
@@ -180,7 +182,7 @@ class Fault:
 
     @property
     def of_disk(self) -> bool:
-        return self.kind not in {"kill", "hang"}
+        return self.kind not in {"kill", "hang", "cut"}
 
     def install(self, folder: Path) -> None:
         """Wrap what brings records to the disk and values to the kernel; called in the child."""
@@ -198,6 +200,8 @@ class Fault:
             os.kill(os.getpid(), signal.SIGKILL)
         elif self.kind == "hang":
             signal.pause()
+        elif self.kind == "cut":
+            os.kill(os.getppid(), signal.SIGUSR1)
         else:
             number = getattr(errno, self.kind)
             raise OSError(number, os.strerror(number))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import os
 import socket
 import time
@@ -14,7 +15,7 @@ import pytest
 
 import far_machines
 from nearmetal.cli.main import run
-from nearmetal.cli.rollback import settle_far
+from nearmetal.cli.rollback import put_everything_back, settle_far
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.hosts.far.machine import Machine
 from nearmetal.hosts.far.shell import MachinesShell, Memory
@@ -326,6 +327,22 @@ def test_a_profile_that_an_apply_left_on_a_far_machine_is_in_the_way_of_a_run(
     refused = far.host.carry_out(DECLARED, carry_out)
     assert "left settings changed: nic.mtu of eth0, which was 1500 (on m0)" in refused.reason
     far.inside.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n0")
+    under = far.host.carry_out(dataclasses.replace(DECLARED, knobs={"nic.mtu": 1400}), carry_out)
+    assert "left settings changed: nic.mtu of eth0, which was 1500 (on m0)" in under.reason
+
+
+def test_of_an_apply_and_a_trial_on_a_far_machine_the_newest_is_put_back_first(
+    far: far_machines.Far, state: Path
+) -> None:
+    (state / "m0").mkdir(mode=0o700, parents=True)
+    for shell in itertools.islice(far.host.shells(), 1):
+        for folder, host, mtu in ((state / "m0", "m0", 1400), (state, "local", 1300)):
+            intended = plan(shell, {"nic.mtu": mtu}, [Target("", "eth0")], allow_management=True)
+            begun = session.begin(shell, intended, folder, host=host)
+            begun.apply()
+            begun.journal.close()
+        assert put_everything_back(shell, state / "m0", state, "m0")
+    assert mtus(far) == ["1500", "1500"]
 
 
 def test_on_a_terminal_the_roll_back_of_far_machines_is_offered(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import nearmetal
+import sshd
 from nearmetal import process
 from nearmetal.errors import NearmetalError
 from nearmetal.hosts.namespaces import NamespaceShell
@@ -18,8 +19,10 @@ pytestmark = pytest.mark.netns
 PLAYER = Path(__file__).parents[1] / "knob_campaign.py"
 
 
-@pytest.mark.parametrize("seed", [1, 100])
-def test_no_setting_is_left_changed_without_being_named(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "over"), [(1, []), (100, []), (1, ["--ssh"])])
+def test_no_setting_is_left_changed_without_being_named(seed: int, over: list[str]) -> None:
+    if over and sshd.why_not():
+        pytest.skip(sshd.why_not())
     try:
         with NamespaceShell():
             pass
@@ -27,7 +30,7 @@ def test_no_setting_is_left_changed_without_being_named(seed: int) -> None:
         pytest.skip(error.message)
     source = str(Path(nearmetal.__file__).parents[1])
     env = {**os.environ, "PYTHONPATH": f"{PLAYER.parent}:{source}"}
-    argv = [sys.executable, str(PLAYER), "--seed", str(seed), "--histories", "15", "--jobs", "3"]
+    argv = [sys.executable, str(PLAYER), "--seed", str(seed), "--histories", "15", "--jobs", "3", *over]
     played = process.run(argv, timeout_s=600, env=env)
     assert played.ok, played.text
     assert "| **histories** | 15 |" in played.text

@@ -11,7 +11,7 @@ import click
 from nearmetal.errors import BadInputError, ExitCode, ForeignFileError, NearmetalError, QuarantinedError
 from nearmetal.hosts.host import HYPERVISOR, is_far
 from nearmetal.knobs import places
-from nearmetal.knobs.folder import expire, set_aside, survey, undo_scripts
+from nearmetal.knobs.folder import age, expire, set_aside, survey, undo_scripts
 from nearmetal.knobs.rollback import UnfinishedError, forget, roll_back
 from nearmetal.knobs.trust import trusted_bytes
 from nearmetal.knobs.undo import NAMED, Undone
@@ -62,6 +62,7 @@ def put_everything_back(shell: Shell, folder: Path, trials: Path | None, host: s
     found = survey(folder)
     own = [(path, "") for path, _ in found.waiting()]
     own += [(path, host) for path, _ in survey(trials).waiting(host)] if trials else []
+    own.sort(key=lambda one: age(one[0]), reverse=True)
     # All of them: one that is damaged or stuck must not keep the others from being put back.
     failed = [path for path, error in found.refused if not _set_aside(path, error)]
     failed += [path for path, machine in own if not _put_back(shell, path, machine, force=force)]

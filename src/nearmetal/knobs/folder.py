@@ -59,7 +59,7 @@ class Survey:
 def survey(folder: Path) -> Survey:
     """Read every journal of a directory; one that cannot be read does not keep the others from being read."""
     journals, refused = [], []
-    for path in sorted(folder.glob(f"*{SUFFIX}"), key=_age, reverse=True):
+    for path in sorted(folder.glob(f"*{SUFFIX}"), key=age, reverse=True):
         try:
             journals.append((path, read_story(path)))
         except NearmetalError as error:
@@ -74,11 +74,12 @@ def open_journals(folder: Path, machine: str = "") -> list[Path]:
 
 def new_journal(folder: Path) -> Path:
     """Return the path of a new journal, whose name sorts after every other's although a clock may step back."""
-    newest = max((_age(path)[0] for path in folder.glob(f"*{SUFFIX}")), default=0)
+    newest = max((age(path)[0] for path in folder.glob(f"*{SUFFIX}")), default=0)
     return folder / f"{max(time.time_ns(), newest + 1)}-{os.getpid()}{SUFFIX}"
 
 
-def _age(path: Path) -> tuple[int, str]:
+def age(path: Path) -> tuple[int, str]:
+    """Return what journals are sorted by, the oldest first."""
     started = path.name.partition("-")[0]
     return (int(started) if started.isdecimal() else 0, path.name)
 

@@ -20,8 +20,8 @@ from nearmetal.knobs import mpi
 from nearmetal.knobs.effect import Agreement, Moderated, judge_launch, moderated
 from nearmetal.knobs.folder import expire, host_lock, remove
 from nearmetal.knobs.knob import Scope, Target
+from nearmetal.knobs.places import refuse_unfinished_on
 from nearmetal.knobs.plan import plan
-from nearmetal.knobs.rollback import refuse_unfinished
 from nearmetal.knobs.session import Session, begin
 from nearmetal.knobs.table import find
 
@@ -120,7 +120,7 @@ def hold(
         )
         for side, knobs, _, _ in sides:
             if knobs:
-                refuse_unfinished(side, journal_folder)
+                refuse_unfinished_on(side, journal_folder, held=journal_folder)
         for side, knobs, targets, watch in sides:
             if knobs:
                 intended = plan(side, knobs, targets, allow_management=allow_management)

@@ -83,14 +83,18 @@ def refuse_unfinished_here() -> None:
             refuse_unfinished_on(here)
 
 
-def refuse_unfinished_on(shell: Shell, *, held: Path | None = None, measuring: bool = False) -> None:
+def refuse_unfinished_on(
+    shell: Shell, home: Path | None = None, *, held: Path | None = None, measuring: bool = False
+) -> None:
     """Raise UnfinishedError when an earlier session has left settings of a shell's machines changed.
 
-    A session that holds the lock of a folder is alive, and may have changed something for now; but for the folder
-    `held`, whose lock is the caller's. See `refuse_unfinished`.
+    `home` has the journals of this machine and of trials, and a folder for each far machine. A session that holds the
+    lock of a folder is alive, and may have changed something for now; but for the folder `held`, whose lock is the
+    caller's. See `refuse_unfinished`.
     """
+    home = home or folder_of(LOCAL)
     names = [shell.machine_name(node) for node in shell.machines] if is_far(shell) else []
-    for folder in (folder_of(LOCAL), *(folder_of(name) for name in names if "/" not in name)):
+    for folder in (home, *(home / name for name in names if "/" not in name)):
         with ExitStack() as stack:
             if not folder.is_dir():
                 continue

@@ -1,0 +1,72 @@
+"""The histories of `knob_histories.py` over ssh: a real sshd is the way to the machine, and is cut at times."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from knob_histories import History
+from knob_world import Boot
+from nearmetal.hosts.ssh.machine import machine_shell
+from sshd import Sshd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.hosts.host import Shell
+
+_CONFIG = """Host far
+  HostName 127.0.0.1
+  Port {port}
+  IdentityFile {keys}/user
+  UserKnownHostsFile {keys}/known_hosts
+"""
+
+
+class SshHistory(History):
+    """A history whose verbs reach the machine as `far`."""
+
+    faults = ("", "", "", "kill", "kill", "cut", "cut", "cut", "ENOSPC", "EDQUOT", "EROFS", "EIO")
+    answers = ("yes", "no", "kill", "both", "cut", "cut")
+    reboots = 0.0
+    to = ("--host", "far")
+    host = ("far",)
+
+    def __init__(self, seed: int, other: tuple[int, int], *, sshd: Sshd) -> None:
+        super().__init__(seed, other)
+        self.home = sshd.folder / "home"
+        shutil.rmtree(self.home / ".local", ignore_errors=True)
+        for name, port in zip(("here", "away"), sshd.ports, strict=True):
+            (self.root / name / ".ssh").mkdir(parents=True)
+            (self.root / name / ".ssh/config").write_text(_CONFIG.format(port=port, keys=sshd.folder))
+        self.boot = Boot(boot=Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+
+    def reach(self, boot: Boot, *, away: bool) -> None:
+        os.environ["HOME"] = str(self.root / ("away" if away else "here"))
+
+    @contextlib.contextmanager
+    def shell(self) -> Iterator[Shell]:
+        with machine_shell("far") as shell:
+            yield shell
+
+    def marks(self, line: bytes) -> bool:
+        return b"nearmetal-watchdog" in line and str(self.home).encode() in line
+
+
+@contextlib.contextmanager
+def over_ssh(other: tuple[int, int]) -> Iterator[Any]:
+    """Serve this namespace and the other one; give what makes a history."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    with tempfile.TemporaryDirectory() as keys, Sshd(Path(keys)) as sshd:
+        sshd.serve([])
+        net, mount = (f"/proc/{os.getpid()}/fd/{handle}" for handle in other)
+        sshd.serve(["nsenter", f"--net={net}", f"--mount={mount}"])
+        signal.signal(signal.SIGUSR1, lambda *_: sshd.drop())
+        yield partial(SshHistory, sshd=sshd)
