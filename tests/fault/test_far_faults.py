@@ -22,7 +22,7 @@ from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import LostError
 from nearmetal.hosts.host import Site
 from nearmetal.knobs import rollback, session
-from nearmetal.knobs.folder import journal_folder, open_journals
+from nearmetal.knobs.folder import host_lock, journal_folder, open_journals
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.journal import read_story
 from nearmetal.knobs.knob import Target
@@ -329,6 +329,16 @@ def test_a_profile_that_an_apply_left_on_a_far_machine_is_in_the_way_of_a_run(
     far.inside.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n0")
     under = far.host.carry_out(dataclasses.replace(DECLARED, knobs={"nic.mtu": 1400}), carry_out)
     assert "left settings changed: nic.mtu of eth0, which was 1500 (on m0)" in under.reason
+
+
+def test_a_trial_sets_nothing_on_a_far_machine_whose_knobs_an_apply_holds(
+    far: far_machines.Far, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearmetal.run.trial._LOCK_PATIENCE_S", 0.0)
+    under = dataclasses.replace(DECLARED, knobs={"nic.mtu": 1400})
+    with host_lock(state / "m1"):
+        assert f"process {os.getpid()} holds the knobs" in far.host.carry_out(under, carry_out).reason
+    assert far.host.carry_out(under, carry_out).status is TrialStatus.VALID
 
 
 def test_of_an_apply_and_a_trial_on_a_far_machine_the_newest_is_put_back_first(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import far_machines
 import nearmetal
-import sshd
 from nearmetal import process
 from nearmetal.errors import NearmetalError
 from nearmetal.hosts.namespaces import NamespaceShell
@@ -21,8 +21,8 @@ PLAYER = Path(__file__).parents[1] / "knob_campaign.py"
 
 @pytest.mark.parametrize(("seed", "over"), [(1, []), (100, []), (1, ["--ssh"])])
 def test_no_setting_is_left_changed_without_being_named(seed: int, over: list[str]) -> None:
-    if over and sshd.why_not():
-        pytest.skip(sshd.why_not())
+    if over:
+        far_machines.need_ssh()
     try:
         with NamespaceShell():
             pass

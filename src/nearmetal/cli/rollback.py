@@ -77,7 +77,7 @@ def settle(shell: Shell, host: str, folder: Path) -> None:
     The caller holds the lock of the folder.
     """
     try:
-        places.refuse_unfinished_on(shell, held=folder)
+        places.refuse_unfinished_on(shell, held=[folder])
     except UnfinishedError as error:
         if not sys.stdin.isatty():
             raise
@@ -86,7 +86,7 @@ def settle(shell: Shell, host: str, folder: Path) -> None:
             raise
         if not put_everything_back(shell, folder, places.folder_of(places.LOCAL) if is_far(shell) else None, host):
             raise
-        places.refuse_unfinished_on(shell, held=folder)
+        places.refuse_unfinished_on(shell, held=[folder])
 
 
 def offer_rollback() -> None:

@@ -20,7 +20,7 @@ from nearmetal.knobs import mpi
 from nearmetal.knobs.effect import Agreement, Moderated, judge_launch, moderated
 from nearmetal.knobs.folder import expire, host_lock, remove
 from nearmetal.knobs.knob import Scope, Target
-from nearmetal.knobs.places import refuse_unfinished_on
+from nearmetal.knobs.places import folders_for, refuse_unfinished_on
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.session import Session, begin
 from nearmetal.knobs.table import find
@@ -111,7 +111,8 @@ def hold(
     parts = _split(wanted)
     with ExitStack() as stack:
         if any(parts.values()):
-            stack.enter_context(host_lock(journal_folder, patience_s=patience_s))
+            for folder in folders_for(shell, journal_folder):
+                stack.enter_context(host_lock(folder, patience_s=patience_s))
             expire(journal_folder)
         machines = [Target(name) for name in machines_of(machine or shell)]
         sides = (
@@ -120,7 +121,7 @@ def hold(
         )
         for side, knobs, _, _ in sides:
             if knobs:
-                refuse_unfinished_on(side, journal_folder, held=journal_folder)
+                refuse_unfinished_on(side, journal_folder, held=folders_for(shell, journal_folder))
         for side, knobs, targets, watch in sides:
             if knobs:
                 intended = plan(side, knobs, targets, allow_management=allow_management)

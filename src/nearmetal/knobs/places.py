@@ -16,7 +16,7 @@ from nearmetal.knobs.nic import listing
 from nearmetal.knobs.rollback import refuse_unfinished
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from nearmetal.hosts.host import FarShell, Shell
@@ -83,22 +83,25 @@ def refuse_unfinished_here() -> None:
             refuse_unfinished_on(here)
 
 
+def folders_for(shell: Shell, home: Path) -> list[Path]:
+    """Return where journals about a shell's machines are: `home`, and a folder in it for each far machine, by name."""
+    names = {shell.machine_name(node) for node in shell.machines} if is_far(shell) else set()
+    return [home, *(home / name for name in sorted(names) if "/" not in name)]
+
+
 def refuse_unfinished_on(
-    shell: Shell, home: Path | None = None, *, held: Path | None = None, measuring: bool = False
+    shell: Shell, home: Path | None = None, *, held: Sequence[Path] = (), measuring: bool = False
 ) -> None:
     """Raise UnfinishedError when an earlier session has left settings of a shell's machines changed.
 
-    `home` has the journals of this machine and of trials, and a folder for each far machine. A session that holds the
-    lock of a folder is alive, and may have changed something for now; but for the folder `held`, whose lock is the
-    caller's. See `refuse_unfinished`.
+    A session that holds the lock of a folder is alive, and may have changed something for now; but for the folders
+    `held`, whose locks are the caller's. See `refuse_unfinished`.
     """
-    home = home or folder_of(LOCAL)
-    names = [shell.machine_name(node) for node in shell.machines] if is_far(shell) else []
-    for folder in (home, *(home / name for name in names if "/" not in name)):
+    for folder in folders_for(shell, home or folder_of(LOCAL)):
         with ExitStack() as stack:
             if not folder.is_dir():
                 continue
-            if folder != held:
+            if folder not in held:
                 try:
                     stack.enter_context(host_lock(folder))
                 except TrialError:
