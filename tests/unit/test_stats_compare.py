@@ -22,6 +22,7 @@ from nearmetal.stats import (
     holm,
     noise_floor,
     paired_t_test,
+    rarest_excluded,
     summarize,
     wilcoxon_signed_rank,
     wild_bootstrap_t,
@@ -173,6 +174,33 @@ def test_near_metal_needs_launches_enough_to_have_met_a_rare_mode() -> None:
     assert conclude(within, {}, 5, Criteria(rarest_mode=0.5)).verdict is Verdict.NEAR_METAL
     assert conclude(within, {}, 4, Criteria(rarest_mode=0.5)).verdict is Verdict.UNDECIDED
     assert conclude(within | {MEAN: SLOWER}, {}, 5, Criteria()).verdict is Verdict.SLOWER  # what was met needs no more
+
+
+def test_a_slow_launch_asks_for_more_of_them() -> None:
+    within = {MEAN: WITHIN, MEDIAN: WITHIN, P99: WITHIN}
+    one = conclude(within, {}, 14, Criteria(), slow=1)
+    assert (one.verdict, one.needs, one.settled) == (Verdict.UNDECIDED, 8, False)
+    assert "14 launches, 1 of them slower than the rest by more than the margin, which cannot exclude" in one.reason
+    assert "rarer than 30%" in one.reason
+    assert conclude(within, {}, 22, Criteria(), slow=1).verdict is Verdict.NEAR_METAL
+    assert conclude(within, {}, 21, Criteria(), slow=1).verdict is Verdict.UNDECIDED
+    for slow, launches in ((0, 14), (1, 22), (2, 30)):
+        assert reference.binom.cdf(slow, launches, 0.2) <= 0.05 < reference.binom.cdf(slow, launches - 1, 0.2)
+        assert Criteria().least_with(slow) == launches
+        assert reference.binom.cdf(slow, launches, rarest_excluded(launches, 0.05, slow)) == pytest.approx(0.05)
+
+
+def test_launches_that_stand_apart_are_counted() -> None:
+    pairs = blocks(16, 1.0, 0.005, 1)
+    late = BlockFigures(pairs.path * np.where(np.arange(16) == 7, 1.08, 1.0), pairs.baseline)
+    found = compare(by_mean(late), rng=rng())
+    assert (found.slow, found.headline.finding, found.verdict) == (1, WITHIN, Verdict.UNDECIDED)
+    assert found.conclusion.needs == 6
+    assert compare(by_mean(pairs), rng=rng()).verdict is Verdict.NEAR_METAL
+    quick = BlockFigures(late.baseline, late.path)
+    assert compare(by_mean(quick), rng=rng()).slow == 0  # faster, or the baseline slower
+    assert compare(by_mean(quick), rng=rng(), better=Better.LARGER).slow == 1
+    assert compare(by_mean(blocks(16, 1.0, 0.05, 1)), rng=rng()).slow == 0  # apart from nothing
 
 
 def test_a_refused_figure_keeps_a_cell_from_near_metal_and_one_that_does_not_apply_does_not() -> None:

@@ -170,11 +170,18 @@ def noise_sentence(view: View) -> str:
 
 def launches_sentence(view: View) -> str:
     """Return which rare modes the launches behind `near-metal` cannot exclude, empty where no cell is near-metal."""
-    counts = [found.headline.n for _, _, found in view.compared() if found.verdict is Verdict.NEAR_METAL]
-    if not counts:
+    near = [found for _, _, found in view.compared() if found.verdict is Verdict.NEAR_METAL]
+    if not near:
         return ""
-    rare = percent(round(rarest_excluded(min(counts), view.criteria.alpha), 2))
-    return f" near-metal rests on {min(counts)} launches, which cannot exclude a slow mode rarer than {rare}."
+    alpha = view.criteria.alpha
+    rare, least, slow = max(
+        (rarest_excluded(one.headline.n, alpha, one.slow), one.headline.n, one.slow) for one in near
+    )
+    apart = f", {slow} of them slower than the rest," if slow else ""
+    return (
+        f" near-metal rests on {least} launches{apart}, which cannot exclude a slow mode rarer than "
+        f"{percent(round(rare, 2))}."
+    )
 
 
 def blocks_sentence(view: View) -> str:

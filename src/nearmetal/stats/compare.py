@@ -34,6 +34,7 @@ from nearmetal.stats.equivalence import (
     judge,
     margin_log,
 )
+from nearmetal.stats.modes import slow_launches
 from nearmetal.stats.stopping import StoppingPlan, as_ratio, look, sequential_evidence
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, over_blocks
 from nearmetal.stats.widen import ALONE, Company, evidence_of
@@ -124,13 +125,14 @@ class Comparison:
     """A path against its baseline in one cell (operation and size), figure by figure.
 
     `estimates` holds the mean always, and median and p99 where they are not refused: `refused` says why they are. A
-    metric in neither does not apply to the cell.
+    metric in neither does not apply to the cell. `slow` counts launches that stand apart as slower than the rest.
     """
 
     estimates: Mapping[Metric, RatioEstimate]
     refused: Mapping[Metric, str]
     better: Better
     criteria: Criteria
+    slow: int = 0
 
     @property
     def headline(self) -> RatioEstimate:
@@ -141,7 +143,8 @@ class Comparison:
     def conclusion(self) -> Conclusion:
         """Return the verdict on the cell, and why; an open one also says what made its intervals wide."""
         findings = {metric: one.finding for metric, one in self.estimates.items()}
-        found = conclude(findings, self.refused, self.headline.launches or self.headline.n, self.criteria)
+        launches = self.headline.launches or self.headline.n
+        found = conclude(findings, self.refused, launches, self.criteria, slow=self.slow)
         if found.verdict is Verdict.SLOWER_TAIL:
             return replace(
                 found, reason=f"near-metal in the body, tail {100.0 * (self.cost(Metric.P99) - 1.0):.0f} % slower"
@@ -186,7 +189,14 @@ def compare(
         )
         for metric, one in figures.items()
     }
-    return Comparison(estimates, refused or {}, better, criteria)
+    slow = _slow(figures[HEADLINE], estimates[HEADLINE].n, criteria, better)
+    return Comparison(estimates, refused or {}, better, criteria, slow)
+
+
+def _slow(figures: BlockFigures, blocks: int, criteria: Criteria, better: Better = Better.SMALLER) -> int:
+    """Return how many of the first blocks stand apart as slower; occasions are no launches."""
+    log_costs = better.sign * figures.log_ratios[:blocks]
+    return 0 if figures.launches else slow_launches(log_costs, margin_log(criteria.margin))
 
 
 def pair_launches(
@@ -252,8 +262,10 @@ def enough(
     head = looks[HEADLINE]
     if head.blocks == 0 or head.blocks >= plan.max_blocks:
         return head.blocks > 0
-    found = conclude({metric: one.finding for metric, one in looks.items()}, refused, head.blocks, criteria)
-    return found.settled or (head.precise and head.blocks >= criteria.least_launches)
+    findings = {metric: one.finding for metric, one in looks.items()}
+    slow = _slow(figures[HEADLINE], head.blocks, criteria)
+    found = conclude(findings, refused, head.blocks, criteria, slow=slow)
+    return found.settled or (head.precise and head.blocks >= criteria.least_with(slow))
 
 
 def estimate_ratio(

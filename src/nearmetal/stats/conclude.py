@@ -3,14 +3,16 @@
 `near-metal` needs the mean and the median within the margin and the p99 within its own, each shown: a claim that needs
 all its parts, each at a level, has that level itself (Berger (1982), "Multiparameter hypothesis testing and acceptance
 sampling", Technometrics 24(4)). It also needs launches enough to have met a rare slow mode: n launches without it leave
-a mode of share q unseen with (1 - q)^n, so with 1 - alpha confidence it is rarer than 1 - alpha^(1/n).
+a mode of share q unseen with (1 - q)^n, so with 1 - alpha confidence it is rarer than 1 - alpha^(1/n). Where k of them
+were slow, the same holds of the largest q with P(at most k of n) > alpha (Clopper and Pearson (1934), Biometrika 26).
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from scipy import special
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.equivalence import ALPHA, MARGIN, TAIL_MARGIN, Finding, Verdict, margin_log
@@ -49,13 +51,20 @@ class Criteria:
 
     @property
     def least_launches(self) -> int:
-        """Return how many launches `near-metal` needs."""
-        return math.ceil(math.log(self.alpha) / math.log1p(-self.rarest_mode) - 1e-9)
+        """Return how many launches `near-metal` needs where none was slow."""
+        return self.least_with(0)
+
+    def least_with(self, slow: int) -> int:
+        """Return how many launches `near-metal` needs where so many of them were slow."""
+        n = slow + 1
+        while special.bdtr(slow, n, self.rarest_mode) > self.alpha * (1.0 + 1e-9):
+            n += 1
+        return n
 
 
-def rarest_excluded(launches: int, alpha: float = ALPHA) -> float:
-    """Return 1 - alpha^(1/n): n launches without a mode cannot exclude one that is rarer than this share."""
-    return -math.expm1(math.log(alpha) / launches)
+def rarest_excluded(launches: int, alpha: float = ALPHA, slow: int = 0) -> float:
+    """Return the share below which n launches, of which so many were slow, cannot exclude a slow mode."""
+    return float(special.bdtri(slow, launches, alpha)) if slow < launches else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +81,25 @@ class Conclusion:
 
 
 def conclude(
-    findings: Mapping[Metric, Finding], refused: Mapping[Metric, str], launches: int, criteria: Criteria
+    findings: Mapping[Metric, Finding],
+    refused: Mapping[Metric, str],
+    launches: int,
+    criteria: Criteria,
+    *,
+    slow: int = 0,
 ) -> Conclusion:
     """Return the verdict on a cell from the findings of its figures.
 
     `refused` says why a figure that applies has none; a metric in neither does not apply (a launch of one sample has a
-    mean alone). `launches` is the number of blocks that both sides have.
+    mean alone). `launches` is the number of blocks that both sides have, `slow` how many of them stand apart as slower
+    (`modes.slow_launches`).
     """
     mean = findings[Metric.MEAN]
     if mean in {Finding.SLOWER, Finding.FASTER}:
         return Conclusion(Verdict(mean), _also(mean, findings), settled=True)
     if mean is Finding.WITHIN:
-        return _of_median(findings, refused, launches, criteria)
+        found = _of_median(findings, refused, launches, criteria)
+        return _of_launches(found, launches, slow, criteria) if found.verdict is Verdict.NEAR_METAL else found
     if mean is Finding.DIFFERS and launches < LEAST_FOR_DIFFERENCE:
         why = f"the mean differs, but {launches} blocks cannot tell that from a drift"
         return Conclusion(Verdict.UNDECIDED, why, settled=False, needs=LEAST_FOR_DIFFERENCE - launches)
@@ -118,14 +134,20 @@ def _of_tail(
         return Conclusion(Verdict.SLOWER_TAIL, "near-metal in the body, slower in the tail", settled=True)
     if tail not in {Finding.WITHIN, Finding.FASTER}:
         return Conclusion(Verdict.UNDECIDED, "near-metal in the body, the tail is not settled", settled=False)
-    missing = criteria.least_launches - launches
-    if missing > 0:
-        rare = rarest_excluded(launches, criteria.alpha)
-        reason = f"near-metal in {launches} launches, which cannot exclude a mode rarer than {rare:.0%}"
-        return Conclusion(Verdict.UNDECIDED, reason, settled=False, needs=missing)
     if Metric.P99 not in findings:
         return Conclusion(Verdict.NEAR_METAL, "the mean, the one figure here, lies within its margin", settled=True)
     return Conclusion(Verdict.NEAR_METAL, "all figures lie within their margins", settled=True)
+
+
+def _of_launches(found: Conclusion, launches: int, slow: int, criteria: Criteria) -> Conclusion:
+    """Return `near-metal` where the launches exclude a slow mode that is not rare."""
+    missing = criteria.least_with(slow) - launches
+    if missing <= 0:
+        return found
+    rare = rarest_excluded(launches, criteria.alpha, slow)
+    apart = f", {slow} of them slower than the rest by more than the margin" if slow else ""
+    reason = f"near-metal in {launches} launches{apart}, which cannot exclude a mode rarer than {rare:.0%}"
+    return Conclusion(Verdict.UNDECIDED, reason, settled=False, needs=missing)
 
 
 def _refused(what: str, why: str, launches: int, criteria: Criteria) -> Conclusion:

@@ -157,6 +157,16 @@ def _centre(ordered: IntArray, low: int, high: int) -> float:
     return float(np.median(ordered[low:high]))
 
 
+def slow_launches(log_costs: FloatArray, bound: float) -> int:
+    """Return how many launches stand apart as slower: by more than `bound` and six robust sd above the median one.
+
+    `log_costs`: one log cost ratio a block, shape (n,); the robust sd is 1.4826 times the median absolute deviation
+    (Hampel (1974), JASA 69). Few launches cannot be tested for modes as iterations are.
+    """
+    above = log_costs - np.median(log_costs)
+    return int(np.count_nonzero(above > max(bound, 6.0 * 1.4826 * float(np.median(np.abs(above))))))
+
+
 def order_of(labels: IntArray) -> str:
     """Return how modes follow each other in time: `alternating`, `bursts`, `one switch` or `at random`.
 
