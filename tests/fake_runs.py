@@ -22,6 +22,30 @@ if TYPE_CHECKING:
     from nearmetal.study.order import Order, Outcome, Scalar
 
 
+STUDY = """
+format = 1
+name = "small"
+seed = 3
+baseline = "veth"
+margin = "5 %"
+[host]
+kind = "fake"
+[[path]]
+name = "veth"
+[[path]]
+name = "tap"
+[[workload]]
+name = "latency"
+sizes = [8, "1 KiB"]
+iterations = 50
+warmup = 5
+[trials]
+min_blocks = 3
+max_blocks = 3
+"""
+"""A small study: nine trials, and so twenty files."""
+
+
 class Silent:
     """A watcher that draws nothing."""
 

@@ -7,42 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fake_runs import Kept
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.store.archive import LIST
 from nearmetal.store.sums import sealed
-
-STUDY = """
-format = 1
-name = "small"
-baseline = "veth"
-[host]
-kind = "fake"
-[[path]]
-name = "veth"
-[[path]]
-name = "tap"
-[[workload]]
-name = "latency"
-sizes = [8]
-iterations = 20
-warmup = 2
-[trials]
-min_blocks = 3
-max_blocks = 3
-"""
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("made"))
-
-
-@pytest.fixture
-def root(tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    kept.copy(tmp_path / "r", STUDY)
-    return Path("r")
 
 
 def names(folder: str = ".") -> list[str]:

@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from fake_runs import Kept, edit_study, rewrite
+from fake_runs import edit_study, rewrite
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.store.rundir import RunDir
@@ -26,6 +26,8 @@ from nearmetal.store.sums import file_sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from fake_runs import Kept
 
 STUDY = """
 format = 1
@@ -51,11 +53,6 @@ iterations = 60
 min_blocks = 5
 max_blocks = 5
 """
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("kept"))
 
 
 @pytest.fixture

@@ -6,44 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fake_runs import Kept, edit_study
+from fake_runs import STUDY, Kept, edit_study
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.store import sums
 from nearmetal.store.rundir import RunDir
-
-STUDY = """
-format = 1
-name = "small"
-seed = 3
-baseline = "veth"
-margin = "5 %"
-[host]
-kind = "fake"
-[[path]]
-name = "veth"
-[[path]]
-name = "tap"
-[[workload]]
-name = "latency"
-sizes = [8, "1 KiB"]
-iterations = 50
-warmup = 5
-[trials]
-min_blocks = 3
-max_blocks = 3
-"""
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("made"))
-
-
-@pytest.fixture
-def root(tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    kept.copy(tmp_path / "r", STUDY)
-    return Path("r")
 
 
 def documents(root: Path) -> list[Path]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fake_fabric import MadeUpHost, make_fabric
-from fake_runs import make_run
+from fake_runs import STUDY, make_run
 from nearmetal.errors import NearmetalError
 from nearmetal.store.rundir import RunDir, RunInfo, SearchDir
 from nearmetal.store.samples import CellSamples
@@ -23,26 +23,6 @@ from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, Worklo
 from nearmetal.study.spec import digest
 
 FLIPS = int(os.environ.get("NEARMETAL_FLIPS", "300"))
-STUDY = """
-format = 1
-name = "flips"
-baseline = "veth"
-margin = "5 %"
-[host]
-kind = "fake"
-[[path]]
-name = "veth"
-[[path]]
-name = "tap"
-[[workload]]
-name = "latency"
-sizes = [8, 64]
-iterations = 60
-warmup = 5
-[trials]
-min_blocks = 3
-max_blocks = 3
-"""
 
 
 def traced(root: Path) -> Path:

@@ -22,7 +22,7 @@ import pytest
 
 import knob_victim
 import labs
-from fake_runs import Silent
+from fake_runs import STUDY, Silent
 from knob_machine import KnobMachine
 from nearmetal import process, scratch
 from nearmetal.cli.main import run as nearmetal
@@ -49,25 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 KILLS = int(os.environ.get("NEARMETAL_KILLS", "40"))
-STUDY = """
-format = 1
-name = "kills"
-baseline = "veth"
-[host]
-kind = "fake"
-[[path]]
-name = "veth"
-[[path]]
-name = "tap"
-[[workload]]
-name = "latency"
-sizes = [8]
-iterations = 20
-warmup = 2
-[trials]
-min_blocks = 3
-max_blocks = 3
-"""
 INFO = RunInfo("kills", digest(STUDY), "fake", "made up", "0", "2026-01-01T00:00:00+00:00")
 
 
