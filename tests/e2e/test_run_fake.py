@@ -118,7 +118,7 @@ def test_resume_after_kill_minus_9_loses_and_repeats_nothing(tmp_path: Path, aft
     program = (
         "import os, signal, sys\n"
         "from nearmetal.store.disk import Disk\n"
-        f"left = [{after} * 8 + 10]\n"
+        f"left = [{after} * 9 + 14]\n"
         "def step(self, name, path):\n"
         "    left[0] -= 1\n"
         "    if left[0] == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
