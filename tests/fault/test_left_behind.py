@@ -435,7 +435,7 @@ def test_kills_of_the_lab_leave_nothing(temporary: Path, told: Callable[[str, in
 
 
 def test_kills_of_a_lab_leave_nothing(
-    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[str, int], None]
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[str, int], None]
 ) -> None:
     """The emulator is a stand-in that speaks its protocol."""
     program = tmp_path / "emulator"
