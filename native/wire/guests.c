@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* helper_vmrun (target/i386/tcg/system/svm_helper.c) delivers an injected external interrupt at once, and leaves its
  * vector in `exception_index`, where an exception waits to be delivered. When QEMU leaves its inner loop before
- * something clears it, the vector is delivered again, whatever the guest's interrupt flag says. Such a delivery can be
- * told from every other: in guest mode, by hardware, and with the next instruction pointer -1, which only VMRUN writes;
- * of what VMRUN injects, exceptions have vectors below 32 and software interrupts say that they are.
+ * something clears it, the vector is delivered again, whatever the guest's interrupt flag says, and the request to leave
+ * is lost: a timer that was set meanwhile, such as a frame's arrival, would be late. Such a delivery can be told from
+ * every other: in guest mode, by hardware, and with the next instruction pointer -1, which only VMRUN writes; of what
+ * VMRUN injects, exceptions have vectors below 32 and software interrupts say that they are.
  *
  * The hook takes the place of one function in a copy of the CPU class's table of operations. The table is found by
  * that function; fields are found by their names in QEMU's descriptions for migration. */
@@ -119,7 +120,8 @@ static void do_interrupt(CPUState *cpu) {
     if (vector >= VECTOR_FIRST && vector <= VECTOR_LAST && read_field(cpu, at.next_eip, 8) == UINT64_MAX &&
         !read_field(cpu, at.is_int, 4) && (read_field(cpu, at.hflags, 4) & HF_GUEST)) {
         ++*stale_count;
-        return; /* QEMU clears the vector */
+        cpu_exit(cpu); /* QEMU takes the vector for the reason why it left its loop, and forgets that it was asked to */
+        return;        /* it clears the vector */
     }
     x86_cpu_do_interrupt(cpu);
 }
