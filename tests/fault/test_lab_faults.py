@@ -9,10 +9,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,17 +22,35 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nearmetal import native
+from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.lab import image, lab, lives, wirecheck
 from nearmetal.hosts.lab.machine import MACHINES
 from nearmetal.hosts.lab.vm import Boot, Vm, console_tail
-from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ORDER = Order(0, 0, PathOrder("native", "native"), WorkloadOrder("latency", "engine"), seed=7, timeout_s=0.5)
 SOURCES = str(Path(lab.__file__).parents[3])
+STUDY = """
+name = "ended"
+baseline = "native"
+[host]
+kind = "lab"
+options = { nodes = 3, variants = 1 }
+[[path]]
+name = "native"
+[[workload]]
+name = "hello"
+kind = "command"
+placement = [0, 1, 2]
+options = { argv = ["true"] }
+[trials]
+min_blocks = 3
+max_blocks = 3
+"""
 
 
 @pytest.fixture
@@ -180,6 +200,77 @@ def test_more_nodes_than_the_cluster_has_are_refused_before_a_machine_starts(clu
     outcome = cluster.carry_out(wanted, lambda *_: pytest.fail("outside"))
     assert outcome.reason == "the trial needs 3 nodes, and the cluster has 2"
     assert outcome.hint == "nodes = 3 in [host.options]"
+
+
+def machines_of(emulator: Path) -> dict[int, str]:
+    """Return the command lines of this test's emulators that run, whoever started them, by process."""
+    lines = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            if "-plugin" in words and f"{emulator.parent}" in (folder / "environ").read_bytes().decode():
+                lines[int(folder.name)] = words
+    return lines
+
+
+def until(seen: Callable[[], bool]) -> None:
+    while not seen():
+        time.sleep(0.05)
+
+
+def test_two_clusters_at_once_have_memory_of_their_own(
+    host: lab.LabHost, emulator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.carry_out(ORDER, lambda *_: pytest.fail("outside"))
+    for node in range(2):
+        monkeypatch.setenv(f"LAB_EMULATOR_{node}", "hangs")
+    with contextlib.closing(lab.open_lab({"nodes": 2, "slots": 2}, lambda _: None)) as opened:
+        opened.prepare()
+        outcomes: list[Outcome] = []
+        threads = [
+            threading.Thread(target=lambda: outcomes.append(opened.carry_out(ORDER, lambda *_: None))) for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        until(lambda: len(opened.running_pids) == 4 and len(machines_of(emulator)) == 4)
+        seats = [re.findall(r"(?:shm|node)=([^, ]+)", line) for line in machines_of(emulator).values()]
+        opened.close()
+        for thread in threads:
+            thread.join()
+    memories = {memory for memory, _ in seats}
+    assert sorted(map(tuple, seats)) == [(memory, node) for memory in sorted(memories) for node in ("0", "1")]
+    assert len(memories) == 2
+    assert [outcome.status for outcome in outcomes] == [TrialStatus.FAILED] * 2
+    assert machines_of(emulator) == {}
+
+
+@pytest.mark.parametrize("signals", [(signal.SIGKILL,), (signal.SIGINT, signal.SIGINT)])
+def test_a_run_that_is_ended_leaves_no_machine_no_memory_and_no_lock(
+    host: lab.LabHost, emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signals: tuple[int, ...]
+) -> None:
+    host.carry_out(ORDER, lambda *_: pytest.fail("outside"))
+    study = tmp_path / "study.toml"
+    study.write_text(STUDY)
+    for node in range(3):
+        monkeypatch.setenv(f"LAB_EMULATOR_{node}", "hangs")
+    child = os.fork()
+    if child == 0:
+        signal.alarm(120)
+        try:
+            nearmetal(["run", str(study), "--out", str(tmp_path / "run")])
+        finally:
+            os._exit(7)
+    until(lambda: len(machines_of(emulator)) == 3)
+    for number in signals:
+        os.kill(child, number)
+        time.sleep(0.1)
+    os.waitpid(child, 0)
+    until(lambda: machines_of(emulator) == {})  # the kernel ends them with their parent
+    assert not [path for path in Path("/dev/shm").iterdir() if "wire" in path.name]
+    for node in range(3):
+        monkeypatch.delenv(f"LAB_EMULATOR_{node}")
+    nearmetal(["run", "--resume", str(tmp_path / "run")])  # nothing holds the run or the image; there are no samples
+    assert len(list((tmp_path / "run" / "trials").glob("*.json"))) == 4
 
 
 @pytest.mark.parametrize(("manner", "limit"), [("hangs", "of wall time"), ("spins", "of processor time")])
