@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 import labs
+from nearmetal.facts.ftrace import read_trace
 from nearmetal.facts.inventory import COMPUTERS, PROCESSORS
+from nearmetal.facts.waterfall import Window, Wire, round_trips
 from nearmetal.hosts.lab.machine import MANAGEMENT
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
+from nearmetal.workloads.sample_file import read_sample_file
 from nearmetal.workloads.samples import decode
 
 if TYPE_CHECKING:
@@ -104,3 +108,18 @@ def test_a_killed_machine_ends_its_trial_with_its_name(lab: LabHost) -> None:
     assert outcomes[0].status is TrialStatus.FAILED
     assert "status -9" in outcomes[0].reason
     assert lab.running_pids == []
+
+
+def test_both_machines_of_a_message_are_traced(lab: LabHost) -> None:
+    wanted = order("native", rx_usecs=0)
+    traced = replace(wanted, workload=replace(wanted.workload, options={**ENGINE, "waterfall": True}))
+    outcome = carry_out(lab, traced)
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    assert {event.machine for event in read_trace(outcome.files)} == {"n0", "n1"}
+    cell = read_sample_file(outcome.files["samples"]).cells[0]
+    stamps = zip(cell.begin_ns[0].tolist(), cell.end_ns[0].tolist(), strict=True)
+    windows = [Window(i, *stamp) for i, stamp in enumerate(stamps)][cell.warmup :]
+    trips = round_trips(read_trace(outcome.files), windows, message_bytes=64, shaped_wire=False, wire=Wire(2000, 1000))
+    assert max(trip.residue for trip in trips) < 0.05
+    # 2 us, and a frame of 8 bytes of header by MPI on a line of 1 Gbit/s
+    assert {leg.ns["wire"] for trip in trips for leg in (trip.there, trip.back)} == {3408}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nearmetal.errors import ForeignFileError, TrialError
-from nearmetal.facts.ftrace import PAGE_BYTES, page_events, read_trace
-from nearmetal.facts.waterfall import Window, mean_ns, nearest_rank, round_trips
+from nearmetal.facts.ftrace import PAGE_BYTES, TraceEvent, page_events, read_trace
+from nearmetal.facts.waterfall import Window, Wire, mean_ns, nearest_rank, round_trips
 from nearmetal.store.bundle import read_bundle
 from nearmetal.workloads.sample_file import read_sample_file
 
@@ -97,3 +98,53 @@ def test_a_bridge_has_a_part_of_its_own() -> None:
     trips = round_trips(read_trace(bridged), there, message_bytes=64, shaped_wire=False)
     assert max(trip.residue for trip in trips) < 0.05
     assert 8_000 < mean_ns(trips, "virtual devices") < 9_000
+
+
+def _one_way(at_ns: int, sender: str, receiver: str) -> list[TraceEvent]:
+    """A message between machines whose processes, interrupt lines and buffers have the same numbers."""
+    milestones = (
+        (0, sender, "nearmetal/tcp_send"),
+        (1000, sender, "net/net_dev_queue"),
+        (1100, sender, "net/net_dev_start_xmit"),
+        (2000, receiver, "irq/irq_handler_entry"),  # for something else: too early for this frame
+        (2100, receiver, "irq/irq_handler_exit"),
+        (3000, sender, "net/net_dev_xmit"),
+        (3500, sender, "irq/softirq_entry"),  # the sender goes on meanwhile
+        (8000, receiver, "irq/irq_handler_entry"),
+        (8500, receiver, "irq/softirq_entry"),
+        (9000, receiver, "net/napi_gro_receive_entry"),
+        (9400, sender, "nearmetal/tcp_receive"),
+        (9500, receiver, "sched/sched_waking"),
+        (9900, receiver, "nearmetal/tcp_receive"),
+        (10_000, receiver, "tcp/tcp_rcv_space_adjust"),
+    )
+    fields = {"common_pid": 7, "pid": 7, "irq": 30, "skbaddr": 0xABC, "len": 64 + 66}
+    return [TraceEvent(at_ns + after, 0, name, fields, machine) for after, machine, name in milestones]
+
+
+def test_two_machines_of_one_clock_are_told_apart_and_the_wire_has_its_part() -> None:
+    events = [
+        e for n in range(40) for e in (*_one_way(n * 30_000, "n0", "n1"), *_one_way(n * 30_000 + 11_000, "n1", "n0"))
+    ]
+    windows = [Window(n, n * 30_000, n * 30_000 + 22_000) for n in range(40)]
+    trip = round_trips(events, windows, message_bytes=64, shaped_wire=False, wire=Wire(2000, 1000))[-1]
+    assert trip.there.ns == {
+        "sender's stack": 1100,
+        "send driver": 1900,
+        "wire": 2000 + (130 + 24) * 8,
+        "moderation wait": 8000 - 3000 - 3232,
+        "interrupt": 500,
+        "receive driver": 500,
+        "receiver's stack": 600,
+        "wake-up": 400,
+        "receiving program": 1000,
+    }
+    assert trip.back.ns == trip.there.ns
+    with pytest.raises(TrialError, match="no two programs"):
+        round_trips([replace(e, machine="") for e in events], windows, message_bytes=64, shaped_wire=False)
+
+
+def test_the_files_of_a_trace_name_their_machines(files: dict[str, bytes]) -> None:
+    there = {name.replace("trace/cpu", "trace/n1/cpu"): content for name, content in files.items()}
+    assert {event.machine for event in read_trace(there)} == {"n1"}
+    assert {event.machine for event in read_trace(files)} == {""}

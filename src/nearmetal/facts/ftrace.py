@@ -16,6 +16,7 @@ from nearmetal import limits
 from nearmetal.errors import ForeignFileError
 from nearmetal.facts.tracing import FORMATS, RING
 from nearmetal.reading import timed
+from nearmetal.study.order import TRACE_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,8 +32,11 @@ _FIELD = re.compile(
     r"\tfield:(?P<text>[^;\t\n]{1,200}+);\toffset:(?P<at>\d{1,6});\tsize:(?P<size>\d{1,6});\tsigned:(?P<signed>[01]);"
 )
 _SIZES = {1, 2, 4, 8}
+_RING_FILE = re.compile(rf"{TRACE_FOLDER}(?:(?P<machine>[a-z0-9-]{{1,15}})/)?{RING}(?P<cpu>[0-9]{{1,5}})")
 
 Value = int | str
+Thread = tuple[str, int]
+"""A machine and a thread's number there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +70,21 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """One event: when (ns of the trace clock), on which CPU, with which thread current, and its fields."""
+    """One event: when (ns of the trace clock), on which CPU of which machine, and its fields.
+
+    `machine` is a node's name where nodes are machines, and otherwise empty.
+    """
 
     at_ns: int
     cpu: int
     name: str
     fields: Mapping[str, Value]
+    machine: str = ""
 
     @property
-    def pid(self) -> int:
+    def thread(self) -> Thread:
         """The thread that was current, also when an interrupt ran on top of it."""
-        return self.number("common_pid")
+        return self.machine, self.number("common_pid")
 
     def number(self, name: str) -> int:
         """Return a field that is a number; raise ForeignFileError when there is none."""
@@ -95,9 +103,8 @@ def read_trace(files: Mapping[str, bytes]) -> list[TraceEvent]:
     events: list[TraceEvent] = []
     room, most = 0, limits.TRACE_VALUES.value()
     for name, pages in files.items():
-        cpu = name.removeprefix(RING)
-        if cpu != name and cpu.isdecimal() and len(cpu) < 6:
-            for event in _decoded(pages, int(cpu), layouts):
+        if match := _RING_FILE.fullmatch(name):
+            for event in _decoded(pages, int(match["cpu"]), match["machine"] or "", layouts):
                 room += 1 + len(event.fields)
                 if room > most:
                     raise ForeignFileError(f"its events hold more than {most} values", hint=limits.TRACE_VALUES.hint)
@@ -124,14 +131,14 @@ def _field(match: re.Match[str]) -> Field:
     return Field(name, int(match["at"]), int(match["size"]), match["signed"] == "1", "__data_loc char[]" in text)
 
 
-def _decoded(pages: bytes, cpu: int, layouts: Mapping[int, Layout]) -> Iterator[TraceEvent]:
+def _decoded(pages: bytes, cpu: int, machine: str, layouts: Mapping[int, Layout]) -> Iterator[TraceEvent]:
     if len(pages) % PAGE_BYTES:
         raise ForeignFileError(f"the ring buffer of CPU {cpu} has {len(pages)} bytes, not whole pages")
     for start in range(0, len(pages), PAGE_BYTES):
         for at_ns, data in page_events(pages[start : start + PAGE_BYTES]):
             layout = layouts.get(int.from_bytes(data[:2], "little"))
             if layout is not None:  # trace_marker writers and other tracers have events of their own
-                yield TraceEvent(at_ns, cpu, layout.name, {f.name: f.read(data) for f in layout.fields})
+                yield TraceEvent(at_ns, cpu, layout.name, {f.name: f.read(data) for f in layout.fields}, machine)
 
 
 def page_events(page: bytes) -> Iterator[tuple[int, bytes]]:

@@ -1,9 +1,9 @@
 """Record kernel tracepoints beside a launch: the raw ring buffer and the layout of its events.
 
 The trace clock is `mono_raw`, the clock of the measuring engine, so both sides' stamps compare to the nanosecond;
-in the lab that clock is virtual time. The buffer is taken raw because the text that the kernel makes of it is rounded
-to microseconds. Two probes at function entries (kprobes over ftrace) mark where a program enters the TCP stack,
-because tracing system calls would put every system call of the machine on its slow path.
+in the lab that clock is virtual time, of all its machines. The buffer is taken raw because the text that the kernel
+makes of it is rounded to microseconds. Two probes at function entries (kprobes over ftrace) mark where a program enters
+the TCP stack, because tracing system calls would put every system call of the machine on its slow path.
 Kernel: Documentation/trace/ftrace.rst, events.rst and kprobetrace.rst. Standard library only: runs inside the lab.
 """
 
@@ -13,6 +13,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.hosts.host import machines_of
 from nearmetal.study.order import TRACE_FOLDER
 
 if TYPE_CHECKING:
@@ -25,8 +26,9 @@ OPTION = "waterfall"
 """The workload's option that asks for a trace."""
 
 FORMATS = f"{TRACE_FOLDER}formats"
-RING = f"{TRACE_FOLDER}cpu"
-"""Followed by the number of the CPU whose ring buffer the file holds."""
+RING = "cpu"
+"""Begins the name of a file that holds a CPU's ring buffer; its number follows. Those of nodes that are machines are in
+a folder named as the node."""
 
 TCP_SEND, TCP_RECEIVE = "nearmetal/tcp_send", "nearmetal/tcp_receive"
 EVENTS = (
@@ -79,7 +81,7 @@ echo >trace
 
 @contextlib.contextmanager
 def recorded(shell: Shell, order: Order) -> Iterator[dict[str, bytes]]:
-    """Trace while the body runs; the mapping it gets holds the trace's files afterwards.
+    """Trace every machine while the body runs; the mapping it gets holds the trace's files afterwards.
 
     Nothing happens unless the order's workload asks for a trace. Raises UnavailableError where the kernel cannot be
     traced, BadInputError for an option that is not true or false.
@@ -91,29 +93,35 @@ def recorded(shell: Shell, order: Order) -> Iterator[dict[str, bytes]]:
     if not wanted:
         yield files
         return
-    started = shell.run(["sh", "-c", _START, "start", str(_BUFFER_KIB), *EVENTS], check=False)
+    machines = machines_of(shell)
+    started = [shell.run(["sh", "-c", _START, "start", str(_BUFFER_KIB), *EVENTS], node=node, check=False)
+               for node in machines]  # fmt: skip
+    whole = all(one.ok for one in started)
     try:
-        if not started.ok:
+        if not whole:
             raise UnavailableError(
-                f"this kernel cannot be traced: {started.complaint()}",
+                f"this kernel cannot be traced: {next(one for one in started if not one.ok).complaint()}",
                 hint="tracing needs root, tracefs at /sys/kernel/tracing and kprobes; the lab has them",
             )
         yield files
     finally:
-        shell.run(["sh", "-c", _STOP, "stop", *EVENTS], check=False)
-        files.update(_collected(shell) if started.ok else {})
-        shell.run(["sh", "-c", _FORGET, "forget"], check=False)
+        for node in machines:
+            shell.run(["sh", "-c", _STOP, "stop", *EVENTS], node=node, check=False)
+        for node in machines:
+            files.update(_collected(shell, node) if whole else {})
+            shell.run(["sh", "-c", _FORGET, "forget"], node=node, check=False)
 
 
-def _collected(shell: Shell) -> dict[str, bytes]:
-    files = {FORMATS: shell.run(["sh", "-c", _FORMATS, "formats", *EVENTS]).stdout}
+def _collected(shell: Shell, node: str) -> dict[str, bytes]:
+    files = {FORMATS: shell.run(["sh", "-c", _FORMATS, "formats", *EVENTS], node=node).stdout}
     root = "/sys/kernel/tracing/per_cpu"
-    for cpu in shell.run(["ls", root]).text.split():
+    for cpu in shell.run(["ls", root], node=node).text.split():
         # Without `nonblock` the reader would wait for the next event for ever; the end shows as EAGAIN.
         ring = shell.run(
             ["dd", f"if={root}/{cpu}/trace_pipe_raw", "bs=4096", "iflag=nonblock", "status=none"],
+            node=node,
             timeout_s=_READ_TIMEOUT_S,
             check=False,
         )
-        files[RING + cpu.removeprefix("cpu")] = ring.stdout
+        files[f"{TRACE_FOLDER}{node}{'/' if node else ''}{cpu}"] = ring.stdout
     return files

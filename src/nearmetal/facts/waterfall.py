@@ -7,7 +7,8 @@ A round trip is two legs. On each leg the milestones are, in this order:
 
 The stretch between two milestones has one name, so the parts of a round trip add up to it exactly; what lies after
 a milestone that is missing (an event that was lost, a message of several frames) is `unattributed`. Only stamps of
-one clock are compared, so both ends must be on one kernel. Pure, standard library only.
+one clock are compared, so both ends must be on one kernel, or on machines that share a clock to the nanosecond, as the
+lab's do. Pure, standard library only.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from nearmetal.facts.tracing import TCP_RECEIVE, TCP_SEND
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nearmetal.facts.ftrace import TraceEvent
+    from nearmetal.facts.ftrace import Thread, TraceEvent
 
 PARTS: dict[str, str] = {
     "sending program": "from the program's call to the kernel's TCP",
     "sender's stack": "TCP, IP and the queueing discipline",
     "virtual devices": "bridges, virtual cables and macvlans between the program's interface and the card, both ends",
-    "wire": "the queueing discipline that stands for the wire's delay and rate; without one the wire takes no time",
+    "wire": "from machine to machine; on one machine the queueing discipline that stands for it, if there is one",
     "send driver": "the driver, up to and with the doorbell",
     "moderation wait": "the frame has arrived, and the card holds its interrupt back",
     "interrupt": "the interrupt's handler, and the way to the polling of the card",
@@ -84,6 +85,19 @@ class RoundTrip:
 
 
 @dataclass(frozen=True, slots=True)
+class Wire:
+    """What lies between two machines; rate 0 stands for a line on which a frame takes no time of its own."""
+
+    delay_ns: int = 0
+    rate_mbps: int = 0
+
+    def ns(self, frame_bytes: int) -> int:
+        """Return what a frame takes: at least 60 bytes and 24 more of preamble, checksum and gap (IEEE 802.3)."""
+        line_ns = (max(60, frame_bytes) + 24) * 8000 // self.rate_mbps if self.rate_mbps else 0
+        return self.delay_ns + line_ns
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """One iteration as the engine stamped it, on the trace's clock."""
 
@@ -93,11 +107,17 @@ class Window:
 
 
 def round_trips(
-    events: Sequence[TraceEvent], windows: Sequence[Window], *, message_bytes: int, shaped_wire: bool
+    events: Sequence[TraceEvent],
+    windows: Sequence[Window],
+    *,
+    message_bytes: int,
+    shaped_wire: bool,
+    wire: Wire | None = None,
 ) -> list[RoundTrip]:
     """Cut every iteration that the trace covers into parts.
 
-    `shaped_wire` says that a queueing discipline stands for the wire. Raises TrialError when the trace covers no
+    `shaped_wire` says that a queueing discipline stands for the wire; `wire` is what lies between two machines,
+    and None where both ends are on one. Raises TrialError when the trace covers no
     iteration or does not show exactly two programs that talk.
     """
     times_ns = [event.at_ns for event in events]
@@ -109,19 +129,20 @@ def round_trips(
     slices = [within(window.begin_ns, window.end_ns) for window in covered]
     near, far = _talkers(slices)
     lines = _receive_lines(slices, message_bytes)
-    cut = _Cutter(message_bytes, shaped_wire, lines)
+    cut = _Cutter(message_bytes, shaped_wire, wire or Wire(), lines)
     return [
         RoundTrip(window.iteration, window.end_ns - window.begin_ns, *cut.both_legs(part, window, near, far))
         for window, part in zip(covered, slices, strict=True)
     ]
 
 
-def _talkers(slices: Sequence[Sequence[TraceEvent]]) -> tuple[int, int]:
-    """Return the process ids of the program that begins and of its partner."""
-    first = Counter(next((e.pid for e in part if e.name == TCP_SEND), 0) for part in slices)
-    near = first.most_common(1)[0][0] if first else 0
-    others = Counter(e.pid for part in slices for e in part if e.name == TCP_SEND and e.pid != near)
-    if not near or not others:
+def _talkers(slices: Sequence[Sequence[TraceEvent]]) -> tuple[Thread, Thread]:
+    """Return the program that begins and its partner."""
+    senders = [[e.thread for e in part if e.name == TCP_SEND] for part in slices]
+    first = Counter(threads[0] for threads in senders if threads)
+    near = first.most_common(1)[0][0] if first else None
+    others = Counter(thread for threads in senders for thread in threads if thread != near)
+    if near is None or not others:
         raise TrialError(
             f"the trace shows no two programs that talk over TCP in {len(slices)} iterations",
             hint="the trace's buffer holds only the end of a long launch: ask for fewer iterations; "
@@ -130,17 +151,16 @@ def _talkers(slices: Sequence[Sequence[TraceEvent]]) -> tuple[int, int]:
     return near, others.most_common(1)[0][0]
 
 
-def _receive_lines(slices: Sequence[Sequence[TraceEvent]], message_bytes: int) -> frozenset[int]:
-    """Return the interrupt lines that bring frames: those that most often come last before a frame with data."""
-    last: Counter[int] = Counter()
+def _receive_lines(slices: Sequence[Sequence[TraceEvent]], message_bytes: int) -> frozenset[tuple[str, int]]:
+    """Return the interrupt lines that bring frames, by machine: those that most often come last before data."""
+    last: Counter[tuple[str, int]] = Counter()
     for part in slices:
-        line = None
+        lines: dict[str, int] = {}
         for event in part:
             if event.name == _IRQ:
-                line = event.number("irq")
-            elif line is not None and _is_arrival(event, message_bytes):
-                last[line] += 1
-                line = None
+                lines[event.machine] = event.number("irq")
+            elif event.machine in lines and _is_arrival(event, message_bytes):
+                last[event.machine, lines.pop(event.machine)] += 1
     enough = sum(last.values()) * _MOST_RESIDUE
     return frozenset(line for line, count in last.items() if count > enough)
 
@@ -154,37 +174,44 @@ def _is_arrival(event: TraceEvent, message_bytes: int) -> bool:
 class _Cutter:
     message_bytes: int
     shaped_wire: bool
-    lines: frozenset[int]
+    wire: Wire
+    lines: frozenset[tuple[str, int]]
 
-    def both_legs(self, part: Sequence[TraceEvent], window: Window, near: int, far: int) -> tuple[Leg, Leg]:
-        answer = next((e.at_ns for e in part if e.name == TCP_SEND and e.pid == far), window.end_ns)
+    def both_legs(self, part: Sequence[TraceEvent], window: Window, near: Thread, far: Thread) -> tuple[Leg, Leg]:
+        answer = next((e.at_ns for e in part if e.name == TCP_SEND and e.thread == far), window.end_ns)
         # Each program's own time before it answers belongs to the message that it received.
         there = self.leg([e for e in part if e.at_ns < answer], window.begin_ns, answer, near, far)
         back = self.leg([e for e in part if e.at_ns >= answer], answer, window.end_ns, far, near)
         return there, back
 
-    def leg(self, part: Sequence[TraceEvent], begin_ns: int, end_ns: int, sender: int, receiver: int) -> Leg:
+    def leg(self, part: Sequence[TraceEvent], begin_ns: int, end_ns: int, sender: Thread, receiver: Thread) -> Leg:
         """Cut one message. Milestones are looked for in order; at the first that is missing the rest has no name."""
         found = _Milestones(part)
         cut = _Cut(begin_ns, {})
-        send = found.next(lambda e: e.name == TCP_SEND and e.pid == sender)
-        queue = found.next(lambda e: e.name == "net/net_dev_queue" and self._has_data(e))
+        send = found.next(lambda e: e.name == TCP_SEND and e.thread == sender)
+        queue = found.next(lambda e: e.machine == sender[0] and e.name == "net/net_dev_queue" and self._has_data(e))
         if send is None or queue is None:
             return cut.end("unattributed", end_ns)
         cut.to("sending program", send.at_ns).to("sender's stack", queue.at_ns)
-        arrival = found.peek(lambda e: _is_arrival(e, self.message_bytes))
+        arrival = found.peek(lambda e: e.machine == receiver[0] and _is_arrival(e, self.message_bytes))
         if arrival is None:
             return cut.end("unattributed", end_ns)
-        self._send(found.until(arrival), queue, cut)
-        self._interrupt(found.until(arrival), arrival, cut)
-        return self._receive(found.after(arrival), arrival, receiver, end_ns, cut)
+        self._send(found.until(arrival), queue, receiver[0], cut)
+        there = [e for e in found.until(arrival) if e.machine == receiver[0]]
+        self._interrupt(there, arrival, self._wire_ns(queue), cut)
+        there = [e for e in found.after(arrival) if e.machine == receiver[0]]
+        return self._receive(there, arrival, receiver, end_ns, cut)
 
     def _has_data(self, event: TraceEvent) -> bool:
         return event.number("len") >= self.message_bytes + _OVERHEAD_BYTES
 
-    def _send(self, part: Sequence[TraceEvent], queue: TraceEvent, cut: _Cut) -> None:
+    def _wire_ns(self, queue: TraceEvent) -> int:
+        return self.wire.ns(queue.number("len"))
+
+    def _send(self, part: Sequence[TraceEvent], queue: TraceEvent, receiver: str, cut: _Cut) -> None:
         """From the queue to the doorbell. Over stacked devices the last driver is the card's."""
-        same = [e for e in part if e.fields.get("skbaddr") == queue.fields.get("skbaddr")]
+        skb = queue.fields.get("skbaddr")
+        same = [e for e in part if e.machine == queue.machine and e.fields.get("skbaddr") == skb]
         first, start = _first(same, "net/net_dev_start_xmit"), _last(same, "net/net_dev_start_xmit")
         if first is None or start is None:
             return
@@ -193,33 +220,41 @@ class _Cutter:
             cut.to("sender's stack", first.at_ns).to("virtual devices", card.at_ns)
         cut.to("wire" if self.shaped_wire else "sender's stack", start.at_ns)
         done = next((e for e in same if e.name == "net/net_dev_xmit" and e.at_ns > start.at_ns), None)
-        interrupt = next((e for e in part if e.at_ns > start.at_ns and self._brings_frames(e)), None)
-        if interrupt is not None and (done is None or interrupt.at_ns < done.at_ns):
-            # Without moderation the card answers the doorbell at once, on top of the driver that rang it.
-            cut.to("send driver", interrupt.at_ns)
+        wire_ns = self._wire_ns(queue)
+        there = (e for e in part if e.at_ns > start.at_ns + wire_ns and e.machine == receiver)
+        interrupt = next((e for e in there if self._brings_frames(e)), None)
+        if interrupt is not None and (done is None or interrupt.at_ns - wire_ns < done.at_ns):
+            # Without moderation the card answers the doorbell at once, on top of the driver that rang it: what the
+            # driver still does is on nobody's way where the receiver is another machine.
+            cut.to("send driver", interrupt.at_ns - wire_ns)
+            if receiver != queue.machine:
+                return
             handled = next((e for e in part if e.at_ns > interrupt.at_ns and e.name == _IRQ_END), interrupt)
             cut.to("interrupt", handled.at_ns)
         if done is not None:
             cut.to("send driver", done.at_ns)
 
     def _brings_frames(self, event: TraceEvent) -> bool:
-        return event.name == _IRQ and event.number("irq") in self.lines
+        return event.name == _IRQ and (event.machine, event.number("irq")) in self.lines
 
-    def _interrupt(self, part: Sequence[TraceEvent], arrival: TraceEvent, cut: _Cut) -> None:
+    def _interrupt(self, part: Sequence[TraceEvent], arrival: TraceEvent, wire_ns: int, cut: _Cut) -> None:
         """From the doorbell to the frame in the driver's hands; a card that is still polled needs no interrupt."""
         interrupt = next((e for e in part if e.at_ns >= cut.at_ns and self._brings_frames(e)), None)
         polling = _last(part, "irq/softirq_entry")
+        cut.to("wire", min(cut.at_ns + wire_ns, (interrupt or arrival).at_ns))
         if interrupt is not None:
             cut.to("moderation wait", interrupt.at_ns)
-        if polling is not None and polling.at_ns > cut.at_ns:
+        if polling is not None:
             cut.to("interrupt", polling.at_ns)
         cut.to("receive driver", arrival.at_ns)
 
-    def _receive(self, part: Sequence[TraceEvent], arrival: TraceEvent, receiver: int, end_ns: int, cut: _Cut) -> Leg:
-        copied = next((e for e in part if e.name == "tcp/tcp_rcv_space_adjust" and e.pid == receiver), None)
+    def _receive(
+        self, part: Sequence[TraceEvent], arrival: TraceEvent, receiver: Thread, end_ns: int, cut: _Cut
+    ) -> Leg:
+        copied = next((e for e in part if e.name == "tcp/tcp_rcv_space_adjust" and e.thread == receiver), None)
         asks = None
         if copied is not None:
-            asks = _last([e for e in part if e.at_ns < copied.at_ns and e.pid == receiver], TCP_RECEIVE)
+            asks = _last([e for e in part if e.at_ns < copied.at_ns and e.thread == receiver], TCP_RECEIVE)
         if copied is None or asks is None:
             return cut.end("unattributed", end_ns)
         before = [e for e in part if e.at_ns < asks.at_ns]
@@ -230,7 +265,7 @@ class _Cutter:
             cut.to("virtual devices", passed.at_ns)
             entry = next((e for e in before if e.at_ns > passed.at_ns and e.name == "irq/softirq_entry"), passed)
             before = [e for e in before if e.at_ns > entry.at_ns]
-        woken = next((e for e in before if e.name == "sched/sched_waking" and e.fields.get("pid") == receiver), None)
+        woken = next((e for e in before if e.name == "sched/sched_waking" and e.fields.get("pid") == receiver[1]), None)
         done = woken or _first(before, "irq/softirq_exit") or asks
         cut.to("receiver's stack", done.at_ns).to("wake-up", asks.at_ns).to("receiver's stack", copied.at_ns)
         return cut.end("receiving program", end_ns)

@@ -11,7 +11,7 @@ import numpy as np
 from nearmetal.errors import ForeignFileError
 from nearmetal.facts.ftrace import read_trace
 from nearmetal.facts.tracing import OPTION
-from nearmetal.facts.waterfall import PARTS, RoundTrip, Window, mean_ns, nearest_rank, round_trips
+from nearmetal.facts.waterfall import PARTS, RoundTrip, Window, Wire, mean_ns, nearest_rank, round_trips
 from nearmetal.paths.ports import WIRE_OPTIONS
 from nearmetal.stats.summary import TRIM
 from nearmetal.store.query import refuse_fabric
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from nearmetal.store.rundir import RunDir, TrialRecord
+    from nearmetal.study.order import Scalar
     from nearmetal.workloads.sample_file import SampleCell, SampleFile
 
 TRACE_CLOCK = "CLOCK_MONOTONIC_RAW"
@@ -123,8 +124,12 @@ def _of_trial(record: TrialRecord, files: Mapping[str, bytes]) -> Iterable[tuple
     samples = read_sample_file(files[SAMPLES])
     _check(samples, record)
     shaped = bool(WIRE_OPTIONS & record.order.path.options.keys())
+    wire = _wire(record.outcome.facts)
     for cell in samples.cells:
-        found = round_trips(events, _windows(cell), message_bytes=cell.size_bytes, shaped_wire=shaped)
+        windows = _windows(cell)
+        found = round_trips(
+            events, windows, message_bytes=cell.size_bytes, shaped_wire=shaped and wire is None, wire=wire
+        )
         yield samples.header.operation, cell.size_bytes, found
 
 
@@ -132,6 +137,14 @@ def trimmed(trips: list[RoundTrip]) -> list[RoundTrip]:
     """Return a launch's round trips without as many at each end as `trimmed_mean` leaves out."""
     cut = int(len(trips) * TRIM)
     return sorted(trips, key=lambda trip: trip.measured_ns)[cut : len(trips) - cut]
+
+
+def _wire(facts: Mapping[str, Scalar]) -> Wire | None:
+    """Return what lies between a cluster's machines, None where one machine holds all nodes."""
+    delay_us, rate_mbit = facts.get("lab.wire_delay_us"), facts.get("lab.wire_rate_mbit")
+    if not isinstance(delay_us, int | float) or not isinstance(rate_mbit, int | float):
+        return None
+    return Wire(round(delay_us * 1000), round(rate_mbit))
 
 
 def _check(samples: SampleFile, record: TrialRecord) -> None:

@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
-from nearmetal.facts import tracing
 from nearmetal.hosts.lab import image
 from nearmetal.hosts.lab.cluster import nodes_of
 from nearmetal.hosts.lab.lab import machine_of
@@ -99,11 +98,6 @@ def _check_nodes(study: Study, order: Order) -> None:
     if order.path.kind in _OF_ONE_MACHINE:
         raise BadInputError(
             f"path {order.path.label!r} ({order.path.kind}) is built on one machine that holds all nodes",
-            hint="leave `nodes` out of [host.options]",
-        )
-    if order.workload.options.get(tracing.OPTION):
-        raise BadInputError(
-            f"workload {order.workload.label!r}: a kernel trace is of one machine, and these nodes are several",
             hint="leave `nodes` out of [host.options]",
         )
     if nodes < order.nodes:
