@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from dataclasses import dataclass, field, replace
@@ -218,8 +219,16 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         monkeypatch.setattr(remote, "PORT", free.getsockname()[1])
     listener = remote.of_node("127.0.0.1")
-    threading.Thread(target=remote.serve, args=(listener,), daemon=True).start()
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):  # the listener is shut down below
+            remote.serve(listener)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
     yield "127.0.0.1"
+    listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
     listener.close()
 
 
