@@ -113,7 +113,7 @@ def test_a_killed_machine_ends_its_trial_with_its_name(lab: LabHost) -> None:
 def test_both_machines_of_a_message_are_traced(lab: LabHost) -> None:
     wanted = order("native", rx_usecs=0)
     traced = replace(wanted, workload=replace(wanted.workload, options={**ENGINE, "waterfall": True}))
-    outcome = carry_out(lab, traced)
+    (outcome,) = labs.carry_out(lab, traced)
     assert outcome.status is TrialStatus.VALID, outcome.reason
     assert {event.machine for event in read_trace(outcome.files)} == {"n0", "n1"}
     cell = read_sample_file(outcome.files["samples"]).cells[0]
