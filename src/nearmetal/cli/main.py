@@ -29,6 +29,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "explain": ("explain", "Show where a message's time went, from a run's traced trials."),
     "advise": ("advise", "List what to try next, with the evidence of a run."),
     "report": ("report", "Write a run's report as HTML."),
+    "plot": ("plot", "Draw one chart of a run for a paper, with its data."),
     "serve": ("serve", "Browse, compare and follow runs in a web browser."),
     "show": ("show", "Show the trials and samples of a run."),
     "verify": ("verify", "Say whether every file of a run is still as recorded."),

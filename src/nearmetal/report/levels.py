@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nearmetal.results.records import Cell, GroupId, Level, PathCell, PathEntry, View
 
 
-def levels(view: View, group: GroupId, metric: Metric, href: Callable[[Cell], str | None]) -> Markup | None:
+def levels(view: View, group: GroupId, metric: Metric, href: Callable[[Cell], str | None] | None) -> Markup | None:
     """Return a figure by size, one row a path where there is a single size; None where no launch supports it."""
     cells = view.cells_of(group)
     if not any(one.levels[metric].value for cell in cells for one in cell.paths):
@@ -27,8 +27,8 @@ def levels(view: View, group: GroupId, metric: Metric, href: Callable[[Cell], st
 
 
 def _title(cell: Cell, metric: Metric) -> str:
-    what = "p99 of durations as " if metric is Metric.P99 and cell.shown.rate else ""
-    return f"{what}{cell.shown.name}, {cell.shown.unit} (log scale)"
+    of = "of durations as" if metric is Metric.P99 and cell.shown.rate else "of"
+    return f"{metric} {of} {cell.shown.name}, {cell.shown.unit} (log scale)"
 
 
 def _points(view: View, cell: Cell, metric: Metric) -> list[tuple[PathEntry, PathCell, Level, float]]:
@@ -55,7 +55,7 @@ def _reach(view: View, cells: Iterable[Cell], metric: Metric) -> tuple[float, fl
     return min(finite), max(finite)
 
 
-def _by_size(view: View, cells: Sequence[Cell], metric: Metric, href: Callable[[Cell], str | None]) -> Markup:
+def _by_size(view: View, cells: Sequence[Cell], metric: Metric, href: Callable[[Cell], str | None] | None) -> Markup:
     xs = _size_positions(cells)
     y = logarithmic(*_reach(view, cells, metric), FRAME.bottom, FRAME.top)
     ticks = tuple((x, words.size(cell)) for cell, x in zip(cells, xs, strict=True))
@@ -72,13 +72,14 @@ def _by_size(view: View, cells: Sequence[Cell], metric: Metric, href: Callable[[
                 parts.append(whisker(entry, x, y(level.interval.low), y(level.interval.high)))
             parts.append(_dot(entry, mode_centres(one, cell, metric) or [(value, 1.0)], x, y))
         reading = [(entry, _reading(one, level, cell, metric)) for entry, one, level, _ in points]
-        zones.append(readout(FRAME, (x, width), words.cell_title(view, cell), reading, href(cell)))
+        if href:
+            zones.append(readout(FRAME, (x, width), words.cell_title(view, cell), reading, href(cell)))
     entries = [entry for entry in view.shown_paths if entry.label in lines]
     for entry in entries:
         drawn = "M" + "L".join(f"{pixels(x)} {pixels(at)}" for x, at in lines[entry.label])
         parts.insert(2, element("path", class_=f"{path_class(entry)} line", d=drawn))
     ends = [(entry, lines[entry.label][-1][1]) for entry in entries]
-    label = f"{metric}, {_title(cells[0], metric)} by message size, one line a path"
+    label = f"{_title(cells[0], metric)} by message size, one line a path"
     return chart(label, *parts, labels_at_right(ends, FRAME), zones=zones)
 
 
@@ -121,4 +122,4 @@ def _in_rows(view: View, cell: Cell, metric: Metric) -> Markup:
         parts += [mark(entry, x(at), y, hollow=bool(centres), title=tip) for at, _ in centres or [(value, 1.0)]]
         parts.append(element("text", words.short(entry.label), class_="name", x=0, y=y + 4))
         parts.append(element("text", words.level(level), class_="name", x=frame.right + 12, y=y + 4))
-    return chart(f"{metric}, {_title(cell, metric)}, one row a path", *parts, height=frame.bottom + 44)
+    return chart(f"{_title(cell, metric)}, one row a path", *parts, height=frame.bottom + 44)

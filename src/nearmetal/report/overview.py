@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from nearmetal.stats.compare import Comparison, RatioEstimate
 
 NOTE = (
-    "Large marks: means with 95 % intervals, hollow where undecided. Small marks at their right: p99. Green: what the "
-    "margin counts as equal. Grey bars: the baseline against itself, the noise floor. Point at a size to read it, "
-    "follow it to its distributions."
+    "Large marks: means with 95 % intervals, hollow where undecided. Small marks at their right, where there is room: "
+    "p99. Green: what the margin counts as equal. Grey bars: the baseline against itself, the noise floor. Point at a "
+    "size to read it, follow it to its distributions."
 )
 
 
@@ -59,8 +59,8 @@ def cost(comparison_ratio: float, cell: Cell) -> float:
 
 def scale_of(view: View, low_pixel: float, high_pixel: float) -> Scale:
     """Return the one scale of every panel of a view."""
-    ends = [one for cell in view.cells for estimate in _estimates(cell) for one in _ends(cell, estimate)]
-    usable = [end for end in ends if 1e-4 < end < 1e4]
+    every = [one for cell in view.cells for estimate in _estimates(cell) for one in ends(cell, estimate)]
+    usable = [end for end in every if 1e-4 < end < 1e4]
     low, high = min(usable, default=1.0), max(usable, default=1.0)
     return ratios(low / 1.05, high * 1.05, view.criteria.margin, low_pixel, high_pixel)
 
@@ -75,18 +75,21 @@ def _estimates(cell: Cell) -> Iterator[RatioEstimate]:
         yield cell.noise.estimate
 
 
-def _ends(cell: Cell, estimate: RatioEstimate) -> list[float]:
+def ends(cell: Cell, estimate: RatioEstimate) -> list[float]:
+    """Return an estimate's cost and, where it has one, those of its interval's ends."""
     interval = estimate.interval
     return [cost(one, cell) for one in (estimate.ratio, *((interval.low, interval.high) if interval else ()))]
 
 
 WIDE = 900.0
+LEAST_GAP = 9.0
+"""Closer than so many pixels, marks are small, and p99 is left to the readout."""
 
 
 def picture(
-    view: View, title: str, cells: Sequence[Cell], href: Callable[[Cell], str | None], width: float = WIDTH
+    view: View, title: str, cells: Sequence[Cell], href: Callable[[Cell], str | None] | None, width: float = WIDTH
 ) -> Markup:
-    """Return one panel; `href` says where a cell's own panel is."""
+    """Return one panel; `href` says where a cell's own panel is, None that nothing can be pointed at."""
     frame = replace(FRAME, right=width - ROOM_FOR_NAMES)
     y = scale_of(view, frame.bottom, frame.top)
     edge = 1.0 + view.criteria.margin
@@ -102,7 +105,7 @@ def picture(
         element("line", class_="one", x1=frame.left, x2=frame.right, y1=y(1), y2=y(1)),
         _slanted(names, xs, frame) if several else x_axis(frame, _named(names, xs), "message size"),
     ]
-    ends: dict[str, tuple[PathEntry, float]] = {}
+    last: dict[str, tuple[PathEntry, float]] = {}
     for cell, x in zip(cells, xs, strict=True):
         parts.append(_noise(cell, x, 0.4 * step, y))
         for number, entry in enumerate(paths):
@@ -110,13 +113,14 @@ def picture(
             if one and one.comparison:
                 at = x + gap * (number - (len(paths) - 1) / 2)
                 parts += _marks(entry, one.comparison, cell, (at, gap), y)
-                ends[entry.label] = (entry, y(cost(one.comparison.headline.ratio, cell)))
+                last[entry.label] = (entry, y(cost(one.comparison.headline.ratio, cell)))
     zones = [
         readout(frame, (x, step), words.cell_title(view, cell), _reading(view, cell), href(cell))
         for cell, x in zip(cells, xs, strict=True)
+        if href
     ]
     label = f"{title}: cost against {view.baseline} with 95 % intervals"
-    return chart(label, *parts, labels_at_right(list(ends.values()), frame), zones=zones, width=width)
+    return chart(label, *parts, labels_at_right(list(last.values()), frame), zones=zones, width=width)
 
 
 def _named(names: Sequence[str], xs: Sequence[float]) -> Scale:
@@ -150,14 +154,14 @@ def _marks(entry: PathEntry, found: Comparison, cell: Cell, place: tuple[float, 
     x, gap = place
     for metric, at, kind in ((Metric.P99, x + min(8.0, 0.45 * gap), "whisker thin"), (Metric.MEAN, x, "whisker")):
         estimate = found.estimates.get(metric)
-        if estimate is None:
+        if estimate is None or (metric is Metric.P99 and gap < LEAST_GAP):
             continue
         if estimate.interval:
             low, high = (y(cost(end, cell)) for end in (estimate.interval.low, estimate.interval.high))
             yield whisker(entry, at, low, high, kind)
         small = metric is Metric.P99
         hollow = small or found.verdict is Verdict.UNDECIDED
-        yield mark(entry, at, y(cost(estimate.ratio, cell)), small=small or gap < 9.0, hollow=hollow)
+        yield mark(entry, at, y(cost(estimate.ratio, cell)), small=small or gap < LEAST_GAP, hollow=hollow)
 
 
 def _reading(view: View, cell: Cell) -> list[tuple[PathEntry, str]]:

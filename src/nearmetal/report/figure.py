@@ -1,0 +1,187 @@
+"""One chart of a run as a file for a paper: SVG or pgfplots in a column's width, and its data as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import asdict, dataclass, fields
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError
+from nearmetal.report import charts, overview, words
+from nearmetal.report.levels import levels
+from nearmetal.report.markup import Markup, element
+from nearmetal.stats.summary import HEADLINE, Metric
+from nearmetal.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.results.records import Cell, GroupId, PathCell, View
+
+COST = "cost"
+KINDS = (COST, *(str(metric) for metric in Metric))
+"""What can be drawn: costs against the baseline, or a figure of the launches."""
+COLUMN_IN, PAGE_IN = 3.5, 7.0
+"""A column and a page of a two-column paper (IEEE, ACM), in inches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Datum:
+    """One mark: a path at a size, with its 95 % interval where there is one; `unit` is `x` for costs."""
+
+    workload: str
+    operation: str
+    setting: str
+    message_bytes: int
+    path: str
+    figure: str
+    unit: str
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A kind of chart of one group of a run."""
+
+    view: View
+    group: GroupId
+    kind: str
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Return the cells by size."""
+        return self.view.cells_of(self.group)
+
+
+def choose(view: View, kind: str, workload: str, setting: str) -> Figure:
+    """Return the figure that is meant; raise BadInputError where a name is unknown, or several would fit."""
+    fitting = [group for group in view.groups if workload in {"", group.workload} and setting in {"", group.setting}]
+    if len(fitting) == 1:
+        return Figure(view, fitting[0], kind)
+    known = "; ".join(f"--workload {group.workload} --setting {group.setting}" for group in view.groups)
+    found = "several charts fit" if fitting else f"nothing was measured of workload {workload!r}, setting {setting!r}"
+    raise BadInputError(found, hint=f"choose one of: {known}")
+
+
+def data(of: Figure) -> list[Datum]:
+    """Return every mark of the figure; raise BadInputError where it has none."""
+    found = [
+        datum
+        for cell in of.cells
+        for entry in of.view.shown_paths
+        if (one := cell.of(entry.label)) and (datum := _datum(of, cell, one))
+    ]
+    if not found:
+        raise BadInputError(
+            f"the run has no {of.kind} of {of.group.workload}", hint="more blocks: nearmetal run --resume"
+        )
+    return found
+
+
+def _datum(of: Figure, cell: Cell, one: PathCell) -> Datum | None:
+    where = (of.group.workload, of.group.operation, of.group.setting, cell.message_bytes, one.path)
+    if of.kind != COST:
+        level = one.levels[Metric(of.kind)]
+        ends = (level.interval.low, level.interval.high) if level.interval else (None, None)
+        return None if level.value is None else Datum(*where, cell.shown.name, cell.shown.unit, level.value, *ends)
+    estimate = one.comparison.estimates.get(HEADLINE) if one.comparison else None
+    if estimate is None:
+        return None
+    low, *_, high = sorted(overview.ends(cell, estimate)) if estimate.interval else (None, None)
+    return Datum(*where, f"cost against {of.view.baseline}", "x", overview.cost(estimate.ratio, cell), low, high)
+
+
+def as_csv(rows: Sequence[Datum]) -> str:
+    """Return the data, a line a mark."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Datum)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: "" if value is None else value for key, value in asdict(row).items()} for row in rows)
+    return text.getvalue()
+
+
+# ---- SVG
+
+
+def as_svg(of: Figure, width_in: float) -> str:
+    """Return the chart as an SVG of so many inches, with its style in it: plain colours, for any program."""
+    title = words.group_title(of.view, of.group)
+    drawn = (
+        overview.picture(of.view, title, of.cells, None)
+        if of.kind == COST
+        else levels(of.view, of.group, Metric(of.kind), None)
+    )
+    assert drawn is not None  # `data` refused a figure without marks
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)
+    assert box
+    height_in = width_in * float(box[2]) / float(box[1])
+    inner = element("style", Markup(_style())) + charts.shapes()
+    opened, _, rest = drawn.partition(">")
+    size = f' xmlns="http://www.w3.org/2000/svg" width="{width_in:g}in" height="{height_in:.3f}in"'
+    return f"{opened}{size}>{inner}{rest}\n"
+
+
+def _style() -> str:
+    """Return rules without variables, which converters do not know; the colours are those of the page."""
+    page = (resources.files("nearmetal.report") / "static" / "page.css").read_text(encoding="utf-8")
+    colour = dict(re.findall(r"--(\w+): (#\w+)", page.partition("@media")[0]))
+    series = {
+        "base": colour["ink"],
+        "again": colour["soft"],
+        **{f"c{n}": colour[f"c{n}"] for n in range(charts.COLOURS)},
+    }
+    rules = [
+        "svg{font-family:Helvetica,Arial,sans-serif}text{font-size:16px;fill:#000}",
+        f".grid{{stroke:{colour['line']}}}.one{{stroke:#000}}.margin{{fill:{colour['margin']}}}",
+        f".noise{{fill:{colour['soft']};opacity:.3}}.leader{{stroke:{colour['line']};fill:none}}",
+        ".series{fill:none;stroke-width:2}.thin{stroke-width:1}.loose{stroke-dasharray:2 3}",
+        ".line.d1{stroke-dasharray:7 3}.line.d2{stroke-dasharray:3 2}",
+    ]
+    for name, value in series.items():
+        rules.append(f".series.{name}{{stroke:{value}}}.series.mark.{name}{{fill:{value};stroke:#fff;stroke-width:1}}")
+        rules.append(f".series.mark.hollow.{name}{{fill:#fff;stroke:{value};stroke-width:1.6}}")
+    return "".join(rules)
+
+
+# ---- pgfplots
+
+
+def as_tex(of: Figure, rows: Sequence[Datum], width_in: float) -> str:
+    """Return the chart as a tikzpicture for pgfplots (1.16 or newer), its data in it."""
+    sizes = list(dict.fromkeys(words.size(cell) for cell in of.cells))
+    label = f"{rows[0].figure}, {'times' if of.kind == COST else rows[0].unit}"
+    options = [
+        f"width={width_in:g}in",
+        "ymode=log",
+        "log ticks with fixed point",
+        f"symbolic x coords={{{','.join(sizes)}}}",
+        "xtick=data",
+        "xlabel={message size}",
+        f"ylabel={{{_tex(label)}}}",
+        "legend style={font=\\footnotesize}",
+    ]
+    lines = ["\\begin{tikzpicture}", f"\\begin{{axis}}[{', '.join(options)}]"]
+    for path in dict.fromkeys(row.path for row in rows):
+        points = [_tex_point(row) for row in rows if row.path == path]
+        bars = "error bars/.cd, y dir=both, y explicit"
+        lines += [f"\\addplot+[{bars}] coordinates {{{' '.join(points)}}};", f"\\addlegendentry{{{_tex(path)}}}"]
+    return "\n".join([*lines, "\\end{axis}", "\\end{tikzpicture}", ""])
+
+
+def _tex_point(row: Datum) -> str:
+    size = format_size(row.message_bytes) if row.message_bytes else words.NOTHING
+    if row.low is None or row.high is None:
+        return f"({size},{row.value:.6g})"
+    return f"({size},{row.value:.6g}) += (0,{row.high - row.value:.6g}) -= (0,{row.value - row.low:.6g})"
+
+
+_TEX = str.maketrans({c: f"\\{c}" for c in "#$%&_{}"} | {"\\": "\\textbackslash{}", "~": "\\~{}", "^": "\\^{}"})
+
+
+def _tex(text: str) -> str:
+    return text.translate(_TEX)

@@ -1,0 +1,102 @@
+"""Charts for papers: SVG that other programs can read, pgfplots, and the data that both show."""
+
+from __future__ import annotations
+
+import csv
+import re
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner, Result
+
+from nearmetal.cli.plot import command
+from nearmetal.errors import BadInputError
+from nearmetal.results.paths import build_view
+from nearmetal.stats.summary import HEADLINE, Metric
+from nearmetal.store.rundir import RunDir
+from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("plot") / "run", Recipe(blocks=6)).root
+
+
+def _plot(*argv: object) -> Result:
+    return CliRunner().invoke(command, list(map(str, argv)), catch_exceptions=False)
+
+
+@pytest.mark.parametrize(("argv", "width"), [([], "3.5in"), (["--wide"], "7in")])
+@pytest.mark.parametrize("what", ["cost", "p99"])
+def test_a_chart_is_an_svg_of_a_papers_column(
+    root: Path, tmp_path: Path, what: str, argv: list[str], width: str
+) -> None:
+    assert _plot(root, what, "-o", tmp_path / "fig.svg", *argv).exit_code == 0
+    drawn = ET.parse(tmp_path / "fig.svg").getroot()
+    assert (drawn.tag, drawn.get("width")) == (f"{SVG}svg", width)
+    text = (tmp_path / "fig.svg").read_text()
+    assert "var(" not in text
+    assert 'class="tip"' not in text
+    used = set(re.findall(r"c[0-7]\b", " ".join(one.get("class", "") for one in drawn.iter())))
+    assert len(used) == 4
+    assert all(f".series.{name}{{stroke:#" in text for name in used)
+    assert {use.get("href", "")[1:] for use in drawn.iter(f"{SVG}use")} <= {one.get("id") for one in drawn.iter()}
+
+
+def test_the_data_beside_a_chart_are_the_reports_figures(root: Path, tmp_path: Path) -> None:
+
+    view = build_view(RunDir.open(root))
+    for what in ("cost", "median"):
+        _plot(root, what, "-o", tmp_path / "fig.svg")
+        rows = list(csv.DictReader((tmp_path / "fig.csv").read_text().splitlines()))
+        (row,) = [one for one in rows if one["path"] == "tap" and one["message_bytes"] == "1024"]
+        tap = view.cells[1].of("tap")
+        assert tap
+        assert tap.comparison
+        level = tap.levels[Metric.MEDIAN]
+        assert level.value is not None
+        wanted = tap.comparison.estimates[HEADLINE].ratio if what == "cost" else level.value
+        assert float(row["value"]) == wanted
+        assert float(row["low"]) < wanted < float(row["high"])
+        assert len(rows) == 3 * (4 if what == "cost" else 5)
+
+
+def test_pgfplots_get_every_point_with_its_interval(root: Path, tmp_path: Path) -> None:
+    _plot(root, "mean", "-o", tmp_path / "fig.tex")
+    text = (tmp_path / "fig.tex").read_text()
+    rows = list(csv.DictReader((tmp_path / "fig.csv").read_text().splitlines()))
+    assert text.count("\\addplot+") == 5
+    assert text.count(" += (0,") == text.count(" -= (0,") == len(rows) == 15
+    assert "symbolic x coords={8 B,1 KiB,64 KiB}" in text
+    assert all(f"{float(row['value']):.6g}" in text for row in rows)
+
+
+def test_names_cannot_become_tex(tmp_path: Path) -> None:
+    study = STUDY.replace('"tap"', '"a_b"\nkind = "tap"')
+    made = make_run(tmp_path / "run", Recipe(study=study, blocks=3, cost={**Recipe().cost, "a_b": 2.0}))
+    _plot(made.root, "mean", "-o", tmp_path / "fig.tex")
+    assert "\\addlegendentry{a\\_b}" in (tmp_path / "fig.tex").read_text()
+
+
+def test_several_charts_that_fit_are_named(tmp_path: Path) -> None:
+    study = STUDY.replace("[trials]", '[[workload]]\nname = "bw"\nsizes = [8]\n[trials]')
+    made = make_run(tmp_path / "run", Recipe(study=study, blocks=3))
+    with pytest.raises(BadInputError, match="several charts fit") as refused:
+        _plot(made.root, "cost", "-o", tmp_path / "fig.svg")
+    assert "--workload bw --setting as-found" in refused.value.hint
+    with pytest.raises(BadInputError, match="nothing was measured of workload 'x'"):
+        _plot(made.root, "cost", "-o", tmp_path / "fig.svg", "--workload", "x")
+    assert _plot(made.root, "cost", "-o", tmp_path / "fig.svg", "--workload", "bw").exit_code == 0
+
+
+def test_a_format_that_is_not_written_is_refused_with_a_way(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="neither") as refused:
+        _plot(root, "cost", "-o", tmp_path / "fig.pdf")
+    assert "rsvg-convert" in refused.value.hint
+    assert not list(tmp_path.iterdir())
