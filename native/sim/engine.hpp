@@ -74,7 +74,7 @@ class Engine {
         std::uint32_t context = 0;
     };
     struct Slot {
-        Ps time = 0; // of a request under way: the number of its message or collective
+        Ps time = 0;                       // of a request under way: the number of its message or collective
         std::int64_t overhead_ps : 48 = 0; // of a ready receive: still to be paid
         SlotState state : 8 = SlotState::kFree;
         bool waited : 8 = false;
@@ -97,10 +97,10 @@ class Engine {
     struct Share {
         std::uint32_t core = 0, next = kNone; // the core it has or had last
         std::uint32_t slow = 1, fast = 1;     // what it does takes slow / fast times as long as alone
-        std::uint32_t busy = 0;         // rounds of collectives that it is about to do
-        Ps rest = 0;                    // compute time that is left
-        Ps back_at = kNever;            // when the core that it was given is its own
-        State away = State::kComputing; // what a rank in kOff was doing: kWaiting or kProbing
+        std::uint32_t busy = 0;               // rounds of collectives that it is about to do
+        Ps rest = 0;                          // compute time that is left
+        Ps back_at = kNever;                  // when the core that it was given is its own
+        State away = State::kComputing;       // what a rank in kOff was doing: kWaiting or kProbing
         bool queued = false;
     };
     struct Copying { // what a process copies, out and in

@@ -1,6 +1,6 @@
-// Ranks that share cores. A crew of cores serves its ranks first come, first served, whichever core is free: a rank that
-// computes keeps its core for a time slice, a rank that waits keeps it only as long as nobody else wants it. This is what
-// a fair scheduler that balances its run queues makes of ranks that poll and yield.
+// Ranks that share cores. A crew of cores serves its ranks first come, first served, whichever core is free: a rank
+// that computes keeps its core for a time slice, a rank that waits keeps it only as long as nobody else wants it. This
+// is what a fair scheduler that balances its run queues makes of ranks that poll and yield.
 #include "engine.hpp"
 
 #include <algorithm>

@@ -17,7 +17,7 @@ struct Segment {
     Ps latency_ps = 0, send_overhead_ps = 0, recv_overhead_ps = 0, gap_ps = 0;
     std::uint64_t latency_fs_per_byte = 0; // how the latency of one message grows
     std::uint64_t fs_per_byte = 0;         // G, how long a byte keeps the sender from the next: 80,000 is 100 Gbit/s
-    std::uint32_t tail = 0;                 // 1 + position in Job::tables of what is added to the latency; 0 for nothing
+    std::uint32_t tail = 0;                // 1 + position in Job::tables of what is added to the latency; 0 for nothing
     std::uint64_t overhead_fs_per_byte = 0; // O, what either end's processor needs for each byte
 
     [[nodiscard]] Ps send_overhead(std::uint64_t bytes) const {

@@ -14,8 +14,8 @@ namespace nearmetal {
 
 using Ps = std::int64_t; // picoseconds; 2^63 ps are 106 days
 inline constexpr Ps kNever = std::numeric_limits<Ps>::max();
-inline constexpr Ps kLongest = Ps{1} << 60; // what a run may last: 13 days
-inline constexpr Ps kLongestPart = Ps{1} << 57;           // a single duration: 40 hours
+inline constexpr Ps kLongest = Ps{1} << 60;     // what a run may last: 13 days
+inline constexpr Ps kLongestPart = Ps{1} << 57; // a single duration: 40 hours
 inline constexpr Ps kPsPerUs = 1'000'000;
 
 // How long bytes take at a rate; what cannot be told is too long for any run.
