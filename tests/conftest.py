@@ -6,6 +6,7 @@ No example has a deadline, and continuous integration draws the same examples ea
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 from typing import TYPE_CHECKING
@@ -34,7 +35,8 @@ os.fsync = _synced  # type: ignore[assignment]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make an empty cache for the far machines of a whole run; workers of pytest-xdist inherit it."""
+    """Name the cache of a run's far machines, who make it when they need it; workers of pytest-xdist inherit it."""
     if not hasattr(config, "workerinput"):
-        os.environ["NEARMETAL_FAR_CACHE"] = folder = tempfile.mkdtemp(prefix="far-cache-")
+        folder = f"{tempfile.gettempdir()}/far-cache-{secrets.token_hex(8)}"
+        os.environ["NEARMETAL_FAR_CACHE"] = folder
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
