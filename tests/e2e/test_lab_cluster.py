@@ -87,7 +87,7 @@ def test_the_wire_has_the_delay_that_was_asked_for(known: labs.Known) -> None:
 
 def test_a_wire_loses_the_frames_that_it_was_asked_to_lose(lab: LabHost) -> None:
     (outcome,) = labs.carry_out(lab, order("native", wire_loss_percent=3))
-    assert median_ns(outcome) < 200_000
+    assert median_ns(outcome) > 20_000
     assert outcome.facts["lab.wire_loss_percent"] == 3
     assert sum(outcome.counters[f"tcp.{node}.RetransSegs"] for node in ("n0", "n1")) > 0
 
