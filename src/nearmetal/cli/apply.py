@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nearmetal.cli.reach import open_shell
 from nearmetal.cli.rollback import settle
 from nearmetal.errors import BadInputError, ExitCode, TrialError
 from nearmetal.knobs import mpi, places, waiting
@@ -73,7 +74,7 @@ def command(
         raise BadInputError(f"{profile} sets knobs of interfaces and names none", hint="name them with --interface")
     targets = [Target("", interface) for interface in interfaces] or [Target("")]
     guard = Guard(confirm_s + _SPARE_S, interfaces, probe, storm)
-    with places.open_shell(host) as shell, places.host_locks(shell, host, folder):
+    with open_shell(host) as shell, places.host_locks(shell, host, folder):
         expire(folder)
         settle(shell, host, folder)
         intended = plan(shell, knobs, targets, allow_management=allow_management)

@@ -9,6 +9,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from nearmetal.cli.reach import open_shell
 from nearmetal.knobs import places
 from nearmetal.knobs.guards import rivals
 from nearmetal.knobs.inventory import Row, rows
@@ -28,7 +29,7 @@ _KINDS = {"/proc": "procfs", "/sys/": "sysfs"}
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(host: str, chosen: tuple[str, ...], *, everything: bool, form: str) -> None:
     """List the knobs of HOST with their values and ranges. Nothing is changed."""
-    with places.open_shell(host) as shell:
+    with open_shell(host) as shell:
         targets = [Target("", name) for name in chosen] or places.interfaces(shell)
         found = list(rows(shell, targets))
         fought = rivals(shell, "", [row.knob for row in found if row.value is not None])

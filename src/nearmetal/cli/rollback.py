@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nearmetal.cli.reach import open_shell
 from nearmetal.errors import BadInputError, ExitCode, ForeignFileError, NearmetalError, QuarantinedError
 from nearmetal.hosts.host import HYPERVISOR, is_far
 from nearmetal.knobs import places
@@ -39,7 +40,7 @@ def command(host: str, journals: Path | None, *, script: bool, force: bool, forg
     Journals of sessions that ended are kept for 30 days.
     """
     folder = journals or places.folder_of(host)
-    with places.open_shell(host) as shell, places.host_locks(shell, host, folder):
+    with open_shell(host) as shell, places.host_locks(shell, host, folder):
         if forgotten:
             return _forget(folder, forgotten)
         if script:
@@ -96,7 +97,7 @@ def offer_rollback() -> None:
             places.refuse_unfinished_here()
         except UnfinishedError:
             folder = places.folder_of(places.LOCAL)
-            with places.open_shell(places.LOCAL) as shell, places.host_locks(shell, places.LOCAL, folder):
+            with open_shell(places.LOCAL) as shell, places.host_locks(shell, places.LOCAL, folder):
                 settle(shell, places.LOCAL, folder)
 
 

@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.errors import BadInputError, TrialError
 from nearmetal.hosts.host import is_far
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs.folder import host_lock, journal_folder
@@ -25,21 +25,6 @@ LOCAL = "local"
 _LOCK_PATIENCE_S = 10.0
 _LOCK_PAUSE_S = 0.05
 _HOLD_SCRIPT = 'echo "$0" > "$1"; exec sleep 86400'
-
-
-@contextmanager
-def open_shell(host: str) -> Iterator[Shell]:
-    """Give a shell on a host whose knobs stay as they are set: this machine, or one that ssh knows by that name."""
-    if host == LOCAL:
-        with MachineShell() as here:
-            yield here
-        return
-    try:
-        from nearmetal.hosts.ssh.machine import machine_shell  # noqa: PLC0415 (asyncssh is an extra)
-    except ImportError as error:
-        raise UnavailableError(f"{host} is reached over ssh: {error}", hint="pip install 'nearmetal[ssh]'") from error
-    with machine_shell(host) as there:
-        yield there
 
 
 @contextmanager
@@ -79,7 +64,7 @@ def folder_of(host: str) -> Path:
 def refuse_unfinished_here() -> None:
     """Raise UnfinishedError when an earlier session has left settings of this machine changed."""
     if folder_of(LOCAL).is_dir():
-        with open_shell(LOCAL) as here:
+        with MachineShell() as here:
             refuse_unfinished_on(here)
 
 

@@ -1,0 +1,30 @@
+"""The hosts whose knobs verbs change: this machine, and those that ssh knows by a name."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import UnavailableError
+from nearmetal.hosts.machine import MachineShell
+from nearmetal.knobs.places import LOCAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.hosts.host import Shell
+
+
+@contextmanager
+def open_shell(host: str) -> Iterator[Shell]:
+    """Give a shell on a host whose knobs stay as they are set: this machine, or one that ssh knows by that name."""
+    if host == LOCAL:
+        with MachineShell() as here:
+            yield here
+        return
+    try:
+        from nearmetal.hosts.ssh.machine import machine_shell  # noqa: PLC0415 (asyncssh is an extra)
+    except ImportError as error:
+        raise UnavailableError(f"{host} is reached over ssh: {error}", hint="pip install 'nearmetal[ssh]'") from error
+    with machine_shell(host) as there:
+        yield there
