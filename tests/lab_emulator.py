@@ -10,8 +10,9 @@ from pathlib import Path
 
 from nearmetal.hosts.lab import frames
 
-NODE = next((int(word[5:]) for word in ",".join(sys.argv).split(",") if word.startswith("node=")), 0)
-MODE = os.environ.get(f"LAB_EMULATOR_{NODE}", os.environ.get("LAB_EMULATOR", "answers" if NODE == 0 else "serves"))
+# Of a cluster's machine; one that boots to its snapshot has none, and ends as `LAB_EMULATOR` alone says.
+NODE = next((int(word[5:]) for word in ",".join(sys.argv).split(",") if word.startswith("node=")), None)
+MODE = os.environ.get(f"LAB_EMULATOR_{NODE}", os.environ.get("LAB_EMULATOR", "serves" if NODE else "answers"))
 VERSION = os.environ.get("LAB_EMULATOR_VERSION", "10.0.2")
 
 

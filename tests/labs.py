@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 WHOLE = "NEARMETAL_WHOLE_LAB" in os.environ
 """Whether `make verify-lab` asks for everything; a trial takes ten CPU seconds and more."""
 
+LONG = pytest.mark.skipif(not WHOLE, reason="minutes a test: `make verify-lab`")
+
 
 @contextlib.contextmanager
 def opened(machine: str, **options: Scalar) -> Iterator[LabHost]:

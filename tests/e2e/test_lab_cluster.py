@@ -85,6 +85,7 @@ def test_the_wire_has_the_delay_that_was_asked_for(known: labs.Known) -> None:
     assert median_ns(far) - median_ns(near) > 2 * 40_000  # there and back, less what the wire has by itself
 
 
+@labs.LONG
 def test_a_wire_loses_the_frames_that_it_was_asked_to_lose(lab: LabHost) -> None:
     (outcome,) = labs.carry_out(lab, order("native", wire_loss_percent=3))
     assert median_ns(outcome) > 20_000

@@ -43,7 +43,10 @@ def lab() -> Iterator[LabHost]:
 
 @pytest.mark.parametrize(
     ("path", "knobs", "reads_back"),
-    [("native", ON_BOTH | OF_THE_KERNEL, {}), ("vf", ON_BOTH | OF_THE_KERNEL, IGBVF_READS_BACK)],
+    [
+        ("native", ON_BOTH | OF_THE_KERNEL, {}),
+        pytest.param("vf", ON_BOTH | OF_THE_KERNEL, IGBVF_READS_BACK, marks=labs.LONG),
+    ],
     ids=["igb", "igbvf"],
 )
 def test_settings_are_held_and_put_back(

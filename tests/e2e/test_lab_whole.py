@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.lab,
     pytest.mark.xdist_group("lab"),
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(not labs.WHOLE, reason="minutes a test: `make verify-lab`"),
+    labs.LONG,
 ]
 
 STUDIES = Path(__file__).parents[2] / "studies"

@@ -124,6 +124,7 @@ def endless(seen: list[int]) -> None:
 
 def test_a_reader_without_end_is_ended_in_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEARMETAL_MAX_TIME", "5")
+    before = threading.active_count()
     for _ in range(20):
         with pytest.raises(ForeignFileError, match="more than 5 ms of processor time") as seen:
             endless([])
@@ -131,7 +132,7 @@ def test_a_reader_without_end_is_ended_in_any_thread(monkeypatch: pytest.MonkeyP
     with ThreadPoolExecutor(2) as pool:
         for one in [pool.submit(endless, []) for _ in range(6)]:
             assert isinstance(one.exception(), ForeignFileError)
-    assert threading.active_count() == 1
+    assert threading.active_count() <= before
 
 
 def test_a_reader_within_a_reader_has_no_time_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
