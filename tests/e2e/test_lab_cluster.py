@@ -16,7 +16,9 @@ from nearmetal.facts.ftrace import read_trace
 from nearmetal.facts.inventory import COMPUTERS, PROCESSORS
 from nearmetal.facts.waterfall import Window, Wire, round_trips
 from nearmetal.hosts.lab.machine import MANAGEMENT
+from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
+from nearmetal.workloads.command import OUTPUT
 from nearmetal.workloads.sample_file import read_sample_file
 from nearmetal.workloads.samples import decode
 
@@ -109,6 +111,55 @@ def test_a_killed_machine_ends_its_trial_with_its_name(lab: LabHost) -> None:
     assert outcomes[0].status is TrialStatus.FAILED
     assert "status -9" in outcomes[0].reason
     assert lab.running_pids == []
+
+
+@pytest.fixture(scope="module")
+def kvm() -> Iterator[LabHost]:
+    with labs.opened("kvm", nodes=2, variants=1) as host:
+        yield host
+
+
+@pytest.fixture(scope="module")
+def bare_ns(kvm: LabHost) -> float:
+    return median_ns(*labs.carry_out(kvm, order("native", rx_usecs=0)))
+
+
+@labs.LONG
+@pytest.mark.parametrize("path", [path.kind for path in GUEST_PATHS])
+def test_ranks_poll_in_a_guest_on_every_machine(kvm: LabHost, bare_ns: float, path: str) -> None:
+    (outcome,) = labs.carry_out(kvm, order(path, rx_usecs=0))
+    assert bare_ns < median_ns(outcome) < 20 * bare_ns  # far from the scheduler's time slices
+    assert set(outcome.proof.moved_packets) == {"g0.eth0", "g1.eth0"}
+    assert all(count > 100 for count in outcome.proof.moved_packets.values())
+    # The launcher's traffic is on the cards for management, and commands to machines on their ports.
+    assert min(outcome.proof.stray_packets[f"{node}.{MANAGEMENT}"] for node in ("g0", "g1", "n0", "n1")) > 10
+    assert outcome.facts[COMPUTERS] == 2
+    assert outcome.counters["kvm.exits"] > 100
+
+
+@labs.LONG
+def test_one_end_may_be_a_bare_peer(kvm: LabHost, bare_ns: float) -> None:
+    (outcome,) = labs.carry_out(kvm, order("vhost", ends="one", rx_usecs=0))
+    assert median_ns(outcome) > bare_ns
+    assert set(outcome.proof.moved_packets) == {"n0.eth0", "g1.eth0"}
+
+
+@labs.LONG
+def test_guests_repeat_to_the_byte(kvm: LabHost) -> None:
+    first, again = labs.carry_out(kvm, *[order("guest-vf", seed=5, rx_usecs=0)] * 2)
+    assert first.status is TrialStatus.VALID, first.reason
+    assert first == again
+
+
+@labs.LONG
+def test_a_launch_without_messages_leaves_the_measured_path_alone(kvm: LabHost) -> None:
+    """Everything that starts, watches and ends ranks goes by management: the path carries no frame at all."""
+    hello = WorkloadOrder("hello", "command", {"argv": ["hostname"], "mpi": True}, placement=(0, 1))
+    (outcome,) = labs.carry_out(kvm, replace(order("guest-vf"), workload=hello))
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    assert sorted(outcome.files[OUTPUT].split()) == [b"g0", b"g1"]
+    assert set(outcome.proof.moved_packets.values()) == {0}
+    assert min(outcome.proof.stray_packets[f"g{node}.{MANAGEMENT}"] for node in (0, 1)) > 10
 
 
 def test_both_machines_of_a_message_are_traced(lab: LabHost) -> None:

@@ -106,14 +106,19 @@ def test_a_lab_study_whose_ranks_would_starve_each_other_is_refused_before_it_st
         ("nodes = 2", "[0, 0]", "vf", "2 ranks share 1 processor"),
         ("nodes = 2", "[0, 2]", "vf", "needs 3 nodes, and the cluster has 2"),
         ("slots = 1", "[0, 1]", "vf", "2 ranks share 1 processor"),
+        ('nodes = 2, machine = "kvm"', "[0, 1]", "guest-vf", ""),
+        ('nodes = 2, machine = "kvm"', "[0, 1]", 'vhost"\noptions = {ends = "one"} #', ""),
         (
-            "nodes = 2",
+            'nodes = 2, machine = "kvm"',
             "[0, 1]",
-            "guest-vf",
-            r"path 'guest-vf' \(guest-vf\) is built on one machine(.*)leave `nodes` out",
+            'vhost"\noptions = {ends = "all"} #',
+            "ends is 'both' or 'one', not 'all'",
         ),
+        ("nodes = 2", "[0, 1]", "guest-vf", r"'base' has no KVM \(machine = 'kvm' in \[host.options\]\)"),
+        ('machine = "kvm"', "[0, 1]", 'vhost"\noptions = {ends = "both"} #', "at one end only(.*)ask for `nodes`"),
         ("nodes = 2", "[0, 1]", "vf-roce", "is built on one machine"),
         ("nodes = 2", "[0, 1]\noptions = { waterfall = true }", "vf", ""),
+        ('nodes = 2, machine = "kvm"', "[0, 1]\noptions = { waterfall = true }", "vhost", "asks for a kernel trace"),
     ],
 )
 def test_ranks_may_poll_where_every_node_of_the_lab_is_a_machine(

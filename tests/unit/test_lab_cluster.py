@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 from dataclasses import dataclass, field, replace
@@ -11,15 +12,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal import process
+from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
 from nearmetal.facts import proof
 from nearmetal.hosts.far.machine import Machine
+from nearmetal.hosts.far.program import ProgramCarrier
 from nearmetal.hosts.far.shell import NodesShell
 from nearmetal.hosts.far.stream import LostError
 from nearmetal.hosts.host import HYPERVISOR, OnNode, machines_of
-from nearmetal.hosts.lab import cluster, nodes, remote, wire
+from nearmetal.hosts.lab import cluster, kvm, nodes, remote, wire
+from nearmetal.hosts.lab.frames import Seat
 from nearmetal.hosts.lab.machine import MACHINES, MANAGEMENT, Files, emulator_argv
 from nearmetal.paths import ports
+from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.paths.table import PATHS
 from nearmetal.process import Finished
@@ -29,7 +34,7 @@ from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.openmpi import launch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from nearmetal.study.order import Scalar
 
@@ -117,6 +122,7 @@ class Machines:
 
     links: str = LINKS
     asked: list[str] = field(default_factory=list)
+    guests: dict[str, list[str]] = field(default_factory=dict)
     scratch: str = "/tmp/nm-test"
     agent: str = "/tmp/nm-test/agent"
 
@@ -139,6 +145,16 @@ class Machines:
 
     def write(self, path: str, data: bytes, *, node: str = "") -> None:
         self.asked.append(f"{node}: {data.decode().strip()} > {path}")
+
+    def boot_guest(self, node: str, devices: Sequence[str]) -> Callable[[], str]:
+        self.guests[node] = list(devices)
+        self.asked.append(f"{node}: boot")
+
+        def known() -> str:
+            self.asked.append(f"{node}: booted")
+            return f"g{node[1:]}"
+
+        return known
 
 
 def path(kind: str, **options: Scalar) -> PathOrder:
@@ -174,6 +190,40 @@ def test_functions_of_different_machines_have_different_addresses() -> None:
 def test_native_is_the_port_under_its_own_name() -> None:
     ends = PATHS["native"].up(Machines(), path("native"), ["n0", "n1"])
     assert ends.ends[1] == Endpoint("n1", "eth0", "10.77.0.2")
+
+
+@pytest.mark.parametrize("kind", [path.kind for path in GUEST_PATHS])
+def test_every_machine_holds_a_guest_and_all_boot_at_once(kind: str) -> None:
+    shell = Machines()
+    ends = PATHS[kind].up(shell, path(kind, rx_usecs=0), ["n0", "n1"])
+    assert ends.ends == (Endpoint("g0", "eth0", "10.77.0.1"), Endpoint("g1", "eth0", "10.77.0.2"))
+    assert [line for line in shell.asked if "boot" in line] == ["n0: boot", "n1: boot", "n0: booted", "n1: booted"]
+    assert {Endpoint("n0", "eth0"), Endpoint("n1", "eth0"), Endpoint("n1", "nm-g0")} <= set(ends.beneath)
+    place = "g" if kind in {"guest-vf", "passthrough"} else "n"
+    assert [line for line in shell.asked if "rx-usecs" in line] == [
+        f"{place}{node}: ethtool -C eth0 rx-usecs 0" for node in (0, 1)
+    ]
+    macs = {mac for words in shell.guests.values() for mac in re.findall(r"mac=([^,]+)", " ".join(words))}
+    given = {line.split()[-1] for line in shell.asked if " mac " in line or "set eth0 address" in line}
+    assert len(macs | given) == 2  # each of the two measured cards has an address of its own
+
+
+def test_one_end_may_be_bare() -> None:
+    shell = Machines()
+    ends = PATHS["vhost"].up(shell, path("vhost", ends="one", rx_usecs=0), ["n0", "n1"])
+    assert [end.node for end in ends.ends] == ["n0", "g1"]
+    assert list(shell.guests) == ["n1"]
+    assert Endpoint("n0", "eth0") not in ends.beneath  # it is an end itself
+    assert [line for line in shell.asked if "rx-usecs" in line] == [
+        f"n{node}: ethtool -C eth0 rx-usecs 0" for node in (0, 1)
+    ]
+    PATHS["vhost"].down(shell, ends)
+    assert "n1: ip -brief link show type bridge" in shell.asked  # the machine's, not its guest's
+
+
+def test_ends_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(BadInputError, match="both"):
+        PATHS["vhost"].up(Machines(), path("vhost", ends="two"), ["n0", "n1"])
 
 
 def test_a_view_of_a_node_is_no_place_for_nodes() -> None:
@@ -262,3 +312,83 @@ def test_a_node_that_does_not_serve_is_named(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(remote, "PORT", free.getsockname()[1])
     with pytest.raises(LostError, match=r"node 127\.0\.0\.1 cannot be reached"):
         Machine(nodes.NodeCarrier("127.0.0.1")).connect()
+
+
+@dataclass
+class Console:
+    """A machine of the lab whose guest says this on its console; nothing is started."""
+
+    said: bytes = b""
+    ended: Callable[[], Finished | None] = lambda: None
+    started: list[str] = field(default_factory=list)
+    scratch: str = "/tmp/nm-test"
+
+    def start(self, argv: Sequence[str], *, node: str = "") -> Console:
+        self.started += argv
+        return self
+
+    def read(self, path: str, *, node: str = "") -> bytes:
+        if not self.said:
+            raise NearmetalError(f"cannot read {path}")
+        return self.said
+
+
+@pytest.fixture
+def with_kvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kvm, "_DEVICE", Path("/dev/null"))
+    monkeypatch.setattr(kvm, "BOOT_TIMEOUT_S", 0.0)
+
+
+def test_a_machine_without_kvm_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kvm, "_DEVICE", Path("/dev/kvm-of-nobody"))
+    console = Console()
+    with pytest.raises(UnavailableError, match="node g0 must be a guest") as caught:
+        kvm.start(console, "g0", [], {})  # type: ignore[arg-type]
+    assert 'machine = "kvm"' in caught.value.hint
+    assert console.started == []
+
+
+@pytest.mark.usefixtures("with_kvm")
+def test_a_guest_is_told_who_it_is_and_is_up_when_it_serves() -> None:
+    console = Console(said=f"[ 1.0] booting\n{remote.READY}\n".encode())
+    booting = kvm.start(console, "g1", ["-device", "igb"], {"address": "10.78.0.102"})  # type: ignore[arg-type]
+    booting.wait(lambda: True)
+    line = " ".join(console.started)
+    assert "lab.name=g1 lab.scratch=/tmp/nm-test lab.address=10.78.0.102" in line
+    assert "-device igb" in line
+
+
+@pytest.mark.usefixtures("with_kvm")
+@pytest.mark.parametrize(
+    ("ended", "reason"),
+    [
+        (None, r"^guest g0 did not come up: it did not answer within 0 s; its console: \[ 1.0\] Kernel panic$"),
+        (Finished(("qemu",), 1, b"", b"no such card", 1), r"no such card.*; its console: \[ 1.0\] Kernel panic$"),
+    ],
+)
+def test_a_guest_that_does_not_come_up_leaves_its_last_words(ended: Finished | None, reason: str) -> None:
+    console = Console(said=b"[ 1.0] Kernel panic\n", ended=lambda: ended)
+    booting = kvm.start(console, "g0", [], {})  # type: ignore[arg-type]
+    with pytest.raises(TrialError, match=reason):
+        booting.wait(lambda: True)
+
+
+@pytest.mark.usefixtures("with_kvm")
+def test_a_guest_becomes_a_node_behind_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All machines are this one here."""
+    waited_for: list[str] = []
+    monkeypatch.setattr(nodes, "_ROUTE", "true")
+    monkeypatch.setattr(kvm.Booting, "wait", lambda *_: None)
+    monkeypatch.setattr(nodes, "NodeCarrier", lambda name: ProgramCarrier(name, ("sh",)))
+    monkeypatch.setattr(remote, "reach", waited_for.append)
+    monkeypatch.setattr(remote, "finished", lambda _, argv, **how: process.run(argv, **how))
+    with nodes.ClusterShell(Seat(0, 2)) as shell:
+        for node in ("n0", "n1"):
+            shell.add_node(node)
+        monkeypatch.setattr(shell, "start", lambda *_, **__: Console())
+        known = shell.boot_guest("n1", ["-device", "igb"])
+        assert shell.machines == ("n0", "n1")
+        assert known() == "g1"
+        assert waited_for == ["n1", "g1"]
+        assert shell.machines == ("n0", "n1")  # a guest is a node, and no machine that is asked for its counters
+        assert shell.run(["sh", "-c", "echo $TMPDIR"], node="g1").text == f"{shell.scratch}/g1\n"

@@ -23,7 +23,7 @@ from nearmetal.process import Finished
 from nearmetal.study.order import PathOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 LINKS = json.dumps(
     [
@@ -71,8 +71,9 @@ class Recorder:
     def give_interface(self, interface: str, node: str, name: str) -> None:
         self.asked.append(f"give {interface} to {node}")
 
-    def boot_guest(self, node: str, devices: Sequence[str]) -> None:
+    def boot_guest(self, node: str, devices: Sequence[str]) -> Callable[[], str]:
         self.guests[node] = list(devices)
+        return lambda: node
 
 
 def order(kind: str, **options: str | float | bool) -> PathOrder:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import TrialError
-from nearmetal.hosts.lab.machine import MANAGEMENT
+from nearmetal.hosts.lab.machine import MANAGEMENT, MANAGEMENT_TAP
 from nearmetal.study.order import Proof
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ STRAY_SHARE = 0.1
 """Packets elsewhere, as a share of those on the path, above which a trial is not believed."""
 STRAY_ALLOWANCE = 3_000
 """Packets that a launcher's own daemons may exchange at start and end, where they do."""
-_LAUNCHERS = (".lo", f".{MANAGEMENT}")
+_LAUNCHERS = (".lo", f".{MANAGEMENT}", f".{MANAGEMENT_TAP}")
 """Where a launcher's daemons talk: loopback, and what commands a cluster's nodes."""
 
 

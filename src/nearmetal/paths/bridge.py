@@ -66,7 +66,7 @@ def make_bridges(shell: Shell, order: PathOrder, found: Sequence[str]) -> list[s
 
 def remove_bridges(shell: Shell, endpoints: Endpoints) -> None:
     """Remove every bridge that `make_bridges` made for a path."""
-    for holder in ports.holders(shell, [end.node for end in endpoints.ends]):
+    for holder in ports.holders(shell, list(dict.fromkeys(end.node for end in endpoints.beneath or endpoints.ends))):
         text = holder.shell.run(["ip", "-brief", "link", "show", "type", "bridge"]).text
         for bridge in (line.split()[0] for line in text.splitlines() if line.startswith("nm-br")):
             holder.shell.run(["ip", "link", "del", bridge])

@@ -1,17 +1,20 @@
 """Paths into guests under KVM: what each way of giving a guest a network card costs.
 
-Node 0 is the peer on the wire, with the second port to itself; every other node is a guest behind the first port.
-The option `rx_usecs` sets the interrupt moderation of every real port and function that takes part.
+On one machine node 0 is the peer on the wire, with the second port to itself, and every other node is a guest behind
+the first port. Where every node is a machine, each holds a guest behind its port; with the option `ends = "one"` node 0
+is the peer there too. The option `rx_usecs` sets the interrupt moderation of every real port and function that takes
+part.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from nearmetal.errors import TrialError, UnavailableError
+from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.paths import links, ports
-from nearmetal.paths.bridge import remove_bridges
+from nearmetal.paths.bridge import make_bridges, remove_bridges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,71 +23,116 @@ if TYPE_CHECKING:
     from nearmetal.paths.path import Endpoints
     from nearmetal.study.order import PathOrder
 
+_TAP = "nm-g"
+
 
 @runtime_checkable
 class Hypervisor(Protocol):
-    """A shell that can make a node a guest."""
+    """A shell that can boot guests."""
 
-    def boot_guest(self, node: str, devices: Sequence[str]) -> None:
-        """Boot a guest with these devices and wait until it runs programs."""
+    def boot_guest(self, node: str, devices: Sequence[str]) -> Callable[[], str]:
+        """Boot a node's guest with these devices; what is returned waits until it runs programs and tells its name."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class GuestPath:
-    """A recipe for guests: `attach` prepares the port and returns each guest's devices.
+    """A recipe for guests: `attach` prepares a port for so many guests and returns each one's devices.
 
-    `own_interrupts` says that the guest itself takes a real function's interrupts.
+    `own_interrupts` says that the guest itself takes a real function's interrupts, `whole_port` that it has the port.
     """
 
     kind: str
     about: str
     attach: Callable[[Shell, PathOrder, str, int], list[list[str]]]
     own_interrupts: bool = False
+    whole_port: bool = False
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
-        """Attach and boot the guests, give the peer its port, and wait until all reach all."""
+        """Attach and boot the guests, give a peer its port, and wait until all reach all."""
         if not isinstance(shell, Hypervisor):
             raise UnavailableError(
                 f"path {self.kind!r} needs a hypervisor", hint="the lab has one: machine = 'kvm' in [host.options]"
             )
-        guest_port, peer_port = ports.require_ports(shell, self.kind)[:2]
-        if len(nodes) < 2:
-            raise TrialError(f"path {self.kind!r} needs a peer and at least one guest")
-        shell.run(["ip", "link", "set", peer_port, "up"])
-        for node, devices in zip(nodes[1:], self.attach(shell, order, guest_port, len(nodes) - 1), strict=True):
-            shell.boot_guest(node, devices)
-        endpoints = links.configure(shell, nodes, [peer_port, *("" for _ in nodes[1:])])
-        ports.shape_wire(shell, order, endpoints.ends[0].interface, node=nodes[0])
-        self._moderate(shell, order, endpoints, guest_port)
-        return endpoints
-
-    def _moderate(self, shell: Shell, order: PathOrder, endpoints: Endpoints, port: str) -> None:
-        for end in endpoints.ends if self.own_interrupts else endpoints.ends[:1]:
-            ports.moderate(shell, order, end.interface, node=end.node)
+        peer, hosts = _sides(ports.require_holders(shell, self.kind, nodes), order)
+        for port in peer.ports:
+            peer.shell.run(["ip", "link", "set", port, "up"])
+        guests = self._boot(shell, order, hosts)
+        if self.whole_port:  # its card knows the address of a snapshot, which every machine has
+            for name, mac in guests.items():
+                shell.run(["ip", "link", "set", links.INTERFACE, "address", mac], node=name)
+        endpoints = links.configure(shell, [*peer.nodes, *guests], [*peer.ports, *(links.INTERFACE for _ in guests)])
+        for end in endpoints.ends:
+            if end.node in peer.nodes:
+                ports.shape_wire(shell, order, end.interface, node=end.node)
+            if end.node in peer.nodes or self.own_interrupts:
+                ports.moderate(shell, order, end.interface, node=end.node)
         if not self.own_interrupts:
-            ports.moderate(shell, order, port)
+            ports.moderate_all(hosts, order)
+        return ports.over(endpoints, hosts, ("nm-br0", f"{_TAP}0"))
+
+    def _boot(self, shell: Hypervisor, order: PathOrder, hosts: Sequence[ports.Holder]) -> dict[str, str]:
+        """Boot the guests, on all machines at once and on each one after another.
+
+        Returns each one's name, in the order of nodes, and the address that the port before it had.
+        """
+        macs = [ports.mac_of(host.shell, host.ports[0]) for host in hosts]
+        devices = [self.attach(host.shell, order, host.ports[0], len(host.nodes)) for host in hosts]
+        names: dict[str, str] = {}
+        for turn in zip_longest(*(zip(host.nodes, own, strict=True) for host, own in zip(hosts, devices, strict=True))):
+            booting = {guest[0]: shell.boot_guest(*guest) for guest in turn if guest}
+            names |= {node: known() for node, known in booting.items()}
+        return {names[node]: mac for host, mac in zip(hosts, macs, strict=True) for node in host.nodes}
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:
         """Free the port of its bridge; guests end with their shell."""
         remove_bridges(shell, endpoints)
 
 
+def ends_of(order: PathOrder, *, machines: bool) -> str:
+    """Return at which ends of a path guests are, `both` or `one`; raise BadInputError for what cannot be.
+
+    `machines` says that every node is a machine.
+    """
+    ends = order.options.get("ends", "both" if machines else "one")
+    if ends not in ("both", "one"):
+        raise BadInputError(f"path {order.label!r}: ends is 'both' or 'one', not {ends!r}")
+    if ends == "both" and not machines:
+        raise BadInputError(
+            f"path {order.label!r} has a guest at one end only where one machine holds all nodes",
+            hint="ask for `nodes` in [host.options]: then every node is a machine",
+        )
+    return str(ends)
+
+
+def _sides(found: Sequence[ports.Holder], order: PathOrder) -> tuple[ports.Holder, list[ports.Holder]]:
+    """Return the bare peer with its port, without either where there is none, and what holds guests behind one port.
+
+    Raises BadInputError for `ends` that cannot be, TrialError where there is no guest.
+    """
+    first, *others = found
+    ends = ends_of(order, machines=bool(others))
+    if others:
+        peer, hosts = (first, others) if ends == "one" else (replace(first, nodes=(), ports=()), list(found))
+    else:
+        peer = replace(first, nodes=first.nodes[:1], ports=first.ports[1:2])
+        hosts = [replace(first, nodes=first.nodes[1:], ports=first.ports[:1])]
+    if not any(host.nodes for host in hosts):
+        raise TrialError(f"path {order.kind!r} needs a peer and at least one guest")
+    return peer, hosts
+
+
 def _tapped(card: Sequence[str], backend: str = "") -> Callable[[Shell, PathOrder, str, int], list[list[str]]]:
     """Return what hangs every guest's card, by a tap device, on a bridge on the port."""
 
     def attach(shell: Shell, order: PathOrder, port: str, guests: int) -> list[list[str]]:
-        bridge = "nm-br0"
-        shell.run(["ip", "link", "add", bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0"])
-        shell.run(["ip", "link", "set", bridge, "up"])
-        shell.run(["ip", "link", "set", port, "master", bridge, "up"])
-        ports.shape_wire(shell, order, port)
-        devices = []
+        (bridge,) = make_bridges(shell, order, [port])
+        own, devices = ports.mac_of(shell, port)[-2:], []
         for index in range(guests):
-            tap = f"nm-g{index}"
+            tap = f"{_TAP}{index}"
             shell.run(["ip", "tuntap", "add", tap, "mode", "tap"])
             shell.run(["ip", "link", "set", tap, "master", bridge, "up"])
-            mac = f"52:54:00:02:00:{index + 1:02x}"
+            mac = f"52:54:00:02:{own}:{index + 1:02x}"
             network = f"tap,id=net,ifname={tap},script=no,downscript=no{backend}"
             devices.append(["-netdev", network, "-device", f"{','.join(card)},netdev=net,mac={mac},romfile="])
         return devices
@@ -137,5 +185,7 @@ GUEST_PATHS = (
         _tapped(["virtio-net-pci"], ",vhost=on"),
     ),
     GuestPath("guest-vf", "a KVM guest with an SR-IOV virtual function by vfio", _functions, own_interrupts=True),
-    GuestPath("passthrough", "a KVM guest with the whole port by vfio", _whole_port, own_interrupts=True),
+    GuestPath(
+        "passthrough", "a KVM guest with the whole port by vfio", _whole_port, own_interrupts=True, whole_port=True
+    ),
 )

@@ -166,6 +166,11 @@ def split_ports(shell: Shell, counts: Mapping[str, int]) -> dict[str, list[str]]
     return {port: [_probe_vf(shell, port, index) for index in range(count)] for port, count in counts.items()}
 
 
+def mac_of(shell: Shell, port: str) -> str:
+    """Return a port's hardware address; the last byte of it is unlike any other port's."""
+    return shell.read(f"/sys/class/net/{port}/address").decode().strip()
+
+
 def join_ports(shell: Shell) -> None:
     """Make every port whole again: its virtual functions, if it has any, are gone."""
     for port in find_ports(shell):
@@ -182,7 +187,7 @@ def declare_vfs(shell: Shell, port: str, count: int) -> None:
     shell.run(["ip", "link", "set", port, "down"])
     shell.write(f"{device}/sriov_drivers_autoprobe", b"0\n")
     shell.write(f"{device}/sriov_numvfs", f"{count}\n".encode())
-    own = shell.read(f"/sys/class/net/{port}/address").decode().strip()[-2:]  # unlike any other port's
+    own = mac_of(shell, port)[-2:]
     for index in range(count):
         mac = f"52:54:00:01:{own}:{index + 1:02x}"
         shell.run(["ip", "link", "set", port, "vf", str(index), "mac", mac])

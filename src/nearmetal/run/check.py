@@ -6,11 +6,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.facts import tracing
 from nearmetal.hosts.lab import image
 from nearmetal.hosts.lab.cluster import nodes_of
 from nearmetal.hosts.lab.lab import machine_of
 from nearmetal.knobs import mpi as mpi_knobs
 from nearmetal.knobs.table import find as find_knob
+from nearmetal.paths.guests import ends_of
 from nearmetal.paths.roce import ROCE_PATHS
 from nearmetal.paths.table import find_path
 from nearmetal.study.plan import block
@@ -49,6 +51,7 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
         yield lambda order=order: _check_workload(order)  # type: ignore[misc]
         yield lambda order=order: _check_waiting(study, order)  # type: ignore[misc]
         yield lambda order=order: _check_nodes(study, order)  # type: ignore[misc]
+        yield lambda order=order: _check_guests(study, order)  # type: ignore[misc]
     for setting in study.setting:
         for knob in setting.knobs:
             yield lambda knob=knob: _check_knob(knob)  # type: ignore[misc]
@@ -70,7 +73,7 @@ def _check_workload(order: Order) -> None:
         engine_argv(order)
 
 
-_OF_ONE_MACHINE = {*GUEST_KINDS, *(path.kind for path in ROCE_PATHS)}
+_OF_ONE_MACHINE = {path.kind for path in ROCE_PATHS}
 _OF_MPI = {Engine.kind, ApplicationWorkload.kind, Fabric.kind, *SUITES}
 
 
@@ -105,6 +108,25 @@ def _check_nodes(study: Study, order: Order) -> None:
             f"workload {order.workload.label!r} needs {order.nodes} nodes, and the cluster has {nodes}",
             hint=f"nodes = {order.nodes} in [host.options]",
         )
+
+
+def _check_guests(study: Study, order: Order) -> None:
+    """Refuse guests that the lab's machine cannot hold, before it is booted to find that out."""
+    if study.host.kind != "lab" or order.path.kind not in GUEST_KINDS:
+        return
+    if order.workload.options.get(tracing.OPTION):
+        raise BadInputError(
+            f"workload {order.workload.label!r} asks for a kernel trace, which is of machines, and on path "
+            f"{order.path.label!r} ranks are in guests",
+            hint="counts of exits and interrupts are in every trial's record: nearmetal show RUN --trial N",
+        )
+    machine = machine_of(study.host.options)
+    if not machine.iommu:
+        raise BadInputError(
+            f"path {order.path.label!r} ({order.path.kind}) has guests, and the machine {machine.name!r} has no KVM",
+            hint="machine = 'kvm' in [host.options]",
+        )
+    ends_of(order.path, machines=bool(nodes_of(study.host.options)))
 
 
 def _lab_processors(study: Study, order: Order) -> int:

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
+from nearmetal.hosts.lab.machine import MANAGEMENT, MEASURED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 GUEST_INITRD = "/run/guest.cpio"
-READY = "lab: guest is up"
-"""What a guest says on its console when it serves."""
 
-_TOOLS = ("/bin/sh", "/bin/mount", "/sbin/insmod", "/sbin/switch_root", "/bin/mkdir", "/bin/hostname")
+_TOOLS = ("/bin/sh", "/bin/cat", "/bin/mount", "/sbin/insmod", "/sbin/switch_root", "/bin/mkdir", "/bin/hostname")
 _GUEST_MODULES = (
     "9pnet_virtio",
     "9p",
@@ -48,13 +47,33 @@ mkdir -p /newroot/dev/pts /newroot/dev/shm
 mount -t devpts devpts /newroot/dev/pts
 mount -t tmpfs shm /newroot/dev/shm
 mount -t tmpfs run /newroot/run
+mkdir -p "/newroot$scratch/$name"
 mount -t tmpfs tmp "/newroot$scratch/$name"
-: >/newroot/run/hosts
-mount --bind /newroot/run/hosts /newroot/etc/hosts
 hostname "$name"
 export PYTHONPATH=/opt/nearmetal PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
-read -r ready </ready; echo "$ready"
-exec switch_root /newroot /usr/bin/python3 -S -m nearmetal.hosts.lab.remote
+serve="/usr/bin/python3 -S -m nearmetal.hosts.lab.remote"
+if [ "$address" ]; then
+    exec switch_root /newroot /bin/sh -c "$(cat /network)
+exec $serve $address" network "$address" "$mac"
+fi
+: >/newroot/run/hosts
+mount --bind /newroot/run/hosts /newroot/etc/hosts
+exec switch_root /newroot $serve
+"""
+_GUEST_NETWORK = f"""# network ADDRESS MAC: the card with that MAC is for management, the other one is measured.
+cd /sys/class/net
+for card in *; do
+    read -r mac <"$card/address"
+    test "$mac" != "$2" || ip link set "$card" name {MANAGEMENT}
+done
+for card in *; do
+    case $card in lo|{MANAGEMENT}|{MEASURED}) ;; *) ip link set "$card" name {MEASURED} ;; esac
+done
+cd /proc/sys/net
+for setting in ipv6/conf/all/disable_ipv6 ipv6/conf/default/disable_ipv6; do echo 1 >"$setting"; done
+ip addr add "$1/24" dev {MANAGEMENT}
+for card in lo {MANAGEMENT}; do ip link set "$card" up; done
+cd /
 """
 
 
@@ -71,7 +90,7 @@ def write_guest_initrd() -> None:
     nodes += [Node.file(f"lib-modules/{Path(path).name}", Path(path).read_bytes()) for path in modules]
     names = "".join(f"/lib-modules/{Path(path).name}\n" for path in modules)
     nodes.append(Node.file("modules", names.encode()))
-    nodes.append(Node.file("ready", f"{READY}\n".encode()))
+    nodes.append(Node.file("network", _GUEST_NETWORK.encode()))
     with Path(GUEST_INITRD).open("wb") as stream:
         write_archive(stream, with_parents(nodes), mtime_s=0)
 

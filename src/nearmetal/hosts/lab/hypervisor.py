@@ -1,39 +1,32 @@
 """The shell inside the lab: nodes are namespaces, or guests of the lab's own hypervisor under KVM.
 
-A guest has the hypervisor's root file system over 9p, so every program is there, and a service that runs programs
-over vsock. Neither crosses the measured path. Standard library only: this runs inside the lab.
+A guest has a service that runs programs over vsock, which does not cross the measured path. Standard library only: this
+runs inside the lab.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal import native, process
-from nearmetal.errors import NearmetalError, TrialError, UnavailableError
+from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.host import HYPERVISOR
-from nearmetal.hosts.lab import plain_files, remote
+from nearmetal.hosts.lab import kvm, plain_files, remote
 from nearmetal.hosts.lab.entered import Entered
-from nearmetal.hosts.lab.guest_root import GUEST_INITRD, READY
 from nearmetal.hosts.lab.machine import CALLER
 from nearmetal.hosts.namespaces import NamespaceShell, only_child
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nearmetal.process import Finished
 
 _FIRST_CID = 3
 _FIRST_PID = 1
 """The first process of the cradle."""
-_BOOT_TIMEOUT_S = 20.0
 _FILE_TIMEOUT_S = 20.0
-_POLL_S = 0.1
-_MEMORY_MIB = 224
-_KERNEL_OPTIONS = "console=ttyS0 quiet panic=1 tsc=reliable"
 
 _AGENT_SCRIPT = """#!/bin/sh
 # Stands for ssh between nodes: agent [OPTIONS] NODE COMMAND...; the command is evaluated there, as ssh does.
@@ -74,41 +67,18 @@ class LabShell(NamespaceShell):
         inside = only_child(self._anchors[name].process.pid)
         self._entered[name] = Entered(inside, ("pid", "net", "uts", "ipc", "mnt"))
 
-    def boot_guest(self, node: str, devices: Sequence[str]) -> None:
-        """Make a node a guest with these devices (QEMU's words) and wait until it runs programs.
+    def boot_guest(self, node: str, devices: Sequence[str]) -> Callable[[], str]:
+        """Make a node a guest with these devices (QEMU's words), and wait until it runs programs.
 
-        Raises UnavailableError when this machine has no KVM, TrialError with the guest's last words when it does
-        not come up.
+        What is returned tells its name, which is the node's. Raises as `kvm.start` and `kvm.Booting.wait` do.
         """
-        if not Path("/dev/kvm").exists():
-            raise UnavailableError(
-                f"node {node} must be a guest, and this machine of the lab has no KVM",
-                hint='ask for the machine that has: `[host.options] machine = "kvm"`',
-            )
         cid = _FIRST_CID + len(self._guests)
-        console = f"{self._scratch}/{node}/console"
-        options = f"{_KERNEL_OPTIONS} lab.name={node} lab.scratch={self._scratch}"
-        helper = self.start(
-            [
-                *("qemu-system-x86_64", "-enable-kvm", "-cpu", "host", "-m", str(_MEMORY_MIB), "-no-reboot"),
-                *("-nodefaults", "-no-user-config", "-display", "none", "-nic", "none", "-serial", f"file:{console}"),
-                *("-kernel", _kernel(), "-initrd", GUEST_INITRD, "-append", options),
-                *("-virtfs", "local,path=/,mount_tag=root,security_model=none,multidevs=remap"),
-                *("-device", f"vhost-vsock-pci,guest-cid={cid}"),
-                *devices,
-            ]
-        )
-        deadline = time.monotonic() + _BOOT_TIMEOUT_S
+        booting = kvm.start(self, node, ["-device", f"vhost-vsock-pci,guest-cid={cid}", *devices], {})
         self._guests[node] = cid
         Path(self._scratch, "guests", node).write_text(f"{cid}\n")
-        # A look at the console costs the guest nothing; a call would take the one CPU from it.
-        while READY not in _read(console) or not self.run(["true"], node=node, check=False).ok:
-            ended = helper.ended()
-            if ended is not None or time.monotonic() > deadline:
-                said = ended.complaint() if ended else f"it did not answer within {_BOOT_TIMEOUT_S:.0f} s"
-                raise TrialError(f"guest {node} did not come up: {said}; its console: {_tail(console)}")
-            time.sleep(_POLL_S)
+        booting.wait(lambda: self.run(["true"], node=node, check=False).ok)
         self.run(["ip", "link", "set", "lo", "up"], node=node)
+        return lambda: node
 
     def read(self, path: str, *, node: str = HYPERVISOR) -> bytes:
         """Return a file's content as that node sees it."""
@@ -189,16 +159,3 @@ class LabShell(NamespaceShell):
         if node not in self._guests:
             return super()._enter(node)
         return [*super()._enter(), str(native.build(CALLER)), str(self._guests[node]), "--"]
-
-
-def _read(console: str) -> str:
-    path = Path(console)
-    return path.read_text(errors="backslashreplace") if path.exists() else ""
-
-
-def _tail(console: str) -> str:
-    return " | ".join(_read(console).strip().splitlines()[-12:]) or "empty"
-
-
-def _kernel() -> str:
-    return f"/boot/vmlinuz-{os.uname().release}"

@@ -25,8 +25,11 @@ ORDER_ITEM = "opt/lab/order"
 FREEZE_PORT = 0x505
 """The pvpanic port: the guest writes 1 to it when it is ready to be frozen."""
 
-MANAGEMENT = "mgmt0"
-"""What a cluster's node calls its second port; its first, the measured one, keeps the kernel's name."""
+MEASURED, MANAGEMENT = "eth0", "mgmt0"
+"""What a cluster's node, machine or guest, calls its first port, the measured one, and its second."""
+
+MANAGEMENT_TAP = "mgmt1"
+"""What a cluster's machine calls its end of its guest's card for management."""
 
 CALLER = native.Recipe(name="nmremote", room="remote", extra_flags=("-static", "-s"), libraries=("-lpthread",))
 """What runs a command on another machine of the lab, as ssh does; `remote.py` serves it there.

@@ -1,7 +1,8 @@
-"""A cluster seen from its node 0: the other nodes are machines behind the management port.
+"""A cluster seen from its node 0: the other nodes are machines behind the management port, and guests of machines.
 
-Every node serves programs and files there; what asks is the far shell, with these connections in the place of ssh.
-Standard library only: this runs inside the lab.
+Every node serves programs and files there; what asks is the far shell, with these connections in the place of ssh. A
+guest has a card of its own for that, which its machine routes to the port. Standard library only: this runs inside the
+lab.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from nearmetal.errors import NearmetalError
 from nearmetal.hosts.far.machine import SHORT_S, Machine
 from nearmetal.hosts.far.shell import NodesShell
 from nearmetal.hosts.far.stream import Inbox, LostError, Stream
-from nearmetal.hosts.host import HYPERVISOR
-from nearmetal.hosts.lab import plain_files, remote
-from nearmetal.hosts.lab.machine import CALLER, MANAGEMENT
+from nearmetal.hosts.host import HYPERVISOR, OnNode
+from nearmetal.hosts.lab import kvm, plain_files, remote
+from nearmetal.hosts.lab.machine import CALLER, MANAGEMENT, MANAGEMENT_TAP, MEASURED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MEASURED = "eth0"
 _SERVING_S = 5.0
 """How long a node may take, all of them waking at the same moment, until it serves."""
 _POLL_S = 0.01
@@ -42,6 +42,16 @@ _SETTINGS = {
     "ipv4/conf/all/arp_ignore": "1",
     "ipv4/conf/all/arp_announce": "2",
 }
+_GUESTS_FROM = 100
+_ROUTE = """set -e
+ip tuntap add $1 mode tap
+ip addr add $2/32 dev $1
+ip link set $1 up
+ip route add $3/32 dev $1
+cd /proc/sys/net/ipv4
+echo 1 >ip_forward
+for card in $1 $4; do echo 1 >conf/$card/proxy_arp; echo 0 >neigh/$card/proxy_delay; done
+"""
 
 
 def name_of(node: int) -> str:
@@ -54,16 +64,27 @@ def address_of(node: int) -> str:
     return f"10.78.0.{node + 1}"
 
 
+def guest_of(node: int) -> str:
+    """Return the name of a node's guest, which is the guest's own and MPI's."""
+    return f"g{node}"
+
+
+def address_of_guest(node: int) -> str:
+    """Return a guest's address on the management network."""
+    return address_of(_GUESTS_FROM + node)
+
+
 def take(seat: Seat) -> None:
     """Make this machine that node, and serve on the management network in a thread.
 
     All nodes are lives of one snapshot, so name and hardware addresses are dealt here.
     """
     Path("/proc/sys/kernel/hostname").write_text(name_of(seat.node))
-    names = "".join(f"{address_of(node)} {name_of(node)}\n" for node in range(seat.nodes))
+    nodes = range(seat.nodes)
+    names = "".join(f"{address_of(i)} {name_of(i)}\n{address_of_guest(i)} {guest_of(i)}\n" for i in nodes)
     Path("/etc/hosts").write_text(f"127.0.0.1 localhost\n{names}")
     lines = [
-        f"link set {_MEASURED} address 52:54:00:0a:00:{seat.node:02x}",
+        f"link set {MEASURED} address 52:54:00:0a:00:{seat.node:02x}",
         f"link set {MANAGEMENT} address 52:54:00:0b:00:{seat.node:02x}",
         f"addr add {address_of(seat.node)}/24 dev {MANAGEMENT}",
     ]
@@ -98,7 +119,7 @@ def _once_it_serves(node: str, connect: Callable[[], T]) -> T:
 
 
 class ClusterShell(NodesShell):
-    """Nodes are the cluster's machines; the first is the one that this runs on.
+    """Nodes are the cluster's machines, and guests that were booted on them; the first is the one that this runs on.
 
     Their own service starts programs and reads files: the far shell would start `sh` and `env` for each program and a
     program for each file, at 3 ms of the lab's time apiece. It serves those that stay.
@@ -114,6 +135,34 @@ class ClusterShell(NodesShell):
         names = [name_of(node) for node in range(seat.nodes)]
         machines = [Machine(NodeCarrier(name)) for name in names]
         super().__init__(machines, names, remote_shell=str(native.build(CALLER)).encode())
+        self._guests: set[str] = set()
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """Every node that is no guest is a machine of the lab."""
+        return tuple(name for name in super().machines if name not in self._guests)
+
+    def boot_guest(self, node: str, devices: Sequence[str]) -> Callable[[], str]:
+        """Start a guest with these devices (QEMU's words) on a node.
+
+        What is returned waits until it runs programs, makes it a node, and returns its name. Raises as `kvm.start` and
+        `kvm.Booting.wait` do.
+        """
+        number, machine = self.machines.index(node), OnNode(self, node)
+        name, address, mac = guest_of(number), address_of_guest(number), f"52:54:00:0c:00:{number:02x}"
+        machine.run(["sh", "-c", _ROUTE, "route", MANAGEMENT_TAP, address_of(number), address, MANAGEMENT])
+        network = f"tap,id=management,ifname={MANAGEMENT_TAP},script=no,downscript=no,vhost=on"
+        card = ["-netdev", network, "-device", f"virtio-net-pci,netdev=management,mac={mac},romfile="]
+        booting = kvm.start(machine, name, [*devices, *card], {"address": address, "mac": mac})
+
+        def known() -> str:
+            booting.wait(lambda: True)
+            self._free.insert(0, (Machine(NodeCarrier(name)), name))
+            self._guests.add(name)
+            self.add_node(name)
+            return name
+
+        return known
 
     def add_node(self, name: str) -> None:
         """Take the next machine as a node, once it serves."""

@@ -1,8 +1,9 @@
 """Programs and files on another machine of the lab, over vsock or TCP.
 
 A guest of the lab's hypervisor is known by its CID and serves on vsock: `python3 -m nearmetal.hosts.lab.remote` is what
-it ends its boot with. A node of a cluster is known by its name and serves on TCP. `run`, `read` and `write` are for
-callers in Python, the program `nmremote` (native/remote) for all others. Standard library only.
+it ends its boot with. A node of a cluster, machine or guest, is known by its name and serves on TCP (`... ADDRESS` in a
+guest). `run`, `read` and `write` are for callers in Python, the program `nmremote` (native/remote) for all others.
+Standard library only.
 
 A connection carries frames of one byte of kind, four of length (big-endian), and content. The caller sends the
 request, then its stdin; the guest sends what the program says, then how it ended.
@@ -16,6 +17,7 @@ import os
 import socket
 import struct
 import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 PORT = 1024
+READY = "lab: guest is up"
+"""What a guest says on its console when it serves."""
 _HEADER = struct.Struct(">cI")
 _REQUEST, _INPUT, _INPUT_END, _OUT, _ERR, _END = b"r", b"i", b"e", b"1", b"2", b"x"
 _NAME = b"n"
@@ -348,5 +352,13 @@ class Talk:
             self._ended(None, reason)  # counts only where no status came
 
 
+def main(arguments: Sequence[str]) -> None:
+    """Be a guest's service, on TCP if an address is given."""
+    listener = of_node(arguments[0]) if arguments else of_guest()
+    sys.stdout.write(f"{READY}\n")
+    sys.stdout.flush()
+    serve(listener)
+
+
 if __name__ == "__main__":
-    serve(of_guest())
+    main(sys.argv[1:])
