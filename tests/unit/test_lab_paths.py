@@ -272,7 +272,7 @@ def test_files_of_a_guest_out_of_reach_are_an_error(guest: int) -> None:
 @pytest.fixture(scope="module")
 def node() -> str:
     """A node's service on an address of its own; return that."""
-    address = "127.177.4.1"
+    address = f"127.177.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"  # tests of this file may run side by side
     threading.Thread(target=remote.serve, args=(remote.of_node(address),), daemon=True).start()
     return address
 
@@ -314,8 +314,8 @@ def test_an_answer_arrives_although_nothing_took_the_input(node: str) -> None:
 
 
 def test_a_call_says_who_is_out_of_reach(node: str) -> None:
-    said = call("127.177.4.2", "true")
-    assert (said.exit_status, said.stderr) == (255, b"node 127.177.4.2 cannot be reached: Connection refused\n")
+    said = call("127.178.4.2", "true")
+    assert (said.exit_status, said.stderr) == (255, b"node 127.178.4.2 cannot be reached: Connection refused\n")
     assert call("n999", "true").stderr == b"node n999 cannot be reached: /etc/hosts does not have it\n"
     assert call(node).exit_status == 2
 
