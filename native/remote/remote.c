@@ -5,7 +5,7 @@
  * WHERE is a guest's CID (vsock) or the name of a cluster's node (TCP). What answers is hosts/lab/remote.py, which says
  * what is on the line: frames of one byte of kind, four of length (big-endian), and content.
  *
- * In C because a launch starts one for every node: Python takes 140 ms of the lab's time to do the same, this 4.
+ * In C because a launch starts one for every node: Python took 140 ms of the lab's time to begin with the same.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

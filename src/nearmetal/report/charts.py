@@ -296,10 +296,6 @@ def drift_chart(view: View, cell: Cell) -> Markup:
     )
 
 
-def _off(percent: float) -> str:
-    return f"{'+' if percent > 0 else ''}{plain(percent)} %"
-
-
 def _drift(cell: Cell, one: PathCell) -> list[tuple[int, float, float, float]]:
     """Return block, and low, value and high of the trial's mean as percent off the path's own; ends at two errors."""
     own = one.headline.value or 1.0
