@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fake_runs import STUDY, Kept, edit_study
+from fake_runs import STUDY, Kept, edit_study, rewrite
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.store import sums
 from nearmetal.store.rundir import RunDir
@@ -54,6 +54,24 @@ def test_what_changed_is_named_file_by_file(root: Path, capsys: pytest.CaptureFi
         "r/samples/000004.parquet cannot be read: No such file or directory\n"
         "r: 8 trials, 17 files (0.1 MB) are as recorded, 3 are not\n"
     )
+
+
+@pytest.mark.parametrize(("part", "name"), [(0, "its directory"), (1, "latency of 8 B"), (2, "latency of 1024 B")])
+def test_a_recorded_sum_of_a_cell_that_is_not_its_own_is_named(
+    root: Path, part: int, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewrite(root / "trials" / "000002.json", lambda raw: raw["parts"].__setitem__(part, "0" * 64))
+    said = f"r/samples/000002.parquet: the sum of {name} is not the one in trials/000002.json\n"
+    assert nearmetal(["verify", "r"]) == 1
+    assert capsys.readouterr().out.startswith(said)
+    assert nearmetal(["archive", "r", "r.nmrun"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_sums_of_cells_that_a_file_does_not_hold_are_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rewrite(root / "trials" / "000002.json", lambda raw: raw["cells"][1].update(first_group=99))
+    assert nearmetal(["verify", "r"]) == 1
+    assert "r/samples/000002.parquet is not a whole file of samples: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("verb", ["compare", "report", "show", "history"])

@@ -40,6 +40,7 @@ _END_BYTES = 8
 """A Parquet file ends with the length of its directory (4 bytes, little-endian) and a mark of 4 bytes."""
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _PACKED = ("iteration", "begin_ns", "ns")
+_DAMAGES = (OSError, pa.ArrowException, IndexError, KeyError, ValueError)
 SCHEMA = pa.schema(_COLUMNS, metadata={"nearmetal.samples": "1"})
 
 
@@ -125,11 +126,15 @@ def part_sums(path: Path, cells: Sequence[Cell]) -> tuple[str, ...]:
     """Return the SHA-256 of a file's directory, and of what the values of each cell are made of.
 
     Values are about half of a file, and hashing is a good part of reading it: who wants values hashes only those.
+    Raise ForeignFileError when it is not the file of such cells.
     """
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-        directory = whole[-_directory_bytes(whole[-_END_BYTES:]) :]
-        metadata = pq.read_metadata(path)
-        return (hashlib.sha256(directory).hexdigest(), *(_sum_of_parts(whole, metadata, cell) for cell in cells))
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+            directory = whole[-_directory_bytes(whole[-_END_BYTES:]) :]
+            metadata = pq.read_metadata(path)
+            return (hashlib.sha256(directory).hexdigest(), *(_sum_of_parts(whole, metadata, cell) for cell in cells))
+    except _DAMAGES as error:
+        raise _not_whole(path, error) from error
 
 
 def read_values(path: Path, cell: Cell, sha256: str = "", parts: tuple[str, str] | None = None) -> NDArray[np.int64]:
@@ -147,8 +152,8 @@ def read_values(path: Path, cell: Cell, sha256: str = "", parts: tuple[str, str]
             for group in groups[1:]:
                 others, others_good = _rank_values(file, group)
                 values, good = np.maximum(values, others), good & others_good
-    except (OSError, pa.ArrowException, IndexError, KeyError, UnicodeError) as error:
-        raise ForeignFileError(f"{path} is not a whole file of samples: {error}", hint=HINT_DAMAGED) from error
+    except _DAMAGES as error:
+        raise _not_whole(path, error) from error
     measured, good = values[cell.warmup :], good[cell.warmup :]
     return measured if good.all() else measured[good]
 
@@ -164,8 +169,8 @@ def read_rows(path: Path, cell: Cell, sha256: str = "") -> pa.Table:
             _check_lengths(path, cell, [file.metadata.row_group(group).num_rows for group in groups], cell.ranks)
             rows = file.read_row_groups(groups)
             return rows.select(list(_COLUMNS)).replace_schema_metadata()
-    except (OSError, pa.ArrowException, IndexError, KeyError, UnicodeError) as error:
-        raise ForeignFileError(f"{path} is not a whole file of samples: {error}", hint=HINT_DAMAGED) from error
+    except _DAMAGES as error:
+        raise _not_whole(path, error) from error
 
 
 def read_table(path: Path, sha256: str = "") -> pa.Table:
@@ -173,8 +178,12 @@ def read_table(path: Path, sha256: str = "") -> pa.Table:
     try:
         with _opened(path, sha256) as file:
             return file.read()
-    except (OSError, pa.ArrowException, UnicodeError) as error:
-        raise ForeignFileError(f"{path} is not a whole file of samples: {error}", hint=HINT_DAMAGED) from error
+    except _DAMAGES as error:
+        raise _not_whole(path, error) from error
+
+
+def _not_whole(path: Path, error: Exception) -> ForeignFileError:
+    return ForeignFileError(f"{path} is not a whole file of samples: {error}", hint=HINT_DAMAGED)
 
 
 def _opened(path: Path, sha256: str) -> pq.ParquetFile:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import ForeignFileError, NearmetalError
 from nearmetal.store.listing import LIST, gone, replaced
 from nearmetal.store.record import PLACES, read_record
+from nearmetal.store.samples import part_sums
 from nearmetal.store.sums import HINT_DAMAGED, agrees
 
 if TYPE_CHECKING:
@@ -56,8 +57,9 @@ def verify(run: RunDir) -> Verification:
             continue
         records.append(record)
         (bare if record.sums is None else good).append(path)
-        for place, recorded in (record.sums or {}).items():
-            _hold(run.root / place, recorded, good, problems)
+        held = [_hold(run.root / place, recorded, good, problems) for place, recorded in (record.sums or {}).items()]
+        if all(held) and record.parts:
+            problems += _wrong_parts(run.root / PLACES["samples"](record.name), record)
     finished = {path.stem for path in (run.root / "trials").glob("*.json")}
     kept = sorted(path for place in PLACES.values() for path in run.root.glob(place("*")))
     lost = _hold_list(run, {record.name: record for record in records}, finished, good, problems)
@@ -92,15 +94,30 @@ def _hold_list(
     return gone(run.root, listed, records)
 
 
-def _hold(path: Path, recorded: str, good: list[Path], problems: list[str]) -> None:
-    """Hold one file against its recorded digest."""
+def _hold(path: Path, recorded: str, good: list[Path], problems: list[str]) -> bool:
+    """Hold one file against its recorded digest; return whether it agrees."""
     try:
         if agrees(path, recorded):
             good.append(path)
-        else:
-            problems.append(f"{path} has changed since it was recorded: its SHA-256 differs")
+            return True
+        problems.append(f"{path} has changed since it was recorded: its SHA-256 differs")
     except OSError as error:
         problems.append(f"{path} cannot be read: {error.strerror}")
+    return False
+
+
+def _wrong_parts(path: Path, record: TrialRecord) -> list[str]:
+    """Return a sentence for each recorded sum that is not that of its part of a file."""
+    try:
+        found = part_sums(path, record.cells)
+    except ForeignFileError as error:
+        return [error.message]
+    names = ["its directory", *(f"{cell.operation} of {cell.message_bytes} B" for cell in record.cells)]
+    return [
+        f"{path}: the sum of {name} is not the one in trials/{record.name}.json"
+        for name, recorded, seen in zip(names, record.parts, found, strict=True)
+        if recorded != seen
+    ]
 
 
 def refuse_damaged(run: RunDir, *, but_for_gone: bool = False) -> None:
