@@ -23,10 +23,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.stats import BlockFigures, Finding, FloatArray, StoppingPlan, estimate_ratio, look
+from nearmetal.stats.compare import BlockFigures, estimate_ratio
+from nearmetal.stats.equivalence import Finding
+from nearmetal.stats.stopping import StoppingPlan, look
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from nearmetal.stats.interval import FloatArray
 
 ITERATIONS = 400
 FALSE_ALARM_LIMIT = 0.07

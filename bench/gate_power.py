@@ -23,11 +23,15 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from aa_calibration import KINDS, Kind
-from nearmetal.stats import Difference, FloatArray, Standing, difference, floor_between, judge_family
+from nearmetal.stats.between import Difference, Standing, difference, floor_between, judge_family
+
+if TYPE_CHECKING:
+    from nearmetal.stats.interval import FloatArray
 
 MARGIN = 0.05
 CELLS = 12

@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from nearmetal.stats import Summary, compare, correct_family, noise_floor, summarize
-from nearmetal.stats.compare import pair_launches
-from nearmetal.stats.summary import HEADLINE
+from nearmetal.stats.compare import compare, correct_family, pair_launches
+from nearmetal.stats.noise import noise_floor
+from nearmetal.stats.summary import HEADLINE, Summary, summarize
 from nearmetal.store.samples import Cell, CellSamples, describe, part_sums, read_values, write_samples
 
 COMBINATIONS = ("baseline", "baseline again", "path a", "path b")

@@ -25,7 +25,7 @@ from nearmetal import process
 from nearmetal.errors import UnavailableError
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.tracing import build_profiler
-from nearmetal.stats import BlockFigures, estimate_ratio
+from nearmetal.stats.compare import BlockFigures, estimate_ratio
 from nearmetal.workloads.apps import build_apps, read_end_block
 from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi, launch

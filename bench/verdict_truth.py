@@ -21,22 +21,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.stats import (
-    BlockFigures,
-    Criteria,
-    FloatArray,
-    Metric,
-    StoppingPlan,
-    Verdict,
-    compare,
-    correct_family,
-    look,
-)
-from nearmetal.stats.compare import enough
+from nearmetal.stats.compare import BlockFigures, compare, correct_family, enough
+from nearmetal.stats.conclude import Criteria
+from nearmetal.stats.equivalence import Verdict
+from nearmetal.stats.stopping import StoppingPlan, look
+from nearmetal.stats.summary import Metric
 from nearmetal.stats.widen import Company
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from nearmetal.stats.interval import FloatArray
 
 PATHS, CELLS, CAP, FIRST = 4, 3, 16, 5
 LAUNCH_SD = 0.03

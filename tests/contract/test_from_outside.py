@@ -22,8 +22,8 @@ from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import HostSpec, parse_study
 from nearmetal.workloads import foreign, tool_samples
+from nearmetal.workloads.figures import UNITS, Figure
 from nearmetal.workloads.foreign import read_foreign
-from nearmetal.workloads.rates import UNITS, Figure
 from nearmetal.workloads.samples import decode
 from nearmetal.workloads.table import WORKLOADS
 from nearmetal.workloads.tools.tool import Foreign, Import, Spans, Tool

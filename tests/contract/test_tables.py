@@ -16,7 +16,7 @@ from nearmetal.paths.table import PATHS, find_path
 from nearmetal.process import Finished
 from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 from nearmetal.study.spec import HostSpec
-from nearmetal.workloads.rates import UNITS
+from nearmetal.workloads.figures import UNITS
 from nearmetal.workloads.table import WORKLOADS, find_workload
 from nearmetal.workloads.tools.table import TOOLS
 from nearmetal.workloads.workload import Checking

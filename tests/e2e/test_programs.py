@@ -11,7 +11,7 @@ from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.plan import block
-from nearmetal.study.spec import read_study
+from nearmetal.study.shipped import read_study
 from nearmetal.workloads.samples import decode
 
 STUDIES = Path(__file__).parents[2] / "studies"

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nearmetal.stats import benjamini_hochberg, find_changes
-from nearmetal.stats.changes import LEAST_SEGMENT, best_split
+from nearmetal.stats.changes import LEAST_SEGMENT, best_split, find_changes
+from nearmetal.stats.paired import benjamini_hochberg
 
 levels = arrays(np.float64, st.integers(0, 30), elements=st.floats(0.1, 1e9))
 p_values = st.lists(st.floats(0.0, 1.0), max_size=30)

@@ -6,21 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nearmetal.stats import (
-    Better,
-    BlockFigures,
-    Finding,
-    StoppingPlan,
-    ecdf,
-    estimate_ratio,
-    holm,
-    look,
-    order,
-    summarize,
-    tail_curve,
-    wilcoxon_signed_rank,
-)
-from nearmetal.stats.order import median_absolute_deviation, quantile_ranks, quantile_value
+from nearmetal.stats.compare import BlockFigures, estimate_ratio
+from nearmetal.stats.equivalence import Better, Finding
+from nearmetal.stats.order import ecdf, median_absolute_deviation, order, quantile_ranks, quantile_value, tail_curve
+from nearmetal.stats.paired import holm, wilcoxon_signed_rank
+from nearmetal.stats.stopping import StoppingPlan, look
+from nearmetal.stats.summary import summarize
 
 samples = arrays(np.int64, st.integers(1, 300), elements=st.integers(0, 2**50))
 figures = arrays(np.float64, 8, elements=st.floats(1.0, 1e9))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.workloads.rates import UNITS
+from nearmetal.workloads.figures import UNITS
 from nearmetal.workloads.tool_samples import DECODERS, one_cell
 from nearmetal.workloads.tools import hpcc, imb, iperf3, mpi4py, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
 from nearmetal.workloads.tools.perftest_dump import parse_dump

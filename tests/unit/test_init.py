@@ -12,7 +12,7 @@ from nearmetal.cli.main import run as nearmetal
 from nearmetal.cli.sizes import parse_sizes
 from nearmetal.errors import BadInputError
 from nearmetal.study.draft import toml
-from nearmetal.study.spec import read_study
+from nearmetal.study.shipped import read_study
 
 if TYPE_CHECKING:
     from pathlib import Path

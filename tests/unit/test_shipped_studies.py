@@ -9,7 +9,7 @@ from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import BadInputError
 from nearmetal.run.check import check_study
 from nearmetal.study.plan import block
-from nearmetal.study.spec import read_study
+from nearmetal.study.shipped import read_study
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "studies").glob("*.toml"))

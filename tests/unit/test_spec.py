@@ -6,7 +6,8 @@ from scripts.reference.study import reference
 from nearmetal.errors import BadInputError
 from nearmetal.study import plan
 from nearmetal.study.order import Order
-from nearmetal.study.spec import AGAIN, parse_study, read_study
+from nearmetal.study.shipped import read_study
+from nearmetal.study.spec import AGAIN, parse_study
 from nearmetal.workloads.engine import engine_argv
 
 STUDIES = Path(__file__).parents[2] / "studies"

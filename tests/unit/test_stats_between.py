@@ -12,7 +12,8 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats as reference
 
 from nearmetal.errors import BadInputError
-from nearmetal.stats import Better, Standing, difference, floor_between, judge_family
+from nearmetal.stats.between import Standing, difference, floor_between, judge_family
+from nearmetal.stats.equivalence import Better
 
 rows = arrays(np.float64, st.integers(2, 12), elements=st.floats(1.0, 1e6))
 

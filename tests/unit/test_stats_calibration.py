@@ -9,7 +9,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nearmetal.stats import BlockFigures, Finding, StoppingPlan, estimate_ratio, look, paired_t_test
+from nearmetal.stats.compare import BlockFigures, estimate_ratio
+from nearmetal.stats.equivalence import Finding
+from nearmetal.stats.paired import paired_t_test
+from nearmetal.stats.stopping import StoppingPlan, look
 
 COMPARISONS = 300
 

@@ -5,32 +5,15 @@ import pytest
 from scipy import stats as reference
 
 from nearmetal.errors import BadInputError
-from nearmetal.stats import (
-    Better,
-    BlockFigures,
-    Criteria,
-    Finding,
-    IntervalMethod,
-    Metric,
-    Summary,
-    Verdict,
-    compare,
-    conclude,
-    correct_family,
-    estimate_level,
-    estimate_ratio,
-    holm,
-    noise_floor,
-    paired_t_test,
-    rarest_excluded,
-    summarize,
-    wilcoxon_signed_rank,
-    wild_bootstrap_t,
-)
-from nearmetal.stats.compare import over_occasions, pair_launches
-from nearmetal.stats.equivalence import Evidence, judge, margin_log, tost_p
+from nearmetal.stats.bootstrap import IntervalMethod, wild_bootstrap_t
+from nearmetal.stats.compare import BlockFigures, compare, correct_family, estimate_ratio, over_occasions, pair_launches
+from nearmetal.stats.conclude import Criteria, conclude, rarest_excluded
+from nearmetal.stats.equivalence import Better, Evidence, Finding, Verdict, judge, margin_log, tost_p
 from nearmetal.stats.interval import Interval
-from nearmetal.stats.paired import hedges_gz, moments, rank_biserial
+from nearmetal.stats.level import estimate_level
+from nearmetal.stats.noise import noise_floor
+from nearmetal.stats.paired import hedges_gz, holm, moments, paired_t_test, rank_biserial, wilcoxon_signed_rank
+from nearmetal.stats.summary import Metric, Summary, summarize
 
 # Student (1908): extra hours of sleep of ten patients under two drugs. The paired t-test gives t = -4.0621 on 9
 # degrees of freedom, p = 0.002833 (as in every textbook and in R's `sleep`).

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nearmetal.stats import Metric, effective_sample_size, summarize
 from nearmetal.stats.modes import Modes, excess_mass, find_modes, order_of
 from nearmetal.stats.order import order
+from nearmetal.stats.summary import Metric, effective_sample_size, summarize
 
 EVEN = np.arange(400) % 2
 

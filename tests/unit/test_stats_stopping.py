@@ -5,9 +5,12 @@ import pytest
 from scipy.special import ndtr, ndtri, stdtrit
 
 from nearmetal.errors import BadInputError
-from nearmetal.stats import Better, BlockFigures, Finding, IntervalMethod, Metric, StoppingPlan, compare, look
+from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.boundaries import levels_at, nominal_levels, repeated_p
-from nearmetal.stats.stopping import sequential_evidence
+from nearmetal.stats.compare import BlockFigures, compare
+from nearmetal.stats.equivalence import Better, Finding
+from nearmetal.stats.stopping import StoppingPlan, look, sequential_evidence
+from nearmetal.stats.summary import Metric
 
 
 def critical_values(looks: tuple[int, ...], spent: list[float]) -> list[float]:

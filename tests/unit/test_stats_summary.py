@@ -7,8 +7,8 @@ import pytest
 from scipy import stats as reference
 
 from nearmetal.errors import BadInputError
-from nearmetal.stats import ecdf, effective_sample_size, lag1_autocorrelation, order, quantile, summarize, tail_curve
-from nearmetal.stats.order import median_absolute_deviation, quantile_ranks, support
+from nearmetal.stats.order import ecdf, median_absolute_deviation, order, quantile, quantile_ranks, support, tail_curve
+from nearmetal.stats.summary import effective_sample_size, lag1_autocorrelation, summarize
 
 
 def latencies_ns(n: int, seed: int = 7) -> np.ndarray:

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from nearmetal.stats import BlockFigures, FloatArray, Metric, RatioEstimate, StoppingPlan, compare, estimate_ratio, look
-from nearmetal.stats.compare import pair_launches
-from nearmetal.stats.interval import Interval
+from nearmetal.stats.compare import BlockFigures, RatioEstimate, compare, estimate_ratio, pair_launches
+from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.paired import moments
-from nearmetal.stats.summary import summarize
+from nearmetal.stats.stopping import StoppingPlan, look
+from nearmetal.stats.summary import Metric, summarize
 from nearmetal.stats.widen import Company, between_variants, for_skewness, low_frequency, offset_of, widened
 
 BOOTS = tuple(block % 3 for block in range(12))

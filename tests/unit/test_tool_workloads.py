@@ -11,7 +11,7 @@ from nearmetal.results.shown import shown_for
 from nearmetal.stats.equivalence import Better
 from nearmetal.study.order import WorkloadOrder
 from nearmetal.workloads import crew
-from nearmetal.workloads.rates import UNITS, jain
+from nearmetal.workloads.figures import UNITS, jain
 from nearmetal.workloads.streams import OutputName
 from nearmetal.workloads.table import find_workload
 from nearmetal.workloads.tool_samples import decode_tools

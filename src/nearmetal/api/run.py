@@ -24,9 +24,9 @@ from nearmetal.fabric.survey import survey
 from nearmetal.report import as_html
 from nearmetal.report.markup import element, together
 from nearmetal.report.progress import progress, sentence
-from nearmetal.report.waterfalls import waterfalls
 from nearmetal.results.between import Question, judge, read_pair
 from nearmetal.results.paths import build_view
+from nearmetal.results.waterfalls import waterfalls
 from nearmetal.run import schedule
 from nearmetal.run.begin import begin
 from nearmetal.run.guests import open_host

@@ -18,7 +18,8 @@ from nearmetal.report import fabric_html, fabric_json, fabric_text
 from nearmetal.run.guests import open_host
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir, RunInfo
-from nearmetal.study.spec import digest, read_study
+from nearmetal.study.shipped import read_study
+from nearmetal.study.spec import digest
 
 
 @click.command(name="fabric", epilog="Exit codes: 0 nothing named, 1 something named, 4 not measured to the end.")

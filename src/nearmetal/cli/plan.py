@@ -14,7 +14,7 @@ from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
 from nearmetal.run.resolve import resolution
 from nearmetal.study.plan import block, combinations, longest_pause_ns
-from nearmetal.study.spec import read_study
+from nearmetal.study.shipped import read_study
 from nearmetal.units import NS_PER_S, format_duration, format_size
 
 if TYPE_CHECKING:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from nearmetal.report import as_html
-from nearmetal.report.waterfalls import waterfalls
 from nearmetal.results.paths import build_view
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir
+
+if TYPE_CHECKING:
+    from nearmetal.results.waterfalls import Waterfall
 
 
 @click.command(name="report")
@@ -20,7 +23,14 @@ from nearmetal.store.rundir import RunDir
 def command(run: Path, out: Path | None, *, allow_mixed: bool) -> None:
     """Write the report of RUN, a run directory, and print the path of the file."""
     opened = RunDir.open(run)
-    page = as_html.render(build_view(opened, allow_mixed=allow_mixed), waterfalls(opened))
+    view = build_view(opened, allow_mixed=allow_mixed)
+    page = as_html.render(view, _waterfalls(opened) if view.traced else ())
     target = out or run / "report.html"
     Disk().put_bytes(target, page.encode())
     click.echo(target)
+
+
+def _waterfalls(run: RunDir) -> list[Waterfall]:
+    from nearmetal.results.waterfalls import waterfalls  # noqa: PLC0415 (half of all modules, for traced runs alone)
+
+    return waterfalls(run)

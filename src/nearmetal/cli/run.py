@@ -12,8 +12,8 @@ from nearmetal.cli.rollback import offer_rollback, settle_far
 from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.report import as_html, as_table
 from nearmetal.report.terminal import Console
-from nearmetal.report.waterfalls import waterfalls
 from nearmetal.results.paths import build_view
+from nearmetal.results.waterfalls import waterfalls
 from nearmetal.run.begin import begin
 from nearmetal.run.guests import open_host
 from nearmetal.run.schedule import run_study

@@ -12,8 +12,7 @@ from nearmetal.cli.plan import duration
 from nearmetal.errors import UnavailableError
 from nearmetal.report.terminal import Console
 from nearmetal.run.estimate import estimate
-from nearmetal.study.shipped import shipped
-from nearmetal.study.spec import read_study
+from nearmetal.study.shipped import read_study, shipped
 
 
 @click.command(name="studies")

@@ -20,7 +20,8 @@ from nearmetal.run.check import check_study
 from nearmetal.run.guests import open_host
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import SearchDir
-from nearmetal.study.spec import parse_study, read_study
+from nearmetal.study.shipped import read_study
+from nearmetal.study.spec import parse_study
 from nearmetal.tune.launches import Launches
 from nearmetal.tune.measure import StudyTrials, tuned_path
 from nearmetal.tune.narrow import look_around, narrowed, study_values

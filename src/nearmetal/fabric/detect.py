@@ -29,7 +29,7 @@ import numpy as np
 from scipy import special
 
 from nearmetal.fabric.figures import Pairs, latency_table, window_table
-from nearmetal.stats.correction import holm
+from nearmetal.stats.paired import holm
 from nearmetal.stats.two_way import TwoWay, off_diagonal, robust_spread, two_way_fit
 
 if TYPE_CHECKING:

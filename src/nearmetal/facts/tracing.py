@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.hosts.host import machines_of
-from nearmetal.study.order import TRACE_FOLDER
+from nearmetal.study.order import TRACE_FOLDER, TRACE_OPTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nearmetal.hosts.host import Shell
     from nearmetal.study.order import Order
-
-OPTION = "waterfall"
-"""The workload's option that asks for a trace."""
 
 FORMATS = f"{TRACE_FOLDER}formats"
 RING = "cpu"
@@ -87,9 +84,9 @@ def recorded(shell: Shell, order: Order) -> Iterator[dict[str, bytes]]:
     traced, BadInputError for an option that is not true or false.
     """
     files: dict[str, bytes] = {}
-    wanted = order.workload.options.get(OPTION, False)
+    wanted = order.workload.options.get(TRACE_OPTION, False)
     if not isinstance(wanted, bool):
-        raise BadInputError(f"workload {order.workload.label!r}: {OPTION} is true or false, not {wanted!r}")
+        raise BadInputError(f"workload {order.workload.label!r}: {TRACE_OPTION} is true or false, not {wanted!r}")
     if not wanted:
         yield files
         return

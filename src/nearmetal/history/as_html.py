@@ -10,8 +10,7 @@ from nearmetal.history import words as history_words
 from nearmetal.report import charts, words
 from nearmetal.report.as_html import table_region
 from nearmetal.report.axes import Frame, Scale, linear, x_axis, y_axis
-from nearmetal.report.markup import Markup, element, pixels, together
-from nearmetal.report.page import page
+from nearmetal.report.markup import Markup, element, page, pixels, together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

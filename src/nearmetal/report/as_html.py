@@ -5,10 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from nearmetal.report import charts, overview, steps, tables, waterfall_html, words
+from nearmetal.report import charts, overview, steps, tables, words
 from nearmetal.report.levels import levels
-from nearmetal.report.markup import Markup, element, together
-from nearmetal.report.page import ALONE, page
+from nearmetal.report.markup import ALONE, Markup, element, page, together
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.summary import Metric
 
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nearmetal.report.tables import Table
-    from nearmetal.report.waterfalls import Waterfall
     from nearmetal.results.records import Cell, GroupId, PathVerdict, View
+    from nearmetal.results.waterfalls import Waterfall
 
 _GLYPHS = {
     Verdict.NEAR_METAL: "≈",
@@ -49,7 +48,7 @@ def _body(view: View, traced: Sequence[Waterfall]) -> Markup:
         verdicts(view),
         *(group_section(view, group, number) for number, group in enumerate(view.groups)),
         _settings(view),
-        waterfall_html.section(traced, view.baseline, table_region),
+        _waterfalls(view, traced),
         _evidence(view),
         _failures(view),
         _repeat(view),
@@ -253,6 +252,14 @@ def _panel(view: View, cell: Cell) -> Markup:
 def _figure(title: str, chart: Markup, note: str = "") -> Markup:
     notes = [element("p", note, class_="note")] if note else []
     return element("figure", element("figcaption", title), chart, *notes)
+
+
+def _waterfalls(view: View, traced: Sequence[Waterfall]) -> Markup:
+    if not traced:
+        return Markup("")
+    from nearmetal.report import waterfall_html  # noqa: PLC0415 (few runs have any)
+
+    return waterfall_html.section(traced, view.baseline, table_region)
 
 
 # ---- tables

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nearmetal.results.records import Cell, PathCell, PathEntry, View
-    from nearmetal.stats.tails import Curve
+    from nearmetal.stats.order import Curve
 
 WIDTH, HEIGHT = 560.0, 340.0
 ROOM_FOR_NAMES = 108.0

@@ -8,8 +8,7 @@ import numpy as np
 
 from nearmetal.fabric.survey import METRICS, Metric, Survey, aggregated, sentence, slowness, table_of
 from nearmetal.report import fabric_text
-from nearmetal.report.markup import Markup, element, together
-from nearmetal.report.page import ALONE, page
+from nearmetal.report.markup import ALONE, Markup, element, page, together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,8 +1,18 @@
-"""HTML and SVG built from elements: whatever is not markup is escaped, so no text of a study can become any."""
+"""HTML and SVG built from elements: whatever is not markup is escaped, so no text of a study can become any.
+
+And the frame around every page: one style sheet, named by its hash in the page's policy, and the body.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
+from functools import cache
+from importlib import resources
+from string import Template
+
+import nearmetal
 
 _VOID = frozenset({"br", "col", "hr", "input", "link", "meta"})
 
@@ -47,3 +57,47 @@ def _attribute(key: str, value: Attribute) -> str:
 def pixels(value: float) -> str:
     """Return a length with one decimal, without a trailing zero."""
     return f"{value:.1f}".removesuffix(".0")
+
+
+# ---- a page
+
+ALONE = "form-action 'none'"
+"""What else a page that is a file by itself may do: nothing."""
+
+
+def page(
+    title: str,
+    body: Markup,
+    *,
+    version: str = nearmetal.__version__,
+    may: str = ALONE,
+    head: str = "",
+    skip: str = "verdicts",
+) -> str:
+    """Return a whole page as text; write it as UTF-8.
+
+    `may` is the rest of its Content-Security-Policy after `default-src 'none'` and the style sheet's hash; `head` is
+    markup for its head, `skip` the id of its first section. The policy names the one style sheet: nothing that data
+    might smuggle in can style or run.
+    """
+    return Template(_static("page.html")).substitute(
+        title=html.escape(f"{title} - nearmetal"),
+        version=html.escape(version),
+        style=_static("page.css"),
+        policy=policy(may),
+        head=head,
+        skip=skip,
+        body=body,
+    )
+
+
+@cache
+def policy(may: str = ALONE) -> str:
+    """Return the Content-Security-Policy of a page."""
+    digest = base64.b64encode(hashlib.sha256(_static("page.css").encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; {may}"
+
+
+@cache
+def _static(name: str) -> str:
+    return (resources.files("nearmetal.report") / "static" / name).read_text(encoding="utf-8")

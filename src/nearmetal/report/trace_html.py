@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.predict.trace_view import matrix
 from nearmetal.report import trace_text
-from nearmetal.report.markup import Markup, element, together
-from nearmetal.report.page import page
+from nearmetal.report.markup import Markup, element, page, together
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:

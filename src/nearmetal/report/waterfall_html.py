@@ -16,15 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nearmetal.report.tables import Table
-    from nearmetal.report.waterfalls import Waterfall
+    from nearmetal.results.waterfalls import Waterfall
 
 _WIDTH, _ROW = 900.0, 34.0
 
 
 def section(found: Sequence[Waterfall], baseline: str, table: Callable[[Table], Markup]) -> Markup:
-    """Return the section, nothing when no trial was traced; `table` draws a table as the report does."""
-    if not found:
-        return Markup("")
+    """Return the section; `table` draws a table as the report does."""
     blocks: list[Markup] = []
     for of, lanes in waterfall_text.by_size(found, baseline):
         blocks.append(element("h3", f"One message of {of}"))

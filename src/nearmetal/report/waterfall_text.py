@@ -11,13 +11,13 @@ from nearmetal.facts.waterfall import PARTS
 from nearmetal.report import words
 from nearmetal.report.axes import Scale, linear
 from nearmetal.report.tables import Table
-from nearmetal.report.waterfalls import WORST_RESIDUE
+from nearmetal.results.waterfalls import WORST_RESIDUE
 from nearmetal.units import NS_PER_US, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nearmetal.report.waterfalls import Waterfall
+    from nearmetal.results.waterfalls import Waterfall
 
 _WIDTH = 80
 _LANES = 4

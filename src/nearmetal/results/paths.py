@@ -42,14 +42,14 @@ from nearmetal.stats.compare import (
 )
 from nearmetal.stats.equivalence import ALPHA, Verdict
 from nearmetal.stats.noise import NoiseFloor, noise_floor
-from nearmetal.stats.order import order, quantile_ranks
+from nearmetal.stats.order import Curve, ecdf, order, quantile_ranks, tail_curve
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, over_blocks, summarize
-from nearmetal.stats.tails import Curve, ecdf, tail_curve
 from nearmetal.stats.widen import Company
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import Cell as StoredCell
 from nearmetal.study.facts import Scope, describes_machine, scope_of
+from nearmetal.study.order import TRACE_OPTION
 from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import AGAIN, parse_study
 
@@ -138,6 +138,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, summaries: Summaries |
         facts=fact_rows(good, paths),
         counters=counter_rows(good, paths),
         failures=failures(records),
+        traced=any(record.order.workload.options.get(TRACE_OPTION) for record in good),
         repeat=Repeat(run.study_text(), run.info.study_sha256, study.seed, launches(good)),
     )
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from nearmetal.stats.interval import Interval
     from nearmetal.stats.modes import Modes
     from nearmetal.stats.noise import NoiseFloor
+    from nearmetal.stats.order import Curve
     from nearmetal.stats.summary import Metric, Summary
-    from nearmetal.stats.tails import Curve
     from nearmetal.study.order import Scalar
 
 
@@ -191,7 +191,10 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Everything that a report shows of one run; `block_ns` is what a block took, its launches one after another."""
+    """Everything that a report shows of one run; `block_ns` is what a block took, its launches one after another.
+
+    `traced` tells whether trials were traced, and so whether the run has waterfalls (`results.waterfalls`).
+    """
 
     name: str
     title: str
@@ -217,6 +220,7 @@ class View:
     facts: tuple[FactRow, ...]
     counters: tuple[FactRow, ...]
     failures: tuple[Failure, ...]
+    traced: bool
     repeat: Repeat
 
     @property

@@ -9,7 +9,8 @@ import nearmetal
 from nearmetal.run.check import check_study
 from nearmetal.run.guests import open_host
 from nearmetal.store.rundir import RunDir, RunInfo
-from nearmetal.study.spec import Study, digest, read_study
+from nearmetal.study.shipped import read_study
+from nearmetal.study.spec import Study, digest
 
 
 def begin(study: Path, out: Path | None) -> tuple[Study, RunDir]:

@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
-from nearmetal.facts import tracing
 from nearmetal.hosts.lab import image
 from nearmetal.hosts.lab.cluster import nodes_of
 from nearmetal.hosts.lab.lab import machine_of
@@ -15,6 +14,7 @@ from nearmetal.knobs.table import find as find_knob
 from nearmetal.paths.guests import ends_of
 from nearmetal.paths.roce import ROCE_PATHS
 from nearmetal.paths.table import find_path
+from nearmetal.study.order import TRACE_OPTION
 from nearmetal.study.plan import block
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.engine import Engine, engine_argv
@@ -114,7 +114,7 @@ def _check_guests(study: Study, order: Order) -> None:
     """Refuse guests that the lab's machine cannot hold, before it is booted to find that out."""
     if study.host.kind != "lab" or order.path.kind not in GUEST_KINDS:
         return
-    if order.workload.options.get(tracing.OPTION):
+    if order.workload.options.get(TRACE_OPTION):
         raise BadInputError(
             f"workload {order.workload.label!r} asks for a kernel trace, which is of machines, and on path "
             f"{order.path.label!r} ranks are in guests",

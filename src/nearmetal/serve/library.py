@@ -14,9 +14,9 @@ from nearmetal.gate import as_json as gate_as_json
 from nearmetal.report import as_html, as_json, fabric_html, fabric_json
 from nearmetal.report.markup import Markup
 from nearmetal.report.progress import Progress, progress
-from nearmetal.report.waterfalls import waterfalls
 from nearmetal.results.between import Question, judge, read_pair
 from nearmetal.results.paths import build_view
+from nearmetal.results.waterfalls import waterfalls
 from nearmetal.serve import overview, pages
 from nearmetal.serve.cache import Cache, Recent, SummaryCache
 from nearmetal.serve.catalogue import state

@@ -10,8 +10,7 @@ from urllib.parse import urlencode
 from nearmetal.report import overview, words
 from nearmetal.report.as_html import verdict_class
 from nearmetal.report.charts import path_class
-from nearmetal.report.markup import Markup, element, pixels, together
-from nearmetal.report.page import page
+from nearmetal.report.markup import Markup, element, page, pixels, together
 from nearmetal.serve.pages import PLAIN, run_path
 from nearmetal.stats.equivalence import Verdict
 

@@ -11,8 +11,7 @@ from nearmetal.fabric.survey import survey
 from nearmetal.gate import as_table as gate_as_table
 from nearmetal.gate import words as gate_words
 from nearmetal.report import as_html, charts, fabric_html, fabric_text, words
-from nearmetal.report.markup import Markup, element, together
-from nearmetal.report.page import page, policy
+from nearmetal.report.markup import Markup, element, page, policy, together
 from nearmetal.report.progress import Progress, last_trials, sentence
 from nearmetal.stats.between import Standing
 

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import special
 
-from nearmetal.stats.correction import holm
 from nearmetal.stats.equivalence import ALPHA, MARGIN, Better, margin_log
 from nearmetal.stats.interval import Interval
-from nearmetal.stats.paired import moments
+from nearmetal.stats.paired import holm, moments
 from nearmetal.stats.stopping import as_ratio
 
 if TYPE_CHECKING:

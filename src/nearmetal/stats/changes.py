@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.stats.correction import benjamini_hochberg
-from nearmetal.stats.paired import doubled_midranks
+from nearmetal.stats.paired import benjamini_hochberg, doubled_midranks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,7 +22,6 @@ from nearmetal.errors import BadInputError
 from nearmetal.stats import paired as tests
 from nearmetal.stats.bootstrap import IntervalMethod, mean_intervals
 from nearmetal.stats.conclude import Conclusion, Criteria, conclude
-from nearmetal.stats.correction import holm
 from nearmetal.stats.equivalence import (
     ALPHA,
     MARGIN,
@@ -35,6 +34,7 @@ from nearmetal.stats.equivalence import (
     margin_log,
 )
 from nearmetal.stats.modes import slow_launches
+from nearmetal.stats.paired import holm
 from nearmetal.stats.stopping import StoppingPlan, as_ratio, look, sequential_evidence
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, over_blocks
 from nearmetal.stats.widen import ALONE, Company, evidence_of

@@ -50,7 +50,6 @@ from nearmetal.store.record import (
 from nearmetal.store.samples import describe, part_sums, read_rows, read_table, read_values, write_samples
 from nearmetal.store.sums import file_sha256, seal_of, sealed
 from nearmetal.store.verify import refuse_damaged
-from nearmetal.study.changes import changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -232,6 +231,8 @@ class RunDir(Closing):
         if hashlib.sha256(data).hexdigest() != self.info.study_sha256:
             lines = ["what it was is not kept in runs of format 1"]
             if self._study is not None:
+                from nearmetal.study.changes import changes  # noqa: PLC0415 (of an edited study alone)
+
                 lines = changes(self._study, text)
             raise ForeignFileError(
                 f"{path} is not the study of this run any more:\n  " + "\n  ".join(lines),

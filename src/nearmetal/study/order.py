@@ -18,6 +18,8 @@ from nearmetal.reading import parse_json
 ORDER_FORMAT = 1
 
 TRACE_FOLDER = "trace/"
+TRACE_OPTION = "waterfall"
+"""The option of a workload that asks for a trace."""
 """What the names of a kernel trace's files in an outcome begin with."""
 FABRIC_FOLDER = "fabric/"
 """What the names of a whole fabric's files in an outcome begin with."""

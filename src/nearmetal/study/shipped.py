@@ -1,12 +1,18 @@
-"""The studies that come with nearmetal, by name: `paths` stands for the file studies/paths.toml that ships."""
+"""Studies as the command line names them: a file, or one that ships (`paths` is studies/paths.toml)."""
 
 from __future__ import annotations
 
 import difflib
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
+from nearmetal.reading import read_text
+from nearmetal.study.spec import parse_study
+
+if TYPE_CHECKING:
+    from nearmetal.study.spec import Study
 
 _PLACES = (Path(__file__).parents[3] / "studies", Path(sys.prefix) / "share" / "nearmetal" / "studies")
 """Where they are: beside the sources, or where an installation puts data."""
@@ -35,3 +41,21 @@ def find_study(word: Path) -> Path:
         f"there is no file and no shipped study {word.name!r}",
         hint=f"did you mean {close[0]!r}?" if close else "`nearmetal studies` lists those that come with it",
     )
+
+
+def read_study(path: Path) -> tuple[Study, str]:
+    """Read a study file, or a shipped study by its name; return the study and its text.
+
+    Raise BadInputError that lists every error.
+    """
+    path = find_study(path)
+    try:
+        text = read_text(path)
+    except OSError as error:
+        raise BadInputError(
+            f"cannot read the study {path}: {error.strerror}",
+            hint="`nearmetal studies` lists the shipped ones, which run by name: nearmetal run paths",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"the study {path} is not UTF-8 text: {error}") from error
+    return parse_study(text, str(path)), text

@@ -23,7 +23,6 @@ from pydantic import (
 from nearmetal.errors import BadInputError
 from nearmetal.reading import parse_toml, read_text
 from nearmetal.study.order import Progress, Scalar  # noqa: TC001 (pydantic reads them when it runs)
-from nearmetal.study.shipped import find_study
 from nearmetal.units import NS_PER_S, parse_duration_ns, parse_size_bytes
 
 if TYPE_CHECKING:
@@ -300,24 +299,6 @@ class Study(_Model):
             if unknown := sorted(set(one.workloads) - set(known)):
                 raise ValueError(f"tune.classes: {one.name!r} names the workload {unknown[0]!r}; known: {known}")
         return self
-
-
-def read_study(path: Path) -> tuple[Study, str]:
-    """Read a study file, or a shipped study by its name; return the study and its text.
-
-    Raise BadInputError that lists every error.
-    """
-    path = find_study(path)
-    try:
-        text = read_text(path)
-    except OSError as error:
-        raise BadInputError(
-            f"cannot read the study {path}: {error.strerror}",
-            hint="`nearmetal studies` lists the shipped ones, which run by name: nearmetal run paths",
-        ) from error
-    except UnicodeDecodeError as error:
-        raise BadInputError(f"the study {path} is not UTF-8 text: {error}") from error
-    return parse_study(text, str(path)), text
 
 
 def parse_study(text: str, source: str) -> Study:

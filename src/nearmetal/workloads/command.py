@@ -22,9 +22,9 @@ from nearmetal.reading import parse_json
 from nearmetal.units import decimal
 from nearmetal.workloads.build import mpi_for
 from nearmetal.workloads.crew import LOG, Command, crew_argv, crew_environment, read_log
+from nearmetal.workloads.figures import unit_named
 from nearmetal.workloads.pairs import check_options, text_option
 from nearmetal.workloads.parallel import mpi_prefix, parallel_launch
-from nearmetal.workloads.rates import unit_named
 from nearmetal.workloads.workload import Launch
 
 if TYPE_CHECKING:

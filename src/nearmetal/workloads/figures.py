@@ -1,18 +1,119 @@
-"""The figure that people expect of each operation of a foreign program: its name and its unit.
+"""Figures of programs as durations, the one form in which the store keeps everything, and how each is shown.
 
-Stored are durations for ever (see `rates`); the file of each program says which figure a stored duration stands for.
+A time is itself. A rate is kept as the time that a fixed amount takes at it: 1 GiB for bytes, 10^12 for counted
+things, so that smaller is better for every stored sample and the rate comes back to nine digits. The file of each
+program says which figure a stored duration stands for. Standard library only.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nearmetal.workloads.rates import BANDWIDTH, LATENCY, UNITS, Figure, unit_named
+from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, to_whole
 
 if TYPE_CHECKING:
     from nearmetal.study.order import WorkloadOrder
+
+VOLUME_BYTES = 1 << 30
+"""The amount whose duration stands for a rate in bytes or bits."""
+COUNTED = 10**12
+"""The amount whose duration stands for a rate of anything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit of a figure: `scale` is the ns of one unit of time, or of the amount at a rate of one."""
+
+    name: str
+    rate: bool
+    scale: float
+
+    def to_ns(self, figure: float) -> int:
+        """Return what the store keeps for a figure, at least 1 ns; raise ForeignFileError when there is none."""
+        if not math.isfinite(figure) or figure < 0 or (self.rate and figure == 0):
+            raise ForeignFileError(f"{figure} {self.name} is not a figure that a program can have measured")
+        try:
+            return max(1, to_whole(self.scale / figure if self.rate else self.scale * figure))
+        except (ValueError, ZeroDivisionError) as error:
+            raise ForeignFileError(f"{figure} {self.name} is beyond every measurement") from error
+
+
+def _times() -> dict[str, float]:
+    return {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
+
+
+def _rates() -> dict[str, float]:
+    """Return the units of rates: one a second of them, and so the ns of the amount at that rate."""
+    in_bytes = {
+        "B/s": 1.0,
+        "kB/s": 1e3,
+        "MB/s": 1e6,
+        "GB/s": 1e9,
+        "KiB/s": float(1 << 10),
+        "MiB/s": float(1 << 20),
+        "GiB/s": float(1 << 30),
+        "bit/s": 1 / 8,
+        "Mbit/s": 1e6 / 8,
+        "Gbit/s": 1e9 / 8,
+    }
+    counted = {
+        "1/s": 1.0,
+        "Mop/s": 1e6,
+        "Mflop/s": 1e6,
+        "Gflop/s": 1e9,
+        "Tflop/s": 1e12,
+        "Gup/s": 1e9,
+        "ns/day": 1 / 86400,
+    }
+    return {name: VOLUME_BYTES * NS_PER_S / per_s for name, per_s in in_bytes.items()} | {
+        name: COUNTED * NS_PER_S / per_s for name, per_s in counted.items()
+    }
+
+
+UNITS: dict[str, Unit] = {name: Unit(name, rate=False, scale=scale) for name, scale in _times().items()} | {
+    name: Unit(name, rate=True, scale=scale) for name, scale in _rates().items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """How a stored duration is shown: `per` is by how much it is divided first (2: half a round trip)."""
+
+    name: str
+    unit: Unit
+    per: int = 1
+
+    @property
+    def factor(self) -> float:
+        """Return the figure of one ns, for `factor * ns` or, of a rate, `factor / ns`."""
+        return self.unit.scale if self.unit.rate else 1.0 / (self.unit.scale * self.per)
+
+
+def unit_named(name: str) -> Unit:
+    """Return a unit; raise BadInputError for a name that is not in the table."""
+    if name not in UNITS:
+        raise BadInputError(f"{name!r} is not a unit of a figure", hint=f"one of: {', '.join(UNITS)}")
+    return UNITS[name]
+
+
+LATENCY = Figure("latency (half a round trip)", UNITS["us"], per=2)
+"""Of a program whose stored samples are whole round trips."""
+HALVED = Figure("latency (half a round trip)", UNITS["us"])
+"""Of a program that halves round trips itself."""
+BANDWIDTH = Figure("bandwidth", UNITS["MB/s"])
+
+
+def jain(shares: list[float]) -> float:
+    """Return Jain's fairness index (Jain, Chiu, Hawe 1984): 1 when all shares are equal, 1/n when one has all."""
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else 0.0
+
+
+# ---- which figure an operation has
 
 IMPORTED = "imported"
 """The kind of workload whose samples were adopted from other programs' output."""

@@ -15,7 +15,7 @@ from nearmetal.workloads.apps import COMMUNICATION, ITERATIONS
 from nearmetal.workloads.engine import SAMPLES
 from nearmetal.workloads.fabric import SAMPLES as FABRIC
 from nearmetal.workloads.fabric_file import read_fabric_file
-from nearmetal.workloads.rates import VOLUME_BYTES
+from nearmetal.workloads.figures import VOLUME_BYTES
 from nearmetal.workloads.rounds import ALL
 from nearmetal.workloads.sample_file import read_sample_file, to_cell_samples
 from nearmetal.workloads.tool_samples import decode_tools, one_cell

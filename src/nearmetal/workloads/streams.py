@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import BadInputError
 from nearmetal.units import is_whole
 from nearmetal.workloads.crew import Command
+from nearmetal.workloads.figures import jain
 from nearmetal.workloads.pairs import (
     check_ended,
     check_options,
@@ -23,7 +24,6 @@ from nearmetal.workloads.pairs import (
     start_server,
     text_option,
 )
-from nearmetal.workloads.rates import jain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

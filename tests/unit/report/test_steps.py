@@ -11,7 +11,8 @@ from rich.console import Console
 from nearmetal.report import as_table
 from nearmetal.report.steps import blocks_to_settle, gains, next_step, open_cells
 from nearmetal.results.paths import View, build_view
-from nearmetal.stats import BlockFigures, Verdict, estimate_ratio
+from nearmetal.stats.compare import BlockFigures, estimate_ratio
+from nearmetal.stats.equivalence import Verdict
 from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:

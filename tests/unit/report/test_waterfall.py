@@ -19,8 +19,8 @@ from nearmetal.facts.waterfall import Leg
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.process import Finished
 from nearmetal.report import as_html, waterfall_text
-from nearmetal.report.waterfalls import Waterfall, trimmed, waterfalls
 from nearmetal.results.paths import build_view
+from nearmetal.results.waterfalls import Waterfall, trimmed, waterfalls
 from nearmetal.stats.summary import trimmed_mean
 from nearmetal.store.bundle import read_bundle, write_bundle
 from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import parse_json
-from nearmetal.workloads.rates import BANDWIDTH, UNITS, Figure
+from nearmetal.workloads.figures import BANDWIDTH, UNITS, Figure
 from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamTool
 from nearmetal.workloads.tools.lines import refuse, to_text
 from nearmetal.workloads.tools.tool import Foreign, Import, Spans, Tool

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.workloads.rates import BANDWIDTH, LATENCY
+from nearmetal.workloads.figures import BANDWIDTH, LATENCY
 from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamTool
 from nearmetal.workloads.tools.lines import number, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import Foreign, Import, Tool, one_figure

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nearmetal.workloads.rates import BANDWIDTH, UNITS, Figure
+from nearmetal.workloads.figures import BANDWIDTH, UNITS, Figure
 from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamTool
 from nearmetal.workloads.tools.lines import number, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import Foreign, Import, Spans, Tool, one_figure

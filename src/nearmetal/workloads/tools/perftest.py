@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.reading import parse_json
 from nearmetal.workloads.crew import Command
+from nearmetal.workloads.figures import BANDWIDTH, HALVED, UNITS, Figure
 from nearmetal.workloads.pairs import (
     check_ended,
     check_options,
@@ -26,7 +27,6 @@ from nearmetal.workloads.pairs import (
     start_server,
     text_option,
 )
-from nearmetal.workloads.rates import BANDWIDTH, HALVED, UNITS, Figure
 from nearmetal.workloads.streams import OutputName, read_name
 from nearmetal.workloads.tools.lines import cut_short, number, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import ONE_MEAN, Dump, Foreign, Import, Tool, one_figure

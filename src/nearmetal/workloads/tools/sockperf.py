@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.workloads.crew import Command
+from nearmetal.workloads.figures import LATENCY
 from nearmetal.workloads.pairs import (
     check_ended,
     check_options,
@@ -22,7 +23,6 @@ from nearmetal.workloads.pairs import (
     start_server,
     text_option,
 )
-from nearmetal.workloads.rates import LATENCY
 from nearmetal.workloads.streams import OutputName
 from nearmetal.workloads.tools.lines import number, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Spans, Tool, one_figure

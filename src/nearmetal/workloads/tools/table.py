@@ -19,7 +19,7 @@ from nearmetal.workloads.tools import (
 )
 
 if TYPE_CHECKING:
-    from nearmetal.workloads.rates import Figure
+    from nearmetal.workloads.figures import Figure
     from nearmetal.workloads.tools.tool import Tool
 
 TOOLS: tuple[Tool, ...] = (

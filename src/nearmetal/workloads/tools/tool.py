@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from nearmetal.workloads.rates import UNITS
+from nearmetal.workloads.figures import UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from nearmetal.workloads.rates import Figure
+    from nearmetal.workloads.figures import Figure
     from nearmetal.workloads.workload import Workload
 
 WINDOW_MESSAGES = 64

@@ -10,11 +10,11 @@ import numpy as np
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.facts.ftrace import read_trace
-from nearmetal.facts.tracing import OPTION
 from nearmetal.facts.waterfall import PARTS, RoundTrip, Window, Wire, mean_ns, nearest_rank, round_trips
 from nearmetal.paths.ports import WIRE_OPTIONS
 from nearmetal.stats.summary import TRIM
 from nearmetal.store.query import refuse_fabric
+from nearmetal.study.order import TRACE_OPTION
 from nearmetal.workloads.engine import SAMPLES
 from nearmetal.workloads.sample_file import read_sample_file
 
@@ -92,7 +92,7 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
     trials: dict[_Key, int] = {}
     measured: dict[_Key, _Measured] = {}
     for record in records:
-        if not record.order.workload.options.get(OPTION):
+        if not record.order.workload.options.get(TRACE_OPTION):
             continue
         for operation, message_bytes, found in _of_trial(record, run.trace(record)):
             key = (record.order.path.label, record.order.setting, record.order.workload.label, message_bytes)
@@ -174,7 +174,7 @@ def _untraced_means(run: RunDir, records: Sequence[TrialRecord], wanted: set[_Un
     """
     logs: dict[_Untraced, list[float]] = {}
     for record in records:
-        if record.order.workload.options.get(OPTION):
+        if record.order.workload.options.get(TRACE_OPTION):
             continue
         for cell in record.cells:
             what = _measured(record, cell.operation)
