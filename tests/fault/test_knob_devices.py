@@ -224,6 +224,14 @@ class TestWatchdog:
         assert "undo ended with status 0" in dog.disarm()
         assert (tmp_path / "done").exists()
 
+    def test_restores_when_it_is_told_to_end_by_another(self, shell: NamespaceShell, tmp_path: Path) -> None:
+        # A job that is cancelled, or a machine that shuts down, has SIGTERM for it and for the process that it guards.
+        begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [V0]), tmp_path, guard=Guard(look_ms=50))
+        begun.apply()
+        shell.run(["kill", str(begun.watchdogs[0].process)], node=NODE)
+        assert _until(shell, "1500", "cat", "/sys/class/net/v0/mtu")
+        assert "restored because it was told to end" in begun.restore()[1]
+
     def test_restores_when_its_parent_is_killed(self, shell: NamespaceShell, tmp_path: Path) -> None:
         _needs_ethtool(shell)
         orphan = Path(__file__).parents[1] / "knob_orphan.py"

@@ -2,8 +2,9 @@
 
 It is a POSIX shell script in a session of its own, on the node whose values it guards. It holds the undo script in
 memory, so at roll-back time it needs no file, no Python and not the network that is being tuned. It acts on: the
-deadline, death of the process that armed it, a lost link, a failed probe of the management address, and an
-interrupt storm. It undoes first and reports after that, where it can: a full or broken disk is when it is needed.
+deadline, death of the process that armed it, a lost link, a failed probe of the management address, an interrupt
+storm, and SIGTERM, which every process gets when a job is cancelled or a machine shuts down. It undoes first and
+reports after that, where it can: a full or broken disk is when it is needed.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ _ALIVE_SCRIPT = _LIVES + 'lives "$1" "$2"'
 _WATCH_SCRIPT = (
     _LIVES
     + r"""
+trap 'exit 0' USR1
+trap '' TERM HUP INT PIPE
 undo=$(cat)
 exec < /dev/null
 report=$1 deadline=$2 pause=$3 parent=$4 born=$5 storm=$6 patience=$7 probe=$8
 shift 8
-trap 'exit 0' TERM
-trap '' HUP INT PIPE
 uptime() {
     read -r up rest < /proc/uptime
     echo "${up%.*}"
@@ -76,7 +77,7 @@ interrupts() {
     done < /proc/stat
 }
 restore() {
-    trap '' TERM
+    trap '' TERM USR1
     # Undo first, in memory: the disk that the report goes to may be what is broken.
     # Twice where something is left: it may have been busy, or have come into being only by the first time.
     said=$(eval "$undo" 2>&1) || said=$(printf '%s\n' "$said"; eval "$undo" 2>&1)
@@ -85,6 +86,7 @@ restore() {
         printf '%s\n' "$said" | logger -t nearmetal-watchdog 2> /dev/null
     exit 0
 }
+trap 'restore "it was told to end"' TERM
 lost=0 silent=0 before=$(interrupts)
 deadline=$(($(uptime) + deadline))
 while [ "$(uptime)" -lt "$deadline" ]; do
@@ -128,7 +130,7 @@ echo "$process ${20}"
 _END_SCRIPT = (
     _LIVES
     + r"""
-lives "$1" "$2" && kill "$1"
+lives "$1" "$2" && kill -s USR1 "$1"
 looks=0
 while lives "$1" "$2"; do
     [ "$looks" -lt 300 ] || exit 1
