@@ -21,7 +21,7 @@ _CALL = struct.Struct("<HHIiiQiiQIIII")
 _TIME = struct.Struct("<QQQ")
 _END = struct.Struct("<IQ")
 _U32 = struct.Struct("<I")
-_TAGS = (b"META", b"LIST", b"COMM", b"CALL", b"TIME", b"GAPS", b"PROG", b"END ")
+_TAGS = (b"META", b"LIST", b"COMM", b"CALL", b"TIME", b"GAPS", b"SEQU", b"PROG")
 _CALL_TOKEN, _GAP_TOKEN, _REPEAT_TOKEN, _STOP_TOKEN = range(4)
 
 
@@ -113,7 +113,8 @@ def _section(tag: bytes, payload: bytes) -> bytes:
 
 
 def encode_rank(trace: RankTrace) -> bytes:
-    """Return the bytes of one rank's file."""
+    """Return the bytes of one rank's file: of version 2 where it has an order of gaps, else of version 1."""
+    ordered = any(gap.order for gap in trace.gaps)
     intern: dict[tuple[int, ...], int] = {}
     lists = list(trace.lists)
     for position, values in enumerate(lists):
@@ -125,11 +126,11 @@ def encode_rank(trace: RankTrace) -> bytes:
                 lists.append(values)
     head = _HEADER.pack(
         b"NMTR\r\n\x1a\n",
-        1,
+        2 if ordered else 1,
         _HEADER.size,
         trace.rank,
         trace.world_ranks,
-        len(_TAGS),
+        len(_TAGS) + ordered,
         trace.trace_id,
         trace.elapsed_ns,
         call_count(trace),
@@ -143,10 +144,13 @@ def encode_rank(trace: RankTrace) -> bytes:
         _U32.pack(len(trace.calls)) + b"".join(map(_pack_call, trace.calls)),
         b"".join(_TIME.pack(time.calls, time.total_ns, time.max_ns) for time in trace.times),
         _pack_gaps(trace),
+        b"".join(_U32.pack(len(gap.order) // 2) + gap.order for gap in trace.gaps),
         _pack_program(trace.program),
     )
     body = head + _U32.pack(zlib.crc32(head))
-    body += b"".join(_section(tag, payload) for tag, payload in zip(_TAGS, payloads, strict=False))
+    body += b"".join(
+        _section(tag, payload) for tag, payload in zip(_TAGS, payloads, strict=True) if ordered or tag != b"SEQU"
+    )
     return body + _section(b"END ", _END.pack(zlib.crc32(body), len(body)))
 
 

@@ -56,9 +56,10 @@ void check_machine(const Job &job) {
 }
 
 void check_program(const Job &job, const Program &p, bool shared) {
-    const auto count = static_cast<std::uint32_t>(job.tables.size());
-    require(std::all_of(p.gaps.begin(), p.gaps.end(), [&](std::uint32_t g) { return g < count; }),
-            "program: a gap without a table");
+    const auto known = [&](std::uint32_t gap) {
+        return gap < kOrder ? gap < job.tables.size() : gap - kOrder < job.orders.size();
+    };
+    require(std::all_of(p.gaps.begin(), p.gaps.end(), known), "program: a gap without a table");
     for (const Comm &c : p.comms) {
         const bool explicit_ok = std::all_of(c.members.begin(), c.members.end(), [&](auto m) { return m < job.ranks; });
         const std::uint64_t block = std::uint64_t{c.stride} * c.size;

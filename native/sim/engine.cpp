@@ -44,6 +44,7 @@ void Engine::lay_out() {
     slots_.resize(slots);
     loops_.resize(loops);
     sequence_.resize(comms);
+    count_visits();
     receives_.reserve_fixed(static_cast<std::uint32_t>(slots));
     ports_.resize(hosts);
     if (std::any_of(std::begin(machine_->paths), std::end(machine_->paths),
@@ -57,6 +58,20 @@ void Engine::lay_out() {
         stage_draws_.assign(domains, 0);
         stage_planned_.assign(domains, kNever);
     }
+}
+
+// Where gaps are replayed in their order, every rank counts its visits of each.
+void Engine::count_visits() {
+    if (job_->orders.empty())
+        return;
+    std::uint64_t sites = 0;
+    for (const Rank &r : ranks_) {
+        visit_base_.push_back(static_cast<std::uint32_t>(sites));
+        sites += program(r).gaps.size();
+        if (sites >= kNobody || sites * sizeof(std::uint32_t) > budget_.bytes)
+            throw Outcome::kMemory;
+    }
+    visits_.resize(sites);
 }
 
 Result Engine::run(bool keep) {
@@ -205,7 +220,7 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
             r.pc = --loops_[r.loop_base + p.level[r.pc]] > 0 ? p.partner[r.pc] + 1 : r.pc + 1;
             break;
         case Instr::kGap: {
-            const Ps drawn = job_->tables[p.gaps[argument]].draw(draw(rank, r.draws, 0));
+            const Ps drawn = gap(rank, p.gaps[argument], argument);
             constexpr double kMost = static_cast<double>(kLongest);
             const Ps spent =
                 static_cast<Ps>(std::clamp(static_cast<double>(drawn) * machine_->compute_scale, -kMost, kMost));
@@ -251,6 +266,17 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
     r.state = State::kDone;
     ++finished_;
     leave_core(rank);
+}
+
+// How long a rank computes: a draw, or what comes next in the recorded order, from its start again when it is used up.
+Ps Engine::gap(std::uint32_t rank, std::uint32_t table, std::uint32_t site) {
+    if (table < kOrder)
+        return job_->tables[table].draw(draw(rank, ranks_[rank].draws, 0));
+    const std::vector<Ps> &order = job_->orders[table - kOrder];
+    std::uint32_t &visit = visits_[visit_base_[rank] + site];
+    const Ps recorded = order[visit];
+    visit = visit + 1 == order.size() ? 0 : visit + 1;
+    return recorded;
 }
 
 // Returns false when the rank waits now.

@@ -148,6 +148,7 @@ class Engine {
 
     // budget
     void lay_out();
+    void count_visits();
     void simulate();
     void step(std::uint64_t steps = 1) {
         if ((steps_ += steps) >= look_at_)
@@ -159,6 +160,7 @@ class Engine {
 
     // program
     void run_rank(std::uint32_t rank, bool may_advance);
+    Ps gap(std::uint32_t rank, std::uint32_t table, std::uint32_t site);
     bool run_op(std::uint32_t rank, const Op &op, std::uint32_t op_index);
     bool run_send(std::uint32_t rank, const Op &op);
     bool run_recv(std::uint32_t rank, const Op &op);
@@ -291,6 +293,7 @@ class Engine {
     std::vector<Crew> crews_;
     LargeVector<Slot> slots_;
     std::vector<std::uint32_t> loops_;
+    std::vector<std::uint32_t> visits_, visit_base_; // of gaps that are replayed in their order, by rank and site
     std::vector<std::uint32_t> sequence_; // collectives started, per rank and communicator
     LargeVector<Flow> flows_;
     std::unordered_map<std::uint64_t, Ps> more_flows_; // beyond kInlineFlows of a rank

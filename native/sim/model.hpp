@@ -88,6 +88,8 @@ struct Machine {
     }
 };
 
+inline constexpr std::uint32_t kOrder = 0x80000000; // a program's gap from here on is a position in Job::orders
+
 struct Job {
     Machine machine;
     std::vector<Program> programs;
@@ -96,6 +98,7 @@ struct Job {
     std::vector<std::uint32_t> host_of;   // rank -> host (its port); empty: rank / ranks_per_host
     std::vector<std::uint32_t> domain_of; // rank -> virtual function, numbered over all hosts; empty: the host
     std::vector<Quantiles> tables;
+    std::vector<std::vector<Ps>> orders; // of gaps that are replayed as they were recorded
 };
 
 // Throw std::invalid_argument with `what` when the condition does not hold.

@@ -39,6 +39,14 @@ std::uint32_t add_table(Job &job, std::vector<std::uint32_t> probability, std::v
     return static_cast<std::uint32_t>(job.tables.size()) - 1;
 }
 
+std::uint32_t add_order(Job &job, const I64Array &value) {
+    require(value.size() > 0, "order: no durations");
+    require(std::all_of(value.data(), value.data() + value.size(), [](Ps v) { return v >= 0 && v <= kLongestPart; }),
+            "order: a duration below 0 or above 40 hours");
+    job.orders.emplace_back(value.data(), value.data() + value.size());
+    return kOrder + static_cast<std::uint32_t>(job.orders.size()) - 1;
+}
+
 // Shared by the threads of a simulation: the first failure stops them all.
 class Team {
   public:
@@ -388,6 +396,7 @@ NB_MODULE(_sim, m) {
                  job.domain_of = copy(domain_of);
              })
         .def("add_table", &add_table, nb::arg("probability"), nb::arg("value_ps"))
+        .def("add_order", &add_order, nb::arg("value_ps"))
         .def("seal", &seal);
     m.def("simulate", &simulate, nb::arg("job"), nb::arg("seed"), nb::arg("first_replica"), nb::arg("replicas"),
           nb::arg("threads"), nb::arg("keep"), nb::arg("max_steps") = ~std::uint64_t{0},

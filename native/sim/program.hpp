@@ -71,7 +71,7 @@ enum class Instr : std::uint32_t { kOp = 0, kGap = 1, kRepeat = 2, kEnd = 3 }; /
 struct Program {
     std::vector<std::uint32_t> code; // argument << 2 | Instr
     std::vector<Op> ops;
-    std::vector<std::uint32_t> gaps; // positions in Job::tables
+    std::vector<std::uint32_t> gaps; // positions in Job::tables, or kOrder and a position in Job::orders
     std::vector<std::vector<std::uint32_t>> slot_sets;
     std::vector<std::vector<std::uint64_t>> size_lists;
     std::vector<Comm> comms;

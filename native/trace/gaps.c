@@ -13,12 +13,15 @@ struct site {
     uint64_t max_ns;
     uint64_t *exact;  /* the first durations, in the order they came */
     uint32_t *counts; /* NMT_GAP_BINS bins once they are too many, else NULL */
+    uint16_t *order;  /* the first `kept` durations, see short_of */
+    uint32_t kept;
 };
 
 struct nmt_gaps {
     struct site *sites;
     size_t room;
     uint32_t count;
+    uint32_t kept_in_all;
     uint32_t slots[SLOTS];
 };
 
@@ -41,6 +44,33 @@ static uint64_t bin_start(uint32_t bin) {
     if (bin < NMT_GAP_STEPS)
         return bin;
     return (uint64_t)(NMT_GAP_STEPS + bin % NMT_GAP_STEPS) << (bin / NMT_GAP_STEPS - 1);
+}
+
+/* A duration in 16 bits, to the nearest: up to 4095 ns as it is, else (2048 .. 4095) << shift, as shift * 2048 + step.
+ * 73 minutes and all above are one. */
+static uint16_t short_of(uint64_t ns) {
+    if (ns < 4096)
+        return (uint16_t)ns;
+    uint32_t shift = 52U - (uint32_t)__builtin_clzll(ns);
+    uint64_t step = (ns + (UINT64_C(1) << shift >> 1)) >> shift; /* 2048 .. 4096 */
+    uint64_t code = ((uint64_t)shift << 11) + step;
+    return code < UINT16_MAX ? (uint16_t)code : UINT16_MAX;
+}
+
+/* Keep a duration in its place in the order, in a block that doubles. */
+static bool keep_order(struct nmt_gaps *gaps, struct site *site, uint64_t duration_ns) {
+    uint32_t have = site->kept;
+    if (have != site->visits || have == NMT_GAP_KEPT || gaps->kept_in_all == NMT_GAP_KEPT_IN_ALL)
+        return true;
+    if ((have & (have - 1)) == 0) {
+        uint16_t *grown = realloc(site->order, (have ? 2 * have : 1) * sizeof *grown);
+        if (!grown)
+            return false;
+        site->order = grown;
+    }
+    site->order[site->kept++] = short_of(duration_ns);
+    ++gaps->kept_in_all;
+    return true;
 }
 
 struct nmt_gaps *nmt_gaps_new(void) {
@@ -118,9 +148,10 @@ static bool add_to(struct site *site, uint64_t duration_ns) {
 
 uint32_t nmt_gaps_add(struct nmt_gaps *gaps, const struct nmt_place *place, uint32_t kinds, uint64_t duration_ns) {
     uint32_t site = find_site(gaps, place, kinds);
-    if (site != NMT_NONE && !add_to(&gaps->sites[site], duration_ns))
+    if (site == NMT_NONE)
         return NMT_NONE;
-    return site;
+    struct site *found = &gaps->sites[site];
+    return keep_order(gaps, found, duration_ns) && add_to(found, duration_ns) ? site : NMT_NONE;
 }
 
 static int compare_ns(const void *a, const void *b) {
@@ -174,12 +205,21 @@ void nmt_gaps_encode(const struct nmt_gaps *gaps, struct nmt_bytes *bytes) {
     }
 }
 
+void nmt_gaps_encode_order(const struct nmt_gaps *gaps, struct nmt_bytes *bytes) {
+    for (uint32_t i = 0; i < gaps->count; ++i) {
+        nmt_bytes_put_u32(bytes, gaps->sites[i].kept);
+        for (uint32_t k = 0; k < gaps->sites[i].kept; ++k)
+            nmt_bytes_put_u16(bytes, gaps->sites[i].order[k]);
+    }
+}
+
 void nmt_gaps_free(struct nmt_gaps *gaps) {
     if (!gaps)
         return;
     for (uint32_t i = 0; i < gaps->count; ++i) {
         free(gaps->sites[i].exact);
         free(gaps->sites[i].counts);
+        free(gaps->sites[i].order);
     }
     free(gaps->sites);
     free(gaps);

@@ -1,8 +1,11 @@
-/* gaps.h - how long a rank computes between two calls: one distribution for each place in the program.
+/* gaps.h - how long a rank computes between two calls: one distribution for each place in the program, and the order.
  *
  * A place (site) is told by four numbers: the code addresses and the CALL entries before and after it. The first
  * NMT_GAP_EXACT durations of a site are kept as they are; from then on the site is a histogram with NMT_GAP_STEPS
  * bins an octave (a value is known to 1/16 of itself). Sites beyond NMT_GAP_SITES share one for each pair of kinds.
+ *
+ * The first NMT_GAP_KEPT durations of a site are also kept in the order in which they came, as 16 bits each, until
+ * there are NMT_GAP_KEPT_IN_ALL: ranks are slow together, and a distribution forgets that.
  */
 #ifndef NMT_GAPS_H
 #define NMT_GAPS_H
@@ -15,6 +18,13 @@ enum {
     NMT_GAP_BINS = NMT_GAP_STEPS * 44, /* exact below 16 ns, then octaves up to 78 hours */
     NMT_GAP_SITES = 8192,
     NMT_GAP_POINTS = 33,
+#ifdef NMT_SMALL_LIMITS
+    NMT_GAP_KEPT = 48,
+    NMT_GAP_KEPT_IN_ALL = 100,
+#else
+    NMT_GAP_KEPT = 1 << 14,
+    NMT_GAP_KEPT_IN_ALL = 1 << 21,
+#endif
 };
 
 struct nmt_place {
@@ -35,6 +45,9 @@ uint32_t nmt_gaps_add(struct nmt_gaps *gaps, const struct nmt_place *place, uint
 
 /* Append the payload of the GAPS section. */
 void nmt_gaps_encode(const struct nmt_gaps *gaps, struct nmt_bytes *bytes);
+
+/* Append the payload of the SEQU section: for each site how many durations follow, and these in their order. */
+void nmt_gaps_encode_order(const struct nmt_gaps *gaps, struct nmt_bytes *bytes);
 
 void nmt_gaps_free(struct nmt_gaps *gaps);
 

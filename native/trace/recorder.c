@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { VERSION = 1, HEADER_BYTES = 64, SECTIONS = 8 };
+enum { VERSION = 2, HEADER_BYTES = 64, SECTIONS = 9 };
 
 /* ---------------------------------------------------------------- recording */
 
@@ -213,6 +213,8 @@ static void emit_sections(struct output *output, struct nmt_recorder *recorder, 
     emit_section(output, "TIME", &payload);
     nmt_gaps_encode(recorder->gaps, &payload);
     emit_section(output, "GAPS", &payload);
+    nmt_gaps_encode_order(recorder->gaps, &payload);
+    emit_section(output, "SEQU", &payload);
     emit_program(output, recorder->program);
     uint32_t crc = output->crc;
     uint64_t size = output->size;

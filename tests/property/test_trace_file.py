@@ -53,7 +53,11 @@ calls = st.builds(
     request=st.integers(0, len(LISTS) - 1),
     list_a=st.sampled_from([NONE, 0, 3]),
 )
-gaps = st.lists(U64, min_size=3, max_size=3).map(lambda ns: Gap(len(ns), sum(ns) % 2**64, tuple(sorted(ns))))
+gaps = st.builds(
+    lambda ns, order: Gap(len(ns), sum(ns) % 2**64, tuple(sorted(ns)), order[: len(order) // 2 * 2]),
+    st.lists(U64, min_size=3, max_size=3),
+    st.binary(max_size=6),
+)
 
 
 @st.composite
@@ -105,6 +109,12 @@ def with_defaults(rank: int) -> RankTrace:
 @given(traces())
 def test_a_trace_is_read_back_as_it_was_written(trace: RankTrace) -> None:
     assert decode_rank(encode_rank(trace)) == trace
+
+
+def test_more_durations_in_order_than_visits_are_refused() -> None:
+    trace = replace(with_defaults(0), gaps=(Gap(1, 5, (5, 5), b"\5\0\5\0"),))
+    with pytest.raises(ForeignFileError, match="2 durations of a gap that was visited 1 times"):
+        decode_rank(encode_rank(trace))
 
 
 @given(traces(), st.data())

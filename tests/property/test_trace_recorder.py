@@ -7,11 +7,13 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nearmetal import process
+from nearmetal.predict.models import Recorded
 from nearmetal.predict.trace import DoCall, DoGap, Repeat, walk
 from tests.trace_recorder import TIMEOUT_S, Event, drive, driver, expand, recorded, script
 
@@ -87,7 +89,8 @@ def nested(counts: tuple[int, ...]) -> list[Event]:
 def test_equal_turns_cost_bytes_however_many_they_are(counts: tuple[int, ...], tmp_path: Path) -> None:
     trace = recorded(tmp_path, script(nested(counts)))
     assert sum(1 for _ in walk(trace.program)) <= 16 * len(counts) ** 2
-    assert (tmp_path / "rank.nmtrace").stat().st_size < 20_000
+    order = sum(len(gap.order) for gap in trace.gaps)
+    assert (tmp_path / "rank.nmtrace").stat().st_size < 20_000 + order
 
 
 def test_a_long_body_is_found(tmp_path: Path) -> None:
@@ -124,6 +127,30 @@ def test_gap_distributions_hold_the_quantiles(gaps_ns: list[int], spread: int) -
         rank = probability * (len(ordered) - 1)
         low, high = ordered[int(rank)], ordered[min(int(rank) + 1, len(ordered) - 1)]
         assert low * 15 / 16 - 1 <= ns <= high * 17 / 16 + 1
+
+
+@few
+@given(st.lists(st.integers(0, 2**43), min_size=1, max_size=150), st.booleans())
+def test_gaps_keep_their_order(gaps_ns: list[int], small: bool) -> None:
+    # Two sites in turn; with small limits 48 durations are kept of each and 100 in all.
+    events = [Event(1), *(Event(1, gap_ns=ns, code=1 + i % 2) for i, ns in enumerate(gaps_ns))]
+    with tempfile.TemporaryDirectory() as folder:
+        trace = recorded(Path(folder), script(events), *([SMALL] if small else []))
+    sites = [gaps_ns[0:1], gaps_ns[1::2], gaps_ns[2::2]]
+    expected = [site for site in sites if site]
+    room, most = (100, 48) if small else (1 << 21, 1 << 14)
+    assert sum(len(gap.order) for gap in trace.gaps) // 2 == min(room, sum(min(len(site), most) for site in expected))
+    for gap, durations in zip(trace.gaps, expected, strict=True):
+        found = Recorded(gap.order).values_ps() / 1000
+        wanted = np.array(durations[: found.size], dtype=np.float64)
+        assert (np.abs(found - wanted) <= wanted / 4096).all()
+        assert (found[wanted < 4096] == wanted[wanted < 4096]).all()
+
+
+def test_the_longest_gap_that_an_order_holds(tmp_path: Path) -> None:
+    trace = recorded(tmp_path, script([Event(1), Event(1, gap_ns=2**42 - 1), Event(1, gap_ns=2**50)]))
+    longest = [int(ps) for gap in trace.gaps for ps in Recorded(gap.order).values_ps()]
+    assert longest == [4095 * 2**30 * 1000] * 2
 
 
 def test_short_pauses_between_fruitless_polls_are_waiting(tmp_path: Path) -> None:

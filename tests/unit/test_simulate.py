@@ -16,6 +16,7 @@ from nearmetal.predict.models import (
     Network,
     PathModel,
     Progress,
+    Recorded,
     Segment,
     SharedReceiveQueue,
     Topology,
@@ -34,6 +35,7 @@ from nearmetal.predict.trace import (
     Communicator,
     DoCall,
     DoGap,
+    Gap,
     RankTrace,
     Repeat,
     Step,
@@ -530,6 +532,43 @@ def test_a_trace_is_replayed() -> None:
     two = traced(1, receives, (DoCall(0), DoCall(1), Repeat(3, (DoCall(2),))))
     schedule = schedule_from_trace(Trace((one, two)))
     assert run_ns(schedule) == 2300 + 1300
+
+
+def test_recorded_gaps_are_replayed_in_their_order() -> None:
+    exchange = Op(OpKind.SENDRECV, peer=0, recv_peer=0, message_bytes=1000)
+    steps = (Repeat(4, (DoGap(0), DoCall(0))),)
+
+    def both(*orders: tuple[int, ...]) -> int:
+        programs = (
+            Program(steps, (replace(exchange, peer=1 - rank, recv_peer=1 - rank),), (Comm(0, size=2),), (rank,))
+            for rank in range(2)
+        )
+        gaps = (Recorded(np.array(order, "<u2").tobytes()) for order in orders)
+        return run_ns(Schedule(2, tuple(programs), tuple(gaps)))
+
+    # Two durations for four visits: they begin again. Each exchange of 1000 B takes 2300 ns here.
+    together, apart, longest = (
+        both((1000, 3000), (1000, 3000)),
+        both((1000, 3000), (3000, 1000)),
+        both((3000,), (3000,)),
+    )
+    assert together == 2 * (1000 + 3000) + longest - 4 * 3000
+    assert apart == longest
+
+
+def test_a_trace_with_too_few_durations_for_an_order_draws_them() -> None:
+    def gaps_of(visits: int, kept: int) -> type:
+        one = replace(
+            traced(0, (Call(CallKind.BARRIER),), (DoGap(0), DoCall(0))),
+            gaps=(Gap(visits, visits, (1, 1), b"\1\0" * kept),),
+        )
+        (gap,) = schedule_from_trace(Trace((one, traced(1, (Call(CallKind.BARRIER),), (DoCall(0),))))).gaps
+        return type(gap)
+
+    assert gaps_of(3, 3) is Recorded
+    assert gaps_of(3000, 256) is Recorded
+    assert gaps_of(3000, 255) is Distribution
+    assert gaps_of(3, 0) is Distribution
 
 
 def test_calls_that_a_trace_cannot_hold_are_refused() -> None:

@@ -13,6 +13,8 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.predict.moderation import StageSetting  # noqa: TC001 (pydantic reads it at run time)
 from nearmetal.reading import read_bytes
@@ -20,6 +22,7 @@ from nearmetal.reading import read_bytes
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
     from pydantic import TypeAdapter
 
 MODEL_VERSION = 1
@@ -43,6 +46,20 @@ class Distribution:
             raise BadInputError(f"a distribution with {len(p)} probabilities and {len(v)} values")
         if any(a >= b for a, b in pairwise(p)) or any(a > b for a, b in pairwise(v)):
             raise BadInputError("the points of a distribution do not rise")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Durations in the order in which they came, as a trace file holds them: 16 bits each."""
+
+    order: bytes
+
+    def values_ps(self) -> NDArray[np.int64]:
+        """Return them, shape (n,): up to 4095 ns as they are, else shift and step (native/trace/gaps.c)."""
+        code = np.frombuffer(self.order, "<u2").astype(np.int64)
+        shift = np.maximum(code // 2048 - 1, 0)
+        values: NDArray[np.int64] = (code - 2048 * shift << shift) * 1000
+        return values
 
 
 @dataclass(frozen=True, slots=True)

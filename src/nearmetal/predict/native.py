@@ -9,7 +9,7 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict import _sim
-from nearmetal.predict.models import UNBOUNDED, PathModel, Segment
+from nearmetal.predict.models import UNBOUNDED, PathModel, Recorded, Segment
 from nearmetal.predict.schedule import Op, Program, Schedule, encode_steps
 
 if TYPE_CHECKING:
@@ -108,7 +108,10 @@ def native_job(schedule: Schedule, machine: Machine, placement: Placement) -> _s
 def _sealed(schedule: Schedule, machine: Machine, placement: Placement) -> _sim.Job:
     job = _sim.Job()
     job.ranks = schedule.ranks
-    first = [job.add_table(*native_table(gap)) for gap in schedule.gaps]
+    first = [
+        job.add_order(gap.values_ps()) if isinstance(gap, Recorded) else job.add_table(*native_table(gap))
+        for gap in schedule.gaps
+    ]
     job.machine = _machine(job, machine)
     for program in schedule.programs:
         job.add_program(_program(program, first))

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
-from nearmetal.predict.models import Distribution
+from nearmetal.predict.models import Distribution, Recorded
 from nearmetal.predict.trace import (
     NONE,
     Call,
@@ -20,6 +20,7 @@ from nearmetal.predict.trace import (
     Communicator,
     DoCall,
     DoGap,
+    Gap,
     RankTrace,
     Repeat,
     Step,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 PS_PER_NS = 1000
 NEW_COMMUNICATOR_BYTES = 8
 """What each rank contributes to the agreement on a new communicator (a context number)."""
+FEW_VISITS = 256
+"""A gap is replayed in the order in which it was recorded when all of its visits were kept, or at least so many."""
 
 
 class OpKind(IntEnum):
@@ -135,7 +138,7 @@ class Schedule:
 
     ranks: int
     programs: tuple[Program, ...]
-    gaps: tuple[Distribution, ...] = ()
+    gaps: tuple[Distribution | Recorded, ...] = ()
     name: str = field(default="", compare=False)
     mpi: str = field(default="", compare=False)
     """Of a trace, what its MPI called itself."""
@@ -167,14 +170,14 @@ def schedule_from_trace(trace: Trace) -> Schedule:
     saw but could not record.
     """
     contexts: dict[int, int] = {}
-    gaps: dict[Distribution, int] = {}
+    gaps: dict[Distribution | Recorded, int] = {}
     programs = tuple(_RankReader(rank, contexts, gaps).program() for rank in trace.ranks)
     library = trace.ranks[0].meta.get("library", "")
     return Schedule(trace.world_ranks, programs, tuple(gaps), name=trace.source, mpi=library)
 
 
 class _RankReader:
-    def __init__(self, trace: RankTrace, contexts: dict[int, int], gaps: dict[Distribution, int]) -> None:
+    def __init__(self, trace: RankTrace, contexts: dict[int, int], gaps: dict[Distribution | Recorded, int]) -> None:
         if int(trace.meta.get("unsupported", "0") or 0) > 0:
             raise UnavailableError(
                 f"rank {trace.rank} made {trace.meta['unsupported']} MPI calls that a trace does not record",
@@ -198,7 +201,7 @@ class _RankReader:
             if call.kind not in _SILENT:
                 self.kept[index] = len(self.ops)
                 self.ops.append(self._op(call))
-        gaps = tuple(self._gap(gap.quantiles_ns) for gap in trace.gaps)
+        gaps = tuple(map(self._gap, trace.gaps))
         return Program(
             steps=self._steps(trace.program),
             ops=tuple(self.ops),
@@ -228,8 +231,11 @@ class _RankReader:
             return Comm(context, size=len(comm.members), dims=comm.dims, periods=comm.periods)
         return Comm(context, comm.members, comm.my_rank, dims=comm.dims, periods=comm.periods)
 
-    def _gap(self, quantiles_ns: tuple[int, ...]) -> int:
-        table = Distribution(self.trace.gap_probabilities, tuple(ns * PS_PER_NS for ns in quantiles_ns))
+    def _gap(self, gap: Gap) -> int:
+        kept = len(gap.order) // 2
+        if kept and kept >= min(gap.visits, FEW_VISITS):
+            return self.gaps.setdefault(Recorded(gap.order), len(self.gaps))
+        table = Distribution(self.trace.gap_probabilities, tuple(ns * PS_PER_NS for ns in gap.quantiles_ns))
         return self.gaps.setdefault(table, len(self.gaps))
 
     def _op(self, call: Call) -> Op:

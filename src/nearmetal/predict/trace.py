@@ -120,12 +120,14 @@ class CallTime:
 class Gap:
     """Compute time between two calls: a distribution over the visits of one site.
 
-    `quantiles_ns` has one entry for each probability of `RankTrace.gap_probabilities`.
+    `quantiles_ns` has one entry for each probability of `RankTrace.gap_probabilities`. `order` holds the first
+    visits in the order in which they came, 16 bits each (docs/reference/trace-file.md); empty in files of version 1.
     """
 
     visits: int
     total_ns: int
     quantiles_ns: tuple[int, ...]
+    order: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

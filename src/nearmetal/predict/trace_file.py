@@ -1,4 +1,4 @@
-"""Read trace files, version 1 (docs/reference/trace-file.md).
+"""Read trace files, versions 1 and 2 (docs/reference/trace-file.md).
 
 A reader refuses what it cannot trust with ForeignFileError: a torn file, a wrong check sum, an index that points
 nowhere, ranks of different runs. Nothing of a refused trace is returned. `native/trace` writes them.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import struct
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nearmetal import limits
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAGIC = b"NMTR\r\n\x1a\n"
-VERSION = 1
+VERSION = 2
 SUFFIX = ".nmtrace"
 MAX_DEPTH = 32
 _HEADER = struct.Struct("<8sHHIIIQQQ12xI")
@@ -47,7 +48,10 @@ _CALL = struct.Struct("<HHIiiQiiQIIII")
 _TIME = struct.Struct("<QQQ")
 _END = struct.Struct("<IQ")
 _U32 = struct.Struct("<I")
-_TAGS = (b"META", b"LIST", b"COMM", b"CALL", b"TIME", b"GAPS", b"PROG", b"END ")
+_TAGS = {
+    1: (b"META", b"LIST", b"COMM", b"CALL", b"TIME", b"GAPS", b"PROG", b"END "),
+    2: (b"META", b"LIST", b"COMM", b"CALL", b"TIME", b"GAPS", b"SEQU", b"PROG", b"END "),
+}
 _CALL_TOKEN, _GAP_TOKEN, _REPEAT_TOKEN, _STOP_TOKEN = range(4)
 
 
@@ -72,6 +76,12 @@ class _Cursor:
         values = layout.unpack_from(self.data, self.at)
         self.at += layout.size
         return values
+
+    def take(self, size: int) -> bytes:
+        if self.at + size > len(self.data):
+            raise _Damaged("a section is shorter than its entries")
+        self.at += size
+        return self.data[self.at - size : self.at]
 
     def varint(self) -> int:
         value = 0
@@ -207,6 +217,18 @@ def _read_gaps(payload: bytes) -> tuple[tuple[float, ...], tuple[Gap, ...]]:
     return probabilities, tuple(gaps)
 
 
+def _read_order(payload: bytes, gaps: tuple[Gap, ...]) -> tuple[Gap, ...]:
+    cursor = _Cursor(payload)
+    ordered: list[Gap] = []
+    for gap in gaps:
+        (kept,) = cursor.unpack(_U32)
+        if kept > gap.visits:
+            raise _Damaged(f"{kept} durations of a gap that was visited {gap.visits} times")
+        ordered.append(replace(gap, order=cursor.take(2 * kept)))
+    cursor.finish()
+    return tuple(ordered)
+
+
 def _rising(values: tuple[float, ...] | tuple[int, ...], *, strict: bool) -> bool:
     pairs = itertools.pairwise(values)
     return all(a < b or (not strict and a == b) for a, b in pairs)
@@ -243,12 +265,13 @@ def _close_repeat(stack: list[tuple[int, list[Step]]], argument: int) -> None:
     stack[-1][1].append(Repeat(count, tuple(body)))
 
 
-def _split_sections(data: bytes, sections: int) -> dict[bytes, bytes]:
-    if sections != len(_TAGS):
-        raise _Damaged(f"{sections} sections where version {VERSION} has {len(_TAGS)}")
+def _split_sections(data: bytes, version: int, sections: int) -> dict[bytes, bytes]:
+    tags = _TAGS[version]
+    if sections != len(tags):
+        raise _Damaged(f"{sections} sections where version {version} has {len(tags)}")
     payloads: dict[bytes, bytes] = {}
     at = _HEADER.size
-    for wanted in _TAGS:
+    for wanted in tags:
         if at + _SECTION.size > len(data):
             raise _Damaged(f"the file ends before its section {wanted.decode()!r}; it is torn")
         tag, crc, size = _SECTION.unpack_from(data, at)
@@ -284,15 +307,17 @@ def _decode(data: bytes) -> RankTrace:
     magic, version, header, rank, world, sections, trace_id, elapsed_ns, calls_seen, crc = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise _Damaged(f"it starts with {magic!r}")
-    if (version, header) != (VERSION, _HEADER.size):
-        raise _Damaged(f"version {version} with a header of {header} bytes; this reader knows version {VERSION}")
+    if version not in _TAGS or header != _HEADER.size:
+        raise _Damaged(f"version {version} with a header of {header} bytes; this reader knows 1 to {VERSION}")
     if zlib.crc32(data[: _HEADER.size - 4]) != crc or rank >= world:
         raise _Damaged("the header is damaged")
-    payloads = _split_sections(data, sections)
+    payloads = _split_sections(data, version, sections)
     lists = _read_lists(payloads[b"LIST"])
     comms = _read_communicators(payloads[b"COMM"], lists, world)
     calls = _read_calls(payloads[b"CALL"], len(lists), comms)
     probabilities, gaps = _read_gaps(payloads[b"GAPS"])
+    if b"SEQU" in payloads:
+        gaps = _read_order(payloads[b"SEQU"], gaps)
     trace = RankTrace(
         rank=rank,
         world_ranks=world,
