@@ -303,7 +303,8 @@ def _drift(cell: Cell, one: PathCell) -> list[tuple[int, float, float, float]]:
     for trial in one.trials:
         summary = trial.summary
         at_ns = summary.trimmed_mean_ns
-        reach_ns = min(at_ns, 2.0 * (summary.sd_ns or 0.0) / math.sqrt(summary.effective_n or summary.n))
+        reach_ns = 2.0 * (summary.sd_ns or 0.0) / math.sqrt(summary.effective_n or summary.n)
+        reach_ns = min(reach_ns, 0.9 * at_ns)  # the rate of no time at all would be infinite
         value = cell.shown.value(at_ns)
         low, high = cell.shown.ends(Interval(at_ns - reach_ns, at_ns + reach_ns, 0.95))
         off_low, off, off_high = (100.0 * (figure / own - 1.0) for figure in (low, value, high))

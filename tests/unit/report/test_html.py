@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.report import as_html, overview
+from nearmetal.report import as_html, charts, overview
 from nearmetal.report.axes import linear, logarithmic, ratios, spread_apart
 from nearmetal.report.levels import levels
 from nearmetal.report.markup import Markup, element
 from nearmetal.results.paths import View, build_view
+from nearmetal.stats.equivalence import Better
 from nearmetal.stats.modes import Mode, Modes
 from nearmetal.stats.summary import Metric
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
@@ -259,3 +260,14 @@ def test_a_run_with_too_few_blocks_is_drawn_without_intervals(tmp_path: Path) ->
     text = as_html.render(build_view(make_run(tmp_path / "run", Recipe(blocks=1))))
     assert "The noise floor is not known" in text
     assert "undecided" in text
+
+
+def test_a_rate_as_uncertain_as_it_is_large_has_a_chart(view: View) -> None:
+    cell = view.cells[0]
+    wild = tuple(
+        replace(one, trials=tuple(replace(t, summary=replace(t.summary, sd_ns=1e15)) for t in one.trials))
+        for one in cell.paths
+    )
+    rate = replace(cell.shown, better=Better.LARGER)
+    drawn = charts.drift_chart(view, replace(cell, shown=rate, paths=wild))
+    assert "nan" not in str(drawn)
