@@ -65,6 +65,7 @@ def test_a_machine_killed_in_a_trial_costs_that_trial_alone(lab: LabHost, known:
     assert known.outcomes(order("native"))[0].status is TrialStatus.VALID
 
 
+@labs.LONG  # in `make test`: machines of their own (test_lab_cluster.py)
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(lab: LabHost, known: labs.Known) -> None:
     (first,) = known.outcomes(order("vf"))
     again, other = labs.carry_out(lab, order("vf"), order("vf", seed=6))

@@ -81,6 +81,7 @@ def test_three_nodes_reduce(lab: LabHost) -> None:
     assert median_ns(outcome) > 0
 
 
+@labs.LONG
 def test_the_wire_has_the_delay_that_was_asked_for(known: labs.Known) -> None:
     near, far = known.outcomes(*(order("native", seed=5, rx_usecs=0, **delay) for delay in ({}, {"wire_delay_us": 50})))
     assert far.facts["lab.wire_delay_us"] == 50

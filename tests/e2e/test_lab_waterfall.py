@@ -41,7 +41,8 @@ def traced(lab: LabHost, path: str, rx_usecs: int) -> list[RoundTrip]:
     return round_trips(read_trace(outcome.files), windows, message_bytes=64, shaped_wire=False)
 
 
-@pytest.mark.parametrize("path", [pytest.param("native", marks=labs.LONG), "vf"])
+@labs.LONG  # in `make test`: a message between two machines (test_lab_cluster.py)
+@pytest.mark.parametrize("path", ["native", "vf"])
 def test_the_parts_add_up_and_moderation_is_what_tuning_removes(lab: LabHost, path: str) -> None:
     held, free = traced(lab, path, 3), traced(lab, path, 0)
     for trips in (held, free):
