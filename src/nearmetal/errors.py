@@ -7,7 +7,13 @@ Every message says what was seen; `hint` says the likely cause and the next step
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING, TypeVar
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_T = TypeVar("_T")
+_MOST_LISTED = 12
 _VISIBLE = {
     **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
     0x7F: 0x2421,
@@ -18,6 +24,12 @@ _VISIBLE = {
 def visible(text: str) -> str:
     """Return text in which nothing commands a terminal: escapes and the like become symbols, lines and tabs stay."""
     return text if text.isprintable() else text.replace("\r\n", "\n").translate(_VISIBLE)
+
+
+def listed(things: Sequence[_T], line: Callable[[_T], str] = str) -> list[str]:
+    """Return a line for each of the first dozen things, and one that says how many more there are."""
+    more = len(things) - _MOST_LISTED
+    return [*map(line, things[:_MOST_LISTED]), *[f"and {more:,} more"] * (more > 0)]
 
 
 class ExitCode(IntEnum):

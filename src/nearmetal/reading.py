@@ -32,10 +32,19 @@ MAX_DEPTH = 64
 MAX_DIGITS = 20
 """Digits of a whole number: 2^64 has as many."""
 
+_SHORT = 1 << 16
+"""JSON of fewer characters is not timed: to watch takes longer than to read."""
+_TOO_DEEP = f"it nests deeper than {MAX_DEPTH} levels"
 _CHUNK_BYTES = 1 << 20
-_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
-_LONG = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
+_HOLDS = (dict, list)
+_LONG = re.compile(f"[0-9]{{{MAX_DIGITS + 1}}}")
+_TOML_TEXT = re.compile(
+    r"""("{3}(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5}|\Z)|'{3}(?:[^']|'(?!''))*+(?:'{3,5}|\Z)"""
+    r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?)|\#[^\n]*+""",
+    re.DOTALL,
+)
+"""A string of TOML, which may be a part of a key, or a comment; one without end goes to the end of its line or text."""
+_TOML_KEY = re.compile(r"[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++)*+")
 
 
 class _OverTimeError(BaseException):
@@ -134,21 +143,35 @@ def parse_json(text: str | bytes) -> Any:
     Raise ValueError for anything else, for one that nests deeper than `MAX_DEPTH` and for whole numbers of more than
     `MAX_DIGITS` digits, which no field of any format has.
     """
-    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    _check_depth(data)
+    return (_parse_json if len(text) < _SHORT else timed(_parse_json))(text)
+
+
+def _parse_json(text: str | bytes) -> Any:
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text), "surrogatepass")
     try:
-        return json.loads(text, parse_int=_whole if _LONG.search(data) else None)
+        held = json.loads(text, parse_int=_whole if _LONG.search(text) else None)
     except RecursionError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(_TOO_DEEP) from error
+    _check_depth(held)
+    return held
 
 
 @timed
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return what a TOML text holds; raise ValueError for anything else, and for one that nests too deep."""
+    """Return what a TOML text holds; raise ValueError for anything else, and for one that nests too deep.
+
+    Long keys (`a.a.a.a`) are looked for first: tomllib takes time and memory in the square of their parts.
+    """
+    bare = _TOML_TEXT.sub(lambda found: "s" if found[1] else "", text)
+    if max((key[0].count(".") for key in _TOML_KEY.finditer(bare)), default=0) >= MAX_DEPTH:
+        raise ValueError(_TOO_DEEP)
     try:
-        return tomllib.loads(text)
+        held = tomllib.loads(text)
     except RecursionError as error:
-        raise ValueError("it nests too deep") from error
+        raise ValueError(_TOO_DEEP) from error
+    _check_depth(held)
+    return held
 
 
 def _whole(digits: str) -> int:
@@ -157,17 +180,17 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
-def _check_depth(data: bytes) -> None:
-    """Raise ValueError for a text that nests too deep, in time in proportion to its length and without recursion."""
-    if _is_flat(data) or _is_flat(_STRING.sub(b"", data)):  # most texts have no lone bracket in a string
-        return
-    raise ValueError(f"it nests deeper than {MAX_DEPTH} levels, or its brackets do not match")
+def _check_depth(held: Any) -> None:
+    """Raise ValueError for objects and lists that nest too deep, without recursion.
 
-
-def _is_flat(data: bytes) -> bool:
-    brackets = data.translate(None, _NO_BRACKETS)
+    The parsers bound their own recursion, but what they return may still be too deep for those who walk it.
+    """
+    level = [held] if type(held) in _HOLDS else []
     for _ in range(MAX_DEPTH):
-        if not brackets:
-            return True
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
-    return not brackets
+        if not level:
+            return
+        level = [
+            one for outer in level for one in (outer.values() if type(outer) is dict else outer) if type(one) in _HOLDS
+        ]
+    if level:
+        raise ValueError(_TOO_DEEP)

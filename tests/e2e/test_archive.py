@@ -93,6 +93,22 @@ def test_an_archive_that_would_grow_is_refused(root: Path, capsys: pytest.Captur
     assert "would unpack to more than it has" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("size", [-(10**12), "7", 7.5, None])
+def test_a_size_that_is_no_number_of_bytes_is_refused(
+    root: Path, size: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Less than nothing would make room in the sum for others that unpack to more than the archive has."""
+    nearmetal(["archive", "r", "r.nmrun"])
+    with zipfile.ZipFile("r.nmrun") as opened:
+        raw = json.loads(opened.read(LIST))
+    del raw["sha256"]
+    raw["files"]["samples/000000.parquet"]["bytes"] = size
+    raw["files"]["samples/000001.parquet"]["bytes"] = 10**9
+    remake(lambda kept: kept.update({LIST: sealed(raw)}))
+    assert nearmetal(["unarchive", "r.nmrun", "back"]) == 2
+    assert "r.nmrun lists a file whose size is no number of bytes" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("says", CHANGES)
 def test_a_changed_archive_is_refused_and_leaves_nothing(
     root: Path, says: str, capsys: pytest.CaptureFixture[str]

@@ -7,6 +7,7 @@ import json
 import re
 import threading
 import time
+import tomllib
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,9 +25,14 @@ from nearmetal.knobs.knob import parse_cpus
 from nearmetal.predict.trace_file import decode_rank
 from nearmetal.reading import MAX_DEPTH, parse_json, parse_toml, read_bytes, timed
 from nearmetal.serve.catalogue import Catalogue
+from nearmetal.store.archive import archive, unarchive
 from nearmetal.store.bundle import read_bundle
+from nearmetal.study.changes import changes
+from nearmetal.study.spec import parse_study
 from nearmetal.units import decimal, parse_duration_ns, parse_size_bytes, to_whole, whole
+from nearmetal.workloads.fabric_file import read_fabric_file
 from nearmetal.workloads.foreign import read_foreign
+from nearmetal.workloads.sample_file import read_sample_file
 from tests.fake_runs import make_run
 
 if TYPE_CHECKING:
@@ -75,8 +81,13 @@ def test_json_that_nests_too_deep_is_refused(opens: str, depth: int) -> None:
     closes = {"[": "]", '{"a":': "}", '[{"a":': "}]"}[opens]
     with pytest.raises(ValueError, match="nests deeper"):
         parse_json(opens * depth + "1" + closes * depth)
-    with pytest.raises(ValueError, match="nests deeper"):
+    with pytest.raises(ValueError, match=r"Expecting value|nests deeper"):
         parse_json(opens * depth)
+
+
+def test_brackets_in_strings_hide_no_depth() -> None:
+    with pytest.raises(ValueError, match="nests deeper"):
+        parse_json('["]",' * (MAX_DEPTH + 1) + "1" + ',"["]' * (MAX_DEPTH + 1))
 
 
 def test_brackets_in_strings_are_no_depth() -> None:
@@ -88,14 +99,57 @@ def test_brackets_in_strings_are_no_depth() -> None:
 def test_whole_numbers_of_hundreds_of_digits_are_refused() -> None:
     assert parse_json(f"[{2**64}, 0.{'3' * 40}]") == [2**64, float("0." + "3" * 40)]
     assert parse_json('"' + "7" * 100 + '"') == "7" * 100
-    for text in ("9" * 400, "-" + "9" * 21):
+    for text in ("9" * 400, "-" + "9" * 21, ("9" * 21).encode("utf-16")):
         with pytest.raises(ValueError, match="digits"):
             parse_json(text)
 
 
-def test_toml_that_nests_too_deep_is_refused() -> None:
-    with pytest.raises(ValueError, match="too deep"):
-        parse_toml("a = " + "[" * 100_000)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 100_000,
+        "a = " + "[" * 65 + "]" * 65,
+        "a" + ".a" * 64 + " = 1",
+        "[a" + " . a" * 64 + "]",
+        "a = {a" + ".'a.a'" * 64 + " = 1}",
+        'a = """a\\""" # """\n"a"' + '."a\\""' * 64 + " = 1",
+        "[a" + ".a" * 40 + "]\na" + ".a" * 40 + " = 1",
+    ],
+)
+def test_toml_that_nests_too_deep_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="it nests deeper than 64 levels"):
+        parse_toml(text)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "1 # {}",
+        '"{}"',
+        "'{}'",
+        '"\\"{}"',
+        "QQQ '{}\n{} QQQQ".replace("Q", "'"),
+        '"""\n\\"""{}\n{}"" """""',
+        '"#" # "{}',
+    ],
+)
+def test_dots_in_strings_and_comments_are_no_depth(value: str) -> None:
+    text = "a = " + value.replace("{}", "a." * 100)
+    assert parse_toml(text) == tomllib.loads(text)
+
+
+def test_an_edit_that_nests_too_deep_is_told() -> None:
+    said = ["it is no longer TOML: it nests deeper than 64 levels"]
+    assert changes("a = 1", "a" + ".a" * 3000 + " = 1") == said
+
+
+def test_a_study_of_many_errors_names_a_dozen() -> None:
+    with pytest.raises(BadInputError) as caught:
+        parse_study("".join(f"key{number} = 1\n" for number in range(2000)), "long.toml")
+    first, *lines = caught.value.message.split("\n")
+    assert first == "long.toml has 2004 errors:"
+    assert lines[-2:] == [lines[11], "  and 1,992 more"]
+    assert len(lines) == 13
 
 
 def test_a_file_beyond_the_limit_is_refused_and_the_limit_can_be_raised(
@@ -153,13 +207,41 @@ def test_a_reader_within_a_reader_has_no_time_of_its_own(monkeypatch: pytest.Mon
     assert made == [limits.TIME.default, 0] * 2
 
 
-@pytest.mark.parametrize("read", [parse_toml, read_bundle, read_trace, decode_rank, read_foreign, parse_domain])
-def test_readers_of_text_traces_and_archives_are_timed(
+@pytest.mark.parametrize(
+    "read",
+    [
+        decode_rank,
+        parse_domain,
+        parse_toml,
+        read_bundle,
+        read_fabric_file,
+        read_foreign,
+        read_sample_file,
+        read_trace,
+        lambda *_: parse_json("[" + "0," * (1 << 15) + "0]"),
+    ],
+)
+def test_readers_of_text_traces_samples_and_archives_are_timed(
     read: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "_Watch", _Asked)
     with pytest.raises(_Asked.Error):
         read("", "", "")
+
+
+def test_the_list_of_an_archive_and_each_of_its_files_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive(make_run(tmp_path / "run", STUDY), tmp_path / "run.nmrun")
+    made: list[int] = []
+
+    class Watch:
+        def __init__(self, most_ms: int) -> None:
+            made.append(most_ms)
+
+        def stop(self) -> None: ...
+
+    monkeypatch.setattr(reading, "_Watch", Watch)
+    files = unarchive(tmp_path / "run.nmrun", tmp_path / "back")
+    assert len(made) == 1 + files
 
 
 class _Asked:

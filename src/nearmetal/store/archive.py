@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from nearmetal import limits, scratch
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
-from nearmetal.reading import parse_json
+from nearmetal.reading import parse_json, timed
 from nearmetal.store.disk import Disk
 from nearmetal.store.listing import LIST as RECORDS
 from nearmetal.store.record import PLACES, RUN_FORMAT
@@ -83,8 +83,8 @@ def unarchive(file: Path, root: Path) -> int:
     root.absolute().parent.mkdir(parents=True, exist_ok=True)
     with scratch.folder(f".{root.name}", root.absolute().parent) as fresh:
         try:
-            with zipfile.ZipFile(file) as opened:
-                listed = _listed(file, opened)
+            opened, listed = _opened(file)
+            with opened:
                 for name, about in listed.items():
                     _unpack(opened, name, about, fresh)
         except (
@@ -116,6 +116,17 @@ def _names(run: RunDir) -> list[str]:
     return sorted(names)
 
 
+@timed
+def _opened(file: Path) -> tuple[zipfile.ZipFile, dict[str, dict[str, Any]]]:
+    """Open an archive; return it and its list."""
+    opened = zipfile.ZipFile(file)
+    try:
+        return opened, _listed(file, opened)
+    except BaseException:
+        opened.close()
+        raise
+
+
 def _listed(file: Path, opened: zipfile.ZipFile) -> dict[str, dict[str, Any]]:
     """Return the list of an archive, checked against what a run may hold and against the archive's own directory."""
     if len(opened.infolist()) > MAX_FILES or opened.getinfo(LIST).file_size > limits.TEXT.value():
@@ -130,11 +141,15 @@ def _listed(file: Path, opened: zipfile.ZipFile) -> dict[str, dict[str, Any]]:
         raise ForeignFileError(f"{file} holds {foreign[0]!r}, which no run does")
     if sorted(opened.namelist()) != sorted([LIST, *listed]):
         raise ForeignFileError(f"{file} holds other files than it lists")
-    if sum(int(about["bytes"]) for about in listed.values()) > file.stat().st_size:
+    sizes = [about["bytes"] for about in listed.values()]
+    if any(type(size) is not int or size < 0 for size in sizes):
+        raise ForeignFileError(f"{file} lists a file whose size is no number of bytes")
+    if sum(sizes) > file.stat().st_size:
         raise ForeignFileError(f"{file} would unpack to more than it has")
     return listed
 
 
+@timed
 def _unpack(opened: zipfile.ZipFile, name: str, about: dict[str, Any], folder: Path) -> None:
     if opened.getinfo(name).compress_type != zipfile.ZIP_STORED:
         raise ForeignFileError(f"{name} is compressed, which no archive's files are")
@@ -147,7 +162,7 @@ def _unpack(opened: zipfile.ZipFile, name: str, about: dict[str, Any], folder: P
 
 def _copy(source: IO[bytes], target: IO[bytes], name: str, about: dict[str, Any]) -> None:
     """Copy a file of the listed size and digest, and not a byte more."""
-    left, found = int(about["bytes"]), hashlib.sha256()
+    left, found = about["bytes"], hashlib.sha256()
     while piece := source.read(min(_PIECE_BYTES, left + 1)):
         left -= len(piece)
         if left < 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import ForeignFileError, NearmetalError
+from nearmetal.errors import ForeignFileError, NearmetalError, listed
 from nearmetal.store.listing import LIST, gone, replaced
 from nearmetal.store.record import PLACES, read_record
 from nearmetal.store.samples import part_sums
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from nearmetal.store.record import TrialRecord
     from nearmetal.store.rundir import RunDir
-
-_MOST_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +127,5 @@ def refuse_damaged(run: RunDir, *, but_for_gone: bool = False) -> None:
     found = verify(run)
     problems = found.problems if but_for_gone else found.problems + found.gone
     if problems:
-        more = [f"and {len(problems) - _MOST_SHOWN} more"] if len(problems) > _MOST_SHOWN else []
         count = "1 file is" if len(problems) == 1 else f"{len(problems)} files are"
-        raise ForeignFileError(
-            f"{count} not what was recorded:\n  " + "\n  ".join((*problems[:_MOST_SHOWN], *more)), hint=HINT_DAMAGED
-        )
+        raise ForeignFileError(f"{count} not what was recorded:\n  " + "\n  ".join(listed(problems)), hint=HINT_DAMAGED)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from nearmetal.errors import listed
 from nearmetal.reading import parse_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-MOST_SHOWN = 12
 
 
 def changes(was: str, now: str) -> list[str]:
@@ -29,8 +28,7 @@ def changes(was: str, now: str) -> list[str]:
     ]
     if not lines:
         return ["no value differs, only comments, spacing or the order of tables"]
-    more = len(lines) - MOST_SHOWN
-    return lines if more <= 0 else [*lines[:MOST_SHOWN], f"and {more} more"]
+    return listed(lines)
 
 
 def _flat(place: str, value: Any) -> Iterator[tuple[str, str]]:

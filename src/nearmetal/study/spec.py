@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, listed
 from nearmetal.reading import parse_toml, read_text
 from nearmetal.study.order import Progress, Scalar  # noqa: TC001 (pydantic reads them when it runs)
 from nearmetal.units import NS_PER_S, parse_duration_ns, parse_size_bytes
@@ -312,10 +312,9 @@ def parse_study(text: str, source: str) -> Study:
     try:
         return Study.model_validate(raw)
     except ValidationError as error:
-        lines = [_line(detail) for detail in error.errors(include_url=False)]
-        count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
+        count = "1 error" if error.error_count() == 1 else f"{error.error_count()} errors"
         raise BadInputError(
-            f"{source} has {count}:\n  " + "\n  ".join(lines), hint="docs/reference/study.md describes every key"
+            f"{source} has {count}:\n  {_lines(error)}", hint="docs/reference/study.md describes every key"
         ) from error
 
 
@@ -330,8 +329,7 @@ def read_nodes(path: Path) -> list[NodeSpec]:
     except OSError as error:
         raise BadInputError(f"cannot read the hosts file {path}: {error.strerror}") from error
     except ValidationError as error:
-        lines = [_line(detail) for detail in error.errors(include_url=False)]
-        raise BadInputError(f"the hosts file {path} is wrong:\n  " + "\n  ".join(lines)) from error
+        raise BadInputError(f"the hosts file {path} is wrong:\n  {_lines(error)}") from error
     except ValueError as error:  # after pydantic's own, which is one too
         raise BadInputError(f"the hosts file {path} is not TOML: {error}") from error
 
@@ -339,6 +337,10 @@ def read_nodes(path: Path) -> list[NodeSpec]:
 def digest(text: str) -> str:
     """Return the SHA-256 of a study's text: its identity in a run."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _lines(error: ValidationError) -> str:
+    return "\n  ".join(listed(error.errors(include_url=False), _line))
 
 
 def _line(detail: ErrorDetails) -> str:

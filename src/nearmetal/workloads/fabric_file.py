@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.reading import parse_json
+from nearmetal.reading import parse_json, timed
 from nearmetal.workloads.framed_file import (
     FileFormat,
     items,
@@ -82,6 +82,7 @@ class FabricFile:
         return np.asarray(words[self.round])
 
 
+@timed
 def read_fabric_file(data: bytes) -> FabricFile:
     """Read a whole file's bytes; raise ForeignFileError that names what is wrong with them."""
     head, blocks = open_frame(data, FORMAT)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import ForeignFileError, TrialError
-from nearmetal.reading import parse_json
+from nearmetal.reading import parse_json, timed
 from nearmetal.store.samples import CellSamples
 from nearmetal.workloads.framed_file import (
     FileFormat,
@@ -140,6 +140,7 @@ def to_cell_samples(file: SampleFile) -> tuple[CellSamples, ...]:
 # ---- reading ----
 
 
+@timed
 def read_sample_file(data: bytes) -> SampleFile:
     """Read a whole file's bytes; raise ForeignFileError that names what is wrong with them."""
     text, blocks = open_frame(data, FORMAT)
