@@ -29,7 +29,6 @@ from nearmetal.results.paths import build_view
 from nearmetal.results.waterfalls import waterfalls
 from nearmetal.run import schedule
 from nearmetal.run.begin import begin
-from nearmetal.run.guests import open_host
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
 
@@ -67,13 +66,9 @@ def run_study(
     `say` is called with one line a block and a failed trial (`print` will do). Interrupting keeps every finished
     trial. Raise BadInputError for a study that cannot be carried out, UnavailableError where something is missing here.
     """
-    spec, run = begin(Path(study), Path(out) if out is not None else None)
-    with run:
-        host = open_host(spec, say or (lambda _: None))
-        try:
-            schedule.run_study(spec, host, run, _Said(say or (lambda _: None)))
-        finally:
-            host.close()
+    talk = say or (lambda _: None)
+    with begin(Path(study), Path(out) if out is not None else None, talk) as (spec, run, host):
+        schedule.run_study(spec, host, run, _Said(talk))
     return open_run(run.root)
 
 

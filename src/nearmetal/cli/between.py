@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from nearmetal.cli.progress import warn
+from nearmetal.cli.rollback import settle_far
 from nearmetal.cli.run import carry_out
 from nearmetal.cli.sizes import parse_sizes
 from nearmetal.errors import BadInputError, ExitCode, UnavailableError
@@ -22,11 +23,8 @@ if TYPE_CHECKING:
 
     from nearmetal.facts.look import Look
     from nearmetal.hosts.far.machine import Machine
-    from nearmetal.hosts.ssh.host import SshHost
     from nearmetal.results.records import View
     from nearmetal.study.order import Scalar
-
-_SHELL = "ssh -o BatchMode=yes"
 
 
 @click.command(name="between")
@@ -72,8 +70,8 @@ def command(  # noqa: PLR0917 (click passes by name)
     click.echo(f"study: {target}", err=True)
     if only_look:
         return ExitCode.OK
-    spec, run = begin(target, out)
-    view, ending = carry_out(spec, run)
+    with begin(target, out, warn, settle_far) as (spec, run, host):
+        view, ending = carry_out(spec, run, host)
     _answer(asked, looks, view, run.root)
     return ExitCode.PARTIAL if ending.given_up else ExitCode.OK
 
@@ -100,7 +98,7 @@ def _option(text: str) -> tuple[str, Scalar]:
 
 
 def _looked(asked: Asked) -> dict[str, Look]:
-    """Look at every machine, and try that the machines can log in to each other; everything that fails, at once."""
+    """Look at every machine at once."""
     try:
         from nearmetal.hosts.ssh.host import SshHost  # noqa: PLC0415 (asyncssh may be missing)
     except ImportError as error:
@@ -114,29 +112,9 @@ def _looked(asked: Asked) -> dict[str, Look]:
             looks[machine.name] = look(machine.run, others[machine.name], str(asked.options.get("mpi_prefix", "")))
 
         host.on_all(at)
-        check_looks(asked.pairs, looks)
-        _check_logins(asked, host, others)
     finally:
         host.close()
     return looks
-
-
-def _check_logins(asked: Asked, host: SshHost, others: dict[str, str]) -> None:
-    shell = shlex.split(str(asked.options.get("remote_shell", _SHELL)))
-    first = {pair.first.name for pair in asked.pairs}
-
-    def login(machine: Machine) -> None:
-        if machine.name not in first:
-            return
-        argv = [*shell, others[machine.name], "true"]
-        finished = machine.run(argv, timeout_s=60.0)
-        if not finished.ok:
-            raise UnavailableError(
-                f"{machine.name} cannot log in to {others[machine.name]}: {finished.complaint()}",
-                hint=f"on {machine.name}, mend `{shlex.join(argv)}`, or name what works: -o 'remote_shell=...'",
-            )
-
-    host.on_all(login)
 
 
 def _show(asked: Asked, looks: dict[str, Look]) -> None:

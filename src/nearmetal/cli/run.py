@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import click
 from nearmetal.cli.progress import warn, watcher
 from nearmetal.cli.rollback import offer_rollback, settle_far
 from nearmetal.errors import BadInputError, ExitCode
-from nearmetal.report import as_html, as_table
+from nearmetal.report import as_html, as_json, as_table
 from nearmetal.report.terminal import Console
 from nearmetal.results.paths import build_view
 from nearmetal.results.waterfalls import waterfalls
@@ -24,8 +25,9 @@ from nearmetal.study.spec import Study, parse_study
 from nearmetal.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
+    from nearmetal.hosts.host import Host
     from nearmetal.results.records import View
     from nearmetal.run.schedule import Ending
     from nearmetal.store.rundir import TrialRecord
@@ -41,9 +43,22 @@ if TYPE_CHECKING:
     default=1,
     help="Repeat the whole at so many hours, boots or allocations: one now, the next by --resume.",
 )
+@click.option("--anyway", is_flag=True, help="Begin although some of it cannot be carried out here.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="What goes to stdout.")
 @click.option("--allow-mixed", is_flag=True, help="Compare trials although kernel, MPI, NIC or code differ.")
-def command(study: Path | None, out: Path | None, resume: Path | None, *, occasions: int, allow_mixed: bool) -> int:
+def command(
+    study: Path | None,
+    out: Path | None,
+    resume: Path | None,
+    *,
+    occasions: int,
+    anyway: bool,
+    form: str,
+    allow_mixed: bool,
+) -> int:
     """Carry STUDY out, every sample kept, and report.
+
+    Before the first trial every path, program, login and setting is tried once; what is missing is told at once.
 
     An interrupted run is continued with --resume DIR: no finished trial is lost or repeated. An interval of one
     occasion says nothing of another hour or boot; with --occasions 3 it holds the spread between them.
@@ -54,8 +69,9 @@ def command(study: Path | None, out: Path | None, resume: Path | None, *, occasi
             hint="nearmetal run paths; `nearmetal studies` lists more",
         )
     offer_rollback()
-    spec, run = _continued(resume) if resume else begin(study or Path(), out)
-    _, ending = carry_out(spec, run, allow_mixed=allow_mixed, occasions=occasions)
+    opened = _continued(resume) if resume else begin(study or Path(), out, warn, settle_far, anyway=anyway)
+    with opened as (spec, run, host):
+        _, ending = carry_out(spec, run, host, form=form, allow_mixed=allow_mixed, occasions=occasions)
     if ending.occasion < occasions:
         click.echo(
             f"occasion {ending.occasion} of {occasions} is done; another hour, boot or allocation later:\n"
@@ -65,26 +81,26 @@ def command(study: Path | None, out: Path | None, resume: Path | None, *, occasi
     return ExitCode.PARTIAL if ending.given_up else ExitCode.OK
 
 
-def carry_out(spec: Study, run: RunDir, *, allow_mixed: bool = False, occasions: int = 1) -> tuple[View, Ending]:
+def carry_out(
+    spec: Study, run: RunDir, host: Host, *, form: str = "table", allow_mixed: bool = False, occasions: int = 1
+) -> tuple[View, Ending]:
     """Carry a study out into its run directory, print the verdicts, and say where the report is."""
     console = Console(stderr=True, highlight=False)
     try:
-        host = open_host(spec, warn, settle_far)
-        try:
-            with watcher(spec, console) as watching:
-                ending = run_study(spec, host, run, watching, occasions=occasions)
-        except KeyboardInterrupt:
-            console.print(f"interrupted; continue with: nearmetal run --resume {run.root}")
-            raise
-        finally:
-            host.close()
-        view = build_view(run, allow_mixed=allow_mixed)
-        html = run.root / "report.html"
-        Disk().put_bytes(html, as_html.render(view, waterfalls(run)).encode())
-    finally:
-        run.close()
-    as_table.render(view, Console(highlight=False), brief=True)
-    click.echo(f"all tables: nearmetal compare {run.root} --all\nreport: {html}")
+        with watcher(spec, console) as watching:
+            ending = run_study(spec, host, run, watching, occasions=occasions)
+    except KeyboardInterrupt:
+        console.print(f"interrupted; continue with: nearmetal run --resume {run.root}")
+        raise
+    host.close()
+    view = build_view(run, allow_mixed=allow_mixed)
+    html = run.root / "report.html"
+    Disk().put_bytes(html, as_html.render(view, waterfalls(run)).encode())
+    if form == "json":
+        click.echo(as_json.render(view), nl=False)
+    else:
+        as_table.render(view, Console(highlight=False), brief=True)
+    click.echo(f"all tables: nearmetal compare {run.root} --all\nreport: {html}", err=form == "json")
     if virtual_ns := virtual_time_ns(run.trials()):
         console.print(f"virtual time: the launches took {format_duration(virtual_ns)} of the lab's own clock")
     for path, workload, setting in ending.given_up:
@@ -97,7 +113,10 @@ def virtual_time_ns(records: Iterable[TrialRecord]) -> int:
     return sum(one.outcome.elapsed_ns for one in records if one.outcome.facts.get("lab.virtual_time"))
 
 
-def _continued(root: Path) -> tuple[Study, RunDir]:
+@contextlib.contextmanager
+def _continued(root: Path) -> Iterator[tuple[Study, RunDir, Host]]:
     refuse_fabric(RunDir.open(root))
-    run = RunDir.open_for_writing(root)
-    return parse_study(run.study_text(), f"{root}/study.toml"), run
+    with RunDir.open_for_writing(root) as run:
+        spec = parse_study(run.study_text(), f"{root}/study.toml")
+        with contextlib.closing(open_host(spec, warn, settle_far)) as host:
+            yield spec, run, host

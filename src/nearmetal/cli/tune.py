@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,7 +82,8 @@ def _started(study: Path, out: Path | None, root: Path | None) -> tuple[Study, T
     spec, text = read_study(study)
     tune = _checked(spec, str(study))
     place = _place(tune, out)
-    kept = SearchDir.create(root or default_root(f"{spec.name}-tune"), info_of(spec, text), text)
+    with closing(open_host(spec)) as host:
+        kept = SearchDir.create(root or default_root(f"{spec.name}-tune"), info_of(spec, text, host), text)
     kept.keep_out(place)
     return spec, tune, kept
 

@@ -26,10 +26,11 @@ from nearmetal.knobs.session import Session, begin
 from nearmetal.knobs.table import find
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from nearmetal.hosts.host import Shell
+    from nearmetal.knobs.plan import Plan
     from nearmetal.knobs.watchdog import Guard
     from nearmetal.paths.path import Endpoints
     from nearmetal.study.order import Scalar
@@ -107,26 +108,51 @@ def hold(
     QuarantinedError (something could not be put back).
     """
     held = Held()
-    interfaces = [Target(end.node, end.interface) for end in endpoints.ends]
-    parts = _split(wanted)
+    sides = _sides(shell, endpoints, wanted, machine)
     with ExitStack() as stack:
-        if any(parts.values()):
+        if any(side.knobs for side in sides):
             for folder in folders_for(shell, journal_folder):
                 stack.enter_context(host_lock(folder, patience_s=patience_s))
             expire(journal_folder)
-        machines = [Target(name) for name in machines_of(machine or shell)]
-        sides = (
-            (machine or shell, parts[True], machines, machine_guard or guard),
-            (shell, parts[False], interfaces, guard),
-        )
-        for side, knobs, _, _ in sides:
-            if knobs:
-                refuse_unfinished_on(side, journal_folder, held=folders_for(shell, journal_folder))
-        for side, knobs, targets, watch in sides:
-            if knobs:
-                intended = plan(side, knobs, targets, allow_management=allow_management)
-                held.add(stack.enter_context(_applied(begin(side, intended, journal_folder, guard=watch), put_back)))
+        for side in sides:
+            if side.knobs:
+                refuse_unfinished_on(side.shell, journal_folder, held=folders_for(shell, journal_folder))
+        for side, watch in zip(sides, (machine_guard or guard, guard), strict=True):
+            if side.knobs:
+                intended = side.plan(allow_management=allow_management)
+                begun = begin(side.shell, intended, journal_folder, guard=watch)
+                held.add(stack.enter_context(_applied(begun, put_back)))
         yield held
+
+
+def check(shell: Shell, endpoints: Endpoints, wanted: Mapping[str, Scalar], machine: Shell | None = None) -> None:
+    """Raise what `hold` would raise before its first write: BadInputError or KnobError. Nothing is written."""
+    for side in _sides(shell, endpoints, wanted, machine):
+        if side.knobs:
+            side.plan()
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The part of a setting that is set through one shell."""
+
+    shell: Shell
+    knobs: Mapping[str, Scalar]
+    targets: Sequence[Target]
+
+    def plan(self, *, allow_management: bool = False) -> Plan:
+        return plan(self.shell, self.knobs, self.targets, allow_management=allow_management)
+
+
+def _sides(
+    shell: Shell, endpoints: Endpoints, wanted: Mapping[str, Scalar], machine: Shell | None
+) -> tuple[_Side, _Side]:
+    """Return the settings of the machine, then those of nodes and interfaces, with where they are set."""
+    parts = _split(wanted)
+    return (
+        _Side(machine or shell, parts[True], [Target(name) for name in machines_of(machine or shell)]),
+        _Side(shell, parts[False], [Target(end.node, end.interface) for end in endpoints.ends]),
+    )
 
 
 def _split(wanted: Mapping[str, Scalar]) -> dict[bool, dict[str, Scalar]]:

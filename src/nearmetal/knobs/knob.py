@@ -293,7 +293,15 @@ def targets_of(knob: Knob, interfaces: Sequence[Target]) -> list[Target]:
     return [Target("")]
 
 
-def canon(knob: Knob, value: Scalar) -> str:
+class _Valued(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> Kind: ...
+
+
+def canon(knob: _Valued, value: Scalar) -> str:
     """Return a value as its knob writes it; raise BadInputError when the knob does not take it anywhere."""
     try:
         return knob.kind.canon(value)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
-from nearmetal.knobs.knob import Kind, Whole, Word
+from nearmetal.knobs.knob import Kind, Whole, Word, canon
 
 if TYPE_CHECKING:
     from nearmetal.study.order import Scalar
@@ -247,10 +247,7 @@ def mpi_environment(knobs: Mapping[str, Scalar], flavour: str) -> Contribution:
 
 
 def _render(knob: MpiKnob, value: Scalar, library: str) -> Contribution:
-    try:
-        text = knob.kind.canon(value)
-    except ValueError as error:
-        raise BadInputError(f"{knob.name} = {value!r}: {knob.name} {error}") from error
+    text = canon(knob, value)
     if library not in knob.renders:
         raise BadInputError(f"{library} has no {knob.name}", hint=f"{', '.join(knob.renders)} have it")
     return knob.renders[library](text)

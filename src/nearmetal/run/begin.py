@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nearmetal
+from nearmetal.errors import UnavailableError
 from nearmetal.run.check import check_study
-from nearmetal.run.guests import open_host
+from nearmetal.run.guests import open_host, refuse
+from nearmetal.run.preflight import preflight
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import Study, digest
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
-def begin(study: Path, out: Path | None) -> tuple[Study, RunDir]:
-    """Read a study and make its run directory, locked; without `out` it is runs/NAME-TIME.
+    from nearmetal.hosts.host import FarShell, Host
 
-    Raise BadInputError for a study that cannot be carried out, or a directory that holds something.
+
+@contextlib.contextmanager
+def begin(
+    study: Path,
+    out: Path | None,
+    warn: Callable[[str], object] = lambda _: None,
+    settle: Callable[[FarShell], None] = refuse,
+    *,
+    anyway: bool = False,
+) -> Iterator[tuple[Study, RunDir, Host]]:
+    """Read a study, open its host and make its run directory, locked; without `out` it is runs/NAME-TIME.
+
+    Both are open for the length of a `with`. Raise BadInputError for a study that cannot be carried out, or a
+    directory that holds something, and UnavailableError, before anything is made, where its trials would fail on the
+    host; with `anyway` those reasons are warnings. `warn` and `settle` are as for `open_host`.
     """
     spec, text = read_study(study)
     check_study(spec)
-    return spec, RunDir.create(out or default_root(spec.name), info_of(spec, text), text)
+    with contextlib.closing(open_host(spec, warn, settle)) as host:
+        try:
+            preflight(spec, host, warn)
+        except UnavailableError as error:
+            if not anyway:
+                raise
+            warn(error.message)
+        with RunDir.create(out or default_root(spec.name), info_of(spec, text, host), text) as run:
+            yield spec, run, host
 
 
 def default_root(name: str) -> Path:
@@ -28,11 +55,7 @@ def default_root(name: str) -> Path:
     return Path("runs") / f"{name}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}"
 
 
-def info_of(spec: Study, text: str) -> RunInfo:
+def info_of(spec: Study, text: str, host: Host) -> RunInfo:
     """Return what a run of a study is, from now on."""
     created = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    host = open_host(spec)
-    try:
-        return RunInfo(spec.name, digest(text), host.kind, host.label, nearmetal.__version__, created)
-    finally:
-        host.close()
+    return RunInfo(spec.name, digest(text), host.kind, host.label, nearmetal.__version__, created)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 LEAST_BLOCKS, MOST_BLOCKS = 5, 40
 """An interval needs some launches; beyond the upper number another machine state says more than another launch."""
-_BUSY = 0.5
+BUSY = 0.5
+"""The load of a processor from which a machine is called busy."""
 _LEAST_BANDWIDTH_BYTES = 1024
 _BANDWIDTH_BYTES = 64 * 1024 * 1024
 _LEAST_SOCKPERF_BYTES, _MOST_SOCKPERF_BYTES = 14, 65_000
@@ -208,7 +209,7 @@ def _text(
 def doubts(asked: Asked, looks: Mapping[str, Look]) -> list[str]:
     """Return what may be wrong with the answer for reasons that a look shows, the largest first."""
     nodes = [node for pair in asked.pairs for node in pair.nodes]
-    busy = [f"{n.name} {looks[n.name].load:g}" for n in nodes if looks[n.name].load > _BUSY * (looks[n.name].cpus or 1)]
+    busy = [f"{n.name} {looks[n.name].load:g}" for n in nodes if looks[n.name].load > BUSY * (looks[n.name].cpus or 1)]
     kinds = {(looks[n.name].kernel, looks[n.name].cpu) for n in nodes}
     adaptive = [n.name for n in nodes if looks[n.name].adaptive]
     lazy = [n.name for n in nodes if looks[n.name].governor not in {"", "performance"}]

@@ -10,6 +10,7 @@ from nearmetal.hosts.lab import image
 from nearmetal.hosts.lab.cluster import nodes_of
 from nearmetal.hosts.lab.lab import machine_of
 from nearmetal.knobs import mpi as mpi_knobs
+from nearmetal.knobs.knob import canon
 from nearmetal.knobs.table import find as find_knob
 from nearmetal.paths.guests import ends_of
 from nearmetal.paths.roce import ROCE_PATHS
@@ -31,7 +32,7 @@ from nearmetal.workloads.workload import Checking
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from nearmetal.study.order import Order
+    from nearmetal.study.order import Order, Scalar
     from nearmetal.study.spec import Study
 
 
@@ -53,8 +54,8 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
         yield lambda order=order: _check_nodes(study, order)  # type: ignore[misc]
         yield lambda order=order: _check_guests(study, order)  # type: ignore[misc]
     for setting in study.setting:
-        for knob in setting.knobs:
-            yield lambda knob=knob: _check_knob(knob)  # type: ignore[misc]
+        for knob, value in setting.knobs.items():
+            yield lambda knob=knob, value=value: _check_knob(knob, value)  # type: ignore[misc]
     for knob in study.tune.knobs if study.tune else {}:
         yield lambda knob=knob: _check_knob(knob)  # type: ignore[misc]
 
@@ -74,12 +75,12 @@ def _check_workload(order: Order) -> None:
 
 
 _OF_ONE_MACHINE = {path.kind for path in ROCE_PATHS}
-_OF_MPI = {Engine.kind, ApplicationWorkload.kind, Fabric.kind, *SUITES}
+OF_MPI = {Engine.kind, ApplicationWorkload.kind, Fabric.kind, *SUITES}
 
 
 def _check_waiting(study: Study, order: Order) -> None:
     """Refuse what a launch would refuse, where processors and MPI are known before one."""
-    if order.workload.kind not in _OF_MPI:
+    if order.workload.kind not in OF_MPI:
         return
     if study.host.kind == "lab":
         version = image.package_version(flavour_named(order.mpi).debian_packages.split()[0])
@@ -136,11 +137,10 @@ def _lab_processors(study: Study, order: Order) -> int:
     return 0 if nodes_of(study.host.options) and crowd <= own else own
 
 
-def _check_knob(name: str) -> None:
-    if name.startswith(mpi_knobs.PREFIX):
-        mpi_knobs.find(name)
-    else:
-        find_knob(name)
+def _check_knob(name: str, value: Scalar | None = None) -> None:
+    knob = mpi_knobs.find(name) if name.startswith(mpi_knobs.PREFIX) else find_knob(name)
+    if value is not None:
+        canon(knob, value)
 
 
 def _problem(attempt: Callable[[], object]) -> str:

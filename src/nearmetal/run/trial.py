@@ -79,8 +79,8 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
         places.refuse_unfinished_on(shell, measuring=True)
     guard = _guard(order)
     with (
-        _path_up(shell, order, nodes) as endpoints,
-        _machine_itself(shell) as machine,
+        path_up(shell, order, nodes) as endpoints,
+        machine_itself(shell) as machine,
         hold(
             shell,
             endpoints,
@@ -138,7 +138,7 @@ def _guard(order: Order) -> Guard:
 
 
 @contextlib.contextmanager
-def _machine_itself(shell: Shell) -> Iterator[MachineShell | None]:
+def machine_itself(shell: Shell) -> Iterator[MachineShell | None]:
     """Give the machine whose settings outlive the trial, where the shell's nodes are namespaces of one that goes on."""
     if isinstance(shell, NamespaceShell) and shell.own_network:
         with MachineShell() as machine:
@@ -148,7 +148,8 @@ def _machine_itself(shell: Shell) -> Iterator[MachineShell | None]:
 
 
 @contextlib.contextmanager
-def _path_up(shell: Shell, order: Order, nodes: list[str]) -> Iterator[Endpoints]:
+def path_up(shell: Shell, order: Order, nodes: list[str]) -> Iterator[Endpoints]:
+    """Bring an order's path up between nodes for the length of a `with`."""
     path = find_path(order.path.kind)
     endpoints = path.up(shell, order.path, nodes)
     try:

@@ -1,0 +1,169 @@
+"""What a trial needs, tried once on the host before the first one: paths, programs, logins, settings, quiet.
+
+Every path, workload and setting is tried at least once, on far machines every workload on every path; what fails is
+told with all other reasons at once. Paths are made and taken down as in a trial, programs are found or built, servers
+start; knobs are read, not written, and nothing is launched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import NearmetalError, UnavailableError
+from nearmetal.hosts.host import HYPERVISOR, is_far, machines_of
+from nearmetal.knobs.hold import check
+from nearmetal.run.between import BUSY
+from nearmetal.run.check import OF_MPI
+from nearmetal.run.resolve import resolution
+from nearmetal.run.trial import machine_itself, path_up
+from nearmetal.study.order import Outcome, TrialStatus
+from nearmetal.study.plan import block
+from nearmetal.study.spec import AGAIN
+from nearmetal.workloads.build import mpi_for
+from nearmetal.workloads.mpi.far import cores
+from nearmetal.workloads.table import find_workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from nearmetal.hosts.host import Host, Shell
+    from nearmetal.paths.path import Endpoints
+    from nearmetal.study.order import Order
+    from nearmetal.study.spec import Study
+
+_NOT_REHEARSED = frozenset({"lab", "fake", "import"})
+"""A look into the lab costs as much as a trial there, and its parts are known before; the fake needs nothing."""
+_HEADLINE_PERCENTILE = 0.99
+_VERSION_S = 30.0
+
+
+def preflight(study: Study, host: Host, warn: Callable[[str], object]) -> None:
+    """Raise UnavailableError with every reason for which trials of a study would fail on this host.
+
+    `warn` is called with what would spoil or limit the figures: busy machines, too few iterations or blocks.
+    """
+    for sentence in limits(study):
+        warn(sentence)
+    if host.kind in _NOT_REHEARSED:
+        return
+    found = _Found(warn)
+    orders = [order for order in block(study, 0) if order.path.label != study.baseline + AGAIN]
+    waiting = set().union(*map(_parts, orders))
+    for order in sorted(orders, key=lambda one: one.trial):
+        if waiting.isdisjoint(_parts(order)):
+            continue
+        waiting -= _parts(order)
+        outcome = host.carry_out(order, found.rehearse)
+        if outcome.status is not TrialStatus.VALID:
+            found.add(f"path {order.path.label}", outcome.reason, outcome.hint)
+    if found.reasons:
+        count = "1 reason" if len(found.reasons) == 1 else f"{len(found.reasons)} reasons"
+        raise UnavailableError(
+            f"the study {study.name!r} cannot be carried out here, for {count}:\n" + "\n".join(found.lines()),
+            hint="mend them or take them out of the study; `nearmetal run STUDY --anyway` measures what is left",
+        )
+
+
+def limits(study: Study) -> Iterator[str]:
+    """Yield what the study is too small to conclude, whatever its trials give."""
+    can = resolution(study)
+    if can.iterations and can.percentile < _HEADLINE_PERCENTILE:
+        yield f"{can.iterations} iterations hold no p99 of a launch, which near-metal asks for: see `nearmetal plan`"
+    if can.blocks < can.blocks_for_mode:
+        yield f"{can.blocks} blocks cannot show near-metal, which needs {can.blocks_for_mode}: see `nearmetal plan`"
+
+
+def _parts(order: Order) -> set[tuple[str, ...]]:
+    """Return what a rehearsal of this order tries; on declared paths programs are on machines of that path alone."""
+    where = order.path.label if order.path.kind == "declared" else ""
+    nodes = str(order.nodes)
+    return {("path", order.path.label, nodes), ("workload", where, order.workload.label), ("set", where, order.setting)}
+
+
+@dataclass(slots=True)
+class _Found:
+    """Reasons with the parts of the study that they hold for."""
+
+    warn: Callable[[str], object]
+    reasons: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    looked: set[str] = field(default_factory=set)
+
+    def add(self, part: str, reason: str, hint: str) -> None:
+        """Keep a reason once, with each part that it holds for."""
+        parts = self.reasons.setdefault((reason, hint), [])
+        if part not in parts:
+            parts.append(part)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the reasons as text."""
+        for (reason, hint), parts in self.reasons.items():
+            yield f"  {', '.join(parts)}: {reason}" + (f"\n    ({hint})" if hint else "")
+
+    def rehearse(self, shell: Shell, order: Order) -> Outcome:
+        """Do what a trial does before its launch, as its body; reasons are kept, so the outcome is good."""
+        nodes = [f"n{index}" for index in range(order.nodes)]
+        for node in nodes:
+            shell.add_node(node)
+        self._look(shell)
+        with self._keeping(f"path {order.path.label}"):
+            self._log_in(shell, nodes)
+            with path_up(shell, order, nodes) as endpoints:
+                self._on_path(shell, order, endpoints)
+        return Outcome(TrialStatus.VALID)
+
+    def _on_path(self, shell: Shell, order: Order, endpoints: Endpoints) -> None:
+        with self._keeping(f"setting {order.setting}"), machine_itself(shell) as machine:
+            check(shell, endpoints, order.knobs, machine)
+        with self._keeping(f"workload {order.workload.label}"):
+            if order.workload.kind in OF_MPI:
+                _same_mpi(shell, order)
+            find_workload(order.workload.kind).prepare(shell, order, endpoints)
+
+    def _look(self, shell: Shell) -> None:
+        for node in machines_of(shell):
+            name = shell.machine_name(node) if is_far(shell) else "this machine"
+            load, count = float(shell.read("/proc/loadavg", node=node).split()[0]), cores(shell, node)
+            if name not in self.looked and load > BUSY * count:
+                self.warn(f"{name} is busy: a load of {load:g} on {count} processors; intervals will be wide")
+            self.looked.add(name)
+
+    def _log_in(self, shell: Shell, nodes: Sequence[str]) -> None:
+        """Raise UnavailableError unless the first node reaches the others as the launcher will."""
+        if not is_far(shell) or shell.machines == (HYPERVISOR,) or shell.site.starter:
+            return
+        for node in nodes[1:]:
+            finished = shell.run([shell.agent, shell.launch_name(node), "true"], node=nodes[0], check=False)
+            if not finished.ok:
+                raise UnavailableError(
+                    f"{shell.machine_name(nodes[0])} cannot log in to {shell.machine_name(node)}, known there as "
+                    f"{shell.launch_name(node)!r}: {finished.complaint()}",
+                    hint="name what reaches it in the host's option `remote_shell`, or mend `reach` of the node",
+                )
+
+    @contextlib.contextmanager
+    def _keeping(self, part: str) -> Iterator[None]:
+        try:
+            yield
+        except NearmetalError as error:
+            self.add(part, error.message, error.hint)
+
+
+def _same_mpi(shell: Shell, order: Order) -> None:
+    """Raise UnavailableError unless every machine has the MPI of the first one, in the same place."""
+    mpi = mpi_for(shell, order.mpi)
+    if not is_far(shell) or not mpi.mpirun:
+        return
+    first, *others = (
+        (node, shell.run([mpi.mpirun, "--version"], node=node, timeout_s=_VERSION_S, check=False))
+        for node in shell.machines
+    )
+    for node, said in others:
+        if said.stdout != first[1].stdout:
+            found = "another version is" if said.ok else "nothing that runs"
+            here, there = map(shell.machine_name, (first[0], node))
+            raise UnavailableError(
+                f"{mpi.label} is at {mpi.mpirun} on {here}; on {there} {found}",
+                hint="install the same MPI in the same directory of every machine, and name it: `mpi_prefix`",
+            )
