@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,15 +23,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nearmetal.run.resolve import Resolution
+    from nearmetal.study.spec import Study
+
+PLAN_FORMAT = 1
+"""Raised when a key goes or changes its meaning; new keys may come within a format."""
 
 
 @click.command(name="plan")
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option("--order", is_flag=True, help="Also list the trials of the first block in their seeded order.")
-def command(study: Path, *, order: bool) -> None:
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="What goes to stdout.")
+def command(study: Path, *, order: bool, form: str) -> None:
     """Show what STUDY would run, and for about how long. Nothing is started."""
     spec, _ = read_study(study)
     check_study(spec)
+    if form == "json":
+        click.echo(json.dumps(as_object(spec), indent=1))
+        return
     console = Console()
     per_block = len(combinations(spec))
     shortest, longest = estimate(spec)
@@ -62,6 +72,34 @@ def command(study: Path, *, order: bool) -> None:
     if order:
         for entry in block(spec, 0):
             console.print(f"{entry.trial:5d}  {entry.path.label}  {entry.workload.label}  {entry.setting}")
+
+
+def as_object(spec: Study) -> dict[str, object]:
+    """Return the plan as plain values; docs/reference/report-json.md is its schema."""
+    shortest, longest = estimate(spec)
+    return {
+        "plan_format": PLAN_FORMAT,
+        "study": {"name": spec.name, "title": spec.title, "baseline": spec.baseline, "seed": spec.seed},
+        "host": {"kind": spec.host.kind},
+        "blocks": {"least": spec.trials.min_blocks, "most": spec.trials.max_blocks},
+        "trials_a_block": len(combinations(spec)),
+        "about_ns": {"least": shortest, "most": longest},
+        "workloads": [
+            {
+                **one.model_dump(mode="json", include={"name", "kind", "sizes", "iterations", "warmup", "progress"}),
+                "operation": one.operation or one.name,
+                "nodes_of_ranks": one.placed,
+                "longest_pause_ns": longest_pause_ns(spec, one),
+            }
+            for one in spec.workload
+        ],
+        "settings": [{"name": one.name, "knobs": one.knobs} for one in spec.setting],
+        "resolves": asdict(resolution(spec)),
+        "first_block": [
+            {"trial": one.trial, "path": one.path.label, "workload": one.workload.label, "setting": one.setting}
+            for one in block(spec, 0)
+        ],
+    }
 
 
 def resolves(found: Resolution, margin: float) -> tuple[Table, list[str]]:

@@ -14,7 +14,7 @@ import pyarrow.csv
 from rich.table import Table
 
 from nearmetal.errors import BadInputError
-from nearmetal.report import as_osu, words
+from nearmetal.report import as_json, as_osu, words
 from nearmetal.report.terminal import Console
 from nearmetal.results.shown import shown_for
 from nearmetal.stats.summary import Metric, summarize
@@ -26,34 +26,45 @@ if TYPE_CHECKING:
     from nearmetal.store.samples import Cell
 
 
+SHOW_FORMAT = 1
+"""Raised when a key goes or changes its meaning; new keys may come within a format."""
+
+
 @click.command(name="show")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--trial", type=int, help="One trial: its launch line, facts, counters, and why it failed.")
 @click.option("--as", "form", type=click.Choice(["osu"]), help="All trials in another program's columns.")
+@click.option("--format", "written", type=click.Choice(["text", "json"]), default="text", help="What goes to stdout.")
 @click.option("--samples", is_flag=True, help="With --trial: its raw samples as CSV on stdout.")
-def command(run: Path, trial: int | None, form: str | None, *, samples: bool) -> None:
+def command(run: Path, trial: int | None, form: str | None, written: str, *, samples: bool) -> None:
     """Show the trials of RUN, or one of them."""
+    if form is not None and (trial is not None or samples or written == "json"):
+        raise BadInputError("--as shows all trials of a run", hint=f"nearmetal show {run} --as {form}")
+    if samples and (trial is None or written == "json"):
+        raise BadInputError("--samples needs a trial, and is CSV", hint="nearmetal show RUN --trial 0 --samples")
     opened = open_either(run)
     if form is not None:
-        if trial is not None or samples:
-            raise BadInputError("--as shows all trials of a run", hint=f"nearmetal show {run} --as {form}")
         click.echo(as_osu.render(opened).rstrip("\n"))
-        return
-    records = opened.trials()
-    if trial is None:
-        if samples:
-            raise BadInputError("--samples needs a trial", hint="nearmetal show RUN --trial 0 --samples")
-        _list(opened, records)
-        return
+    elif samples:
+        _samples(opened, _attempts(opened, trial)[-1])
+    elif written == "json":
+        some = [_whole(opened, one) for one in _attempts(opened, trial)] if trial is not None else None
+        _print_json(opened, [_brief(one) for one in opened.trials()] if some is None else some)
+    elif trial is None:
+        _list(opened, opened.trials())
+    else:
+        for record in _attempts(opened, trial):
+            _one(opened, record)
+
+
+def _attempts(run: RunDir, trial: int | None) -> list[TrialRecord]:
+    """Return a trial's attempts; raise BadInputError where it has none."""
+    records = run.trials()
     chosen = [record for record in records if record.order.trial == trial]
     if not chosen:
         known = f"0 to {max(r.order.trial for r in records)}" if records else "none yet"
-        raise BadInputError(f"{run} has no finished trial {trial}", hint=f"its trials: {known}")
-    if samples:
-        _samples(opened, chosen[-1])
-    else:
-        for record in chosen:
-            _one(opened, record)
+        raise BadInputError(f"{run.root} has no finished trial {trial}", hint=f"its trials: {known}")
+    return chosen
 
 
 def _list(run: RunDir, records: list[TrialRecord]) -> None:
@@ -97,6 +108,45 @@ def _one(run: RunDir, record: TrialRecord) -> None:
         click.echo(f"  {name} = {count}")
     if outcome.said:
         click.echo(f"said:\n{outcome.said}")
+
+
+def _print_json(run: RunDir, trials: list[dict[str, object]]) -> None:
+    host = {"kind": run.info.host_kind, "label": run.info.host_label}
+    whole = {"show_format": SHOW_FORMAT, "study": run.info.study_name, "host": host, "trials": trials}
+    click.echo(json.dumps(whole, indent=1))
+
+
+def _brief(record: TrialRecord) -> dict[str, object]:
+    """Return a trial in a few keys; docs/reference/report-json.md is the schema."""
+    order, outcome = record.order, record.outcome
+    return {
+        "trial": order.trial,
+        "attempt": record.attempt,
+        "block": order.block,
+        "path": order.path.label,
+        "workload": order.workload.label,
+        "setting": order.setting,
+        "started_utc": record.started_utc,
+        "elapsed_ns": outcome.elapsed_ns,
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "hint": outcome.hint,
+    }
+
+
+def _whole(run: RunDir, record: TrialRecord) -> dict[str, object]:
+    """Return all that is known of a trial but its raw samples."""
+    cells = []
+    for cell in record.cells:
+        values = run.values(record, cell)
+        own = as_json.summary(summarize(values)) if values.size else {"n": 0}
+        cells.append({"operation": cell.operation, "message_bytes": cell.message_bytes, "warmup": cell.warmup, **own})
+    return {
+        **_brief(record),
+        "cells": cells,
+        "order": json.loads(record.order.to_json()),
+        "outcome": json.loads(record.outcome.to_json()),
+    }
 
 
 def _cell(run: RunDir, record: TrialRecord, cell: Cell) -> str:

@@ -129,7 +129,7 @@ def _path(one: PathCell, step: str) -> _Object:
                 "attempt": trial.attempt,
                 "block": trial.block,
                 "started_utc": trial.started_utc,
-                **_summary(trial.summary),
+                **summary(trial.summary),
             }
             for trial in one.trials
         ],
@@ -146,7 +146,8 @@ def _level(level: Level) -> _Object:
     }
 
 
-def _summary(own: Summary) -> _Object:
+def summary(own: Summary) -> _Object:
+    """Return what the samples of one launch say by themselves."""
     return {
         "n": own.n,
         "mean_ns": own.mean_ns,

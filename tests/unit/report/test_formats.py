@@ -3,16 +3,23 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
 
+from fake_runs import STUDY as FAKE_STUDY
+from nearmetal.cli.main import run as nearmetal
 from nearmetal.report import as_csv, as_json, as_markdown, as_table, words
 from nearmetal.results.paths import View, build_view
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
+
+if TYPE_CHECKING:
+    from nearmetal.store.rundir import RunDir
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "report"
@@ -149,3 +156,32 @@ def test_what_does_not_fit_is_what_costs_least_and_is_counted(view: View, lines:
     assert len(said) <= lines
     assert sorted(shown, reverse=True) == [round(one, 3) for one in sorted(every, reverse=True)[: len(shown)]]
     assert said[-1].startswith(f"{len(every) - len(shown)} more not shown")
+
+
+def test_every_key_of_plan_and_show_is_in_the_schema(
+    run: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = tmp_path / "s.toml"
+    study.write_text(run.study_text())
+    schema = set(re.findall(r"`(\w+)`", (ROOT / "docs/reference/report-json.md").read_text()))
+    free = {"order", "outcome", "knobs"}  # of the run directory, and names of knobs
+    for verb in (["plan", str(study)], ["show", str(run.root)], ["show", str(run.root), "--trial", "1"]):
+        assert nearmetal([*verb, "--format", "json"]) == 0
+        missing = keys(json.loads(capsys.readouterr().out), free) - schema
+        assert not missing, f"{verb[0]}: not in the schema"
+
+
+def keys(value: object, free: set[str]) -> set[str]:
+    """Return every key of a JSON value but what is below the free ones."""
+    if isinstance(value, dict):
+        below = [keys(one, free) for key, one in value.items() if key not in free]
+        return set(value).union(*below)
+    return set().union(*(keys(one, free) for one in value)) if isinstance(value, list) else set()
+
+
+def test_run_prints_its_report_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s.toml").write_text(FAKE_STUDY)
+    assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "r"), "--format", "json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["report_format"] == 2
+    assert "report.html" in printed.err
