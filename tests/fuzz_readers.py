@@ -33,11 +33,13 @@ def _foreign(data: bytes) -> object:
 
 
 def _tools(data: bytes) -> object:
-    from nearmetal.workloads.tool_samples import DECODERS, one_cell
+    """What a launch's clients left, under the name of every tool: each refuses quickly what is another's."""
+    from nearmetal.workloads.tool_samples import DECODERS, decode_tools
 
-    kinds = list(DECODERS)
-    operation = ("tcp_stream", "tcp_round_trip", "ib_write_lat", "latency")[data[1] % 4 if len(data) > 1 else 0]
-    return one_cell(operation, 0, DECODERS[kinds[data[0] % len(kinds) if data else 0]](data[2:], operation))
+    operation = ("tcp_stream", "tcp_round_trip", "ib_write_lat", "latency", "none")[len(data) % 5]
+    for kind in DECODERS:
+        _refused(lambda data, kind=kind: decode_tools({f"{kind}:{operation}:8:0:0": data}), data)  # type: ignore[misc]
+    return None
 
 
 def _refused(read: Callable[[bytes], object], data: bytes) -> None:

@@ -11,6 +11,7 @@ from nearmetal.errors import ForeignFileError
 from nearmetal.results.shown import shown_for
 from nearmetal.study.order import WorkloadOrder
 from nearmetal.workloads.foreign import read_foreign
+from nearmetal.workloads.tool_samples import decode_tools
 from nearmetal.workloads.tools import hpcc, imb, iperf3, mpi4py, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
 from nearmetal.workloads.tools.perftest_dump import parse_dump
 from nearmetal.workloads.tools.tool import Foreign
@@ -231,6 +232,21 @@ def test_a_log_of_three_launches_is_three_times_one(name: str) -> None:
     for one, again in zip(once * 3, thrice, strict=True):
         assert (one.version, one.ranks, one.lacks) == (again.version, again.ranks, again.lacks)
         assert [cell.ns.tolist() for cell in one.cells] == [cell.ns.tolist() for cell in again.cells]
+
+
+@pytest.mark.parametrize("rows", ["8 1.00\n8 1.00\n", "".join(f"{size} 1.00\n" for size in range(1025))])
+def test_an_omb_table_of_more_rows_than_sizes_is_refused(rows: str) -> None:
+    with pytest.raises(ForeignFileError, match=r"rows, or a size twice"):
+        omb.parse(f"# OSU MPI Latency Test v5.9\n# Size  Latency (us)\n{rows}".encode())
+
+
+@pytest.mark.parametrize("kind", ["omb", "imb", "mpi4py"])
+def test_an_output_under_the_name_of_no_operation_is_refused(kind: str) -> None:
+    output = {"omb": "written-omb-7.4-latency-z.txt", "imb": "imb-2021.11.txt", "mpi4py": "mpi4py-4.1.2-pingpong.txt"}[
+        kind
+    ]
+    with pytest.raises(ForeignFileError):
+        decode_tools({f"{kind}:bogus:8:0:0": data(output)})
 
 
 def test_omb_failed_validation_is_refused() -> None:

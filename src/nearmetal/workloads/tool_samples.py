@@ -42,6 +42,8 @@ class _Values:
         if isinstance(held, Dump):
             return _Values.in_a_row(parse_dump(held.data))
         if isinstance(held, Mean):
+            if held.operation not in OPERATIONS:  # the name of an outcome's file, which a far machine gave
+                raise ForeignFileError(f"no operation is called {held.operation[:40]!r}")
             shape = Shape(held.message_bytes, WINDOW_MESSAGES, held.pairs)
             return _Values.in_a_row([OPERATIONS[held.operation].duration_ns(held.figure, shape)])
         if held.begin_ns is None:

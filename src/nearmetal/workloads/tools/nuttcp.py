@@ -46,7 +46,7 @@ class Transfer:
 def parse(data: bytes) -> Transfer:
     """Read the output of one nuttcp client; raise ForeignFileError unless it holds exactly one summary."""
     text = to_text(data, PROGRAM)
-    found = [fields for line in text.splitlines() if (fields := _summary(line))]
+    found = [fields for line in text.splitlines() if "Mbps" in line and (fields := _summary(line))]
     if len(found) != 1:
         raise refuse(PROGRAM, f"it holds {len(found)} summary lines, not one")
     (fields,) = found
@@ -113,13 +113,18 @@ _WORKLOAD = PairWorkload(
 def _samples(data: bytes, operation: str) -> Spans:
     """Return the one rate of a transfer."""
     del operation
-    return one_figure("Mbit/s", parse(data).rate_mbit_s)
+    return _span(parse(data))
+
+
+def _span(found: Transfer) -> Spans:
+    return one_figure("Mbit/s", found.rate_mbit_s)
 
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
-    operation = "udp_stream" if parse(data).datagrams else "tcp_stream"
+    found = parse(data)
+    operation = "udp_stream" if found.datagrams else "tcp_stream"
     lacks = ("one rate a run: no percentiles, no spread within it",)
-    yield Foreign("nuttcp", "", "nuttcp", 2, ((operation, 0, _samples(data, operation)),), lacks)
+    yield Foreign("nuttcp", "", "nuttcp", 2, ((operation, 0, _span(found)),), lacks)
 
 
 _ENDED = rb"^(?:(?!tx_cpu=|%TX )[^\n])*+(?:tx_cpu=|%TX )[^\n]*+\n"

@@ -67,6 +67,8 @@ _MEANS = {
 _OF_PAIRS = ("latency", "multi_latency", "bw", "bibw", "message_rate")
 _LAST_OF_PAIRS, _LAST_OF_COLLECTIVES = 1 << 22, 1 << 20
 _SIZES = ("size", "# size")
+_MOST_ROWS = 1024
+"""A launch has some thirty sizes; a barrier has one row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,8 @@ def parse(data: bytes) -> Table:
     rows = tuple(_row(line, head, mean) for line in body)
     if not rows:
         raise refuse(PROGRAM, "there are no rows below its columns")
+    if len(rows) != len({row.message_bytes for row in rows}) or len(rows) > _MOST_ROWS:
+        raise refuse(PROGRAM, f"it has {len(rows)} rows, or a size twice")
     aside = tuple(
         name for i, name in enumerate(head) if i != mean and name not in (*_SIZES, "pass", "validation", "mb/s")
     )
