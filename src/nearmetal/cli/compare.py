@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from nearmetal.errors import BadInputError
-from nearmetal.report import as_csv, as_json, as_markdown, as_table, published_files
+from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, published_files
 from nearmetal.report.published import shape, tables
 from nearmetal.report.published_rows import published_named
 from nearmetal.report.published_tables import Published, load
@@ -21,7 +21,7 @@ from nearmetal.store.rundir import RunDir
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "json", "csv", "markdown"]),
+    type=click.Choice(["table", "json", "csv", "markdown", "latex"]),
     default="table",
     help="What to print on stdout.",
 )
@@ -51,7 +51,12 @@ def command(
         as_table.answer(view, console)
         click.echo(f"levels, intervals, counters, facts: nearmetal compare {run} --all")
         return
-    render = {"json": as_json.render, "csv": as_csv.render, "markdown": as_markdown.render}[form]
+    render = {
+        "json": as_json.render,
+        "csv": as_csv.render,
+        "markdown": as_markdown.render,
+        "latex": as_latex.render,
+    }[form]
     click.echo(render(view).rstrip("\n"))
 
 
@@ -70,8 +75,9 @@ def _beside(view: View, table: Published, named: tuple[str, ...], form: str) -> 
         console = Console(highlight=False)
         console.print(f"Ours: {view.host_label}.", markup=False)
         as_table.draw(console, tables(found))
-    elif form == "markdown":
-        click.echo("\n\n".join(filter(None, map(as_markdown.table, tables(found)))))
+    elif form in {"markdown", "latex"}:
+        draw = as_markdown.table if form == "markdown" else as_latex.table
+        click.echo("\n\n".join(filter(None, map(draw, tables(found)))))
     else:
         render = {"json": published_files.as_json, "csv": published_files.as_csv}[form]
         click.echo(render(found).rstrip("\n"))

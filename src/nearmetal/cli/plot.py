@@ -12,11 +12,19 @@ from nearmetal.results.paths import build_view
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir
 
+_SUFFIXES = (".svg", ".pdf", ".png", ".tex")
+
 
 @click.command(name="plot")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("what", type=click.Choice(figure.KINDS), metavar=f"[{'|'.join(figure.KINDS)}]")
-@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="fig.svg, or fig.tex for pgfplots.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="FILE.svg, .pdf, .png, .tex (pgfplots).",
+)
 @click.option("--workload", default="", help="The workload, where the run has several.")
 @click.option("--setting", default="", help="The setting, where the run has several.")
 @click.option("--wide", is_flag=True, help="As wide as the page of a two-column paper, 7 in instead of 3.5 in.")
@@ -26,19 +34,17 @@ def command(run: Path, what: str, out: Path, workload: str, setting: str, *, wid
 
     `cost` is against the baseline, above 1 is worse; the others are figures of the launches. All with 95 % intervals.
     """
-    if out.suffix not in {".svg", ".tex"}:
-        raise BadInputError(
-            f"{out} is neither .svg nor .tex",
-            hint=f"-o {out.with_suffix('.svg')}; `rsvg-convert -f pdf` or Inkscape make PDF and PNG of it",
-        )
+    if out.suffix not in _SUFFIXES:
+        raise BadInputError(f"{out} is none of {', '.join(_SUFFIXES)}", hint=f"-o {out.with_suffix('.svg')}")
     view = build_view(RunDir.open(run), allow_mixed=allow_mixed)
     chosen = figure.choose(view, what, workload, setting)
     rows = figure.data(chosen)
     width_in = figure.PAGE_IN if wide else figure.COLUMN_IN
-    text = figure.as_svg(chosen, width_in) if out.suffix == ".svg" else figure.as_tex(chosen, rows, width_in)
+    text = figure.as_tex(chosen, rows, width_in) if out.suffix == ".tex" else figure.as_svg(chosen, width_in)
+    drawn = figure.convert(text, out.suffix) if out.suffix in {".pdf", ".png"} else text.encode()
     table = out.with_suffix(".csv")
     disk = Disk()
     disk.put_bytes(table, figure.as_csv(rows).encode())
-    disk.put_bytes(out, text.encode())
+    disk.put_bytes(out, drawn)
     click.echo(out)
     click.echo(f"data: {table}\nfigures from {view.host_label}", err=True)

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.report import charts, overview, words
+from nearmetal.report.as_latex import escape
 from nearmetal.report.levels import levels
 from nearmetal.report.markup import Markup, element
 from nearmetal.stats.summary import HEADLINE, Metric
@@ -107,6 +108,9 @@ def as_csv(rows: Sequence[Datum]) -> str:
 
 # ---- SVG
 
+_WIDER_LABELS = 24
+"""Room at the left for labels in a font wider than the page's."""
+
 
 def as_svg(of: Figure, width_in: float) -> str:
     """Return the chart as an SVG of so many inches, with its style in it: plain colours, for any program."""
@@ -119,10 +123,10 @@ def as_svg(of: Figure, width_in: float) -> str:
     assert drawn is not None  # `data` refused a figure without marks
     box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)
     assert box
-    height_in = width_in * float(box[2]) / float(box[1])
+    width, height = float(box[1]) + _WIDER_LABELS, float(box[2])
     inner = element("style", Markup(_style())) + charts.shapes()
-    opened, _, rest = drawn.partition(">")
-    size = f' xmlns="http://www.w3.org/2000/svg" width="{width_in:g}in" height="{height_in:.3f}in"'
+    opened, _, rest = drawn.replace(box[0], f'viewBox="-{_WIDER_LABELS} 0 {width:g} {height:g}"', 1).partition(">")
+    size = f' xmlns="http://www.w3.org/2000/svg" width="{width_in:g}in" height="{width_in * height / width:.3f}in"'
     return f"{opened}{size}>{inner}{rest}\n"
 
 
@@ -148,6 +152,24 @@ def _style() -> str:
     return "".join(rules)
 
 
+_PNG_DPI, _CSS_DPI = 300, 96
+
+
+def convert(svg: str, kind: str) -> bytes:
+    """Return an SVG as a `.pdf` of its size or a `.png` of 300 dpi; raise UnavailableError without cairosvg."""
+    try:
+        import cairosvg  # noqa: PLC0415 (an extra)
+    except (ImportError, OSError) as error:  # OSError: the package is there and the system's library is not
+        raise UnavailableError(
+            f"PDF and PNG are made by cairosvg, which is not here: {error}",
+            hint="pip install 'nearmetal[plot]', and libcairo of the system (Debian: apt install libcairo2); "
+            "or -o FILE.svg, which Inkscape and rsvg-convert turn into both",
+        ) from error
+    if kind == ".pdf":
+        return bytes(cairosvg.svg2pdf(bytestring=svg.encode(), dpi=_CSS_DPI))
+    return bytes(cairosvg.svg2png(bytestring=svg.encode(), dpi=_CSS_DPI, scale=_PNG_DPI / _CSS_DPI))
+
+
 # ---- pgfplots
 
 
@@ -162,14 +184,14 @@ def as_tex(of: Figure, rows: Sequence[Datum], width_in: float) -> str:
         f"symbolic x coords={{{','.join(sizes)}}}",
         "xtick=data",
         "xlabel={message size}",
-        f"ylabel={{{_tex(label)}}}",
+        f"ylabel={{{escape(label)}}}",
         "legend style={font=\\footnotesize}",
     ]
     lines = ["\\begin{tikzpicture}", f"\\begin{{axis}}[{', '.join(options)}]"]
     for path in dict.fromkeys(row.path for row in rows):
         points = [_tex_point(row) for row in rows if row.path == path]
         bars = "error bars/.cd, y dir=both, y explicit"
-        lines += [f"\\addplot+[{bars}] coordinates {{{' '.join(points)}}};", f"\\addlegendentry{{{_tex(path)}}}"]
+        lines += [f"\\addplot+[{bars}] coordinates {{{' '.join(points)}}};", f"\\addlegendentry{{{escape(path)}}}"]
     return "\n".join([*lines, "\\end{axis}", "\\end{tikzpicture}", ""])
 
 
@@ -178,10 +200,3 @@ def _tex_point(row: Datum) -> str:
     if row.low is None or row.high is None:
         return f"({size},{row.value:.6g})"
     return f"({size},{row.value:.6g}) += (0,{row.high - row.value:.6g}) -= (0,{row.value - row.low:.6g})"
-
-
-_TEX = str.maketrans({c: f"\\{c}" for c in "#$%&_{}"} | {"\\": "\\textbackslash{}", "~": "\\~{}", "^": "\\^{}"})
-
-
-def _tex(text: str) -> str:
-    return text.translate(_TEX)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import sys
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -11,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nearmetal.cli.plot import command
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.results.paths import build_view
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.rundir import RunDir
@@ -96,7 +97,32 @@ def test_several_charts_that_fit_are_named(tmp_path: Path) -> None:
 
 
 def test_a_format_that_is_not_written_is_refused_with_a_way(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="neither") as refused:
+    with pytest.raises(BadInputError, match=r"none of \.svg, \.pdf, \.png, \.tex"):
+        _plot(root, "cost", "-o", tmp_path / "fig.eps")
+    assert not list(tmp_path.iterdir())
+
+
+def test_pdf_and_png_have_the_size_of_the_column(root: Path, tmp_path: Path) -> None:
+    try:
+        import cairosvg  # noqa: F401
+    except (ImportError, OSError) as error:
+        pytest.skip(f"cairosvg does not work here: {error}")
+    _plot(root, "cost", "-o", tmp_path / "fig.pdf")
+    pdf = (tmp_path / "fig.pdf").read_bytes()
+    box = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ", pdf)
+    assert box
+    assert float(box[1]) == pytest.approx(3.5 * 72, abs=0.5)
+    _plot(root, "p99", "-o", tmp_path / "fig.png")
+    png = (tmp_path / "fig.png").read_bytes()
+    assert int.from_bytes(png[16:20]) == pytest.approx(3.5 * 300, abs=2)
+    assert (tmp_path / "fig.csv").exists()
+
+
+def test_without_cairosvg_pdf_is_refused_with_what_makes_it(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cairosvg", None)
+    with pytest.raises(UnavailableError) as refused:
         _plot(root, "cost", "-o", tmp_path / "fig.pdf")
-    assert "rsvg-convert" in refused.value.hint
+    assert "nearmetal[plot]" in refused.value.hint
     assert not list(tmp_path.iterdir())

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fake_runs import STUDY as FAKE_STUDY
 from nearmetal.cli.main import run as nearmetal
-from nearmetal.report import as_csv, as_json, as_markdown, as_table, words
+from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, words
 from nearmetal.results.paths import View, build_view
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
@@ -156,6 +156,16 @@ def test_what_does_not_fit_is_what_costs_least_and_is_counted(view: View, lines:
     assert len(said) <= lines
     assert sorted(shown, reverse=True) == [round(one, 3) for one in sorted(every, reverse=True)[: len(shown)]]
     assert said[-1].startswith(f"{len(every) - len(shown)} more not shown")
+
+
+def test_latex_tables_are_whole_and_no_name_commands_tex(tmp_path: Path) -> None:
+    text = as_latex.render(build_view(make_run(tmp_path / "run", Recipe(study=STUDY, blocks=3))))
+    assert text.count("\\begin{table}") == text.count("\\end{table}") == text.count("\\bottomrule") >= 4
+    for line in text.splitlines():
+        if line.endswith("\\\\"):
+            assert line.count(" & ") >= 2
+    assert "size & veth & bridge & macvlan & tap & shm" in text
+    assert as_latex.escape("50%_of\\tap {&}") == "50\\%\\_of\\textbackslash{}tap \\{\\&\\}"
 
 
 def test_every_key_of_plan_and_show_is_in_the_schema(
