@@ -5,7 +5,9 @@
 The surface was recorded from real trials (bench/data/record_surface.py); `support/surface.py` says how truth and
 noise are told apart. Counted are launches, those of the present setting too. Targets: racing ends within 2 % of
 the grid's best with at most 15 % of the grid's trials and at most half of those that TPE needs (medians over seeds); a
-wrong recommendation in at most 1 % of seeds; on the flat surface a change in at most 5 %. It exits with 1 when short.
+wrong recommendation in at most 1 % of seeds; on the flat surface a change in at most 5 %; at least 63 % of seeds within
+2 %; the best of four contenders, 1 % apart, dropped in at most 5 % of races of each kind of noise but the last, a known
+limit. It exits with 1 when short.
 
 The grid is one trial a setting and block, in as many blocks as a comparison has before its first look. A search needs
 as many trials as pass until the setting that it would recommend is within 2 % and stays so: with noise every search
@@ -28,6 +30,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -35,10 +38,15 @@ import numpy as np
 
 from nearmetal.stats.stopping import FIRST_LOOK_BLOCKS
 from nearmetal.tune.objective import Objective
-from nearmetal.tune.race import Race
+from nearmetal.tune.race import Race, RacePlan, survivors
 from nearmetal.tune.samplers import Sampler
 from nearmetal.tune.search import Laboratory, confirm
 from support.surface import Simulation, Surface, read_recording
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nearmetal.stats.interval import FloatArray
 
 HERE = Path(__file__).parent
 WITHIN = math.log(1.02)
@@ -102,6 +110,77 @@ def grid_trials(surface: Surface) -> int:
     return len(surface.space.points) * FIRST_LOOK_BLOCKS
 
 
+def grid(surface: Surface, seed: int) -> float:
+    """Return how far from the best (log cost) the setting is that the whole grid finds: the least mean cost."""
+    machine = Simulation(surface, np.random.default_rng([seed, 3]))
+    order, present = np.random.default_rng([seed, 4]), surface.space.points.index(surface.space.present)
+    found = np.zeros((FIRST_LOOK_BLOCKS, len(surface.space.points)))
+    for block in found:
+        measured = {int(at): machine.trial(surface.space.points[at]) for at in order.permutation(block.size)}
+        block[:] = [OBJECTIVE.cost(OBJECTIVE.log_costs(measured[at], measured[present])) for at in range(block.size)]
+    costs = surface.costs(OBJECTIVE)
+    return float(costs[found.mean(axis=0).argmin()] - costs.min())
+
+
+def _own(rng: np.random.Generator, rho: float) -> FloatArray:
+    """Return noise that each setting has for itself, AR(1) from block to block, shape (blocks, settings)."""
+    values = rng.normal(0.0, LAUNCH_SD, (PLAN.race_blocks, PLAN.contenders + 1))
+    for block in range(1, len(values)):
+        values[block] = rho * values[block - 1] + math.sqrt(1.0 - rho * rho) * values[block]
+    return values
+
+
+def _drift(rng: np.random.Generator) -> FloatArray:
+    """Return a machine that becomes 30 % slower or faster over the race, whose trials come in random order."""
+    own = _own(rng, 0.0)
+    when = np.arange(own.size).reshape(own.shape) / own.size
+    return np.asarray(own + rng.choice([-0.3, 0.3]) * rng.permuted(when, axis=1))
+
+
+def _heating(rng: np.random.Generator) -> FloatArray:
+    """Return contenders of which each drifts by 6 % for itself, up or down, about its mean."""
+    run = np.arange(PLAN.race_blocks)[:, None] / (PLAN.race_blocks - 1) - 0.5
+    return _own(rng, 0.0) + rng.choice([-0.06, 0.06], PLAN.contenders + 1) * run
+
+
+def _tails(rng: np.random.Generator) -> FloatArray:
+    return LAUNCH_SD * rng.standard_t(3, (PLAN.race_blocks, PLAN.contenders + 1))
+
+
+PLAN, LAUNCH_SD = RacePlan(), 0.03
+NOISES: dict[str, tuple[Callable[[np.random.Generator], FloatArray], float]] = {
+    "independent": (partial(_own, rho=0.0), PLAN.error),
+    "heavy tails": (_tails, PLAN.error),
+    "machine drifts by 30 %": (_drift, PLAN.error),
+    "contenders drift by 6 %": (_heating, PLAN.error),
+    "contenders wander, AR 0.7": (partial(_own, rho=0.7), math.inf),
+}
+"""Log costs of the contenders and, last, of the present setting; and in what share of races the best may go."""
+
+
+def drops_best(noise: Callable[[np.random.Generator], FloatArray], seed: int) -> bool:
+    """Tell whether the best of contenders leaves a race, though the others cost the tolerance more, and a little."""
+    drawn = noise(np.random.default_rng([seed, 5]))
+    costs = (drawn[:, :-1] - drawn[:, -1:]).T
+    costs[1:] += 1.001 * PLAN.tolerance
+    racing = list(range(len(costs)))
+    for blocks in range(1, PLAN.race_blocks + 1):
+        stay = survivors(costs[racing, :blocks], PLAN)
+        racing = [one for one, stays in zip(racing, stay, strict=True) if stays]
+    return 0 not in racing
+
+
+def report_errors(races: int) -> bool:
+    """Print how often races of each kind of noise drop the best contender; return whether a target is missed."""
+    missed = False
+    for name, (noise, target) in NOISES.items():
+        share = sum(drops_best(noise, seed) for seed in range(races)) / races
+        missed |= share > target
+        wanted = "no target" if math.isinf(target) else f"target <= {target:<5}  {_met(share, target)}"
+        print(f"{f'best contender dropped: {name}':50s} {share:8.3f}  {wanted}", flush=True)
+    return missed
+
+
 def tpe(surface: Surface, seed: int, *, paired: bool) -> tuple[float, float]:
     """Return after how many trials TPE's incumbent was within 2 % of the best, first and for good; inf if never."""
     machine = Simulation(surface, np.random.default_rng([seed, 2]))
@@ -160,13 +239,14 @@ def report_race(surface: Surface, raced: list[Raced], flat: list[Raced]) -> bool
     for name, value, target in rows:
         print(f"{name:50s} {value:8.3f}  target <= {target:<5}  {_met(value, target)}")
     within = np.mean([one.regret <= WITHIN for one in raced])
+    print(f"{'race: seeds within 2 %':50s} {within:8.3f}  target >= 0.63   {'met' if within >= 0.63 else 'MISSED'}")
     print(
         f"race: {np.median(trials):.0f} trials (90 % of seeds: {np.quantile(trials, 0.9):.0f}), "
-        f"{within:.1%} of seeds within 2 %, {np.mean([one.recommended for one in raced]):.1%} recommended, "
+        f"{np.mean([one.recommended for one in raced]):.1%} recommended, "
         f"{np.median([one.confirm_trials for one in raced]):.0f} trials more to confirm",
         flush=True,
     )
-    return any(value > target for _, value, target in rows)
+    return bool(within < 0.63) or any(value > target for _, value, target in rows)
 
 
 def report_rivals(cap: int, raced: list[Raced], sampled: list[list[tuple[float, float]]]) -> bool:
@@ -191,6 +271,7 @@ def main() -> int:
     parser.add_argument("--surface", type=Path, default=HERE / "data" / "veth_surface.json")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--rivals", type=Path)
+    parser.add_argument("--races", type=int, default=1_000, help="of each kind of noise, to count errors")
     given = parser.parse_args()
     recording = read_recording(given.surface)
     surface = Surface.of(recording)
@@ -199,11 +280,14 @@ def main() -> int:
     print(f"surface: {recording.about}")
     print(f"{len(costs)} settings; the best costs {math.exp(costs.min()):.3f} of the present one; {given.seeds} seeds")
     print(f"grid: {grid_trials(surface)} trials in {FIRST_LOOK_BLOCKS} blocks; TPE: at most {cap} trials")
+    missed = report_errors(given.races)
     with ProcessPoolExecutor(given.workers) as pool:
         seeds = range(given.seeds)
         raced = list(pool.map(race, [surface] * given.seeds, seeds))
         flat = list(pool.map(race, [surface.flat()] * given.seeds, seeds))
-        missed = report_race(surface, raced, flat)
+        missed |= report_race(surface, raced, flat)
+        regrets = np.array(list(pool.map(grid, [surface] * given.seeds, seeds)))
+        print(f"the whole grid, {grid_trials(surface)} trials: {(regrets <= WITHIN).mean():.1%} of seeds within 2 %")
         sampled = rivals(pool, surface, range(given.rival_seeds or given.seeds), given.rivals)
     return int(report_rivals(cap, raced, sampled) or missed)
 

@@ -157,8 +157,12 @@ def _cell(run: RunDir, record: TrialRecord, cell: Cell) -> str:
         return f"{start}: nothing good, {cell.warmup} warm-up"
     summary = summarize(values)
     shown = shown_for(record.order.workload, cell.operation, cell.message_bytes, summary.trimmed_mean_ns)
-    known = {metric: ns for metric in Metric if (ns := summary.figure(metric)[0]) is not None}
-    figures = ", ".join(f"{metric} {words.figure(shown.value(ns))} {shown.unit}" for metric, ns in known.items())
+    found = {metric: summary.figure(metric) for metric in Metric}
+    figures = ", ".join(
+        f"no {metric} ({why})" if ns is None else f"{metric} {words.figure(shown.value(ns))} {shown.unit}"
+        for metric, (ns, why) in found.items()
+        if ns is not None or why
+    )
     if len(cell.value_ranks) > 1:  # the value of an iteration is its slowest rank's; other suites print the mean
         mean_ns = fmean(as_osu.rank_means(run, record, cell))
         figures += f"; mean over ranks: mean {words.figure(shown.value(mean_ns))} {shown.unit}"

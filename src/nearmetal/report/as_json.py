@@ -72,6 +72,7 @@ def as_object(view: View) -> _Object:
         "mixed_provenance": list(view.mixed),
         "facts_that_differ": _rows(view, view.facts),
         "counters": _rows(view, view.counters),
+        "causes_of_modes": list(view.causes),
         "failures": [
             {
                 "trial": one.trial,

@@ -70,6 +70,8 @@ def answer(view: View, console: Console, *, lines: int = 40) -> None:
         for line in view.mixed:
             _talk(console, f"MIXED PROVENANCE, compared on request: {line}")
         _print(console, tables.verdicts(view))
+        for cause in view.causes:
+            _talk(console, f"{cause}.")
         _print(console, tables.failures(view))
     head = captured.get()
     console.out(head, end="", highlight=False)

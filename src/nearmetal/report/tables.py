@@ -262,7 +262,7 @@ def modes(view: View) -> Table:
                 continue
             typical = found[len(found) // 2]
             ends = (cell.shown.value(mode.centre_ns) for mode in typical.modes)
-            centres = " | ".join(
+            centres = "\n".join(
                 f"{words.figure(at)} ({mode.share:.0%})" for at, mode in zip(ends, typical.modes, strict=True)
             )
             where = f"{len(found)} of {len(one.trials)}"
@@ -273,7 +273,8 @@ def modes(view: View) -> Table:
         "Modes: launches whose iterations form several groups",
         ("cell", "path", "launches", "apart", "centres (share)", "order"),
         tuple(rows),
-        "Of the launch with the middle distance, in the unit of the cell. Alternating modes are lockstep: the program "
+        "".join(f"{cause}. " for cause in view.causes)
+        + "The launch with the middle distance, in the unit of the cell. Alternating modes are lockstep: the program "
         "meets the same phase of a timer each time.",
         left=2,
     )

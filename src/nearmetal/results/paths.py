@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError
+from nearmetal.results.causes import causes
 from nearmetal.results.evidence import counter_rows, fact_rows, failures, launches, timers
 from nearmetal.results.records import (
     Cell,
@@ -135,6 +136,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, summaries: Summaries |
         provenance=_provenance(good),
         mixed=tuple(str(one) for one in mixed),
         timers=timers(good),
+        causes=causes(cells, good),
         facts=fact_rows(good, paths),
         counters=counter_rows(good, paths),
         failures=failures(records),

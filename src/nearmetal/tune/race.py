@@ -205,27 +205,31 @@ class Race:
                 del self._racing[point]
             else:
                 self._racing[point].append(cost)
-        if not self._racing:
-            return
-        leader = min(self._racing, key=lambda point: sum(self._racing[point]) if self._racing else 0.0)
-        rivals = len(self._racing) - 1
-        self._racing = {
-            point: own
-            for point, own in self._racing.items()
-            if point == leader or self._undecided(own, self._racing[leader], rivals)
-        }
+        if self._racing:
+            stay = survivors(np.array(list(self._racing.values())), self._plan)
+            self._racing = {point: own for (point, own), kept in zip(self._racing.items(), stay, strict=True) if kept}
 
-    def _undecided(self, own: list[float], leading: list[float], rivals: int) -> bool:
-        plan = StoppingPlan(
-            max_blocks=self._plan.race_blocks,
-            min_blocks=3,
-            alpha=min(0.4, self._plan.error / max(1, rivals)),
-            margin=math.expm1(self._plan.tolerance),
-        )
-        found = sequential_evidence(np.array(own) - np.array(leading), plan)
-        if found is None:
-            return True
-        interval = found[1].difference
-        worse = interval.low > 0.0
-        alike = interval.inside(-self._plan.tolerance, self._plan.tolerance)
-        return not (worse or alike)
+
+def survivors(costs: FloatArray, plan: RacePlan) -> list[bool]:
+    """Tell which contenders stay in the race: the leader, and those not shown to be worse than it or alike.
+
+    `costs`: the log cost of each contender in each block raced so far, shape (contenders, blocks). Over all looks of a
+    race the best contender is dropped for one that is worse in at most `plan.error` of races.
+    """
+    leader = int(costs.sum(axis=1).argmin())
+    rivals = max(1, len(costs) - 1)
+    return [n == leader or _undecided(behind, plan, rivals) for n, behind in enumerate(costs - costs[leader])]
+
+
+def _undecided(differences: FloatArray, plan: RacePlan, rivals: int) -> bool:
+    looks = StoppingPlan(
+        max_blocks=plan.race_blocks,
+        min_blocks=3,
+        alpha=min(0.4, plan.error / rivals),
+        margin=math.expm1(plan.tolerance),
+    )
+    found = sequential_evidence(differences, looks)
+    if found is None:
+        return True
+    interval = found[1].difference
+    return not (interval.low > 0.0 or interval.inside(-plan.tolerance, plan.tolerance))

@@ -1,0 +1,153 @@
+"""Why launches fall into modes, as far as the run itself shows it: a sentence with its evidence, or none.
+
+Launches that alternate are in step with a timer. It is interrupt moderation's where the card interrupted and the modes
+are gone in another cell of the run, under another value of `nic.rx-usecs` or with random pauses (`pace`), or where
+their distance is that value. Other modes have a cause where the launches' means follow a counter: Spearman's rank
+correlation (1904, "The proof and measurement of association between two things", Am. J. Psychol. 15), by Student's t.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from scipy import special
+
+from nearmetal.results.evidence import per_iteration
+from nearmetal.stats.paired import doubled_midranks
+from nearmetal.study.spec import AGAIN
+from nearmetal.units import NS_PER_US, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from nearmetal.results.records import Cell, PathCell
+    from nearmetal.store.rundir import TrialRecord
+
+_Known: TypeAlias = "Mapping[tuple[int, int], TrialRecord]"
+
+_USECS = "nic.rx-usecs"
+_INTERRUPTS = r"irq\.\d+.*"
+_LOCKSTEP = -0.5
+"""The lag-1 autocorrelation of a launch in step with a timer lies below it."""
+_SAME = 0.1
+_FEWEST_LAUNCHES = 6
+_SURE = 0.01
+_FOLLOWED = {
+    "context switches": (r"sched\.context_switches", "ranks that sleep and are woken"),
+    "rescheduling interrupts": (r"irq\.RES", "ranks woken on another processor"),
+    "ticks of stolen processor time": (r"cpu\.steal", "the hypervisor's other guests"),
+}
+
+
+def causes(cells: Sequence[Cell], records: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Return a sentence for each path and cell whose launches fall into modes that the run's own data explain."""
+    known = {(record.order.trial, record.attempt): record for record in records}
+    found = (_cause(cell, one, cells, known) for cell in cells for one in cell.paths if not one.path.endswith(AGAIN))
+    return tuple(filter(None, found))
+
+
+def _cause(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known) -> str:
+    if not one.multimodal:
+        return ""
+    size = f" {format_size(cell.message_bytes)}" if cell.message_bytes else ""
+    where = f"{cell.group.workload}{size} over {one.path}, setting {cell.group.setting}"
+    mine = _records(one, known)
+    lags = [trial.summary.lag1_autocorrelation or 0.0 for trial in one.trials]
+    if float(np.median(lags)) > _LOCKSTEP:
+        why = _followed(one, mine)
+        return f"{where}: {why}" if why else ""
+    typical = one.multimodal[len(one.multimodal) // 2].modes
+    ends = " and ".join(f"{cell.shown.value(typical[at].centre_ns):.3g}" for at in (0, -1))
+    evidence = _moderation(cell, one, cells, known)
+    why = f"interrupt moderation sets the pace: {'; '.join(evidence)}" if evidence else "whose, no counter shows"
+    return (
+        f"{where}: launches alternate between {ends} {cell.shown.unit} (lag-1 {np.median(lags):.2f}), in step with a "
+        f"timer; {why}"
+    )
+
+
+def _records(one: PathCell, known: _Known) -> list[TrialRecord]:
+    return [known[trial.trial, trial.attempt] for trial in one.trials]
+
+
+def _moderation(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known) -> list[str]:
+    """Return what shows that interrupt moderation is the timer, nothing where the run does not show it."""
+    mine = _records(one, known)
+    interrupts = _interrupts(mine)
+    if not interrupts:
+        return []
+    usecs, typical = _usecs(mine), one.multimodal[0]
+    distance_ns = typical.modes[-1].centre_ns - typical.modes[0].centre_ns
+    shown = [
+        f"with {what} no such modes, and {_interrupts(theirs):.1f}"
+        for what, theirs in _without(cell, one, cells, known)
+    ]
+    if usecs and abs(distance_ns / (usecs * NS_PER_US) - 1.0) <= _SAME:
+        shown.append(f"the modes are {distance_ns / NS_PER_US:.3g} us apart, as {_USECS} is")
+    of = f" at {_USECS} = {usecs}" if usecs is not None else ""
+    return [f"{interrupts:.1f} device interrupts an iteration{of}", *shown] if shown else []
+
+
+def _without(
+    cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known
+) -> Iterable[tuple[str, list[TrialRecord]]]:
+    """Yield the cells of the same path, operation and size that differ in moderation or pace and lack the modes."""
+    mine = _records(one, known)
+    for other in cells:
+        theirs = other.of(one.path)
+        alike = (other.group.operation, other.message_bytes) == (cell.group.operation, cell.message_bytes)
+        if not alike or theirs is None or theirs is one:
+            continue
+        if max((m.distance for m in theirs.multimodal), default=1.0) > math.sqrt(one.multimodal[0].distance):
+            continue
+        records = _records(theirs, known)
+        paced = _paced(records) and not _paced(mine)
+        value = _usecs(records)
+        if paced and other.group.setting == cell.group.setting:
+            yield f"random pauses ({other.group.workload})", records
+        elif value not in {None, _usecs(mine)} and _paced(records) == _paced(mine):
+            yield f"{_USECS} = {value} ({other.group.setting})", records
+
+
+def _paced(records: Sequence[TrialRecord]) -> bool:
+    return "pace_us" in records[0].order.workload.options
+
+
+def _usecs(records: Sequence[TrialRecord]) -> int | None:
+    value = str(records[0].outcome.facts.get(f"knob.{_USECS}", ""))
+    return int(value) if value.isdecimal() else None
+
+
+def _interrupts(records: Sequence[TrialRecord]) -> float:
+    return float(np.median([per_iteration(record, _INTERRUPTS) for record in records]))
+
+
+def _followed(one: PathCell, records: Sequence[TrialRecord]) -> str:
+    """Return the counter that the launches' means follow, empty where none does, or where launches are too few."""
+    means = np.array([trial.summary.trimmed_mean_ns for trial in one.trials])
+    found = []
+    for name, (pattern, cause) in _FOLLOWED.items():
+        counts = np.array([per_iteration(record, pattern) for record in records])
+        rho, p = rank_correlation(means, counts)
+        if rho > 0.0 and p <= _SURE / len(_FOLLOWED):
+            found.append(
+                (
+                    p,
+                    f"launches fall into modes with the {name}, {counts.min():.2g} to {counts.max():.2g} an "
+                    f"iteration (rank correlation {rho:.2f} over {len(means)} launches): {cause}",
+                )
+            )
+    return min(found, default=(0.0, ""))[1]
+
+
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
+    """Return Spearman's coefficient and its two-sided p; 0 and 1 where launches are too few or nothing varies."""
+    n = first.size
+    if n < _FEWEST_LAUNCHES or np.ptp(first) == 0.0 or np.ptp(second) == 0.0:
+        return 0.0, 1.0
+    rho = float(np.corrcoef(doubled_midranks(first), doubled_midranks(second))[0, 1])
+    if abs(rho) >= 1.0 - 1e-12:
+        return rho, 2.0 / math.factorial(n)
+    return rho, 2.0 * float(special.stdtr(n - 2, -abs(rho) * math.sqrt((n - 2) / (1.0 - rho * rho))))

@@ -1,0 +1,128 @@
+"""Why launches fall into modes: on a run recorded in the lab, and with its evidence taken away or changed."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+
+from nearmetal.report import as_html, as_json, as_markdown, as_table
+from nearmetal.results.causes import causes, rank_correlation
+from nearmetal.results.paths import View, build_view
+from nearmetal.results.records import TrialSummary
+from nearmetal.stats.summary import summarize
+from nearmetal.store.rundir import RunDir
+
+if TYPE_CHECKING:
+    from nearmetal.results.records import Cell
+    from nearmetal.store.rundir import TrialRecord
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "alternating-v3.zip"
+ALTERNATE = (
+    "latency 8 B over native, setting default: launches alternate between 35.2 and 97.1 us (lag-1 -0.99), in step with "
+    "a timer; "
+)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    root = tmp_path_factory.mktemp("alternating")
+    with zipfile.ZipFile(GOLDEN) as files:
+        files.extractall(root)
+    return RunDir.open(root)
+
+
+@pytest.fixture(scope="module")
+def seen(recorded: RunDir) -> View:
+    return build_view(recorded)
+
+
+def counted(record: TrialRecord, **counters: int) -> TrialRecord:
+    changed = {name.replace("__", "."): count for name, count in counters.items()}
+    return replace(record, outcome=replace(record.outcome, counters=record.outcome.counters | changed))
+
+
+def default(seen: View) -> Cell:
+    return next(c for c in seen.cells if (c.group.workload, c.group.setting) == ("latency", "default"))
+
+
+def test_alternation_is_traced_to_interrupt_moderation(seen: View) -> None:
+    assert seen.causes == (
+        ALTERNATE + "interrupt moderation sets the pace: 6.7 device interrupts an iteration at nic.rx-usecs = 3; with "
+        "nic.rx-usecs = 0 (tuned) no such modes, and 8.7; with random pauses (latency-random) no such modes, and 9.3",
+    )
+
+
+def test_every_form_of_a_report_says_so(seen: View) -> None:
+    for draw in (as_table.render, as_table.answer):
+        text = io.StringIO()
+        draw(seen, Console(file=text, width=80, color_system=None))
+        assert "interrupt moderation sets the pace" in " ".join(text.getvalue().split())
+        assert max(map(len, text.getvalue().splitlines())) <= 80
+    for written in (as_markdown.render(seen), as_html.render(seen), as_json.render(seen)):
+        assert "interrupt moderation sets the pace" in written
+
+
+def test_without_a_cell_to_compare_with_the_timer_is_not_named(recorded: RunDir, seen: View) -> None:
+    assert causes([default(seen)], recorded.trials()) == (ALTERNATE + "whose, no counter shows",)
+
+
+def test_without_interrupts_of_a_device_the_timer_is_not_named(recorded: RunDir, seen: View) -> None:
+    silent = [
+        replace(one, outcome=replace(one.outcome, counters={"sched.context_switches": 9})) for one in recorded.trials()
+    ]
+    assert causes(seen.cells, silent) == (ALTERNATE + "whose, no counter shows",)
+
+
+@pytest.mark.parametrize(("usecs", "named"), [(124, True), (130, True), (200, False), (62, False)])
+def test_modes_as_far_apart_as_the_moderation_timer_name_it(
+    recorded: RunDir, seen: View, usecs: int, *, named: bool
+) -> None:
+    records = [
+        replace(r, outcome=replace(r.outcome, facts={**r.outcome.facts, "knob.nic.rx-usecs": str(usecs)}))
+        for r in recorded.trials()
+    ]
+    (said,) = causes([default(seen)], records)
+    assert said.endswith("the modes are 124 us apart, as nic.rx-usecs is") == named
+
+
+@pytest.mark.parametrize(("follows", "said"), [(1, "ranks that sleep and are woken"), (-1, ""), (0, "")])
+def test_modes_that_come_with_context_switches_are_wake_ups(
+    recorded: RunDir, seen: View, follows: int, said: str
+) -> None:
+    """Eight launches, more and more of whose iterations fall into a slow mode."""
+    rng = np.random.default_rng(1)
+    cell = default(seen)
+    own = next(one for one in cell.paths if one.path == "native")
+    record = next(r for r in recorded.trials() if r.order.trial == own.trials[0].trial)
+    trials, records = [], []
+    for launch in range(8):
+        slow = rng.random(400) < 0.2 + 0.05 * launch
+        ns = (np.where(slow, 2.0, 1.0) * 40_000 * np.exp(rng.normal(0.0, 0.02, 400))).astype(np.int64)
+        trials.append(TrialSummary(launch, 1, launch, "", summarize(ns)))
+        rank = {1: launch, -1: 8 - launch, 0: (3 * launch) % 8}[follows]
+        moved = replace(record, order=replace(record.order, trial=launch), attempt=1)
+        records.append(counted(moved, sched__context_switches=1000 + 100 * rank))
+    path = replace(own, trials=tuple(trials))
+    found = causes([replace(cell, paths=(path,))], records)
+    assert [one.rpartition(": ")[2] for one in found] == ([said] if said else [])
+
+
+def test_rank_correlation_is_spearmans() -> None:
+    rng = np.random.default_rng(2)
+    for n in (6, 9, 20):
+        first = rng.normal(size=n)
+        second = np.round(first + rng.normal(size=n))
+        rho, p = rank_correlation(first, second)
+        wanted = stats.spearmanr(first, second)
+        assert (rho, p) == pytest.approx((wanted.statistic, wanted.pvalue))
+    assert rank_correlation(np.arange(6.0), np.arange(6.0)) == pytest.approx((1.0, 2 / 720))
+    assert rank_correlation(np.arange(5.0), np.arange(5.0)) == (0.0, 1.0)
+    assert rank_correlation(np.ones(8), np.arange(8.0)) == (0.0, 1.0)
