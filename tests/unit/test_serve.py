@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from bench.support.made_up_fabric import Faults
 from starlette.datastructures import Headers
@@ -17,6 +18,7 @@ from starlette.testclient import TestClient
 from fake_fabric import MadeUpHost, make_fabric
 from fake_runs import list_anew, rewrite
 from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.report import fabric_html
 from nearmetal.report.progress import progress, sentence
 from nearmetal.serve import openapi, overview, pages
 from nearmetal.serve.app import make_app
@@ -273,6 +275,31 @@ def test_a_fabric_is_listed_and_shown_with_its_heat_maps(client: TestClient) -> 
     assert [one["nodes"] for one in told["named"]] == [["n5"]]
     found = {one["name"] for one in client.get("/api/v1/runs").json()["runs"] if one["of_fabric"]}
     assert found == {"fabric", "fabric-slower"}
+
+
+@pytest.mark.parametrize("where", ["/", "/runs/first", "/runs/first/live", "/runs/fabric", "/runs/none"])
+def test_a_page_has_one_main_part_and_its_tables_scroll_by_keyboard(client: TestClient, where: str) -> None:
+    page = client.get(where).text
+    assert page.count("<main") == 1
+    assert page.count('class="scroll"') == page.count('class="scroll" tabindex="0" role="region" aria-label=')
+
+
+def test_a_heat_map_can_be_read_and_has_a_scale(client: TestClient) -> None:
+    page = client.get("/runs/fabric").text
+    assert page.count("times the median</title>") == 2 * 8 * 7, "every pair of both maps says its figure"
+    assert re.search(r"<title>n0 to n5: [\d.]+ us, [\d.]+ times the median</title>", page)
+    assert page.count(">within 1.1 times the median</text>") == page.count(">from 2</text>") == 2
+
+
+def test_nodes_of_a_heat_map_stand_by_cluster() -> None:
+    racks = np.array([0, 1, 0, 1, 0, 1, 1, 0])
+    times = np.where(racks[:, None] == racks, 1.0, 1.3) * np.random.default_rng(1).uniform(1, 1.02, (8, 8))
+    np.fill_diagonal(times, np.nan)
+    assert fabric_html.node_order(times) == [0, 2, 4, 7, 1, 3, 5, 6]
+    alike = np.where(np.eye(8) > 0, np.nan, 1.0)
+    assert fabric_html.node_order(alike) == list(range(8))
+    alike[2, :] = alike[:, 2] = 1.5
+    assert fabric_html.node_order(alike)[-1] == 2
 
 
 def test_two_fabrics_are_compared_node_by_node(client: TestClient) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.report import charts, overview, steps, tables, words
 from nearmetal.report.levels import levels
-from nearmetal.report.markup import ALONE, Markup, element, page, together
+from nearmetal.report.markup import ALONE, Markup, element, page, scrolling, together
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.summary import Metric
 
@@ -273,8 +273,7 @@ def table_region(table: Table) -> Markup:
     body = [element("tr", *(_entry(table, i, text) for i, text in enumerate(row))) for row in table.rows]
     drawn = element("table", element("caption", table.title), element("thead", head), element("tbody", *body))
     note = [element("p", table.note, class_="note")] if table.note else []
-    region = element("div", drawn, class_="scroll", tabindex=0, role="region", aria_label=table.title)
-    return together(region, *note)
+    return together(scrolling(drawn, table.title), *note)
 
 
 def _words(table: Table, column: int) -> str | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from nearmetal.fabric.survey import METRICS, Metric, Survey, aggregated, sentence, slowness, table_of
 from nearmetal.report import fabric_text
-from nearmetal.report.markup import ALONE, Markup, element, page, together
+from nearmetal.report.markup import ALONE, Markup, element, page, scrolling, together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,10 @@ _PICTURE, _LEFT, _TOP = 560.0, 90.0, 70.0
 _OPACITY = (0.06, 0.25, 0.5, 0.75, 1.0)
 _COLOUR = "var(--bad)"
 _LABELS = 16
+_MOST_READ = 32
+"""Rows up to which every square can be read, not only the slow ones: a page of some 100 KB."""
+_MOST_ORDERED = 1024
+_FASTEST = 0.05
 _SHOWN = 50
 """Suspects that the page lists; the JSON has all."""
 
@@ -38,9 +42,10 @@ def _body(of: Survey) -> Markup:
         element("p", "nearmetal fabric", class_="eyebrow"),
         element("h1", f"{len(of.names)} nodes on path {of.path}"),
         element("p", f"{of.info.created_utc}. {fabric_text.rounds_sentence(of)}.", class_="meta"),
-        element("p", element("strong", "What these figures are"), f"{of.info.host_label}.", class_="honest"),
+        element("p", element("strong", "What these figures are: "), f"{of.info.host_label}.", class_="honest"),
     )
-    maps = [_map(of, metric, table) for metric in METRICS if (table := table_of(of, metric)) is not None]
+    order = node_order(slowness(of, METRICS[0]))
+    maps = [_map(of, metric, table, order) for metric in METRICS if (table := table_of(of, metric)) is not None]
     return together(
         head,
         element(
@@ -53,7 +58,7 @@ def _body(of: Survey) -> Markup:
                 element("p", fabric_text.method_sentence(), class_="note"),
                 id="verdicts",
             ),
-            *maps,
+            element("div", *maps, class_="pair"),
             _bisection(of),
         ),
     )
@@ -82,44 +87,49 @@ def _table(of: Survey, findings: Sequence[Finding]) -> Markup:
     ]
     titles = (("what", "words"), ("re-tests beyond the limit", ""), ("range, times", ""), ("p, corrected", ""))
     head = element("tr", *(element("th", title, scope="col", class_=kind or None) for title, kind in titles))
-    return element("div", element("table", element("thead", head), element("tbody", *rows)), class_="scroll")
+    return scrolling(element("table", element("thead", head), element("tbody", *rows)), "Findings")
 
 
-def _map(of: Survey, metric: Metric, table: FloatArray) -> Markup:
-    side = min(MOST_CELLS, len(of.names))
-    worst = aggregated(slowness(of, metric), side)
+def _map(of: Survey, metric: Metric, table: FloatArray, order: Sequence[int]) -> Markup:
+    times, figures = (one[np.ix_(order, order)] for one in (slowness(of, metric), table))
+    names = [of.names[node] for node in order]
+    side = min(MOST_CELLS, len(names))
+    worst = aggregated(times, side)
     step = _PICTURE / side
+    read = worst > 0 if side <= _MOST_READ else worst >= fabric_text.STEPS[0]
+
+    def said(row: int, column: int) -> str:
+        figure = f"{figures[row, column]:,.4g} {metric.unit}, " if side == len(names) else ""
+        return f"{figure}{worst[row, column]:.3g} times the median"
+
     squares = [
         element(
             "rect",
-            element("title", _tip(of, side, row, column, float(worst[row, column]))),
+            element("title", f"{_pair(names, side, row, column)}: {said(row, column)}"),
             x=_LEFT + column * step,
             y=_TOP + row * step,
             width=step,
             height=step,
             fill=_COLOUR,
-            fill_opacity=f"{_OPACITY[fabric_text.shade(float(worst[row, column]))]:.2f}",
+            fill_opacity=_opacity(float(worst[row, column])),
         )
-        for row, column in np.argwhere(worst >= fabric_text.STEPS[0]).tolist()
+        for row, column in np.argwhere(read).tolist()
     ]
     frame = element("rect", x=_LEFT, y=_TOP, width=_PICTURE, height=_PICTURE, fill="none", stroke="var(--line)")
     picture = element(
         "svg",
         frame,
         *squares,
-        *_names(of, side, step),
-        viewbox=f"0 0 {_LEFT + _PICTURE + 4:.0f} {_TOP + _PICTURE + 4:.0f}",
+        *_names(names, side, step),
+        *_scale(),
+        viewbox=f"0 0 {_LEFT + _PICTURE + 4:.0f} {_TOP + _PICTURE + 48:.0f}",
         class_="chart",
         role="img",
-        aria_label=f"Heat map of {metric.name} between {len(of.names)} nodes",
+        aria_label=f"Heat map of {metric.name} between {len(names)} nodes",
     )
-    each = (
-        "" if side == len(of.names) else f" Each square is the worst of about {len(of.names) / side:.3g} squared pairs."
-    )
-    caption = (
-        f"Rows and columns are nodes. White is within {fabric_text.STEPS[0]:g} times the median pair's time, the "
-        f"darkest {fabric_text.STEPS[-1]:g} times and more.{each}"
-    )
+    each = "" if side == len(names) else f" Each square is the worst of about {len(names) / side:.3g} squared pairs."
+    ordered = "" if names == list(of.names) else " Nodes that are close to each other stand together."
+    caption = f"Rows and columns are nodes, darker is slower.{ordered}{each} Point at a square to read it."
     return element(
         "section",
         element("h2", metric.name.capitalize()),
@@ -128,16 +138,52 @@ def _map(of: Survey, metric: Metric, table: FloatArray) -> Markup:
     )
 
 
-def _tip(of: Survey, side: int, row: int, column: int, times: float) -> str:
-    names = (fabric_text.group_name(of, position, side) for position in (row, column))
-    return f"{' to '.join(names)}: {times:.3g} times the median"
+def node_order(times: FloatArray) -> list[int]:
+    """Return the nodes by cluster, a cluster where its first node stands, and within it in their own order.
+
+    Clusters are those of average linkage over the pairs' log times beyond the fastest twentieth, cut at the map's first
+    shade: racks that a message crosses more slowly, or a node that is slow to all others.
+    """
+    from scipy.cluster.hierarchy import fcluster, linkage  # noqa: PLC0415 (no other page needs it)
+    from scipy.spatial.distance import squareform  # noqa: PLC0415
+
+    nodes = len(times)
+    if not 2 < nodes <= _MOST_ORDERED or np.isnan(times).all():
+        return list(range(nodes))
+    apart = np.log(np.fmax(times, times.T) / np.nanquantile(times, _FASTEST))
+    apart = np.clip(np.nan_to_num(apart), 0.0, None)
+    np.fill_diagonal(apart, 0.0)
+    cluster = fcluster(linkage(squareform(apart), "average"), np.log(fabric_text.STEPS[0]), "distance").tolist()
+    return sorted(range(nodes), key=lambda node: (cluster.index(cluster[node]), node))
 
 
-def _names(of: Survey, side: int, step: float) -> list[Markup]:
+def _opacity(times: float) -> str:
+    within = times < fabric_text.STEPS[0]
+    return "0" if within else f"{_OPACITY[fabric_text.shade(times)]:.2f}"
+
+
+def _pair(names: Sequence[str], side: int, row: int, column: int) -> str:
+    return " to ".join(fabric_text.group_name(names, position, side) for position in (row, column))
+
+
+def _scale() -> list[Markup]:
+    """Return what the shades mean, below the map."""
+    words = (f"within {fabric_text.STEPS[0]:g} times the median", *(f"from {times:g}" for times in fabric_text.STEPS))
+    drawn, x, y = [], _LEFT, _TOP + _PICTURE + 16
+    for word, opacity in zip(words, ("0", *(f"{one:.2f}" for one in _OPACITY[1:])), strict=True):
+        drawn.append(
+            element("rect", x=x, y=y, width=16, height=16, fill=_COLOUR, fill_opacity=opacity, stroke="var(--line)")
+        )
+        drawn.append(element("text", word, class_="tick", x=x + 22, y=y + 12))
+        x += 44 + 7 * len(word)
+    return drawn
+
+
+def _names(names: Sequence[str], side: int, step: float) -> list[Markup]:
     """Return node names along both sides, as many as fit."""
     labels = []
     for position in range(0, side, -(-side // _LABELS)):
-        name = fabric_text.group_name(of, position, side)
+        name = fabric_text.group_name(names, position, side)
         middle = position * step + step / 2
         labels.append(element("text", name[:12], class_="tick", x=_LEFT - 6, y=_TOP + middle + 4, text_anchor="end"))
         at = f"{_LEFT + middle:.1f} {_TOP - 6:.1f}"
@@ -180,6 +226,6 @@ def _against(one: Against, name: str, base_name: str) -> Markup:
         "section",
         element("h2", one.metric.name.capitalize()),
         element("p", fabric_text.ratio_sentence(one), class_="lead"),
-        element("div", element("table", element("thead", head), element("tbody", *rows)), class_="scroll"),
+        scrolling(element("table", element("thead", head), element("tbody", *rows)), one.metric.name),
         *more,
     )

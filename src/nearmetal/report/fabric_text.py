@@ -133,15 +133,15 @@ def heat_map(of: Survey, metric: Metric) -> list[str]:
     lines = []
     for position in range(side):
         row = "".join(" " * wide if np.isnan(v) else SHADES[shade(float(v))] * wide for v in worst[position])
-        lines.append(f"  {group_name(of, position, side)[:_LABEL]:>{_LABEL}} {row}")
+        lines.append(f"  {group_name(of.names, position, side)[:_LABEL]:>{_LABEL}} {row}")
     if side < len(of.names):
         lines.append(f"  each character is the worst of {len(of.names) / side:.3g} x {len(of.names) / side:.3g} pairs")
     return lines
 
 
-def group_name(of: Survey, position: int, side: int) -> str:
-    """Return the first node of a row or column of the map."""
-    return of.names[position * len(of.names) // side]
+def group_name(names: Sequence[str], position: int, side: int) -> str:
+    """Return the first node of a row or column of the map; `names` are in its order."""
+    return names[position * len(names) // side]
 
 
 def bisection_sentences(of: Survey) -> list[str]:

@@ -101,3 +101,8 @@ def policy(may: str = ALONE) -> str:
 @cache
 def _static(name: str) -> str:
     return (resources.files("nearmetal.report") / "static" / name).read_text(encoding="utf-8")
+
+
+def scrolling(table: Markup, label: str) -> Markup:
+    """Return a table in a region that scrolls, also by keyboard, where it is too wide."""
+    return element("div", table, class_="scroll", tabindex=0, role="region", aria_label=label)

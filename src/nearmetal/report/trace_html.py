@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.predict.trace_view import matrix
 from nearmetal.report import trace_text
-from nearmetal.report.markup import Markup, element, page, together
+from nearmetal.report.markup import Markup, element, page, scrolling, together
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
     body = [
         element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
     ]
-    return element("div", element("table", element("thead", head), element("tbody", *body)), class_="scroll")
+    return scrolling(element("table", element("thead", head), element("tbody", *body)), " and ".join(columns[:2]))
 
 
 def _matrix(view: TraceView) -> Markup:
@@ -144,7 +144,7 @@ def _sizes(view: TraceView) -> Markup:
     if not rows:
         return element("p", "No point-to-point messages.")
     head = element("tr", *(element("th", text, scope="col") for text in ("size", "messages", "volume", "")))
-    return element("div", element("table", element("thead", head), element("tbody", *rows)), class_="scroll")
+    return scrolling(element("table", element("thead", head), element("tbody", *rows)), "Messages by size")
 
 
 def _bar(share: float) -> Markup:

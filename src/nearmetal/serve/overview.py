@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from nearmetal.report import overview, words
 from nearmetal.report.as_html import verdict_class
 from nearmetal.report.charts import path_class
-from nearmetal.report.markup import Markup, element, page, pixels, together
+from nearmetal.report.markup import Markup, element, page, pixels, scrolling, together
 from nearmetal.serve.pages import PLAIN, run_path
 from nearmetal.stats.equivalence import Verdict
 
@@ -88,8 +88,7 @@ def run_list(of: Listed) -> str:
         element("tbody", *(_row(one, good, of.glances) for one in of.rows)),
     )
     choose = [element("p", element("button", "Compare runs with base", type="submit"))] if len(good) > 1 else []
-    region = element("div", table, class_="scroll", tabindex=0, role="region", aria_label="Runs")
-    content = element("form", region, *choose, method="get", action="/compare")
+    content = element("form", scrolling(table, "Runs"), *choose, method="get", action="/compare")
     empty = element("p", "There is no run here yet: `nearmetal run` makes one, and this page will show it.")
     body = element(
         "main",

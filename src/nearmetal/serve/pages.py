@@ -69,15 +69,18 @@ def live_page(one: Entry, part: str, tag: str) -> str:
     body = together(
         charts.shapes(),
         _navigation(one.name, [("/", "All runs"), (run_path(one.name), "The report")]),
-        element("h1", one.name),
-        element("p", "", id="link", role="status", class_="note"),
         element(
-            "div",
-            Markup(part),
-            id="live",
-            data_source=run_path(one.name, "/live/part"),
-            data_tag=tag,
-            data_every=EVERY_MS,
+            "main",
+            element("h1", one.name),
+            element("p", "", id="link", role="status", class_="note"),
+            element(
+                "div",
+                Markup(part),
+                id="live",
+                data_source=run_path(one.name, "/live/part"),
+                data_tag=tag,
+                data_every=EVERY_MS,
+            ),
         ),
     )
     script = element("script", src="/static/live.js", defer=True)
