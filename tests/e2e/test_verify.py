@@ -2,13 +2,17 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fake_runs import STUDY, Kept, edit_study, rewrite
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.store import sums
+from nearmetal.store.listing import whole_list
+from nearmetal.store.record import read_record
 from nearmetal.store.rundir import RunDir
 
 
@@ -23,7 +27,7 @@ def as_format_1(root: Path) -> None:
         raw = json.loads(path.read_text())
         for key in ("sha256", "sums", "study", "parts"):
             raw.pop(key, None)
-        path.write_text(json.dumps(raw | {"run_format": 1}, indent=1, sort_keys=True))
+        path.write_text(json.dumps(older(raw) | {"run_format": 1}, indent=1, sort_keys=True))
 
 
 def as_format_2(root: Path) -> None:
@@ -33,7 +37,26 @@ def as_format_2(root: Path) -> None:
         raw = json.loads(path.read_text())
         del raw["sha256"]
         raw.pop("parts", None)
-        path.write_bytes(sums.sealed(raw | {"run_format": 2}))
+        path.write_bytes(sums.sealed(older(raw) | {"run_format": 2}))
+
+
+def older(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return a record as it was before it held summaries, and while orders and outcomes carried their own format."""
+    for part in {"order", "outcome"} & raw.keys():
+        raw[part]["order_format"] = 1
+    for cell in raw.get("cells", []):
+        del cell["summary"]
+    return raw
+
+
+def as_format_3(root: Path) -> None:
+    """Make a run what nearmetal wrote before records held summaries."""
+    for path in documents(root):
+        raw = json.loads(path.read_text())
+        del raw["sha256"]
+        path.write_bytes(sums.sealed(older(raw) | {"run_format": 3}))
+    records = sorted((read_record(path) for path in (root / "trials").glob("*.json")), key=lambda one: one.name)
+    (root / "records.sums").write_bytes(whole_list(records))
 
 
 def test_a_whole_run_is_said_to_be(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,16 +162,20 @@ def test_runs_of_format_1_are_read_continued_and_said_to_have_no_sums(
     assert "what it was is not kept in runs of format 1" in capsys.readouterr().err
 
 
-def test_runs_of_format_2_are_read_verified_and_continued(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("older_format", [as_format_2, as_format_3])
+def test_runs_of_formats_2_and_3_are_read_verified_and_continued(
+    root: Path, older_format: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
     nearmetal(["compare", "r"])
     before = capsys.readouterr().out
-    as_format_2(root)
+    older_format(root)
+    assert all(cell.summary is None for record in RunDir.open(root).trials() for cell in record.cells)
     assert nearmetal(["compare", "r"]) == 0
     assert capsys.readouterr().out == before
     assert nearmetal(["verify", "r"]) == 0
     (root / "trials" / "000008.json").unlink()
     assert nearmetal(["run", "--resume", "r"]) == 0
-    assert not (root / "records.sums").exists()
+    assert (root / "records.sums").exists() is (older_format is as_format_3)
     capsys.readouterr()
     assert nearmetal(["compare", "r"]) == 0
     assert capsys.readouterr().out == before

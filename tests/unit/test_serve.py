@@ -22,11 +22,10 @@ from nearmetal.report import fabric_html
 from nearmetal.report.progress import progress, sentence
 from nearmetal.serve import openapi, overview, pages
 from nearmetal.serve.app import make_app
-from nearmetal.serve.cache import Cache, Recent, SummaryCache
+from nearmetal.serve.cache import Cache, Recent
 from nearmetal.serve.catalogue import Catalogue, state
 from nearmetal.serve.guard import Door
 from nearmetal.serve.library import Library
-from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.rundir import RunDir, is_being_written
 from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from nearmetal.store.rundir import TrialRecord
-    from nearmetal.store.samples import Cell
 
 SMALL = STUDY.replace('sizes = [8, "1 KiB", "64 KiB"]', "sizes = [8]")
 ATTACK = "<script>alert(1)</script> & \"'"
@@ -563,26 +560,6 @@ def test_failures_are_kept_and_the_cache_is_bounded() -> None:
 
     asyncio.run(ask())
     assert made.count("bad") == 1
-
-
-def test_summaries_are_read_again_only_when_a_file_changed(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1))
-    reads: list[int] = []
-
-    def read(run: RunDir, record: TrialRecord, cell: Cell) -> Summary:
-        reads.append(record.order.trial)
-        return summarize(run.values(record, cell))
-
-    known = SummaryCache(read, limit=4)
-    record = run.trials()[0]
-    first = known(run, record, record.cells[0])
-    assert known(run, record, record.cells[0]) is first
-    os.utime(run.samples_path(record), ns=(1, 1))
-    assert known(run, record, record.cells[0]) == first
-    assert reads == [0, 0]
-    for other in run.trials():
-        known(run, other, other.cells[0])
-    assert len(known._known) == 4
 
 
 # ---- the document

@@ -39,7 +39,7 @@ def command(
     --all prints levels, intervals, counters and facts as well; so do the other formats.
     """
     table = published_named(published) if published else None
-    view = build_view(RunDir.open(run), allow_mixed=allow_mixed)
+    view = build_view(RunDir.open(run), allow_mixed=allow_mixed, distributions=False)
     if table is not None:
         _beside(view, table, named, form)
         return

@@ -40,7 +40,9 @@ def command(files: tuple[str, ...], out: Path | None, baseline: str, *, allow_mi
         console.print(f"{one.file}: {program}, {one.label}, block {one.block}: {what}", markup=False)
         for lack in found.lacks:
             console.print(f"  {lack}", markup=False)
-    as_table.render(build_view(RunDir.open(root), allow_mixed=allow_mixed), Console(highlight=False))
+    as_table.render(
+        build_view(RunDir.open(root), allow_mixed=allow_mixed, distributions=False), Console(highlight=False)
+    )
     click.echo(f"run: {root}")
 
 

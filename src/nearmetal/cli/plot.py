@@ -36,7 +36,7 @@ def command(run: Path, what: str, out: Path, workload: str, setting: str, *, wid
     """
     if out.suffix not in _SUFFIXES:
         raise BadInputError(f"{out} is none of {', '.join(_SUFFIXES)}", hint=f"-o {out.with_suffix('.svg')}")
-    view = build_view(RunDir.open(run), allow_mixed=allow_mixed)
+    view = build_view(RunDir.open(run), allow_mixed=allow_mixed, distributions=False)
     chosen = figure.choose(view, what, workload, setting)
     rows = figure.data(chosen)
     width_in = figure.PAGE_IN if wide else figure.COLUMN_IN

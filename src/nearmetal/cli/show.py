@@ -17,7 +17,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.report import as_json, as_osu, words
 from nearmetal.report.terminal import Console
 from nearmetal.results.shown import shown_for
-from nearmetal.stats.summary import Metric, summarize
+from nearmetal.stats.summary import Metric
 from nearmetal.store.rundir import open_either
 from nearmetal.units import format_duration, format_size
 
@@ -152,10 +152,10 @@ def _whole(run: RunDir, record: TrialRecord) -> dict[str, object]:
 def _cell(run: RunDir, record: TrialRecord, cell: Cell) -> str:
     """Return a cell in one line: the figures that `compare` compares, in the same unit."""
     start = f"cell: {cell.operation} {format_size(cell.message_bytes)}"
-    values = run.values(record, cell)
-    if not values.size:
+    try:
+        summary = run.summary(record, cell)
+    except BadInputError:
         return f"{start}: nothing good, {cell.warmup} warm-up"
-    summary = summarize(values)
     shown = shown_for(record.order.workload, cell.operation, cell.message_bytes, summary.trimmed_mean_ns)
     found = {metric: summary.figure(metric) for metric in Metric}
     figures = ", ".join(

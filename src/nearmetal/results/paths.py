@@ -5,7 +5,6 @@ records -> provenance checked -> each trial summarized once -> cells -> comparis
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,21 +43,20 @@ from nearmetal.stats.compare import (
 from nearmetal.stats.equivalence import ALPHA, Verdict
 from nearmetal.stats.noise import NoiseFloor, noise_floor
 from nearmetal.stats.order import Curve, ecdf, order, quantile_ranks, tail_curve
-from nearmetal.stats.summary import HEADLINE, Metric, Summary, over_blocks, summarize
+from nearmetal.stats.summary import HEADLINE, Metric, over_blocks, summarize
 from nearmetal.stats.widen import Company
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
-from nearmetal.store.rundir import RunDir, TrialRecord
-from nearmetal.store.samples import Cell as StoredCell
 from nearmetal.study.facts import Scope, describes_machine, scope_of
 from nearmetal.study.order import TRACE_OPTION
 from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import AGAIN, parse_study
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nearmetal.stats.interval import IntArray
     from nearmetal.stats.stopping import StoppingPlan
+    from nearmetal.store.rundir import RunDir, TrialRecord
     from nearmetal.study.order import Scalar
     from nearmetal.study.spec import Study
 
@@ -84,14 +82,11 @@ class _Asked:
         return np.random.default_rng(self.study.seed)
 
 
-Summaries = Callable[[RunDir, TrialRecord, StoredCell], Summary]
-"""Gives the summary of one cell of one trial; what it gives for a finished trial never changes."""
-
-
-def build_view(run: RunDir, *, allow_mixed: bool = False, summaries: Summaries | None = None) -> View:
+def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = True) -> View:
     """Return what a report on this run shows; the same run gives the same view, to the bit.
 
-    With `summaries` samples are not read here, and so the view has no distributions (its curves are empty).
+    Figures come from the summaries in the records. Samples are read for `distributions` alone, those of a cell once;
+    without them the curves are empty.
 
     Raises BadInputError when the run has no valid trial or is a whole fabric's, or when its trials are of mixed
     provenance and `allow_mixed` is not set; ForeignFileError for damaged records and samples.
@@ -108,7 +103,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, summaries: Summaries |
     paths = _paths(study)
     occasions = len({occasion_of(study, record.order.block) for record in good})
     asked = _asked(study, good, occasions)
-    cells = _with_comparisons(_cells(run, good, paths, summaries, asked=asked), asked)
+    cells = _with_comparisons(_cells(run, good, paths, asked, distributions=distributions), asked)
     return View(
         name=study.name,
         title=study.title or study.name,
@@ -184,9 +179,9 @@ def _cells(
     run: RunDir,
     records: Sequence[TrialRecord],
     paths: Sequence[PathEntry],
-    summaries: Summaries | None,
-    *,
     asked: _Asked,
+    *,
+    distributions: bool,
 ) -> list[Cell]:
     """Return the cells, without comparisons, ordered as the study names workloads and settings, then by size."""
     sources: dict[_CellKey, dict[str, list[TrialRecord]]] = {}
@@ -198,7 +193,7 @@ def _cells(
             key = (GroupId(wanted.workload.label, cell.operation, wanted.setting), cell.message_bytes)
             sources.setdefault(key, {}).setdefault(wanted.path.label, []).append(record)
             if key[0] not in typical_ns:
-                typical_ns[key[0]] = (summaries or RunDir.summary)(run, record, cell).trimmed_mean_ns
+                typical_ns[key[0]] = (cell.summary or run.summary(record, cell)).trimmed_mean_ns
             shown.setdefault(key, shown_for(wanted.workload, cell.operation, cell.message_bytes, typical_ns[key[0]]))
     rank = {(workload.name, setting): n for n, (_, workload, setting) in enumerate(combinations(asked.study))}
     keys = sorted(sources, key=lambda key: (rank.get((key[0].workload, key[0].setting), len(rank)), key[0], key[1]))
@@ -206,10 +201,10 @@ def _cells(
 
     def one(job: tuple[_CellKey, str]) -> PathCell:
         key, path = job
-        return _path_cell(run, sources[key][path], key, shown[key], summaries=summaries, asked=asked)
+        return _path_cell(run, sources[key][path], key, shown[key], asked, distributions=distributions)
 
-    # Reading and sorting leave the interpreter to others. Known summaries are quick, and for one thread.
-    with ThreadPoolExecutor(max_workers=1 if summaries else _SIDE_BY_SIDE) as pool:
+    # Reading and sorting leave the interpreter to others.
+    with ThreadPoolExecutor(max_workers=_SIDE_BY_SIDE if distributions else 1) as pool:
         parts = list(zip(jobs, pool.map(one, jobs), strict=True))
     return [
         Cell(
@@ -228,9 +223,9 @@ def _path_cell(
     records: Sequence[TrialRecord],
     key: _CellKey,
     shown: Shown,
-    *,
-    summaries: Summaries | None,
     asked: _Asked,
+    *,
+    distributions: bool,
 ) -> PathCell:
     """Return one path's part of a cell; `records` are its trials, one at least."""
     group, size = key
@@ -238,12 +233,12 @@ def _path_cell(
     everything: list[IntArray] = []
     for record in records:
         cell = next(c for c in record.cells if (c.operation, c.message_bytes) == (group.operation, size))
-        if summaries:
-            summary = summaries(run, record, cell)
-        else:
+        if distributions:
             ns = run.values(record, cell)
             everything.append(order(ns))
-            summary = summarize(ns, ordered=everything[-1])
+            summary = cell.summary or summarize(ns, ordered=everything[-1])
+        else:
+            summary = run.summary(record, cell)
         trials.append(TrialSummary(record.order.trial, record.attempt, record.order.block, record.started_utc, summary))
     iterations = sum(one.summary.n for one in trials)
     by_block = {one.block: one.summary for one in trials}

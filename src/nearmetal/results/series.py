@@ -15,7 +15,6 @@ import numpy as np
 from nearmetal.results.shown import Shown, shown_for
 from nearmetal.stats.summary import HEADLINE, Metric, over_blocks
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
-from nearmetal.store.rundir import RunDir
 from nearmetal.study.facts import VARIANT
 from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import AGAIN, Study, parse_study
@@ -24,10 +23,9 @@ from nearmetal.units import format_size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from nearmetal.results.paths import Summaries
     from nearmetal.stats.interval import FloatArray
     from nearmetal.stats.summary import Summary
-    from nearmetal.store.rundir import TrialRecord
+    from nearmetal.store.rundir import RunDir, TrialRecord
     from nearmetal.store.samples import Cell as StoredCell
 
 
@@ -89,20 +87,16 @@ class RunSeries:
         return len({occasion_of(self.study, record.order.block) for record in self.records})
 
 
-def launches(
-    run: RunDir, records: Iterable[TrialRecord], summaries: Summaries | None = None
-) -> dict[CellId, dict[int, Summary]]:
+def launches(run: RunDir, records: Iterable[TrialRecord]) -> dict[CellId, dict[int, Summary]]:
     """Return the summary of every launch of the valid trials: cell -> block -> summary.
 
-    A second attempt stands for its block like a first. What `summaries` gives for a finished trial never changes.
+    A second attempt stands for its block like a first.
     """
     found: dict[CellId, dict[int, Summary]] = {}
     for record in records:
         if record.valid:
             for cell in record.cells:
-                found.setdefault(cell_id(record, cell), {})[record.order.block] = (summaries or RunDir.summary)(
-                    run, record, cell
-                )
+                found.setdefault(cell_id(record, cell), {})[record.order.block] = run.summary(record, cell)
     return found
 
 

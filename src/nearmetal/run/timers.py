@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from nearmetal.study.facts import TICK, TIMER
 from nearmetal.workloads.operations import OPERATIONS
 
@@ -36,10 +34,7 @@ def timers_of(cells: Sequence[CellSamples], facts: Mapping[str, Scalar]) -> dict
         row = OPERATIONS.get(cell.operation)
         if row is None or row.kind == "window":
             continue
-        rows = list(cell.value_ranks)
-        good = cell.flags[rows, cell.warmup :].max(axis=0) == 0
-        values = cell.ns[rows, cell.warmup :].max(axis=0)[good]
-        median_ns = float(np.median(values)) if values.size else 0.0
+        median_ns = cell.summary.median_ns if cell.summary else 0.0
         name = next((name for ns, name in known.items() if abs(median_ns - ns) <= _NEAR * ns), "")
         if name:
             found[f"{TIMER}{cell.operation}.{cell.message_bytes}"] = name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import anyio
@@ -15,9 +14,6 @@ from nearmetal.errors import NearmetalError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from nearmetal.stats.summary import Summary
-    from nearmetal.store.rundir import RunDir, TrialRecord
-    from nearmetal.store.samples import Cell
 
 T = TypeVar("T")
 
@@ -109,36 +105,3 @@ class Recent(Generic[T]):
             self._known[question] = (now, answer)
 
         return await self._once.get(question, look, keep)
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    size: int
-    changed_ns: int
-    summary: Summary
-
-
-class SummaryCache:
-    """Summaries of single trials, which never change: what a run in progress is followed by.
-
-    To be used from one thread at a time. `limit` is how many cells of trials are kept.
-    """
-
-    def __init__(self, summarize: Callable[[RunDir, TrialRecord, Cell], Summary], limit: int = 20_000) -> None:
-        self._summarize = summarize
-        self._limit = limit
-        self._known: OrderedDict[Hashable, _Known] = OrderedDict()
-
-    def __call__(self, run: RunDir, record: TrialRecord, cell: Cell) -> Summary:
-        """Return one cell's summary, read from disk when it is new or its file is another than it was."""
-        path = run.samples_path(record)
-        found = path.stat()
-        key = (str(path), cell)
-        known = self._known.get(key)
-        if known is None or (known.size, known.changed_ns) != (found.st_size, found.st_mtime_ns):
-            known = _Known(found.st_size, found.st_mtime_ns, self._summarize(run, record, cell))
-            self._known[key] = known
-            if len(self._known) > self._limit:
-                self._known.popitem(last=False)
-        self._known.move_to_end(key)
-        return known.summary

@@ -18,7 +18,7 @@ from nearmetal.results.between import Question, judge, read_pair
 from nearmetal.results.paths import build_view
 from nearmetal.results.waterfalls import waterfalls
 from nearmetal.serve import overview, pages
-from nearmetal.serve.cache import Cache, Recent, SummaryCache
+from nearmetal.serve.cache import Cache, Recent
 from nearmetal.serve.catalogue import state
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir
@@ -68,9 +68,7 @@ class Library:
         self._lists: Recent[tuple[Entry, ...]] = Recent()
         self._states: Recent[str] = Recent()
         self._texts = Cache(KEPT_BYTES)
-        self._summaries = SummaryCache(RunDir.summary)
         self._glances = Cache(KEPT_BYTES // 4)
-        self._glanced = SummaryCache(RunDir.summary)
         self._reading: set[asyncio.Future[bytes]] = set()
 
     async def entries(self) -> tuple[Entry, ...]:
@@ -110,7 +108,7 @@ class Library:
         return found
 
     async def _glance(self, one: Entry, key: str) -> bytes:
-        return await self._glances.get(key, lambda: encoded(_glance_of(one, self._glanced)))
+        return await self._glances.get(key, lambda: encoded(_glance_of(one)))
 
     async def report_page(self, name: str, *, allow_mixed: bool) -> Text:
         """Return a run's report as HTML; a whole fabric's is its heat maps."""
@@ -125,11 +123,11 @@ class Library:
         return await self._text([one], f"page {allow_mixed}", make)
 
     async def report_json(self, name: str, *, allow_mixed: bool) -> Text:
-        """Return a run's report as JSON; it has no distributions, so summaries are enough."""
+        """Return a run's report as JSON; it has no distributions."""
         one = await self.entry(name)
 
         def make(run: RunDir) -> str:
-            return as_json.render(build_view(run, allow_mixed=allow_mixed, summaries=self._summaries))
+            return as_json.render(build_view(run, allow_mixed=allow_mixed, distributions=False))
 
         return await self._text([one], f"json {allow_mixed}", make)
 
@@ -200,7 +198,7 @@ class Library:
     def _early(self, run: RunDir) -> tuple[View | None, str]:
         """Return the comparisons so far, or why there are none; trials of mixed provenance are shown, and said."""
         try:
-            return build_view(run, allow_mixed=True, summaries=self._summaries), ""
+            return build_view(run, allow_mixed=True, distributions=False), ""
         except BadInputError as error:
             return None, f"{error.message[:1].upper()}{error.message[1:]}."
 
@@ -230,12 +228,12 @@ def _make(of: Sequence[Entry], make: Callable[..., str]) -> bytes:
         raise ForeignFileError(f"a run changed while it was read, or lacks a file: {error}") from error
 
 
-def _glance_of(one: Entry, summaries: SummaryCache) -> Markup:
+def _glance_of(one: Entry) -> Markup:
     """Return what a list shows of a run, or why it shows nothing."""
     try:
         run = RunDir.open(one.root)
         _check_size(run, MAX_GLANCE_SAMPLES)
-        return overview.glance(build_view(run, allow_mixed=True, summaries=summaries))
+        return overview.glance(build_view(run, allow_mixed=True, distributions=False))
     except NearmetalError as error:
         return overview.no_glance(error.message)
     except OSError as error:

@@ -11,6 +11,7 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.equivalence import MARGIN
+from nearmetal.stats.interval import Interval  # noqa: TC001 (pydantic reads it, in records)
 from nearmetal.stats.modes import Modes, find_modes
 from nearmetal.stats.order import (
     INTERVAL_LEVEL,
@@ -25,7 +26,7 @@ from nearmetal.stats.order import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nearmetal.stats.interval import FloatArray, IntArray, Interval
+    from nearmetal.stats.interval import FloatArray, IntArray
 
 PERCENTILES = (0.90, 0.95, 0.99, 0.999)
 MIN_BATCHES = 10

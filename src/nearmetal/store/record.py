@@ -1,7 +1,8 @@
 """A finished trial, and its record on disk: sealed JSON that names the SHA-256 of every file of the trial.
 
-Format 3 is sealed and has sums, also of what each cell's values are made of, and its run has a list of records. Older
-runs are read as they are: format 2 has no list and no sums of cells, format 1 no seal and no sums.
+Format 4 is sealed, has sums, also of what each cell's values are made of, and the summary of each cell; its run has a
+list of records. Older runs are read as they are: format 3 has no summaries, format 2 no list and no sums of cells
+either, format 1 no seal and no sums.
 """
 
 from __future__ import annotations
@@ -9,22 +10,24 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from nearmetal import limits
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import parse_json, read_bytes
-from nearmetal.store.samples import Cell
+from nearmetal.store.samples import Cell  # noqa: TC001 (pydantic reads it)
 from nearmetal.store.sums import SEAL, check_seal, seal_of, sealed
-from nearmetal.study.order import Order, Outcome, TrialStatus
+from nearmetal.study.order import ORDER_FORMAT, Order, Outcome, TrialStatus, upgraded_outcome
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-RUN_FORMAT = 3
-FORMAT_WITHOUT_SUMS = 1
+RUN_FORMAT = 4
+FORMAT_WITHOUT_SUMS, FORMAT_WITHOUT_LIST = 1, 2
+_OF_TODAY = f'\n "run_format": {RUN_FORMAT},\n'.encode()
+"""Stands in a record of today's format alone: text in JSON has no bare line ends."""
 PLACES = {
     "samples": "samples/{}.parquet".format,
     "traces": "traces/{}.zip".format,
@@ -49,7 +52,7 @@ class TrialRecord:
     cells: tuple[Cell, ...]
     sums: dict[str, str] | None = None
     parts: tuple[str, ...] = ()
-    seal: str = field(default="", compare=False, repr=False)
+    seal: Annotated[str, Field(validation_alias=SEAL)] = field(default="", compare=False, repr=False)
 
     @property
     def valid(self) -> bool:
@@ -69,45 +72,24 @@ def trial_name(trial: int, attempt: int) -> str:
 
 def encode(record: TrialRecord) -> bytes:
     """Return a record as it is kept."""
-    return sealed(
-        {
-            "run_format": RUN_FORMAT,
-            "order": json.loads(record.order.to_json()),
-            "outcome": json.loads(record.outcome.to_json()),
-            "attempt": record.attempt,
-            "started_utc": record.started_utc,
-            "cells": [asdict(cell) for cell in record.cells],
-            "sums": record.sums,
-            "parts": record.parts,
-        }
-    )
+    raw = asdict(record)
+    del raw["seal"], raw["outcome"]["files"]
+    return sealed({"run_format": RUN_FORMAT, **raw})
 
 
 def read_record(path: Path) -> TrialRecord:
     """Read what `encode` returned; raise ForeignFileError for what is damaged, foreign or another trial's."""
     try:
         data = read_bytes(path, limits.TEXT)
-        raw: dict[str, Any] = parse_json(data)
-        if take_format(raw, data, path) == FORMAT_WITHOUT_SUMS:
-            raw["sums"] = None
-        elif raw["sums"] is None:
-            raise ForeignFileError(f"{path} names no sums of its files", hint="restore it from a backup")
-        _check_types(path, raw)
-        record = TrialRecord(
-            Order.from_json(json.dumps(raw["order"])),
-            Outcome.from_json(json.dumps(raw["outcome"]), {}),
-            raw["attempt"],
-            raw["started_utc"],
-            tuple(Cell(**{**cell, "value_ranks": tuple(cell["value_ranks"])}) for cell in raw["cells"]),
-            raw["sums"],
-            tuple(raw.get("parts", ())),
-            seal_of(data),
-        )
+        if _OF_TODAY in data and check_seal(data, path):
+            record = _types().validate_json(data, strict=True)
+        else:
+            record = _types().validate_json(json.dumps(_upgraded(path, data)), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise _foreign(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ForeignFileError(
-            f"{path} is not the record of a trial: {error}",
-            hint="restore it from a backup; deleting it makes `nearmetal run --resume` repeat the trial",
-        ) from error
+        raise _foreign(path, str(error)) from error
     if record.name != path.stem:
         raise ForeignFileError(f"{path} is the record of another trial: {record.name}", hint="restore its name")
     if foreign := (record.sums or {}).keys() - {place(record.name) for place in PLACES.values()}:
@@ -115,6 +97,31 @@ def read_record(path: Path) -> TrialRecord:
     if record.parts and len(record.parts) != 1 + len(record.cells):
         raise ForeignFileError(f"{path} has {len(record.parts)} sums of the parts of {len(record.cells)} cells")
     return record
+
+
+@cache
+def _types() -> TypeAdapter[TrialRecord]:
+    return TypeAdapter(TrialRecord)
+
+
+def _foreign(path: Path, why: str) -> ForeignFileError:
+    return ForeignFileError(
+        f"{path} is not the record of a trial: {why}",
+        hint="restore it from a backup; deleting it makes `nearmetal run --resume` repeat the trial",
+    )
+
+
+def _upgraded(path: Path, data: bytes) -> dict[str, Any]:
+    """Return a record of an older format as today's would be; raise ForeignFileError, or what foreign JSON makes."""
+    raw: dict[str, Any] = parse_json(data)
+    if take_format(raw, data, path) == FORMAT_WITHOUT_SUMS:
+        raw["sums"] = None
+    elif raw["sums"] is None:
+        raise ForeignFileError(f"{path} names no sums of its files", hint="restore it from a backup")
+    for part in ("order", "outcome"):
+        if raw[part].pop("order_format", None) != ORDER_FORMAT:
+            raise ForeignFileError(f"{path} is not the record of a trial: its {part} is of another format")
+    return {**raw, "outcome": upgraded_outcome(raw["outcome"]), SEAL: seal_of(data)}
 
 
 def take_format(raw: dict[str, Any], data: bytes, path: Path) -> int:
@@ -128,20 +135,3 @@ def take_format(raw: dict[str, Any], data: bytes, path: Path) -> int:
         )
     raw.pop(SEAL, None)
     return version
-
-
-@cache
-def _types() -> TypeAdapter[TrialRecord]:
-    return TypeAdapter(TrialRecord)
-
-
-def _check_types(path: Path, raw: dict[str, Any]) -> None:
-    """Raise ForeignFileError when a record's field is of another type: a file may hold anything."""
-    try:
-        _types().validate_json(json.dumps(raw), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ForeignFileError(
-            f"{path} is not the record of a trial: {place}: {first['msg']}", hint="restore it from a backup"
-        ) from error

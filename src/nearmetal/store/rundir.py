@@ -38,6 +38,7 @@ from nearmetal.store.bundle import MAX_FILE_BYTES, declared_bytes, read_bundle, 
 from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk
 from nearmetal.store.listing import LIST, chain_of, gone, line_after, read_list, replaced, whole_list
 from nearmetal.store.record import (
+    FORMAT_WITHOUT_LIST,
     FORMAT_WITHOUT_SUMS,
     PLACES,
     RUN_FORMAT,
@@ -48,7 +49,7 @@ from nearmetal.store.record import (
     trial_name,
 )
 from nearmetal.store.samples import describe, part_sums, read_rows, read_table, read_values, write_samples
-from nearmetal.store.sums import file_sha256, seal_of, sealed
+from nearmetal.store.sums import HINT_DAMAGED, check_unchanged, file_sha256, seal_of, sealed
 from nearmetal.store.verify import refuse_damaged
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class RunDir(Closing):
 
     def listed(self) -> dict[str, str] | None:
         """Return the seals of all records by name, None in a run that lists none; raises as `read_list` does."""
-        return read_list(self.root / LIST) if self.run_format == RUN_FORMAT else None
+        return read_list(self.root / LIST) if self.run_format > FORMAT_WITHOUT_LIST else None
 
     def _list_anew(self) -> None:
         """Write the list again where it is not that of the records that are there."""
@@ -260,7 +261,7 @@ class RunDir(Closing):
         data = encode(record)
         record = replace(record, seal=seal_of(data))
         self._disk.put_bytes(self.root / "trials" / f"{name}.json", data)
-        if self.run_format == RUN_FORMAT:
+        if self.run_format > FORMAT_WITHOUT_LIST:
             self._last_line = line_after(chain_of(self._last_line), record)
             self._disk.append(self.root / LIST, self._last_line.encode())
         return record
@@ -318,7 +319,18 @@ class RunDir(Closing):
         return read_rows(path, cell, self.sum_of(record, path))
 
     def summary(self, record: TrialRecord, cell: Cell) -> Summary:
-        """Return the summary of one cell of a trial; it never changes, so its samples are read once."""
+        """Return the summary of one cell of a trial, from its record, or from its samples where that has none.
+
+        Raise BadInputError for samples that say nothing, ForeignFileError for samples that are not as recorded: what
+        nobody could check again is not shown.
+        """
+        if cell.summary is not None:
+            path = self.samples_path(record)
+            try:
+                check_unchanged(path, self.sum_of(record, path))
+            except OSError as error:
+                raise ForeignFileError(f"{path} cannot be read: {error.strerror}", hint=HINT_DAMAGED) from error
+            return cell.summary
         key = (record.order.trial, record.attempt, cell)
         if key not in self._summaries:
             self._summaries[key] = summarize(self.values(record, cell))

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nearmetal.errors import ForeignFileError
+from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.sums import HINT_DAMAGED, changed, read_verified
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ _DAMAGES = (OSError, pa.ArrowException, IndexError, KeyError, ValueError)
 SCHEMA = pa.schema(_COLUMNS, metadata={"nearmetal.samples": "1"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CellSamples:
     """Everything that one launch stamped for one operation and size.
 
@@ -61,10 +63,23 @@ class CellSamples:
     ns: NDArray[np.int64]
     flags: NDArray[np.uint8]
 
+    @cached_property
+    def summary(self) -> Summary | None:
+        """What its values say by themselves, None where they say nothing: none is good, or one is no duration."""
+        rows = list(self.value_ranks)
+        good = self.flags[rows, self.warmup :].max(axis=0) == 0
+        try:
+            return summarize(self.ns[rows, self.warmup :].max(axis=0)[good])
+        except BadInputError:  # whoever asks for the figures is told
+            return None
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What the trial's record says of one cell; `first_group` is the row group of its rank 0."""
+    """What the trial's record says of one cell; `first_group` is the row group of its rank 0.
+
+    `summary` is None in runs from before records held it, and where `CellSamples.summary` is.
+    """
 
     operation: str
     message_bytes: int
@@ -73,18 +88,17 @@ class Cell:
     warmup: int
     value_ranks: tuple[int, ...]
     first_group: int
+    summary: Summary | None = field(default=None, compare=False)
 
 
 def describe(cells: Sequence[CellSamples]) -> tuple[Cell, ...]:
     """Return the record entries for cells in the order in which `write_samples` lays them down."""
-    described = []
-    first_group = 0
-    for cell in cells:
-        ranks, iterations = cell.ns.shape
-        described.append(
-            Cell(cell.operation, cell.message_bytes, ranks, iterations, cell.warmup, cell.value_ranks, first_group)
-        )
-        first_group += ranks
+    described: list[Cell] = []
+    for of in cells:
+        ranks, iterations = of.ns.shape
+        first_group = described[-1].first_group + described[-1].ranks if described else 0
+        what = (of.operation, of.message_bytes, ranks, iterations, of.warmup, of.value_ranks)
+        described.append(Cell(*what, first_group, of.summary))
     return tuple(described)
 
 

@@ -92,6 +92,14 @@ def read_verified(path: Path, recorded: str) -> bytes | None:
     return data
 
 
+def check_unchanged(path: Path, recorded: str) -> None:
+    """Raise ForeignFileError for a file that has not the recorded digest; one seen before is not read. OSError, too."""
+    with path.open("rb") as file:
+        seen = _seen.get((os.fspath(path), recorded)) == _stamp(os.fstat(file.fileno()))
+    if not seen and not agrees(path, recorded):
+        raise changed(path)
+
+
 def changed(path: Path) -> ForeignFileError:
     """Return the error for a file that has not the recorded digest."""
     return ForeignFileError(f"{path} has changed since it was recorded: its SHA-256 differs", hint=HINT_DAMAGED)

@@ -18,9 +18,9 @@ from nearmetal.reading import parse_json
 ORDER_FORMAT = 1
 
 TRACE_FOLDER = "trace/"
+"""What the names of a kernel trace's files in an outcome begin with."""
 TRACE_OPTION = "waterfall"
 """The option of a workload that asks for a trace."""
-"""What the names of a kernel trace's files in an outcome begin with."""
 FABRIC_FOLDER = "fabric/"
 """What the names of a whole fabric's files in an outcome begin with."""
 
@@ -173,8 +173,6 @@ class Outcome:
         """Read what `to_json` wrote; raise ForeignFileError for anything else."""
         raw = _object(text, "outcome", ORDER_FORMAT)
         try:
-            # Records from before there was the field say it in words alone.
-            raw.setdefault("timed_out", raw.get("reason", "").startswith("the launch did not end"))
             return Outcome(
                 **{
                     **raw,
@@ -186,6 +184,11 @@ class Outcome:
             )
         except (TypeError, KeyError, ValueError) as error:
             raise ForeignFileError(f"an outcome lacks or misnames a field: {error}") from error
+
+
+def upgraded_outcome(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return an outcome that was kept before there was `timed_out`: such a one says it in words alone."""
+    return {"timed_out": raw.get("reason", "").startswith("the launch did not end"), **raw}
 
 
 def _object(text: str, what: str, version: int) -> dict[str, Any]:

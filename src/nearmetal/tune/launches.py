@@ -2,7 +2,7 @@
 
 A search is a pure function of its seed and of what its launches gave. So nothing but the launches is kept, in the order
 in which they were asked for: a search that is continued asks for the same ones again, gets those of before from the
-disk, and carries out the first that is not there. Figures always come from the samples on disk, those of a fresh launch
+disk, and carries out the first that is not there. Figures always come from the records on disk, those of a fresh launch
 too, hence a search ends alike whether or not it was interrupted.
 """
 
@@ -11,15 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import ForeignFileError
+from nearmetal.errors import BadInputError, ForeignFileError, TrialError
 from nearmetal.run.schedule import keep, utc_now
 from nearmetal.run.trial import carry_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from nearmetal.hosts.host import Host
-    from nearmetal.stats.interval import IntArray
+    from nearmetal.stats.summary import Summary
     from nearmetal.store.rundir import SearchDir, TrialRecord
     from nearmetal.store.samples import Cell
     from nearmetal.study.order import Order, Outcome
@@ -31,7 +29,7 @@ class Launched:
 
     order: Order
     outcome: Outcome
-    cells: tuple[tuple[Cell, IntArray], ...]
+    cells: tuple[tuple[Cell, Summary], ...]
 
 
 class Launches:
@@ -49,7 +47,10 @@ class Launches:
         return len(self._known)
 
     def launch(self, order: Order) -> Launched:
-        """Return what an order gave, now or before the interruption; raise what the host and the disk raise."""
+        """Return what an order gave, now or before the interruption.
+
+        Raise what the host and the disk raise, and TrialError for samples that say nothing.
+        """
         order = replace(order, trial=self._asked)
         self._asked += 1
         record = self._known.get(order.trial) or self._carry_out(order)
@@ -58,12 +59,12 @@ class Launches:
                 f"launch {order.trial} of {self._kept.root} is not the one that this search asks for",
                 hint="another version of nearmetal or of its libraries made it; start the search anew",
             )
-        return Launched(order, record.outcome, tuple(self._cells(record)))
+        try:
+            cells = [(cell, self._kept.summary(record, cell)) for cell in record.cells]
+        except BadInputError as error:
+            raise TrialError(f"{order.workload.label}: {error.message}", hint=error.hint) from error
+        return Launched(order, record.outcome, tuple(cells))
 
     def _carry_out(self, order: Order) -> TrialRecord:
         started_utc = utc_now()
         return keep(self._kept, order, self._host.carry_out(order, carry_out), 1, started_utc)
-
-    def _cells(self, record: TrialRecord) -> Iterator[tuple[Cell, IntArray]]:
-        for cell in record.cells:
-            yield cell, self._kept.values(record, cell)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.knobs.hold import KNOB_RIVAL, KNOB_UNPROVEN, KNOB_WAS
-from nearmetal.stats.summary import HEADLINE, Metric, summarize
+from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.study import plan
 from nearmetal.study.facts import describes_machine
 from nearmetal.study.order import TrialStatus
@@ -101,11 +101,8 @@ def orders(study: Study, path: PathSpec, setting: Mapping[str, str], block: int)
 
 def _durations(launched: Launched) -> Iterator[tuple[str, float]]:
     label = launched.order.workload.label
-    for cell, values in launched.cells:
+    for cell, summary in launched.cells:
         name = f"{label}/{cell.operation}/{format_size(cell.message_bytes)}"
-        if not values.size:
-            raise TrialError(f"{name}: no iteration is good")
-        summary = summarize(values)
         for metric in Metric:
             figure_ns, refused = summary.figure(metric)
             if figure_ns is not None:

@@ -234,15 +234,15 @@ def test_a_kernel_that_cannot_be_traced_says_so_and_is_put_back() -> None:
         pass
 
 
-def test_samples_are_read_only_where_they_stand_beside_a_trace(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summaries_are_asked_for_only_beside_a_trace(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    values = RunDir.values
+    summary = RunDir.summary
 
     def noted(self: RunDir, record: TrialRecord, cell: Cell) -> object:
         read.append(record.order.trial)
-        return values(self, record, cell)
+        return summary(self, record, cell)
 
-    monkeypatch.setattr(RunDir, "values", noted)
+    monkeypatch.setattr(RunDir, "summary", noted)
     (found,) = waterfalls(run)
     assert (read, found.untraced_ns is None) == ([1], False)
     (run.root / "trials" / "000000.json").unlink()
