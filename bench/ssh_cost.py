@@ -27,7 +27,7 @@ from nearmetal.study.spec import NodeSpec
 from sshd import Sshd
 
 if TYPE_CHECKING:
-    from nearmetal.hosts.far.machine import Machine
+    from nearmetal.hosts.far.machine import FarMachine
 
 TRIALS = 7
 HOSTS = 256
@@ -107,7 +107,7 @@ def many_hosts() -> None:
     print(f"  peak memory {peak_mib:.0f} MiB (goal 1024), {descriptors} descriptors for {HOSTS} hosts")
 
 
-def _work(machine: Machine) -> None:
+def _work(machine: FarMachine) -> None:
     for _ in range(10):
         assert machine.run(["echo", "hello"]).ok
 

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from nearmetal.stats.compare import compare, correct_family, pair_launches
 from nearmetal.stats.noise import noise_floor
 from nearmetal.stats.summary import HEADLINE, Summary, summarize
-from nearmetal.store.samples import Cell, CellSamples, describe, part_sums, read_values, write_samples
+from nearmetal.store.samples import CellSamples, StoredCell, describe, part_sums, read_values, write_samples
 
 COMBINATIONS = ("baseline", "baseline again", "path a", "path b")
 QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
@@ -57,7 +57,7 @@ def generate(directory: Path, samples: int, trials: int) -> None:
 
 def one_trial(path: Path, *, verified: bool = True) -> Summary:
     """Read and summarize one file, held against its recorded sums or not."""
-    cell = Cell("latency", 8, 1, pq.read_metadata(path).num_rows, 0, (0,), 0)
+    cell = StoredCell("latency", 8, 1, pq.read_metadata(path).num_rows, 0, (0,), 0)
     directory_sum, cell_sum = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     return summarize(read_values(path, cell, parts=(directory_sum, cell_sum) if verified else None))
 

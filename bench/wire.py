@@ -30,7 +30,7 @@ def argv(nodes: int, node: int, memory: str, folder: Path) -> list[str]:
     """Return the command of a machine that works for longer than the self-test, and writes no trace."""
     program, version = find_emulator()
     library = wirecheck.fitting_wire(program, version)
-    place = wire.Place(memory, node, nodes)
+    place = wire.WirePlace(memory, node, nodes)
     words = list(wirecheck.small_machine_argv(program, native.build(wirecheck.GUEST), library, place, folder))
     words = [word.replace("mac=52:54:00:00:00:", f"mac=52:54:00:00:{LENGTH:02x}:") for word in words]
     counted = wire.plugin_argument(library, place, seed=1, counts=folder / f"counts{node}")

@@ -53,7 +53,7 @@ from nearmetal.errors import NearmetalError
 from nearmetal.knobs import journal, undo
 from nearmetal.knobs.folder import journal_folder
 from nearmetal.knobs.hold import hold
-from nearmetal.knobs.watchdog import Guard
+from nearmetal.knobs.watchdog import WatchLimits
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.tune.profile import Profile
 
@@ -291,7 +291,7 @@ class History:
         def verb() -> int:
             ends = Endpoints((Endpoint("", first, "10.0.0.1"),), "10.0.0.0/24")
             words = {name.split()[0]: value for name, value in knobs.items()}
-            guard = Guard(deadline_s=1 if fault.kind == "hang" else 600, look_ms=100)
+            guard = WatchLimits(deadline_s=1 if fault.kind == "hang" else 600, look_ms=100)
             try:
                 with self.shell() as shell, hold(shell, ends, words, journal_folder(), guard=guard):
                     if fails:
@@ -363,10 +363,10 @@ class History:
         found: set[str] = set()
         for path in self.journals():
             with contextlib.suppress(NearmetalError):
-                story = journal.read_story(path)
-                is_open = story.end in {None, journal.EndState.QUARANTINED} and story.boot_id == self.boot.boot
-                if story.touched() and is_open:
-                    found |= {undo.name_of(cell) for cell in story.cells.values()}
+                state = journal.read_state(path)
+                is_open = state.end in {None, journal.EndState.QUARANTINED} and state.boot_id == self.boot.boot
+                if state.touched() and is_open:
+                    found |= {undo.name_of(cell) for cell in state.cells.values()}
                 continue
             found |= self.in_scripts(path)
         return found
@@ -433,9 +433,9 @@ class History:
         return found
 
 
-def _quick_guard(*, hanging: bool) -> Callable[..., Guard]:
-    def guard(deadline_s: int, links: tuple[str, ...], *_: object) -> Guard:
-        return Guard(1 if hanging else deadline_s, (), look_ms=100)
+def _quick_guard(*, hanging: bool) -> Callable[..., WatchLimits]:
+    def guard(deadline_s: int, links: tuple[str, ...], *_: object) -> WatchLimits:
+        return WatchLimits(1 if hanging else deadline_s, (), look_ms=100)
 
     return guard
 

@@ -11,10 +11,10 @@ from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs import session
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
-from nearmetal.knobs.watchdog import Guard
+from nearmetal.knobs.watchdog import WatchLimits
 
 if __name__ == "__main__":
     shell = MachineShell()
     intended = plan(shell, {"nic.mtu": 1400, "nic.gro": True}, [Target("", sys.argv[1])])
-    session.begin(shell, intended, Path(sys.argv[2]), guard=Guard(look_ms=50)).apply()
+    session.begin(shell, intended, Path(sys.argv[2]), guard=WatchLimits(look_ms=50)).apply()
     os.kill(os.getpid(), signal.SIGKILL)

@@ -25,7 +25,7 @@ from nearmetal.knobs.journal import Journal
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.table import find
-from nearmetal.knobs.watchdog import Guard
+from nearmetal.knobs.watchdog import WatchLimits
 
 HERE = Path(__file__).parent
 NETDEVSIM_ID = 7
@@ -98,7 +98,7 @@ def orphan(target: Target, setting: dict[str, object], folder: Path) -> None:
     """Set everything under a watchdog and die."""
     with MachineShell() as shell, host_lock(folder):
         intended = plan(shell, setting, [target])  # type: ignore[arg-type]
-        session.begin(shell, intended, folder, guard=Guard(look_ms=100)).apply()
+        session.begin(shell, intended, folder, guard=WatchLimits(look_ms=100)).apply()
         os.kill(os.getpid(), signal.SIGKILL)
 
 

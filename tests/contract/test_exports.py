@@ -12,12 +12,14 @@ import pytest
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.tune.export.table import EXPORTS, export
-from nearmetal.tune.profile import Evidence, Profile
+from nearmetal.tune.profile import Profile, ProfileEvidence
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-EVIDENCE = Evidence("race", 80, 6, 0.81, 0.79, 0.83, 0.95, "geometric mean of medians", {"latency": [0.8, 0.7, 0.9]})
+EVIDENCE = ProfileEvidence(
+    "race", 80, 6, 0.81, 0.79, 0.83, 0.95, "geometric mean of medians", {"latency": [0.8, 0.7, 0.9]}
+)
 PROFILE = Profile(
     "low-latency",
     "latency-bound",

@@ -10,8 +10,8 @@ import pytest
 from far_machines import two_machines
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import BadInputError, UnavailableError
-from nearmetal.facts.look import Look, parse
-from nearmetal.run.between import Asked, Pair, check_looks, doubts, node_named, propose
+from nearmetal.facts.look import MachineLook, parse
+from nearmetal.run.between import LinkRequest, MachinePair, check_looks, doubts, node_named, propose
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import NodeSpec, parse_study
 
@@ -38,15 +38,15 @@ tool=sockperf
 tool=iperf3
 """
 LOOK = parse(SAID)
-PAIR = Pair(NodeSpec(name="vm1"), NodeSpec(name="vm2"))
-BARE = Pair(NodeSpec(name="hpc1"), NodeSpec(name="hpc2", port=2201))
+PAIR = MachinePair(NodeSpec(name="vm1"), NodeSpec(name="vm2"))
+BARE = MachinePair(NodeSpec(name="hpc1"), NodeSpec(name="hpc2", port=2201))
 
 
-def asked(*pairs: Pair, sizes: tuple[int, ...] = (8, 65536), budget_s: float = 120) -> Asked:
-    return Asked(pairs or (PAIR,), sizes, budget_s, {})
+def asked(*pairs: MachinePair, sizes: tuple[int, ...] = (8, 65536), budget_s: float = 120) -> LinkRequest:
+    return LinkRequest(pairs or (PAIR,), sizes, budget_s, {})
 
 
-def looks(**changed: Look) -> dict[str, Look]:
+def looks(**changed: MachineLook) -> dict[str, MachineLook]:
     names = ("vm1", "vm2", "hpc1", "hpc2")
     return {name: changed.get(name, replace(LOOK, host=name, identity=name)) for name in names}
 

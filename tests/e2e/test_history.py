@@ -21,7 +21,7 @@ from nearmetal.errors import NearmetalError, StoreError
 from nearmetal.history import words
 from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
-from nearmetal.history.records import Entry, History, Point, Run, Series
+from nearmetal.history.records import History, ListedRun, Point, RunEntry, Series
 from nearmetal.history.view import build_history
 from nearmetal.results.series import CellId, Metric
 from nearmetal.results.shown import Shown
@@ -138,8 +138,8 @@ def test_a_long_series_is_drawn_whole() -> None:
     cell = CellId("w", "w", "s", 8, "p")
     points = tuple(Point(n, Level(3, 1.0 + (n > 70), None, IntervalMethod.NONE)) for n in range(1, 101))
     series = Series("study", "fake", cell, shown, points, (Change(70, 0.001, 2.0),))
-    entry = Entry("id", "study", "0", "fake", "made up", "0", "2026-01-01T00:00:00+00:00", "/r", 1, 3)
-    runs = tuple(Run(n, entry, ("kernel: a -> b",) if n in {1, 30} else ()) for n in range(1, 101))
+    entry = RunEntry("id", "study", "0", "fake", "made up", "0", "2026-01-01T00:00:00+00:00", "/r", 1, 3)
+    runs = tuple(ListedRun(n, entry, ("kernel: a -> b",) if n in {1, 30} else ()) for n in range(1, 101))
     drawn = words.sparkline(History("h", Metric.MEDIAN, runs, (series,), 0.05), series)
     assert drawn == "▁" * 7 + "╎" + "▁" * 10 + "│" + "█" * 7
 
@@ -295,7 +295,7 @@ def test_a_full_disk_is_no_damaged_file(tmp_path: Path, runs: list[Path]) -> Non
         "main(['history', 'add', *sys.argv[1:]])\n"
     )
     for path in (new, old):
-        argv = [sys.executable, "-c", program, str(path), str(runs[1])]
+        argv = [sys.executable, "-B", "-c", program, str(path), str(runs[1])]  # -B: no half-written cache of a module
         done = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 1, done.stderr
         assert "cannot write" in done.stderr

@@ -16,7 +16,7 @@ from nearmetal.hosts.fake import FakeHost
 from nearmetal.run import schedule
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir, RunInfo
-from nearmetal.study.order import Order, Outcome, TrialStatus
+from nearmetal.study.order import Order, Outcome, TrialStatus, upgraded_outcome
 from nearmetal.study.spec import digest, parse_study
 from nearmetal.units import NS_PER_S
 
@@ -188,8 +188,8 @@ def test_a_launch_that_timed_out_gets_one_more_attempt_and_both_are_kept(tmp_pat
 def test_a_record_from_before_the_field_says_in_words_that_it_was_late() -> None:
     old = json.loads(Outcome(TrialStatus.FAILED, reason="the launch did not end within 1 s").to_json())
     del old["timed_out"]
-    assert Outcome.from_json(json.dumps(old), {}).timed_out
-    assert not Outcome.from_json(json.dumps(old | {"reason": "the cable is gone"}), {}).timed_out
+    assert upgraded_outcome(old)["timed_out"]
+    assert not upgraded_outcome(old | {"reason": "the cable is gone"})["timed_out"]
 
 
 def test_a_torn_sample_file_fails_its_trial_alone(tmp_path: Path) -> None:

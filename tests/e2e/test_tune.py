@@ -20,7 +20,7 @@ from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.tune.profile import Profile
 
 if TYPE_CHECKING:
-    from nearmetal.knobs.watchdog import Guard
+    from nearmetal.knobs.watchdog import WatchLimits
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]
 
@@ -90,9 +90,9 @@ def test_a_setting_of_the_machine_is_held_under_a_watchdog_and_put_back(
 ) -> None:
     found = _needs_own_budget()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    armed: list[Guard | None] = []
+    armed: list[WatchLimits | None] = []
 
-    def begin(*given: object, guard: Guard | None) -> session.Session:
+    def begin(*given: object, guard: WatchLimits | None) -> session.Session:
         armed.append(guard)
         return session.begin(*given, guard=guard)  # type: ignore[arg-type]
 

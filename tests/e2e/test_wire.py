@@ -113,7 +113,7 @@ def test_a_lost_machine_ends_the_others(
     guest = native.build(wirecheck.GUEST)
     with wire.shared_memory() as memory:
         argvs = [
-            wirecheck.small_machine_argv(emulator, guest, library, wire.Place(memory, node, 2), tmp_path)
+            wirecheck.small_machine_argv(emulator, guest, library, wire.WirePlace(memory, node, 2), tmp_path)
             for node in range(2)
         ]
         # The second one waits for a command to begin, as a machine does that is being restored; so the first waits too.
@@ -138,7 +138,7 @@ def catches_sigterm(pid: int) -> bool:
 def test_a_machine_that_waits_can_be_told_to_quit(emulator: str, library: Path, tmp_path: Path) -> None:
     guest = native.build(wirecheck.GUEST)
     with wire.shared_memory() as memory:
-        argv = wirecheck.small_machine_argv(emulator, guest, library, wire.Place(memory, 0, 2), tmp_path)
+        argv = wirecheck.small_machine_argv(emulator, guest, library, wire.WirePlace(memory, 0, 2), tmp_path)
         with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as alone:
             while not catches_sigterm(alone.pid):
                 assert alone.poll() is None

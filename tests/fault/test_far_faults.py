@@ -17,18 +17,18 @@ import far_machines
 from nearmetal.cli.main import run
 from nearmetal.cli.rollback import put_everything_back, settle_far
 from nearmetal.errors import NearmetalError, UnavailableError
-from nearmetal.hosts.far.machine import Machine
+from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import LostError
 from nearmetal.hosts.host import Site
 from nearmetal.knobs import rollback, session
 from nearmetal.knobs.folder import host_lock, journal_folder, open_journals
 from nearmetal.knobs.hold import hold
-from nearmetal.knobs.journal import read_story
+from nearmetal.knobs.journal import read_state
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.rollback import UnfinishedError
-from nearmetal.knobs.watchdog import Guard
+from nearmetal.knobs.watchdog import WatchLimits
 from nearmetal.paths.table import find_path
 from nearmetal.run.guests import open_host
 from nearmetal.run.trial import carry_out
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nearmetal.hosts.host import Shell
-    from nearmetal.hosts.ssh.connect import Place
+    from nearmetal.hosts.ssh.connect import SshAddress
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]
 
@@ -132,7 +132,7 @@ def test_machines_of_a_file_are_reached_by_the_agents_key_at_most_so_many_at_onc
     now, most = 0, 0
     connect = Connector._connect
 
-    async def counted(self: Connector, place: Place) -> object:
+    async def counted(self: Connector, place: SshAddress) -> object:
         nonlocal now, most
         now += 1
         most = max(most, now)
@@ -238,7 +238,7 @@ def test_knobs_come_back_by_themselves_when_the_connection_drops(far: far_machin
         for node in ("n0", "n1"):
             shell.add_node(node)
         ends = find_path("declared").up(shell, order.path, ["n0", "n1"])
-        guard = Guard(look_ms=100)
+        guard = WatchLimits(look_ms=100)
         with hold(shell, ends, {"nic.mtu": 1400}, tmp_path / "journal", guard=guard, allow_management=True):
             assert mtu() == "1400"
             far.sshd.unplug()
@@ -394,16 +394,16 @@ def test_a_trial_that_was_killed_is_rolled_back_machine_by_machine(
         assert undone.put_back == ("nic.mtu of eth0",)
         assert mtus(far) == left
         assert open_journals(tmp_path, name) == []
-        assert (read_story(path).end is None) == (number == 0)
+        assert (read_state(path).end is None) == (number == 0)
 
 
 def test_a_carrier_that_dies_at_once_is_an_error(tmp_path: Path) -> None:
     from nearmetal.hosts.far.program import ProgramCarrier
 
     with pytest.raises(LostError, match="no such node"):
-        Machine(ProgramCarrier("n9", ("sh", "-c", "echo no such node >&2; exit 1"))).connect()
+        FarMachine(ProgramCarrier("n9", ("sh", "-c", "echo no such node >&2; exit 1"))).connect()
     with pytest.raises(NearmetalError):
-        Machine(ProgramCarrier("n9", ("/no/such/program",))).connect()
+        FarMachine(ProgramCarrier("n9", ("/no/such/program",))).connect()
 
 
 def running(word: str) -> bool:

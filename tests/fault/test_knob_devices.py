@@ -21,7 +21,7 @@ from nearmetal.knobs.identity import Claim, Place, Present, claim, present
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.table import FAMILIES, find
-from nearmetal.knobs.watchdog import Guard, Watchdog
+from nearmetal.knobs.watchdog import Watchdog, WatchLimits
 from nearmetal.paths.path import Endpoint, Endpoints
 
 if TYPE_CHECKING:
@@ -166,15 +166,15 @@ class TestWatchdog:
     @pytest.mark.parametrize(
         ("guard", "because"),
         [
-            (Guard(deadline_s=1, look_ms=50), "the deadline has passed"),
-            (Guard(links=("v0",), look_ms=50, patience=2), "the link of v0 is lost"),
-            (Guard(storm_per_s=20, look_ms=50), "interrupts came in"),
-            (Guard(probe="10.99.99.99", look_ms=50, patience=1), "10.99.99.99 does not answer"),
+            (WatchLimits(deadline_s=1, look_ms=50), "the deadline has passed"),
+            (WatchLimits(links=("v0",), look_ms=50, patience=2), "the link of v0 is lost"),
+            (WatchLimits(storm_per_s=20, look_ms=50), "interrupts came in"),
+            (WatchLimits(probe="10.99.99.99", look_ms=50, patience=1), "10.99.99.99 does not answer"),
         ],
         ids=["deadline", "link", "storm", "probe"],
     )
     def test_acts_and_the_trial_does_not_count(
-        self, shell: NamespaceShell, tmp_path: Path, guard: Guard, because: str
+        self, shell: NamespaceShell, tmp_path: Path, guard: WatchLimits, because: str
     ) -> None:
         def body() -> None:
             with hold(shell, ENDS, {"nic.mtu": 1400}, tmp_path, guard=guard):
@@ -186,12 +186,12 @@ class TestWatchdog:
             body()
 
     def test_is_quiet_when_all_is_well(self, shell: NamespaceShell, tmp_path: Path) -> None:
-        with hold(shell, ENDS, {"nic.mtu": 1400}, tmp_path, guard=Guard(links=("v0",), look_ms=50)):
+        with hold(shell, ENDS, {"nic.mtu": 1400}, tmp_path, guard=WatchLimits(links=("v0",), look_ms=50)):
             assert _mtu(shell) == "1400"
         assert _mtu(shell) == "1500"
 
     def test_disarmed_is_gone(self, shell: NamespaceShell, tmp_path: Path) -> None:
-        dog = Watchdog.arm(shell, NODE, Guard(look_ms=50), "exit 0", str(tmp_path / "report"))
+        dog = Watchdog.arm(shell, NODE, WatchLimits(look_ms=50), "exit 0", str(tmp_path / "report"))
         assert dog.alive()
         assert dog.disarm() == ""
         # An empty command line is that of a process that has ended, whether or not its parent has noticed.
@@ -202,7 +202,7 @@ class TestWatchdog:
         begun.apply()
         for place in (tmp_path / "moved away" / "report", Path("/proc/nowhere"), tmp_path):
             shell.run(["ip", "link", "set", "v0", "mtu", "1400"], node=NODE)
-            Watchdog.arm(shell, NODE, Guard(deadline_s=0, look_ms=50), begun.undo_script, str(place))
+            Watchdog.arm(shell, NODE, WatchLimits(deadline_s=0, look_ms=50), begun.undo_script, str(place))
             assert _until(shell, "1500", "cat", "/sys/class/net/v0/mtu"), place
         begun.restore()
 
@@ -212,21 +212,21 @@ class TestWatchdog:
         begun.apply()
         long = f": {'x' * 60 * 5000}\n{begun.undo_script}"
         report = tmp_path / "report"
-        Watchdog.arm(shell, NODE, Guard(deadline_s=0, look_ms=50), long, str(report))
+        Watchdog.arm(shell, NODE, WatchLimits(deadline_s=0, look_ms=50), long, str(report))
         assert _until(shell, "undo ended with status 0", "tail", "-n", "1", str(report))
         assert _mtu(shell) == "1500"
         begun.restore()
 
     def test_ends_only_after_it_has_put_everything_back(self, shell: NamespaceShell, tmp_path: Path) -> None:
         slow = f"touch {tmp_path}/began; sleep 0.3; touch {tmp_path}/done"
-        dog = Watchdog.arm(shell, NODE, Guard(deadline_s=0, look_ms=50), slow, str(tmp_path / "report"))
+        dog = Watchdog.arm(shell, NODE, WatchLimits(deadline_s=0, look_ms=50), slow, str(tmp_path / "report"))
         assert _until(shell, str(tmp_path / "began"), "ls", str(tmp_path / "began"))
         assert "undo ended with status 0" in dog.disarm()
         assert (tmp_path / "done").exists()
 
     def test_restores_when_it_is_told_to_end_by_another(self, shell: NamespaceShell, tmp_path: Path) -> None:
         # A job that is cancelled, or a machine that shuts down, has SIGTERM for it and for the process that it guards.
-        begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [V0]), tmp_path, guard=Guard(look_ms=50))
+        begun = session.begin(shell, plan(shell, {"nic.mtu": 1400}, [V0]), tmp_path, guard=WatchLimits(look_ms=50))
         begun.apply()
         shell.run(["kill", str(begun.watchdogs[0].process)], node=NODE)
         assert _until(shell, "1500", "cat", "/sys/class/net/v0/mtu")

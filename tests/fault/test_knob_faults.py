@@ -18,7 +18,7 @@ from nearmetal.knobs import rollback, session
 from nearmetal.knobs.access import ERRNO_TEXTS, KnobError
 from nearmetal.knobs.folder import host_lock, open_journals
 from nearmetal.knobs.hold import hold
-from nearmetal.knobs.journal import EndState, Journal, read_story
+from nearmetal.knobs.journal import EndState, Journal, read_state
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.paths.path import Endpoint, Endpoints
@@ -147,7 +147,7 @@ def test_what_cannot_be_put_back_is_quarantined_with_a_script(machine: KnobMachi
         stuck.append(True)
     assert "nic.rx-frames of eth1 is 8 and was 32" in caught.value.message
     assert 'ethtool -C eth1 rx-frames "$goal_0"' in caught.value.undo_script
-    assert read_story(Path(caught.value.journal)).end is EndState.QUARANTINED
+    assert read_state(Path(caught.value.journal)).end is EndState.QUARANTINED
     rollback.roll_back(machine, Path(caught.value.journal))
     assert machine.nic("eth1")["rx-frames"] == "32"
     assert open_journals(folder) == []
@@ -202,12 +202,12 @@ def test_journal_torn_at_the_end_is_read_and_torn_inside_is_refused(machine: Kno
     path = _abandoned(machine, folder)
     content = path.read_bytes()
     path.write_bytes(content[:-5])
-    assert read_story(path).cells
+    assert read_state(path).cells
     broken = bytearray(content)
     broken[len(content) // 3] ^= 1
     path.write_bytes(bytes(broken))
     with pytest.raises(ForeignFileError, match="damaged at line"):
-        read_story(path)
+        read_state(path)
 
 
 def test_one_session_a_host(machine: KnobMachine, folder: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_power_cut_before_any_write_finds_the_journal_and_the_undo_script_on_t
         for path in (journal, *folder.glob("*.undo.sh")):
             assert path.name in names, f"the name {path.name} is not on the disk before {what}"
             assert contents[path.stat().st_ino] == path.read_bytes(), f"{path.name} is not on the disk before {what}"
-        assert read_story(journal).unfinished is not None, f"{what} was not announced"
+        assert read_state(journal).unfinished is not None, f"{what} was not announced"
         looked.append(what)
 
     monkeypatch.setattr(os, "fsync", noting)
@@ -311,7 +311,7 @@ def test_a_record_torn_by_a_full_disk_does_not_damage_what_comes_after_it(
         with pytest.raises(StoreError):
             begun.apply()
     begun.restore()
-    assert read_story(begun.journal.path).end is EndState.RESTORED
+    assert read_state(begun.journal.path).end is EndState.RESTORED
 
 
 def test_a_journal_that_cannot_be_read_back_does_not_keep_settings_from_being_restored(
@@ -373,7 +373,7 @@ def test_a_setting_is_confirmed_on_the_disk_before_its_watchdog_is_ended(
     begun = session.begin(machine, plan(machine, SETTING, TARGETS), folder)
     begun.apply()
     ends: list[EndState | None] = []
-    monkeypatch.setattr(session.Session, "_disarm", lambda _: ends.append(read_story(begun.journal.path).end) or "")
+    monkeypatch.setattr(session.Session, "_disarm", lambda _: ends.append(read_state(begun.journal.path).end) or "")
     begun.confirm()
     assert ends == [EndState.CONFIRMED]
 
@@ -385,4 +385,4 @@ def test_a_setting_that_is_gone_by_then_is_not_confirmed(machine: KnobMachine, f
     with pytest.raises(KnobError, match=r"nic\.rx-usecs of eth1 was 0 and is 16"):
         begun.confirm()
     begun.restore()
-    assert read_story(begun.journal.path).end is EndState.RESTORED
+    assert read_state(begun.journal.path).end is EndState.RESTORED

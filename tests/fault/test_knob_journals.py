@@ -17,7 +17,7 @@ from nearmetal.knobs import session
 from nearmetal.knobs.folder import KEPT_DAYS, expire, host_lock, open_journals, survey
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.identity import Claim, Place, Present, claim
-from nearmetal.knobs.journal import EndState, Journal, cell_record, read_story
+from nearmetal.knobs.journal import EndState, Journal, cell_record, read_state
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.rollback import UnfinishedError, forget, refuse_unfinished, roll_back
@@ -174,7 +174,7 @@ class TestPlace:
         assert not put_back(machine, folder)
         assert forget(journal) == ("nic.mtu of eth1, which was 1500",)
         assert put_back(machine, folder)
-        assert read_story(journal).end is EndState.FORGOTTEN
+        assert read_state(journal).end is EndState.FORGOTTEN
 
     def test_a_device_of_another_name_is_named_and_stays_open(self, machine: KnobMachine, folder: Path) -> None:
         journal = abandoned(machine, folder, mtu="1400")
@@ -187,16 +187,16 @@ class TestPlace:
 
 def as_format_1(path: Path) -> None:
     """Write a journal again as the first version did."""
-    story = read_story(path)
+    state = read_state(path)
     cells = [
         {key: value for key, value in cell_record(cell).items() if key not in {"place", "key", "node"}}
         | {"access": {"node": cell.node, "path": "", "change": shlex.split(cell.key)}}
-        for cell in story.cells.values()
+        for cell in state.cells.values()
     ]
-    head = {"host": "local", "pid": 1, "boot_id": story.boot_id, "started": story.started}
+    head = {"host": "local", "pid": 1, "boot_id": state.boot_id, "started": state.started}
     path.unlink()
     written = Journal.create(path, [{"kind": "session", "format": 1, **head}, *cells])
-    for number, value in story.intended.items():
+    for number, value in state.intended.items():
         written.append({"kind": "intent", "cell": number, "value": value})
     written.close()
 
@@ -293,10 +293,10 @@ class TestTrust:
         self, machine: KnobMachine, folder: Path, forged: dict[str, str]
     ) -> None:
         path = abandoned(machine, folder, mtu="1400")
-        story = read_story(path)
+        state = read_state(path)
         records = [
-            {"kind": "session", "format": 2, "host": "local", "pid": 1, "boot_id": "boot-1", "started": story.started},
-            cell_record(story.cells[0]) | forged,
+            {"kind": "session", "format": 2, "host": "local", "pid": 1, "boot_id": "boot-1", "started": state.started},
+            cell_record(state.cells[0]) | forged,
             {"kind": "intent", "cell": 0, "value": "1400"},
         ]
         path.unlink()

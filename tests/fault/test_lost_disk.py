@@ -9,7 +9,7 @@ import pytest
 
 from knob_machine import KnobMachine
 from nearmetal.errors import NearmetalError
-from nearmetal.knobs.journal import read_story
+from nearmetal.knobs.journal import read_state
 from nearmetal.store.rundir import RunDir
 from nearmetal.workloads.sample_file import read_sample_file
 from tests.e2e.test_instrument import BENCH, build
@@ -112,7 +112,7 @@ def journalled(disk: LostDisk, tmp_path: Path, event: int, drop: str = "") -> tu
 def test_no_record_of_the_journal_that_was_reported_is_lost(disk: LostDisk, tmp_path: Path, event: int) -> None:
     done, journals = journalled(disk, tmp_path, event)
     (journal,) = journals
-    read_story(journal)
+    read_state(journal)
     assert len(journal.read_bytes().splitlines()) >= done > 0
 
 

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from knob_machine import KnobMachine
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.knobs import session
-from nearmetal.knobs.journal import read_story
+from nearmetal.knobs.journal import read_state
 from nearmetal.knobs.knob import Target, format_cpus, parse_cpus
 from nearmetal.knobs.plan import plan
 from nearmetal.tune.profile import Profile
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from nearmetal.knobs.journal import JournalState
 
 _QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -44,18 +46,18 @@ def test_a_damaged_journal_is_read_in_part_or_refused(tmp_path: Path, journal: b
         del damaged[place:]
     path = tmp_path / "x.journal"
     path.write_bytes(bytes(damaged))
-    whole = read_story_of(tmp_path, journal)
+    whole = read_state_of(tmp_path, journal)
     try:
-        story = read_story(path)
+        state = read_state(path)
     except ForeignFileError:
         return
-    assert all(whole.cells[number] == cell for number, cell in story.cells.items())
+    assert all(whole.cells[number] == cell for number, cell in state.cells.items())
 
 
-def read_story_of(folder: Path, content: bytes) -> session.Story:
+def read_state_of(folder: Path, content: bytes) -> JournalState:
     path = folder / "whole.journal"
     path.write_bytes(content)
-    return read_story(path)
+    return read_state(path)
 
 
 @_QUICK
@@ -63,7 +65,7 @@ def read_story_of(folder: Path, content: bytes) -> session.Story:
 def test_foreign_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "foreign"
     path.write_bytes(content)
-    for reader in (read_story, Profile.read, read_recording):
+    for reader in (read_state, Profile.read, read_recording):
         with pytest.raises((ForeignFileError, BadInputError)):
             reader(path)
 
@@ -73,7 +75,7 @@ def test_a_journal_whose_sums_are_right_and_whose_records_are_not_is_refused(tmp
     path = tmp_path / "x.journal"
     path.write_bytes(b'{"crc":"%08x","record":%s}\n' % (zlib.crc32(body), body))
     with pytest.raises(ForeignFileError):
-        read_story(path)
+        read_state(path)
 
 
 @given(st.sets(st.integers(0, 300), min_size=1))

@@ -22,7 +22,7 @@ from nearmetal.study.spec import digest, parse_study
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nearmetal.store.samples import Cell
+    from nearmetal.store.samples import StoredCell
 
 LOOKING = STUDY.replace("max_blocks = 3", "max_blocks = 6")
 
@@ -33,7 +33,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str, int]]:
     counted: Counter[tuple[str, str, int]] = Counter()
     real = rundir.read_values
 
-    def counting(path: Path, cell: Cell, *rest: object) -> object:
+    def counting(path: Path, cell: StoredCell, *rest: object) -> object:
         counted[path.name, cell.operation, cell.message_bytes] += 1
         return real(path, cell, *rest)  # type: ignore[arg-type] # as it was called
 

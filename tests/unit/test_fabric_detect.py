@@ -15,7 +15,7 @@ from scipy import stats
 
 from nearmetal.fabric import detect
 from nearmetal.fabric.again import again_rounds, edge_colouring
-from nearmetal.fabric.detect import ALPHA, REPEATS, Finding, Role, confirm, screen, unconfirmed
+from nearmetal.fabric.detect import ALPHA, REPEATS, Retested, Role, confirm, screen, unconfirmed
 from nearmetal.fabric.figures import Pairs, latency_table, window_table
 from nearmetal.stats.two_way import (
     EXACT_NODES,
@@ -36,7 +36,7 @@ MARGIN = 0.1
 Named = set[tuple[str, Role, int, int]]
 
 
-def judge(fabric: MadeUpFabric, nodes: int, seed: int = 1) -> tuple[Finding, ...]:
+def judge(fabric: MadeUpFabric, nodes: int, seed: int = 1) -> tuple[Retested, ...]:
     found = screen(fabric.measure(all_pairs(nodes)), MARGIN)
     if not found.suspects:
         return ()
@@ -44,7 +44,7 @@ def judge(fabric: MadeUpFabric, nodes: int, seed: int = 1) -> tuple[Finding, ...
     return confirm(found, fabric.measure(plan))
 
 
-def named(findings: tuple[Finding, ...]) -> Named:
+def named(findings: tuple[Retested, ...]) -> Named:
     return {(f.suspect.metric, f.suspect.role, f.suspect.a, f.suspect.b) for f in findings if f.named}
 
 

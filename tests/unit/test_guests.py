@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.facts.below import parse_look
-from nearmetal.facts.guests import Hypervisor, parse_domain, warnings
+from nearmetal.facts.guests import HypervisorFacts, parse_domain, warnings
 from nearmetal.hosts.libvirt import machine_of
 from nearmetal.run import guests
-from nearmetal.run.guests import Look
+from nearmetal.run.guests import LibvirtLook
 from nearmetal.run.trial import carry_out
 from nearmetal.store.query import disagreements
 from nearmetal.store.rundir import TrialRecord
@@ -37,7 +37,7 @@ def test_a_guest_with_a_vf_vhost_and_an_emulated_nic() -> None:
 
 
 def test_confounders_are_named_with_their_figures() -> None:
-    below = Hypervisor({"br0": 1500, "vnet5": 9000}, irqbalance=True, deep_idle={"C6": 133})
+    below = HypervisorFacts({"br0": 1500, "vnet5": 9000}, irqbalance=True, deep_idle={"C6": 133})
     told = "\n".join(warnings([parse_domain(RECORDED)], below))
     assert "2 of 4 vCPUs are not pinned" in told
     assert "2 queues for 4 vCPUs" in told
@@ -48,7 +48,7 @@ def test_confounders_are_named_with_their_figures() -> None:
 
 
 def test_a_plain_emulated_guest() -> None:
-    told = "\n".join(warnings([parse_domain(PLAIN)], Hypervisor()))
+    told = "\n".join(warnings([parse_domain(PLAIN)], HypervisorFacts()))
     assert "TCG" in told
     assert "2 of 2 vCPUs are not pinned" in told
     assert "ordinary pages" in told
@@ -59,7 +59,7 @@ def test_nothing_is_said_of_what_is_in_order() -> None:
     tidy = RECORDED.replace("queues='2'", "queues='4'").replace(
         "<emulatorpin", "<vcpupin vcpu='2' cpuset='4'/><vcpupin vcpu='3' cpuset='5'/><emulatorpin"
     )
-    assert warnings([parse_domain(tidy)], Hypervisor({"br0": 9000, "vnet5": 9000})) == []
+    assert warnings([parse_domain(tidy)], HypervisorFacts({"br0": 9000, "vnet5": 9000})) == []
 
 
 @pytest.mark.parametrize("text", ["", "<network/>", "<domain/>", "<!DOCTYPE x [<!ENTITY a 'b'>]><domain/>", PLAIN[:80]])
@@ -77,7 +77,7 @@ def test_damage_is_an_error_or_a_guest_never_a_crash(at: int, junk: str) -> None
 
 def test_the_look_at_the_machine_below() -> None:
     below = parse_look("mtu br0 1500\nidle C1 2\nidle C6 133\nrunning irqbalance 1\nidle broken\n")
-    assert below == Hypervisor({"br0": 1500}, irqbalance=True, deep_idle={"C6": 133})
+    assert below == HypervisorFacts({"br0": 1500}, irqbalance=True, deep_idle={"C6": 133})
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,10 @@ def test_whose_libvirt_a_uri_means(uri: str, machine: str | None) -> None:
 
 
 def test_guests_of_several_libvirts_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = {"qemu:///a": Look((parse_domain(PLAIN),), ("a",)), "qemu:///b": Look((parse_domain(PLAIN),), ("b",))}
+    looks = {
+        "qemu:///a": LibvirtLook((parse_domain(PLAIN),), ("a",)),
+        "qemu:///b": LibvirtLook((parse_domain(PLAIN),), ("b",)),
+    }
     monkeypatch.setattr(guests, "look_at", lambda uri, running: looks[uri])
     host = 'kind = "fake"\nlibvirt = ["qemu:///a", "qemu:///b"]'
     text = f"""format = 1\nname = "x"\nbaseline = "veth"\n[host]\n{host}\n[[path]]\nname = "veth"

@@ -15,7 +15,7 @@ import pytest
 from nearmetal import process
 from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
 from nearmetal.facts import proof
-from nearmetal.hosts.far.machine import Machine
+from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.program import ProgramCarrier
 from nearmetal.hosts.far.shell import NodesShell
 from nearmetal.hosts.far.stream import LostError
@@ -283,7 +283,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_the_far_shell_runs_programs_on_a_node(served: str, tmp_path: Path) -> None:
-    machine = Machine(nodes.NodeCarrier(served))
+    machine = FarMachine(nodes.NodeCarrier(served))
     machine.connect()
     said = machine.run(["sh", "-c", "cat; echo no >&2; exit 3"], stdin=b"in\0put")
     assert (said.stdout, said.stderr, said.exit_status) == (b"in\0put", b"no\n", 3)
@@ -296,7 +296,7 @@ def test_the_far_shell_runs_programs_on_a_node(served: str, tmp_path: Path) -> N
 
 
 def test_a_program_that_stays_ends_with_its_shell(served: str) -> None:
-    with NodesShell([Machine(nodes.NodeCarrier(served))], [served], remote_shell=b"none") as shell:
+    with NodesShell([FarMachine(nodes.NodeCarrier(served))], [served], remote_shell=b"none") as shell:
         shell.add_node("n0")
         assert shell.machines == ("n0",)
         helper = shell.start(["sh", "-c", "echo $$; exec sleep 600"], node="n0")
@@ -311,7 +311,7 @@ def test_a_node_that_does_not_serve_is_named(monkeypatch: pytest.MonkeyPatch) ->
     with socket.create_server(("127.0.0.1", 0)) as free:
         monkeypatch.setattr(remote, "PORT", free.getsockname()[1])
     with pytest.raises(LostError, match=r"node 127\.0\.0\.1 cannot be reached"):
-        Machine(nodes.NodeCarrier("127.0.0.1")).connect()
+        FarMachine(nodes.NodeCarrier("127.0.0.1")).connect()
 
 
 @dataclass

@@ -24,7 +24,7 @@ from nearmetal.predict.trace import (
     Trace,
 )
 from nearmetal.predict.trace_view import matrix, read_placement, regular_placement, view_trace
-from nearmetal.predict.tracing import Launch, mpi_of, new_trace_directory, traced_command, understand
+from nearmetal.predict.tracing import LaunchLine, mpi_of, new_trace_directory, traced_command, understand
 from nearmetal.report.trace_html import as_html
 from nearmetal.report.trace_text import as_json, as_text, shade
 from nearmetal.workloads.mpi.mpi import Mpi
@@ -167,8 +167,8 @@ def test_html_escapes_the_command() -> None:
 # ---------------------------------------------------------------- launch lines
 
 
-def launch(name: str, *rest: str) -> Launch:
-    return Launch((name, *rest), Path("/opt/mpi/bin") / name, None, None)
+def launch(name: str, *rest: str) -> LaunchLine:
+    return LaunchLine((name, *rest), Path("/opt/mpi/bin") / name, None, None)
 
 
 VARIABLES = {"A": "1", "B": "x y"}
@@ -221,6 +221,6 @@ def test_executables_name_their_libraries(tmp_path: Path) -> None:
 
 def test_the_standard_abi_is_refused() -> None:
     program = Executable(dynamic=True, needed=("libmpi_abi.so.1", "libc.so.6"), has_mpi_inside=False)
-    line = Launch(("mpirun", "./a"), Path("/opt/mpi/bin/mpirun"), Path("./a"), program)
+    line = LaunchLine(("mpirun", "./a"), Path("/opt/mpi/bin/mpirun"), Path("./a"), program)
     with pytest.raises(BadInputError, match="standard ABI"):
         mpi_of(line)

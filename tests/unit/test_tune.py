@@ -15,7 +15,7 @@ from nearmetal.stats.equivalence import Better
 from nearmetal.tune.explain import explain
 from nearmetal.tune.front import front, pareto_front
 from nearmetal.tune.model import Model
-from nearmetal.tune.objective import Limit, Objective
+from nearmetal.tune.objective import CellLimit, Objective
 from nearmetal.tune.race import Race, RacePlan
 from nearmetal.tune.samplers import Sampler
 from nearmetal.tune.search import Laboratory, confirm, search
@@ -87,7 +87,7 @@ class TestObjective:
         assert objective.aim({"a/p99": 0.1, "a/median": -0.1, "irq": 9.0}) == pytest.approx(0.05)
 
     def test_a_broken_limit_costs_and_is_named(self) -> None:
-        objective = Objective({"a": 1.0}, limits=(Limit("*", 0.02),))
+        objective = Objective({"a": 1.0}, limits=(CellLimit("*", 0.02),))
         assert objective.cost({"a": -0.1, "b": 0.0}) == pytest.approx(-0.1)
         assert objective.cost({"a": -0.1, "b": 0.1}) > 0.2
         assert objective.broken({"a": -0.1, "b": 0.03}) == ("b",)
@@ -268,7 +268,7 @@ class TestConfirmation:
             yield "latency", (100.0 - 30.0 * better) * (1 + block / 1000)
             yield "irq", 100.0 * (1 + more * better) * math.exp(rng.normal(0.0, noise))
 
-        laboratory = Laboratory(SPACE, measure, Objective({"latency": 1.0}, limits=(Limit("irq", 0.02),)), 1)
+        laboratory = Laboratory(SPACE, measure, Objective({"latency": 1.0}, limits=(CellLimit("irq", 0.02),)), 1)
         made = confirm(laboratory, BEST, first_block=0)
         assert made.recommended is (reason == "")
         assert made.reason.startswith(reason or "better on fresh blocks")

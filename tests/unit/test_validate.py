@@ -14,7 +14,14 @@ from nearmetal.cli.main import run as cli
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError
 from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
-from nearmetal.predict.validate import Launches, Validated, measured_launches, oracle_error, orders, timed_part_ns
+from nearmetal.predict.validate import (
+    MeasuredLaunches,
+    Validated,
+    measured_launches,
+    oracle_error,
+    orders,
+    timed_part_ns,
+)
 from nearmetal.store.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -120,7 +127,7 @@ def test_an_oracle_knows_no_more_than_launches_agree() -> None:
 
 def test_only_pairs_that_measurement_tells_apart_have_an_order() -> None:
     def case(predicted: float, *measured: float) -> Validated:
-        launches = Launches("p", "s", "polling", (0, 1), timed_part=False, ns=np.array(measured))
+        launches = MeasuredLaunches("p", "s", "polling", (0, 1), timed_part=False, ns=np.array(measured))
         return Validated(launches, predicted, None, "own cores", 0.0)
 
     assert orders([case(10, 99, 100, 101), case(12, 119, 120, 121)]) == (1, 0)

@@ -56,7 +56,7 @@ def test_what_is_no_program_is_named(tmp_path: Path) -> None:
 
 
 def test_the_argument_names_both_networks_and_escapes_commas() -> None:
-    place = wire.Place("/proc/1/fd/3", node=1, nodes=2)
+    place = wire.WirePlace("/proc/1/fd/3", node=1, nodes=2)
     link = wire.Link(delay_ns=1500, rate_mbps=1000, queue_bytes=9000, loss_ppm=5)
     said = wire.plugin_argument(Path("/a,b/wire.so"), place, seed=7, counts=Path("c"), trace=Path("t"), measured=link)
     assert said == (

@@ -13,7 +13,7 @@ from nearmetal.stats.summary import PERCENTILES, Summary
 if TYPE_CHECKING:
     from nearmetal.fabric.survey import Survey
     from nearmetal.store.rundir import RunDir, TrialRecord
-    from nearmetal.store.samples import Cell
+    from nearmetal.store.samples import StoredCell
 
 TRIAL_COLUMNS: dict[str, pa.DataType] = {
     "trial": pa.int64(),
@@ -52,7 +52,7 @@ class Wanted:
     setting: str | None = None
     trial: int | None = None
 
-    def holds(self, record: TrialRecord, cell: Cell) -> bool:
+    def holds(self, record: TrialRecord, cell: StoredCell) -> bool:
         """Tell whether a cell of a trial is wanted."""
         found = keys(record, cell)
         return all(value is None or found[name] == value for name, value in self._asked())
@@ -64,7 +64,7 @@ class Wanted:
         return [(one.name, getattr(self, one.name)) for one in fields(self)]
 
 
-def keys(record: TrialRecord, cell: Cell) -> dict[str, int | str]:
+def keys(record: TrialRecord, cell: StoredCell) -> dict[str, int | str]:
     """Return what says where a figure is from."""
     return {**_of_trial(record), "operation": cell.operation, "message_bytes": cell.message_bytes}
 
@@ -99,7 +99,7 @@ def summary_columns(summary: Summary) -> dict[str, float | int | None]:
     }
 
 
-def sample_rows(run: RunDir, record: TrialRecord, cell: Cell, *, everything: bool) -> pa.Table:
+def sample_rows(run: RunDir, record: TrialRecord, cell: StoredCell, *, everything: bool) -> pa.Table:
     """Return one cell's samples of a trial, all ranks; without `everything` only good ones after warm-up."""
     rows = run.rows(record, cell).drop_columns("cell")
     if not everything:
@@ -109,7 +109,7 @@ def sample_rows(run: RunDir, record: TrialRecord, cell: Cell, *, everything: boo
     return with_trial(record, cell, rows)
 
 
-def with_trial(record: TrialRecord, cell: Cell, rows: pa.Table) -> pa.Table:
+def with_trial(record: TrialRecord, cell: StoredCell, rows: pa.Table) -> pa.Table:
     """Return rows with the columns of their trial and cell before them; text is kept once, however many rows."""
     columns = {name: _constant(value, rows.num_rows) for name, value in keys(record, cell).items()}
     return pa.table({**columns, **{name: rows.column(name) for name in rows.column_names}})

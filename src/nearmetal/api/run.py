@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from nearmetal.store.rundir import RunInfo, TrialRecord
-    from nearmetal.store.samples import Cell
+    from nearmetal.store.samples import StoredCell
     from nearmetal.study.spec import Study
 
 
@@ -215,7 +215,7 @@ class Run:
             return "All pairs of a fabric, in one launch: see .pairs()"
         return sentence(progress(self._directory, self._directory.trials()))
 
-    def _cells(self, wanted: Wanted) -> Iterator[tuple[TrialRecord, Cell]]:
+    def _cells(self, wanted: Wanted) -> Iterator[tuple[TrialRecord, StoredCell]]:
         """Yield the cells of valid trials that are wanted; raise BadInputError when there are none."""
         found = False
         for record in self._directory.trials():

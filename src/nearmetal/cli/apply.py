@@ -20,7 +20,7 @@ from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.session import Session, begin
 from nearmetal.knobs.trust import caller, trusted_bytes
-from nearmetal.knobs.watchdog import Guard
+from nearmetal.knobs.watchdog import WatchLimits
 from nearmetal.tune.profile import Profile
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def command(
     """
     wanted = Profile.read(profile, lambda path: trusted_bytes(path, owners=caller()).decode())
     folder = places.folder_of(host)
-    call = waiting.Call(folder, wanted.name)
+    call = waiting.Meeting(folder, wanted.name)
     if accept:
         call.accept(host)
         return ExitCode.OK
@@ -73,7 +73,7 @@ def command(
     if not interfaces and any(name.startswith("nic.") for name in knobs):
         raise BadInputError(f"{profile} sets knobs of interfaces and names none", hint="name them with --interface")
     targets = [Target("", interface) for interface in interfaces] or [Target("")]
-    guard = Guard(confirm_s + _SPARE_S, interfaces, probe, storm)
+    guard = WatchLimits(confirm_s + _SPARE_S, interfaces, probe, storm)
     with open_shell(host) as shell, places.host_locks(shell, host, folder):
         expire(folder)
         settle(shell, host, folder)
@@ -104,7 +104,7 @@ def _say_what_is_known(session: Session, peer: str) -> None:
     """Tell what the writes changed besides, and which read-backs prove nothing; verify moderation where one can."""
     for what, how in session.disturbed().items():
         click.echo(f"warning: {what} changed as well: {how}", err=True)
-    for knob, reason in session.lies().items():
+    for knob, reason in session.readback_doubts().items():
         click.echo(f"warning: the read-back of {knob} proves nothing: {reason}", err=True)
     for what, effect in (verified(session.shell, session.plan, peer) if peer else {}).items():
         lead = "warning: " if effect.agreement is Agreement.CONTRADICTS else ""

@@ -14,15 +14,15 @@ from nearmetal.cli.sizes import parse_sizes
 from nearmetal.errors import BadInputError, ExitCode, UnavailableError
 from nearmetal.facts.look import look
 from nearmetal.run.begin import begin
-from nearmetal.run.between import Asked, Pair, check_looks, doubts, node_named, propose
+from nearmetal.run.between import LinkRequest, MachinePair, check_looks, doubts, node_named, propose
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.study.spec import read_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nearmetal.facts.look import Look
-    from nearmetal.hosts.far.machine import Machine
+    from nearmetal.facts.look import MachineLook
+    from nearmetal.hosts.far.machine import FarMachine
     from nearmetal.results.records import View
     from nearmetal.study.order import Scalar
 
@@ -78,16 +78,16 @@ def command(  # noqa: PLR0917 (click passes by name)
 
 def _asked(
     names: Sequence[tuple[str, str]], sizes: str, minutes: float, hosts: Path | None, options: Sequence[str]
-) -> Asked:
+) -> LinkRequest:
     known = {node.name: node for node in read_nodes(hosts)} if hosts else {}
-    pairs = tuple(Pair(node_named(one, known), node_named(other, known)) for one, other in names)
+    pairs = tuple(MachinePair(node_named(one, known), node_named(other, known)) for one, other in names)
     taken = [node.name for pair in pairs for node in pair.nodes]
     if len(set(taken)) != len(taken):
         raise BadInputError(
             f"two machines are called {max(taken, key=taken.count)!r}",
             hint="give them names of their own in a file of [[node]] tables: --hosts FILE",
         )
-    return Asked(pairs, parse_sizes(sizes), minutes * 60, dict(map(_option, options)))
+    return LinkRequest(pairs, parse_sizes(sizes), minutes * 60, dict(map(_option, options)))
 
 
 def _option(text: str) -> tuple[str, Scalar]:
@@ -97,18 +97,18 @@ def _option(text: str) -> tuple[str, Scalar]:
     return key, int(value) if value.isdecimal() else value
 
 
-def _looked(asked: Asked) -> dict[str, Look]:
+def _looked(asked: LinkRequest) -> dict[str, MachineLook]:
     """Look at every machine at once."""
     try:
         from nearmetal.hosts.ssh.host import SshHost  # noqa: PLC0415 (asyncssh may be missing)
     except ImportError as error:
         raise UnavailableError(f"this needs asyncssh: {error}", hint="pip install 'nearmetal[ssh]'") from error
     others = {node.name: pair.reach(node) for pair in asked.pairs for node in pair.nodes}
-    looks: dict[str, Look] = {}
+    looks: dict[str, MachineLook] = {}
     host = SshHost([node for pair in asked.pairs for node in pair.nodes], asked.options)
     try:
 
-        def at(machine: Machine) -> None:
+        def at(machine: FarMachine) -> None:
             looks[machine.name] = look(machine.run, others[machine.name], str(asked.options.get("mpi_prefix", "")))
 
         host.on_all(at)
@@ -117,7 +117,7 @@ def _looked(asked: Asked) -> dict[str, Look]:
     return looks
 
 
-def _show(asked: Asked, looks: dict[str, Look]) -> None:
+def _show(asked: LinkRequest, looks: dict[str, MachineLook]) -> None:
     for pair in asked.pairs:
         for node in pair.nodes:
             seen = looks[node.name]
@@ -129,7 +129,7 @@ def _show(asked: Asked, looks: dict[str, Look]) -> None:
             )
 
 
-def _answer(asked: Asked, looks: dict[str, Look], view: View, root: Path) -> None:
+def _answer(asked: LinkRequest, looks: dict[str, MachineLook], view: View, root: Path) -> None:
     names = [node.name for pair in asked.pairs for node in pair.nodes]
     again = f"nearmetal between {' '.join(names[:2])}"
     click.echo(f"largest doubt: {doubts(asked, looks)[0]}")

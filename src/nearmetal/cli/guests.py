@@ -10,7 +10,7 @@ from rich.table import Table
 
 from nearmetal.cli.progress import warn
 from nearmetal.errors import ExitCode, ForeignFileError
-from nearmetal.facts.guests import Guest, Hypervisor, parse_domain, warnings
+from nearmetal.facts.guests import Guest, HypervisorFacts, parse_domain, warnings
 from nearmetal.report.terminal import Console
 from nearmetal.run.guests import look_at
 
@@ -42,7 +42,7 @@ def command(uri: str | None, files: tuple[Path, ...], form: str, *, strict: bool
 def _read(uri: str | None, files: tuple[Path, ...]) -> tuple[list[Guest], list[str]]:
     """Return the guests, and what would spoil a measurement."""
     guests = [parse_domain(_text(path)) for path in files]
-    found = warnings(guests, Hypervisor())
+    found = warnings(guests, HypervisorFacts())
     if uri:
         look = look_at(uri)
         guests += look.guests

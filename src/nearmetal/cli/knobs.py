@@ -12,7 +12,7 @@ from rich.text import Text
 from nearmetal.cli.reach import open_shell
 from nearmetal.knobs import places
 from nearmetal.knobs.guards import rivals
-from nearmetal.knobs.inventory import Row, rows
+from nearmetal.knobs.inventory import KnobRow, rows
 from nearmetal.knobs.knob import Target
 from nearmetal.report.terminal import Console
 
@@ -47,9 +47,9 @@ def command(host: str, chosen: tuple[str, ...], *, everything: bool, form: str) 
         click.echo(f"warning: {rival}", err=True)
 
 
-def _render(console: Console, shown: list[Row], *, everything: bool) -> None:
+def _render(console: Console, shown: list[KnobRow], *, everything: bool) -> None:
     """Print a table for each interface, one for the machine and one for launches."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[KnobRow]] = {}
     for row in shown:
         groups.setdefault(row.target, []).append(row)
     for target, group in groups.items():
@@ -58,7 +58,7 @@ def _render(console: Console, shown: list[Row], *, everything: bool) -> None:
         console.print(_table(group, everything=everything, wide=console.width >= _WIDE_ENOUGH))
 
 
-def _table(group: list[Row], *, everything: bool, wide: bool) -> Table:
+def _table(group: list[KnobRow], *, everything: bool, wide: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("knob", no_wrap=True)
     for column in ("value", "takes", "by"):

@@ -12,7 +12,7 @@ import numpy as np
 
 from nearmetal.cli.progress import warn
 from nearmetal.errors import BadInputError
-from nearmetal.predict.decide import Row, compare
+from nearmetal.predict.decide import AnswerRow, compare
 from nearmetal.predict.doubts import Doubt, find_doubts, refuse_beyond
 from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.machine_file import Changes, read_changes
@@ -293,7 +293,7 @@ def tell_doubts(doubts: Mapping[str, Sequence[Doubt]]) -> None:
         warn(f"{'' if whole else ', '.join(machines) + ': '}{doubt.said}\nhint: {doubt.hint}")
 
 
-def _record(row: Row, bare: NamedMachine, told: dict[str, float] | None, loss: float | None) -> dict[str, object]:
+def _record(row: AnswerRow, bare: NamedMachine, told: dict[str, float] | None, loss: float | None) -> dict[str, object]:
     found, errors = row.found, row.errors
     return {
         "path": row.named.path,
@@ -315,7 +315,7 @@ def _record(row: Row, bare: NamedMachine, told: dict[str, float] | None, loss: f
     }
 
 
-def _print(schedule: Schedule, rows: Sequence[Row], bare: NamedMachine, loss: float | None) -> None:
+def _print(schedule: Schedule, rows: Sequence[AnswerRow], bare: NamedMachine, loss: float | None) -> None:
     console = Console(highlight=False)
     console.print(table(f"Predicted run time of {schedule.name} on {schedule.ranks} ranks", rows, bare, loss))
     for remark in remarks(rows):

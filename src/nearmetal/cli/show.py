@@ -22,8 +22,9 @@ from nearmetal.store.rundir import open_either
 from nearmetal.units import format_duration, format_size
 
 if TYPE_CHECKING:
+    from nearmetal.stats.summary import Summary
     from nearmetal.store.rundir import RunDir, TrialRecord
-    from nearmetal.store.samples import Cell
+    from nearmetal.store.samples import StoredCell
 
 
 SHOW_FORMAT = 1
@@ -138,8 +139,8 @@ def _whole(run: RunDir, record: TrialRecord) -> dict[str, object]:
     """Return all that is known of a trial but its raw samples."""
     cells = []
     for cell in record.cells:
-        values = run.values(record, cell)
-        own = as_json.summary(summarize(values)) if values.size else {"n": 0}
+        said = _said(run, record, cell)
+        own = as_json.summary(said) if said else {"n": 0}
         cells.append({"operation": cell.operation, "message_bytes": cell.message_bytes, "warmup": cell.warmup, **own})
     return {
         **_brief(record),
@@ -149,12 +150,19 @@ def _whole(run: RunDir, record: TrialRecord) -> dict[str, object]:
     }
 
 
-def _cell(run: RunDir, record: TrialRecord, cell: Cell) -> str:
+def _said(run: RunDir, record: TrialRecord, cell: StoredCell) -> Summary | None:
+    """Return what a cell's samples say, None where none of them is good."""
+    try:
+        return run.summary(record, cell)
+    except BadInputError:
+        return None
+
+
+def _cell(run: RunDir, record: TrialRecord, cell: StoredCell) -> str:
     """Return a cell in one line: the figures that `compare` compares, in the same unit."""
     start = f"cell: {cell.operation} {format_size(cell.message_bytes)}"
-    try:
-        summary = run.summary(record, cell)
-    except BadInputError:
+    summary = _said(run, record, cell)
+    if summary is None:
         return f"{start}: nothing good, {cell.warmup} warm-up"
     shown = shown_for(record.order.workload, cell.operation, cell.message_bytes, summary.trimmed_mean_ns)
     found = {metric: summary.figure(metric) for metric in Metric}

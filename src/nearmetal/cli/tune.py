@@ -26,8 +26,8 @@ from nearmetal.study.spec import parse_study
 from nearmetal.tune.launches import Launches
 from nearmetal.tune.measure import StudyTrials, tuned_path
 from nearmetal.tune.narrow import look_around, narrowed, study_values
-from nearmetal.tune.objective import Limit, Objective
-from nearmetal.tune.profile import Evidence, Profile
+from nearmetal.tune.objective import CellLimit, Objective
+from nearmetal.tune.profile import Profile, ProfileEvidence
 from nearmetal.tune.race import Race
 from nearmetal.tune.samplers import Sampler
 from nearmetal.tune.search import Confirmation, Found, Laboratory, confirm, search
@@ -150,7 +150,7 @@ def _tune(task: _Task, kind: TuneClass, talk: Console) -> Profile | None:
     """Search for one class, print what was found, and return the profile when there is a better setting."""
     spec, tune, space, facts = task.spec, task.tune, task.space, task.facts
     trials = StudyTrials(spec, tune, kind, task.launches)
-    objective = Objective(kind.weights, (), tuple(Limit(*limit) for limit in tune.limits.items()))
+    objective = Objective(kind.weights, (), tuple(CellLimit(*limit) for limit in tune.limits.items()))
     laboratory = Laboratory(space, trials, objective, spec.seed, trials.native)
     method = _method(spec, tune, space)
     found = search(laboratory, method, max_trials=tune.max_trials, watch=lambda line: talk.print(line, soft_wrap=True))
@@ -201,11 +201,11 @@ def _method(spec: Study, tune: TuneSpec, space: Space) -> Method:
             return Sampler(space, trials=tune.max_trials, seed=spec.seed, kind=sampler.removeprefix("optuna-"))
 
 
-def _evidence(tune: TuneSpec, kind: TuneClass, found: Found, proof: Confirmation) -> Evidence:
+def _evidence(tune: TuneSpec, kind: TuneClass, found: Found, proof: Confirmation) -> ProfileEvidence:
     assert proof.ratio is not None
     assert proof.interval is not None
     intervals = {cell: (one.value, one.interval) for cell, one in proof.cells.items()}
-    return Evidence(
+    return ProfileEvidence(
         tune.method,
         found.trials,
         proof.blocks,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.fabric.survey import METRICS, Metric, Survey, table_of
+from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, table_of
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 from nearmetal.stats.equivalence import Better
 
@@ -44,7 +44,7 @@ class NodeRatio:
 class Against:
     """One metric of both: the ratio over nodes with its interval and verdict, and every node."""
 
-    metric: Metric
+    metric: FabricMetric
     estimate: RatioEstimate
     nodes: tuple[NodeRatio, ...]
 
@@ -72,7 +72,9 @@ def against(ours: Survey, base: Survey, *, seed: int) -> tuple[Against, ...]:
     return tuple(compared)
 
 
-def _compare(metric: Metric, ours: tuple[Survey, FloatArray], base: tuple[Survey, FloatArray], seed: int) -> Against:
+def _compare(
+    metric: FabricMetric, ours: tuple[Survey, FloatArray], base: tuple[Survey, FloatArray], seed: int
+) -> Against:
     figures = [_by_node(table) for _, table in (ours, base)]
     estimate = estimate_ratio(
         BlockFigures(*figures),

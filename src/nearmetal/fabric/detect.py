@@ -102,7 +102,7 @@ class Screen:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Retested:
     """A suspect after its re-tests: `beyond` of `retests` exceeded the limit.
 
     `ratio` is the median of the re-tests to what is typical of the fabric (2: twice the time), `low` and `high` their
@@ -190,7 +190,7 @@ def _slower(pairs: Pairs) -> Iterable[tuple[int, int, float]]:
 # ---- re-test
 
 
-def confirm(found: Screen, again: Pairs) -> tuple[Finding, ...]:
+def confirm(found: Screen, again: Pairs) -> tuple[Retested, ...]:
     """Judge the suspects of a screen by their re-tests, in the order of the screen."""
     tested: dict[Suspect, _Tested] = {}
     for fit in found.fits:
@@ -202,9 +202,9 @@ def confirm(found: Screen, again: Pairs) -> tuple[Finding, ...]:
     return tuple(_finding(one, tested[one], p) for one, p in zip(found.suspects, corrected, strict=True))
 
 
-def unconfirmed(found: Screen) -> tuple[Finding, ...]:
+def unconfirmed(found: Screen) -> tuple[Retested, ...]:
     """Return the suspects of a screen that was not followed by re-tests: none is named."""
-    return tuple(Finding(one, 0, 0, 1.0, 1.0, 1.0, 1.0, 1.0, one_sided=False) for one in found.suspects)
+    return tuple(Retested(one, 0, 0, 1.0, 1.0, 1.0, 1.0, 1.0, one_sided=False) for one in found.suspects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +217,13 @@ class _Tested:
     one_sided: bool
 
 
-def _finding(suspect: Suspect, tested: _Tested, p_value: float) -> Finding:
+def _finding(suspect: Suspect, tested: _Tested, p_value: float) -> Retested:
     excess = tested.log_excess
     if excess.size == 0:
-        return Finding(suspect, 0, 0, 1.0, 1.0, 1.0, 1.0, 1.0, one_sided=False)
+        return Retested(suspect, 0, 0, 1.0, 1.0, 1.0, 1.0, 1.0, one_sided=False)
     ratio, low, high = (math.exp(float(value)) for value in (np.median(excess), excess.min(), excess.max()))
     p_sign = _at_least(tested.beyond, excess.size, 0.5)
-    return Finding(suspect, excess.size, tested.beyond, ratio, low, high, p_value, p_sign, tested.one_sided)
+    return Retested(suspect, excess.size, tested.beyond, ratio, low, high, p_value, p_sign, tested.one_sided)
 
 
 def _at_least(beyond: int, tries: int, chance: float) -> float:

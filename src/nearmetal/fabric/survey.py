@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError, ForeignFileError
-from nearmetal.fabric.detect import Finding, Role, Screen, confirm, screen, unconfirmed
+from nearmetal.fabric.detect import Retested, Role, Screen, confirm, screen, unconfirmed
 from nearmetal.fabric.figures import Bisection, bisection_of, latency_table, pairs_of, window_table
 from nearmetal.fabric.measure import RETESTS, WHOLE, FabricError
 from nearmetal.study.spec import parse_study
@@ -41,13 +41,13 @@ class Survey:
     latency_us: FloatArray
     rate: FloatArray | None
     screened: Screen
-    findings: tuple[Finding, ...]
+    findings: tuple[Retested, ...]
     retested: bool
     bisection: Bisection | None
     rounds: dict[str, int]
 
     @property
-    def named(self) -> tuple[Finding, ...]:
+    def named(self) -> tuple[Retested, ...]:
         """Return what is more than a suspicion, the worst first."""
         return tuple(sorted((one for one in self.findings if one.named), key=lambda one: -one.ratio))
 
@@ -103,7 +103,7 @@ def survey(run: RunDir) -> Survey:
     )
 
 
-def _settled(table: FloatArray, metric: str, screened: Screen, findings: Sequence[Finding]) -> FloatArray:
+def _settled(table: FloatArray, metric: str, screened: Screen, findings: Sequence[Retested]) -> FloatArray:
     """Return a table in which the re-tests of suspected links stand for what the first pass saw of them.
 
     They are put at the level of the first pass, since the launches may differ as a whole: the fit times their ratio.
@@ -141,7 +141,7 @@ def _names(record: TrialRecord, processors: Sequence[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class FabricMetric:
     """How a metric is shown: its name, unit, and which way is better."""
 
     key: str
@@ -151,17 +151,17 @@ class Metric:
 
 
 METRICS = (
-    Metric("latency", "latency (half a round trip)", "us", larger_is_better=False),
-    Metric("bandwidth", "bandwidth, row to column", "MB/s", larger_is_better=True),
+    FabricMetric("latency", "latency (half a round trip)", "us", larger_is_better=False),
+    FabricMetric("bandwidth", "bandwidth, row to column", "MB/s", larger_is_better=True),
 )
 
 
-def table_of(of: Survey, metric: Metric) -> FloatArray | None:
+def table_of(of: Survey, metric: FabricMetric) -> FloatArray | None:
     """Return a metric's table, None when it was not measured."""
     return of.latency_us if metric.key == "latency" else of.rate
 
 
-def slowness(of: Survey, metric: Metric) -> FloatArray:
+def slowness(of: Survey, metric: FabricMetric) -> FloatArray:
     """Return how many times slower each pair is than the median pair, shape (nodes, nodes), the diagonal NaN."""
     table = table_of(of, metric)
     if table is None:
@@ -180,7 +180,7 @@ def aggregated(table: FloatArray, side: int) -> FloatArray:
     return np.where(np.isinf(worst), np.nan, worst)
 
 
-def sentence(of: Survey, finding: Finding) -> str:
+def sentence(of: Survey, finding: Retested) -> str:
     """Return what is slow and by how much, such as `node n3: what it sends takes 2.1 times what is typical`."""
     one = finding.suspect
     a, b = of.names[one.a], of.names[one.b] if one.b >= 0 else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nearmetal.facts.guests import DEEP_IDLE_US, Hypervisor
+from nearmetal.facts.guests import DEEP_IDLE_US, HypervisorFacts
 
 if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
@@ -25,16 +25,16 @@ true
 """
 
 
-def look_below(shell: Shell) -> Hypervisor:
+def look_below(shell: Shell) -> HypervisorFacts:
     """Return what the machine itself says; what it does not offer (idle states in a guest, say) is left out."""
     return parse_look(shell.run(["sh", "-c", _LOOK]).text)
 
 
-def parse_look(text: str) -> Hypervisor:
+def parse_look(text: str) -> HypervisorFacts:
     """Read what the look prints; pure."""
     rows = [words for line in text.splitlines() if len(words := line.split()) == 3 and words[2].isdecimal()]
     idle = {name: int(value) for kind, name, value in rows if kind == "idle" and int(value) >= DEEP_IDLE_US}
-    return Hypervisor(
+    return HypervisorFacts(
         mtus={name: int(value) for kind, name, value in rows if kind == "mtu"},
         irqbalance=any(kind == "running" for kind, _, _ in rows),
         deep_idle=idle,

@@ -81,7 +81,7 @@ class Guest:
 
 
 @dataclass(frozen=True, slots=True)
-class Hypervisor:
+class HypervisorFacts:
     """What matters on the machine below: the MTU of its interfaces, irqbalance, and the idle states that may be used.
 
     `deep_idle` maps the name of an idle state that is enabled to its exit latency in microseconds.
@@ -179,7 +179,7 @@ def _pci(address: ET.Element | None) -> str:
     return "{:04x}:{:02x}:{:02x}.{:x}".format(*parts)
 
 
-def warnings(guests: Iterable[Guest], below: Hypervisor) -> list[str]:
+def warnings(guests: Iterable[Guest], below: HypervisorFacts) -> list[str]:
     """Return the known confounders as sentences, each with the figures seen and the remedy."""
     found = [warning for guest in guests for warning in (*_of_guest(guest), *_of_nics(guest, below))]
     if below.irqbalance:
@@ -206,7 +206,7 @@ def _of_guest(guest: Guest) -> Iterable[str]:
         yield f"{guest.name}: the emulator's threads may run on the vCPUs' cores: `virsh emulatorpin {guest.name} CPUS`"
 
 
-def _of_nics(guest: Guest, below: Hypervisor) -> Iterable[str]:
+def _of_nics(guest: Guest, below: HypervisorFacts) -> Iterable[str]:
     for number, nic in enumerate(guest.nics):
         where = f"{guest.name}: nic{number} ({nic.kind})"
         if nic.kind == "virtio" and nic.backend == "qemu":

@@ -56,7 +56,7 @@ _TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class MachineLook:
     """What one machine said. Text is empty, and a count 0, where the machine does not offer it.
 
     `identity` differs between machines and between the network namespaces of one; `address` is the other machine's as
@@ -92,7 +92,7 @@ class Look:
         return f"{self.interface} ({self.driver or 'no driver: a software device'})" if self.interface else "none"
 
 
-def look(run: Callable[..., Finished], other: str, mpi_prefix: str) -> Look:
+def look(run: Callable[..., Finished], other: str, mpi_prefix: str) -> MachineLook:
     """Look at the machine on which `run` runs a command; `other` is the other machine as this one knows it.
 
     Raises what `run` raises when the machine cannot be reached.
@@ -101,11 +101,11 @@ def look(run: Callable[..., Finished], other: str, mpi_prefix: str) -> Look:
     return parse(finished.stdout.decode(errors="replace"))
 
 
-def parse(text: str) -> Look:
+def parse(text: str) -> MachineLook:
     """Read what the script said: lines of `key=value`, of which `tool` may come several times."""
     pairs = [line.partition("=")[::2] for line in text.splitlines() if "=" in line]
     said = {key: value.strip() for key, value in pairs}
-    return Look(
+    return MachineLook(
         host=said.get("host", ""),
         identity=said.get("identity", ""),
         system=said.get("system", ""),

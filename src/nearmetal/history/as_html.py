@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nearmetal.history import words as history_words
 from nearmetal.report import charts, words
 from nearmetal.report.as_html import table_region
-from nearmetal.report.axes import Frame, Scale, linear, x_axis, y_axis
+from nearmetal.report.axes import PlotArea, Scale, linear, x_axis, y_axis
 from nearmetal.report.markup import Markup, element, page, pixels, together
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_CHARTS = 120
 """Beyond this many, series without a change are left to the table, so that the page stays small."""
-_FRAME = Frame(58.0, 34.0, 540.0, 220.0)
+_FRAME = PlotArea(58.0, 34.0, 540.0, 220.0)
 _HEIGHT = 270.0
 
 

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
-from nearmetal.history.records import Entry, EntryCell, Kept
+from nearmetal.history.records import EntryCell, KeptRun, RunEntry
 from nearmetal.results.series import RunSeries, read_series
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.rundir import RunDir, trial_name
-from nearmetal.study.facts import Scope, scope_of
+from nearmetal.study.facts import FactScope, scope_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nearmetal.store.rundir import TrialRecord
 
 
-def collect(root: Path, *, allow_mixed: bool = False) -> Kept:
+def collect(root: Path, *, allow_mixed: bool = False) -> KeptRun:
     """Read a run; raise BadInputError when it has no valid trial, or trials of mixed provenance."""
     run = RunDir.open(root)
     by_metric = {metric: read_series(run, metric, allow_mixed=allow_mixed) for metric in Metric}
@@ -28,7 +28,7 @@ def collect(root: Path, *, allow_mixed: bool = False) -> Kept:
     if not headline.cells:
         raise BadInputError(f"{root} has no valid trial", hint=f"nearmetal show {root}")
     info = run.info
-    entry = Entry(
+    entry = RunEntry(
         run_id=_identity(run, headline),
         study_name=info.study_name,
         study_sha256=info.study_sha256,
@@ -46,7 +46,7 @@ def collect(root: Path, *, allow_mixed: bool = False) -> Kept:
         for cell, one in series.cells.items()
         if one.ns
     )
-    return Kept(entry, _facts(headline.records), cells)
+    return KeptRun(entry, _facts(headline.records), cells)
 
 
 def _identity(run: RunDir, series: RunSeries) -> str:
@@ -74,6 +74,6 @@ def _facts(records: tuple[TrialRecord, ...]) -> dict[str, str]:
 
 def _kept_name(key: str, path: str) -> str:
     scope = scope_of(key.removeprefix("guest."))  # of a guest are kept the same kinds of facts
-    if scope is Scope.INTERFACE:
+    if scope is FactScope.INTERFACE:
         return f"{path}: {key}"
-    return "" if scope is Scope.FREE else key
+    return "" if scope is FactScope.FREE else key

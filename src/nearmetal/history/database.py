@@ -22,7 +22,7 @@ import pyarrow as pa
 from nearmetal import scratch
 from nearmetal.closing import Closing
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError, UnavailableError
-from nearmetal.history.records import Entry, EntryCell, Kept
+from nearmetal.history.records import EntryCell, KeptRun, RunEntry
 from nearmetal.results.series import CellId
 from nearmetal.results.shown import Shown
 from nearmetal.stats.equivalence import Better
@@ -89,7 +89,7 @@ class Database(Closing):
         """Close the file."""
         self._connection.close()
 
-    def add(self, kept: Kept) -> str:
+    def add(self, kept: KeptRun) -> str:
         """Take a run in; return `added`, `updated` (it has more trials by now) or `known`."""
         entry = kept.entry
         with _explained(self.path):
@@ -109,14 +109,14 @@ class Database(Closing):
         rows = self._connection.execute("SELECT DISTINCT metric FROM cells WHERE run_id = ?", [run_id]).fetchall()
         return {str(metric) for (metric,) in rows}
 
-    def runs(self) -> list[Entry]:
+    def runs(self) -> list[RunEntry]:
         """Return the runs by date, then by identity."""
         with _explained(self.path):
             rows = self._connection.execute(
                 "SELECT run_id, study_name, study_sha256, host_kind, host_label, nearmetal_version, created_utc, root, "
                 "trials, blocks FROM runs ORDER BY created_utc, run_id"
             ).fetchall()
-        return [Entry(*row) for row in rows]
+        return [RunEntry(*row) for row in rows]
 
     def facts(self) -> dict[str, dict[str, str]]:
         """Return each run's facts by its identity."""
@@ -244,9 +244,9 @@ def _shown(figure: str, unit: str, better: str, factor: float) -> Shown:
     return Shown(figure, unit, Better(better), factor)
 
 
-def _rows(kept: Kept) -> dict[str, list[dict[str, object]]]:
+def _rows(kept: KeptRun) -> dict[str, list[dict[str, object]]]:
     entry = kept.entry
-    head = {name: getattr(entry, name) for name in Entry.__slots__}
+    head = {name: getattr(entry, name) for name in RunEntry.__slots__}
     cells: list[dict[str, object]] = []
     figures: list[dict[str, object]] = []
     for number, one in enumerate(kept.cells):

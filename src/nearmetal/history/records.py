@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RunEntry:
     """One run: `run_id` is the same for the same run wherever its directory lies and however far it got."""
 
     run_id: str
@@ -42,10 +42,10 @@ class EntryCell:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptRun:
     """A run with all that is kept of it; `facts` are what must agree for its levels to be compared with others'."""
 
-    entry: Entry
+    entry: RunEntry
     facts: Mapping[str, str]
     cells: tuple[EntryCell, ...]
 
@@ -76,11 +76,11 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ListedRun:
     """A run in the list: `changed` says which facts differ from the run before it of the same study and host."""
 
     number: int
-    entry: Entry
+    entry: RunEntry
     changed: tuple[str, ...]
 
 
@@ -90,7 +90,7 @@ class History:
 
     source: str
     metric: Metric
-    runs: tuple[Run, ...]
+    runs: tuple[ListedRun, ...]
     series: tuple[Series, ...]
     alpha: float
 

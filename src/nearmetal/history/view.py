@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.history.records import History, Point, Run, Series
+from nearmetal.history.records import History, ListedRun, Point, Series
 from nearmetal.results.series import CellId
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.changes import ALPHA, find_changes
@@ -15,7 +15,7 @@ from nearmetal.stats.level import Level, estimate_level
 
 if TYPE_CHECKING:
     from nearmetal.history.database import Database
-    from nearmetal.history.records import Entry, EntryCell
+    from nearmetal.history.records import EntryCell, RunEntry
     from nearmetal.results.shown import Shown
     from nearmetal.stats.summary import Metric
 
@@ -34,7 +34,7 @@ def build_history(
     """
     runs = _runs(database.runs(), database.facts())
     numbers = {run.entry.run_id: run for run in runs}
-    grouped: dict[_Key, list[tuple[Run, EntryCell]]] = {}
+    grouped: dict[_Key, list[tuple[ListedRun, EntryCell]]] = {}
     for run_id, cell in database.cells(metric):
         run = numbers.get(run_id)
         wanted = path in {"", cell.cell.path} and workload in {"", cell.cell.workload}
@@ -49,30 +49,30 @@ def build_history(
     return History(str(database.path), metric, tuple(runs), series, ALPHA)
 
 
-def _runs(entries: list[Entry], facts: dict[str, dict[str, str]]) -> list[Run]:
+def _runs(entries: list[RunEntry], facts: dict[str, dict[str, str]]) -> list[ListedRun]:
     """Return the runs, numbered by date, with what each was measured with that its predecessor was not."""
-    found: list[Run] = []
-    last: dict[tuple[str, str], Entry] = {}
+    found: list[ListedRun] = []
+    last: dict[tuple[str, str], RunEntry] = {}
     for number, entry in enumerate(entries, 1):
         before = last.get((entry.study_name, entry.host_kind))
         changed = _changed(before, entry, facts) if before else ()
-        found.append(Run(number, entry, changed))
+        found.append(ListedRun(number, entry, changed))
         last[entry.study_name, entry.host_kind] = entry
     return found
 
 
-def _changed(before: Entry, after: Entry, facts: dict[str, dict[str, str]]) -> tuple[str, ...]:
+def _changed(before: RunEntry, after: RunEntry, facts: dict[str, dict[str, str]]) -> tuple[str, ...]:
     old, new = (_described(entry, facts) for entry in (before, after))
     names = [name for name in dict.fromkeys((*old, *new)) if old.get(name) != new.get(name)]
     return tuple(f"{name}: {old.get(name, 'not recorded')} -> {new.get(name, 'not recorded')}" for name in names)
 
 
-def _described(entry: Entry, facts: dict[str, dict[str, str]]) -> dict[str, str]:
+def _described(entry: RunEntry, facts: dict[str, dict[str, str]]) -> dict[str, str]:
     own = {"study": entry.study_sha256[:12], "nearmetal": entry.nearmetal_version}
     return facts.get(entry.run_id, {}) | own
 
 
-def _series(key: _Key, members: list[tuple[Run, EntryCell]], *, every_interval: bool) -> Series:
+def _series(key: _Key, members: list[tuple[ListedRun, EntryCell]], *, every_interval: bool) -> Series:
     """Return one series in the order of the runs, in the unit of the latest of them."""
     members = sorted(members, key=lambda pair: pair[0].number)[-MAX_RUNS:]
     shown = members[-1][1].shown

@@ -259,7 +259,7 @@ def range_about(driver: str, name: str) -> str:
     return one.about() if one else ""
 
 
-def lie(driver: str, name: str) -> str:
+def readback_doubt(driver: str, name: str) -> str:
     """Return why a read-back of this knob proves nothing on this driver, or an empty text."""
     return LIES.get(driver, {}).get(name, "")
 

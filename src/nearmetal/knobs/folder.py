@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, StoreError, TrialError
-from nearmetal.knobs.journal import EndState, Story, read_story
+from nearmetal.knobs.journal import EndState, JournalState, read_state
 from nearmetal.knobs.trust import check_folder
 
 if TYPE_CHECKING:
@@ -37,38 +37,38 @@ def journal_folder() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class JournalFolder:
     """The journals of a directory, newest first, and those that could not be read, with the reason."""
 
-    journals: tuple[tuple[Path, Story], ...]
+    journals: tuple[tuple[Path, JournalState], ...]
     refused: tuple[tuple[Path, NearmetalError], ...]
 
-    def waiting(self, machine: str = "") -> list[tuple[Path, Story]]:
+    def waiting(self, machine: str = "") -> list[tuple[Path, JournalState]]:
         """Return those that did not end, or ended in quarantine, newest first.
 
         They are those of this machine, or with `machine` those of trials on far machines that wait for that one.
         """
-        still = [(path, story) for path, story in self.journals if story.end in {None, EndState.QUARANTINED}]
-        return [(path, story) for path, story in still if (machine in story.waiting if machine else not story.machines)]
+        still = [(path, state) for path, state in self.journals if state.end in {None, EndState.QUARANTINED}]
+        return [(path, state) for path, state in still if (machine in state.waiting if machine else not state.machines)]
 
     def far_machines(self) -> tuple[str, ...]:
         """Return the far machines that journals of trials still wait for."""
-        return tuple(sorted({name for _, story in self.journals if story.end is None for name in story.waiting}))
+        return tuple(sorted({name for _, state in self.journals if state.end is None for name in state.waiting}))
 
 
-def survey(folder: Path) -> Survey:
+def survey(folder: Path) -> JournalFolder:
     """Read every journal of a directory; one that cannot be read does not keep the others from being read."""
     journals, refused = [], []
     for path in sorted(folder.glob(f"*{SUFFIX}"), key=age, reverse=True):
         try:
-            journals.append((path, read_story(path)))
+            journals.append((path, read_state(path)))
         except NearmetalError as error:
             refused.append((path, error))
-    return Survey(tuple(journals), tuple(refused))
+    return JournalFolder(tuple(journals), tuple(refused))
 
 
 def open_journals(folder: Path, machine: str = "") -> list[Path]:
-    """Return the journals that wait for a roll-back, newest first; see `Survey.waiting`."""
+    """Return the journals that wait for a roll-back, newest first; see `JournalFolder.waiting`."""
     return [path for path, _ in survey(folder).waiting(machine)]
 
 
@@ -115,8 +115,8 @@ def expire(folder: Path) -> None:
     """Remove journals that ended `KEPT_DAYS` ago, and files that never got their name; the caller holds the lock."""
     for unborn in folder.glob(f"*{SUFFIX}*.unborn"):
         remove(unborn)
-    for path, story in survey(folder).journals:
-        ended = story.end not in {None, EndState.QUARANTINED}
+    for path, state in survey(folder).journals:
+        ended = state.end not in {None, EndState.QUARANTINED}
         if ended and time.time() - path.stat().st_mtime > KEPT_DAYS * _DAY_S:
             remove(path)
             forget_scripts(path)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from nearmetal.hosts.host import Shell
     from nearmetal.knobs.plan import Plan
-    from nearmetal.knobs.watchdog import Guard
+    from nearmetal.knobs.watchdog import WatchLimits
     from nearmetal.paths.path import Endpoints
     from nearmetal.study.order import Scalar
 
@@ -74,7 +74,7 @@ class Held:
         """Take a session's facts in."""
         self._moderated += moderated(session.shell, session.plan)
         self.facts |= session.facts() | {f"{KNOB_WAS}{name}": old for name, old in session.found().items()}
-        self.facts |= {f"{KNOB_UNPROVEN}{knob}": reason for knob, reason in session.lies().items()}
+        self.facts |= {f"{KNOB_UNPROVEN}{knob}": reason for knob, reason in session.readback_doubts().items()}
         self.facts |= {f"{KNOB_DISTURBED}{what}": how for what, how in session.disturbed().items()}
         self.facts |= {f"{KNOB_RIVAL}{rival.program}": ", ".join(rival.knobs) for rival in session.plan.rivals}
 
@@ -86,9 +86,9 @@ def hold(
     wanted: Mapping[str, Scalar],
     journal_folder: Path,
     *,
-    guard: Guard | None = None,
+    guard: WatchLimits | None = None,
     machine: Shell | None = None,
-    machine_guard: Guard | None = None,
+    machine_guard: WatchLimits | None = None,
     allow_management: bool = False,
     patience_s: float = 0.0,
     put_back: bool = True,

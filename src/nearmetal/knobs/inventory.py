@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class KnobRow:
     """One knob on one target; `value` is None where `reason` says why, `doubt` warns of empty read-backs.
 
     `driver` is that of the interface, `support` the program or file through which the knob is set.
@@ -38,7 +38,7 @@ class Row:
     about: str
 
 
-def rows(shell: Shell, interfaces: Sequence[Target]) -> Iterator[Row]:
+def rows(shell: Shell, interfaces: Sequence[Target]) -> Iterator[KnobRow]:
     """Yield every knob on every target, in the order of the table; MPI knobs last, without a target."""
     driver = {target: identify(shell, target).driver for target in interfaces}
     for family, knobs in FAMILIES.items():
@@ -50,16 +50,20 @@ def rows(shell: Shell, interfaces: Sequence[Target]) -> Iterator[Row]:
                 yield from _queue_rows(shell, target, driver[target])
     for one in mpi.KNOBS:
         offered = ", ".join(one.renders)
-        yield Row("MPI", one.name, "launch", None, one.kind.about(), "", offered, "set for each launch", "", one.about)
+        yield KnobRow(
+            "MPI", one.name, "launch", None, one.kind.about(), "", offered, "set for each launch", "", one.about
+        )
 
 
-def _row(shell: Shell, family: str, knob: Knob, target: Target, driver: str) -> Row:
+def _row(shell: Shell, family: str, knob: Knob, target: Target, driver: str) -> KnobRow:
     reading = knob.read(shell, target)
     there = reading.value is not None
-    doubt = drivers.lie(driver, knob.name) if there else ""
+    doubt = drivers.readback_doubt(driver, knob.name) if there else ""
     support = _support(shell, knob, target) if there else ""
     takes = _takes(knob, reading, driver)
-    return Row(family, knob.name, str(target), reading.value, takes, driver, support, reading.reason, doubt, knob.about)
+    return KnobRow(
+        family, knob.name, str(target), reading.value, takes, driver, support, reading.reason, doubt, knob.about
+    )
 
 
 def _support(shell: Shell, knob: Knob, target: Target) -> str:
@@ -68,7 +72,7 @@ def _support(shell: Shell, knob: Knob, target: Target) -> str:
     return access.path or " ".join(word for word in access.change[:2] if word != target.interface)
 
 
-def _queue_rows(shell: Shell, target: Target, driver: str) -> Iterator[Row]:
+def _queue_rows(shell: Shell, target: Target, driver: str) -> Iterator[KnobRow]:
     """Yield the knobs of single queues, one row for all queues of an interface: `nic.rx-usecs.queueN`."""
     queues = [name for name in listing(shell, target.node, f"{_net(target)}/queues") if name.startswith("rx-")]
     for parameter in coalesce.OF_A_QUEUE:

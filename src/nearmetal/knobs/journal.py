@@ -58,7 +58,7 @@ class EndState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class SavedValue:
     """One value that a session may change, and what it was.
 
     `new` is None for values that the session does not write but that its writes may disturb. `accept` are the
@@ -95,14 +95,14 @@ class Device:
 
 
 @dataclass(slots=True)
-class Story:
+class JournalState:
     """A journal as read: the cells, and what is known to have happened to each."""
 
     host: str
     boot_id: str
     pid: int
     started: int
-    cells: dict[int, Cell] = field(default_factory=dict)
+    cells: dict[int, SavedValue] = field(default_factory=dict)
     devices: list[Device] = field(default_factory=list)
     intended: dict[int, str] = field(default_factory=dict)
     read: dict[int, set[str]] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class Story:
         """Tell whether any write may have happened."""
         return bool(self.intended)
 
-    def ours(self, cell: Cell) -> frozenset[str]:
+    def ours(self, cell: SavedValue) -> frozenset[str]:
         """Return the values of a cell that this session is answerable for."""
         planned = cell.accept if cell.cell in self.intended else ()
         return frozenset({*planned, *self.read.get(cell.cell, ())})
@@ -125,7 +125,7 @@ class Story:
         """Return the far machines that nobody has put back yet."""
         return {name for name, _ in self.machines.values()} - self.undone
 
-    def on(self, machine: str) -> Story:
+    def on(self, machine: str) -> JournalState:
         """Return what happened on one far machine, as that machine itself would tell it: its node is the machine."""
         nodes = {node for node, (name, _) in self.machines.items() if name == machine}
         boots = [boot for name, boot in self.machines.values() if name == machine]
@@ -145,19 +145,19 @@ class Story:
             ],
         )
 
-    def unseen(self, cell: Cell) -> bool:
+    def unseen(self, cell: SavedValue) -> bool:
         """Tell whether the session died between a write that may have changed the cell and the look at it."""
         return self.unfinished is not None and self.unfinished in {cell.cell, *cell.disturbed_by}
 
 
 class Journal:
-    """A journal that is being written; made by `create`. `story` is what it tells, whatever becomes of the file."""
+    """A journal that is being written; made by `create`. `state` is what it tells, whatever becomes of the file."""
 
     def __init__(
         self, path: Path, descriptor: int, records: list[dict[str, Any]], chain: int, whole_bytes: int
     ) -> None:
         self.path = path
-        self.story = _story(records)
+        self.state = _state_of(records)
         self._descriptor = descriptor
         self._sequence = len(records)
         self._chain = chain
@@ -186,7 +186,7 @@ class Journal:
             raise StoreError(f"cannot write the undo journal {self.path}: {error.strerror}") from error
         self._sequence, self._chain = self._sequence + 1, chain
         self._whole_bytes += len(line)
-        _tell(self.story, record)
+        _replay(self.state, record)
 
     def close(self) -> None:
         """Close the file; calling twice does nothing more."""
@@ -229,7 +229,7 @@ def put_durably(path: Path, content: bytes) -> int:
     return descriptor
 
 
-def cell_record(cell: Cell) -> dict[str, Any]:
+def cell_record(cell: SavedValue) -> dict[str, Any]:
     """Return the record of a cell."""
     return {
         "kind": "cell",
@@ -246,7 +246,7 @@ def cell_record(cell: Cell) -> dict[str, Any]:
     }
 
 
-def read_story(path: Path) -> Story:
+def read_state(path: Path) -> JournalState:
     """Read a journal.
 
     Raises ForeignFileError for a file of another kind, another format, or with damage inside, and StoreError for one
@@ -254,7 +254,7 @@ def read_story(path: Path) -> Story:
     """
     records, _, _ = _parse(path, trusted_bytes(path))
     try:
-        return _story(records)
+        return _state_of(records)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ForeignFileError(f"{path} is not a journal of nearmetal: {error!r}") from error
 
@@ -307,44 +307,44 @@ def _frame(body: bytes, checksum: int) -> bytes:
     return b'{"crc":"%08x","record":%s}\n' % (checksum, body)
 
 
-def _story(records: list[dict[str, Any]]) -> Story:
+def _state_of(records: list[dict[str, Any]]) -> JournalState:
     first = records[0]
     if first["kind"] != "session" or first["format"] not in {_FIRST_FORMAT, JOURNAL_FORMAT}:
         raise ValueError(f"format {first.get('format')}, this nearmetal reads {_FIRST_FORMAT} and {JOURNAL_FORMAT}")
-    story = Story(str(first["host"]), str(first["boot_id"]), int(first["pid"]), int(first["started"]))
-    story.machines = {str(node): (str(name), str(boot)) for node, (name, boot) in first.get("machines", {}).items()}
+    state = JournalState(str(first["host"]), str(first["boot_id"]), int(first["pid"]), int(first["started"]))
+    state.machines = {str(node): (str(name), str(boot)) for node, (name, boot) in first.get("machines", {}).items()}
     for record in records[1:]:
-        _tell(story, record)
-    return story
+        _replay(state, record)
+    return state
 
 
-def _tell(story: Story, record: dict[str, Any]) -> None:
+def _replay(state: JournalState, record: dict[str, Any]) -> None:
     match record["kind"]:
         case "device":
-            story.devices.append(Device(record["target"], record["driver"], record["identity"]))
+            state.devices.append(Device(record["target"], record["driver"], record["identity"]))
         case "cell":
-            story.cells[int(record["cell"])] = _cell(record, story.boot_id)
+            state.cells[int(record["cell"])] = _cell(record, state.boot_id)
         case "intent":
-            story.intended[int(record["cell"])] = str(record["value"])
-            story.unfinished = int(record["cell"])
+            state.intended[int(record["cell"])] = str(record["value"])
+            state.unfinished = int(record["cell"])
         case "done":
-            story.read.setdefault(int(record["cell"]), set()).add(str(record["read"]))
+            state.read.setdefault(int(record["cell"]), set()).add(str(record["read"]))
             for disturbed, read in record["disturbed"].items():
-                story.read.setdefault(int(disturbed), set()).add(str(read))
-            story.unfinished = None
+                state.read.setdefault(int(disturbed), set()).add(str(read))
+            state.unfinished = None
         case "undone":
-            story.undone.add(str(record["machine"]))
+            state.undone.add(str(record["machine"]))
         case "end":
-            story.end = EndState(record["state"])
+            state.end = EndState(record["state"])
         case other:
             raise ValueError(f"unknown record {other!r}")
 
 
-def _cell(record: dict[str, Any], boot_id: str) -> Cell:
+def _cell(record: dict[str, Any], boot_id: str) -> SavedValue:
     old_access = record.get("access")
     node, key = (old_access["node"], _old_key(old_access)) if old_access else (record["node"], record["key"])
     place = Place(boot=boot_id) if old_access else Place(**record["place"])
-    return Cell(
+    return SavedValue(
         int(record["cell"]),
         str(record["knob"]),
         str(record["target"]),

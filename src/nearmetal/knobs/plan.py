@@ -9,7 +9,7 @@ from nearmetal.knobs import drivers
 from nearmetal.knobs.access import KnobError, Reading, read_all
 from nearmetal.knobs.coalesce import OF_A_QUEUE
 from nearmetal.knobs.guards import Rival, identify, refuse_management, rivals
-from nearmetal.knobs.journal import Cell, Device
+from nearmetal.knobs.journal import Device, SavedValue
 from nearmetal.knobs.knob import Knob, Step, Target, canon, check_limits, targets_of
 from nearmetal.knobs.table import find
 
@@ -35,12 +35,12 @@ class Plan:
     """What a session will do: all reading is done, nothing is written."""
 
     placed: tuple[Placed, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[SavedValue, ...]
     devices: tuple[Device, ...]
     rivals: tuple[Rival, ...]
 
     @property
-    def planned(self) -> tuple[Cell, ...]:
+    def planned(self) -> tuple[SavedValue, ...]:
         """Return the cells to write, in order."""
         return tuple(cell for cell in self.cells if cell.new is not None)
 
@@ -153,9 +153,9 @@ def _in_legal_order(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[Plac
     return done
 
 
-def _cells(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[Cell]:
+def _cells(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[SavedValue]:
     """Return the cells to write, in order, then those that the writes may disturb."""
-    cells: dict[tuple[str, str], Cell] = {}
+    cells: dict[tuple[str, str], SavedValue] = {}
     for one in ordered:
         for step, reading in snapshot.steps(one.knob, one.target, one.value):
             cells[_id(step.access)] = _planned_cell(snapshot, one, step, reading, len(cells))
@@ -165,7 +165,7 @@ def _cells(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[Cell]:
             for access, reading in zip(accesses, read_all(snapshot.shell, accesses), strict=True):
                 if reading.value is not None and _id(access) not in cells:
                     at = (name, str(one.target), access.node, access.key)
-                    cells[_id(access)] = Cell(len(cells), *at, reading.value, way=access)
+                    cells[_id(access)] = SavedValue(len(cells), *at, reading.value, way=access)
     return [_with_causes(cell, cells.values()) for cell in cells.values()]
 
 
@@ -173,7 +173,7 @@ def _id(access: Access) -> tuple[str, str]:
     return access.node, access.key
 
 
-def _with_causes(cell: Cell, others: Iterable[Cell]) -> Cell:
+def _with_causes(cell: SavedValue, others: Iterable[SavedValue]) -> SavedValue:
     causes = [
         other.cell
         for other in others
@@ -182,12 +182,12 @@ def _with_causes(cell: Cell, others: Iterable[Cell]) -> Cell:
     return replace(cell, disturbed_by=tuple(causes))
 
 
-def _planned_cell(snapshot: _Snapshot, one: Placed, step: Step, reading: Reading, number: int) -> Cell:
+def _planned_cell(snapshot: _Snapshot, one: Placed, step: Step, reading: Reading, number: int) -> SavedValue:
     old = reading.value or ""
     expected = drivers.reads_back(snapshot.driver(one.target), one.knob.name, step.value)
     accept = tuple(dict.fromkeys((_as_wide(step.value, old), _as_wide(expected, old))))
     at = (one.knob.name, str(one.target), step.access.node, step.access.key)
-    return Cell(number, *at, old, step.value, accept, way=step.access)
+    return SavedValue(number, *at, old, step.value, accept, way=step.access)
 
 
 def _as_wide(value: str, old: str) -> str:

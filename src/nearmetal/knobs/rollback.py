@@ -18,7 +18,7 @@ from nearmetal.knobs.access import read_all, run_c
 from nearmetal.knobs.folder import forget_scripts, survey
 from nearmetal.knobs.guards import identify
 from nearmetal.knobs.identity import Claim, Present, claim, present
-from nearmetal.knobs.journal import EndState, Journal, read_story
+from nearmetal.knobs.journal import EndState, Journal, read_state
 from nearmetal.knobs.knob import Scope, Target
 from nearmetal.knobs.table import find
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from nearmetal.hosts.host import FarShell, Shell
     from nearmetal.knobs.access import Access
-    from nearmetal.knobs.journal import Cell, Device, Story
+    from nearmetal.knobs.journal import Device, JournalState, SavedValue
 
 OVER = frozenset({EndState.CONFIRMED, EndState.RESTORED, EndState.FORGOTTEN})
 """How a session may have ended so that nothing is left to do."""
@@ -44,10 +44,10 @@ class UnfinishedError(NearmetalError):
 
 def end(journal: Journal, undone: undo.Undone, undo_script: str) -> None:
     """Write the last record after a roll-back; raise QuarantinedError for a residue."""
-    state = EndState.QUARANTINED if undone.stuck else EndState.RESTORED
+    how = EndState.QUARANTINED if undone.stuck else EndState.RESTORED
     failure: StoreError | None = None
     try:
-        journal.append({"kind": "end", "state": state, "left": list(undone.unproven)})
+        journal.append({"kind": "end", "state": how, "left": list(undone.unproven)})
     except StoreError as error:
         failure = error
     finally:
@@ -86,15 +86,15 @@ def roll_back(
     hears what was done before that: who is killed after it would not be asked again. Raises StoreError when the journal
     can be read but not ended.
     """
-    whole = read_story(path)
+    whole = read_state(path)
     if whole.end in OVER:
         return undo.Undone()
     last = not whole.waiting - {machine}
-    story = whole.on(machine) if machine else whole
-    cells = list(story.cells.values()) if story.touched() else []
-    claims = _claims(shell, story, cells, force=force)
+    state = whole.on(machine) if machine else whole
+    cells = list(state.cells.values()) if state.touched() else []
+    claims = _claims(shell, state, cells, force=force)
     mine = [cell for cell in cells if claims[cell.cell][0] is Claim.MINE]
-    undone = _with_claims(_put_back(shell, story, mine), cells, claims)
+    undone = _with_claims(_put_back(shell, state, mine), cells, claims)
     script = "\n".join(undo.scripts_of(_reached(shell, mine)[0]).values())
     tell(undone)
     if undone.elsewhere:
@@ -123,10 +123,10 @@ def _end(path: Path, undone: undo.Undone, script: str, machine: str) -> None:
 
 def forget(path: Path) -> tuple[str, ...]:
     """End a journal without putting anything back; return what it told of, with the old values."""
-    story = read_story(path)
+    state = read_state(path)
     journal = Journal.reopen(path)
-    names = tuple(_was(cell) for cell in story.cells.values())
-    if story.end not in OVER:
+    names = tuple(_was(cell) for cell in state.cells.values())
+    if state.end not in OVER:
         journal.append({"kind": "end", "state": EndState.FORGOTTEN, "left": list(names)})
     journal.close()
     forget_scripts(path)
@@ -149,10 +149,10 @@ def refuse_unfinished(shell: Shell, folder: Path, *, measuring: bool = False) ->
     left = [(error.message, "") for _, error in found.refused]
     for node in shell.machines if is_far(shell) else (HYPERVISOR,):
         name = shell.machine_name(node) if is_far(shell) else ""
-        stories = [story for _, story in found.waiting()] if folder.name == name or not name else []
-        stories += [story.on(name) for _, story in found.waiting(name)] if name else []
-        for story in stories:
-            left += [(text, name) for text in _left_changed(shell, story, node, measuring=measuring)]
+        states = [state for _, state in found.waiting()] if folder.name == name or not name else []
+        states += [state.on(name) for _, state in found.waiting(name)] if name else []
+        for state in states:
+            left += [(text, name) for text in _left_changed(shell, state, node, measuring=measuring)]
     if left:
         where = next((f" {name}" for _, name in left if name), "")
         raise UnfinishedError(
@@ -162,11 +162,11 @@ def refuse_unfinished(shell: Shell, folder: Path, *, measuring: bool = False) ->
         )
 
 
-def _left_changed(shell: Shell, story: Story, node: str, *, measuring: bool) -> list[str]:
-    if not story.touched():
+def _left_changed(shell: Shell, state: JournalState, node: str, *, measuring: bool) -> list[str]:
+    if not state.touched():
         return []
-    cells = [replace(cell, node=cell.node or node) for cell in story.cells.values()]
-    claims = _claims(shell, story, cells)
+    cells = [replace(cell, node=cell.node or node) for cell in state.cells.values()]
+    claims = _claims(shell, state, cells)
     left = [cell for cell in cells if claims[cell.cell][0] in {Claim.MINE, Claim.UNKNOWN}]
     if measuring:
         reached = _reached(shell, left)[0]
@@ -176,9 +176,11 @@ def _left_changed(shell: Shell, story: Story, node: str, *, measuring: bool) -> 
     return [_was(cell) for cell in left]
 
 
-def _claims(shell: Shell, story: Story, cells: Iterable[Cell], *, force: bool = False) -> dict[int, tuple[Claim, str]]:
+def _claims(
+    shell: Shell, state: JournalState, cells: Iterable[SavedValue], *, force: bool = False
+) -> dict[int, tuple[Claim, str]]:
     """Return what each cell's place is to this one."""
-    elapsed_s = time.time() - story.started
+    elapsed_s = time.time() - state.started
     now: dict[str, Present] = {}
     found = {}
     for cell in cells:
@@ -199,7 +201,9 @@ def _present(shell: Shell, node: str) -> Present:
         return replace(here, place=replace(here.place, network=f"a machine without node {node}", mount=""))
 
 
-def _with_claims(undone: undo.Undone, cells: Iterable[Cell], claims: Mapping[int, tuple[Claim, str]]) -> undo.Undone:
+def _with_claims(
+    undone: undo.Undone, cells: Iterable[SavedValue], claims: Mapping[int, tuple[Claim, str]]
+) -> undo.Undone:
     away = {Claim.ELSEWHERE, Claim.UNKNOWN}
     told = {cell.cell: f"{_was(cell)}: {claims[cell.cell][1]}" for cell in cells}
     return replace(
@@ -209,14 +213,14 @@ def _with_claims(undone: undo.Undone, cells: Iterable[Cell], claims: Mapping[int
     )
 
 
-def _put_back(shell: Shell, story: Story, cells: list[Cell]) -> undo.Undone:
+def _put_back(shell: Shell, state: JournalState, cells: list[SavedValue]) -> undo.Undone:
     """Put this place's cells back, as far as their devices are here and the table of knobs knows them."""
-    lost, renamed = _lost_targets(shell, story.devices, {cell.target for cell in cells})
+    lost, renamed = _lost_targets(shell, state.devices, {cell.target for cell in cells})
     here = [cell for cell in cells if cell.target not in {*lost, *renamed}]
-    undone = _put_back_here(shell, story, here)
+    undone = _put_back_here(shell, state, here)
     if undone.gone and undone.put_back:
         # What was put back may have brought others into being, such as interrupts with their queues.
-        again = _put_back_here(shell, story, here)
+        again = _put_back_here(shell, state, here)
         undone = replace(again, put_back=tuple(dict.fromkeys((*undone.put_back, *again.put_back))))
     return replace(
         undone,
@@ -225,15 +229,15 @@ def _put_back(shell: Shell, story: Story, cells: list[Cell]) -> undo.Undone:
     )
 
 
-def _put_back_here(shell: Shell, story: Story, cells: list[Cell]) -> undo.Undone:
+def _put_back_here(shell: Shell, state: JournalState, cells: list[SavedValue]) -> undo.Undone:
     reached, gone, unknown = _reached(shell, cells)
-    undone = undo.undo(shell, story, reached)
+    undone = undo.undo(shell, state, reached)
     return replace(undone, gone=(*undone.gone, *gone), stuck=(*undone.stuck, *unknown))
 
 
-def _reached(shell: Shell, cells: Iterable[Cell]) -> tuple[list[Cell], list[str], list[str]]:
+def _reached(shell: Shell, cells: Iterable[SavedValue]) -> tuple[list[SavedValue], list[str], list[str]]:
     """Return the cells with their ways from the table of knobs; those that are gone; those that it does not know."""
-    reached: list[Cell] = []
+    reached: list[SavedValue] = []
     gone: list[str] = []
     unknown: list[str] = []
     for cell in cells:
@@ -253,11 +257,11 @@ def _reached(shell: Shell, cells: Iterable[Cell]) -> tuple[list[Cell], list[str]
     return reached, gone, unknown
 
 
-def _was(cell: Cell) -> str:
+def _was(cell: SavedValue) -> str:
     return f"{undo.name_of(cell)}, which was {cell.old}"
 
 
-def _ways(shell: Shell, cell: Cell) -> tuple[Access, ...]:
+def _ways(shell: Shell, cell: SavedValue) -> tuple[Access, ...]:
     knob = find(cell.knob)
     interface = cell.target.rpartition("/")[2] if knob.scope is Scope.INTERFACE else ""
     if interface and (not _INTERFACE.fullmatch(interface) or interface in {".", ".."}):

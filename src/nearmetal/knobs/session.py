@@ -18,9 +18,9 @@ from nearmetal.knobs.access import KnobError, file_access, read_all, read_one, w
 from nearmetal.knobs.folder import forget_scripts, new_journal
 from nearmetal.knobs.guards import boot_id
 from nearmetal.knobs.identity import present
-from nearmetal.knobs.journal import JOURNAL_FORMAT, Cell, EndState, Journal, cell_record, put_durably
+from nearmetal.knobs.journal import JOURNAL_FORMAT, EndState, Journal, SavedValue, cell_record, put_durably
 from nearmetal.knobs.rollback import end, forget_far_scripts
-from nearmetal.knobs.watchdog import Guard, Watchdog
+from nearmetal.knobs.watchdog import Watchdog, WatchLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -74,10 +74,12 @@ class Session:
         cells = [cell for cell in self.plan.cells if cell.new is None and cell.cell in self._read_back]
         return {undo.name_of(cell): f"{cell.old} -> {self._read_back[cell.cell]}" for cell in cells}
 
-    def lies(self) -> dict[str, str]:
+    def readback_doubts(self) -> dict[str, str]:
         """Return the knobs whose read-back proves nothing on their device, and why."""
         driver = {device.target: device.driver for device in self.plan.devices}
-        found = ((cell.knob, drivers.lie(driver.get(cell.target, ""), cell.knob)) for cell in self.plan.planned)
+        found = (
+            (cell.knob, drivers.readback_doubt(driver.get(cell.target, ""), cell.knob)) for cell in self.plan.planned
+        )
         return {knob: reason for knob, reason in found if reason}
 
     def confirm(self) -> EndState:
@@ -101,7 +103,7 @@ class Session:
         Raises QuarantinedError for what is stuck; what somebody else set, and what is gone, is for the caller to name.
         """
         # Not from the disk: it may be what is broken.
-        undone = undo.undo(self.shell, self.journal.story, self.plan.cells)
+        undone = undo.undo(self.shell, self.journal.state, self.plan.cells)
         report = self._disarm()
         tell(undone)
         end(self.journal, undone, self.undo_script)
@@ -124,7 +126,7 @@ class Session:
         self.watchdogs.clear()
         return "; ".join(report for report in reports if report)
 
-    def _write(self, cell: Cell) -> None:
+    def _write(self, cell: SavedValue) -> None:
         assert cell.new is not None
         self.journal.append({"kind": "intent", "cell": cell.cell, "value": cell.new})
         _patiently_write(self.shell, cell)
@@ -140,7 +142,7 @@ class Session:
                 hint="the driver rounds or ignores this value; choose one that it keeps",
             )
 
-    def _disturbed_by(self, cause: Cell) -> dict[int, str]:
+    def _disturbed_by(self, cause: SavedValue) -> dict[int, str]:
         """Return what a write changed besides its own value."""
         others = [cell for cell in self.plan.cells if cause.cell in cell.disturbed_by]
         readings = read_all(self.shell, (cell.access for cell in others))
@@ -161,7 +163,9 @@ class Session:
                 )
 
 
-def begin(shell: Shell, intended: Plan, folder: Path, *, host: str = "local", guard: Guard | None = None) -> Session:
+def begin(
+    shell: Shell, intended: Plan, folder: Path, *, host: str = "local", guard: WatchLimits | None = None
+) -> Session:
     """Bring the journal to the disk and arm the watchdogs; after this, `apply` may write.
 
     The caller holds `journal.host_lock(folder)`. Raises StoreError or TrialError with nothing written.
@@ -194,7 +198,7 @@ def begin(shell: Shell, intended: Plan, folder: Path, *, host: str = "local", gu
     return session
 
 
-def _own_links(shell: Shell, intended: Plan, node: str, guard: Guard) -> list[str]:
+def _own_links(shell: Shell, intended: Plan, node: str, guard: WatchLimits) -> list[str]:
     """Return the interfaces of a node that are written to and have a carrier now, where the guard asks for them."""
     if not guard.own_links:
         return []
@@ -234,7 +238,7 @@ def _machines(shell: Shell, intended: Plan, host: str) -> dict[str, dict[str, tu
     return {"machines": {node: (shell.machine_name(node), boot_id(shell, node)) for node in nodes}}
 
 
-def _patiently_write(shell: Shell, cell: Cell) -> None:
+def _patiently_write(shell: Shell, cell: SavedValue) -> None:
     assert cell.new is not None
     for attempt in range(_BUSY_TRIES):
         try:

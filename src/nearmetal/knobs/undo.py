@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from nearmetal.hosts.host import Shell
-    from nearmetal.knobs.journal import Cell, Story
+    from nearmetal.knobs.journal import JournalState, SavedValue
 
 VALUE_OF_FUNCTION = r"""value_of() {
     pick=$1
@@ -64,26 +64,26 @@ class Undone:
         return self.stuck + self.foreign + self.gone + self.elsewhere
 
 
-def name_of(cell: Cell) -> str:
+def name_of(cell: SavedValue) -> str:
     """Return a cell's name for people."""
     return f"{cell.knob} of {cell.target}"
 
 
-def undo(shell: Shell, story: Story, cells: Iterable[Cell]) -> Undone:
+def undo(shell: Shell, state: JournalState, cells: Iterable[SavedValue]) -> Undone:
     """Put values back as they were; carry on after every failure, and say in the end what is not as it was."""
     candidates = list(cells)
-    undone = _undo_once(shell, story, candidates)
+    undone = _undo_once(shell, state, candidates)
     if undone.gone and undone.put_back:
         # As in the roll-back: interrupts may have come back with their queues.
-        again = _undo_once(shell, story, candidates)
+        again = _undo_once(shell, state, candidates)
         return replace(again, put_back=tuple(dict.fromkeys((*undone.put_back, *again.put_back))))
     return undone
 
 
-def _undo_once(shell: Shell, story: Story, candidates: Sequence[Cell]) -> Undone:
+def _undo_once(shell: Shell, state: JournalState, candidates: Sequence[SavedValue]) -> Undone:
     found = _present(shell, candidates)
     here = [cell for cell in candidates if found[cell.cell].value is not None]
-    foreign = {cell.cell for cell in here if not _answerable(story, cell, found[cell.cell].value)}
+    foreign = {cell.cell for cell in here if not _answerable(state, cell, found[cell.cell].value)}
     # Every value has a goal, because a write that puts one value back may disturb another.
     goals = {cell.cell: (found[cell.cell].value or "") if cell.cell in foreign else cell.old for cell in here}
     failures = _restore(shell, here, goals)
@@ -120,17 +120,17 @@ def _is_gone(reading: Reading) -> bool:
 _GONE = ("No such file or directory", "No such device")
 
 
-def _answerable(story: Story, cell: Cell, value: str | None) -> bool:
+def _answerable(state: JournalState, cell: SavedValue, value: str | None) -> bool:
     """Tell whether a value is as it was, or is one that the session wrote or caused."""
-    return value == cell.old or value in story.ours(cell) or story.unseen(cell)
+    return value == cell.old or value in state.ours(cell) or state.unseen(cell)
 
 
-def _present(shell: Shell, cells: Sequence[Cell]) -> dict[int, Reading]:
+def _present(shell: Shell, cells: Sequence[SavedValue]) -> dict[int, Reading]:
     readings = read_all(shell, (cell.access for cell in cells))
     return {cell.cell: reading for cell, reading in zip(cells, readings, strict=True)}
 
 
-def _restore(shell: Shell, cells: Sequence[Cell], goals: Mapping[int, str]) -> dict[int, str]:
+def _restore(shell: Shell, cells: Sequence[SavedValue], goals: Mapping[int, str]) -> dict[int, str]:
     """Write what is not as its goal says: backward first, then forward; return the failures that remain."""
     failures: dict[int, str] = {}
     for direction in (reversed, list, list):
@@ -147,15 +147,15 @@ def _restore(shell: Shell, cells: Sequence[Cell], goals: Mapping[int, str]) -> d
     return failures
 
 
-def scripts_of(cells: Iterable[Cell]) -> dict[str, str]:
+def scripts_of(cells: Iterable[SavedValue]) -> dict[str, str]:
     """Return the undo script of each node."""
-    by_node: dict[str, list[Cell]] = {}
+    by_node: dict[str, list[SavedValue]] = {}
     for cell in cells:
         by_node.setdefault(cell.node, []).append(cell)
     return {node: script(own) for node, own in by_node.items()}
 
 
-def script(cells: Iterable[Cell]) -> str:
+def script(cells: Iterable[SavedValue]) -> str:
     """Return the shell script that does the same as `undo` for the cells of one node."""
     ordered = list(cells)
     functions = [f"{name}_{cell.cell}() {{\n{body(cell)}\n}}" for cell in ordered for name, body in _BODIES.items()]
@@ -168,7 +168,7 @@ def script(cells: Iterable[Cell]) -> str:
     )
 
 
-def _judge(cell: Cell) -> str:
+def _judge(cell: SavedValue) -> str:
     # What a disturbed value became cannot be known in advance: any value of it counts as caused by the session.
     ours = "|".join(map(shlex.quote, dict.fromkeys((cell.old, *cell.accept)))) if cell.new is not None else "?*"
     foreign = shlex.quote(f"left, somebody else set it: {name_of(cell)}, now ")
@@ -181,12 +181,12 @@ def _judge(cell: Cell) -> str:
     esac"""
 
 
-def _put_back(cell: Cell) -> str:
+def _put_back(cell: SavedValue) -> str:
     return f"""    [ "$({_value_of(cell)})" = "$goal_{cell.cell}" ] && return 0
     {_set(cell)} && say {shlex.quote(f"put back: {name_of(cell)} to ")}"$goal_{cell.cell}" """
 
 
-def _check(cell: Cell) -> str:
+def _check(cell: SavedValue) -> str:
     stuck = shlex.quote(f"not as it was: {name_of(cell)}, which was {cell.old}, is ")
     return f"""    now=$({_value_of(cell)})
     [ "$now" = "$goal_{cell.cell}" ] && return 0
@@ -197,7 +197,7 @@ def _check(cell: Cell) -> str:
 _BODIES = {"judge": _judge, "put_back": _put_back, "check": _check}
 
 
-def _set(cell: Cell) -> str:
+def _set(cell: SavedValue) -> str:
     goal = f'"$goal_{cell.cell}"'
     if cell.access.path:
         return f"printf '%s\\n' {goal} > {shlex.quote(cell.access.path)}"
@@ -205,5 +205,5 @@ def _set(cell: Cell) -> str:
     return " ".join(goal if word == "{}" else shlex.quote(word) for word in cell.access.change)
 
 
-def _value_of(cell: Cell) -> str:
+def _value_of(cell: SavedValue) -> str:
     return f"value_of {shlex.quote(cell.access.pick.sed())} {shlex.join(cell.access.show)}"

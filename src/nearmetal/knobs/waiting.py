@@ -44,7 +44,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Meeting:
     """The meeting point of one profile's apply and accept."""
 
     folder: Path

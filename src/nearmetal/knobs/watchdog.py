@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class WatchLimits:
     """When the watchdog acts.
 
     `deadline_s` counts from arming. `links` are interfaces whose carrier must not stay lost for `patience` looks; with
@@ -152,7 +152,7 @@ class Watchdog:
         self._report_path = report_path
 
     @staticmethod
-    def arm(shell: Shell, node: str, guard: Guard, undo_script: str, report_path: str) -> Watchdog:
+    def arm(shell: Shell, node: str, guard: WatchLimits, undo_script: str, report_path: str) -> Watchdog:
         """Start it on a node; raise TrialError when it does not live."""
         parent, born = _visible_self(shell, node)
         fixed = (

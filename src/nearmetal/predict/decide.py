@@ -33,7 +33,7 @@ CHEAPEST_FIRST = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AnswerRow:
     """One line of an answer: a machine, its run times, its interval (ns), its ratio to bare metal, and its doubts.
 
     `chance` is the probability of staying within the loss that was asked for.
@@ -61,7 +61,7 @@ def compare(
     *,
     baseline: str = "",
     loss: float = 0.0,
-) -> tuple[list[Row], NamedMachine]:
+) -> tuple[list[AnswerRow], NamedMachine]:
     """Return a row for each prediction, in their order, and the machine that ratios are to: the baseline's fastest.
 
     `validated` are errors by class as a model file keeps them; without any, those that ship are taken. Raise
@@ -77,7 +77,7 @@ def compare(
         span = of_ratio.span()
         itself = named == bare
         rows.append(
-            Row(
+            AnswerRow(
                 named,
                 found,
                 errors,
@@ -102,7 +102,7 @@ def _bare(
     return min((one for one in times if wanted in {"", one[0].path}), key=lambda one: one[1])
 
 
-def cheapest(rows: Sequence[Row], order: Sequence[str] = (), settings: Sequence[str] = ()) -> Row | None:
+def cheapest(rows: Sequence[AnswerRow], order: Sequence[str] = (), settings: Sequence[str] = ()) -> AnswerRow | None:
     """Return the cheapest row that stays within the loss with SURE probability; None when none does.
 
     `order` names paths from the cheapest on; without it CHEAPEST_FIRST holds. Of a path's settings `as-found` is the
@@ -110,7 +110,7 @@ def cheapest(rows: Sequence[Row], order: Sequence[str] = (), settings: Sequence[
     """
     known = [*order, *(kind for kind in CHEAPEST_FIRST if kind not in order)]
 
-    def cost(row: Row) -> tuple[int, int, float]:
+    def cost(row: AnswerRow) -> tuple[int, int, float]:
         name = row.named.path if row.named.path in known else row.named.kind
         setting = row.named.setting
         at = -1 if setting == AS_FOUND else settings.index(setting) if setting in settings else len(settings)

@@ -43,7 +43,7 @@ class UnmatchedError(NearmetalError):
 
 
 @dataclass(frozen=True, slots=True)
-class Quantile:
+class RunTimeQuantile:
     """A quantile of the run time over replicas with a 95 % interval; None bounds: too few replicas for one."""
 
     probability: float
@@ -66,7 +66,7 @@ class Prediction:
     marks: tuple[NDArray[np.int64], ...] = ()
     """Of each replica, when asked for: shape (marks, 3), each row a rank, a level (MPI_Pcontrol) and a time in ps."""
 
-    def quantile(self, probability: float) -> Quantile:
+    def quantile(self, probability: float) -> RunTimeQuantile:
         """Return a quantile of the run time.
 
         The interval is that of order statistics (distribution-free; David and Nagaraja, Order Statistics, 7.1): the
@@ -77,7 +77,7 @@ class Prediction:
         half = (1 - INTERVAL_LEVEL) / 2
         low = math.ceil(special.bdtrik(half, n, probability)) - 1
         high = math.ceil(special.bdtrik(1 - half, n, probability))
-        return Quantile(
+        return RunTimeQuantile(
             probability,
             float(np.quantile(ordered, probability)),
             float(ordered[low]) if low >= 0 else None,

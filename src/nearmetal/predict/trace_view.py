@@ -65,7 +65,7 @@ class SizeBin:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class RankPair:
     """Messages from one rank of the world to another."""
 
     source: int
@@ -105,7 +105,7 @@ class TraceView:
     ranks: tuple[RankTimes, ...]
     calls: tuple[CallRow, ...]
     sizes: tuple[SizeBin, ...]
-    pairs: tuple[Pair, ...]
+    pairs: tuple[RankPair, ...]
     crossings: tuple[Crossing, ...]
     recorded_calls: int
     unsupported_calls: int
@@ -209,14 +209,14 @@ def _sends(rank: RankTrace) -> Iterator[tuple[Call, int, int]]:
             yield call, comm.members[call.peer], time.calls
 
 
-def _pairs(trace: Trace) -> tuple[Pair, ...]:
-    pairs: list[Pair] = []
+def _pairs(trace: Trace) -> tuple[RankPair, ...]:
+    pairs: list[RankPair] = []
     for rank in trace.ranks:
         found: dict[int, list[int]] = defaultdict(lambda: [0, 0])
         for call, destination, times in _sends(rank):
             found[destination][0] += times
             found[destination][1] += times * call.message_bytes
-        pairs += [Pair(rank.rank, destination, *sums) for destination, sums in sorted(found.items())]
+        pairs += [RankPair(rank.rank, destination, *sums) for destination, sums in sorted(found.items())]
     return tuple(pairs)
 
 
@@ -250,7 +250,7 @@ def matrix(view: TraceView, cells: int) -> NDArray[np.int64]:
     return made
 
 
-def _crossing(pairs: Sequence[Pair], placement: RankMap) -> Crossing:
+def _crossing(pairs: Sequence[RankPair], placement: RankMap) -> Crossing:
     crossing = [pair for pair in pairs if placement.nodes[pair.source] != placement.nodes[pair.destination]]
     messages = sum(pair.messages for pair in crossing)
     total_bytes = sum(pair.total_bytes for pair in crossing)

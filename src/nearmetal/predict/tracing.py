@@ -34,7 +34,7 @@ _FLAVOUR_OF_LIBRARY = {"libmpi.so.40": "openmpi", "libmpi.so.12": "mpich", "libm
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchLine:
     """A launch line as it was given: the launcher's place, and the program when one can be told from its options."""
 
     argv: tuple[str, ...]
@@ -48,7 +48,7 @@ class Launch:
         return self.launcher.name == "srun"
 
 
-def understand(argv: Sequence[str]) -> Launch:
+def understand(argv: Sequence[str]) -> LaunchLine:
     """Return what a launch line is; raise BadInputError for one that cannot be traced."""
     if not argv:
         raise BadInputError("there is nothing to trace", hint="nearmetal trace -- mpirun -n 4 PROGRAM")
@@ -67,7 +67,7 @@ def understand(argv: Sequence[str]) -> Launch:
             f"{program} has MPI linked in statically, so no profiler can be put in front of it",
             hint="link it with the shared MPI library (no -static, no libmpi.a)",
         )
-    return Launch(tuple(argv), Path(found), program, executable)
+    return LaunchLine(tuple(argv), Path(found), program, executable)
 
 
 def _find_program(arguments: Sequence[str]) -> tuple[Path | None, Executable | None]:
@@ -79,7 +79,7 @@ def _find_program(arguments: Sequence[str]) -> tuple[Path | None, Executable | N
     return None, None
 
 
-def mpi_of(launch: Launch) -> Mpi:
+def mpi_of(launch: LaunchLine) -> Mpi:
     """Return the MPI of a launch line; raise UnavailableError or BadInputError when program and launcher differ."""
     library = launch.executable.mpi_library if launch.executable else ""
     if library.startswith("libmpi_abi"):
@@ -116,7 +116,7 @@ def build_profiler(mpi: Mpi) -> Path:
     return build_program(mpi, "trace", "libnearmetal-trace.so", extra_flags=_SHARED_LIBRARY)
 
 
-def traced_command(launch: Launch, mpi: Mpi, variables: Mapping[str, str]) -> tuple[str, ...]:
+def traced_command(launch: LaunchLine, mpi: Mpi, variables: Mapping[str, str]) -> tuple[str, ...]:
     """Return the launch line that hands `variables` to the ranks; pure.
 
     Open MPI takes `-x` in each part of a line with `:`; MPICH's `-genv` and Slurm's `--export` hold for all parts.
@@ -182,7 +182,7 @@ def _run_in_front(argv: Sequence[str]) -> int:
         raise
 
 
-def _incomplete(launch: Launch, folder: Path, status: int) -> NearmetalError:
+def _incomplete(launch: LaunchLine, folder: Path, status: int) -> NearmetalError:
     """Return the error that says what a run without a whole trace left behind, and the likely reason."""
     whole = len(list(folder.glob(f"rank-*{SUFFIX}")))
     begun = len(list(folder.glob(f"rank-*{SUFFIX}.part")))

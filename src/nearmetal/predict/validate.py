@@ -36,7 +36,7 @@ _SPLITS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Launches:
+class MeasuredLaunches:
     """What a run measured of one program on a path: its nodes by rank, and one time a launch (ns)."""
 
     path: str
@@ -51,7 +51,7 @@ class Launches:
 class Validated:
     """A prediction beside its measurement (medians, ns); `oracle` is the error of a guess from the same launches."""
 
-    launches: Launches
+    launches: MeasuredLaunches
     predicted_ns: float
     interval_ns: tuple[float, float] | None
     case_class: str
@@ -75,7 +75,7 @@ class Validated:
         return float(np.mean((self.launches.ns >= self.interval_ns[0]) & (self.launches.ns <= self.interval_ns[1])))
 
 
-def measured_launches(run: RunDir, workload: str = "") -> list[Launches]:
+def measured_launches(run: RunDir, workload: str = "") -> list[MeasuredLaunches]:
     """Return the launches of a run's program by path, setting and progress; the baseline's two labels are one path.
 
     An application's time is its timed part (all iterations, the slowest rank's), a command's the figure it has. Raise
@@ -99,7 +99,7 @@ def measured_launches(run: RunDir, workload: str = "") -> list[Launches]:
         key = (order.path.label.removesuffix(AGAIN), order.setting, order.workload.progress)
         time = float(ns.max() if whole else np.median(ns))
         found[*key, tuple(order.workload.placement), whole is not None].append(time)
-    return [Launches(*key, np.array(times)) for key, times in sorted(found.items())]
+    return [MeasuredLaunches(*key, np.array(times)) for key, times in sorted(found.items())]
 
 
 def timed_part_ns(marks: NDArray[np.int64]) -> tuple[float, Times]:
@@ -122,7 +122,7 @@ def validate(
     schedules: Sequence[Schedule],
     machines: Sequence[NamedMachine],
     model: ModelFile,
-    measured: Sequence[Launches],
+    measured: Sequence[MeasuredLaunches],
     *,
     replicas: int,
     seed: int,

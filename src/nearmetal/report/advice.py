@@ -38,7 +38,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PathEvidence:
     """What a rule looks at: one path of the study and its valid trials."""
 
     study: Study
@@ -59,13 +59,13 @@ class Seen:
         return {k: v for one in self.trials for k, v in one.outcome.facts.items() if k.endswith(ending)}
 
     @property
-    def of_round_trips(self) -> Seen:
+    def of_round_trips(self) -> PathEvidence:
         """Return the same with the trials of ping-pong alone: rules about moderation count two frames an iteration."""
         names = {w.name for w in self.study.workload if (w.operation or w.name) == "latency" or w.kind == "sockperf"}
-        return Seen(self.study, self.path, tuple(t for t in self.trials if t.order.workload.label in names))
+        return PathEvidence(self.study, self.path, tuple(t for t in self.trials if t.order.workload.label in names))
 
 
-def _card(seen: Seen) -> Iterator[Advice]:
+def _card(seen: PathEvidence) -> Iterator[Advice]:
     """Find an emulated card, or a user-space back end, where vhost would do."""
     better = {"e1000": ("`vhost` instead of an emulated card", 2.7), "virtio": ("`vhost` instead of user space", 1.8)}
     remedy, gain = better.get(seen.path.recipe, ("", 1.0))
@@ -80,7 +80,7 @@ def _card(seen: Seen) -> Iterator[Advice]:
         yield Advice(seen.path.name, remedy, evidence, attempt, gain, _LADDER)
 
 
-def _function(seen: Seen) -> Iterator[Advice]:
+def _function(seen: PathEvidence) -> Iterator[Advice]:
     """Find a software path into a guest where a virtual function would bypass the hypervisor."""
     exits = seen.count(r"kvm\.exits")
     if seen.path.recipe == "vhost" and exits:
@@ -94,7 +94,7 @@ def _function(seen: Seen) -> Iterator[Advice]:
         )
 
 
-def _moderation(seen: Seen) -> Iterator[Advice]:
+def _moderation(seen: PathEvidence) -> Iterator[Advice]:
     """Find fewer interrupts than frames: the NIC waits for company, and latency pays."""
     tried = [value for one in seen.study.setting for knob, value in one.knobs.items() if knob == "nic.rx-usecs"]
     trips = seen.of_round_trips
@@ -110,10 +110,10 @@ def _moderation(seen: Seen) -> Iterator[Advice]:
         )
 
 
-def _polling(seen: Seen) -> Iterator[Advice]:
+def _polling(seen: PathEvidence) -> Iterator[Advice]:
     """Find ranks that sleep and wake for each message."""
     blocking = {w.name for w in seen.study.workload if w.progress == "blocking"}
-    own = Seen(seen.study, seen.path, tuple(t for t in seen.trials if t.order.workload.label in blocking))
+    own = PathEvidence(seen.study, seen.path, tuple(t for t in seen.trials if t.order.workload.label in blocking))
     switches = own.count(r"sched\.context_switches")
     if blocking and switches > _FEW_SWITCHES:
         yield Advice(
@@ -124,7 +124,7 @@ def _polling(seen: Seen) -> Iterator[Advice]:
         )
 
 
-def _pinning(seen: Seen) -> Iterator[Advice]:
+def _pinning(seen: PathEvidence) -> Iterator[Advice]:
     """Find virtual processors that wait for a real one."""
     stolen = seen.share(r"cpu\.steal")
     free = [k for k, v in seen.facts(".vcpus_pinned").items() if v == 0]
@@ -135,7 +135,7 @@ def _pinning(seen: Seen) -> Iterator[Advice]:
         yield Advice(seen.path.name, "vCPUs pinned to cores of their own", "; ".join(told), attempt)
 
 
-def _pages(seen: Seen) -> Iterator[Advice]:
+def _pages(seen: PathEvidence) -> Iterator[Advice]:
     """Find guests in ordinary pages."""
     plain = [k for k, v in seen.facts(".hugepages").items() if v is False]
     if plain:
@@ -143,7 +143,7 @@ def _pages(seen: Seen) -> Iterator[Advice]:
         yield Advice(seen.path.name, "huge pages for the guest", f"{', '.join(plain)} is false", attempt)
 
 
-def _losses(seen: Seen) -> Iterator[Advice]:
+def _losses(seen: PathEvidence) -> Iterator[Advice]:
     """Find frames that were dropped, and segments sent again."""
     lost = sum(count_of(one, r"link\..+_dropped|tcp\..+\.RetransSegs") for one in seen.trials)
     if lost > len(seen.trials):
@@ -152,7 +152,7 @@ def _losses(seen: Seen) -> Iterator[Advice]:
         yield Advice(seen.path.name, "longer receive rings", evidence, attempt)
 
 
-def _governor(seen: Seen) -> Iterator[Advice]:
+def _governor(seen: PathEvidence) -> Iterator[Advice]:
     """Find processors that change their clock."""
     slow = {str(v) for v in seen.facts("cpu.governor").values()} - {"performance", "not offered"}
     if slow:
@@ -160,7 +160,7 @@ def _governor(seen: Seen) -> Iterator[Advice]:
         yield Advice(seen.path.name, "a constant clock", f"the governor is {', '.join(slow)}", attempt)
 
 
-RULES: tuple[Callable[[Seen], Iterator[Advice]], ...] = (
+RULES: tuple[Callable[[PathEvidence], Iterator[Advice]], ...] = (
     _card,
     _function,
     _moderation,
@@ -177,6 +177,6 @@ def advise(study: Study, records: Sequence[TrialRecord]) -> list[Advice]:
     """Return what is worth trying on every path but the baseline, or on it alone; the largest known gain first."""
     subjects = [path for path in study.path if path.name != study.baseline] or study.path
     valid = [one for one in records if one.valid]
-    seen = [Seen(study, p, tuple(one for one in valid if one.order.path.label == p.name)) for p in subjects]
+    seen = [PathEvidence(study, p, tuple(one for one in valid if one.order.path.label == p.name)) for p in subjects]
     found = [advice for one in seen if one.trials for rule in RULES for advice in rule(one)]
     return sorted(found, key=lambda one: -(one.gain or 1.0))

@@ -11,7 +11,7 @@ from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
     from nearmetal.results.records import Cell, FactRow, Level, PathCell, PathVerdict, View
-    from nearmetal.stats.compare import Comparison, RatioEstimate
+    from nearmetal.stats.compare import CellComparison, RatioEstimate
     from nearmetal.stats.interval import Interval
     from nearmetal.stats.modes import Modes
     from nearmetal.stats.noise import NoiseFloor
@@ -184,7 +184,7 @@ def _modes(found: Modes) -> _Object:
     }
 
 
-def _comparison(one: Comparison) -> _Object:
+def _comparison(one: CellComparison) -> _Object:
     return {
         "verdict": str(one.verdict),
         "reason": one.conclusion.reason,

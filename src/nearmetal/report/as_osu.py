@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from nearmetal.stats.interval import IntArray
     from nearmetal.store.rundir import RunDir, TrialRecord
-    from nearmetal.store.samples import Cell
+    from nearmetal.store.samples import StoredCell
     from nearmetal.workloads.operations import Operation
 
 _PERCENTILES = (0.5, 0.9, 0.99)
@@ -150,6 +150,6 @@ def _percentile(ordered: IntArray, p: float, row: Operation, shape: Shape) -> fl
     return float(row.shown(ordered[at : at + 1].astype(np.float64), shape)[0])
 
 
-def rank_means(run: RunDir, record: TrialRecord, cell: Cell) -> list[float]:
+def rank_means(run: RunDir, record: TrialRecord, cell: StoredCell) -> list[float]:
     """Return the own mean (ns) of each rank whose durations count, all of them of a collective."""
     return [float(run.values(record, replace(cell, value_ranks=(rank,))).mean()) for rank in cell.value_ranks]

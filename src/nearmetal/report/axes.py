@@ -112,7 +112,7 @@ _ROUND_RATIOS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PlotArea:
     """The rectangle in which figures are drawn, in pixels of the chart."""
 
     left: float
@@ -121,7 +121,7 @@ class Frame:
     bottom: float
 
 
-def x_axis(frame: Frame, scale: Scale, title: str) -> Markup:
+def x_axis(frame: PlotArea, scale: Scale, title: str) -> Markup:
     """Return grid lines, tick labels and the title of the horizontal axis."""
     parts = []
     for value, label in _uncrowded(scale, 44.0):
@@ -133,7 +133,7 @@ def x_axis(frame: Frame, scale: Scale, title: str) -> Markup:
     return together(*parts)
 
 
-def y_axis(frame: Frame, scale: Scale, title: str) -> Markup:
+def y_axis(frame: PlotArea, scale: Scale, title: str) -> Markup:
     """Return grid lines, tick labels and the title, which stands level above the axis, of the vertical axis."""
     parts = []
     for value, label in _uncrowded(scale, 15.0):

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from nearmetal.report import words
-from nearmetal.report.axes import Frame, Scale, linear, logarithmic, plain, spread_apart, x_axis, y_axis
+from nearmetal.report.axes import PlotArea, Scale, linear, logarithmic, plain, spread_apart, x_axis, y_axis
 from nearmetal.report.markup import Markup, element, pixels, together
 from nearmetal.stats.interval import Interval
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 560.0, 340.0
 ROOM_FOR_NAMES = 108.0
-FRAME = Frame(left=58.0, top=34.0, right=WIDTH - ROOM_FOR_NAMES, bottom=288.0)
+FRAME = PlotArea(left=58.0, top=34.0, right=WIDTH - ROOM_FOR_NAMES, bottom=288.0)
 COLOURS = 8
 CURVE_BYTES = 400_000
 """How many bytes of a report curves may take, so that a large study stays below a megabyte."""
@@ -86,7 +86,7 @@ def chart(
 
 
 def readout(
-    frame: Frame, column: tuple[float, float], title: str, lines: Sequence[tuple[PathEntry, str]], href: str | None
+    frame: PlotArea, column: tuple[float, float], title: str, lines: Sequence[tuple[PathEntry, str]], href: str | None
 ) -> Markup:
     """Return a column that shows its figures when it is pointed at or has the focus, and leads to `href`.
 
@@ -110,7 +110,7 @@ def readout(
     return element("a", zone, tip, class_="reads", href=href)
 
 
-def columns(count: int, frame: Frame) -> tuple[list[float], float]:
+def columns(count: int, frame: PlotArea) -> tuple[list[float], float]:
     """Return the middles of so many even columns, and how far they are apart."""
     step = (frame.right - frame.left) / max(1, count)
     return [frame.left + step * (number + 0.5) for number in range(count)], step
@@ -121,7 +121,7 @@ def whisker(entry: PathEntry, x: float, y1: float, y2: float, kind: str = "whisk
     return element("line", class_=f"{path_class(entry)} {kind}", x1=x, x2=x, y1=y1, y2=y2)
 
 
-def labels_at_right(ends: Sequence[tuple[PathEntry, float]], frame: Frame) -> Markup:
+def labels_at_right(ends: Sequence[tuple[PathEntry, float]], frame: PlotArea) -> Markup:
     """Return the names of lines beside their ends, moved apart where they would touch."""
     placed = spread_apart([y for _, y in ends], 15.0, frame.top + 4, frame.bottom)
     parts = []
@@ -263,7 +263,7 @@ def drift_chart(view: View, cell: Cell) -> Markup:
         (entry, _drift(cell, one)) for entry in view.paths if (one := cell.of(entry.label)) and one.headline.value
     ]
     everything = [value for _, points in series for _, low, value, high in points for value in (low, value, high)]
-    frame = Frame(FRAME.left, FRAME.top, FRAME.right, 238.0)
+    frame = PlotArea(FRAME.left, FRAME.top, FRAME.right, 238.0)
     y = linear(
         min([*everything, -1.0]),
         max([*everything, 1.0]),
@@ -312,7 +312,7 @@ def _drift(cell: Cell, one: PathCell) -> list[tuple[int, float, float, float]]:
     return points
 
 
-def _labels_at_right_plain(ends: Sequence[tuple[PathEntry, float]], frame: Frame) -> Markup:
+def _labels_at_right_plain(ends: Sequence[tuple[PathEntry, float]], frame: PlotArea) -> Markup:
     parts = []
     for entry, y in ends:
         parts.append(mark(entry, frame.right + 20, y, hollow=entry.again))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.fabric.survey import METRICS, Metric, Survey, aggregated, sentence, slowness, table_of
+from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, sentence, slowness, table_of
 from nearmetal.report import fabric_text
 from nearmetal.report.markup import ALONE, Markup, element, page, scrolling, together
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nearmetal.fabric.against import Against
-    from nearmetal.fabric.detect import Finding
+    from nearmetal.fabric.detect import Retested
     from nearmetal.stats.interval import FloatArray
 
 MOST_CELLS = 96
@@ -74,7 +74,7 @@ def _findings(of: Survey) -> Markup:
     return together(*parts)
 
 
-def _table(of: Survey, findings: Sequence[Finding]) -> Markup:
+def _table(of: Survey, findings: Sequence[Retested]) -> Markup:
     rows = [
         element(
             "tr",
@@ -90,7 +90,7 @@ def _table(of: Survey, findings: Sequence[Finding]) -> Markup:
     return scrolling(element("table", element("thead", head), element("tbody", *rows)), "Findings")
 
 
-def _map(of: Survey, metric: Metric, table: FloatArray, order: Sequence[int]) -> Markup:
+def _map(of: Survey, metric: FabricMetric, table: FloatArray, order: Sequence[int]) -> Markup:
     times, figures = (one[np.ix_(order, order)] for one in (slowness(of, metric), table))
     names = [of.names[node] for node in order]
     side = min(MOST_CELLS, len(names))

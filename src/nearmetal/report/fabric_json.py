@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nearmetal.fabric.against import Against
-    from nearmetal.fabric.detect import Finding
+    from nearmetal.fabric.detect import Retested
     from nearmetal.fabric.survey import Survey
     from nearmetal.stats.interval import FloatArray
 
@@ -46,7 +46,7 @@ def as_json(of: Survey) -> str:
     )
 
 
-def _finding(of: Survey, one: Finding) -> dict[str, object]:
+def _finding(of: Survey, one: Retested) -> dict[str, object]:
     suspect = one.suspect
     return {
         "what": sentence(of, one),

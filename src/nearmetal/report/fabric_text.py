@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.fabric.detect import ALPHA, Role
-from nearmetal.fabric.survey import METRICS, Metric, Survey, aggregated, sentence, slowness, table_of
+from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, sentence, slowness, table_of
 from nearmetal.report.words import percent
 from nearmetal.workloads import rounds
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nearmetal.fabric.against import Against, NodeRatio
-    from nearmetal.fabric.detect import Finding
+    from nearmetal.fabric.detect import Retested
     from nearmetal.stats.interval import FloatArray
 
 STEPS = (1.1, 1.25, 1.5, 2.0)
@@ -109,7 +109,7 @@ def open_sentence(of: Survey) -> str:
     return "Suspected, not measured again:"
 
 
-def evidence(finding: Finding) -> str:
+def evidence(finding: Retested) -> str:
     """Return what a finding rests on."""
     if not finding.retests:
         return "no re-tests"
@@ -119,13 +119,13 @@ def evidence(finding: Finding) -> str:
     )
 
 
-def level_sentence(table: FloatArray, metric: Metric) -> str:
+def level_sentence(table: FloatArray, metric: FabricMetric) -> str:
     """Return the median pair's figure and the range."""
     low, middle, high = (float(value) for value in np.nanquantile(table, (0.0, 0.5, 1.0)))
     return f"{metric.name}: median {_amount(middle)} {metric.unit}, pairs from {_amount(low)} to {_amount(high)}"
 
 
-def heat_map(of: Survey, metric: Metric) -> list[str]:
+def heat_map(of: Survey, metric: FabricMetric) -> list[str]:
     """Return the matrix as characters, a row a node; with more than 64 nodes a character is the worst of a block."""
     side = min(_SIDE, len(of.names))
     worst = aggregated(slowness(of, metric), side)

@@ -46,7 +46,7 @@ class Datum:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ChartKind:
     """A kind of chart of one group of a run."""
 
     view: View
@@ -59,17 +59,17 @@ class Figure:
         return self.view.cells_of(self.group)
 
 
-def choose(view: View, kind: str, workload: str, setting: str) -> Figure:
+def choose(view: View, kind: str, workload: str, setting: str) -> ChartKind:
     """Return the figure that is meant; raise BadInputError where a name is unknown, or several would fit."""
     fitting = [group for group in view.groups if workload in {"", group.workload} and setting in {"", group.setting}]
     if len(fitting) == 1:
-        return Figure(view, fitting[0], kind)
+        return ChartKind(view, fitting[0], kind)
     known = "; ".join(f"--workload {group.workload} --setting {group.setting}" for group in view.groups)
     found = "several charts fit" if fitting else f"nothing was measured of workload {workload!r}, setting {setting!r}"
     raise BadInputError(found, hint=f"choose one of: {known}")
 
 
-def data(of: Figure) -> list[Datum]:
+def data(of: ChartKind) -> list[Datum]:
     """Return every mark of the figure; raise BadInputError where it has none."""
     found = [
         datum
@@ -84,7 +84,7 @@ def data(of: Figure) -> list[Datum]:
     return found
 
 
-def _datum(of: Figure, cell: Cell, one: PathCell) -> Datum | None:
+def _datum(of: ChartKind, cell: Cell, one: PathCell) -> Datum | None:
     where = (of.group.workload, of.group.operation, of.group.setting, cell.message_bytes, one.path)
     if of.kind != COST:
         level = one.levels[Metric(of.kind)]
@@ -112,7 +112,7 @@ _WIDER_LABELS = 24
 """Room at the left for labels in a font wider than the page's."""
 
 
-def as_svg(of: Figure, width_in: float) -> str:
+def as_svg(of: ChartKind, width_in: float) -> str:
     """Return the chart as an SVG of so many inches, with its style in it: plain colours, for any program."""
     title = words.group_title(of.view, of.group)
     drawn = (
@@ -173,7 +173,7 @@ def convert(svg: str, kind: str) -> bytes:
 # ---- pgfplots
 
 
-def as_tex(of: Figure, rows: Sequence[Datum], width_in: float) -> str:
+def as_tex(of: ChartKind, rows: Sequence[Datum], width_in: float) -> str:
     """Return the chart as a tikzpicture for pgfplots (1.16 or newer), its data in it."""
     sizes = list(dict.fromkeys(words.size(cell) for cell in of.cells))
     label = f"{rows[0].figure}, {'times' if of.kind == COST else rows[0].unit}"

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from nearmetal.report import words
-from nearmetal.report.axes import Frame, Scale, logarithmic, x_axis, y_axis
+from nearmetal.report.axes import PlotArea, Scale, logarithmic, x_axis, y_axis
 from nearmetal.report.charts import FRAME, WIDTH, chart, labels_at_right, mark, path_class, readout, whisker
 from nearmetal.report.markup import Markup, element, pixels, together
 from nearmetal.stats.summary import HEADLINE, Metric
@@ -109,7 +109,7 @@ def _reading(one: PathCell, level: Level, cell: Cell, metric: Metric) -> str:
 
 def _in_rows(view: View, cell: Cell, metric: Metric) -> Markup:
     points = _points(view, cell, metric)
-    frame = Frame(110.0, 12.0, WIDTH - 110.0, 26.0 + 30.0 * len(points))
+    frame = PlotArea(110.0, 12.0, WIDTH - 110.0, 26.0 + 30.0 * len(points))
     x = logarithmic(*_reach(view, [cell], metric), frame.left, frame.right)
     parts = [x_axis(frame, x, _title(cell, metric))]
     for number, (entry, one, level, value) in enumerate(points):

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from nearmetal.report import words
-from nearmetal.report.axes import Frame, Scale, ratios, x_axis, y_axis
+from nearmetal.report.axes import PlotArea, Scale, ratios, x_axis, y_axis
 from nearmetal.report.charts import (
     FRAME,
     ROOM_FOR_NAMES,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from nearmetal.results.records import Cell, PathCell, PathEntry, View
-    from nearmetal.stats.compare import Comparison, RatioEstimate
+    from nearmetal.stats.compare import CellComparison, RatioEstimate
 
 NOTE = (
     "Large marks: means with 95 % intervals, hollow where undecided. Small marks at their right, where there is room: "
@@ -127,7 +127,7 @@ def _named(names: Sequence[str], xs: Sequence[float]) -> Scale:
     return Scale(0.0, 1e4, 0.0, 1e4, float, tuple(zip(xs, names, strict=True)))
 
 
-def _slanted(names: Sequence[str], xs: Sequence[float], frame: Frame) -> Markup:
+def _slanted(names: Sequence[str], xs: Sequence[float], frame: PlotArea) -> Markup:
     """Return the names of columns that need not be as narrow as the columns."""
     at = frame.bottom + 16
     return together(
@@ -149,7 +149,9 @@ def _noise(cell: Cell, x: float, reach: float, y: Scale) -> Markup:
     return element("rect", class_="noise", x=x - reach, width=2 * reach, y=top, height=max(1.0, bottom - top))
 
 
-def _marks(entry: PathEntry, found: Comparison, cell: Cell, place: tuple[float, float], y: Scale) -> Iterator[Markup]:
+def _marks(
+    entry: PathEntry, found: CellComparison, cell: Cell, place: tuple[float, float], y: Scale
+) -> Iterator[Markup]:
     """Yield mean and p99 with their intervals; `place` is where, and how much room there is."""
     x, gap = place
     for metric, at, kind in ((Metric.P99, x + min(8.0, 0.45 * gap), "whisker thin"), (Metric.MEAN, x, "whisker")):
@@ -178,7 +180,7 @@ def _reading(view: View, cell: Cell) -> list[tuple[PathEntry, str]]:
     return lines
 
 
-def _line(one: PathCell, found: Comparison) -> str:
+def _line(one: PathCell, found: CellComparison) -> str:
     p99 = found.estimates.get(Metric.P99)
     tail = f", p99 {words.ratio(p99.ratio)}" if p99 and math.isfinite(p99.ratio) else ""
     mean = found.headline

@@ -16,7 +16,7 @@ from nearmetal.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nearmetal.predict.decide import Row
+    from nearmetal.predict.decide import AnswerRow
     from nearmetal.predict.models import NamedMachine
     from nearmetal.predict.validate import Validated
 
@@ -29,7 +29,7 @@ def label(named: NamedMachine) -> str:
     return f"{named.path} / {named.setting} / {named.progress}"
 
 
-def table(title: str, rows: Sequence[Row], bare: NamedMachine, loss: float | None) -> Table:
+def table(title: str, rows: Sequence[AnswerRow], bare: NamedMachine, loss: float | None) -> Table:
     """Return one line a machine; with a loss also the probability of staying within it."""
     found = Table(title=title, title_justify="left")
     several = len({row.named.progress for row in rows}) > 1
@@ -55,7 +55,7 @@ def table(title: str, rows: Sequence[Row], bare: NamedMachine, loss: float | Non
     return found
 
 
-def remarks(rows: Sequence[Row]) -> list[str]:
+def remarks(rows: Sequence[AnswerRow]) -> list[str]:
     """Return what the intervals are made of, and the largest doubt."""
     share = rows[0].found.inter_share
     said = [f"{share:.0%} of messages are between nodes."]
@@ -109,7 +109,7 @@ def _share(value: float, digits: int = 1) -> str:
 
 
 def decision(
-    rows: Sequence[Row], bare: NamedMachine, loss: float, order: Sequence[str], settings: Sequence[str] = ()
+    rows: Sequence[AnswerRow], bare: NamedMachine, loss: float, order: Sequence[str], settings: Sequence[str] = ()
 ) -> str:
     """Return the sentence that answers `--decide`."""
     chosen = cheapest(rows, order, settings)

@@ -20,7 +20,7 @@ LAST_TRIALS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """A run in numbers.
 
     `planned_blocks` is (least, most): a study stops between them when its comparisons are decided. `block` counts
@@ -43,7 +43,7 @@ class Progress:
         return self.planned_blocks[1] * self.block_most
 
 
-def progress(run: RunDir, records: Sequence[TrialRecord]) -> Progress:
+def progress(run: RunDir, records: Sequence[TrialRecord]) -> RunProgress:
     """Return how far a run has come; `records` are all its trials, valid and failed.
 
     Raises BadInputError and ForeignFileError when its study cannot be read.
@@ -51,7 +51,7 @@ def progress(run: RunDir, records: Sequence[TrialRecord]) -> Progress:
     study = parse_study(run.study_text(), str(run.root / "study.toml"))
     block = max((record.order.block for record in records), default=-1)
     newest = sorted(records, key=lambda one: (one.started_utc, one.order.trial, one.attempt), reverse=True)
-    return Progress(
+    return RunProgress(
         planned_blocks=(study.trials.min_blocks, study.trials.max_blocks),
         block=block + 1,
         block_done=len({one.order.trial for one in records if one.order.block == block}),
@@ -63,7 +63,7 @@ def progress(run: RunDir, records: Sequence[TrialRecord]) -> Progress:
     )
 
 
-def sentence(so_far: Progress) -> str:
+def sentence(so_far: RunProgress) -> str:
     """Return the progress in one sentence."""
     least, most = so_far.planned_blocks
     if not so_far.block:
@@ -77,7 +77,7 @@ def sentence(so_far: Progress) -> str:
     )
 
 
-def last_trials(so_far: Progress) -> Table:
+def last_trials(so_far: RunProgress) -> Table:
     """Return the last trials, the newest first."""
     rows = [
         (

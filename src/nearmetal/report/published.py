@@ -38,7 +38,7 @@ SAME, OTHER, OPEN, MISSING = "same", "different", "undecided", "not measured"
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class PublishedEffect:
     """One effect at one size: the published ratio, ours where both sides were measured, and whether they agree.
 
     `bound` is `<` or `>` where the text gives `published` as a bound only.
@@ -62,7 +62,7 @@ Order = tuple[int, tuple[str, ...], tuple[str, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TableShape:
     """What of a table's shape is found in ours.
 
     `orders` holds (size, published order, our order, whether they agree), `significances` (column, size, published p,
@@ -73,11 +73,11 @@ class Shape:
     ours: Mapping[str, Mapping[int, float]]
     unit: str
     orders: tuple[Order, ...]
-    effects: tuple[Effect, ...]
+    effects: tuple[PublishedEffect, ...]
     significances: tuple[tuple[str, int, float, float | None], ...] = ()
 
 
-def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) -> Shape:
+def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) -> TableShape:
     """Compare a run with a table; `named` maps columns to (path, setting) of the run where the names differ.
 
     Raises BadInputError when the run has nothing that the table could be compared with.
@@ -93,9 +93,9 @@ def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) ->
     ours = {name: {size: _middle(found) for size, (_, found) in by.items()} for name, by in sources.items()}
     if all(column.statistic == "p_value" for column in table.columns):
         found = tuple(_significances(view, figures, sources))
-        return Shape(figures, {}, "", (), (), found)
+        return TableShape(figures, {}, "", (), (), found)
     unit = next(cell.shown.unit for by in sources.values() for cell, _ in by.values())
-    return Shape(figures, ours, unit, tuple(_orders(figures, ours, sources)), tuple(_effects(figures, sources)))
+    return TableShape(figures, ours, unit, tuple(_orders(figures, ours, sources)), tuple(_effects(figures, sources)))
 
 
 _Blocks = dict[int, float]
@@ -167,7 +167,7 @@ def _same_order(size: int, theirs: tuple[str, ...], figures: Figures, sources: _
     return next((one for one in (OTHER, OPEN) if one in verdicts), SAME)
 
 
-def _effects(figures: Figures, sources: _Sources) -> list[Effect]:
+def _effects(figures: Figures, sources: _Sources) -> list[PublishedEffect]:
     effects = []
     for column, reference in figures.table.effects:
         for size, base in sorted(figures.values[reference].items()):
@@ -177,7 +177,7 @@ def _effects(figures: Figures, sources: _Sources) -> list[Effect]:
             ours = _ratio(sources[column].get(size), sources[reference].get(size))
             bound = figures.bounds.get((column, size), "")
             agrees = agreement(published, ours, bound)
-            effects.append(Effect(column, reference, size, published, ours, agrees, bound))
+            effects.append(PublishedEffect(column, reference, size, published, ours, agrees, bound))
     return effects
 
 
@@ -243,7 +243,7 @@ def _significances(view: View, figures: Figures, sources: _Sources) -> list[tupl
 # ---- drawing
 
 
-def tables(found: Shape) -> list[Table]:
+def tables(found: TableShape) -> list[Table]:
     """Return what is printed: figures side by side, effects, order, crossovers."""
     if found.significances:
         return [_significance_table(found)]
@@ -256,7 +256,7 @@ def _size(size_bytes: int) -> str:
     return format_size(size_bytes) if size_bytes else words.NOTHING
 
 
-def _figure_table(found: Shape) -> Table:
+def _figure_table(found: TableShape) -> Table:
     names = [column.name for column in found.figures.table.columns]
     sizes = sorted({size for name in names for size in found.figures.values[name]})
     rows = [
@@ -278,7 +278,7 @@ def _of(figures: Mapping[int, float], size: int) -> str:
     return words.figure(figures[size]) if figures.get(size) else words.NOTHING
 
 
-def _effect_table(found: Shape) -> Table:
+def _effect_table(found: TableShape) -> Table:
     rows = [
         (
             f"{one.column} / {one.reference}",
@@ -306,7 +306,7 @@ def _effect_table(found: Shape) -> Table:
     )
 
 
-def _order_table(found: Shape) -> Table:
+def _order_table(found: TableShape) -> Table:
     rows = [(_size(size), " < ".join(theirs), " < ".join(ours), agrees) for size, theirs, ours, agrees in found.orders]
     same = sum(agrees == SAME for *_, agrees in found.orders)
     return Table(
@@ -318,7 +318,7 @@ def _order_table(found: Shape) -> Table:
     )
 
 
-def _crossover_table(found: Shape) -> Table:
+def _crossover_table(found: TableShape) -> Table:
     rows = []
     for column, reference in found.figures.table.effects:
         mine = [one for one in found.effects if (one.column, one.reference) == (column, reference)]
@@ -335,7 +335,7 @@ def _between(found: Sequence[tuple[int, int]]) -> str:
     return "; ".join(f"{format_size(a)} to {format_size(b)}" for a, b in found) or "nowhere"
 
 
-def _significance_table(found: Shape) -> Table:
+def _significance_table(found: TableShape) -> Table:
     rows = []
     for column, size, published, ours in found.significances:
         agrees = MISSING if ours is None else SAME if (published < SIGNIFICANT_P) == (ours < SIGNIFICANT_P) else OTHER

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nearmetal.report.as_csv import plain
 
 if TYPE_CHECKING:
-    from nearmetal.report.published import Effect, Shape
+    from nearmetal.report.published import PublishedEffect, TableShape
 
 COLUMNS = (
     "column",
@@ -28,7 +28,7 @@ COLUMNS = (
 )
 
 
-def as_csv(found: Shape) -> str:
+def as_csv(found: TableShape) -> str:
     """Return the figures and effects, unrounded; an effect's fields are empty for the column it is measured against.
 
     A table of p-values has those in `published` and `ours`, and no effects.
@@ -40,7 +40,7 @@ def as_csv(found: Shape) -> str:
     return text.getvalue()
 
 
-def as_json(found: Shape) -> str:
+def as_json(found: TableShape) -> str:
     """Return the rows of the CSV, and the order of the paths at each size, as one object."""
     table = found.figures.table
     whole = {
@@ -56,7 +56,7 @@ def as_json(found: Shape) -> str:
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"
 
 
-def _rows(found: Shape) -> list[dict[str, str | int | float | None]]:
+def _rows(found: TableShape) -> list[dict[str, str | int | float | None]]:
     if found.significances:
         return [
             {"column": name, "message_bytes": size, "unit": "p", "published": theirs, "ours": ours}
@@ -77,7 +77,7 @@ def _rows(found: Shape) -> list[dict[str, str | int | float | None]]:
     ]
 
 
-def _effect(one: Effect | None) -> dict[str, str | int | float | None]:
+def _effect(one: PublishedEffect | None) -> dict[str, str | int | float | None]:
     if one is None:
         return {}
     ours = one.ours

@@ -14,7 +14,7 @@ from nearmetal.units import NS_PER_S, format_duration
 
 if TYPE_CHECKING:
     from nearmetal.results.records import Cell, PathCell, View
-    from nearmetal.stats.compare import Comparison, RatioEstimate
+    from nearmetal.stats.compare import CellComparison, RatioEstimate
 
 _MOST_BLOCKS = 1000
 _OPEN = {Verdict.UNDECIDED, Verdict.DIFFERS}
@@ -48,7 +48,7 @@ def next_step(cell: Cell, one: PathCell, block_ns: float) -> str:
     return _blocks(found.conclusion.needs, block_ns) if found.conclusion.needs else _for_width(found, block_ns)
 
 
-def _for_width(found: Comparison, block_ns: float) -> str:
+def _for_width(found: CellComparison, block_ns: float) -> str:
     """Return how many more blocks make the first unsettled figure's interval narrow enough."""
     decisive = next((e for e in found.estimates.values() if e.finding in {Finding.UNDECIDED, Finding.DIFFERS}), None)
     if decisive is None:
@@ -59,7 +59,7 @@ def _for_width(found: Comparison, block_ns: float) -> str:
     return _blocks(more, block_ns) if more else "a wider margin, or less noise: no 1,000 blocks settle it"
 
 
-def _only_tail_missing(found: Comparison) -> bool:
+def _only_tail_missing(found: CellComparison) -> bool:
     body = [found.estimates[metric] for metric in (HEADLINE, Metric.MEDIAN) if metric in found.estimates]
     return Metric.P99 in found.refused and all(one.finding is Finding.WITHIN for one in body)
 
@@ -95,14 +95,14 @@ def open_cells(view: View) -> Table:
 
 def gains(view: View) -> list[str]:
     """Return what each further setting gains on each path, as sentences, by the mean and against the first setting."""
-    grouped: dict[tuple[str, str, str, str], list[Comparison]] = {}
+    grouped: dict[tuple[str, str, str, str], list[CellComparison]] = {}
     for one in view.settings:
         if not any(path.again and path.label == one.path for path in view.paths):
             grouped.setdefault((one.setting, one.path, one.workload, one.reference), []).append(one.comparison)
     return [_gain(*key, found) for key, found in grouped.items()]
 
 
-def _gain(setting: str, path: str, workload: str, reference: str, found: list[Comparison]) -> str:
+def _gain(setting: str, path: str, workload: str, reference: str, found: list[CellComparison]) -> str:
     speeds = sorted(1.0 / one.cost(HEADLINE) for one in found)
     findings = {one.headline.finding for one in found}
     start = f"{setting} against {reference}, {workload} over {path}:"

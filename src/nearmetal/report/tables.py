@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from nearmetal.results.records import Cell, FactRow, Failure, GroupId, PathCell, SettingContrast, View
-    from nearmetal.stats.compare import Comparison
+    from nearmetal.stats.compare import CellComparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _comparison(cell: Cell, one: PathCell) -> tuple[str, ...]:
     return (*start, *_figures(one.comparison))
 
 
-def _figures(comparison: Comparison) -> tuple[str, ...]:
+def _figures(comparison: CellComparison) -> tuple[str, ...]:
     return (
         *(_ratio(comparison, metric) for metric in Metric),
         words.p_of_difference(comparison.headline),
@@ -96,7 +96,7 @@ def _figures(comparison: Comparison) -> tuple[str, ...]:
     )
 
 
-def _ratio(comparison: Comparison, metric: Metric) -> str:
+def _ratio(comparison: CellComparison, metric: Metric) -> str:
     found = comparison.estimates.get(metric)
     if found is None:
         return words.REFUSED if metric in comparison.refused else words.NOTHING
@@ -123,7 +123,7 @@ def shortest(view: View, most: int) -> tuple[Table, int]:
     return Table(title, head, tuple(rows), left=2), len(found) - len(rows)
 
 
-def _cost(comparison: Comparison) -> float:
+def _cost(comparison: CellComparison) -> float:
     """Return by how much it is worse than the baseline: the logarithm of the ratio, in the direction that is worse."""
     return math.log(comparison.cost(HEADLINE))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.facts.waterfall import PARTS
 from nearmetal.report import waterfall_text, words
-from nearmetal.report.axes import Frame, linear, x_axis
+from nearmetal.report.axes import PlotArea, linear, x_axis
 from nearmetal.report.charts import chart
 from nearmetal.report.markup import Markup, element
 from nearmetal.report.waterfall_text import Lane, us
@@ -35,7 +35,7 @@ def section(found: Sequence[Waterfall], baseline: str, table: Callable[[Table], 
 
 def picture(of: str, lanes: Sequence[Lane]) -> Markup:
     """Return a bar a lane, its parts one after another; a part that adds most to the baseline has a frame."""
-    frame = Frame(150.0, 8.0, _WIDTH - 80.0, 14.0 + _ROW * len(lanes))
+    frame = PlotArea(150.0, 8.0, _WIDTH - 80.0, 14.0 + _ROW * len(lanes))
     x = linear(0.0, max(lane.of.mean_ns for lane in lanes) / NS_PER_US, frame.left, frame.right)
     drawn = [x_axis(frame, x, "mean of one message, traced, us")]
     for number, lane in enumerate(lanes):
@@ -65,7 +65,7 @@ def _tip(lane: Lane, part: str, ns: float) -> str:
     return f"{part}: {us(ns)} us, {ns / lane.of.mean_ns:.0%}{more}; {PARTS[part]}"
 
 
-def _legend(lanes: Sequence[Lane], frame: Frame) -> list[Markup]:
+def _legend(lanes: Sequence[Lane], frame: PlotArea) -> list[Markup]:
     parts = [part for part in PARTS if any(part in lane.of.parts_ns for lane in lanes)]
     drawn = []
     for number, part in enumerate(parts):

@@ -12,7 +12,7 @@ from nearmetal.units import format_size
 
 if TYPE_CHECKING:
     from nearmetal.results.records import Cell, GroupId, Level, PathVerdict, View
-    from nearmetal.stats.compare import Comparison, RatioEstimate
+    from nearmetal.stats.compare import CellComparison, RatioEstimate
     from nearmetal.stats.interval import Interval
     from nearmetal.study.order import Scalar
 
@@ -117,7 +117,7 @@ def counter(value: Scalar | None) -> str:
     return str(value)
 
 
-def found(comparison: Comparison) -> str:
+def found(comparison: CellComparison) -> str:
     """Return one comparison in words: the ratio with its interval, and n."""
     estimate = comparison.headline
     units = "occasions" if estimate.launches else "blocks"

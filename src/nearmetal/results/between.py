@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.results.gated import Change, Gate, GateCell, Remeasured, Side
+from nearmetal.results.gated import ConditionChange, Gate, GateCell, Remeasured, Side
 from nearmetal.results.series import CellId, CellSeries, RunSeries, read_series
 from nearmetal.stats.between import Difference, Standing, difference, floor_between, judge_family
 from nearmetal.stats.equivalence import ALPHA, margin_log
@@ -37,7 +37,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class RunPair:
     """Both runs, read, and known to be of the same kind."""
 
     run: RunSeries
@@ -45,10 +45,10 @@ class Pair:
     question: Question
 
 
-def read_pair(run: RunDir, base: RunDir, question: Question) -> Pair:
+def read_pair(run: RunDir, base: RunDir, question: Question) -> RunPair:
     """Read both runs; raise BadInputError when they did not measure the same things, or hold nothing in common."""
     mixed = question.allow_mixed
-    pair = Pair(
+    pair = RunPair(
         read_series(run, question.metric, allow_mixed=mixed),
         read_series(base, question.metric, allow_mixed=mixed),
         question,
@@ -71,7 +71,7 @@ def read_pair(run: RunDir, base: RunDir, question: Question) -> Pair:
     return pair
 
 
-def _refuse_other_measurements(pair: Pair) -> None:
+def _refuse_other_measurements(pair: RunPair) -> None:
     """Raise BadInputError where one name stands for two measurements."""
     ours, theirs = _definitions(pair.run.records), _definitions(pair.base.records)
     other = [
@@ -102,7 +102,7 @@ def _definitions(records: Sequence[TrialRecord]) -> dict[tuple[str, str], str]:
     return found
 
 
-def judge(pair: Pair, fresh: RunSeries | None = None, *, suspects: Sequence[CellId] = ()) -> Gate:
+def judge(pair: RunPair, fresh: RunSeries | None = None, *, suspects: Sequence[CellId] = ()) -> Gate:
     """Judge every cell of the base; `fresh` holds blocks of the run's study measured after it was suspected.
 
     Where fresh blocks are given, they alone decide the `suspects`: nobody chose a cell by them. The family that
@@ -156,7 +156,7 @@ def unconfirmed(gate: Gate, cells: Sequence[CellId], why_not: str) -> Gate:
     return replace(gate, cells=doubtful, remeasured=Remeasured("", 0, tuple(cells), why_not))
 
 
-def _difference(pair: Pair, run: RunSeries, cell: CellId, floor: float | None) -> Difference | None:
+def _difference(pair: RunPair, run: RunSeries, cell: CellId, floor: float | None) -> Difference | None:
     base, ours = pair.base.cells[cell], run.cells.get(cell)
     if ours is None:
         return None
@@ -170,7 +170,7 @@ def _difference(pair: Pair, run: RunSeries, cell: CellId, floor: float | None) -
     )
 
 
-def _floor(pair: Pair, fresh: RunSeries | None, cell: CellId) -> float | None:
+def _floor(pair: RunPair, fresh: RunSeries | None, cell: CellId) -> float | None:
     """Return what is known of how much two runs of one state differ in this cell.
 
     Three sources: the occasions of either, the run against its own fresh blocks, and a path that the change cannot have
@@ -185,7 +185,7 @@ def _floor(pair: Pair, fresh: RunSeries | None, cell: CellId) -> float | None:
     return max((one for one in known if one is not None), default=None)
 
 
-def _at_occasions(pair: Pair, cell: CellId) -> list[CellSeries]:
+def _at_occasions(pair: RunPair, cell: CellId) -> list[CellSeries]:
     return [side.cells[cell] for side in (pair.run, pair.base) if side.occasions > 1 and cell in side.cells]
 
 
@@ -194,7 +194,7 @@ def _occasions(cell: CellId, *runs: RunSeries) -> list[np.ndarray[tuple[int], np
     return [np.array(list(one.ns.values()), dtype=np.float64) for one in found]
 
 
-def _cell(pair: Pair, run: RunSeries, cell: CellId, found: Difference | None, first: Difference | None) -> GateCell:
+def _cell(pair: RunPair, run: RunSeries, cell: CellId, found: Difference | None, first: Difference | None) -> GateCell:
     base, ours = pair.base.cells[cell], run.cells.get(cell)
     control = cell.path == pair.question.control
     if control:
@@ -255,23 +255,23 @@ def _side(series: RunSeries) -> Side:
     )
 
 
-def _changes(pair: Pair) -> Iterator[Change]:
+def _changes(pair: RunPair) -> Iterator[ConditionChange]:
     """Yield what differs between the runs: facts of machine, interfaces and code, knobs, versions, the study."""
     # The base comes first, so the first value of each disagreement is the base's.
     places: dict[tuple[str, str, str], list[str]] = {}
     for one in disagreements((*pair.base.records, *pair.run.records)):
         places.setdefault((one.fact, one.values[0], ", ".join(one.values[1:])), []).append(one.within)
     for (fact, old, new), within in places.items():
-        yield Change(fact, within[0] if len(within) == 1 else f"{len(within)} workloads or paths", old, new)
+        yield ConditionChange(fact, within[0] if len(within) == 1 else f"{len(within)} workloads or paths", old, new)
     before, after = (_knobs(side.records) for side in (pair.base, pair.run))
     for setting in sorted(before.keys() & after.keys()):
         if before[setting] != after[setting]:
-            yield Change("knobs", f"setting {setting}", before[setting], after[setting])
+            yield ConditionChange("knobs", f"setting {setting}", before[setting], after[setting])
     infos = pair.base.run.info, pair.run.run.info
     for fact in ("study_sha256", "nearmetal_version"):
         old, new = (str(getattr(info, fact)) for info in infos)
         if old != new:
-            yield Change(fact.replace("_", " "), "", old[:12], new[:12])
+            yield ConditionChange(fact.replace("_", " "), "", old[:12], new[:12])
 
 
 def _knobs(records: Sequence[TrialRecord]) -> dict[str, str]:

@@ -42,7 +42,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ConditionChange:
     """A fact, or a line of the study, that differs between the runs; `within` names the path, '' for the machine."""
 
     fact: str
@@ -95,7 +95,7 @@ class Gate:
     margin: float
     alpha: float
     cells: tuple[GateCell, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[ConditionChange, ...]
     mixed: tuple[str, ...]
     remeasured: Remeasured | None
 

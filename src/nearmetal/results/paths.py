@@ -18,11 +18,11 @@ from nearmetal.results.evidence import counter_rows, fact_rows, failures, launch
 from nearmetal.results.records import (
     Cell,
     GroupId,
+    HowToRepeat,
     Level,
     PathCell,
     PathEntry,
     PathVerdict,
-    Repeat,
     SettingContrast,
     TrialSummary,
     View,
@@ -32,7 +32,7 @@ from nearmetal.results.shown import Shown, shown_for
 from nearmetal.results.stopping import criteria_of, stopping_plan
 from nearmetal.stats.compare import (
     BlockFigures,
-    Comparison,
+    CellComparison,
     IntervalMethod,
     compare,
     correct_family,
@@ -46,7 +46,7 @@ from nearmetal.stats.order import Curve, ecdf, order, quantile_ranks, tail_curve
 from nearmetal.stats.summary import HEADLINE, Metric, over_blocks, summarize
 from nearmetal.stats.widen import Company
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
-from nearmetal.study.facts import Scope, describes_machine, scope_of
+from nearmetal.study.facts import FactScope, describes_machine, scope_of
 from nearmetal.study.order import TRACE_OPTION
 from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import AGAIN, parse_study
@@ -66,7 +66,7 @@ _CellKey = tuple[GroupId, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Method:
     """How the blocks of a run are compared.
 
     `plan` is that of the looks, None when the number of blocks was fixed beforehand; `occasion` gives that of a block,
@@ -102,8 +102,8 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         refuse_mixed(mixed)
     paths = _paths(study)
     occasions = len({occasion_of(study, record.order.block) for record in good})
-    asked = _asked(study, good, occasions)
-    cells = _with_comparisons(_cells(run, good, paths, asked, distributions=distributions), asked)
+    method = _method(study, good, occasions)
+    cells = _with_comparisons(_cells(run, good, paths, method, distributions=distributions), method)
     return View(
         name=study.name,
         title=study.title or study.name,
@@ -127,7 +127,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
             if not (path.baseline or path.again)
             for setting in study.setting
         ),
-        settings=_setting_contrasts(cells, asked),
+        settings=_setting_contrasts(cells, method),
         provenance=_provenance(good),
         mixed=tuple(str(one) for one in mixed),
         timers=timers(good),
@@ -136,7 +136,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         counters=counter_rows(good, paths),
         failures=failures(records),
         traced=any(record.order.workload.options.get(TRACE_OPTION) for record in good),
-        repeat=Repeat(run.study_text(), run.info.study_sha256, study.seed, launches(good)),
+        repeat=HowToRepeat(run.study_text(), run.info.study_sha256, study.seed, launches(good)),
     )
 
 
@@ -155,9 +155,9 @@ def _paths(study: Study) -> tuple[PathEntry, ...]:
     return (*entries, replace(base, label=study.baseline + AGAIN, baseline=False, again=True))
 
 
-def _asked(study: Study, records: Sequence[TrialRecord], occasions: int) -> _Asked:
+def _method(study: Study, records: Sequence[TrialRecord], occasions: int) -> _Method:
     looked = occasions == 1 and study.trials.min_blocks < study.trials.max_blocks
-    return _Asked(
+    return _Method(
         study,
         plan=stopping_plan(study) if looked else None,
         occasion=None if occasions == 1 else partial(occasion_of, study),
@@ -168,7 +168,7 @@ def _asked(study: Study, records: Sequence[TrialRecord], occasions: int) -> _Ask
 def _provenance(records: Sequence[TrialRecord]) -> tuple[tuple[str, Scalar], ...]:
     facts = {key: value for record in records for key, value in record.outcome.facts.items()}
     machine = [key for key in facts if describes_machine(key)]
-    versions = [key for key in facts if scope_of(key) is Scope.CODE and key not in machine]
+    versions = [key for key in facts if scope_of(key) is FactScope.CODE and key not in machine]
     return tuple((key, facts[key]) for key in [*sorted(machine), *sorted(versions)])
 
 
@@ -179,7 +179,7 @@ def _cells(
     run: RunDir,
     records: Sequence[TrialRecord],
     paths: Sequence[PathEntry],
-    asked: _Asked,
+    method: _Method,
     *,
     distributions: bool,
 ) -> list[Cell]:
@@ -195,13 +195,13 @@ def _cells(
             if key[0] not in typical_ns:
                 typical_ns[key[0]] = (cell.summary or run.summary(record, cell)).trimmed_mean_ns
             shown.setdefault(key, shown_for(wanted.workload, cell.operation, cell.message_bytes, typical_ns[key[0]]))
-    rank = {(workload.name, setting): n for n, (_, workload, setting) in enumerate(combinations(asked.study))}
+    rank = {(workload.name, setting): n for n, (_, workload, setting) in enumerate(combinations(method.study))}
     keys = sorted(sources, key=lambda key: (rank.get((key[0].workload, key[0].setting), len(rank)), key[0], key[1]))
     jobs = [(key, path.label) for key in keys for path in paths if path.label in sources[key]]
 
     def one(job: tuple[_CellKey, str]) -> PathCell:
         key, path = job
-        return _path_cell(run, sources[key][path], key, shown[key], asked, distributions=distributions)
+        return _path_cell(run, sources[key][path], key, shown[key], method, distributions=distributions)
 
     # Reading and sorting leave the interpreter to others.
     with ThreadPoolExecutor(max_workers=_SIDE_BY_SIDE if distributions else 1) as pool:
@@ -223,7 +223,7 @@ def _path_cell(
     records: Sequence[TrialRecord],
     key: _CellKey,
     shown: Shown,
-    asked: _Asked,
+    method: _Method,
     *,
     distributions: bool,
 ) -> PathCell:
@@ -246,7 +246,7 @@ def _path_cell(
     return PathCell(
         path=records[0].order.path.label,
         trials=tuple(trials),
-        levels={m: _level(*over_blocks(by_block, m, asked.study.margin), shown, asked) for m in Metric},
+        levels={m: _level(*over_blocks(by_block, m, method.study.margin), shown, method) for m in Metric},
         comparison=None,
         uncompared="",
         iterations=iterations,
@@ -270,15 +270,15 @@ def _supported(n: int) -> float:
     return max((p for p in ladder if quantile_ranks(n, p) is not None), default=0.0)
 
 
-def _level(ns: dict[int, float], refused: str, shown: Shown, asked: _Asked) -> Level:
+def _level(ns: dict[int, float], refused: str, shown: Shown, method: _Method) -> Level:
     values = np.array([shown.value(value) for value in ns.values()])
     if values.size == 0:
         return Level(0, None, None, IntervalMethod.NONE, refused)
     # A ratio to 1 is the figure itself, with the interval that the ratios of this report have too.
-    boots = tuple(asked.variants[block] for block in ns) if asked.variants else ()
+    boots = tuple(method.variants[block] for block in ns) if method.variants else ()
     figures = BlockFigures(values, np.ones_like(values), company=Company(variants=boots))
-    if asked.occasion is not None:
-        figures = over_occasions(figures, [asked.occasion(block) for block in ns])
+    if method.occasion is not None:
+        figures = over_occasions(figures, [method.occasion(block) for block in ns])
     alone = estimate_ratio(figures, rng=np.random.default_rng(values.size))
     return Level(alone.n, alone.ratio, alone.interval, alone.method)
 
@@ -286,76 +286,76 @@ def _level(ns: dict[int, float], refused: str, shown: Shown, asked: _Asked) -> L
 # ---- comparisons
 
 
-def _with_comparisons(cells: Sequence[Cell], asked: _Asked) -> tuple[Cell, ...]:
+def _with_comparisons(cells: Sequence[Cell], method: _Method) -> tuple[Cell, ...]:
     """Compare every path with the baseline of its cell; correct each path over its sizes, operations and settings.
 
     The family is the one that `stopping_plan` divides by, so that correction here never undoes a stop.
     """
-    study = asked.study
-    raw: dict[tuple[int, str], Comparison] = {}
+    study = method.study
+    raw: dict[tuple[int, str], CellComparison] = {}
     for number, cell in enumerate(cells):
         base = [one for one in cell.paths if one.path in {study.baseline, study.baseline + AGAIN}]
         for one in cell.paths:
             if not base or one.path in {study.baseline, study.baseline + AGAIN}:
                 continue
-            found = _compare(one, base, cell.shown, asked)
+            found = _compare(one, base, cell.shown, method)
             if found is not None:
                 raw[number, one.path] = found
-    corrected: dict[tuple[int, str], Comparison] = {}
+    corrected: dict[tuple[int, str], CellComparison] = {}
     for path in {path for _, path in raw}:
         family = [key for key in raw if key[1] == path]
         corrected |= zip(family, correct_family([raw[key] for key in family], alpha=ALPHA), strict=True)
     return tuple(
         replace(
             cell,
-            noise=_noise(cell, asked),
+            noise=_noise(cell, method),
             paths=tuple(_compared(one, corrected.get((number, one.path)), study) for one in cell.paths),
         )
         for number, cell in enumerate(cells)
     )
 
 
-def _compared(one: PathCell, found: Comparison | None, study: Study) -> PathCell:
+def _compared(one: PathCell, found: CellComparison | None, study: Study) -> PathCell:
     if found is not None or one.path in {study.baseline, study.baseline + AGAIN}:
         return replace(one, comparison=found)
     return replace(one, uncompared=f"no block in which both {one.path} and {study.baseline} have a valid trial")
 
 
-def _compare(ours: PathCell, theirs: Sequence[PathCell], shown: Shown, asked: _Asked) -> Comparison | None:
+def _compare(ours: PathCell, theirs: Sequence[PathCell], shown: Shown, method: _Method) -> CellComparison | None:
     """Compare a path with the launches of another under all its names; None where no block holds both."""
-    figures, refused = _paired(ours, theirs, shown, asked)
+    figures, refused = _paired(ours, theirs, shown, method)
     if HEADLINE not in figures:
         return None
-    criteria = criteria_of(asked.study)
-    return compare(figures, refused=refused, rng=asked.rng(), better=shown.better, criteria=criteria, plan=asked.plan)
+    criteria = criteria_of(method.study)
+    return compare(figures, refused=refused, rng=method.rng(), better=shown.better, criteria=criteria, plan=method.plan)
 
 
 def _paired(
-    ours: PathCell, theirs: Sequence[PathCell], shown: Shown, asked: _Asked
+    ours: PathCell, theirs: Sequence[PathCell], shown: Shown, method: _Method
 ) -> tuple[dict[Metric, BlockFigures], dict[Metric, str]]:
     return pair_launches(
         ours.launches,
         [one.launches for one in theirs],
         shown.value,
-        margin=asked.study.margin,
-        occasion=asked.occasion,
-        variants=asked.variants,
+        margin=method.study.margin,
+        occasion=method.occasion,
+        variants=method.variants,
     )
 
 
-def _noise(cell: Cell, asked: _Asked) -> NoiseFloor | None:
-    first, second = cell.of(asked.study.baseline), cell.of(asked.study.baseline + AGAIN)
+def _noise(cell: Cell, method: _Method) -> NoiseFloor | None:
+    first, second = cell.of(method.study.baseline), cell.of(method.study.baseline + AGAIN)
     if first is None or second is None:
         return None
-    figures, _ = _paired(second, [first], cell.shown, asked)
+    figures, _ = _paired(second, [first], cell.shown, method)
     if HEADLINE not in figures:
         return None
-    return noise_floor(figures[HEADLINE], rng=asked.rng(), margin=asked.study.margin, alpha=ALPHA, plan=asked.plan)
+    return noise_floor(figures[HEADLINE], rng=method.rng(), margin=method.study.margin, alpha=ALPHA, plan=method.plan)
 
 
-def _setting_contrasts(cells: Sequence[Cell], asked: _Asked) -> tuple[SettingContrast, ...]:
+def _setting_contrasts(cells: Sequence[Cell], method: _Method) -> tuple[SettingContrast, ...]:
     """Compare each further setting with the study's first, path by path; a family of its own for the correction."""
-    first = asked.study.setting[0].name
+    first = method.study.setting[0].name
     reference = {
         (cell.group.workload, cell.group.operation, cell.message_bytes): cell
         for cell in cells
@@ -368,7 +368,7 @@ def _setting_contrasts(cells: Sequence[Cell], asked: _Asked) -> tuple[SettingCon
             continue
         for one in cell.paths:
             theirs = other.of(one.path)
-            found = _compare(one, [theirs], cell.shown, asked) if theirs else None
+            found = _compare(one, [theirs], cell.shown, method) if theirs else None
             if found is not None:
                 where = (cell.group.workload, cell.group.operation, cell.message_bytes)
                 raw.append(SettingContrast(one.path, cell.group.setting, first, *where, found))
@@ -410,7 +410,7 @@ def _over_cells(tally: Sequence[Verdict], missing: int) -> Verdict:
     return Verdict.FASTER if all(verdict is Verdict.FASTER for verdict in tally) else Verdict.NEAR_METAL
 
 
-def _reason(path: str, counts: Sequence[tuple[Verdict, int]], cells: int, compared: Sequence[Comparison]) -> str:
+def _reason(path: str, counts: Sequence[tuple[Verdict, int]], cells: int, compared: Sequence[CellComparison]) -> str:
     """Return in words on how many cells the verdict rests, and what is missing."""
     parts = [f"{verdict} in {count}" for verdict, count in counts]
     if cells > len(compared):

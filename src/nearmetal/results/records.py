@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from nearmetal.results.shown import Shown
-    from nearmetal.stats.compare import Comparison, IntervalMethod
+    from nearmetal.stats.compare import CellComparison, IntervalMethod
     from nearmetal.stats.conclude import Criteria
     from nearmetal.stats.equivalence import Verdict
     from nearmetal.stats.interval import Interval
@@ -73,7 +73,7 @@ class PathCell:
     path: str
     trials: tuple[TrialSummary, ...]
     levels: Mapping[Metric, Level]
-    comparison: Comparison | None
+    comparison: CellComparison | None
     uncompared: str
     iterations: int
     ecdf: Curve
@@ -122,7 +122,7 @@ class SettingContrast:
     workload: str
     operation: str
     message_bytes: int
-    comparison: Comparison
+    comparison: CellComparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ class PathVerdict:
     verdict: Verdict
     counts: tuple[tuple[Verdict, int], ...]
     cells: int
-    worst: tuple[Cell, Comparison] | None
-    best: tuple[Cell, Comparison] | None
+    worst: tuple[Cell, CellComparison] | None
+    best: tuple[Cell, CellComparison] | None
     both_kinds: bool
     reason: str
 
@@ -180,7 +180,7 @@ class PathEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class HowToRepeat:
     """How to do it again: the study to the byte, its digest and seed, and one launch line a combination."""
 
     study_text: str
@@ -223,7 +223,7 @@ class View:
     counters: tuple[FactRow, ...]
     failures: tuple[Failure, ...]
     traced: bool
-    repeat: Repeat
+    repeat: HowToRepeat
 
     @property
     def shown_paths(self) -> tuple[PathEntry, ...]:
@@ -239,7 +239,7 @@ class View:
         """Return a group's cells by size."""
         return tuple(cell for cell in self.cells if cell.group == group)
 
-    def compared(self) -> Iterator[tuple[Cell, PathCell, Comparison]]:
+    def compared(self) -> Iterator[tuple[Cell, PathCell, CellComparison]]:
         """Yield every comparison of a path with the baseline."""
         for cell in self.cells:
             for one in cell.paths:

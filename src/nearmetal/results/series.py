@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nearmetal.stats.interval import FloatArray
     from nearmetal.stats.summary import Summary
     from nearmetal.store.rundir import RunDir, TrialRecord
-    from nearmetal.store.samples import Cell as StoredCell
+    from nearmetal.store.samples import StoredCell
 
 
 Combination = tuple[str, str, str]

@@ -15,7 +15,7 @@ from nearmetal.units import NS_PER_S, format_size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from nearmetal.facts.look import Look
+    from nearmetal.facts.look import MachineLook
     from nearmetal.study.order import Scalar
 
 LEAST_BLOCKS, MOST_BLOCKS = 5, 40
@@ -28,7 +28,7 @@ _LEAST_SOCKPERF_BYTES, _MOST_SOCKPERF_BYTES = 14, 65_000
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class MachinePair:
     """Two machines that exchange messages: one data path."""
 
     first: NodeSpec
@@ -51,10 +51,10 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LinkRequest:
     """What is to be measured: the subject first, then the baseline where there is one."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[MachinePair, ...]
     sizes: tuple[int, ...]
     budget_s: float
     options: Mapping[str, Scalar]
@@ -89,7 +89,7 @@ def node_named(word: str, known: Mapping[str, NodeSpec]) -> NodeSpec:
     return NodeSpec(name=short[:40], address=host, user=user, port=port)
 
 
-def check_looks(pairs: Sequence[Pair], looks: Mapping[str, Look]) -> None:
+def check_looks(pairs: Sequence[MachinePair], looks: Mapping[str, MachineLook]) -> None:
     """Raise with every reason for which these machines cannot be measured: UnavailableError, all reasons at once."""
     problems = [problem for pair in pairs for problem in _problems(pair, looks)]
     if problems:
@@ -99,7 +99,7 @@ def check_looks(pairs: Sequence[Pair], looks: Mapping[str, Look]) -> None:
         )
 
 
-def _problems(pair: Pair, looks: Mapping[str, Look]) -> Iterable[str]:
+def _problems(pair: MachinePair, looks: Mapping[str, MachineLook]) -> Iterable[str]:
     first, second = (looks[node.name] for node in pair.nodes)
     if first.identity == second.identity:
         yield f"{pair.first.name} and {pair.second.name} are one machine ({first.host}): nothing lies between them"
@@ -113,7 +113,7 @@ def _problems(pair: Pair, looks: Mapping[str, Look]) -> Iterable[str]:
             yield f"{node.name} reaches {seen.address} over its loopback: that is an address of its own"
 
 
-def propose(asked: Asked, looks: Mapping[str, Look]) -> Proposal:
+def propose(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> Proposal:
     """Return the study of everything that all machines offer; raise UnavailableError where they offer nothing.
 
     The number of blocks is what fits into the budget of time by the usual estimate, at least `LEAST_BLOCKS`.
@@ -139,7 +139,7 @@ def propose(asked: Asked, looks: Mapping[str, Look]) -> Proposal:
 _Workload = tuple[str, dict[str, object]]
 
 
-def _mpi(asked: Asked, seen: Sequence[Look]) -> tuple[str, list[_Workload], list[str]]:
+def _mpi(asked: LinkRequest, seen: Sequence[MachineLook]) -> tuple[str, list[_Workload], list[str]]:
     """Return the flavour of MPI that all machines have, its workloads, and why there are none."""
     flavours = {one.mpi for one in seen}
     if len(flavours) != 1 or "" in flavours or not all(one.compiler for one in seen):
@@ -153,11 +153,11 @@ def _mpi(asked: Asked, seen: Sequence[Look]) -> tuple[str, list[_Workload], list
     return flavours.pop(), found, []
 
 
-def _lacking(asked: Asked, looks: Mapping[str, Look], tool: str) -> str:
+def _lacking(asked: LinkRequest, looks: Mapping[str, MachineLook], tool: str) -> str:
     return ", ".join(n.name for pair in asked.pairs for n in pair.nodes if tool not in looks[n.name].tools)
 
 
-def _no_verbs(asked: Asked, looks: Mapping[str, Look]) -> str:
+def _no_verbs(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> str:
     without = [n.name for pair in asked.pairs for n in pair.nodes if not looks[n.name].rdma]
     if without:
         return f"no RDMA device on {', '.join(without)}"
@@ -171,14 +171,16 @@ def _words(name: str, entry: Mapping[str, object]) -> str:
     return f"{what}: {', '.join(map(format_size, sizes))}"
 
 
-def _within_budget(asked: Asked, looks: Mapping[str, Look], flavour: str, workloads: Sequence[_Workload]) -> str:
+def _within_budget(
+    asked: LinkRequest, looks: Mapping[str, MachineLook], flavour: str, workloads: Sequence[_Workload]
+) -> str:
     one = estimate(parse_study(_text(asked, looks, flavour, workloads, LEAST_BLOCKS), "the proposal"))[0] / LEAST_BLOCKS
     fitting = int(asked.budget_s * NS_PER_S / one) if one else MOST_BLOCKS
     return _text(asked, looks, flavour, workloads, max(LEAST_BLOCKS, min(MOST_BLOCKS, fitting)))
 
 
 def _text(
-    asked: Asked, looks: Mapping[str, Look], flavour: str, workloads: Sequence[_Workload], most_blocks: int
+    asked: LinkRequest, looks: Mapping[str, MachineLook], flavour: str, workloads: Sequence[_Workload], most_blocks: int
 ) -> str:
     subject, baseline = asked.pairs[0], asked.pairs[-1]
     against = f", against {' and '.join(n.name for n in baseline.nodes)}" if baseline is not subject else ""
@@ -206,7 +208,7 @@ def _text(
     return "\n".join([*lines, "", "[trials]", f"min_blocks = {LEAST_BLOCKS}", f"max_blocks = {most_blocks}", ""])
 
 
-def doubts(asked: Asked, looks: Mapping[str, Look]) -> list[str]:
+def doubts(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> list[str]:
     """Return what may be wrong with the answer for reasons that a look shows, the largest first."""
     nodes = [node for pair in asked.pairs for node in pair.nodes]
     busy = [f"{n.name} {looks[n.name].load:g}" for n in nodes if looks[n.name].load > BUSY * (looks[n.name].cpus or 1)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.facts.below import look_below
-from nearmetal.facts.guests import Guest, Hypervisor, parse_domain, warnings
+from nearmetal.facts.guests import Guest, HypervisorFacts, parse_domain, warnings
 from nearmetal.hosts import table
 from nearmetal.hosts.far.host import FarHost
 from nearmetal.hosts.libvirt import domain_xml, machine_of
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LibvirtLook:
     """What was found at one URI: guests, and warnings in sentences."""
 
     guests: tuple[Guest, ...]
     warnings: tuple[str, ...]
 
 
-def look_at(uri: str, *, running: bool = False) -> Look:
+def look_at(uri: str, *, running: bool = False) -> LibvirtLook:
     """Read the domains of one libvirt, and the machine below them where it is this one or ssh reaches it.
 
     Raise UnavailableError when libvirt does not answer. A machine that cannot be looked at is a warning.
@@ -39,10 +39,10 @@ def look_at(uri: str, *, running: bool = False) -> Look:
         guests = tuple(parse_domain(text) for text in domain_xml(shell, uri, running=running))
         below, not_seen = _below(shell, uri)
     nobody = [] if guests else [f"no guest {'runs' if running else 'is defined'} at {uri}"]
-    return Look(guests, (*nobody, *not_seen, *warnings(guests, below)))
+    return LibvirtLook(guests, (*nobody, *not_seen, *warnings(guests, below)))
 
 
-def _below(shell: Shell, uri: str) -> tuple[Hypervisor, list[str]]:
+def _below(shell: Shell, uri: str) -> tuple[HypervisorFacts, list[str]]:
     machine = machine_of(uri)
     if machine == "":
         return look_below(shell), []
@@ -54,7 +54,9 @@ def _below(shell: Shell, uri: str) -> tuple[Hypervisor, list[str]]:
         with machine_shell(machine) as far:
             return look_below(far), []
     except (NearmetalError, ImportError) as error:
-        return Hypervisor(), [f"the machine below {uri} was not looked at (MTUs, irqbalance, idle states): {error}"]
+        return HypervisorFacts(), [
+            f"the machine below {uri} was not looked at (MTUs, irqbalance, idle states): {error}"
+        ]
 
 
 def refuse(shell: FarShell) -> None:
@@ -88,7 +90,7 @@ def open_host(
     return _Described(host, _facts(looks.items())) if looks else host
 
 
-def _facts(looks: Iterable[tuple[str, Look]]) -> dict[str, Scalar]:
+def _facts(looks: Iterable[tuple[str, LibvirtLook]]) -> dict[str, Scalar]:
     """Return the facts of all guests; one whose name an earlier URI has, too, is told apart by its own."""
     named: dict[str, Guest] = {}
     for uri, look in looks:

@@ -21,7 +21,7 @@ from nearmetal.knobs.folder import journal_folder
 from nearmetal.knobs.hold import KNOB_END, hold
 from nearmetal.knobs.journal import EndState
 from nearmetal.knobs.look import look
-from nearmetal.knobs.watchdog import Guard
+from nearmetal.knobs.watchdog import WatchLimits
 from nearmetal.paths.table import find_path
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.workloads.table import find_workload
@@ -128,8 +128,8 @@ _LOCK_PATIENCE_S = 60.0
 """How long a trial waits for another one that holds knobs of the same machine."""
 
 
-def _guard(order: Order) -> Guard:
-    return Guard(
+def _guard(order: Order) -> WatchLimits:
+    return WatchLimits(
         deadline_s=int(order.timeout_s) + _KNOB_MARGIN_S,
         own_links=True,
         probe=str(order.watch.get("probe", "")),

@@ -13,7 +13,7 @@ from nearmetal.fabric.survey import survey
 from nearmetal.gate import as_json as gate_as_json
 from nearmetal.report import as_html, as_json, fabric_html, fabric_json
 from nearmetal.report.markup import Markup
-from nearmetal.report.progress import Progress, progress
+from nearmetal.report.progress import RunProgress, progress
 from nearmetal.results.between import Question, judge, read_pair
 from nearmetal.results.paths import build_view
 from nearmetal.results.waterfalls import waterfalls
@@ -255,7 +255,7 @@ def _check_size(run: RunDir, most: int = MAX_SAMPLES) -> None:
         )
 
 
-def _as_object(so_far: Progress) -> dict[str, object]:
+def _as_object(so_far: RunProgress) -> dict[str, object]:
     return {
         **{key: value for key, value in asdict(so_far).items() if key != "last"},
         "last": [

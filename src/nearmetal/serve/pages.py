@@ -12,7 +12,7 @@ from nearmetal.gate import as_table as gate_as_table
 from nearmetal.gate import words as gate_words
 from nearmetal.report import as_html, charts, fabric_html, fabric_text, words
 from nearmetal.report.markup import Markup, element, page, policy, together
-from nearmetal.report.progress import Progress, last_trials, sentence
+from nearmetal.report.progress import RunProgress, last_trials, sentence
 from nearmetal.stats.between import Standing
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def live_page(one: Entry, part: str, tag: str) -> str:
     return page(f"{one.name}, live", body, may=LIVE, head=together(script, again), skip="live")
 
 
-def live_part(so_far: Progress, view: View | None, nothing_yet: str, *, running: bool) -> str:
+def live_part(so_far: RunProgress, view: View | None, nothing_yet: str, *, running: bool) -> str:
     """Return the part that changes: progress, last trials, and what the comparisons say so far.
 
     `view` is None, and `nothing_yet` says why, as long as nothing can be compared.

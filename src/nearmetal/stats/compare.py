@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BlockFigures",
-    "Comparison",
+    "CellComparison",
     "IntervalMethod",
     "RatioEstimate",
     "compare",
@@ -121,7 +121,7 @@ class RatioEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class CellComparison:
     """A path against its baseline in one cell (operation and size), figure by figure.
 
     `estimates` holds the mean always, and median and p99 where they are not refused: `refused` says why they are. A
@@ -171,7 +171,7 @@ def compare(
     better: Better = Better.SMALLER,
     criteria: Criteria | None = None,
     plan: StoppingPlan | None = None,
-) -> Comparison:
+) -> CellComparison:
     """Compare a path with its baseline by every figure given; the mean must be among them.
 
     `plan` is that of the sequential stopping when the number of blocks was not fixed beforehand: its intervals are then
@@ -190,7 +190,7 @@ def compare(
         for metric, one in figures.items()
     }
     slow = _slow(figures[HEADLINE], estimates[HEADLINE].n, criteria, better)
-    return Comparison(estimates, refused or {}, better, criteria, slow)
+    return CellComparison(estimates, refused or {}, better, criteria, slow)
 
 
 def _slow(figures: BlockFigures, blocks: int, criteria: Criteria, better: Better = Better.SMALLER) -> int:
@@ -326,7 +326,7 @@ def _evidence(
     return log_costs.size, method, evidence_of(log_costs, company, bound=bound, alpha=alpha, interval=interval)
 
 
-def correct_family(comparisons: Sequence[Comparison], *, alpha: float = ALPHA) -> tuple[Comparison, ...]:
+def correct_family(comparisons: Sequence[CellComparison], *, alpha: float = ALPHA) -> tuple[CellComparison, ...]:
     """Return the comparisons of one path, in the order given, with findings corrected for their number.
 
     Holm's step-down is applied over all its sizes and operations, to families of claims apart: difference, equivalence

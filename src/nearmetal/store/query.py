@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
-from nearmetal.study.facts import Scope, scope_of
+from nearmetal.study.facts import FactScope, scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,13 +51,13 @@ def disagreements(records: Iterable[TrialRecord]) -> tuple[Disagreement, ...]:
     """
     groups: dict[tuple[str, str], list[dict[str, Scalar]]] = {}
     for record in records:
-        of: dict[Scope, dict[str, Scalar]] = {scope: {} for scope in Scope}
+        of: dict[FactScope, dict[str, Scalar]] = {scope: {} for scope in FactScope}
         for name, value in record.outcome.facts.items():
             of[scope_of(name)][name] = value
         path, workload = record.order.path.label, record.order.workload.label
-        groups.setdefault(("", "machine"), []).append(of[Scope.MACHINE] | of[Scope.GUEST])
-        groups.setdefault((f"path {path}", "nic"), []).append(of[Scope.INTERFACE])
-        groups.setdefault((f"workload {workload}", "code"), []).append(of[Scope.CODE] | {"mpi": record.order.mpi})
+        groups.setdefault(("", "machine"), []).append(of[FactScope.MACHINE] | of[FactScope.GUEST])
+        groups.setdefault((f"path {path}", "nic"), []).append(of[FactScope.INTERFACE])
+        groups.setdefault((f"workload {workload}", "code"), []).append(of[FactScope.CODE] | {"mpi": record.order.mpi})
     return tuple(found for (within, _), sets in groups.items() for found in _differing(within, sets))
 
 

@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from nearmetal import limits
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import parse_json, read_bytes
-from nearmetal.store.samples import Cell  # noqa: TC001 (pydantic reads it)
+from nearmetal.store.samples import StoredCell  # noqa: TC001 (pydantic reads it)
 from nearmetal.store.sums import SEAL, check_seal, seal_of, sealed
 from nearmetal.study.order import ORDER_FORMAT, Order, Outcome, TrialStatus, upgraded_outcome
 
@@ -49,7 +49,7 @@ class TrialRecord:
     outcome: Outcome
     attempt: int
     started_utc: str
-    cells: tuple[Cell, ...]
+    cells: tuple[StoredCell, ...]
     sums: dict[str, str] | None = None
     parts: tuple[str, ...] = ()
     seal: Annotated[str, Field(validation_alias=SEAL)] = field(default="", compare=False, repr=False)

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from nearmetal.store.samples import Cell, CellSamples
+    from nearmetal.store.samples import CellSamples, StoredCell
     from nearmetal.study.order import Order, Outcome
 
 # What was always found here.
@@ -116,7 +116,7 @@ class RunDir(Closing):
         self._lock = lock
         self._study = study
         self._last_line = ""
-        self._summaries: dict[tuple[int, int, Cell], Summary] = {}
+        self._summaries: dict[tuple[int, int, StoredCell], Summary] = {}
 
     @classmethod
     def create(
@@ -300,7 +300,7 @@ class RunDir(Closing):
             raise ForeignFileError(f"the record of {path} does not name it", hint="restore the run from a backup")
         return record.sums[place]
 
-    def values(self, record: TrialRecord, cell: Cell) -> NDArray[np.int64]:
+    def values(self, record: TrialRecord, cell: StoredCell) -> NDArray[np.int64]:
         """Return one cell's values (ns) of a trial, in the order of measurement."""
         path = self.samples_path(record)
         parts = None  # of a cell as it was recorded; whoever asks for other ranks has the whole file hashed
@@ -313,12 +313,12 @@ class RunDir(Closing):
         path = self.samples_path(record)
         return read_table(path, self.sum_of(record, path))
 
-    def rows(self, record: TrialRecord, cell: Cell) -> pa.Table:
+    def rows(self, record: TrialRecord, cell: StoredCell) -> pa.Table:
         """Return everything that was stamped for a cell of a trial: all ranks, warm-up and flagged iterations too."""
         path = self.samples_path(record)
         return read_rows(path, cell, self.sum_of(record, path))
 
-    def summary(self, record: TrialRecord, cell: Cell) -> Summary:
+    def summary(self, record: TrialRecord, cell: StoredCell) -> Summary:
         """Return the summary of one cell of a trial, from its record, or from its samples where that has none.
 
         Raise BadInputError for samples that say nothing, ForeignFileError for samples that are not as recorded: what

@@ -75,7 +75,7 @@ class CellSamples:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class StoredCell:
     """What the trial's record says of one cell; `first_group` is the row group of its rank 0.
 
     `summary` is None in runs from before records held it, and where `CellSamples.summary` is.
@@ -91,14 +91,14 @@ class Cell:
     summary: Summary | None = field(default=None, compare=False)
 
 
-def describe(cells: Sequence[CellSamples]) -> tuple[Cell, ...]:
+def describe(cells: Sequence[CellSamples]) -> tuple[StoredCell, ...]:
     """Return the record entries for cells in the order in which `write_samples` lays them down."""
-    described: list[Cell] = []
+    described: list[StoredCell] = []
     for of in cells:
         ranks, iterations = of.ns.shape
         first_group = described[-1].first_group + described[-1].ranks if described else 0
         what = (of.operation, of.message_bytes, ranks, iterations, of.warmup, of.value_ranks)
-        described.append(Cell(*what, first_group, of.summary))
+        described.append(StoredCell(*what, first_group, of.summary))
     return tuple(described)
 
 
@@ -136,7 +136,7 @@ def _table(index: int, cell: CellSamples, rank: int) -> pa.Table:
     )
 
 
-def part_sums(path: Path, cells: Sequence[Cell]) -> tuple[str, ...]:
+def part_sums(path: Path, cells: Sequence[StoredCell]) -> tuple[str, ...]:
     """Return the SHA-256 of a file's directory, and of what the values of each cell are made of.
 
     Values are about half of a file, and hashing is a good part of reading it: who wants values hashes only those.
@@ -151,7 +151,9 @@ def part_sums(path: Path, cells: Sequence[Cell]) -> tuple[str, ...]:
         raise _not_whole(path, error) from error
 
 
-def read_values(path: Path, cell: Cell, sha256: str = "", parts: tuple[str, str] | None = None) -> NDArray[np.int64]:
+def read_values(
+    path: Path, cell: StoredCell, sha256: str = "", parts: tuple[str, str] | None = None
+) -> NDArray[np.int64]:
     """Return the values of a cell's good iterations in order, warm-up left out.
 
     Raise ForeignFileError when the file has not the recorded digest `sha256` ('': none was recorded) or is not one of
@@ -172,7 +174,7 @@ def read_values(path: Path, cell: Cell, sha256: str = "", parts: tuple[str, str]
     return measured if good.all() else measured[good]
 
 
-def read_rows(path: Path, cell: Cell, sha256: str = "") -> pa.Table:
+def read_rows(path: Path, cell: StoredCell, sha256: str = "") -> pa.Table:
     """Return everything that was stamped for a cell: all ranks, warm-up and flagged iterations too.
 
     Takes and raises what `read_values` does.
@@ -206,7 +208,7 @@ def _opened(path: Path, sha256: str) -> pq.ParquetFile:
     return pq.ParquetFile(path if data is None else pa.BufferReader(data))
 
 
-def _opened_in_parts(path: Path, cell: Cell, directory_sum: str, cell_sum: str) -> pq.ParquetFile:
+def _opened_in_parts(path: Path, cell: StoredCell, directory_sum: str, cell_sum: str) -> pq.ParquetFile:
     """Open a file of samples of which only a cell's values can be read, from the very bytes that were verified.
 
     They lie where they do in the file, in a room of its size: what was not read takes no memory.
@@ -240,7 +242,7 @@ def _fill(file: IO[bytes], room: mmap.mmap, start: int, length: int) -> None:
         file.readinto(view[start : start + length])  # type: ignore[attr-defined] # of every binary file
 
 
-def _places(metadata: pq.FileMetaData, cell: Cell) -> list[tuple[int, int]]:
+def _places(metadata: pq.FileMetaData, cell: StoredCell) -> list[tuple[int, int]]:
     """Return where a file keeps what a cell's values are made of: first byte and length of each piece."""
     columns = [SCHEMA.get_field_index(name) for name in _VALUED]
     groups = [metadata.row_group(cell.first_group + rank) for rank in cell.value_ranks]
@@ -248,7 +250,7 @@ def _places(metadata: pq.FileMetaData, cell: Cell) -> list[tuple[int, int]]:
     return [(piece.data_page_offset, piece.total_compressed_size) for piece in pieces]
 
 
-def _sum_of_parts(data: mmap.mmap, metadata: pq.FileMetaData, cell: Cell) -> str:
+def _sum_of_parts(data: mmap.mmap, metadata: pq.FileMetaData, cell: StoredCell) -> str:
     found = hashlib.sha256()
     with memoryview(data) as view:
         for start, length in _places(metadata, cell):
@@ -256,7 +258,7 @@ def _sum_of_parts(data: mmap.mmap, metadata: pq.FileMetaData, cell: Cell) -> str
     return found.hexdigest()
 
 
-def _check_lengths(path: Path, cell: Cell, rows: Sequence[int], ranks: int) -> None:
+def _check_lengths(path: Path, cell: StoredCell, rows: Sequence[int], ranks: int) -> None:
     """Raise ForeignFileError before anything is read when the file does not hold what the record says."""
     if not rows or len(rows) != ranks or set(rows) != {cell.iterations}:
         raise ForeignFileError(

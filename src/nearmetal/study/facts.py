@@ -28,7 +28,7 @@ _INTERFACE = ("kind", "driver", "device", "firmware")
 _OF_AN_INTERFACE = re.compile(r"n\d+\.[^.]+\.(?P<fact>.+)")
 
 
-class Scope(StrEnum):
+class FactScope(StrEnum):
     """Over which trials a fact must be the same; `free` ones may differ."""
 
     MACHINE = "machine"
@@ -38,17 +38,17 @@ class Scope(StrEnum):
     FREE = "free"
 
 
-def scope_of(name: str) -> Scope:
+def scope_of(name: str) -> FactScope:
     """Return over which trials a fact must agree."""
     if name in _MACHINE:
-        return Scope.MACHINE
+        return FactScope.MACHINE
     if name.startswith(_GUEST):
-        return Scope.GUEST
+        return FactScope.GUEST
     if name.endswith(_CODE):
-        return Scope.CODE
+        return FactScope.CODE
     if name.count(".") >= 2 and name.rsplit(".", 1)[1] in _INTERFACE:
-        return Scope.INTERFACE
-    return Scope.FREE
+        return FactScope.INTERFACE
+    return FactScope.FREE
 
 
 def describes_machine(name: str) -> bool:

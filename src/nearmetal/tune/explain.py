@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class KnobShare:
     """One knob on one cell: its share of the variance, and the mean log cost of each value against the first."""
 
     cell: str
@@ -47,7 +47,7 @@ class Interaction:
 class Explanation:
     """Effects and interactions, the largest first."""
 
-    effects: tuple[Effect, ...]
+    effects: tuple[KnobShare, ...]
     interactions: tuple[Interaction, ...]
 
 
@@ -55,7 +55,7 @@ def explain(space: Space, notes: Sequence[TrialNote], objective: Objective) -> E
     """Return the effects of every knob on every cell that the objective weighs or limits."""
     whole = [note for note in notes if note.cost is not None and not note.cut]
     cells = [cell for cell in dict.fromkeys(cell for note in whole for cell in note.log_costs) if objective.minds(cell)]
-    effects: list[Effect] = []
+    effects: list[KnobShare] = []
     interactions: list[Interaction] = []
     for cell in cells:
         observed = [(note.block, note.point, note.log_costs[cell]) for note in whole if cell in note.log_costs]
@@ -68,7 +68,7 @@ def explain(space: Space, notes: Sequence[TrialNote], objective: Objective) -> E
     )
 
 
-def _decompose(space: Space, cell: str, mean: FloatArray) -> tuple[list[Effect], list[Interaction]]:
+def _decompose(space: Space, cell: str, mean: FloatArray) -> tuple[list[KnobShare], list[Interaction]]:
     points = np.array(space.points)
     centred = mean - mean.mean()
     total = float(np.mean(centred**2)) or 1.0
@@ -77,7 +77,7 @@ def _decompose(space: Space, cell: str, mean: FloatArray) -> tuple[list[Effect],
     for axis, (of, level) in enumerate(zip(space.axes, alone, strict=True)):
         first = level[0]
         values = {value: float(level[i] - first) for i, value in enumerate(of.values) if i in set(points[:, axis])}
-        effects.append(Effect(cell, of.knob, float(np.mean(level[points[:, axis]] ** 2)) / total, values))
+        effects.append(KnobShare(cell, of.knob, float(np.mean(level[points[:, axis]] ** 2)) / total, values))
     pairs = []
     for one, two in itertools.combinations(range(points.shape[1]), 2):
         joint = points[:, one] * (points[:, two].max() + 1) + points[:, two]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nearmetal.hosts.host import Host
     from nearmetal.stats.summary import Summary
     from nearmetal.store.rundir import SearchDir, TrialRecord
-    from nearmetal.store.samples import Cell
+    from nearmetal.store.samples import StoredCell
     from nearmetal.study.order import Order, Outcome
 
 
@@ -29,7 +29,7 @@ class Launched:
 
     order: Order
     outcome: Outcome
-    cells: tuple[tuple[Cell, Summary], ...]
+    cells: tuple[tuple[StoredCell, Summary], ...]
 
 
 class Launches:

@@ -24,7 +24,7 @@ _PENALTY = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class CellLimit:
     """No cell that matches `cells` (a shell pattern) may be worse than present by more than `worse`, such as 0.02."""
 
     cells: str
@@ -40,7 +40,7 @@ class Objective:
 
     weights: Mapping[str, float] = field(default_factory=lambda: {"*": 1.0})
     larger_is_better: tuple[str, ...] = ("*bandwidth*", "*rate*")
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[CellLimit, ...] = ()
 
     def better(self, cell: str) -> Better:
         """Return the direction of a cell."""

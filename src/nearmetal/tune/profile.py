@@ -33,7 +33,7 @@ _MOST_LABEL = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ProfileEvidence:
     """Why the setting was chosen: held-out figures of the confirmation, never those of the search.
 
     `ratio` is setting / present over the objective (below 1 is better), `low` and `high` its interval at `level`.
@@ -70,7 +70,7 @@ class Profile:
     setting: dict[str, str]
     present: dict[str, str] = field(default_factory=dict)
     mpi_flavour: str = "openmpi5"
-    evidence: Evidence | None = None
+    evidence: ProfileEvidence | None = None
 
     def __post_init__(self) -> None:
         self._check_words()

@@ -5,7 +5,7 @@ Options: `argv` (a list; `{address}`, `{peer}`, `{node}` and `{scratch}` are fil
 it as a parallel program over the placement: `true`, or the directory of the MPI that it was built with, such as
 `/usr`), `output` (the file that it writes, `stdout` by default), `figure` (`wall`, `regex` or `json`), `pattern` (a
 regular expression with one group; each match is a sample), `path` (keys and numbers joined by dots, `*` for every
-element), `unit` (of `rates.UNITS`), `expect` and `forbid` (regular expressions that must and must not match),
+element), `unit` (of `figures.UNITS`), `expect` and `forbid` (regular expressions that must and must not match),
 `accept` (exit statuses that are no failure), `packets` (how many each end of a network path must have carried at the
 least), `needs` (a list of programs that must be on PATH), `install` (a sentence that says where they come from).
 Standard library only.

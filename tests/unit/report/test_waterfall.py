@@ -30,7 +30,7 @@ from nearmetal.workloads.samples import decode
 from tests.fake_runs import list_anew
 
 if TYPE_CHECKING:
-    from nearmetal.store.samples import Cell
+    from nearmetal.store.samples import StoredCell
     from nearmetal.study.order import Scalar
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "waterfall-v1.zip"
@@ -238,7 +238,7 @@ def test_summaries_are_asked_for_only_beside_a_trace(run: RunDir, monkeypatch: p
     read: list[int] = []
     summary = RunDir.summary
 
-    def noted(self: RunDir, record: TrialRecord, cell: Cell) -> object:
+    def noted(self: RunDir, record: TrialRecord, cell: StoredCell) -> object:
         read.append(record.order.trial)
         return summary(self, record, cell)
 

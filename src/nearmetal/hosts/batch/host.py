@@ -16,7 +16,7 @@ from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, Un
 from nearmetal.hosts.batch.scheduler import JobState, Phase, Request, Scheduler
 from nearmetal.hosts.batch.slurm import Slurm
 from nearmetal.hosts.far.bind import bind
-from nearmetal.hosts.far.machine import Machine
+from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.program import ProgramCarrier
 from nearmetal.hosts.far.shell import MachinesShell, Memory
@@ -62,7 +62,7 @@ class _Allocation:
     job: str
     batch: int
     state: JobState
-    machines: dict[str, Machine] = field(default_factory=dict)
+    machines: dict[str, FarMachine] = field(default_factory=dict)
     restarts: int = 0
 
 
@@ -138,7 +138,7 @@ class BatchHost:
         return replace(outcome, facts={**outcome.facts, **facts})
 
     def _shell(
-        self, allocation: _Allocation, machines: list[Machine], *, built: bool, own_network: bool
+        self, allocation: _Allocation, machines: list[FarMachine], *, built: bool, own_network: bool
     ) -> MachinesShell | FarNamespaceShell:
         for machine in machines:
             machine.refresh()
@@ -217,7 +217,7 @@ class BatchHost:
             self._disconnect(allocation)
             allocation.restarts = state.restarts
             allocation.machines = {
-                node: Machine(ProgramCarrier(node, tuple(self._scheduler.shell_argv(state.job, node))))
+                node: FarMachine(ProgramCarrier(node, tuple(self._scheduler.shell_argv(state.job, node))))
                 for node in state.nodes
             }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError
 from nearmetal.hosts.far.bind import Bound, bind
-from nearmetal.hosts.far.machine import Machine
+from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.host import Site, at_once
@@ -51,14 +51,14 @@ class FarHost:
         self._options = dict(options)
         self._memory = Memory()
         self.label = label
-        self._machines = {node.name: Machine(one) for node, one in zip(nodes, carriers, strict=True)}
+        self._machines = {node.name: FarMachine(one) for node, one in zip(nodes, carriers, strict=True)}
         try:
-            self.on_all(Machine.connect)
+            self.on_all(FarMachine.connect)
         except BaseException:
             self.close()
             raise
 
-    def on_all(self, deed: Callable[[Machine], object]) -> None:
+    def on_all(self, deed: Callable[[FarMachine], object]) -> None:
         """Do something on every machine, at most `parallel` at once; raise UnavailableError with all failures."""
         failures = []
         with ThreadPoolExecutor(max_workers=min(int(self._options.get("parallel", 32)), len(self._machines))) as pool:

@@ -43,7 +43,7 @@ exit "$status"
 """
 
 
-class Machine:
+class FarMachine:
     """Runs commands through a carrier; not safe for use by two threads at once."""
 
     def __init__(self, carrier: Carrier) -> None:
@@ -98,17 +98,19 @@ class Machine:
             return Finished(tuple(argv), -signal.SIGKILL, b"", b"", time.monotonic_ns() - started_ns, timed_out=True)
         return finished
 
-    def keep(self, argv: Sequence[str], *, prefix: Sequence[str] = (), env: Mapping[str, str] | None = None) -> Kept:
+    def keep(
+        self, argv: Sequence[str], *, prefix: Sequence[str] = (), env: Mapping[str, str] | None = None
+    ) -> KeptProgram:
         """Start a program that stays until it is stopped or the connection is gone."""
         self.connect()
-        return Kept(tuple(argv), self._keep(quote.command([*prefix, *argv], env), b"/dev/null"))
+        return KeptProgram(tuple(argv), self._keep(quote.command([*prefix, *argv], env), b"/dev/null"))
 
-    def hold(self, argv: Sequence[str]) -> Kept:
+    def hold(self, argv: Sequence[str]) -> KeptProgram:
         """Start a program whose own input is the stream: it reads the end of it when the connection is gone."""
         self.connect()
         stream = self._carrier.open()
         stream.write(b"exec %s\n" % quote.command(argv))
-        return Kept(tuple(argv), stream)
+        return KeptProgram(tuple(argv), stream)
 
     def write(self, path: str, data: bytes, *, append: bool = False) -> None:
         """Write a file; what is no longer than a page goes out as one write, as sysfs wants it."""
@@ -171,7 +173,7 @@ class Machine:
             assert self._stream is not None
             self._ask(b"(umask 077; set -C; : > %s)" % quote.word(source), SHORT_S)
             self.write(source, stdin)
-        kept = Kept(tuple(argv), self._keep(line, quote.word(source)))
+        kept = KeptProgram(tuple(argv), self._keep(line, quote.word(source)))
         try:
             return kept.wait(timeout_s, self.name)
         finally:
@@ -184,7 +186,7 @@ class Machine:
         return stream
 
 
-class Kept:
+class KeptProgram:
     """A far program that has a stream and a guardian of its own."""
 
     def __init__(self, argv: tuple[str, ...], stream: Stream) -> None:

@@ -17,7 +17,7 @@ from nearmetal.hosts.namespaces import HINT_USERNS, CradleShell, cradle_argv
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from nearmetal.hosts.far.machine import Kept, Machine
+    from nearmetal.hosts.far.machine import FarMachine, KeptProgram
     from nearmetal.hosts.far.shell import Memory
     from nearmetal.hosts.host import Site
     from nearmetal.process import Finished
@@ -31,7 +31,7 @@ _CRADLE_PID = 'echo $$; exec "$@"'
 class FarNamespaceShell(CradleShell):
     """Commands in namespaces of a far machine."""
 
-    def __init__(self, machine: Machine, site: Site, memory: Memory, *, own_network: bool = True) -> None:
+    def __init__(self, machine: FarMachine, site: Site, memory: Memory, *, own_network: bool = True) -> None:
         super().__init__(f"/tmp/nm-{secrets.token_hex(12)}")  # noqa: S108 - made with mkdir -m 700, the name is random
         self._machine = machine
         self._site = site
@@ -125,7 +125,7 @@ class FarNamespaceShell(CradleShell):
     ) -> Finished:
         return self._machine.run(argv, prefix=self._enter(node), env=env, stdin=stdin, timeout_s=timeout_s)
 
-    def _started(self, argv: Sequence[str], node: str) -> Kept:
+    def _started(self, argv: Sequence[str], node: str) -> KeptProgram:
         return self._machine.keep(argv, prefix=self._enter(node))
 
     def _hold(self, name: str, argv: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from nearmetal.hosts.shell import CommandShell
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from nearmetal.hosts.far.machine import Kept, Machine
+    from nearmetal.hosts.far.machine import FarMachine, KeptProgram
     from nearmetal.hosts.host import Site
     from nearmetal.process import Finished
 
@@ -48,12 +48,12 @@ class NodesShell(CommandShell):
     know each other, `remote_shell` the quoted command that reaches one of them from another.
     """
 
-    def __init__(self, machines: Sequence[Machine], names: Sequence[str], *, remote_shell: bytes) -> None:
+    def __init__(self, machines: Sequence[FarMachine], names: Sequence[str], *, remote_shell: bytes) -> None:
         super().__init__(f"/tmp/nm-{secrets.token_hex(12)}")  # noqa: S108 - made with mkdir -m 700, the name is random
         self._free = list(zip(machines, names, strict=True))
         self._first = machines[0]
         self._remote_shell = remote_shell
-        self._nodes: dict[str, tuple[Machine, str]] = {}
+        self._nodes: dict[str, tuple[FarMachine, str]] = {}
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -107,10 +107,10 @@ class NodesShell(CommandShell):
     ) -> Finished:
         return self._machine(node).run(argv, env=env, stdin=stdin, timeout_s=timeout_s)
 
-    def _started(self, argv: Sequence[str], node: str) -> Kept:
+    def _started(self, argv: Sequence[str], node: str) -> KeptProgram:
         return self._machine(node).keep(argv)
 
-    def _machine(self, node: str) -> Machine:
+    def _machine(self, node: str) -> FarMachine:
         if node == HYPERVISOR:
             return self._first
         if node not in self._nodes:
@@ -123,7 +123,7 @@ class MachinesShell(NodesShell):
 
     def __init__(
         self,
-        machines: Sequence[Machine],
+        machines: Sequence[FarMachine],
         names: Sequence[str],
         site: Site,
         memory: Memory,

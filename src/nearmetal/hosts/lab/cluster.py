@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import contextlib
     from collections.abc import Iterator, Mapping
 
-    from nearmetal.hosts.lab.machine import Machine
+    from nearmetal.hosts.lab.machine import LabMachine
     from nearmetal.hosts.lab.vm import Boot
     from nearmetal.study.order import Order, Scalar
 
@@ -63,7 +63,7 @@ class Cluster:
         text = replace(order, path=replace(order.path, options=options)).to_json().encode()
         memory, measured = stack.enter_context(wire.shared_memory()), self._link(order)
         for node in range(count):
-            plugin = partial(_joined, boot, wire.Place(memory, node, count), seed, measured)
+            plugin = partial(_joined, boot, wire.WirePlace(memory, node, count), seed, measured)
             life = Vm(boot, order=text, seed=seed + node, restore=True, seat=Seat(node, count), plugin=plugin)
             yield stack.enter_context(life)
 
@@ -83,7 +83,7 @@ class Cluster:
             raise TrialError(error.message, hint=error.hint) from error
 
 
-def _joined(boot: Boot, place: wire.Place, seed: int, measured: wire.Link, counts: Path) -> str:
+def _joined(boot: Boot, place: wire.WirePlace, seed: int, measured: wire.Link, counts: Path) -> str:
     return wire.plugin_argument(
         boot.wire,
         place,
@@ -138,7 +138,7 @@ def nodes_of(options: Mapping[str, Scalar]) -> int:
     return int(nodes)
 
 
-def cluster_of(options: Mapping[str, Scalar], machine: Machine, slots: int) -> Cluster | None:
+def cluster_of(options: Mapping[str, Scalar], machine: LabMachine, slots: int) -> Cluster | None:
     """Return the cluster of such machines that a study's `host.options` ask for, or None.
 
     Raises BadInputError, and UnavailableError when the machines of all slots do not fit into this one's memory.

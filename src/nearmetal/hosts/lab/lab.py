@@ -21,7 +21,7 @@ from nearmetal.hosts.lab import image, wirecheck
 from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, nodes_of
 from nearmetal.hosts.lab.guest import OUTCOME_NAME
 from nearmetal.hosts.lab.lives import carry_out
-from nearmetal.hosts.lab.machine import Machine, machine_named
+from nearmetal.hosts.lab.machine import LabMachine, machine_named
 from nearmetal.hosts.lab.vm import Boot, Vm
 from nearmetal.study.facts import VARIANT
 from nearmetal.study.order import Outcome, TrialStatus
@@ -98,7 +98,7 @@ class LabHost:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: LabMachine,
         *,
         slots: int,
         say: Callable[[str], None],
@@ -234,7 +234,7 @@ def open_lab(options: Mapping[str, Scalar], say: Callable[[str], None]) -> LabHo
     return LabHost(machine, slots=slots, say=say, variants=variants, cluster=cluster)
 
 
-def machine_of(options: Mapping[str, Scalar]) -> Machine:
+def machine_of(options: Mapping[str, Scalar]) -> LabMachine:
     """Return the machine that a study's `host.options` name; raise BadInputError where there is no such."""
     return machine_named(str(options.get("machine", "base")))
 

@@ -42,7 +42,7 @@ _KERNEL_OPTIONS = ("console=ttyS0", "quiet", "tsc=reliable", "panic=1", "oops=pa
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class LabMachine:
     """One configuration of the lab.
 
     `tick_us` makes a periodic event in virtual time, so that virtual CPUs, which take turns until the next event,
@@ -77,8 +77,8 @@ _NET = ("qemu_fw_cfg", "igb", "igbvf", "veth", "bridge", "macvlan", "tun", "sch_
 MACHINES = {
     machine.name: machine
     for machine in (
-        Machine("base", "one virtual CPU", modules=_NET),
-        Machine(
+        LabMachine("base", "one virtual CPU", modules=_NET),
+        LabMachine(
             "smp2",
             "two virtual CPUs that take turns every 2 us",
             vcpus=2,
@@ -87,7 +87,7 @@ MACHINES = {
             tick_us=4,
             modules=_NET,
         ),
-        Machine(
+        LabMachine(
             "kvm",
             "one virtual CPU with AMD SVM and an IOMMU, for guests of its own",
             trial_s=20.0,
@@ -102,7 +102,7 @@ MACHINES = {
 }
 
 
-def machine_named(name: str) -> Machine:
+def machine_named(name: str) -> LabMachine:
     """Return a configuration by name; raise BadInputError for a name that is none."""
     try:
         return MACHINES[name]
@@ -127,7 +127,7 @@ class Files:
 
 
 def emulator_argv(
-    emulator: str, machine: Machine, files: Files, *, seed: int, restore: bool, plugin: str = ""
+    emulator: str, machine: LabMachine, files: Files, *, seed: int, restore: bool, plugin: str = ""
 ) -> tuple[str, ...]:
     """Return the command that starts the machine, paused, with its control socket connecting to `files.control`.
 
@@ -152,7 +152,7 @@ def emulator_argv(
     )
 
 
-def _memory(machine: Machine, file: Path | None, restore: bool) -> tuple[str, ...]:
+def _memory(machine: LabMachine, file: Path | None, restore: bool) -> tuple[str, ...]:
     """Return what makes a file the machine's memory; a life writes to pages of its own."""
     if file is None:
         return ()
@@ -162,7 +162,7 @@ def _memory(machine: Machine, file: Path | None, restore: bool) -> tuple[str, ..
     return ("-object", memory, "-machine", "memory-backend=memory")
 
 
-def shell_argv(emulator: str, machine: Machine, files: Files) -> tuple[str, ...]:
+def shell_argv(emulator: str, machine: LabMachine, files: Files) -> tuple[str, ...]:
     """Return the command that starts the machine on this terminal, on the real-time clock: not reproducible."""
     return (
         emulator,
@@ -174,7 +174,7 @@ def shell_argv(emulator: str, machine: Machine, files: Files) -> tuple[str, ...]
     )
 
 
-def _devices(machine: Machine) -> tuple[str, ...]:
+def _devices(machine: LabMachine) -> tuple[str, ...]:
     """Return two SR-IOV ports, each behind a root port of its own, as VFs need: on one wire, or on two in a cluster."""
     iommu = ("-device", "intel-iommu,intremap=on,caching-mode=on") if machine.iommu else ()
     ports: list[str] = []
@@ -185,7 +185,7 @@ def _devices(machine: Machine) -> tuple[str, ...]:
     return (*iommu, *ports)
 
 
-def _tick(machine: Machine) -> tuple[str, ...]:
+def _tick(machine: LabMachine) -> tuple[str, ...]:
     """Return a packet filter on an idle hub: the emulator's only device that is nothing but a periodic timer."""
     if not machine.tick_us:
         return ()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from nearmetal import native, process
 from nearmetal.errors import NearmetalError
-from nearmetal.hosts.far.machine import SHORT_S, Machine
+from nearmetal.hosts.far.machine import SHORT_S, FarMachine
 from nearmetal.hosts.far.shell import NodesShell
 from nearmetal.hosts.far.stream import Inbox, LostError, Stream
 from nearmetal.hosts.host import HYPERVISOR, OnNode
@@ -133,7 +133,7 @@ class ClusterShell(NodesShell):
     def __init__(self, seat: Seat) -> None:
         """Name the machines; a connection is made when a node is first spoken to."""
         names = [name_of(node) for node in range(seat.nodes)]
-        machines = [Machine(NodeCarrier(name)) for name in names]
+        machines = [FarMachine(NodeCarrier(name)) for name in names]
         super().__init__(machines, names, remote_shell=str(native.build(CALLER)).encode())
         self._guests: set[str] = set()
 
@@ -157,7 +157,7 @@ class ClusterShell(NodesShell):
 
         def known() -> str:
             booting.wait(lambda: True)
-            self._free.insert(0, (Machine(NodeCarrier(name)), name))
+            self._free.insert(0, (FarMachine(NodeCarrier(name)), name))
             self._guests.add(name)
             self.add_node(name)
             return name

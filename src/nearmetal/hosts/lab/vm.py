@@ -15,7 +15,7 @@ from nearmetal import process, scratch
 from nearmetal.closing import Closing
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.lab import frames, lives, wire
-from nearmetal.hosts.lab.machine import Files, Machine, emulator_argv
+from nearmetal.hosts.lab.machine import Files, LabMachine, emulator_argv
 from nearmetal.hosts.lab.qmp import EmulatorGoneError, Listener, Qmp
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Boot:
     """What an emulated machine starts from: the emulator, the configuration, the kernel and the root."""
 
     emulator: str
-    machine: Machine
+    machine: LabMachine
     kernel: Path
     initrd: Path
     wire: Path

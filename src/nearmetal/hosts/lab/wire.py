@@ -63,7 +63,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WirePlace:
     """A machine's place in its cluster: the memory that all of it share, which node it is, and of how many."""
 
     memory: str
@@ -73,7 +73,7 @@ class Place:
 
 def plugin_argument(
     library: Path,
-    place: Place,
+    place: WirePlace,
     *,
     seed: int,
     guests: bool = False,

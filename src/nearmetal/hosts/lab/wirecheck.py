@@ -77,7 +77,7 @@ def small_cluster(emulator: str, library: Path, nodes: int, *options: str) -> tu
     """
     guest = native.build(GUEST)
     with scratch.folder("nearmetal-wire") as folder, wire.shared_memory() as memory:
-        places = [wire.Place(memory, node, nodes) for node in range(nodes)]
+        places = [wire.WirePlace(memory, node, nodes) for node in range(nodes)]
         argvs = [small_machine_argv(emulator, guest, library, place, folder, *options) for place in places]
         with ThreadPoolExecutor(nodes) as pool:
             ended = list(pool.map(lambda argv: process.run(argv, timeout_s=_TIMEOUT_S), argvs))
@@ -91,7 +91,7 @@ def small_cluster(emulator: str, library: Path, nodes: int, *options: str) -> tu
 
 
 def small_machine_argv(
-    emulator: str, guest: Path, library: Path, place: wire.Place, folder: Path, *options: str
+    emulator: str, guest: Path, library: Path, place: wire.WirePlace, folder: Path, *options: str
 ) -> tuple[str, ...]:
     """Return the command of one small machine that writes `said<node>` and `trace<node>` into a folder."""
     plugin = wire.plugin_argument(library, place, seed=1, trace=folder / f"trace{place.node}", measured=_LINK)

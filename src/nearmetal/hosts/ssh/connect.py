@@ -30,7 +30,7 @@ _KEEPALIVE_S = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Reach:
     """How machines are reached: paths of files (empty for ssh's own), the time for one connection, how many at once."""
 
     identity: str = ""
@@ -41,7 +41,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SshAddress:
     """One sshd: empty parts and port 0 are left to ssh's own configuration. `jump` as in `ssh -J`.
 
     `connect_timeout_s` is 0 where the time for every connection holds.
@@ -66,16 +66,16 @@ class Place:
 class Connector:
     """The thread, the event loop and the connections; every call is safe from any thread."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Reach) -> None:
         self._access = access
         self._loop = asyncio.new_event_loop()
         self._gate = asyncio.Semaphore(access.parallel)
-        self._open: dict[Place, list[asyncssh.SSHClientConnection]] = {}
+        self._open: dict[SshAddress, list[asyncssh.SSHClientConnection]] = {}
         self._hops: list[asyncssh.SSHClientConnection] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="nearmetal-ssh", daemon=True)
         self._thread.start()
 
-    def open_shell(self, place: Place) -> Stream:
+    def open_shell(self, place: SshAddress) -> Stream:
         """Start `sh` on a machine, connecting first where needed; raise UnavailableError or LostError."""
         return self._do(self._open_shell(place))
 
@@ -98,7 +98,7 @@ class Connector:
             future.cancel()
             raise
 
-    async def _open_shell(self, place: Place) -> Stream:
+    async def _open_shell(self, place: SshAddress) -> Stream:
         """Use the newest connection; sshd limits the shells of one (MaxSessions), so a full one gets a successor."""
         connections = self._open.setdefault(place, [])
         connections[:] = [one for one in connections if not one.is_closed()]
@@ -120,7 +120,7 @@ class Connector:
             raise _explained(place, error) from error
         raise LostError(f"{place.name} refuses more shells", hint="raise MaxSessions in its sshd_config")
 
-    async def _connect(self, place: Place) -> asyncssh.SSHClientConnection:
+    async def _connect(self, place: SshAddress) -> asyncssh.SSHClientConnection:
         async with self._gate:
             tunnel: asyncssh.SSHClientConnection | None = None
             for hop in filter(None, place.jump.split(",")):
@@ -186,7 +186,7 @@ class SshCarrier:
     """One machine behind a connector."""
 
     connector: Connector
-    place: Place
+    place: SshAddress
 
     @property
     def name(self) -> str:
@@ -228,7 +228,7 @@ def _end(channel: asyncssh.SSHClientChannel[bytes]) -> None:
         channel.write_eof()
 
 
-def _explained(place: Place, error: OSError | asyncssh.Error) -> UnavailableError:
+def _explained(place: SshAddress, error: OSError | asyncssh.Error) -> UnavailableError:
     if isinstance(error, asyncssh.HostKeyNotVerifiable):
         return UnavailableError(
             f"the host key of {place} is not in known_hosts, so nothing was sent",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import BadInputError
 from nearmetal.hosts.far import host as far
 from nearmetal.hosts.host import at_once
-from nearmetal.hosts.ssh.connect import Access, Connector, Place, SshCarrier
+from nearmetal.hosts.ssh.connect import Connector, Reach, SshAddress, SshCarrier
 from nearmetal.study.spec import read_nodes
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def open_ssh(spec: HostSpec) -> SshHost:
     return SshHost([*spec.node, *further], spec.options)
 
 
-def _access(options: Mapping[str, Scalar]) -> Access:
+def _access(options: Mapping[str, Scalar]) -> Reach:
     def file(name: str) -> str:
         given = str(options.get(name, ""))
         path = Path(given).expanduser()
@@ -60,7 +60,7 @@ def _access(options: Mapping[str, Scalar]) -> Access:
             raise BadInputError(f"{name} = {given!r} is not a file")
         return str(path) if given else ""
 
-    return Access(
+    return Reach(
         file("identity"),
         file("known_hosts"),
         file("config"),
@@ -69,5 +69,5 @@ def _access(options: Mapping[str, Scalar]) -> Access:
     )
 
 
-def _place(node: NodeSpec) -> Place:
-    return Place(node.name, node.address or node.name, node.user, node.port, node.jump, node.connect_timeout_s)
+def _place(node: NodeSpec) -> SshAddress:
+    return SshAddress(node.name, node.address or node.name, node.user, node.port, node.jump, node.connect_timeout_s)

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
-from nearmetal.hosts.far.machine import Machine
+from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.host import Site
-from nearmetal.hosts.ssh.connect import Access, Connector, Place, SshCarrier
+from nearmetal.hosts.ssh.connect import Connector, Reach, SshAddress, SshCarrier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,9 +21,9 @@ def machine_shell(name: str) -> Iterator[MachinesShell]:
 
     The machine itself is its only node, HYPERVISOR. Raises UnavailableError when it does not answer.
     """
-    connector = Connector(Access())
+    connector = Connector(Reach())
     try:
-        machine = Machine(SshCarrier(connector, _place(name)))
+        machine = FarMachine(SshCarrier(connector, _place(name)))
         machine.connect()
         site = Site(f"{machine.home}/.cache/nearmetal", f"{machine.home}/.local/state/nearmetal")
         with MachinesShell([machine], [name], site, Memory()) as shell:
@@ -32,9 +32,9 @@ def machine_shell(name: str) -> Iterator[MachinesShell]:
         connector.close()
 
 
-def _place(name: str) -> Place:
+def _place(name: str) -> SshAddress:
     user, _, rest = name.rpartition("@")
     address, _, port = rest.partition(":")
     if not address or address.startswith("-") or (port and not port.isdecimal()):
         raise BadInputError(f"{name!r} does not name a machine", hint="write [USER@]NAME[:PORT], as for ssh")
-    return Place(name, address, user, int(port or 0))
+    return SshAddress(name, address, user, int(port or 0))

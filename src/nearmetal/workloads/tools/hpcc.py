@@ -35,8 +35,8 @@ _STREAM = re.compile(r"(?:Star|Single)STREAM_(?:Copy|Scale|Add|Triad)")
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """One figure with its unit, a name of `rates.UNITS`."""
+class HpccFigure:
+    """One figure with its unit, a name of `figures.UNITS`."""
 
     name: str
     value: float
@@ -44,15 +44,15 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class HpccOutput:
     """What one run left: HPCC's version (empty for HPL alone), its processes, its figures."""
 
     version: str
     processes: int
-    figures: tuple[Figure, ...]
+    figures: tuple[HpccFigure, ...]
 
 
-def parse(data: bytes) -> Output:
+def parse(data: bytes) -> HpccOutput:
     """Read the figures of one run; raise ForeignFileError for anything else, a failed residual included."""
     text = to_text(data, PROGRAM)
     checks = _CHECK.findall(text)
@@ -66,12 +66,12 @@ def parse(data: bytes) -> Output:
     if len(rows) != 1 or len(checks) != 1:
         raise refuse(PROGRAM, f"it has {len(rows)} results and {len(checks)} residual checks, not one of each")
     grid = [processes(word, PROGRAM) for word in rows[0][2:4]]
-    return Output(
-        "", processes(str(grid[0] * grid[1]), PROGRAM), (Figure("HPL", _positive("HPL", rows[0][5]), "Gflop/s"),)
+    return HpccOutput(
+        "", processes(str(grid[0] * grid[1]), PROGRAM), (HpccFigure("HPL", _positive("HPL", rows[0][5]), "Gflop/s"),)
     )
 
 
-def _summary(text: str) -> Output:
+def _summary(text: str) -> HpccOutput:
     begins, ends = text.count(_BEGIN), text.count(_END)
     section = text.partition(_BEGIN)[2].partition(_END)[0]
     if (begins, ends) != (1, 1) or not section:
@@ -80,7 +80,7 @@ def _summary(text: str) -> Output:
     if whole(fields.get("Success", "").strip() or "missing", PROGRAM, "Success") != 1:
         raise refuse(PROGRAM, "HPCC itself says that it did not succeed")
     figures = [
-        Figure(name, number(value, PROGRAM, name), unit)
+        HpccFigure(name, number(value, PROGRAM, name), unit)
         for name, value in fields.items()
         if (unit := _unit(name, value))
     ]
@@ -88,7 +88,7 @@ def _summary(text: str) -> Output:
         raise refuse(PROGRAM, "its summary holds no figure")
     parts = [fields.get(f"Version{part}", "").strip() for part in ("Major", "Minor", "Micro")]
     count = processes(fields.get("CommWorldProcs", "").strip() or "missing", PROGRAM)
-    return Output(".".join(parts) if all(parts) else "", count, tuple(figures))
+    return HpccOutput(".".join(parts) if all(parts) else "", count, tuple(figures))
 
 
 def _unit(name: str, value: str) -> str:

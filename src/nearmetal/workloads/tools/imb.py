@@ -45,7 +45,7 @@ OPERATIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ImbRow:
     """One size: the mean time in us as IMB states it (half the round trip for PingPong)."""
 
     message_bytes: int
@@ -60,11 +60,11 @@ class Block:
     benchmark: str
     operation: str
     processes: int
-    rows: tuple[Row, ...]
+    rows: tuple[ImbRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class ImbOutput:
     """Everything that one launch printed, and whether it came to its end."""
 
     version: str
@@ -72,7 +72,7 @@ class Output:
     blocks: tuple[Block, ...]
 
 
-def parse(data: bytes) -> Output:
+def parse(data: bytes) -> ImbOutput:
     """Read a whole output; raise ForeignFileError for anything else."""
     text = to_text(data, PROGRAM)
     starts = list(_START.finditer(text))
@@ -81,7 +81,7 @@ def parse(data: bytes) -> Output:
     ends = [start.start() for start in starts[1:]] + [len(text)]
     blocks = tuple(_block(start[1], text[start.end() : end]) for start, end in zip(starts, ends, strict=True))
     version = _VERSION.search(text)
-    return Output(version[1] if version else "", _ENDED in text, blocks)
+    return ImbOutput(version[1] if version else "", _ENDED in text, blocks)
 
 
 def _block(name: str, text: str) -> Block:
@@ -102,7 +102,7 @@ def _block(name: str, text: str) -> Block:
             raise refuse(PROGRAM, f"{line[:60]!r} has {len(words)} columns, not {first + len(columns)}")
         size = whole(words[0], PROGRAM, "a size") if head[1] else 0
         repetitions = whole(words[first - 1], PROGRAM, "a count of repetitions")
-        rows.append(Row(size, repetitions, number(words[first + mean], PROGRAM, "a mean")))
+        rows.append(ImbRow(size, repetitions, number(words[first + mean], PROGRAM, "a mean")))
     if not rows:
         raise refuse(PROGRAM, f"the block of {name} is empty")
     return Block(name, OPERATIONS.get(name, ""), processes(count[1], PROGRAM), tuple(rows))

@@ -28,7 +28,7 @@ PROGRAM = "iperf3 -J"
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ReportInterval:
     """What all streams moved in one reporting interval."""
 
     start_s: float
@@ -43,7 +43,7 @@ class Report:
     version: str
     protocol: str
     block_bytes: int
-    intervals: tuple[Interval, ...]
+    intervals: tuple[ReportInterval, ...]
     received_bit_s: float
     retransmits: int
     lost: int
@@ -91,7 +91,7 @@ def _report(raw: dict[str, object]) -> Report:
         protocol=str(test["protocol"]).lower(),
         block_bytes=_count(test["blksize"]),
         intervals=tuple(
-            Interval(_number(one["start"]), _number(one["seconds"]), _count(one["bytes"]))
+            ReportInterval(_number(one["start"]), _number(one["seconds"]), _count(one["bytes"]))
             for one in sums
             if not one.get("omitted")
         ),

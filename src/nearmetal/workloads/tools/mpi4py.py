@@ -32,7 +32,7 @@ _ROW = re.compile(r"(\d+) +[\d.]+ \| (\S+) \u00b1 \S+ +(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Mpi4pyRow:
     """One size: the mean half round trip in seconds, and of how many."""
 
     message_bytes: int
@@ -40,7 +40,7 @@ class Row:
     samples: int
 
 
-def parse(data: bytes) -> tuple[Row, ...]:
+def parse(data: bytes) -> tuple[Mpi4pyRow, ...]:
     """Read one table; raise ForeignFileError for anything else."""
     text = to_text(data, PROGRAM)
     heads = list(_HEAD.finditer(text))
@@ -52,14 +52,14 @@ def parse(data: bytes) -> tuple[Row, ...]:
     return rows
 
 
-def _row(line: str) -> Row:
+def _row(line: str) -> Mpi4pyRow:
     match = _ROW.fullmatch(line.strip())
     if match is None:
         raise refuse(PROGRAM, f"{line[:60]!r} is no row")
     mean_s = number(match[2], PROGRAM, "a mean")
     if mean_s == 0:
         raise refuse(PROGRAM, f"a mean is 0 in {line[:60]!r}")
-    return Row(whole(match[1], PROGRAM, "a size"), mean_s, whole(match[3], PROGRAM, "a count of samples"))
+    return Mpi4pyRow(whole(match[1], PROGRAM, "a size"), mean_s, whole(match[3], PROGRAM, "a count of samples"))
 
 
 # ---- launching, decoding, adopting

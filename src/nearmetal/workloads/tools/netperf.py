@@ -30,7 +30,7 @@ _UNITS = {"10^6bits/s": "Mbit/s", "10^9bits/s": "Gbit/s", "10^3bits/s": "kbit/s"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class NetperfResult:
     """One test: `throughput` in `unit`, `mean_latency_us` 0 and `retransmits` -1 where netperf does not tell."""
 
     protocol: str
@@ -41,7 +41,7 @@ class Result:
     mean_latency_us: float
 
 
-def parse(data: bytes) -> Result:
+def parse(data: bytes) -> NetperfResult:
     """Read the output of one test; raise ForeignFileError for anything else."""
     pairs = _KEY.findall(to_text(data, PROGRAM))
     fields = dict(pairs)
@@ -57,7 +57,7 @@ def parse(data: bytes) -> Result:
     if throughput == 0:
         raise refuse(PROGRAM, "nothing was transferred")
     retransmits = fields.get("LOCAL_TRANSPORT_RETRANS", "-1").strip()
-    return Result(
+    return NetperfResult(
         fields.get("PROTOCOL", "").strip(),
         throughput,
         unit,

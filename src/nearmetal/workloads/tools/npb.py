@@ -23,7 +23,7 @@ _TITLE = re.compile(r"^ (\w{2})(?:-MZ)? Benchmark Completed\.?$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class NpbResult:
     """One benchmark: name in lower case, class letter, processes, and the rate of the whole."""
 
     name: str
@@ -34,7 +34,7 @@ class Result:
     version: str
 
 
-def parse(data: bytes) -> Result:
+def parse(data: bytes) -> NpbResult:
     """Read one benchmark's output; raise ForeignFileError for anything else, a failed verification included."""
     text = to_text(data, PROGRAM)
     titles = list(_TITLE.finditer(text))
@@ -51,7 +51,7 @@ def parse(data: bytes) -> Result:
     if mops == 0:
         raise refuse(PROGRAM, "its rate is 0: the run was too short for its clock")
     count = fields.get("Total processes") or fields.get("Total threads") or "1"
-    return Result(
+    return NpbResult(
         titles[0][1].lower(),
         fields["Class"][:1],
         processes(count, PROGRAM),

@@ -72,7 +72,7 @@ _MOST_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OmbRow:
     """One size: the mean figure in the table's unit, 0 where it rounds to 0.00."""
 
     message_bytes: int
@@ -80,7 +80,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class OmbTable:
     """One benchmark's table: nearmetal's name of the operation, and whether `-f`, `-z` columns were left aside.
 
     `datatype` is named where a launch (`-T all`) printed a table for each of several.
@@ -90,12 +90,12 @@ class Table:
     operation: str
     unit: str
     pairs: int
-    rows: tuple[Row, ...]
+    rows: tuple[OmbRow, ...]
     left_aside: tuple[str, ...]
     datatype: str = ""
 
 
-def parse(data: bytes) -> Table:
+def parse(data: bytes) -> OmbTable:
     """Read one benchmark's output; raise ForeignFileError for anything else, a failed validation included."""
     text = to_text(data, PROGRAM)
     titles = list(_TITLE.finditer(text))
@@ -116,17 +116,17 @@ def parse(data: bytes) -> Table:
         name for i, name in enumerate(head) if i != mean and name not in (*_SIZES, "pass", "validation", "mb/s")
     )
     count = processes(pairs[1], PROGRAM) if pairs else 1
-    return Table(version[1] if version else "", operation, unit, count, rows, aside)
+    return OmbTable(version[1] if version else "", operation, unit, count, rows, aside)
 
 
-def last_size(table: Table) -> int:
+def last_size(table: OmbTable) -> int:
     """Return the size that a benchmark ends with unless `-m` asks for another, 0 for one without sizes."""
     if table.operation == "barrier":
         return 0
     return _LAST_OF_PAIRS if table.operation in _OF_PAIRS else _LAST_OF_COLLECTIVES
 
 
-def parse_all(data: bytes) -> tuple[Table, ...]:
+def parse_all(data: bytes) -> tuple[OmbTable, ...]:
     """Read the tables of one launch, one a datatype; raise ForeignFileError as `parse` does."""
     text = to_text(data, PROGRAM)
     types = list(_DATATYPE.finditer(text))
@@ -176,7 +176,7 @@ def _mean_column(head: list[str], operation: str) -> tuple[int, str]:
     return found[0]
 
 
-def _row(line: str, head: list[str], mean: int) -> Row:
+def _row(line: str, head: list[str], mean: int) -> OmbRow:
     words = line.split()
     if "fail" in (word.lower() for word in words):
         raise refuse(PROGRAM, f"its validation failed: {line[:60]!r}")
@@ -185,7 +185,7 @@ def _row(line: str, head: list[str], mean: int) -> Row:
     if len(words) != len(head):
         raise refuse(PROGRAM, f"{line[:60]!r} has {len(words)} columns, not {len(head)}")
     size = whole(words[0], PROGRAM, "a size") if head[0] in _SIZES else 0
-    return Row(size, number(words[mean], PROGRAM, "a mean"))
+    return OmbRow(size, number(words[mean], PROGRAM, "a mean"))
 
 
 # ---- launching, decoding, adopting
@@ -235,7 +235,7 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     return map(_adopt_table, parse_all(data))
 
 
-def _adopt_table(table: Table) -> Foreign[FileCell]:
+def _adopt_table(table: OmbTable) -> Foreign[FileCell]:
     if table.unit == "MB/s" and any(row.message_bytes == 0 for row in table.rows):
         raise ForeignFileError("a bandwidth of messages without bytes is no bandwidth")
     cells = tuple(

@@ -62,7 +62,7 @@ _UNITS = {"MB/sec": "MiB/s", "MiB/sec": "MiB/s", "Gb/sec": "Gbit/s"}  # the olde
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PerftestRow:
     """One size: the mean latency in us, or the mean bandwidth in `unit`; the other is 0."""
 
     message_bytes: int
@@ -72,7 +72,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class PerftestResult:
     """What one program printed: `operation` such as `ib_write_lat`, and the unit of its figures.
 
     `dumped` tells whether there are values of iterations, `ended` whether the line below its rows is there.
@@ -80,12 +80,12 @@ class Result:
 
     operation: str
     unit: str
-    rows: tuple[Row, ...]
+    rows: tuple[PerftestRow, ...]
     dumped: bool
     ended: bool
 
 
-def parse(data: bytes) -> Result:
+def parse(data: bytes) -> PerftestResult:
     """Read the client's output; raise ForeignFileError for anything else."""
     head, dumped, tail = data.partition(f"\n{DUMP_HEAD}".encode())
     text = to_text(head + b"\n" if dumped else head, PROGRAM)
@@ -95,7 +95,7 @@ def parse(data: bytes) -> Result:
     return parse_summary(text, dumped=bool(dumped))
 
 
-def parse_summary(text: str, *, dumped: bool) -> Result:
+def parse_summary(text: str, *, dumped: bool) -> PerftestResult:
     """Read title and rows out of text that may lack the dump; raise ForeignFileError for anything else."""
     title = _TITLE.search(text)
     if not title:
@@ -103,24 +103,24 @@ def parse_summary(text: str, *, dumped: bool) -> Result:
     verb = (title["rdma"] or title["send"] or "atomic").lower()
     if title["kind"] == "Latency":
         rows, ended = _latencies(text)
-        return Result(f"ib_{verb}_lat", "us", rows, dumped, ended)
+        return PerftestResult(f"ib_{verb}_lat", "us", rows, dumped, ended)
     match = _BANDWIDTH.search(text)
     if not match or match["unit"] not in _UNITS:
         raise refuse(PROGRAM, "there is no line of bandwidth columns that nearmetal knows")
     found, ended = _rows(text[match.end() :], _LEAST_COLUMNS)
-    rows = tuple(Row(size, n, 0.0, _positive(words[1])) for size, n, words in found)
-    return Result(f"ib_{verb}_bw", _UNITS[match["unit"]], _some(rows), dumped, ended)
+    rows = tuple(PerftestRow(size, n, 0.0, _positive(words[1])) for size, n, words in found)
+    return PerftestResult(f"ib_{verb}_bw", _UNITS[match["unit"]], _some(rows), dumped, ended)
 
 
-def _latencies(text: str) -> tuple[tuple[Row, ...], bool]:
+def _latencies(text: str) -> tuple[tuple[PerftestRow, ...], bool]:
     for head, column in ((_LATENCY, 3), (_LATENCY_DURATION, 0)):
         if match := head.search(text):
             found, ended = _rows(text[match.end() :], 3 + column)
-            return _some(tuple(Row(size, n, _positive(words[column]), 0.0) for size, n, words in found)), ended
+            return _some(tuple(PerftestRow(size, n, _positive(words[column]), 0.0) for size, n, words in found)), ended
     raise refuse(PROGRAM, "there is no line of latency columns that nearmetal knows")
 
 
-def _some(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+def _some(rows: tuple[PerftestRow, ...]) -> tuple[PerftestRow, ...]:
     if not rows:
         raise refuse(PROGRAM, "there is no result below the columns")
     return rows

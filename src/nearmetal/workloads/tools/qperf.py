@@ -29,7 +29,7 @@ _RESULT = re.compile(r"^\s+(\w+)\s+=\s+([\d.]+)\s*(\S*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class QperfResult:
     """One test: `latency_ns` one way, or `rate_bytes_s`; the other is 0. `message_bytes` 0 when it was not printed."""
 
     test: str
@@ -38,7 +38,7 @@ class Result:
     message_bytes: int
 
 
-def parse(data: bytes) -> tuple[Result, ...]:
+def parse(data: bytes) -> tuple[QperfResult, ...]:
     """Read every test of one output; raise ForeignFileError for anything else, other units included."""
     tests: list[tuple[str, dict[str, tuple[str, str]]]] = []
     for line in to_text(data, PROGRAM).splitlines():
@@ -53,7 +53,7 @@ def parse(data: bytes) -> tuple[Result, ...]:
     return tuple(_result(name, fields) for name, fields in tests)
 
 
-def _result(name: str, fields: dict[str, tuple[str, str]]) -> Result:
+def _result(name: str, fields: dict[str, tuple[str, str]]) -> QperfResult:
     rate_key = next((key for key in ("bw", "recv_bw") if key in fields), "")
     latency = _of(fields, "latency", "ns") if "latency" in fields else 0.0
     rate = _of(fields, rate_key, "bytes/sec") if rate_key else 0.0
@@ -62,7 +62,7 @@ def _result(name: str, fields: dict[str, tuple[str, str]]) -> Result:
     size = fields.get("msg_size", ("0", "bytes"))
     if size[1] != "bytes":
         raise refuse(PROGRAM, f"the size of {name} is in {size[1]!r}, not in bytes")
-    return Result(name, latency, rate, whole(size[0], PROGRAM, "the size"))
+    return QperfResult(name, latency, rate, whole(size[0], PROGRAM, "the size"))
 
 
 def _of(fields: dict[str, tuple[str, str]], key: str, unit: str) -> float:
@@ -110,7 +110,7 @@ def _samples(data: bytes, operation: str) -> Spans:
     return _mean(results[0])
 
 
-def _mean(one: Result) -> Spans:
+def _mean(one: QperfResult) -> Spans:
     return one_figure("ns", one.latency_ns) if one.latency_ns else one_figure("B/s", one.rate_bytes_s)
 
 

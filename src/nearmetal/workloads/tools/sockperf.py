@@ -54,7 +54,7 @@ _ROW = re.compile(r"(\d+), (\d+)\.(\d{9}), (\d+)\.(\d{9}), *[\d.]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class SockperfSummary:
     """What sockperf says at its end: the mean half round trip, how many there were, what went astray.
 
     `observations` leave the warm-up out, `sent` counts every message.
@@ -83,14 +83,14 @@ def protocol_of(data: bytes) -> str:
     return found.pop().decode() if len(found) == 1 else ""
 
 
-def parse_summary(data: bytes) -> Summary:
+def parse_summary(data: bytes) -> SockperfSummary:
     """Read what sockperf printed; raise ForeignFileError unless it came to a summary."""
     text = to_text(data, PROGRAM)
     latency, observed, lost, sent = (one.search(text) for one in (_LATENCY, _OBSERVED, _LOST, _SENT))
     if not latency or not observed or not lost or not sent:
         raise refuse(PROGRAM, "there is no summary of latencies in it")
     halves = 1.0 if latency["kind"] == "Latency" else 0.5
-    return Summary(
+    return SockperfSummary(
         number(latency["us"], PROGRAM, "the latency") * halves,
         whole(observed[1], PROGRAM, "the count of observations"),
         whole(sent[1], PROGRAM, "the count of messages"),
@@ -204,7 +204,7 @@ class Sockperf:
         return _LEAST_ROUND_TRIPS_PER_S * workload.number("seconds", 2) * max(1, len(workload.numbers("sizes")))
 
 
-def _summaries(files: dict[str, bytes]) -> list[Summary]:
+def _summaries(files: dict[str, bytes]) -> list[SockperfSummary]:
     return [parse_summary(data) for name, data in sorted(files.items()) if name.startswith(_SAID)]
 
 

@@ -36,7 +36,7 @@ class Spans:
 
 
 def one_figure(unit: str, figure: float) -> Spans:
-    """Return one figure in a unit of `rates.UNITS`."""
+    """Return one figure in a unit of `figures.UNITS`."""
     ns = UNITS[unit].to_ns(figure)
     return Spans((ns,), whole_ns=ns if UNITS[unit].rate else 0)
 
