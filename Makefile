@@ -73,9 +73,10 @@ lock: ## Resolve the Python packages anew
 fuzz: setup ## Search every reader of foreign bytes for crashes, by coverage (SECONDS=60 for each)
 	@scripts/fuzz $(SECONDS)
 
-verify-knobs: setup-test ## Play 10,000 random histories of knob sessions on real devices, and 500 over ssh (an hour)
-	@PYTHONPATH=tests .venv/bin/python tests/knob_campaign.py --histories 10000
-	@PYTHONPATH=tests .venv/bin/python tests/knob_campaign.py --histories 500 --ssh
+verify-knobs: setup-test ## Play 10,000 random histories of knob sessions on real devices, 500 over ssh, 200 in Slurm's jobs (hours)
+	@PYTHONPATH=tests .venv/bin/python tests/knob_campaign.py --histories 10000 --jobs 24
+	@PYTHONPATH=tests .venv/bin/python tests/knob_campaign.py --histories 500 --over ssh
+	@PYTHONPATH=tests .venv/bin/python tests/knob_campaign.py --histories 200 --over slurm
 
 netdevsim: ## Build netdevsim for the lab's kernel, for its tests of knobs (220 MB to download)
 	@scripts/netdevsim

@@ -29,6 +29,7 @@ ROWS = {
     "operations": {
         "apply": "`apply`",
         "hold": "a trial's hold",
+        "tune": "`tune`, stopped on the way",
         "rollback": "`rollback`",
         "answer yes": "... confirmed",
         "answer no": "... interrupted by ctrl-C",
@@ -36,6 +37,8 @@ ROWS = {
     "faults that happened": {
         "kill": "kill -9 of the command",
         "kill watchdog": "kill -9 of a watchdog",
+        "interrupt": "ctrl-C at a random step",
+        "answer shutdown": "SIGTERM for the command and its watchdog",
         "hang": "hang on a file or a write",
         "ENOSPC": "ENOSPC",
         "EDQUOT": "EDQUOT",
@@ -47,6 +50,10 @@ ROWS = {
         "another machine": "`rollback` on another machine",
         "reboot": "reboot",
         "cut": "connection cut",
+        "scancel": "Slurm: job cancelled",
+        "requeue": "Slurm: job put back into the queue",
+        "node lost": "Slurm: node lost",
+        "time limit": "Slurm: time limit",
     },
 }
 
@@ -57,7 +64,10 @@ def play(
     """Play every `step`th seed in namespaces of its own; yield what each history tells. `players` gets the process."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     space = ["unshare", *user, "--net", "--mount", "--", "sh", "-c", f'{DEVICES}exec "$@"', "histories"]
-    argv = [*space, sys.executable, str(PLAYER), *map(str, (first, step, last)), *over]
+    seeds = [str(number) for number in (first, step, last)]
+    argv = [*space, sys.executable, str(PLAYER), *seeds, *over]
+    if over == ["slurm"]:  # it has namespaces of its own
+        argv = [sys.executable, str(PLAYER.with_name("knob_slurm.py")), *seeds]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as player:
         players.append(player)
         assert player.stdout is not None
@@ -81,9 +91,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--histories", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=8, help="most of the time of a history is waiting")
-    parser.add_argument("--ssh", action="store_true", help="the machine is reached over ssh, and connections are cut")
+    parser.add_argument("--over", choices=["ssh", "slurm"], help="reach the machine over ssh; or play in Slurm's jobs")
     given = parser.parse_args()
-    over = ["ssh"] if given.ssh else []
+    over = [given.over] if given.over else []
     counts: Counter[str] = Counter()
     failed: list[int] = []
     players: list[subprocess.Popen[str]] = []

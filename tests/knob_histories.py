@@ -30,11 +30,12 @@ import traceback
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from knob_world import (
     KNOBS,
+    OF_SLURM,
     Boot,
     Command,
     Fault,
@@ -42,25 +43,30 @@ from knob_world import (
     elsewhere,
     enter,
     hangs,
+    of_this_machine,
     other_namespace,
+    runs,
     set_value,
+    slurm_does,
     state,
 )
 from nearmetal.cli import apply as apply_verb
 from nearmetal.cli import reach
 from nearmetal.cli.main import run as run_verb
 from nearmetal.errors import NearmetalError
-from nearmetal.knobs import journal, undo
+from nearmetal.knobs import identity, journal, undo
 from nearmetal.knobs.folder import journal_folder
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.watchdog import WatchLimits
 from nearmetal.paths.path import Endpoint, Endpoints
+from nearmetal.run import trial
+from nearmetal.tune.launches import Launched, Launches
 from nearmetal.tune.profile import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from nearmetal.hosts.host import Shell
+    from nearmetal.study.order import Scalar
 
 PATIENCE_S = 600.0
 
@@ -68,9 +74,11 @@ PATIENCE_S = 600.0
 class History:
     """One history: `play` returns what was wrong, or nothing."""
 
-    faults = ("", "", "", "kill", "kill", "kill", "ENOSPC", "EDQUOT", "EROFS", "EIO")
-    answers = ("yes", "no", "kill", "both", "both")
+    faults = ("", "", "", "kill", "kill", "kill", "interrupt", "ENOSPC", "EDQUOT", "EROFS", "EIO")
+    answers = ("yes", "no", "kill", "both", "both", "shutdown")
     reboots = 0.03
+    tunes = 0.02
+    placement = "[0, 1]"
     to: tuple[str, ...] = ()
     host: tuple[str, ...] = ()
 
@@ -96,16 +104,28 @@ class History:
 
     # ---- commands
 
-    def start(self, verb: Callable[[], int], fault: Fault, *, away: bool = False, boot: Boot | None = None) -> Command:
-        """Fork a child that runs a verb; what it says goes to a file."""
-        said, acted = self.root / f"said-{len(self.log)}", self.root / f"acted-{len(self.log)}"
+    def start(
+        self,
+        verb: Callable[[], int],
+        fault: Fault,
+        *,
+        away: bool = False,
+        boot: Boot | None = None,
+        acts: Fault | None = None,
+    ) -> Command:
+        """Fork a child that runs a verb; what it says goes to a file. `acts` is a fault that it sees to itself."""
+        said, fault = self.root / f"said-{len(self.log)}", replace(fault, acted=self.acted())
         said.touch()
         ends = os.pipe()
         pid = os.fork()
         if not pid:
-            self._child(verb, replace(fault, acted=acted), said, ends, away=away, boot=boot or self.boot)
+            self._child(verb, fault, said, ends, away=away, boot=boot or self.boot)
         os.close(ends[0])
-        return Command(pid, said, ends[1], replace(fault, acted=acted))
+        return Command(pid, said, ends[1], replace(acts or fault, acted=self.acted()))
+
+    def acted(self) -> Path:
+        """Return the file that comes into being when the fault of the latest deed happens."""
+        return self.root / f"acted-{len(self.log)}"
 
     def _child(
         self, verb: Callable[[], int], fault: Fault, said: Path, ends: tuple[int, int], *, away: bool, boot: Boot
@@ -136,13 +156,10 @@ class History:
         if away:
             enter(self.other)
         QuickShell.boot = boot
+        told = "\n".join(f"echo '{line}'" for line in (boot.machine, "host", boot.boot))
+        spaces = "readlink /proc/self/ns/net; readlink /proc/self/ns/mnt"
+        identity._WHERE_SCRIPT = f"# machine-id\n{told}\n{spaces}\necho '{boot.up_s} 0'\n"
         mock.patch.object(reach, "MachineShell", QuickShell).start()  # fails where there is no such name
-
-    @contextlib.contextmanager
-    def shell(self) -> Iterator[Shell]:
-        """Give a trial's shell."""
-        with QuickShell() as shell:
-            yield shell
 
     def journals(self) -> list[Path]:
         return sorted(self.folder.rglob("*.journal"), key=lambda path: path.name)
@@ -156,8 +173,8 @@ class History:
         os.close(command.answer)
         deadline = time.monotonic() + PATIENCE_S
         while (status := command.ended()) is None:
-            if time.monotonic() > deadline or (hangs(command.pid) and not self.watchdogs()):
-                os.kill(command.pid, signal.SIGKILL)
+            if time.monotonic() > deadline or (hangs(command.process) and not self.watchdogs()):
+                os.kill(command.process, signal.SIGKILL)
             command.pause()
         return self.judge(command, status)
 
@@ -202,7 +219,7 @@ class History:
         """Wait until watchdogs whose command died have acted."""
         deadline = time.monotonic() + PATIENCE_S
         while found := self.watchdogs():
-            while any(Path(f"/proc/{pid}").exists() for pid in found):  # to look at every process takes longer
+            while any(runs(pid) for pid in found):  # to look at every process takes longer
                 if time.monotonic() > deadline:
                     raise AssertionError("a watchdog does not act")
                 time.sleep(0.02)
@@ -232,24 +249,26 @@ class History:
         profile.chmod(0o600)
         hanging = fault.kind == "hang"
 
-        def verb() -> int:
-            apply_verb.Guard = _quick_guard(hanging=hanging)  # type: ignore[misc,assignment]
-            apply_verb._SPARE_S = 0
-            return run_verb(["apply", str(profile), "--confirm", "1" if hanging else "600", *self.to])
-
         self.note("apply", f"{knobs} {fault}")
-        command = self.start(verb, fault)
+        command = self.start_apply(["apply", str(profile), "--confirm", "1" if hanging else "600", *self.to], fault)
         command.knobs = knobs
         self.touched |= set(knobs)
         while (status := command.ended()) is None:
             if "type yes" in command.text():
                 self.live = command
                 return
-            if hangs(command.pid) and not self.watchdogs():
-                os.kill(command.pid, signal.SIGKILL)
+            if hangs(command.process) and not self.watchdogs():
+                os.kill(command.process, signal.SIGKILL)
             command.pause()
         os.close(command.answer)
         self.judge(command, status)
+
+    def start_apply(self, argv: list[str], fault: Fault) -> Command:
+        def verb() -> int:
+            quick_apply(hanging=fault.kind == "hang")
+            return run_verb(argv)
+
+        return self.start(verb, fault)
 
     def answer(self) -> None:
         """Confirm, decline or kill the apply that waits; with no apply, start one."""
@@ -262,16 +281,22 @@ class History:
         if what == "yes":
             self.type_yes(command)
         elif what == "no":
-            os.kill(command.pid, signal.SIGINT)
+            os.kill(command.process, signal.SIGINT)
         elif what == "cut":
             self.counts["cut"] += 1
             os.kill(os.getpid(), signal.SIGUSR1)
             self.type_yes(command)
+        elif what in OF_SLURM:
+            self.counts[what] += 1
+            slurm_does(what)
+        elif what == "shutdown":
+            self.kill_watchdogs(signal.SIGTERM)
+            os.kill(command.process, signal.SIGTERM)
         else:
             self.counts["kill"] += 1
             if what == "both":
                 self.kill_watchdogs()
-            os.kill(command.pid, signal.SIGKILL)
+            os.kill(command.process, signal.SIGKILL)
         self.finish(command)
 
     @staticmethod
@@ -280,29 +305,61 @@ class History:
             os.write(command.answer, b"yes\n")
 
     def hold(self) -> None:
-        """Hold a setting as a trial of `tune` does."""
-        knobs, fault = self.setting(), self.fault(30)
+        """Hold a setting as a trial of `tune` does, or have `tune` do that itself."""
+        if self.random.random() < self.tunes:
+            self.tune()
+            return
+        (device, knobs), fault = self.setting_of_a_device(), self.fault(30)
         fails = self.random.random() < 0.3
         self.touched |= set(knobs)
-        devices = dict.fromkeys(name.split()[-1] for name in knobs if name.startswith("nic."))
-        first = next(iter(devices), "v0")
-        knobs = {name: value for name, value in knobs.items() if name.split()[-1] in {first, "machine"}}
 
         def verb() -> int:
-            ends = Endpoints((Endpoint("", first, "10.0.0.1"),), "10.0.0.0/24")
-            words = {name.split()[0]: value for name, value in knobs.items()}
-            guard = WatchLimits(deadline_s=1 if fault.kind == "hang" else 600, look_ms=100)
             try:
-                with self.shell() as shell, hold(shell, ends, words, journal_folder(), guard=guard):
-                    if fails:
-                        raise NearmetalError("the launch failed")  # noqa: TRY301
+                return self.trial(device, _words(knobs), hanging=fault.kind == "hang", fails=fails)
             except NearmetalError as error:
                 sys.stderr.write(error.render() + "\n")
-                return 1
-            return 0
+            except KeyboardInterrupt:
+                sys.stderr.write("interrupted\n")
+            return 1
 
         self.note("hold", f"{knobs} {fault} fails={fails}")
         self.finish(self.start(verb, fault))
+
+    def setting_of_a_device(self) -> tuple[str, dict[str, str]]:
+        knobs = self.setting()
+        device = next((name.split()[-1] for name in knobs if name.startswith("nic.")), "v0")
+        return device, {name: value for name, value in knobs.items() if name.split()[-1] in {device, "machine"}}
+
+    def trial(self, device: str, words: dict[str, Scalar], *, hanging: bool, fails: bool) -> int:
+        """Hold a setting on this machine."""
+        ends = Endpoints((Endpoint("", device, "10.0.0.1"),), "10.0.0.0/24")
+        guard = WatchLimits(deadline_s=1 if hanging else 600, look_ms=100)
+        with QuickShell() as shell, hold(shell, ends, words, journal_folder(), guard=guard):
+            if fails:
+                raise NearmetalError("the launch failed")
+        return 0
+
+    def tune(self) -> None:
+        """Let `tune` search settings, and stop it on the way in one way or another: the whole takes long."""
+        (device, knobs), fault = self.setting_of_a_device(), self.fault(40)
+        study = self.root / f"tune-{len(self.log)}.toml"
+        values = "\n".join(f'"{name}" = [{value}]' for name, value in _words(knobs).items())
+        study.write_text(f"{_STUDY.replace('{placement}', self.placement)}{self.tuned(device)}[tune.knobs]\n{values}\n")
+        self.touched |= set(knobs)
+
+        def verb() -> int:
+            os.chdir(self.root)
+            quick_trials(hanging=fault.kind == "hang")
+            mock.patch.object(Launches, "launch", _few(Launches.launch)).start()
+            return run_verb(["tune", str(study), "--run", f"{study}.search", "--out", str(self.root)])
+
+        self.note("tune", f"{knobs} {fault}")
+        self.finish(self.start(verb, fault))
+
+    def tuned(self, device: str) -> str:
+        """Return where `tune` measures, as a study says it; here its nodes are namespaces that vanish with it."""
+        del device
+        return '[host]\nkind = "local"\n[[path]]\nname = "p"\nkind = "veth"\n'
 
     def roll_back(self, fault: Fault | None = None, *, away: bool = False, boot: Boot | None = None) -> int:
         fault = fault or Fault()
@@ -340,11 +397,12 @@ class History:
             os.close(self.live.answer)
             self.live = None
 
-    def kill_watchdogs(self) -> None:
+    def kill_watchdogs(self, by: signal.Signals = signal.SIGKILL) -> None:
         for pid in self.watchdogs():
-            self.note("kill watchdog", str(pid))
+            if by == signal.SIGKILL:
+                self.note("kill watchdog", str(pid))
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, by)
 
     def somebody_else(self) -> None:
         """Write a value as another program does; while a session is open, whose value it is can be in doubt."""
@@ -366,13 +424,13 @@ class History:
                 state = journal.read_state(path)
                 is_open = state.end in {None, journal.EndState.QUARANTINED} and state.boot_id == self.boot.boot
                 if state.touched() and is_open:
-                    found |= {undo.name_of(cell) for cell in state.cells.values()}
+                    found |= {of_this_machine(undo.name_of(cell)) for cell in state.cells.values()}
                 continue
             found |= self.in_scripts(path)
         return found
 
     def in_scripts(self, path: Path) -> set[str]:
-        scripts = [script.read_text() for script in path.parent.glob(f"{path.name}.*.undo.sh")]
+        scripts = [of_this_machine(script.read_text()) for script in path.parent.glob(f"{path.name}.*.undo.sh")]
         return {name for name in KNOBS if any(name in script for script in scripts)}
 
     def flip(self) -> None:
@@ -433,11 +491,57 @@ class History:
         return found
 
 
-def _quick_guard(*, hanging: bool) -> Callable[..., WatchLimits]:
-    def guard(deadline_s: int, links: tuple[str, ...], *_: object) -> WatchLimits:
+_STUDY = """format = 1
+name = "t"
+baseline = "p"
+[[workload]]
+name = "w"
+kind = "command"
+placement = {placement}
+options = { argv = ["true"] }
+[trials]
+timeout = "60 s"
+[tune]
+method = "grid"
+max_trials = 10
+"""
+_LAUNCHES = 6
+"""How many launches of `tune` are waited for."""
+
+
+def _words(knobs: dict[str, str]) -> dict[str, Scalar]:
+    return {name.split()[0]: int(value) for name, value in knobs.items()}
+
+
+def _few(launch: Callable[..., Launched]) -> Callable[..., Launched]:
+    asked = iter(range(_LAUNCHES))
+
+    def launch_or_stop(*given: Any) -> Launched:
+        if next(asked, None) is None:
+            raise KeyboardInterrupt
+        return launch(*given)
+
+    return launch_or_stop
+
+
+def quick_trials(*, hanging: bool) -> None:
+    """Let trials wait for nobody's lock, and their watchdogs look often."""
+
+    def guard(**given: Any) -> WatchLimits:
+        return replace(WatchLimits(**given), look_ms=100, **({"deadline_s": 1} if hanging else {}))
+
+    mock.patch.object(trial, "WatchLimits", guard).start()
+    mock.patch.object(trial, "_LOCK_PATIENCE_S", 0.0).start()
+
+
+def quick_apply(*, hanging: bool) -> None:
+    """Let the watchdog of `apply` look often, and wait for no longer than the verb."""
+
+    def guard(deadline_s: int, *_: object) -> WatchLimits:
         return WatchLimits(1 if hanging else deadline_s, (), look_ms=100)
 
-    return guard
+    mock.patch.object(apply_verb, "WatchLimits", guard).start()
+    mock.patch.object(apply_verb, "_SPARE_S", 0).start()
 
 
 def main() -> int:
@@ -446,7 +550,11 @@ def main() -> int:
     gc.freeze()  # what is never looked at by the collector stays shared with the forked
     with other_namespace() as other, contextlib.ExitStack() as stack:
         make: Callable[[int, tuple[int, int]], History] = History
-        if sys.argv[4:] == ["ssh"]:
+        if sys.argv[4:] == ["slurm"]:
+            from knob_slurm import in_slurm
+
+            make = stack.enter_context(in_slurm(other))
+        elif sys.argv[4:] == ["ssh"]:
             from knob_ssh import over_ssh
 
             make = stack.enter_context(over_ssh(other))

@@ -7,22 +7,27 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from knob_histories import History
+from knob_histories import History, quick_trials
 from knob_world import Boot
-from nearmetal.hosts.ssh.machine import machine_shell
+from nearmetal.hosts.ssh.host import SshHost
+from nearmetal.run import trial
+from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.study.spec import NodeSpec
 from sshd import Sshd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nearmetal.hosts.host import Shell
+    from nearmetal.hosts.host import Host
+    from nearmetal.study.order import Scalar
 
-_CONFIG = """Host far
+_CONFIG = """Host {alias}
   HostName 127.0.0.1
   Port {port}
   IdentityFile {keys}/user
@@ -36,32 +41,47 @@ class SshHistory(History):
     faults = ("", "", "", "kill", "kill", "cut", "cut", "cut", "ENOSPC", "EDQUOT", "EROFS", "EIO")
     answers = ("yes", "no", "kill", "both", "cut", "cut")
     reboots = 0.0
+    tunes = 0.1
+    placement = "[0, 0]"
     to = ("--host", "far")
     host = ("far",)
 
-    def __init__(self, seed: int, other: tuple[int, int], *, sshd: Sshd) -> None:
+    def __init__(self, seed: int, other: tuple[int, int], *, sshd: Sshd, alias: str = "far") -> None:
         super().__init__(seed, other)
         self.home = sshd.folder / "home"
         shutil.rmtree(self.home / ".local", ignore_errors=True)
         for name, port in zip(("here", "away"), sshd.ports, strict=True):
             (self.root / name / ".ssh").mkdir(parents=True)
-            (self.root / name / ".ssh/config").write_text(_CONFIG.format(port=port, keys=sshd.folder))
+            (self.root / name / ".ssh/config").write_text(_CONFIG.format(alias=alias, port=port, keys=sshd.folder))
         self.boot = Boot(boot=Path("/proc/sys/kernel/random/boot_id").read_text().strip())
 
     def reach(self, boot: Boot, *, away: bool) -> None:
         os.environ["HOME"] = str(self.root / ("away" if away else "here"))
 
-    @contextlib.contextmanager
-    def shell(self) -> Iterator[Shell]:
-        with machine_shell("far") as shell:
-            yield shell
+    def trials(self) -> Host:
+        """Give the host whose trials `tune` would have carried out."""
+        return SshHost([NodeSpec(name="far")], {})
+
+    def trial(self, device: str, words: dict[str, Scalar], *, hanging: bool, fails: bool) -> int:
+        """Carry a trial out that does nothing, on the real host."""
+        quick_trials(hanging=hanging)
+        workload = WorkloadOrder("w", "command", {"argv": ["false" if fails else "true"]}, (0, 0))
+        path = PathOrder("p", "declared", {"interface": device})
+        with contextlib.closing(self.trials()) as host:
+            outcome = host.carry_out(Order(0, 0, path, workload, knobs=words, timeout_s=20.0), trial.carry_out)
+        sys.stderr.write(outcome.reason)
+        return outcome.status is not TrialStatus.VALID
+
+    def tuned(self, device: str) -> str:
+        path = f'[[path]]\nname = "p"\nkind = "declared"\noptions = {{ interface = "{device}" }}\n'
+        return f'[host]\nkind = "ssh"\n[[host.node]]\nname = "far"\n{path}'
 
     def marks(self, line: bytes) -> bool:
         return b"nearmetal-watchdog" in line and str(self.home).encode() in line
 
 
 @contextlib.contextmanager
-def over_ssh(other: tuple[int, int]) -> Iterator[Any]:
+def over_ssh(other: tuple[int, int], kind: type[SshHistory] = SshHistory) -> Iterator[Any]:
     """Serve this namespace and the other one; give what makes a history."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     with tempfile.TemporaryDirectory() as keys, Sshd(Path(keys)) as sshd:
@@ -69,4 +89,4 @@ def over_ssh(other: tuple[int, int]) -> Iterator[Any]:
         net, mount = (f"/proc/{os.getpid()}/fd/{handle}" for handle in other)
         sshd.serve(["nsenter", f"--net={net}", f"--mount={mount}"])
         signal.signal(signal.SIGUSR1, lambda *_: sshd.drop())
-        yield partial(SshHistory, sshd=sshd)
+        yield partial(kind, sshd=sshd)

@@ -49,6 +49,11 @@ def state() -> dict[str, str]:
     return {name: Path(path).read_text().strip() for name, (path, _, _) in KNOBS.items()}
 
 
+def of_this_machine(text: str) -> str:
+    """Return a text in which a trial's only node, n0, is the machine that it is."""
+    return text.replace(" of n0/", " of ").replace(" of n0", " of machine")
+
+
 def set_value(name: str, value: str) -> None:
     Path(KNOBS[name][0]).write_text(f"{value}\n")
 
@@ -165,7 +170,8 @@ class Steps:
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at one step of a command: `kill`, `hang`, `cut`, or an errno of the disk, once or from then on.
+    """What happens at one step of a command: `kill`, `hang`, `interrupt` (ctrl-C), `cut`, a deed of the batch system
+    (`OF_SLURM`), or an errno of the disk, once or from then on.
 
     `cut` asks the player, who cuts the connection to the far machine.
 
@@ -182,7 +188,7 @@ class Fault:
 
     @property
     def of_disk(self) -> bool:
-        return self.kind not in {"kill", "hang", "cut"}
+        return self.kind.isupper()
 
     def install(self, folder: Path) -> None:
         """Wrap what brings records to the disk and values to the kernel; called in the child."""
@@ -198,27 +204,54 @@ class Fault:
         self.acted.mkdir(exist_ok=True)
         if self.kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        elif self.kind == "interrupt":
+            os.kill(os.getpid(), signal.SIGINT)
         elif self.kind == "hang":
             signal.pause()
         elif self.kind == "cut":
             os.kill(os.getppid(), signal.SIGUSR1)
+        elif self.kind in OF_SLURM:
+            slurm_does(self.kind)
         else:
             number = getattr(errno, self.kind)
             raise OSError(number, os.strerror(number))
 
 
+OF_SLURM = {
+    "scancel": 'scancel "$job"',
+    "requeue": 'scontrol requeue "$job"',
+    "node lost": "scontrol update nodename=n1 state=down reason=lost; scontrol update nodename=n1 state=resume",
+    "time limit": 'scontrol update jobid="$job" timelimit=0',
+}
+"""What a batch system, or who rules it, does to a running `$job`."""
+
+
+def slurm_does(kind: str) -> None:
+    """Do that to every job that runs; a time limit is waited for, because Slurm looks at them twice a minute."""
+    wait = "while squeue -h -t R -o %A | grep -q .; do sleep 0.2; done" if kind == "time limit" else ""
+    script = f"for job in $(squeue -h -t R -o %A); do {OF_SLURM[kind]}; done; {wait}"
+    subprocess.run(["sh", "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+
+
 @dataclass
 class Command:
-    """A verb in a forked child."""
+    """A verb in a forked child; in a job the child is `srun`, and `inside` is a file that names the verb's process."""
 
     pid: int
     said: Path
     answer: int
     fault: Fault
     knobs: dict[str, str] = field(default_factory=dict)
+    inside: Path | None = None
+
+    @property
+    def process(self) -> int:
+        """Return the process that runs the verb, as far as it is known."""
+        told = self.inside.read_text() if self.inside and self.inside.exists() else ""
+        return int(told or self.pid)
 
     def text(self) -> str:
-        return self.said.read_text(errors="replace")
+        return of_this_machine(self.said.read_text(errors="replace"))
 
     def pause(self) -> None:
         """Wait until it ends, at most until it is time to look at it again."""
@@ -246,6 +279,14 @@ def hangs(pid: int) -> bool:
     return False
 
 
+def runs(pid: int) -> bool:
+    """Tell whether a process runs: one that has ended, and that nobody has noticed, has no command line."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except OSError:
+        return False
+
+
 def elsewhere(other: tuple[int, int]) -> str:
     argv = ["nsenter", f"--net=/proc/self/fd/{other[0]}", f"--mount=/proc/self/fd/{other[1]}", "cat"]
     paths = [path for path, _, _ in KNOBS.values()]
@@ -253,11 +294,13 @@ def elsewhere(other: tuple[int, int]) -> str:
 
 
 DEVICES = """
-mount -t sysfs sysfs /sys
+mount -t sysfs sysfs /sys 2> /dev/null
 ip link add v0 type veth peer name v1
 # Not every kernel has dummy devices.
 ip link add d0 type dummy 2> /dev/null || ip link add d0 type veth peer name d1
 for device in v0 v1 d0; do ip link set $device up; done
+ip addr add 10.9.0.1/24 dev v0
+ip addr add 10.9.1.1/24 dev d0
 """
 
 

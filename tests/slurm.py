@@ -79,8 +79,8 @@ def why_not() -> str:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path) -> Iterator[Path]:
-    """Bring the cluster up and give the directory of its client programs."""
+def cluster(folder: Path) -> Iterator[tuple[NamespaceShell, Path]]:
+    """Bring the cluster up; give the shell whose nodes are its own, and the directory of its client programs."""
     if why_not():
         pytest.skip(why_not())
     try:
@@ -109,7 +109,7 @@ def cluster(folder: Path) -> Iterator[Path]:
             shell.start(["env", config, "/usr/sbin/slurmd", "-D", "-N", node], node=node)
         clients = _wrappers(folder, shell)
         _await_idle(clients, folder)
-        yield clients
+        yield shell, clients
 
 
 @contextlib.contextmanager
@@ -121,7 +121,7 @@ def host(folder: Path, mpi: str = "openmpi", **options: str | float) -> Iterator
         pytest.skip(error.render())
     given: dict[str, str | int | float | bool] = {"interface": "eth0", "mpi_prefix": str(prefix)}
     given |= {"cache": os.environ["NEARMETAL_FAR_CACHE"], "time_limit_s": 600, "queue_timeout_s": 60, **options}
-    with cluster(folder) as clients, pytest.MonkeyPatch.context() as patch:
+    with cluster(folder) as (_, clients), pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{clients}:{os.environ['PATH']}")
         made = BatchHost(Slurm(), given)
         try:

@@ -10,6 +10,7 @@ import pytest
 
 import far_machines
 import nearmetal
+import slurm
 from nearmetal import process
 from nearmetal.errors import NearmetalError
 from nearmetal.hosts.namespaces import NamespaceShell
@@ -19,10 +20,12 @@ pytestmark = pytest.mark.netns
 PLAYER = Path(__file__).parents[1] / "knob_campaign.py"
 
 
-@pytest.mark.parametrize(("seed", "over"), [(1, []), (100, []), (1, ["--ssh"])])
-def test_no_setting_is_left_changed_without_being_named(seed: int, over: list[str]) -> None:
+@pytest.mark.parametrize(("seed", "histories", "over"), [(1, 15, ""), (100, 10, ""), (1, 5, "ssh"), (6, 1, "slurm")])
+def test_no_setting_is_left_changed_without_being_named(seed: int, histories: int, over: str) -> None:
     if over:
         far_machines.need_ssh()
+    if over == "slurm" and slurm.why_not():
+        pytest.skip(slurm.why_not())
     try:
         with NamespaceShell():
             pass
@@ -30,8 +33,9 @@ def test_no_setting_is_left_changed_without_being_named(seed: int, over: list[st
         pytest.skip(error.message)
     source = str(Path(nearmetal.__file__).parents[1])
     env = {**os.environ, "PYTHONPATH": f"{PLAYER.parent}:{source}"}
-    argv = [sys.executable, str(PLAYER), "--seed", str(seed), "--histories", "15", "--jobs", "3", *over]
+    argv = [sys.executable, str(PLAYER), "--seed", str(seed), "--histories", str(histories), "--jobs", "2"]
+    argv += ["--over", over] if over else []
     played = process.run(argv, timeout_s=600, env=env)
     assert played.ok, played.text
-    assert "| **histories** | 15 |" in played.text
+    assert f"| **histories** | {histories} |" in played.text
     assert "otherwise wrong** | **0** |" in played.text
