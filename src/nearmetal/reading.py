@@ -37,6 +37,7 @@ _SHORT = 1 << 16
 _TOO_DEEP = f"it nests deeper than {MAX_DEPTH} levels"
 _CHUNK_BYTES = 1 << 20
 _HOLDS = (dict, list)
+_HALF = re.compile("[\ud800-\udfff]")
 _LONG = re.compile(f"[0-9]{{{MAX_DIGITS + 1}}}")
 _TOML_TEXT = re.compile(
     r"""("{3}(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5}|\Z)|'{3}(?:[^']|'(?!''))*+(?:'{3,5}|\Z)"""
@@ -144,6 +145,11 @@ def parse_json(text: str | bytes) -> Any:
     `MAX_DIGITS` digits, which no field of any format has.
     """
     return (_parse_json if len(text) < _SHORT else timed(_parse_json))(text)
+
+
+def is_text(found: str) -> bool:
+    """Tell whether a file can hold a text: JSON may hold halves of characters."""
+    return not _HALF.search(found)
 
 
 def _parse_json(text: str | bytes) -> Any:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.table import Table
 
 from nearmetal.cli.main import run
 from nearmetal.errors import NearmetalError, visible
-from nearmetal.report.as_csv import plain
+from nearmetal.report.as_csv import table
 from nearmetal.report.terminal import Console
-from tests.fake_runs import make_run
+from tests.fake_runs import make_run, rewrite
 
 ATTACK = "[/b] [openmpi] [red]x :boom: \x1b]0;owned\x07\x1b[2J\x9b1A\u202e"
 STUDY = f"""
@@ -69,7 +72,78 @@ def test_visible_text_keeps_its_lines() -> None:
 
 
 def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
-    assert [plain(text) for text in ("=1+1", "+x", "-x", "@x", "x=1", "")] == ["'=1+1", "'+x", "'-x", "'@x", "x=1", ""]
+    made = table(["=a"], [["=1+1", "+x", "-x", "@x", "x=1", "", -1.5, None]])
+    assert made == "=a\n'=1+1,'+x,'-x,'@x,x=1,,-1.5,\n"
+
+
+COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+HOSTILE = f"=1+1 {ATTACK}<script>"
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose every free text is an attack."""
+    few = "\n[trials]\nmin_blocks = 3\nmax_blocks = 3\n"
+    root, text = make_run(tmp_path_factory.mktemp("hostile") / "run", STUDY + few), HOSTILE
+
+    def spoil(raw: dict[str, Any]) -> None:
+        raw["outcome"] |= {"said": text, "launch_argv": [text, text], "reason": text, "hint": text}
+        raw["outcome"]["facts"] |= {text: text, "kernel": text}
+        raw["outcome"]["counters"] |= {text: 1}
+        raw["outcome"]["proof"] = {"moved_packets": {text: 1}, "stray_packets": {text: 1}}
+        raw["order"]["path"]["options"] = {text: text}
+        raw["order"]["mpi"] = text
+        for cell in raw["cells"]:
+            cell["operation"] = text
+
+    for path in sorted((root / "trials").glob("*.json")):
+        rewrite(path, spoil)
+    rewrite(
+        root / "run.json", lambda raw: raw.update(host_label=HOSTILE, study_name=HOSTILE, nearmetal_version=HOSTILE)
+    )
+    return root
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "show RUN",
+        "show RUN --trial 2",
+        "compare RUN --all",
+        "compare RUN --format markdown",
+        "compare RUN --format csv",
+        "compare RUN --format latex",
+        "report RUN --out OUT/x.html",
+        "plot RUN median -o OUT/x.svg",
+        "plot RUN median -o OUT/x.tex",
+        "gate RUN --against RUN --junit OUT/x.xml --openmetrics OUT/x.prom --reframe OUT/x.perflog",
+        "history add OUT/h.duckdb RUN",
+        "predict PATTERN --on RUN",
+    ],
+)
+def test_a_hostile_run_commands_nothing(
+    hostile: Path, tmp_path: Path, words: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    pattern = tmp_path / "halo.toml"
+    pattern.write_text('[pattern]\nkind = "halo"\nranks = 4\nsteps = 5\nmessage_bytes = 8\ncompute = "10 us"\n')
+    out = tmp_path / "out"
+    out.mkdir()
+    places = {"RUN": str(hostile), "OUT": str(out), "PATTERN": str(pattern)}
+    code = run([re.sub("RUN|OUT|PATTERN", lambda found: places[found[0]], word) for word in words.split()])
+    if words.startswith("history"):
+        assert run(["history", "show", str(out / "h.duckdb"), "--out", str(out / "h.html")]) == 0
+        (out / "h.duckdb").unlink()
+    said = capfdbinary.readouterr()
+    assert code in {0, 1} or words.startswith("predict"), said.err
+    texts = [said.out, said.err, *(path.read_bytes() for path in out.iterdir())]
+    for text in map(bytes.decode, texts):
+        assert not COMMANDS.search(text), text[max(0, COMMANDS.search(text).start() - 80) :][:120]  # type: ignore[union-attr]
+        assert "<script>" not in text or not text.lower().startswith(("<!doctype", "<svg", "<?xml"))
+        assert "Traceback" not in text
+    for table_text in [said.out.decode()] * ("csv" in words) + [path.read_text() for path in out.glob("*.csv")]:
+        rows = list(csv.reader(io.StringIO(table_text)))
+        assert len(rows) > 1
+        assert not [one for row in rows for one in row if one.startswith(("=", "+", "@", "-"))]
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +177,13 @@ def test_names_on_the_command_line_command_no_terminal(capsys: pytest.CaptureFix
     assert run(["compare", "no\x1b[2Jwhere"]) != 0
     assert run(["\x1b[2J"]) != 0
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_run_whose_label_no_file_can_hold_is_refused(hostile: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(hostile, tmp_path / "half")
+    rewrite(root / "run.json", lambda raw: raw.update(host_label="half a character: \ud800"))
+    assert run(["history", "add", str(tmp_path / "h.duckdb"), str(root)]) == 2
+    assert visible("\ud800") == "\ufffd"
 
 
 def _nearmetal(*argv: str, stdout: int) -> subprocess.CompletedProcess[str]:

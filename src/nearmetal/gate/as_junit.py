@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
+from nearmetal.errors import visible
 from nearmetal.gate import words
 from nearmetal.stats.between import Standing
 
@@ -31,7 +32,7 @@ def render(gate: Gate) -> str:
     suite = ET.SubElement(
         root,
         "testsuite",
-        {"name": _clean(gate.run.study_name), **counts, "skipped": "0", "timestamp": gate.run.created_utc[:19]},
+        {"name": _clean(gate.run.study_name), **counts, "skipped": "0", "timestamp": _clean(gate.run.created_utc[:19])},
     )
     properties = ET.SubElement(suite, "properties")
     for name, value in _properties(gate):
@@ -70,4 +71,4 @@ def _said(gate: Gate) -> str:
 
 
 def _clean(text: str) -> str:
-    return _NOT_XML.sub("\ufffd", text)
+    return _NOT_XML.sub("\ufffd", visible(text))

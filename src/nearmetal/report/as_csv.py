@@ -10,6 +10,8 @@ from nearmetal.errors import visible
 from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from nearmetal.results.records import Cell, Level, PathCell, View
     from nearmetal.stats.compare import RatioEstimate
     from nearmetal.stats.interval import Interval
@@ -51,31 +53,34 @@ COLUMNS = (
 """The columns, in this order; later versions only add columns at the end. `ratio` is the headline's: the mean's.
 Intervals are at 95 %; an empty entry is a figure that does not exist or was refused because n cannot support it."""
 
-_Entry = str | int | float | None
+Entry = str | int | float | None
 
 
 def render(view: View) -> str:
     """Return the table with a header line; lines end in a line feed."""
+    return table(COLUMNS, (_row(cell, one) for cell in view.cells for one in cell.paths))
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[Entry]]) -> str:
+    """Return rows below a header; no text in them commands a spreadsheet or a terminal."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for cell in view.cells:
-        for one in cell.paths:
-            writer.writerow(_row(cell, one))
+    writer.writerow(columns)
+    writer.writerows([_plain(one) if isinstance(one, str) else one for one in row] for row in rows)
     return text.getvalue()
 
 
-def _row(cell: Cell, one: PathCell) -> tuple[_Entry, ...]:
+def _row(cell: Cell, one: PathCell) -> tuple[Entry, ...]:
     comparison = one.comparison
     headline = comparison.headline if comparison else None
     estimates = comparison.estimates if comparison else {}
     group = cell.group
     return (
-        plain(group.workload),
-        plain(group.operation),
-        plain(group.setting),
+        group.workload,
+        group.operation,
+        group.setting,
         cell.message_bytes,
-        plain(one.path),
+        one.path,
         cell.shown.unit,
         str(cell.shown.better),
         len(one.trials),
@@ -94,19 +99,19 @@ def _row(cell: Cell, one: PathCell) -> tuple[_Entry, ...]:
     )
 
 
-def plain(text: str) -> str:
+def _plain(text: str) -> str:
     """Return text that no spreadsheet takes for a formula (OWASP, CSV Injection), and no terminal for a command."""
     shown = visible(text)
     return f"'{shown}" if shown.startswith(("=", "+", "-", "@", "\t")) else shown
 
 
-def _level(level: Level) -> tuple[_Entry, ...]:
+def _level(level: Level) -> tuple[Entry, ...]:
     return (level.value, *_ends(level.interval))
 
 
-def _ratio(estimate: RatioEstimate | None) -> tuple[_Entry, ...]:
+def _ratio(estimate: RatioEstimate | None) -> tuple[Entry, ...]:
     return (estimate.ratio, *_ends(estimate.interval)) if estimate else (None, None, None)
 
 
-def _ends(interval: Interval | None) -> tuple[_Entry, _Entry]:
+def _ends(interval: Interval | None) -> tuple[Entry, Entry]:
     return (interval.low, interval.high) if interval else (None, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nearmetal.errors import visible
 from nearmetal.report import tables
 from nearmetal.stats.summary import Metric
 
@@ -51,8 +52,8 @@ def table(one: Table, source: str = "") -> str:
 
 
 def escape(text: str) -> str:
-    """Return text in which nothing commands TeX."""
-    return text.translate(_SPECIAL)
+    """Return text in which nothing commands TeX or a terminal."""
+    return visible(text).translate(_SPECIAL)
 
 
 def _row(entries: tuple[str, ...]) -> str:

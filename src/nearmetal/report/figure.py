@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from importlib import resources
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.report import charts, overview, words
+from nearmetal.report.as_csv import table
 from nearmetal.report.as_latex import escape
 from nearmetal.report.levels import levels
 from nearmetal.report.markup import Markup, element
@@ -99,11 +98,7 @@ def _datum(of: ChartKind, cell: Cell, one: PathCell) -> Datum | None:
 
 def as_csv(rows: Sequence[Datum]) -> str:
     """Return the data, a line a mark."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Datum)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: "" if value is None else value for key, value in asdict(row).items()} for row in rows)
-    return text.getvalue()
+    return table([field.name for field in fields(Datum)], map(astuple, rows))
 
 
 # ---- SVG

@@ -13,6 +13,7 @@ from importlib import resources
 from string import Template
 
 import nearmetal
+from nearmetal.errors import visible
 
 _VOID = frozenset({"br", "col", "hr", "input", "link", "meta"})
 
@@ -41,7 +42,12 @@ def element(tag: str, /, *children: str, **attributes: Attribute) -> Markup:
 
 def together(*children: str) -> Markup:
     """Return children one after another, escaping what is not markup."""
-    return Markup("".join(child if isinstance(child, Markup) else html.escape(child) for child in children))
+    return Markup("".join(child if isinstance(child, Markup) else escaped(child) for child in children))
+
+
+def escaped(text: str) -> str:
+    """Return text in which nothing is markup, and nothing commands a terminal that shows the page's source."""
+    return html.escape(visible(text))
 
 
 def _attribute(key: str, value: Attribute) -> str:
@@ -51,7 +57,7 @@ def _attribute(key: str, value: Attribute) -> str:
     name = "viewBox" if name == "viewbox" else name
     if value is True:
         return f" {name}"
-    return f' {name}="{html.escape(pixels(value) if isinstance(value, float) else str(value))}"'
+    return f' {name}="{escaped(pixels(value) if isinstance(value, float) else str(value))}"'
 
 
 def pixels(value: float) -> str:
@@ -81,8 +87,8 @@ def page(
     might smuggle in can style or run.
     """
     return Template(_static("page.html")).substitute(
-        title=html.escape(f"{title} - nearmetal"),
-        version=html.escape(version),
+        title=escaped(f"{title} - nearmetal"),
+        version=escaped(version),
         style=_static("page.css"),
         policy=policy(may),
         head=head,

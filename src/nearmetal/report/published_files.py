@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from typing import TYPE_CHECKING
 
-from nearmetal.report.as_csv import plain
+from nearmetal.report.as_csv import table
 
 if TYPE_CHECKING:
     from nearmetal.report.published import PublishedEffect, TableShape
@@ -33,11 +31,7 @@ def as_csv(found: TableShape) -> str:
 
     A table of p-values has those in `published` and `ours`, and no effects.
     """
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: plain(v) if isinstance(v, str) else v for key, v in row.items()} for row in _rows(found))
-    return text.getvalue()
+    return table(COLUMNS, ([row.get(column) for column in COLUMNS] for row in _rows(found)))
 
 
 def as_json(found: TableShape) -> str:

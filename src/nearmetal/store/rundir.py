@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from nearmetal import limits
 from nearmetal.closing import Closing
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
-from nearmetal.reading import parse_json, read_bytes
+from nearmetal.reading import is_text, parse_json, read_bytes
 from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.bundle import MAX_FILE_BYTES, declared_bytes, read_bundle, write_bundle
 from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk
@@ -163,7 +163,7 @@ class RunDir(Closing):
         run_format = take_format(raw, data, root / cls.MARKER)
         if run_format > FORMAT_WITHOUT_SUMS:
             wanted.add("study")
-        if raw.keys() != wanted or not all(isinstance(v, str) for v in raw.values()):
+        if raw.keys() != wanted or not all(isinstance(v, str) and is_text(v) for v in raw.values()):
             raise ForeignFileError(f"{root}/{cls.MARKER} lacks or misnames a field", hint="restore it from a backup")
         study = raw.pop("study", None)
         return cls(root, RunInfo(**raw), Disk(), study=study, run_format=run_format)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearmetal.errors import visible
 from nearmetal.report import as_html, charts, overview
 from nearmetal.report.axes import linear, logarithmic, ratios, spread_apart
 from nearmetal.report.levels import levels
@@ -196,7 +197,7 @@ def test_very_short_trials_are_drawn_all_the_same(tmp_path: Path, iterations: in
 
 @given(st.text(), st.text())
 def test_elements_give_back_the_text_they_were_given(text: str, attribute: str) -> None:
-    kept = [s.replace("\r\n", "\n").replace("\r", "\n").replace("\x00", "") for s in (text, attribute)]
+    kept = [visible(one) for one in (text, attribute)]
     page = _Page(element("p", kept[0], title=kept[1]))
     assert "".join(page.text) == kept[0]
     assert page.elements == [("p", {"title": kept[1]})]
