@@ -90,6 +90,14 @@ def format_size(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
+def format_wait(duration_ns: float) -> str:
+    """Return a duration as people plan by it: minutes and hours where it takes so long."""
+    minutes = duration_ns / (60 * NS_PER_S)
+    if minutes < 2:
+        return format_duration(duration_ns)
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
+
+
 def format_duration(duration_ns: float) -> str:
     """Return a duration with three significant digits, all whole seconds, and a fitting unit, such as '12.3 us'."""
     for unit, factor in (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US)):

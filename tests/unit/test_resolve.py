@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
+from nearmetal.cli.plan import resolves
 from nearmetal.run.resolve import (
     POWER,
     blocks_for,
@@ -39,6 +42,23 @@ def test_the_blocks_proposed_are_the_fewest_that_do() -> None:
     assert needed is not None
     assert power(needed, 0.05, 0.03, 0.05) >= POWER > power(needed - 1, 0.05, 0.03, 0.05)
     assert blocks_for(0.001, 0.3, 0.05) is None
+
+
+def test_a_plan_proposes_blocks_and_iterations() -> None:
+    """Enough for near-metal and for a gap of the margin on a usual machine; nothing where the study has both."""
+    margin = 0.05
+    found = resolution(parse_study(GOOD, "t"))
+    assert (found.proposed_blocks, found.proposed_iterations) == (14, 368)
+    goal = "near-metal, its p99, and a gap of 5 % if launches differ by 3 %"
+    for blocks, iterations, said in (
+        (14, 368, f"enough for {goal}"),
+        (13, 368, f"proposed, for {goal}: max_blocks = 14"),
+        (14, 367, f"proposed, for {goal}: iterations = 368"),
+        (5, 100, f"proposed, for {goal}: max_blocks = 14, iterations = 368"),
+    ):
+        assert resolves(replace(found, blocks=blocks, iterations=iterations), margin)[1][-1] == said
+    wide = resolution(parse_study('rarest_mode = "50 %"\n' + GOOD, "t"))
+    assert wide.proposed_blocks == blocks_for(0.05, 0.03, 0.05 / wide.comparisons)
 
 
 def test_more_comparisons_resolve_less() -> None:

@@ -14,10 +14,10 @@ from nearmetal.report import words
 from nearmetal.report.terminal import Console
 from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
-from nearmetal.run.resolve import resolution
+from nearmetal.run.resolve import USUAL_SD, resolution
 from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.shipped import read_study
-from nearmetal.units import NS_PER_S, format_duration, format_size
+from nearmetal.units import format_duration, format_size, format_wait
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,6 +117,13 @@ def resolves(found: Resolution, margin: float) -> tuple[Table, list[str]]:
     ]
     if found.iterations:
         sentences.append(f"at most {held}, with {found.iterations} iterations{beyond if found.next_percentile else ''}")
+    proposed = (
+        ("max_blocks", found.proposed_blocks, found.blocks),
+        ("iterations", found.proposed_iterations, found.iterations),
+    )
+    asks = [f"{key} = {wanted}" for key, wanted, has in proposed if wanted > has]
+    goal = f"near-metal, its p99, and a gap of {words.percent(margin)} if launches differ by {words.percent(USUAL_SD)}"
+    sentences.append(f"proposed, for {goal}: {', '.join(asks)}" if asks else f"enough for {goal}")
     return table, sentences
 
 
@@ -127,16 +134,6 @@ def _count(entries: Sequence[object], what: str) -> str:
 def blocks(least: int, most: int, shortest_ns: int, longest_ns: int) -> str:
     """Return how many blocks there are, and how long they take."""
     if least == most:
-        return f"{least} blocks: about {duration(longest_ns)}"
-    return (
-        f"{least} to {most} blocks, stopping as soon as every comparison is decided: about {duration(shortest_ns)} to "
-        f"{duration(longest_ns)}"
-    )
-
-
-def duration(duration_ns: int) -> str:
-    """Return a duration as people plan by it: minutes and hours where it takes so long."""
-    minutes = duration_ns / (60 * NS_PER_S)
-    if minutes < 2:
-        return format_duration(duration_ns)
-    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
+        return f"{least} blocks: about {format_wait(longest_ns)}"
+    took = f"about {format_wait(shortest_ns)} to {format_wait(longest_ns)}"
+    return f"{least} to {most} blocks, stopping as soon as every comparison is decided: {took}"

@@ -8,11 +8,11 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from nearmetal.cli.plan import duration
 from nearmetal.errors import UnavailableError
 from nearmetal.report.terminal import Console
 from nearmetal.run.estimate import estimate
 from nearmetal.study.shipped import read_study, shipped
+from nearmetal.units import format_wait
 
 
 @click.command(name="studies")
@@ -38,5 +38,5 @@ def command(form: str) -> None:
     table.add_column("at most", justify="right", no_wrap=True)
     table.add_column("question")
     for name, study in studies.items():
-        table.add_row(*map(Text, (name, study.host.kind, duration(estimate(study)[1]), study.title)))
+        table.add_row(*map(Text, (name, study.host.kind, format_wait(estimate(study)[1]), study.title)))
     Console().print(table, highlight=False)

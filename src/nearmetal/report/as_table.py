@@ -70,8 +70,8 @@ def answer(view: View, console: Console, *, lines: int = 40) -> None:
         for line in view.mixed:
             _talk(console, f"MIXED PROVENANCE, compared on request: {line}")
         _print(console, tables.verdicts(view))
-        for cause in view.causes:
-            _talk(console, f"{cause}.")
+        for sentence in (*view.causes, *_most(steps.next_steps(view))):
+            _talk(console, f"{sentence}.")
         _print(console, tables.failures(view))
     head = captured.get()
     console.out(head, end="", highlight=False)
@@ -81,6 +81,12 @@ def answer(view: View, console: Console, *, lines: int = 40) -> None:
         _talk(console, f"{left_out} more not shown, none of them with a larger cost.")
 
 
+def _most(sentences: list[str]) -> list[str]:
+    left_out = len(sentences) - _MOST_STEPS
+    return [*sentences[:_MOST_STEPS], f"next for others: {left_out} more steps"] if left_out > 0 else sentences
+
+
+_MOST_STEPS = 3
 _TABLE_HEAD = 5
 """Lines of a table before its first row, and the one behind its last."""
 

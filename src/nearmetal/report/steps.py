@@ -10,13 +10,14 @@ from nearmetal.report.words import cell_title, percent
 from nearmetal.stats.equivalence import Finding, Verdict
 from nearmetal.stats.order import support
 from nearmetal.stats.summary import HEADLINE, P99, Metric
-from nearmetal.units import NS_PER_S, format_duration
+from nearmetal.units import NS_PER_S, format_wait
 
 if TYPE_CHECKING:
     from nearmetal.results.records import Cell, PathCell, View
     from nearmetal.stats.compare import CellComparison, RatioEstimate
 
 _MOST_BLOCKS = 1000
+_WIDEST_MARGIN = 0.5
 _OPEN = {Verdict.UNDECIDED, Verdict.DIFFERS}
 
 
@@ -24,14 +25,15 @@ def blocks_to_settle(one: RatioEstimate) -> int | None:
     """Return how many more blocks a figure needs to be shown within or beyond its margin; None beyond 1,000.
 
     A half-width shrinks with the square root of the blocks, and must become less than the estimate's distance from the
-    margin's end. An estimate on the margin is settled by no number of blocks.
+    margin's end; what the baseline differs from itself does not shrink. An estimate on the margin is settled by no
+    number of blocks.
     """
     if one.evidence is None:
         return None
-    interval = one.evidence.difference
-    half = (interval.high - interval.low) / 2.0
-    distance = abs(one.evidence.margin_log - abs(math.log(one.ratio)))
-    if half >= distance * math.sqrt(_MOST_BLOCKS / one.n):
+    interval, offset = one.evidence.difference, one.evidence.offset
+    half = (interval.high - interval.low) / 2.0 - offset
+    distance = abs(one.evidence.margin_log - abs(math.log(one.ratio))) - offset
+    if distance <= 0.0 or half >= distance * math.sqrt(_MOST_BLOCKS / one.n):
         return None
     return max(1, math.ceil(one.n * (half / distance) ** 2) - one.n)
 
@@ -56,7 +58,14 @@ def _for_width(found: CellComparison, block_ns: float) -> str:
     if decisive.evidence is None:
         return "more blocks: too few for an interval"
     more = blocks_to_settle(decisive)
-    return _blocks(more, block_ns) if more else "a wider margin, or less noise: no 1,000 blocks settle it"
+    if more:
+        return _blocks(more, block_ns)
+    gap = decisive.evidence.difference
+    wide = math.expm1(max(abs(gap.low), abs(gap.high)))
+    calmer = "pin ranks and interrupts" if decisive.evidence.offset else "less noise: no 1,000 blocks settle it"
+    if wide <= _WIDEST_MARGIN:
+        return f"{calmer}; or a margin of {percent(wide)}, if that is enough"
+    return f"{calmer} (the interval reaches {percent(wide)} from 1)"
 
 
 def _only_tail_missing(found: CellComparison) -> bool:
@@ -74,7 +83,20 @@ def _for_median(cell: Cell) -> str:
 def _blocks(more: int, block_ns: float) -> str:
     plural = "block" if more == 1 else "blocks"
     took = more * block_ns
-    return f"{more} more {plural}, about {format_duration(took)}" if took >= NS_PER_S else f"{more} more {plural}"
+    return f"{more} more {plural}, about {format_wait(took)}" if took >= NS_PER_S else f"{more} more {plural}"
+
+
+def next_steps(view: View) -> list[str]:
+    """Return what would settle each path, as sentences: a step for all cells that it settles."""
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for cell in view.cells:
+        for one in cell.paths:
+            if step := next_step(cell, one, view.block_ns):
+                grouped.setdefault((one.path, step), []).append(cell_title(view, cell))
+    return [
+        f"next for {path}, {cells[0] if len(cells) == 1 else f'{len(cells)} cells'}: {step}"
+        for (path, step), cells in grouped.items()
+    ]
 
 
 def open_cells(view: View) -> Table:

@@ -19,12 +19,14 @@ from nearmetal.results.stopping import criteria_of, stopping_plan
 from nearmetal.stats.conclude import rarest_excluded
 from nearmetal.stats.equivalence import ALPHA
 from nearmetal.stats.order import quantile_ranks, support
+from nearmetal.stats.summary import P99
 
 if TYPE_CHECKING:
     from nearmetal.study.spec import Study
 
 POWER = 0.8
-LAUNCH_SDS = (0.01, 0.03, 0.10)
+USUAL_SD = 0.03
+LAUNCH_SDS = (0.01, USUAL_SD, 0.10)
 """By how much launches differ (sd of their logarithm): on a quiet machine, a usual one, a shared one."""
 _PERCENTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 _MOST_BLOCKS = 1000
@@ -38,6 +40,8 @@ class Resolution:
     beyond 1,000). `percentile` is the highest that the engine's workload with the fewest `iterations`
     supports, 0 for none; `next_percentile` and `next_iterations` are the one above it and what it needs. `rarest_mode`
     is the share below which a mode may stay unseen, `blocks_for_mode` what `near-metal` needs in this study.
+    `proposed_blocks` are enough for that and, on a usual machine, for a gap as large as the margin;
+    `proposed_iterations` for a p99, 0 where the engine measures nothing.
     """
 
     blocks: int
@@ -49,6 +53,8 @@ class Resolution:
     percentile: float
     next_percentile: float
     next_iterations: int
+    proposed_blocks: int
+    proposed_iterations: int
 
 
 def resolution(study: Study) -> Resolution:
@@ -71,6 +77,8 @@ def resolution(study: Study) -> Resolution:
         percentile=max(held, default=0.0),
         next_percentile=beyond,
         next_iterations=support(beyond) if beyond else 0,
+        proposed_blocks=max(criteria_of(study).least_launches, blocks_for(study.margin, USUAL_SD, level) or 0),
+        proposed_iterations=support(P99) if iterations else 0,
     )
 
 

@@ -3,7 +3,8 @@
 Dependence and drift: where the slowest movements of the blocks, the first q cosines over the run, hold more variance
 than the rest (F test at 10 %), the mean's error is made of those q alone, with q degrees of freedom: the equal-weighted
 cosine estimate of Lazarus, Lewis, Stock and Watson (2018), "HAR inference: recommendations for practice", J. Bus. Econ.
-Stat. 36(4), with their q = 0.4 n^(2/3), at least 2. Blocks that alternate make intervals wide by themselves.
+Stat. 36(4), with their q = 0.4 n^(2/3), rounded up and at least 2. Blocks that alternate make intervals wide by
+themselves.
 
 Variants: where the blocks ran in k boots of a machine, and those differ more than blocks of one do (F test at 25 %, the
 "sometimes pool" rule of Bozivich, Bancroft and Hartley (1956), Ann. Math. Stat. 27(4)), the boot is a random effect,
@@ -80,7 +81,7 @@ def evidence_of(
     of, why = widened(plain, values, company.variants)
     offset = offset_of(company.twins, alpha, overall)
     if offset:
-        why = "; ".join(filter(None, (why, f"the baseline differs from itself by {math.expm1(offset):.2g}")))
+        why = "; ".join(filter(None, (why, f"the baseline differs from itself by {100.0 * math.expm1(offset):.2g} %")))
 
     def ends(level_alpha: float) -> Interval:
         found = for_skewness(interval(of, level_alpha), plain, values)
@@ -117,7 +118,7 @@ def low_frequency(plain: PairedMoments, values: FloatArray) -> PairedMoments | N
     n = values.size
     if n < LEAST_BLOCKS or plain.sd == 0.0:
         return None
-    q = max(2, round(0.4 * n ** (2.0 / 3.0)))
+    q = max(2, math.ceil(0.4 * n ** (2.0 / 3.0)))
     waves = np.cos(np.pi * np.arange(1, q + 1)[:, None] * (np.arange(n) + 0.5) / n) * math.sqrt(2.0 / n)
     low = float(((waves @ (values - plain.mean)) ** 2).sum()) / q
     rest = (plain.sd**2 * (n - 1) - low * q) / (n - 1 - q)

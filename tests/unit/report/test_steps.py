@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 from rich.console import Console
 
 from nearmetal.report import as_table
-from nearmetal.report.steps import blocks_to_settle, gains, next_step, open_cells
+from nearmetal.report.steps import blocks_to_settle, gains, next_step, next_steps, open_cells
 from nearmetal.results.paths import View, build_view
 from nearmetal.stats.compare import BlockFigures, estimate_ratio
 from nearmetal.stats.equivalence import Verdict
+from nearmetal.stats.widen import Company
 from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
@@ -65,6 +67,32 @@ def test_an_estimate_on_the_margin_is_settled_by_no_number_of_blocks() -> None:
     noise = np.array([-0.02, 0.02, -0.01, 0.01, 0.0, 0.0])
     on = estimate_ratio(BlockFigures(1.05 * np.exp(noise), np.ones(6)), rng=np.random.default_rng(1))
     assert blocks_to_settle(on) is None
+
+
+def test_what_the_baseline_differs_from_itself_shrinks_with_no_block() -> None:
+    """Of a half-width of 6 % the 4 % that twins differ by stay: what would be 27 blocks are none."""
+    noise = np.array([-0.03, 0.03, -0.02, 0.02, 0.01, -0.01, 0.0, 0.0])
+    pair = BlockFigures(1.012 * np.exp(noise), np.ones(8))
+    alone = estimate_ratio(pair, rng=np.random.default_rng(1))
+    beside = estimate_ratio(replace(pair, company=Company(0.04 + noise / 9)), rng=np.random.default_rng(1))
+    assert alone.evidence is not None
+    assert beside.evidence is not None
+    assert beside.evidence.offset == pytest.approx(0.04)
+    assert blocks_to_settle(alone) is not None
+    assert blocks_to_settle(beside) is None
+
+
+def test_a_baseline_that_differs_from_itself_asks_for_pinned_ranks(tmp_path: Path) -> None:
+    view = build_view(make_run(tmp_path / "run", Recipe(cost=SAME, again=1.2)))
+    assert all(
+        re.fullmatch(r"pin ranks and interrupts; or a margin of \d+ %, if that is enough", s) for s in steps(view)
+    )
+    text = io.StringIO()
+    as_table.answer(view, Console(file=text, width=80, color_system=None))
+    said = text.getvalue().replace("\n", " ")
+    assert "next for bridge, 2 cells: pin ranks and interrupts; or a margin of 33 %, if that is enough." in said
+    assert f"next for others: {len(next_steps(view)) - 3} more steps." in said
+    assert text.getvalue().count("\n") <= 40
 
 
 def test_what_a_setting_gains_is_a_sentence_of_its_own(tmp_path: Path) -> None:
