@@ -83,3 +83,16 @@ def test_every_locked_package_has_a_version_and_hashes_and_no_server(lock: Path)
     for entry in entries:
         assert re.match(r"[\w.-]+(\[[\w,]+\])?==[\w.!+]+", entry), entry
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry
+
+
+def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        Disk().put_bytes(pipe, b"report")
+        assert os.read(reader, 100) == b"report"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert [one.name for one in tmp_path.iterdir()] == ["pipe"]

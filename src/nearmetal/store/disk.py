@@ -43,8 +43,14 @@ class Disk:
             raise _explain(error, path) from error
 
     def put_bytes(self, path: Path, data: bytes) -> None:
-        """Write `data` as a whole file."""
-        self.put(path, lambda part: _write(part, data))
+        """Write `data` as a whole file; what is no file (`/dev/stdout`, a pipe) is written to and stays what it is."""
+        if not _is_no_file(path):
+            self.put(path, lambda part: _write(part, data))
+            return
+        try:
+            _write(path, data)
+        except OSError as error:
+            raise _explain(error, path) from error
 
     def append(self, path: Path, data: bytes) -> None:
         """Add bytes to the end of a file; a crash may leave a part of them. Raise StoreError as `put` does."""
@@ -78,6 +84,11 @@ class SharedDisk(Disk):
     def make(self, part: Path) -> None:
         """Leave it to the writer."""
         part.unlink(missing_ok=True)
+
+
+def _is_no_file(path: Path) -> bool:
+    """Tell whether a new file in its place would take a device, a pipe or a standard stream away."""
+    return path.exists() and (path.parent.as_posix() == "/dev" or not (path.is_file() or path.is_dir()))
 
 
 def _write(path: Path, data: bytes) -> None:
