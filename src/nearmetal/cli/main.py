@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 VERBS: dict[str, tuple[str, str]] = {
     "between": ("between", "Measure the network between two machines, with no study file."),
     "run": ("run", "Carry a study out, or continue one, and report."),
+    "try": ("try_", "Show a finished example run in the browser."),
     "init": ("init", "Write a commented study from five answers."),
     "studies": ("studies", "List the studies that come with nearmetal."),
     "plan": ("plan", "Show what a study would run, and for how long."),

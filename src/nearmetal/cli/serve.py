@@ -9,7 +9,7 @@ import click
 from nearmetal.errors import BadInputError
 from nearmetal.serve.behind import Public
 from nearmetal.serve.catalogue import Catalogue
-from nearmetal.serve.server import listen, listen_on_socket, preload, serve
+from nearmetal.serve.server import Listening, listen, listen_on_socket, preload, serve
 
 LOOPBACK = "127.0.0.1"
 
@@ -41,10 +41,17 @@ def command(directory: Path, port: int, address: str, place: Path | None, behind
     click.echo(f"serving {count} run{'' if count == 1 else 's'} of {catalogue.root}; Ctrl-C ends it", err=True)
     click.echo(listening.url)
     try:
+        until_interrupted(catalogue, listening)
+    finally:
+        if place:
+            place.unlink(missing_ok=True)
+
+
+def until_interrupted(catalogue: Catalogue, listening: Listening) -> None:
+    """Serve until Ctrl-C."""
+    try:
         serve(catalogue, listening)
     except KeyboardInterrupt:
         click.echo("stopped", err=True)
     finally:
         listening.socket.close()
-        if place:
-            place.unlink(missing_ok=True)

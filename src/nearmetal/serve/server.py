@@ -44,15 +44,22 @@ class Listening:
     @property
     def url(self) -> str:
         """Return the address with the token: whoever has it may read."""
+        return self.at("/")
+
+    def at(self, path: str) -> str:
+        """Return the address of a page, such as `/runs/NAME`, with the token."""
+        return f"{self._base}{path}?token={self.door.token}"
+
+    @property
+    def _base(self) -> str:
         if self.door.public:
-            return f"{self.door.public.url}/?token={self.door.token}"
+            return self.door.public.url
         if self.socket.family == socket.AF_UNIX:
-            return f"http://localhost/?token={self.door.token}"
+            return "http://localhost"
         host, port = self.socket.getsockname()[:2]
         if ipaddress.ip_address(host).is_unspecified:
             host = socket.gethostname()
-        shown = f"[{host}]" if ":" in host else host
-        return f"http://{shown}:{port}/?token={self.door.token}"
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def listen(address: str, port: int, public: Public | None = None) -> Listening:

@@ -1,0 +1,49 @@
+"""`nearmetal try`: a finished run that comes with nearmetal, in the browser at once."""
+
+from __future__ import annotations
+
+import os
+import webbrowser
+from importlib import resources
+
+import click
+
+from nearmetal import scratch
+from nearmetal.cli.serve import LOOPBACK, until_interrupted
+from nearmetal.serve.catalogue import Catalogue
+from nearmetal.serve.pages import run_path
+from nearmetal.serve.server import listen, preload
+from nearmetal.store.archive import unarchive
+
+_NAME = "example"
+
+
+@click.command(name="try")
+@click.option("--no-browser", is_flag=True, help="Print the address only.")
+def command(*, no_browser: bool) -> None:
+    """Show the report of a small finished run that comes with nearmetal; nothing is measured.
+
+    It opens in the browser where there is a screen, and its address is printed. Ends with Ctrl-C.
+    """
+    with scratch.folder("nm") as folder:
+        with resources.as_file(resources.files("nearmetal.serve") / f"{_NAME}.zip") as archive:
+            unarchive(archive, folder / _NAME)
+        catalogue, listening = Catalogue(folder), listen(LOOPBACK, 0)
+        preload()
+        address = listening.at(run_path(_NAME))
+        click.echo(address)
+        click.echo(
+            f"the run is {folder / _NAME} until Ctrl-C; beside the browser, in another terminal:\n"
+            f"  nearmetal compare {folder / _NAME}\n"
+            f"  nearmetal explain {folder / _NAME}\n"
+            "your own: nearmetal run paths",
+            err=True,
+        )
+        if not no_browser and _has_a_screen():
+            webbrowser.open(address)
+        until_interrupted(catalogue, listening)
+
+
+def _has_a_screen() -> bool:
+    """Tell whether a browser would open a window; one that draws in the terminal would cover what was said."""
+    return any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
