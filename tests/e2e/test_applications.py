@@ -19,6 +19,9 @@ import pytest
 from nearmetal import process
 from nearmetal.errors import TrialError
 from nearmetal.hosts.local import LocalHost
+from nearmetal.predict.trace import CallKind, DoCall, RankTrace, walk
+from nearmetal.predict.trace_file import trace_of
+from nearmetal.predict.validate import MARKS
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.workloads.apps import APPLICATIONS, ApplicationWorkload, build_apps, read_end_block
@@ -28,6 +31,7 @@ from nearmetal.workloads.sample_file import SampleFile, read_sample_file
 from nearmetal.workloads.samples import decode
 from tests.engine_files import iteration_values
 from tests.mpi_bench import REPOSITORY, SANITIZED, STRICT, every_mpi, mpi_of
+from tests.trace_writer import rank_file_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -234,9 +238,20 @@ def test_the_messages_are_those_of_the_benchmark(name: str, tmp_path: Path) -> N
     assert {int(peer): (int(messages), int(sent)) for peer, messages, sent in lines} == TRAFFIC[name]
 
 
+def count_marks(rank: RankTrace) -> list[int]:
+    """Return how often a rank marked the begin and the end of an iteration."""
+    levels = [
+        level
+        for step, times in walk(rank.program)
+        if isinstance(step, DoCall) and rank.calls[step.index].kind is CallKind.MARK
+        for level in [rank.calls[step.index].tag] * times
+    ]
+    return [levels.count(level) for level in MARKS[0]]
+
+
 @pytest.mark.netns
-def test_an_application_is_a_trial_on_a_network_path() -> None:
-    options = {"operation": "cg", "class": "S", "sizes": [], "iterations": 1000, "warmup": 100}
+def test_an_application_is_a_trial_on_a_network_path_and_leaves_a_trace_of_its_calls() -> None:
+    options = {"operation": "cg", "class": "S", "sizes": [], "iterations": 1000, "warmup": 100, "trace": True}
     asked = WorkloadOrder("w", "application", options, (0, 1))
     outcome = LocalHost().carry_out(Order(0, 0, PathOrder("veth", "veth"), asked, mpi="openmpi"), carry_out)
     if "namespaces" in outcome.reason or outcome.reason.startswith("no usable"):
@@ -253,3 +268,8 @@ def test_an_application_is_a_trial_on_a_network_path() -> None:
     assert (total.ns[:, 0] >= iterations.ns.sum(axis=1)).all()
     assert np.array_equal(total.begin_ns[:, 0], iterations.begin_ns[:, 0])
     assert min(outcome.proof.moved_packets.values()) > 15
+    assert outcome.profiled
+    trace = trace_of({name: outcome.files[f"mpi/{name}"] for name in map(rank_file_name, range(2))}, "cg")
+    marks = [call_count for rank in trace.ranks for call_count in count_marks(rank)]
+    assert marks == [15, 15] * 2
+    assert {rank.meta["gaps"] for rank in trace.ranks} == {"processor"}

@@ -105,6 +105,7 @@ def test_the_arguments_of_each_application() -> None:
         ("sp", 2, {}, "cannot run on 2 ranks"),
         ("cg", 1, {"grid": "1x1x1"}, "no option 'grid'"),
         ("advection", 1, {"gird": "1x1x1"}, "no option 'gird'"),
+        ("cg", 1, {"trace": "yes"}, "trace = 'yes'"),
     ],
 )
 def test_what_cannot_run_is_refused_before_it_starts(

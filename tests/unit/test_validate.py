@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from nearmetal.cli.main import run as cli
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError
 from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
+from nearmetal.predict.trace import NONE, Call, CallKind, CallTime, CommKind, Communicator, DoCall, RankTrace
 from nearmetal.predict.validate import (
     MeasuredLaunches,
     Validated,
@@ -23,6 +25,7 @@ from nearmetal.predict.validate import (
     timed_part_ns,
 )
 from nearmetal.store.rundir import RunDir
+from tests.trace_writer import encode_rank, rank_file_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +69,16 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def one_message(rank: int) -> RankTrace:
+    """Return the trace of a rank of two, of which the first sends the other a byte."""
+    calls = (Call(CallKind.SEND, peer=1, message_bytes=1), Call(CallKind.RECV, peer=0, message_bytes=1))
+    world = Communicator(1, CommKind.WORLD, NONE, (0, 1), rank)
+    own = Communicator(2 + rank, CommKind.SELF, NONE, (rank,), 0)
+    return RankTrace(
+        rank, 2, 1, 1, {}, (), (world, own), (calls[rank],), (CallTime(),), (0.0, 1.0), (), (DoCall(0),)
+    )  # fmt: skip
+
+
 def said(*argv: str) -> str:
     result = CliRunner().invoke(predict, list(argv), catch_exceptions=False, standalone_mode=False)
     if result.exception is not None:
@@ -98,6 +111,24 @@ def test_what_cannot_be_compared_is_told(truth: Path) -> None:
     with pytest.raises(BadInputError, match="1 workloads that are programs, not 'latency'") as error:
         said(str(truth / "2.toml"), *on, "--workload", "latency")
     assert error.value.hint == "name one with --workload: app"
+
+
+def test_a_program_may_be_a_traced_workload_of_a_run(truth: Path, tmp_path: Path) -> None:
+    there = RunDir.open(truth / "run")
+    record = next(one for one in there.trials() if one.order.workload.label == "app")
+    order = replace(record.order, workload=replace(record.order.workload, label="traced", options={"trace": True}))
+    files = {f"mpi/{rank_file_name(rank)}": encode_rank(one_message(rank)) for rank in range(2)}
+    with RunDir.create(tmp_path / "run", there.info, there.study_text()) as run:
+        run.append(order, replace(record.outcome, files=files), (), attempt=1, started_utc=record.started_utc)
+    on = ("--on", str(truth / "model.json"), "--path", "veth", "--replicas", "1")
+    (case,) = json.loads(said(f"{tmp_path / 'run'}:traced", *on, "--format", "json"))
+    assert case["quantiles"][0]["ns"] == 10_000
+    with pytest.raises(BadInputError, match="no traces of a workload 'app'") as error:
+        said(f"{tmp_path / 'run'}:app", *on)
+    assert error.value.hint == "it has traces of traced"
+    with pytest.raises(BadInputError, match="no traces of a workload 'app'") as error:
+        said(f"{truth / 'run'}:app", *on)
+    assert "trace = true" in str(error.value.hint)
 
 
 def test_the_figure_of_a_command_is_its_time(truth: Path) -> None:

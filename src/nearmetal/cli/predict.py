@@ -22,7 +22,7 @@ from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Schedule, schedule_from_trace
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
 from nearmetal.predict.trace_file import read_trace
-from nearmetal.predict.validate import Validated, measured_launches, validate
+from nearmetal.predict.validate import Validated, measured_launches, traced_launches, validate
 from nearmetal.report.prediction_text import decision, label, remarks, table, validation
 from nearmetal.report.terminal import Console
 from nearmetal.store.rundir import RunDir
@@ -35,18 +35,20 @@ if TYPE_CHECKING:
 PROBABILITIES = (0.5, 0.95, 0.99)
 
 
-def load_schedule(program: Path, ranks: int | None) -> Schedule:
-    """Return the schedule of a trace directory or a pattern file; only patterns come in other sizes."""
+def load_schedules(program: Path, ranks: int | None) -> list[Schedule]:
+    """Return the schedules of a pattern file, a trace directory, or RUN:WORKLOAD; only patterns come in other sizes."""
     if program.suffix == ".toml":
         pattern = read_pattern(program)
-        return schedule_from_pattern(pattern.at(ranks) if ranks else pattern)
-    schedule = schedule_from_trace(read_trace(program))
-    if ranks not in {None, schedule.ranks}:
+        return [schedule_from_pattern(pattern.at(ranks) if ranks else pattern)]
+    run, _, workload = str(program).rpartition(":")
+    traces = traced_launches(RunDir.open(Path(run)), workload) if Path(run, RunDir.MARKER).is_file() else None
+    schedules = [schedule_from_trace(trace) for trace in traces or [read_trace(program)]]
+    if ranks not in {None, schedules[0].ranks}:
         raise BadInputError(
-            f"the trace has {schedule.ranks} ranks, not {ranks}",
+            f"the trace has {schedules[0].ranks} ranks, not {ranks}",
             hint="a trace is replayed as it is; describe the program as a pattern to change its size",
         )
-    return schedule
+    return schedules
 
 
 def load_model(source: Path, eager: str | None) -> ModelFile:
@@ -137,7 +139,7 @@ def replay_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def prepare(programs: Sequence[Path], given: Mapping[str, Any]) -> Replay:
     """Return what to replay, from the values of `replay_options`."""
-    schedules = [load_schedule(program, given["ranks"]) for program in programs]
+    schedules = [one for program in programs for one in load_schedules(program, given["ranks"])]
     named_changes = ("vms_per_host", "cores", "compute_scale", "topology", "hop", "interrupts", "delivery")
     changes = read_changes(given["machine_file"], **{name: given[name] for name in named_changes})
     model = load_model(given["source"], given["eager"])
@@ -189,7 +191,7 @@ def command(
     form: str,
     **given: Any,
 ) -> None:
-    """Predict how long PROGRAM takes: a trace directory, or a pattern file ending in .toml.
+    """Predict how long PROGRAM takes: a trace directory, RUN:WORKLOAD of a traced application, or a pattern's .toml.
 
     Several traces are launches of one program; replicas take them, and the launches of the run, in turn. With --decide,
     paths given by --path count from the cheapest to the dearest. With --validate the placement is that of the launches.

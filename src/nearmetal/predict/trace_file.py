@@ -34,7 +34,7 @@ from nearmetal.predict.trace import (
 from nearmetal.reading import read_bytes, timed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 MAGIC = b"NMTR\r\n\x1a\n"
@@ -360,12 +360,17 @@ def read_trace(directory: Path) -> Trace:
             f"{directory} holds no trace (no rank-*{SUFFIX} files)",
             hint="make one with `nearmetal trace -- mpirun ...`",
         )
-    ranks = [decode_rank(read_bytes(path), str(path)) for path in paths]
-    _check_set(directory, ranks)
-    return Trace(tuple(sorted(ranks, key=lambda rank: rank.rank)), source=str(directory))
+    return trace_of({str(path): read_bytes(path) for path in paths}, str(directory))
 
 
-def _check_set(directory: Path, ranks: Iterable[RankTrace]) -> None:
+def trace_of(files: Mapping[str, bytes], source: str) -> Trace:
+    """Return the trace in the files of all ranks, by name; raise ForeignFileError as `read_trace` does."""
+    ranks = [decode_rank(data, name) for name, data in files.items()]
+    _check_set(source, ranks)
+    return Trace(tuple(sorted(ranks, key=lambda rank: rank.rank)), source=source)
+
+
+def _check_set(directory: str, ranks: Iterable[RankTrace]) -> None:
     runs = {(rank.trace_id, rank.world_ranks) for rank in ranks}
     if len(runs) > 1:
         raise ForeignFileError(

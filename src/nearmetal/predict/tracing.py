@@ -18,7 +18,7 @@ from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, UnavailableError
 from nearmetal.predict.elf import Executable, read_executable
 from nearmetal.predict.trace_file import SUFFIX, read_trace
-from nearmetal.workloads.build import build_program
+from nearmetal.workloads.build import build_profiler, profiled
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from nearmetal.workloads.mpi.mpi import Mpi
 
 LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "srun")
-_SHARED_LIBRARY = ("-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
 _VERSION_TIMEOUT_S = 30.0
 _FLAVOUR_OF_LIBRARY = {"libmpi.so.40": "openmpi", "libmpi.so.12": "mpich", "libmpich.so.12": "mpich"}
 
@@ -111,11 +110,6 @@ def _flavour_of_launcher(launcher: Path) -> str:
     return next((name for name, flavour in FLAVOURS.items() if flavour.launcher_version.search(said)), "")
 
 
-def build_profiler(mpi: Mpi) -> Path:
-    """Return the profiler built for an MPI, building it when it is not in the cache."""
-    return build_program(mpi, "trace", "libnearmetal-trace.so", extra_flags=_SHARED_LIBRARY)
-
-
 def traced_command(launch: LaunchLine, mpi: Mpi, variables: Mapping[str, str]) -> tuple[str, ...]:
     """Return the launch line that hands `variables` to the ranks; pure.
 
@@ -156,13 +150,9 @@ def run_traced(argv: Sequence[str], directory: Path, *, processor_time: bool = F
     mpi = mpi_of(launch)
     profiler = build_profiler(mpi)
     folder = new_trace_directory(directory)
-    before = os.environ.get("LD_PRELOAD", "")
-    variables = {
-        "LD_PRELOAD": f"{profiler}:{before}" if before else str(profiler),
-        "NEARMETAL_TRACE_DIR": str(folder),
-        "NEARMETAL_TRACE_ID": f"{secrets.randbits(63) | 1:x}",
-        **({"NEARMETAL_TRACE_CLOCK": "processor"} if processor_time else {}),
-    }
+    variables = profiled(profiler, str(folder), secrets.randbits(63) | 1, os.environ.get("LD_PRELOAD", ""))
+    if processor_time:
+        variables["NEARMETAL_TRACE_CLOCK"] = "processor"
     status = _run_in_front(traced_command(launch, mpi, variables))
     try:
         return read_trace(folder), status

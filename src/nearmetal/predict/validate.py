@@ -13,7 +13,9 @@ from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import class_of, errors_of, run_errors
 from nearmetal.predict.native import Placement
 from nearmetal.predict.simulate import simulate_launches
+from nearmetal.predict.trace_file import trace_of
 from nearmetal.store.query import valid
+from nearmetal.study.order import PROFILE_OPTION
 from nearmetal.study.spec import AGAIN
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from nearmetal.predict.models import ModelFile, NamedMachine
     from nearmetal.predict.schedule import Schedule
+    from nearmetal.predict.trace import Trace
     from nearmetal.store.rundir import RunDir
 
     Times = NDArray[np.float64]
@@ -100,6 +103,19 @@ def measured_launches(run: RunDir, workload: str = "") -> list[MeasuredLaunches]
         time = float(ns.max() if whole else np.median(ns))
         found[*key, tuple(order.workload.placement), whole is not None].append(time)
     return [MeasuredLaunches(*key, np.array(times)) for key, times in sorted(found.items())]
+
+
+def traced_launches(run: RunDir, workload: str) -> list[Trace]:
+    """Return the traces of a run's workload, one a launch; raise BadInputError for a workload without."""
+    traced = [one for one in valid(run.trials()) if one.order.workload.options.get(PROFILE_OPTION) is True]
+    found = [one for one in traced if one.order.workload.label == workload]
+    if not found:
+        known = ", ".join(sorted({one.order.workload.label for one in traced}))
+        raise BadInputError(
+            f"{run.root} has no traces of a workload {workload!r}",
+            hint=f"it has traces of {known}" if known else "an application leaves one with options = { trace = true }",
+        )
+    return [trace_of(run.profile(one), f"{workload} of {run.root.name}, trial {one.order.trial}") for one in found]
 
 
 def timed_part_ns(marks: NDArray[np.int64]) -> tuple[float, Times]:

@@ -13,14 +13,14 @@ from pathlib import Path
 from nearmetal import native
 from nearmetal.paths.tap import RELAY
 from nearmetal.workloads.apps import PROGRAM, build_apps
-from nearmetal.workloads.build import build_engine
+from nearmetal.workloads.build import PROFILER, build_engine, build_profiler
 from nearmetal.workloads.fabric import PROGRAM as FABRIC_PROGRAM
 from nearmetal.workloads.fabric import build_fabric
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
 
 def prebuild(target: Path) -> None:
-    """Build the engines and the applications for every MPI here, and the relay; raise NearmetalError when one fails."""
+    """Build engines, applications and profiler for every MPI here, and the relay; raise NearmetalError if one fails."""
     target.mkdir(parents=True, exist_ok=True)
     shutil.copy2(native.build(RELAY), target / RELAY.name)
     for flavour in FLAVOURS:
@@ -28,6 +28,7 @@ def prebuild(target: Path) -> None:
         shutil.copy2(build_engine(mpi), target / f"nmbench-{mpi.label}")
         shutil.copy2(build_apps(mpi), target / f"{PROGRAM}-{mpi.label}")
         shutil.copy2(build_fabric(mpi), target / f"{FABRIC_PROGRAM}-{mpi.label}")
+        shutil.copy2(build_profiler(mpi), target / f"{PROFILER}-{mpi.label}")
 
 
 if __name__ == "__main__":

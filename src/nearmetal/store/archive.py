@@ -32,7 +32,7 @@ ARCHIVE_FORMAT = 1
 MAX_FILES = 1_000_000
 _NAME = re.compile(
     r"(?:run|search)\.json|study\.toml|profiles-go-to|records\.sums"
-    r"|trials/\d{6,9}(?:\.\d)?\.json|samples/\d{6,9}(?:\.\d)?\.parquet|(?:traces|fabric)/\d{6,9}(?:\.\d)?\.zip"
+    r"|trials/\d{6,9}(?:\.\d)?\.json|samples/\d{6,9}(?:\.\d)?\.parquet|(?:traces|mpi|fabric)/\d{6,9}(?:\.\d)?\.zip"
 )
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 _PIECE_BYTES = 1 << 20

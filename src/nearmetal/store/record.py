@@ -31,6 +31,7 @@ _OF_TODAY = f'\n "run_format": {RUN_FORMAT},\n'.encode()
 PLACES = {
     "samples": "samples/{}.parquet".format,
     "traces": "traces/{}.zip".format,
+    "mpi": "mpi/{}.zip".format,
     "fabric": "fabric/{}.zip".format,
 }
 """Where a trial's files are in the run directory, by kind and the trial's name."""

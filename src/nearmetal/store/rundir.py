@@ -5,6 +5,7 @@
     trials/000042.json  one record a finished trial, valid or failed (sealed), with the SHA-256 of its files below
     samples/000042.parquet
     traces/000042.zip   of a trial that was traced: the kernel's trace and the engine's file, as they were
+    mpi/000042.zip      of an application that was traced: its files, a trace of MPI calls for each rank among them
     fabric/000042.zip   of a trial that measured a whole fabric: the engine's file, as it was
 
 The run of a whole fabric (`nearmetal fabric`) has the folder `fabric` from the beginning, and none for samples.
@@ -51,6 +52,7 @@ from nearmetal.store.record import (
 from nearmetal.store.samples import describe, part_sums, read_rows, read_table, read_values, write_samples
 from nearmetal.store.sums import HINT_DAMAGED, check_unchanged, file_sha256, seal_of, sealed
 from nearmetal.store.verify import refuse_damaged
+from nearmetal.study.order import PROFILE_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -343,6 +345,13 @@ class RunDir(Closing):
         """
         return self._bundle("traces", record, MAX_FILE_BYTES)
 
+    def profile(self, record: TrialRecord) -> dict[str, bytes]:
+        """Return the trace files of an MPI program, by rank's file name; none without; raises as `trace` does."""
+        files = self._bundle("mpi", record, MAX_FILE_BYTES)
+        return {
+            name.removeprefix(PROFILE_FOLDER): data for name, data in files.items() if name.startswith(PROFILE_FOLDER)
+        }
+
     def fabric(self, record: TrialRecord) -> dict[str, bytes]:
         """Return the files of a trial that measured a whole fabric, none when it did not; raises as `trace` does."""
         return self._bundle("fabric", record, MAX_FABRIC_BYTES)
@@ -409,7 +418,7 @@ def is_being_written(root: Path) -> bool:
 
 def _kept_in(outcome: Outcome) -> list[str]:
     """Return the folders that keep an outcome's files as they were."""
-    return ["traces"] * outcome.traced + ["fabric"] * outcome.of_fabric
+    return ["traces"] * outcome.traced + ["mpi"] * outcome.profiled + ["fabric"] * outcome.of_fabric
 
 
 def _take_lock(root: Path) -> TextIOWrapper:

@@ -20,7 +20,11 @@ ORDER_FORMAT = 1
 TRACE_FOLDER = "trace/"
 """What the names of a kernel trace's files in an outcome begin with."""
 TRACE_OPTION = "waterfall"
-"""The option of a workload that asks for a trace."""
+"""The option of a workload that asks for a kernel trace."""
+PROFILE_FOLDER = "mpi/"
+"""What the names of an MPI program's trace files in an outcome begin with."""
+PROFILE_OPTION = "trace"
+"""The option of an application that asks for a trace of its MPI calls."""
 FABRIC_FOLDER = "fabric/"
 """What the names of a whole fabric's files in an outcome begin with."""
 
@@ -156,6 +160,11 @@ class Outcome:
     def traced(self) -> bool:
         """Tell whether its files hold a kernel's trace."""
         return any(name.startswith(TRACE_FOLDER) for name in self.files)
+
+    @property
+    def profiled(self) -> bool:
+        """Tell whether its files hold a trace of MPI calls."""
+        return any(name.startswith(PROFILE_FOLDER) for name in self.files)
 
     @property
     def of_fabric(self) -> bool:

@@ -15,10 +15,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from nearmetal import native
-from nearmetal.errors import BadInputError, ForeignFileError, TrialError
+from nearmetal.errors import BadInputError, ForeignFileError, TrialError, UnavailableError
+from nearmetal.hosts.host import is_far
+from nearmetal.study.order import PROFILE_FOLDER, PROFILE_OPTION
 from nearmetal.units import NS_PER_S
-from nearmetal.workloads.build import build_program, mpi_for
-from nearmetal.workloads.parallel import parallel_launch
+from nearmetal.workloads.build import build_profiler, build_program, mpi_for, profiled
+from nearmetal.workloads.parallel import GUEST_KINDS, parallel_launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -246,8 +248,9 @@ class ApplicationWorkload:
             endpoints,
             mpi,
             (str(program), *arguments, *recording),
-            files=files,
+            files=files | _trace_files(order, f"{shell.scratch}/{first}"),
             facts={"application.build": program.name},
+            environment=_tracing(shell, order, endpoints, mpi, f"{shell.scratch}/{first}"),
             sleeps=True,
         )
 
@@ -280,11 +283,44 @@ class ApplicationWorkload:
         return order.workload.number("steps", app.iterations_of(_letter(order)))
 
 
+def _traced(order: Order) -> bool:
+    """Tell whether the order asks for a trace; raise BadInputError for anything but true or false."""
+    asked = order.workload.options.get(PROFILE_OPTION, False)
+    if not isinstance(asked, bool):
+        raise BadInputError(f"workload {order.workload.label!r}: trace = {asked!r}", hint="write trace = true")
+    return asked
+
+
+def _trace_files(order: Order, folder: str) -> dict[str, str]:
+    """Return the trace files that the ranks leave in a folder, by their names in the outcome."""
+    ranks = range(len(order.workload.placement)) if _traced(order) else ()
+    names = (f"rank-{rank:06d}.nmtrace" for rank in ranks)
+    return {f"{PROFILE_FOLDER}{name}": f"{folder}/{name}" for name in names}
+
+
+def _tracing(shell: Shell, order: Order, endpoints: Endpoints, mpi: Mpi, folder: str) -> dict[str, str]:
+    """Return the variables that make ranks record what they do; none where no trace is asked for.
+
+    Gaps are in processor time, because nodes of one machine may share a processor. Raise UnavailableError for nodes
+    that do not see each other's files.
+    """
+    if not _traced(order):
+        return {}
+    nodes = {endpoints.ends[index].node for index in order.workload.placement}
+    if is_far(shell) or (order.path.kind in GUEST_KINDS and len(nodes) > 1):
+        raise UnavailableError(
+            f"workload {order.workload.label!r}: trace = true on nodes that do not see each other's files",
+            hint="trace on bare nodes of one machine: what the program does is replayed on every path",
+        )
+    variables = profiled(build_profiler(mpi, shell=shell), folder, 1 + order.trial)
+    return variables | {"NEARMETAL_TRACE_CLOCK": "processor"}
+
+
 def application_argv(order: Order) -> list[str]:
     """Return an application's own arguments for an order; raise BadInputError for what it cannot do."""
     app, letter = _application(order), _letter(order)
     options, ranks = order.workload.options, len(order.workload.placement)
-    known = _STUDY_OPTIONS | {"class", *app.options}
+    known = _STUDY_OPTIONS | {"class", PROFILE_OPTION, *app.options}
     unknown = sorted(set(options) - known)
     if unknown:
         raise BadInputError(
@@ -296,6 +332,7 @@ def application_argv(order: Order) -> list[str]:
             f"workload {order.workload.label!r}: {app.name} cannot run on {ranks} ranks",
             hint=f"it takes {app.takes_in_words}",
         )
+    _traced(order)
     argv = [app.name, "--class", letter]
     for name in app.options:
         if name in options:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from nearmetal.process import Finished
     from nearmetal.workloads.mpi.mpi import Mpi
 
+PROFILER = "libnearmetal-trace.so"
+_SHARED_LIBRARY = ("-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
 _VERSION_TIMEOUT_S = 30.0
 
 # MPI_STATUSES_IGNORE is a null or one-element pointer for a parameter that headers declare as an array: GCC takes
@@ -70,6 +72,20 @@ def build_program(
 def build_engine(mpi: Mpi, shell: Shell | None = None) -> Path:
     """Return the measuring engine built for an MPI."""
     return build_program(mpi, "bench", "nmbench", shell=shell)
+
+
+def build_profiler(mpi: Mpi, shell: Shell | None = None) -> Path:
+    """Return the library that records what an MPI program does, built for an MPI; `profiled` puts it in front."""
+    return build_program(mpi, "trace", PROFILER, extra_flags=_SHARED_LIBRARY, shell=shell)
+
+
+def profiled(profiler: Path, folder: str, trace_id: int, preload: str = "") -> dict[str, str]:
+    """Return the variables that make ranks record into a folder; `trace_id` is the launch's, `preload` what was set."""
+    return {
+        "LD_PRELOAD": f"{profiler}:{preload}" if preload else str(profiler),
+        "NEARMETAL_TRACE_DIR": folder,
+        "NEARMETAL_TRACE_ID": f"{trace_id:x}",
+    }
 
 
 def _toolchain(mpi: Mpi, far: FarShell | None) -> str:
