@@ -41,6 +41,7 @@ struct Result {
     Ps makespan_ps = 0;
     std::uint64_t messages = 0, inter_messages = 0, bytes = 0, inter_bytes = 0, events = 0, interrupts = 0;
     Ps compute_ps = 0;             // summed over ranks
+    Ps overhead_ps = 0;            // of processors, in sends and receives; summed over ranks
     std::vector<Ps> finish_ps;     // per rank, when asked for
     std::vector<Mark> marks;       // in each rank's order, when asked for
     std::vector<Stuck> stuck;      // the first few

@@ -51,6 +51,7 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
     m.kind = eager ? MessageKind::kEager : MessageKind::kRequest;
     const Ps overhead = own_time(rank, to.segment(wire_bytes(m)).send_overhead(wire_bytes(m)));
     r.clock += overhead;
+    result_.overhead_ps += overhead;
     ++result_.messages;
     result_.bytes += bytes;
     if (domain(rank) != domain(dst)) {
@@ -197,6 +198,7 @@ void Engine::deliver(std::uint32_t index, Ps time) {
 }
 
 void Engine::complete_recv(std::uint32_t rank, std::uint32_t owner, Ps time, Ps overhead) {
+    result_.overhead_ps += overhead;
     if (owner & kContextOwner) {
         const Context &c = contexts_[owner & ~kContextOwner];
         const auto reduce = time_of(c.reduce_bytes, machine_->reduce_fs_per_byte);
@@ -236,6 +238,7 @@ void Engine::control(std::uint32_t index, Ps time) {
     Rank &r = ranks_[rank];
     const Ps cost = own_time(rank, path(m.src, m.dst).segment(0).recv_overhead_ps);
     m.time = time;
+    result_.overhead_ps += cost;
     if (r.state != State::kInCall && looks(r, time)) {
         r.clock = awake(rank, time) + cost;
         push(r.clock, EventKind::kControl, index);

@@ -366,6 +366,7 @@ void bind_results(nb::module_ &m) {
         .def_ro("events", &Result::events)
         .def_ro("interrupts", &Result::interrupts)
         .def_ro("compute_ps", &Result::compute_ps)
+        .def_ro("overhead_ps", &Result::overhead_ps)
         .def_ro("finish_ps", &Result::finish_ps)
         .def("marks", &marks_of)
         .def_ro("stuck", &Result::stuck)

@@ -84,6 +84,38 @@ def test_predict_in_words(files: tuple[str, str]) -> None:
     assert "inter.latency" in out
 
 
+def test_a_picture_shows_where_the_time_goes(files: tuple[str, str], tmp_path: Path) -> None:
+    steps = PATTERN.replace("steps = 4", 'steps = 4\ncompute = "30 us"')
+    (tmp_path / "halo.toml").write_text(steps)
+    argv = (files[0], "--on", files[1], "--replicas", "1")
+    out, _ = run(predict, *argv)
+    lines = out.splitlines()
+    at = lines.index("Where time goes: # computing, + sending and receiving, . waiting")
+    bars = {name: line.split()[-1] for name, line in zip(("veth", "vf"), lines[at + 1 :], strict=False)}
+    rows = {row["path"]: row for row in json.loads(run(predict, *argv, "--format", "json")[0])}
+    for name, bar in bars.items():
+        parts = rows[name]["parts_ns"]
+        assert sum(parts.values()) == pytest.approx(rows[name]["quantiles"][0]["ns"])
+        assert parts["compute"] == pytest.approx(120_000)
+        assert parts["moderation"] == 0
+        scale = 50 / rows["vf"]["quantiles"][0]["ns"]
+        assert [bar.count(sign) for sign in "#+"] == [
+            pytest.approx(parts[part] * scale, abs=1) for part in ("compute", "communication")
+        ]
+    assert len(bars["vf"]) == 50
+    assert max(map(len, lines)) <= 80
+
+
+def test_what_an_added_interrupt_stage_costs_is_in_the_picture(files: tuple[str, str]) -> None:
+    out, _ = run(predict, *files_on(files), "--interrupts", "igbvf:usecs=200", "--path", "veth")
+    assert "Where time goes: # computing, + sending and receiving, . waiting, ~ moderation\n" in out
+    assert "~~~" in out
+
+
+def files_on(files: tuple[str, str]) -> tuple[str, ...]:
+    return (files[0], "--on", files[1], "--replicas", "1")
+
+
 def test_place_writes_the_file_of_the_launcher(files: tuple[str, str], tmp_path: Path) -> None:
     target = tmp_path / "ranks"
     argv = ("--hosts", "a:4,b:4", "--replicas", "1", "--tries", "0", "-o", str(target))

@@ -188,6 +188,16 @@ def test_one_message_takes_overheads_latency_and_bytes() -> None:
     assert run_ns(ping()) == 100 + 1000 + 1000 + 200
 
 
+def test_the_time_of_a_rank_is_computing_overheads_and_waiting() -> None:
+    gap = Distribution((0.0,), (4000 * NS,))
+    sender = program([send(1)], [DoGap(0), DoCall(0)], gaps=(0,))
+    found = simulate(Schedule(2, (sender, program([recv(0)])), (gap,)), MACHINE, Placement.block(2, 1))
+    assert (found.rank_compute_ns, found.rank_overhead_ns) == (4000 / 2, (100 + 200) / 2)
+    rendezvous = replace(MACHINE, inter=path(eager=10))
+    asked = simulate(Schedule(2, (sender, program([recv(0)])), (gap,)), rendezvous, Placement.block(2, 1))
+    assert asked.rank_overhead_ns == (100 + 200 + 2 * 200) / 2  # the request and the grant are looked at too
+
+
 def test_overhead_for_each_byte_takes_the_processor_of_both_ends() -> None:
     plain = path()
     heavy = replace(plain, segments=(replace(plain.segments[0], overhead_fs_per_byte=500_000),))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from nearmetal.predict.schedule import Schedule, schedule_from_trace
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.validate import Validated, measured_launches, traced_launches, validate
-from nearmetal.report.prediction_text import decision, label, remarks, table, validation
+from nearmetal.report.prediction_text import decision, label, picture, remarks, table, validation
 from nearmetal.report.terminal import Console
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import parse_size_bytes
@@ -210,6 +210,8 @@ def command(
         found = simulate_launches(
             replay.schedules, named.replayed, placement, seed=replay.seed, replicas=replay.replicas
         )
+        if replay.changes.interrupts:
+            found = replace(found, moderation_ns=_moderation_ns(replay, named, placement, found))
         predicted.append((named, found, doubts[label(named)]))
         if show_sensitivity:
             told[label(named)] = sensitivity(
@@ -231,6 +233,13 @@ def command(
     if asked is not None:
         order = [path for word in given["paths"] for path in word.split(",")]
         click.echo(decision(rows, bare, asked, order, given["settings"]))
+
+
+def _moderation_ns(replay: Replay, named: NamedMachine, placement: Placement, found: Prediction) -> float:
+    """Return what an added interrupt stage costs the median: against the same replays without it."""
+    bare = [replace(machine, stage=None) for machine in named.replayed]
+    without = simulate_launches(replay.schedules, bare, placement, seed=replay.seed, replicas=replay.replicas)
+    return float(np.median(found.makespan_ns) - np.median(without.makespan_ns))
 
 
 def _validate(replay: Replay, run: RunDir, workload: str, form: str) -> None:
@@ -312,6 +321,7 @@ def _record(row: AnswerRow, bare: NamedMachine, told: dict[str, float] | None, l
         "messages": found.messages,
         "inter_share": found.inter_share,
         "compute_ns": found.compute_ns,
+        "parts_ns": row.parts_ns,
         "doubts": [{"said": one.said, "hint": one.hint, "share": one.share} for one in row.doubts],
         **({"sensitivity": told} if told is not None else {}),
     }
@@ -320,5 +330,7 @@ def _record(row: AnswerRow, bare: NamedMachine, told: dict[str, float] | None, l
 def _print(schedule: Schedule, rows: Sequence[AnswerRow], bare: NamedMachine, loss: float | None) -> None:
     console = Console(highlight=False)
     console.print(table(f"Predicted run time of {schedule.name} on {schedule.ranks} ranks", rows, bare, loss))
+    for line in picture(rows):
+        console.print(line)
     for remark in remarks(rows):
         console.print(remark)

@@ -124,6 +124,7 @@ class Result:
     events: int
     interrupts: int
     compute_ps: int
+    overhead_ps: int
     finish_ps: list[int]
     def marks(self) -> NDArray[int64]: ...
     stuck: list[Stuck]

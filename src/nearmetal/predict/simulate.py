@@ -54,7 +54,11 @@ class RunTimeQuantile:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Run times of all replicas (shape (replicas,), int64 ns) and what happened in the first of them."""
+    """Run times of all replicas (shape (replicas,), int64 ns) and what happened in the first of them.
+
+    `rank_compute_ns` and `rank_overhead_ns` are means over all replicas and ranks: computing, and what sends and
+    receives take of the processor; the rest is waiting. `moderation_ns` is what an added interrupt stage costs.
+    """
 
     makespan_ns: NDArray[np.int64]
     messages: int
@@ -63,6 +67,9 @@ class Prediction:
     inter_bytes: int
     interrupts: int
     compute_ns: int
+    rank_compute_ns: float
+    rank_overhead_ns: float
+    moderation_ns: float = 0.0
     marks: tuple[NDArray[np.int64], ...] = ()
     """Of each replica, when asked for: shape (marks, 3), each row a rank, a level (MPI_Pcontrol) and a time in ps."""
 
@@ -154,7 +161,8 @@ def simulate_launches(
             if result.outcome != _FINISHED:
                 _explain(schedule, result)
             results[at] = result
-    return _prediction([result for result in results if result is not None], keep_marks=keep_marks)
+    found_all = [result for result in results if result is not None]
+    return _prediction(found_all, schedules[0].ranks, keep_marks=keep_marks)
 
 
 def _pairs(schedules: Sequence[Schedule], machines: Sequence[Machine]) -> list[tuple[Schedule, Machine]]:
@@ -166,7 +174,7 @@ def _pairs(schedules: Sequence[Schedule], machines: Sequence[Machine]) -> list[t
     ]
 
 
-def _prediction(results: Sequence[_sim.Result], *, keep_marks: bool) -> Prediction:
+def _prediction(results: Sequence[_sim.Result], ranks: int, *, keep_marks: bool) -> Prediction:
     first = results[0]
     return Prediction(
         makespan_ns=np.array([result.makespan_ps // 1000 for result in results], dtype=np.int64),
@@ -176,6 +184,8 @@ def _prediction(results: Sequence[_sim.Result], *, keep_marks: bool) -> Predicti
         inter_bytes=first.inter_bytes,
         interrupts=first.interrupts,
         compute_ns=first.compute_ps // 1000,
+        rank_compute_ns=float(np.mean([result.compute_ps for result in results])) / 1000 / ranks,
+        rank_overhead_ns=float(np.mean([result.overhead_ps for result in results])) / 1000 / ranks,
         marks=tuple(result.marks() for result in results) if keep_marks else (),
     )
 

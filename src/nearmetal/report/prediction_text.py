@@ -55,6 +55,28 @@ def table(title: str, rows: Sequence[AnswerRow], bare: NamedMachine, loss: float
     return found
 
 
+_SIGNS = {"compute": "#", "communication": "+", "waiting": ".", "moderation": "~"}
+_BAR = 50
+
+
+def picture(rows: Sequence[AnswerRow]) -> list[str]:
+    """Return a stacked bar for each machine, on one scale: where the time of a rank goes."""
+    longest = max(1.0, *(row.median_ns for row in rows))
+    several = len({row.named.progress for row in rows}) > 1
+    names = [label(row.named) if several else f"{row.named.path} / {row.named.setting}" for row in rows]
+    width = min(27, max(map(len, names)))
+    told = "# computing, + sending and receiving, . waiting"
+    told += ", ~ moderation" if any(row.parts_ns["moderation"] for row in rows) else ""
+    lines = [f"Where time goes: {told}"]
+    for name, row in zip(names, rows, strict=True):
+        bar, reached = "", 0.0
+        for part, ns in row.parts_ns.items():
+            reached += ns
+            bar += _SIGNS[part] * (round(_BAR * reached / longest) - len(bar))
+        lines.append(f"{name[:width]:{width}} {bar}")
+    return lines
+
+
 def remarks(rows: Sequence[AnswerRow]) -> list[str]:
     """Return what the intervals are made of, and the largest doubt."""
     share = rows[0].found.inter_share
