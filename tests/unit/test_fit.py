@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import BadInputError, ForeignFileError
-from nearmetal.predict.fit import RoundTrips, Windows, fit_copy, fit_path, fit_port, one_way_quantiles
+from nearmetal.predict.fit import RoundTrips, Windows, fit_copy, fit_path, fit_port
 from nearmetal.predict.models import Cores, Distribution, Machine, ModelFile, NamedMachine, read_model, write_model
 from nearmetal.predict.native import Placement
+from nearmetal.predict.residual import one_way_quantiles
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, DoGap, Repeat

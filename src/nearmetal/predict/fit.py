@@ -16,7 +16,7 @@ Method, in this order; every step uses medians, so single slow messages move the
    of t at size 0, and never below 0. Where both ends shared one processor, all of tau is theirs (`_of_one_processor`).
 5. Residual, for one way: each size with enough samples has its own; others take the mean of the quantile functions of
    their segment (Vincent averaging; Ratcliff, Psychological Bulletin 86, 1979). A round trip is the sum of two ways.
-   One way is found by deconvolution (`one_way_quantiles`).
+   One way is found by deconvolution (`predict/residual.py`).
 6. Sizes. Each measured size keeps its own median exactly; between two of them the time is on the line through both,
    never above the larger nor below the smaller. Leaving every other of 23 sizes out, that misses the median by 5 to
    10 % on namespaces, lines in the logarithm of the size by 6 to 8 % with twice the worst error. The line of the
@@ -26,13 +26,13 @@ Method, in this order; every step uses medians, so single slow messages move the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.models import UNBOUNDED, Distribution, FitQuality, PathModel, Segment
+from nearmetal.predict.models import UNBOUNDED, FitQuality, PathModel, Segment
+from nearmetal.predict.residual import residual_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,10 +46,6 @@ METHOD = "relative least squares on medians, break points by dynamic programming
 MAX_SEGMENTS = 8
 SEGMENT_PENALTY = 0.02
 """Squared relative error that a further segment must save: one of 2 % at about 50 points, or 14 % at one."""
-_PROBABILITIES = (
-    *(k / 40 for k in range(36)),
-    *(1 - 10 ** -(1 + k / 10) for k in range(41)),
-)
 OWN_RESIDUAL = 300
 """Samples from which on a size has a residual of its own; below, it takes the one of its segment."""
 NO_LOSS = 0.95
@@ -57,7 +53,6 @@ NO_LOSS = 0.95
 _PS_PER_NS, _FS_PER_NS = 1000, 1_000_000
 _LINE_SIZES = 2
 """Sizes that a line needs."""
-_DRAWS, _DRAWS_A_SAMPLE, _ITERATIONS, _DAMPING, _SPARSE = 1 << 13, 4, 16, 0.5, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,61 +358,19 @@ def _without_handshake(segments: list[Segment], eager_up_to_bytes: int) -> tuple
     return tuple(cut)
 
 
-# ---------------------------------------------------------------- residual
-
-
-def _supported(samples: int) -> Floats:
-    """Return the probabilities that this many round trips say something about: one slow way in 2 n ways."""
-    last = 1 - 1 / (2 * samples)
-    return np.array([p for p in _PROBABILITIES if p < last] + [last])
-
-
-def one_way_quantiles(round_trip_ns: NDArray[np.int64], probabilities: Floats) -> Floats:
-    """Return quantiles (ns) of one way's deviation from half the median round trip.
-
-    Two independent draws add up to the round trip: the deconvolution of its distribution, by fixed-point iteration.
-    It starts from the larger of two ways, F_sum(x) = F(x)^2, which is exact for rare delays, and moves each quantile by
-    what the sum of two draws misses at the probability p^2. No way is shorter than half the shortest trip.
-    """
-    centre = float(np.median(round_trip_ns))
-    squared = probabilities**2
-    target = np.quantile(round_trip_ns, squared) - centre
-    floor = (float(round_trip_ns.min()) - centre) / 2
-    one_way = np.maximum(target, floor)
-    points = _plane(min(_DRAWS, _DRAWS_A_SAMPLE * round_trip_ns.size))
-    known = squared < 1 - _SPARSE / points.shape[1]  # beyond, the points of the sum are too few: the start is kept
-    for _ in range(_ITERATIONS):
-        missing = np.where(known, target - np.quantile(_sums(one_way, probabilities, points), squared), 0.0)
-        one_way = np.maximum.accumulate(np.maximum(one_way + _DAMPING * missing, floor))
-    return one_way
-
-
-@cache
-def _plane(points: int) -> Floats:
-    """Return quasi-random points of the unit square (R2 sequence, Roberts 2018), shape (2, points)."""
-    return np.outer((0.7548776662466927, 0.5698402909980532), np.arange(1, points + 1)) % 1
-
-
-def _sums(values: Floats, probabilities: Floats, points: Floats) -> Floats:
-    """Return sums of two independent draws, one for each of the `points`."""
-    first, second = np.interp(points, probabilities, values)
-    total: Floats = first + second
-    return total
-
-
 def _with_residuals(line: Segment, samples: dict[int, NDArray[np.int64]], times_ns: dict[int, float]) -> list[Segment]:
     """Return the segment cut at its sizes: each measured size has its own time exactly, and a residual.
 
     Between two sizes the time is on the line through both, with the residual of the nearer one (by logarithm). Where no
     such line rises from at least the overheads, it is the time of the nearer one.
     """
-    pooled = _residual(list(samples.values()))
+    pooled = residual_of(list(samples.values()))
     sizes = sorted(samples)
     overheads_ps = line.send_overhead_ps + line.recv_overhead_ps
     parts: list[Segment] = []
     before: _Line | None = None
     for size, following in zip(sizes, [*sizes[1:], None], strict=True):
-        residual = _residual([samples[size]]) if samples[size].size >= OWN_RESIDUAL else pooled
+        residual = residual_of([samples[size]]) if samples[size].size >= OWN_RESIDUAL else pooled
         own = _through(size, times_ns[size], line.latency_fs_per_byte, overheads_ps)
         if following is None:
             middle, after, then = line.up_to_bytes, own, None
@@ -443,10 +396,3 @@ def _between(low: tuple[int, float], high: tuple[int, float], overheads_ps: int)
 
 def _through(size: int, time_ns: float, slope_fs: int, overheads_ps: int) -> _Line:
     return round(time_ns * _PS_PER_NS) - slope_fs * size // 1000 - overheads_ps, slope_fs
-
-
-def _residual(samples: Sequence[NDArray[np.int64]]) -> Distribution:
-    probabilities = _supported(min(ns.size for ns in samples))
-    quantiles = np.mean([one_way_quantiles(ns, probabilities) for ns in samples], axis=0)
-    values = np.maximum.accumulate(np.round(quantiles * _PS_PER_NS).astype(np.int64))
-    return Distribution(tuple(map(float, probabilities)), tuple(map(int, values)))

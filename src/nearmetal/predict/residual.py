@@ -1,0 +1,71 @@
+"""The residual of one way, from round trips: what a message takes longer, or shorter, than its size's median."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.predict.models import Distribution
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+_PROBABILITIES = (
+    *(k / 40 for k in range(36)),
+    *(1 - 10 ** -(1 + k / 10) for k in range(41)),
+)
+_PS_PER_NS = 1000
+_DRAWS, _DRAWS_A_SAMPLE, _ITERATIONS, _DAMPING, _SPARSE = 1 << 13, 4, 16, 0.5, 20
+
+
+def _supported(samples: int) -> Floats:
+    """Return the probabilities that this many round trips say something about: one slow way in 2 n ways."""
+    last = 1 - 1 / (2 * samples)
+    return np.array([p for p in _PROBABILITIES if p < last] + [last])
+
+
+def one_way_quantiles(round_trip_ns: NDArray[np.int64], probabilities: Floats) -> Floats:
+    """Return quantiles (ns) of one way's deviation from half the median round trip.
+
+    Two independent draws add up to the round trip: the deconvolution of its distribution, by fixed-point iteration.
+    It starts from the larger of two ways, F_sum(x) = F(x)^2, which is exact for rare delays, and moves each quantile by
+    what the sum of two draws misses at the probability p^2. No way is shorter than half the shortest trip.
+    """
+    centre = float(np.median(round_trip_ns))
+    squared = probabilities**2
+    target = np.quantile(round_trip_ns, squared) - centre
+    floor = (float(round_trip_ns.min()) - centre) / 2
+    one_way = np.maximum(target, floor)
+    points = _plane(min(_DRAWS, _DRAWS_A_SAMPLE * round_trip_ns.size))
+    known = squared < 1 - _SPARSE / points.shape[1]  # beyond, the points of the sum are too few: the start is kept
+    for _ in range(_ITERATIONS):
+        missing = np.where(known, target - np.quantile(_sums(one_way, probabilities, points), squared), 0.0)
+        one_way = np.maximum.accumulate(np.maximum(one_way + _DAMPING * missing, floor))
+    return one_way
+
+
+@cache
+def _plane(points: int) -> Floats:
+    """Return quasi-random points of the unit square (R2 sequence, Roberts 2018), shape (2, points)."""
+    return np.outer((0.7548776662466927, 0.5698402909980532), np.arange(1, points + 1)) % 1
+
+
+def _sums(values: Floats, probabilities: Floats, points: Floats) -> Floats:
+    """Return sums of two independent draws, one for each of the `points`."""
+    first, second = np.interp(points, probabilities, values)
+    total: Floats = first + second
+    return total
+
+
+def residual_of(samples: Sequence[NDArray[np.int64]]) -> Distribution:
+    """Return the residual of one way: the mean of the quantile functions of several sizes, or that of one."""
+    probabilities = _supported(min(ns.size for ns in samples))
+    quantiles = np.mean([one_way_quantiles(ns, probabilities) for ns in samples], axis=0)
+    values = np.maximum.accumulate(np.round(quantiles * _PS_PER_NS).astype(np.int64))
+    return Distribution(tuple(map(float, probabilities)), tuple(map(int, values)))
