@@ -6,14 +6,14 @@ from scipy import stats as reference
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.bootstrap import IntervalMethod, wild_bootstrap_t
-from nearmetal.stats.compare import BlockFigures, compare, correct_family, estimate_ratio, over_occasions, pair_launches
+from nearmetal.stats.compare import BlockFigures, compare, correct_family, estimate_ratio, pair_launches
 from nearmetal.stats.conclude import Criteria, conclude, rarest_excluded
 from nearmetal.stats.equivalence import Better, Evidence, Finding, Verdict, judge, margin_log, tost_p
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.level import estimate_level
 from nearmetal.stats.noise import noise_floor
 from nearmetal.stats.paired import hedges_gz, holm, moments, paired_t_test, rank_biserial, wilcoxon_signed_rank
-from nearmetal.stats.summary import Metric, Summary, summarize
+from nearmetal.stats.summary import Metric, Summary, by_occasion, summarize
 
 # Student (1908): extra hours of sleep of ten patients under two drugs. The paired t-test gives t = -4.0621 on 9
 # degrees of freedom, p = 0.002833 (as in every textbook and in R's `sleep`).
@@ -346,14 +346,14 @@ def test_an_interval_over_occasions_covers_the_next_one_and_one_over_blocks_does
     for _ in range(studies):
         shift = rng.normal(0, 0.03, occasions)
         path = np.exp(shift[which] + rng.normal(0, 0.01, len(which)))
-        figures = BlockFigures(path, np.ones(len(which)))
-        for name, one in (("blocks", figures), ("occasions", over_occasions(figures, which))):
+        means = np.array([*by_occasion(dict(enumerate(path.tolist())), which.__getitem__).values()])
+        both = (BlockFigures(path, np.ones(len(which))), BlockFigures(means, np.ones(occasions)))
+        for name, one in zip(("blocks", "occasions"), both, strict=True):
             interval = estimate_ratio(one, rng=rng).interval if name == "occasions" else _student(one)
             assert interval is not None
             covered[name] += interval.low <= 1 <= interval.high
     assert covered["occasions"] / studies == pytest.approx(0.95, abs=0.015)
     assert covered["blocks"] / studies < 0.6
-    assert over_occasions(figures, which).launches == occasions * blocks
 
 
 def _student(figures: BlockFigures) -> Interval:
@@ -363,10 +363,12 @@ def _student(figures: BlockFigures) -> Interval:
 
 
 def test_occasions_pair_by_block_and_average_in_the_logarithm() -> None:
-    figures = BlockFigures(np.array([1.0, 4.0, 9.0]), np.array([1.0, 1.0, 3.0]))
-    found = over_occasions(figures, [0, 0, 1])
-    assert found.path.tolist() == pytest.approx([2.0, 9.0])
-    assert found.baseline.tolist() == pytest.approx([1.0, 3.0])
+    """Block 3 has no baseline: occasion 0 is block 0 and 1, occasion 1 block 2 alone."""
+    path, base = ({n: summarize(np.array([ns])) for n, ns in enumerate(side)} for side in ((1, 4, 9, 8), (1, 1, 3)))
+    figures, _ = pair_launches(path, [base], occasion=lambda block: block // 2)
+    assert figures[MEAN].path.tolist() == pytest.approx([2.0, 9.0])
+    assert figures[MEAN].baseline.tolist() == pytest.approx([1.0, 3.0])
+    assert figures[MEAN].launches == 3
 
 
 def test_both_launches_of_the_baseline_stand_for_a_block() -> None:

@@ -37,13 +37,12 @@ from nearmetal.stats.compare import (
     compare,
     correct_family,
     estimate_ratio,
-    over_occasions,
     pair_launches,
 )
 from nearmetal.stats.equivalence import ALPHA, Verdict
 from nearmetal.stats.noise import NoiseFloor, noise_floor
 from nearmetal.stats.order import Curve, ecdf, order, quantile_ranks, tail_curve
-from nearmetal.stats.summary import HEADLINE, Metric, over_blocks, summarize
+from nearmetal.stats.summary import HEADLINE, Metric, by_occasion, over_blocks, summarize
 from nearmetal.stats.widen import Company
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.study.facts import FactScope, describes_machine, scope_of
@@ -271,14 +270,14 @@ def _supported(n: int) -> float:
 
 
 def _level(ns: dict[int, float], refused: str, shown: Shown, method: _Method) -> Level:
-    values = np.array([shown.value(value) for value in ns.values()])
-    if values.size == 0:
+    if not ns:
         return Level(0, None, None, IntervalMethod.NONE, refused)
-    # A ratio to 1 is the figure itself, with the interval that the ratios of this report have too.
-    boots = tuple(method.variants[block] for block in ns) if method.variants else ()
-    figures = BlockFigures(values, np.ones_like(values), company=Company(variants=boots))
+    boots = tuple(method.variants[block] for block in ns) if method.variants and method.occasion is None else ()
     if method.occasion is not None:
-        figures = over_occasions(figures, [method.occasion(block) for block in ns])
+        ns = by_occasion(ns, method.occasion)
+    values = np.array([shown.value(value) for value in ns.values()])
+    # A ratio to 1 is the figure itself, with the interval that the ratios of this report have too.
+    figures = BlockFigures(values, np.ones_like(values), company=Company(variants=boots))
     alone = estimate_ratio(figures, rng=np.random.default_rng(values.size))
     return Level(alone.n, alone.ratio, alone.interval, alone.method)
 

@@ -6,14 +6,13 @@ name of the baseline is left out: it is the same path.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearmetal.results.shown import Shown, shown_for
-from nearmetal.stats.summary import HEADLINE, Metric, over_blocks
+from nearmetal.stats.summary import HEADLINE, Metric, by_occasion, over_blocks
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.study.facts import VARIANT
 from nearmetal.study.plan import combinations, occasion_of
@@ -132,17 +131,9 @@ def read_series(run: RunDir, metric: Metric = HEADLINE, *, allow_mixed: bool = F
         unit = typical_ns.setdefault((key.workload, key.operation), next(iter(found.values())).trimmed_mean_ns)
         ns, refused = over_blocks(found, metric, study.margin)
         if occasions > 1:
-            ns = _over_occasions(ns, study)
+            ns = by_occasion(ns, lambda block: occasion_of(study, block) * study.trials.max_blocks)
         cells[key] = CellSeries(key, shown_for(orders[key], key.operation, key.message_bytes, unit), ns, refused)
     return RunSeries(run, study, records, _in_study_order(cells, study))
-
-
-def _over_occasions(ns: Mapping[int, float], study: Study) -> dict[int, float]:
-    """Return one figure an occasion under its first block: a rate's geometric mean is that of its durations, too."""
-    logs: dict[int, list[float]] = {}
-    for block, value in ns.items():
-        logs.setdefault(occasion_of(study, block) * study.trials.max_blocks, []).append(math.log(value))
-    return {first: math.exp(float(np.mean(found))) for first, found in logs.items()}
 
 
 def _in_study_order(cells: Mapping[CellId, CellSeries], study: Study) -> dict[CellId, CellSeries]:

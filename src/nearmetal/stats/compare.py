@@ -36,7 +36,7 @@ from nearmetal.stats.equivalence import (
 from nearmetal.stats.modes import slow_launches
 from nearmetal.stats.paired import holm
 from nearmetal.stats.stopping import StoppingPlan, as_ratio, look, sequential_evidence
-from nearmetal.stats.summary import HEADLINE, Metric, Summary, over_blocks
+from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, over_blocks
 from nearmetal.stats.widen import ALONE, Company, evidence_of
 
 if TYPE_CHECKING:
@@ -227,25 +227,19 @@ def pair_launches(
             refused[metric] = why
         elif blocks:
             base = np.array([[math.log(value(one[b])) if b in one else math.nan for b in blocks] for one, _ in theirs])
+            path = {block: value(ours[block]) for block in blocks}
+            baseline = dict(zip(blocks, np.exp(np.nanmean(base, axis=0)).tolist(), strict=True))
             boots = tuple(variants[block] for block in blocks) if variants else ()
-            figures[metric] = BlockFigures(
-                np.array([value(ours[block]) for block in blocks]),
-                np.exp(np.nanmean(base, axis=0)),
-                company=Company(base[1] - base[0] if len(base) == 2 else np.empty(0), boots),
-            )
+            company = Company(base[1] - base[0] if len(base) == 2 else np.empty(0), boots)
             if occasion is not None:
-                figures[metric] = over_occasions(figures[metric], [occasion(block) for block in blocks])
+                path, baseline, company = by_occasion(path, occasion), by_occasion(baseline, occasion), ALONE
+            figures[metric] = BlockFigures(
+                np.array([*path.values()]),
+                np.array([*baseline.values()]),
+                launches=0 if occasion is None else len(blocks),
+                company=company,
+            )
     return figures, refused
-
-
-def over_occasions(figures: BlockFigures, occasions: Sequence[int]) -> BlockFigures:
-    """Return one figure an occasion: the geometric mean of its blocks; `occasions` names that of each block."""
-    which = np.array(occasions)
-    path, baseline = (
-        np.array([np.exp(np.log(side[which == one]).mean()) for one in sorted(set(occasions))])
-        for side in (figures.path, figures.baseline)
-    )
-    return BlockFigures(path, baseline, launches=len(occasions))
 
 
 def enough(

@@ -24,7 +24,7 @@ from nearmetal.stats.order import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from nearmetal.stats.interval import FloatArray, IntArray
 
@@ -126,6 +126,17 @@ def over_blocks(
         count = "" if len(refusals) == len(taken) else f" ({len(refusals)} of {len(taken)} launches)"
         return {}, f"{refusals[0]}{count}"
     return {block: value for block, (value, _) in taken.items() if value is not None}, ""
+
+
+def by_occasion(values: Mapping[int, float], occasion: Callable[[int], int]) -> dict[int, float]:
+    """Return one figure an occasion, the geometric mean of its blocks; `values`: block -> positive figure.
+
+    The inverse of a figure, such as the rate of a duration, has the inverse mean.
+    """
+    logs: dict[int, list[float]] = {}
+    for block in sorted(values):
+        logs.setdefault(occasion(block), []).append(math.log(values[block]))
+    return {one: math.exp(math.fsum(found) / len(found)) for one, found in logs.items()}
 
 
 def summarize(
