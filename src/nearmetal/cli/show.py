@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -140,7 +141,7 @@ def _whole(run: RunDir, record: TrialRecord) -> dict[str, object]:
     cells = []
     for cell in record.cells:
         said = _said(run, record, cell)
-        own = as_json.summary(said) if said else {"n": 0}
+        own = asdict(as_json.summary(said)) if said else {"n": 0}
         cells.append({"operation": cell.operation, "message_bytes": cell.message_bytes, "warmup": cell.warmup, **own})
     return {
         **_brief(record),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearmetal.fabric.survey import sentence
+from nearmetal.report import schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,50 +18,47 @@ if TYPE_CHECKING:
     from nearmetal.fabric.survey import Survey
     from nearmetal.stats.interval import FloatArray
 
-FABRIC_JSON_FORMAT = 1
-
 
 def as_json(of: Survey) -> str:
     """Return a survey as one JSON object on one line."""
-    return json.dumps(
-        {
-            "fabric_format": FABRIC_JSON_FORMAT,
-            "study": of.info.study_name,
-            "host": of.info.host_label,
-            "created_utc": of.info.created_utc,
-            "path": of.path,
-            "margin": of.margin,
-            "latency_bytes": of.message_bytes[0],
-            "bandwidth_bytes": of.message_bytes[1],
-            "nodes": list(of.names),
-            "rounds": of.rounds,
-            "complete": of.complete,
-            "named": [_finding(of, one) for one in of.named],
-            "suspected": [_finding(of, one) for one in of.findings if not one.named],
-            "not_retested_links": of.screened.dropped,
-            "latency_us": _rows(of.latency_us),
-            "bandwidth_mb_per_s": None if of.rate is None else _rows(of.rate),
-            "bisection_mb_per_s": asdict(of.bisection) if of.bisection else None,
-        }
+    found = schema.FabricJson(
+        fabric_format=1,
+        study=of.info.study_name,
+        host=of.info.host_label,
+        created_utc=of.info.created_utc,
+        path=of.path,
+        margin=of.margin,
+        latency_bytes=of.message_bytes[0],
+        bandwidth_bytes=of.message_bytes[1],
+        nodes=list(of.names),
+        rounds=of.rounds,
+        complete=of.complete,
+        named=[_finding(of, one) for one in of.named],
+        suspected=[_finding(of, one) for one in of.findings if not one.named],
+        not_retested_links=of.screened.dropped,
+        latency_us=_rows(of.latency_us),
+        bandwidth_mb_per_s=None if of.rate is None else _rows(of.rate),
+        bisection_mb_per_s=asdict(of.bisection) if of.bisection else None,
     )
+    return schema.as_json(found, indent=None)
 
 
-def _finding(of: Survey, one: Retested) -> dict[str, object]:
+def _finding(of: Survey, one: Retested) -> schema.FabricFindingJson:
     suspect = one.suspect
-    return {
-        "what": sentence(of, one),
-        "metric": suspect.metric,
-        "role": str(suspect.role),
-        "nodes": [of.names[suspect.a]] + ([of.names[suspect.b]] if suspect.b >= 0 else []),
-        "screen_ratio": float(np.exp(suspect.log_excess)),
-        "ratio": one.ratio,
-        "range": [one.low, one.high],
-        "retests": one.retests,
-        "beyond": one.beyond,
-        "p_value": one.p_value,
-        "p_sign": one.p_sign,
-        "one_sided": one.one_sided,
-    }
+    return schema.FabricFindingJson(
+        what=sentence(of, one),
+        metric=suspect.metric,
+        role=str(suspect.role),
+        nodes=[of.names[suspect.a]] + ([of.names[suspect.b]] if suspect.b >= 0 else []),
+        screen_ratio=float(np.exp(suspect.log_excess)),
+        ratio=one.ratio,
+        range=[one.low, one.high],
+        retests=one.retests,
+        beyond=one.beyond,
+        p_value=one.p_value,
+        p_sign=one.p_sign,
+        one_sided=one.one_sided,
+    )
 
 
 def _rows(table: FloatArray) -> list[list[float | None]]:
@@ -70,28 +67,27 @@ def _rows(table: FloatArray) -> list[list[float | None]]:
 
 def against_json(compared: Sequence[Against], ours: Survey, base: Survey) -> str:
     """Return a comparison of two surveys as one JSON object on one line."""
-    return json.dumps(
-        {
-            "fabric_against_format": FABRIC_JSON_FORMAT,
-            "path": ours.path,
-            "base_path": base.path,
-            "margin": ours.margin,
-            "metrics": [_against(one) for one in compared],
-        }
+    found = schema.AgainstJson(
+        fabric_against_format=1,
+        path=ours.path,
+        base_path=base.path,
+        margin=ours.margin,
+        metrics=[_against(one) for one in compared],
     )
+    return schema.as_json(found, indent=None)
 
 
-def _against(one: Against) -> dict[str, object]:
+def _against(one: Against) -> schema.AgainstMetricJson:
     interval = one.estimate.interval
-    return {
-        "metric": one.metric.key,
-        "unit": one.metric.unit,
-        "ratio": one.estimate.ratio,
-        "interval": [interval.low, interval.high] if interval else None,
-        "method": str(one.estimate.method),
-        "verdict": str(one.estimate.finding),
-        "nodes": [
-            {"name": n.name, "base_name": n.base_name, "figure": n.figure, "base_figure": n.base_figure}
+    return schema.AgainstMetricJson(
+        metric=one.metric.key,
+        unit=one.metric.unit,
+        ratio=one.estimate.ratio,
+        interval=[interval.low, interval.high] if interval else None,
+        method=str(one.estimate.method),
+        verdict=str(one.estimate.finding),
+        nodes=[
+            schema.AgainstNodeJson(name=n.name, base_name=n.base_name, figure=n.figure, base_figure=n.base_figure)
             for n in one.nodes
         ],
-    }
+    )

@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from nearmetal.errors import NearmetalError
+from nearmetal.report import schema
 from nearmetal.serve import openapi, overview, pages
 from nearmetal.serve.behind import Below
 from nearmetal.serve.guard import Guard
@@ -101,7 +102,8 @@ class _Served:
         by, descending, wanted = _listing(request, sort="name", order="asc")
         shown = [one for one in await self._library.entries() if wanted.holds(one)]
         runs = overview.sorted_runs(shown, by, descending=descending)
-        return _json({"runs": [_run_object(one) for one in runs]})
+        found = schema.RunsJson(runs=[_run(one) for one in runs])
+        return Response(encoded(schema.as_json(found, None)), media_type="application/json")
 
     async def api_report(self, request: Request) -> Response:
         allow_mixed = _flag(_query(request, allow_mixed="false"))
@@ -141,22 +143,22 @@ def _offering_mixed(request: Request) -> Iterator[None]:
         raise _MixedPageError(error, f"{quote(request.url.path)}?{query}") from error
 
 
-def _run_object(one: Entry) -> dict[str, object]:
+def _run(one: Entry) -> schema.RunJson:
     info = one.info
-    return {
-        "name": one.name,
-        "study": info.study_name if info else None,
-        "host_kind": info.host_kind if info else None,
-        "host_label": info.host_label if info else None,
-        "created_utc": info.created_utc if info else None,
-        "nearmetal_version": info.nearmetal_version if info else None,
-        "trials": one.trials,
-        "changed_ns": one.changed_ns,
-        "running": one.running,
-        "of_fabric": one.of_fabric,
-        "paths": list(one.paths),
-        "problem": one.problem or None,
-    }
+    return schema.RunJson(
+        name=one.name,
+        study=info.study_name if info else None,
+        host_kind=info.host_kind if info else None,
+        host_label=info.host_label if info else None,
+        created_utc=info.created_utc if info else None,
+        nearmetal_version=info.nearmetal_version if info else None,
+        trials=one.trials,
+        changed_ns=one.changed_ns,
+        running=one.running,
+        of_fabric=one.of_fabric,
+        paths=list(one.paths),
+        problem=one.problem or None,
+    )
 
 
 async def _script(request: Request) -> Response:

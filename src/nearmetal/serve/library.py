@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
 from nearmetal.fabric.survey import survey
 from nearmetal.gate import as_json as gate_as_json
-from nearmetal.report import as_html, as_json, fabric_html, fabric_json
+from nearmetal.report import as_html, as_json, fabric_html, fabric_json, schema
 from nearmetal.report.markup import Markup
 from nearmetal.report.progress import RunProgress, progress
 from nearmetal.results.between import Question, judge, read_pair
@@ -146,7 +145,7 @@ class Library:
 
         def make(run: RunDir) -> str:
             refuse_fabric(run)
-            return json.dumps({"running": one.running, **_as_object(progress(run, run.trials()))}, indent=1) + "\n"
+            return schema.as_json(_progress(progress(run, run.trials()), running=one.running)) + "\n"
 
         return await self._text([one], f"progress {one.running}", make)
 
@@ -255,22 +254,29 @@ def _check_size(run: RunDir, most: int = MAX_SAMPLES) -> None:
         )
 
 
-def _as_object(so_far: RunProgress) -> dict[str, object]:
-    return {
-        **{key: value for key, value in asdict(so_far).items() if key != "last"},
-        "last": [
-            {
-                "trial": one.order.trial,
-                "attempt": one.attempt,
-                "block": one.order.block,
-                "path": one.order.path.label,
-                "workload": one.order.workload.label,
-                "setting": one.order.setting,
-                "status": str(one.outcome.status),
-                "reason": one.outcome.reason,
-                "elapsed_ns": one.outcome.elapsed_ns,
-                "started_utc": one.started_utc,
-            }
+def _progress(so_far: RunProgress, *, running: bool) -> schema.ProgressJson:
+    return schema.ProgressJson(
+        running=running,
+        planned_blocks=so_far.planned_blocks,
+        block=so_far.block,
+        block_done=so_far.block_done,
+        block_most=so_far.block_most,
+        valid=so_far.valid,
+        failed=so_far.failed,
+        trial_ns=so_far.trial_ns,
+        last=[
+            schema.AttemptJson(
+                trial=one.order.trial,
+                attempt=one.attempt,
+                block=one.order.block,
+                path=one.order.path.label,
+                workload=one.order.workload.label,
+                setting=one.order.setting,
+                status="valid" if one.valid else "failed",
+                reason=one.outcome.reason,
+                elapsed_ns=one.outcome.elapsed_ns,
+                started_utc=one.started_utc,
+            )
             for one in so_far.last
         ],
-    }
+    )

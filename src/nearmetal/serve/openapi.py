@@ -3,106 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 import nearmetal
+from nearmetal.report import schema
 from nearmetal.serve.overview import COLUMNS, Filter
 
 API_VERSION = "1"
 """Raised, with the paths, when a key goes or changes its meaning; new keys may come within a version."""
 
 _Object = dict[str, Any]  # JSON schema has no narrower type worth writing down
-_TEXT: _Object = {"type": "string"}
-_ANY: _Object = {"type": "object"}
-_LIST: _Object = {"type": "array"}
-_COUNT: _Object = {"type": "integer", "minimum": 0}
-
-
-def _maybe(kind: str) -> _Object:
-    return {"type": [kind, "null"]}
-
-
-def _record(properties: _Object, about: str) -> _Object:
-    return {"type": "object", "description": about, "properties": properties, "required": list(properties)}
-
-
-_SCHEMAS: _Object = {
-    "Error": _record(
-        {"error": _record({"message": _TEXT, "hint": _TEXT}, "What was seen, and the next step; it may be empty.")},
-        "Why a request was refused.",
-    ),
-    "Run": _record(
-        {
-            "name": _TEXT,
-            "study": _maybe("string"),
-            "host_kind": _maybe("string"),
-            "host_label": _maybe("string"),
-            "created_utc": _maybe("string"),
-            "nearmetal_version": _maybe("string"),
-            "trials": {**_COUNT, "description": "Records on disk, valid and failed."},
-            "changed_ns": {**_COUNT, "description": "When the last trial was added: Unix time in nanoseconds."},
-            "running": {"type": "boolean", "description": "A nearmetal of this machine is writing it."},
-            "of_fabric": {"type": "boolean", "description": "It is a whole fabric's: all pairs, no trials to compare."},
-            "paths": {"type": "array", "items": _TEXT, "description": "The paths of its study."},
-            "problem": {**_maybe("string"), "description": "Why it cannot be read; then most else is null."},
-        },
-        "One run of the directory.",
-    ),
-    "Runs": _record({"runs": {"type": "array", "items": {"$ref": "#/components/schemas/Run"}}}, "The list of runs."),
-    "Trial": _record(
-        {
-            **dict.fromkeys(("trial", "attempt", "block", "elapsed_ns"), _COUNT),
-            **dict.fromkeys(("path", "workload", "setting", "reason", "started_utc"), _TEXT),
-            "status": {"enum": ["valid", "failed"]},
-        },
-        "One attempt at one trial.",
-    ),
-    "Progress": _record(
-        {
-            "running": {"type": "boolean"},
-            "planned_blocks": {"type": "array", "items": _COUNT, "minItems": 2, "maxItems": 2},
-            **dict.fromkeys(("block", "block_done", "block_most", "valid", "failed"), _COUNT),
-            "trial_ns": {**_maybe("integer"), "description": "Median time of a trial, null before the first."},
-            "last": {"type": "array", "items": {"$ref": "#/components/schemas/Trial"}},
-        },
-        "How far a run has come; `planned_blocks` is least and most.",
-    ),
-    "Fabric": _record(
-        {
-            "fabric_format": {"const": 1},
-            **dict.fromkeys(("study", "host", "created_utc", "path"), _TEXT),
-            "margin": {"type": "number"},
-            "nodes": {"type": "array", "items": _TEXT},
-            "complete": {"type": "boolean"},
-            **dict.fromkeys(("named", "suspected", "latency_us"), _LIST),
-            "bandwidth_mb_per_s": _maybe("array"),
-        },
-        "A fabric as `nearmetal fabric --format json` prints it: docs/reference/fabric-json.md.",
-    ),
-    "Gate": _record(
-        {
-            "gate_format": {"const": 1},
-            "verdict": {"enum": ["within", "worse", "undecided"]},
-            "says": _TEXT,
-            "margin": {"type": "number"},
-            **dict.fromkeys(("run", "base"), _ANY),
-            **dict.fromkeys(("changes", "mixed", "cells"), _LIST),
-        },
-        "One run against another as `nearmetal gate --format json` prints it, without anything measured again.",
-    ),
-    "Report": _record(
-        {
-            "report_format": {"const": 2},
-            "study": _ANY,
-            "host": _ANY,
-            **dict.fromkeys(("created_utc", "nearmetal_version"), _TEXT),
-            **dict.fromkeys(("blocks", "valid_trials"), _COUNT),
-            **dict.fromkeys(("paths", "verdicts", "cells", "settings", "failures"), _LIST),
-            "noise_floor": _maybe("number"),
-        },
-        "A run's report as `nearmetal compare --format json` prints it: docs/reference/report-json.md.",
-    ),
+_OUT: Literal["serialization"] = "serialization"
+_ANSWERS = {
+    "Error": schema.ErrorJson,
+    "Runs": schema.RunsJson,
+    "Progress": schema.ProgressJson,
+    "Fabric": schema.FabricJson,
+    "Gate": schema.GateJson,
+    "Report": schema.ReportJson,
 }
+
+
+def _schemas() -> _Object:
+    """Return the schema of every answer, and of what they are made of."""
+    adapters = [schema.adapter(kind) for kind in _ANSWERS.values()]
+    kinds = [(number, _OUT, one) for number, one in enumerate(adapters)]
+    _, whole = TypeAdapter.json_schemas(kinds, ref_template="#/components/schemas/{model}")
+    return dict(whole["$defs"])
+
 
 _NAME: _Object = {
     "name": "name",
@@ -145,7 +75,7 @@ _REFUSALS = {
 }
 
 
-def _get(name: str, about: str, schema: str, *parameters: _Object) -> _Object:
+def _get(name: str, about: str, answer: str, *parameters: _Object) -> _Object:
     refusals = {
         status: {"description": why, "content": _json("Error")}
         for status, why in _REFUSALS.items()
@@ -156,13 +86,13 @@ def _get(name: str, about: str, schema: str, *parameters: _Object) -> _Object:
             "operationId": name,
             "summary": about,
             "parameters": list(parameters),
-            "responses": {"200": {"description": about, "content": _json(schema)}, **refusals},
+            "responses": {"200": {"description": about, "content": _json(answer)}, **refusals},
         }
     }
 
 
-def _json(schema: str) -> _Object:
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+def _json(answer: str) -> _Object:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{_ANSWERS[answer].__name__}"}}}
 
 
 def document() -> _Object:
@@ -188,7 +118,7 @@ def document() -> _Object:
             ),
         },
         "components": {
-            "schemas": _SCHEMAS,
+            "schemas": _schemas(),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"token": []}],

@@ -97,7 +97,7 @@ def test_every_key_of_the_json_report_is_documented(view: View) -> None:
 
     missing = {key for key in keys(json.loads(as_json.render(view))) if f"`{key}`" not in page}
     assert not missing
-    assert f"`report_format` is {as_json.REPORT_FORMAT}" in page
+    assert f"`report_format` is {as_json.report(view).report_format}" in page
 
 
 def test_markdown_of_a_hostile_title_stays_text(tmp_path: Path) -> None:

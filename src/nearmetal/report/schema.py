@@ -1,0 +1,506 @@
+"""The JSON that leaves nearmetal, as types: what writes it is checked against them, and `openapi.json` is made of them.
+
+docs/reference/report-json.md, fabric-json.md and gate.md say what each key means. A key may come within a format; the
+number of the format is raised when one goes or changes its meaning. What does not exist, was refused or is infinite is
+null.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import TypeAdapter
+
+# ruff: noqa: TC001 (pydantic reads these when it runs)
+from nearmetal.results.gated import ConditionChange, Remeasured, Side
+from nearmetal.results.records import Failure
+from nearmetal.stats.between import Standing
+from nearmetal.stats.modes import Mode
+from nearmetal.study.order import Scalar
+
+if TYPE_CHECKING:
+    from nearmetal.stats.interval import Interval
+
+
+@cache
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """Return what knows a type of this file: its JSON and its schema."""
+    return TypeAdapter(kind)
+
+
+def as_json(one: object, indent: int | None = 1) -> str:
+    """Return a record as one JSON object, on one line without `indent`."""
+    kind: Any = type(one)
+    return json.dumps(adapter(kind).dump_python(one, mode="json"), indent=indent, allow_nan=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalJson:
+    """Two ends, and the level at which they hold."""
+
+    low: float | None
+    high: float | None
+    level: float
+
+
+def interval(one: Interval | None) -> IntervalJson | None:
+    """Return an interval."""
+    return IntervalJson(low=finite(one.low), high=finite(one.high), level=one.level) if one else None
+
+
+def finite(value: float) -> float | None:
+    """Return a number that JSON has, None for one that it has not."""
+    return value if math.isfinite(value) else None
+
+
+# ---- one launch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PercentileJson:
+    """One percentile of a launch, or why there is none."""
+
+    probability: float
+    value_ns: float | None
+    interval_ns: IntervalJson | None
+    refused: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModesJson:
+    """Groups of iterations, ascending, and how they follow each other."""
+
+    order: str
+    list: tuple[Mode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryJson:
+    """What the samples of one cell of a launch say by themselves."""
+
+    n: int
+    mean_ns: float
+    trimmed_mean_ns: float
+    sd_ns: float | None
+    median_ns: float
+    median_interval_ns: IntervalJson | None
+    mad_ns: float
+    min_ns: int
+    max_ns: int
+    lag1_autocorrelation: float | None
+    effective_n: float | None
+    modes: ModesJson | None
+    percentiles: list[PercentileJson]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialJson(SummaryJson):
+    """One launch's part of a cell."""
+
+    trial: int
+    attempt: int
+    block: int
+    started_utc: str
+
+
+# ---- a report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestJson:
+    """A test's statistic, its p-value without correction, and of how many pairs."""
+
+    statistic: float | None
+    p: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateJson:
+    """One figure compared."""
+
+    blocks: int
+    ratio: float
+    interval: IntervalJson | None
+    equivalence_interval: IntervalJson | None
+    method: str
+    finding: str
+    reason: str
+    p_difference_holm: float | None
+    p_equivalence_holm: float | None
+    p_beyond_holm: float | None
+    paired_t_test: TestJson | None
+    wilcoxon_signed_rank: TestJson | None
+    cohens_dz: float | None
+    hedges_gz: float | None
+    rank_biserial: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonJson:
+    """A path against its baseline in one cell."""
+
+    verdict: str
+    reason: str
+    mean: EstimateJson | None
+    median: EstimateJson | None
+    p99: EstimateJson | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContrastJson(ComparisonJson):
+    """A setting against the study's first."""
+
+    path: str
+    setting: str
+    reference: str
+    workload: str
+    operation: str
+    message_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelJson:
+    """One figure over blocks, or why there is none."""
+
+    blocks: int
+    value: float | None
+    interval: IntervalJson | None
+    method: str
+    refused: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathCellJson:
+    """One path's part of a cell."""
+
+    path: str
+    iterations: int
+    mean: LevelJson
+    median: LevelJson
+    p99: LevelJson
+    comparison: ComparisonJson | None
+    next_step: str
+    uncompared: str
+    trials: list[TrialJson]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseJson:
+    """What the baseline differs from itself by."""
+
+    floor: float | None
+    block_spread: float | None
+    false_alarm: bool
+    hides_margin: bool
+    estimate: EstimateJson
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellJson:
+    """One operation at one size under one setting, over all paths."""
+
+    workload: str
+    operation: str
+    setting: str
+    message_bytes: int
+    figure: str
+    unit: str
+    better: str
+    noise: NoiseJson | None
+    paths: list[PathCellJson]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyJson:
+    """The study of a run."""
+
+    name: str
+    title: str
+    sha256: str
+    seed: int
+    baseline: str
+    margin: float
+    tail_margin: float
+    rarest_mode: float
+    alpha: float
+    mpi: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostJson:
+    """Where it was measured; show the label wherever you show figures."""
+
+    kind: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathJson:
+    """One path; `again` is the baseline's second name."""
+
+    path: str
+    recipe: str
+    baseline: bool
+    again: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictJson:
+    """The verdict on a path under a setting."""
+
+    path: str
+    setting: str
+    verdict: str
+    cells: int
+    counts: dict[str, int]
+    ratio_best: float | None
+    ratio_worst: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowJson:
+    """A fact or counter by path."""
+
+    name: str
+    unit: str
+    by_path: dict[str, str | float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportJson:
+    """A run's report as `nearmetal compare --format json` prints it: docs/reference/report-json.md."""
+
+    report_format: Literal[2]
+    study: StudyJson
+    host: HostJson
+    created_utc: str
+    nearmetal_version: str
+    blocks: int
+    occasions: int
+    valid_trials: int
+    paths: list[PathJson]
+    verdicts: list[VerdictJson]
+    noise_floor: float | None
+    cells: list[CellJson]
+    settings: list[ContrastJson]
+    provenance: dict[str, Scalar]
+    mixed_provenance: list[str]
+    facts_that_differ: list[RowJson]
+    counters: list[RowJson]
+    causes_of_modes: list[str]
+    failures: list[Failure]
+
+
+# ---- a run in progress, and the list of runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptJson:
+    """One attempt at one trial."""
+
+    trial: int
+    attempt: int
+    block: int
+    path: str
+    workload: str
+    setting: str
+    status: Literal["valid", "failed"]
+    reason: str
+    elapsed_ns: int
+    started_utc: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressJson:
+    """How far a run has come; `planned_blocks` is least and most, `trial_ns` the median time of a trial."""
+
+    running: bool
+    planned_blocks: tuple[int, int]
+    block: int
+    block_done: int
+    block_most: int
+    valid: int
+    failed: int
+    trial_ns: int | None
+    last: list[AttemptJson]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorTextJson:
+    """What was seen, and the next step; it may be empty."""
+
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorJson:
+    """Why a request was refused."""
+
+    error: ErrorTextJson
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunJson:
+    """One run of the directory; where `problem` says why it cannot be read, most else is null."""
+
+    name: str
+    study: str | None
+    host_kind: str | None
+    host_label: str | None
+    created_utc: str | None
+    nearmetal_version: str | None
+    trials: int
+    changed_ns: int
+    running: bool
+    of_fabric: bool
+    paths: list[str]
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsJson:
+    """The list of runs."""
+
+    runs: list[RunJson]
+
+
+# ---- one run against another
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferenceJson:
+    """How the runs differ in a cell; `ratio` is run / base."""
+
+    ratio: float
+    interval: IntervalJson | None
+    run_blocks: int
+    base_blocks: int
+    p_worse: float
+    resolution: float | None
+    floor: float | None
+    stands: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateCellJson:
+    """One cell of a gate: one path in one operation, at one size, under one setting."""
+
+    path: str
+    workload: str
+    operation: str
+    message_bytes: int
+    setting: str
+    stands: str
+    reason: str
+    control: bool
+    figure: str
+    unit: str
+    better: str
+    base: float | None
+    run: float | None
+    difference: DifferenceJson | None
+    at_first: DifferenceJson | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateJson:
+    """One run against another as `nearmetal gate --format json` prints it: docs/reference/gate.md."""
+
+    gate_format: Literal[1]
+    verdict: Standing
+    exit_code: int
+    says: str
+    metric: str
+    margin: float
+    alpha: float
+    noise_floor_between_runs: float | None
+    run: Side
+    base: Side
+    changes: tuple[ConditionChange, ...]
+    mixed: list[str]
+    remeasured: Remeasured | None
+    cells: list[GateCellJson]
+
+
+# ---- a fabric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricFindingJson:
+    """A node or link that stood out."""
+
+    what: str
+    metric: str
+    role: str
+    nodes: list[str]
+    screen_ratio: float
+    ratio: float
+    range: list[float]
+    retests: int
+    beyond: int
+    p_value: float
+    p_sign: float
+    one_sided: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricJson:
+    """A fabric as `nearmetal fabric --format json` prints it: docs/reference/fabric-json.md."""
+
+    fabric_format: Literal[1]
+    study: str
+    host: str
+    created_utc: str
+    path: str
+    margin: float
+    latency_bytes: int
+    bandwidth_bytes: int
+    nodes: list[str]
+    rounds: dict[str, int]
+    complete: bool
+    named: list[FabricFindingJson]
+    suspected: list[FabricFindingJson]
+    not_retested_links: int
+    latency_us: list[list[float | None]]
+    bandwidth_mb_per_s: list[list[float | None]] | None
+    bisection_mb_per_s: dict[str, float] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgainstNodeJson:
+    """One node of two fabrics, and its median figure in each."""
+
+    name: str
+    base_name: str
+    figure: float
+    base_figure: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgainstMetricJson:
+    """How two fabrics differ in one metric; `ratio` is ours / base."""
+
+    metric: str
+    unit: str
+    ratio: float
+    interval: list[float] | None
+    method: str
+    verdict: str
+    nodes: list[AgainstNodeJson]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgainstJson:
+    """One fabric against another as `nearmetal fabric --against --format json` prints it."""
+
+    fabric_against_format: Literal[1]
+    path: str
+    base_path: str
+    margin: float
+    metrics: list[AgainstMetricJson]
