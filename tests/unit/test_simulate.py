@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.errors import BadInputError
+from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.models import (
     UNBOUNDED,
     Cores,
     Distribution,
     Machine,
+    NamedMachine,
     Network,
     PathModel,
     Progress,
@@ -581,6 +583,11 @@ def test_a_trace_with_too_few_durations_for_an_order_draws_them() -> None:
     assert gaps_of(3, 0) is Distribution
 
 
-def test_calls_that_a_trace_cannot_hold_are_refused() -> None:
-    with pytest.raises(UnavailableError, match="12 MPI calls"):
-        schedule_from_trace(Trace((traced(0, (), (), unsupported="12"), traced(1, (), ()))))
+def test_calls_that_a_trace_cannot_hold_are_computing_and_told() -> None:
+    barrier, steps = (Call(CallKind.BARRIER),), (DoCall(0),)
+    two = (traced(0, barrier, steps, unsupported="5"), traced(1, barrier, steps, unsupported="1"))
+    schedule = schedule_from_trace(Trace(two))
+    assert schedule.opaque_share == 6 / 8
+    doubts = find_doubts([schedule], NamedMachine("p", "s", "polling", MACHINE), Placement.block(2, 1))
+    assert [doubt.said.partition(" of MPI calls are not in the trace")[0] for doubt in doubts][:1] == ["75.0%"]
+    assert schedule_from_trace(Trace((traced(0, barrier, steps), traced(1, barrier, steps)))).opaque_share == 0

@@ -48,7 +48,7 @@ class Doubt:
 
 def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: Placement) -> list[Doubt]:
     """Return what is doubtful about a prediction, by the share of messages or bytes, largest first."""
-    found = [*_of_mpi(schedules[0], named), *_of_virtual_nodes(named)]
+    found = [*_of_mpi(schedules[0], named), *_of_virtual_nodes(named), *_of_opaque_calls(schedules[0])]
     sent = messages_of(schedules[0], MAX_SAMPLED_RANKS)
     own = sent.source == sent.target
     same = (placement.domain_of[sent.source] == placement.domain_of[sent.target]) & ~own
@@ -158,6 +158,14 @@ def flavour_of(library: str) -> str:
     flavour = next((word for name, word in _FLAVOURS.items() if name in library), "")
     version = re.search(r"\d+(?:\.\d+)+", library)
     return f"{flavour} {version[0]}" if flavour and version else flavour
+
+
+def _of_opaque_calls(schedule: Schedule) -> list[Doubt]:
+    if not schedule.opaque_share:
+        return []
+    share = schedule.opaque_share
+    said = f"{share:.1%} of MPI calls are not in the trace (one-sided, MPI-IO): taken as computing, as long as traced"
+    return [Doubt(said, "measure the program itself on each path", share)]
 
 
 def _of_virtual_nodes(named: NamedMachine) -> list[Doubt]:

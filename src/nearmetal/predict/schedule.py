@@ -25,6 +25,7 @@ from nearmetal.predict.trace import (
     Repeat,
     Step,
     Trace,
+    call_count,
 )
 
 if TYPE_CHECKING:
@@ -142,6 +143,8 @@ class Schedule:
     name: str = field(default="", compare=False)
     mpi: str = field(default="", compare=False)
     """Of a trace, what its MPI called itself."""
+    opaque_share: float = field(default=0.0, compare=False)
+    """Share of a trace's calls that are not in it (one-sided, MPI-IO): their time is in the gaps, as it was then."""
 
     @property
     def shared(self) -> bool:
@@ -166,23 +169,20 @@ _SILENT = {CallKind.COMM_FREE, CallKind.INIT, CallKind.FINALIZE}
 def schedule_from_trace(trace: Trace) -> Schedule:
     """Turn a trace into a schedule.
 
-    Raise UnavailableError for what the simulator does not replay: inter-communicators, and calls that the profiler
-    saw but could not record.
+    Raise UnavailableError for what the simulator does not replay: inter-communicators. The time of calls that the
+    profiler saw but could not record is in the gaps (`Schedule.opaque_share`).
     """
     contexts: dict[int, int] = {}
     gaps: dict[Distribution | Recorded, int] = {}
     programs = tuple(_RankReader(rank, contexts, gaps).program() for rank in trace.ranks)
     library = trace.ranks[0].meta.get("library", "")
-    return Schedule(trace.world_ranks, programs, tuple(gaps), name=trace.source, mpi=library)
+    opaque, recorded = trace.opaque_calls, sum(map(call_count, trace.ranks))
+    share = opaque / (opaque + recorded) if opaque else 0.0
+    return Schedule(trace.world_ranks, programs, tuple(gaps), name=trace.source, mpi=library, opaque_share=share)
 
 
 class _RankReader:
     def __init__(self, trace: RankTrace, contexts: dict[int, int], gaps: dict[Distribution | Recorded, int]) -> None:
-        if int(trace.meta.get("unsupported", "0") or 0) > 0:
-            raise UnavailableError(
-                f"rank {trace.rank} made {trace.meta['unsupported']} MPI calls that a trace does not record",
-                hint="one-sided communication and MPI-IO cannot be predicted yet",
-            )
         self.trace, self.contexts, self.gaps = trace, contexts, gaps
         self.slot_sets: dict[tuple[int, ...], int] = {}
         self.kept: dict[int, int] = {}

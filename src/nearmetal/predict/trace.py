@@ -206,6 +206,12 @@ class Trace:
         """Return the number of ranks."""
         return len(self.ranks)
 
+    @property
+    def opaque_calls(self) -> int:
+        """Return how many calls were seen but not recorded: one-sided, MPI-IO, some on inter-communicators."""
+        said = (rank.meta.get("unsupported", "0") for rank in self.ranks)
+        return sum(int(count) for count in said if count.isdecimal())
+
 
 def walk(program: tuple[Step, ...], times: int = 1) -> Iterator[tuple[DoCall | DoGap, int]]:
     """Yield every call and gap step once, with how often the loops around it run it."""

@@ -143,7 +143,7 @@ def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
         pairs=pairs,
         crossings=tuple(_crossing(pairs, placement) for placement in (traced, *placements)),
         recorded_calls=sum(time.calls for rank in trace.ranks for time in rank.times),
-        unsupported_calls=_meta_sum(trace, "unsupported"),
+        unsupported_calls=trace.opaque_calls,
         rounded_calls=_meta_sum(trace, "rounded"),
     )
 
