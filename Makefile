@@ -41,7 +41,7 @@ reference: setup ## Write the reference pages and the man page, which are made f
 	@.venv/bin/python scripts/reference/cli.py > docs/reference/cli.md
 	@mkdir -p packaging/man && .venv/bin/python scripts/reference/cli.py man > packaging/man/nearmetal.1
 
-pictures: setup ## Look at every page with axe-core, in light, dark and 400 px; take the docs' pictures anew (minutes)
+pictures: setup ## Look at every page with axe-core, in light, dark and 400 px; take the docs' pictures anew; weigh a large report (minutes)
 	@.venv/bin/python -m pip install -q --require-hashes -r packaging/requirements-pictures.lock
 	@PYTHONPATH=tests .venv/bin/python -m tests.look_at_pages docs/pictures
 

@@ -1,16 +1,20 @@
 """Every page in Chromium: axe-core finds no violation in light, dark and 400 px, and docs get their pictures anew.
 
+A report of 5 paths x 10 sizes is weighed and timed as well: its goals are 1 MB, and 1 s to the first paint.
+
 `make pictures`. Pages are those of the shipped example, of made-up runs, and of what `serve` draws around them.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import threading
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -18,6 +22,8 @@ from axe_playwright_python.sync_playwright import Axe
 from bench.support.made_up_fabric import Faults
 from playwright.sync_api import sync_playwright
 
+from nearmetal.report import as_html
+from nearmetal.results.paths import build_view
 from nearmetal.serve.app import make_app
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.server import Listening, listen
@@ -31,6 +37,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
+GOAL_BYTES, GOAL_MS = 1_000_000, 1_000.0
+SIZES = 'sizes = [1, 8, 64, 512, "1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB"]'
 PAGES = {
     "list": "/",
     "report": "/runs/example",
@@ -90,8 +98,23 @@ def _violations(page: Any) -> list[dict[str, Any]]:
     return found
 
 
+def weigh(browser: Browser, folder: Path) -> tuple[int, float]:
+    """Return the bytes of a report of 5 paths x 10 sizes, and the ms until it is first painted, median of 5."""
+    study = STUDY.replace('sizes = [8, "1 KiB", "64 KiB"]', SIZES)
+    report = folder / "report.html"
+    report.write_text(as_html.render(build_view(make_run(folder / "large", Recipe(study=study, blocks=6)))))
+    times = []
+    for _ in range(5):
+        with browser.new_context(viewport={"width": 1280, "height": 800}) as context:
+            page = context.new_page()
+            page.goto(report.as_uri())
+            page.wait_for_function("performance.getEntriesByType('paint').length > 1")
+            times.append(float(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")))
+    return report.stat().st_size, median(times)
+
+
 def main(out: Path) -> int:
-    """Look at every page in every view; return 1 where one has a violation."""
+    """Look at every page in every view; weigh a large one; return 1 where anything is wrong."""
     bad = 0
     out.mkdir(parents=True, exist_ok=True)
     with (
@@ -105,8 +128,12 @@ def main(out: Path) -> int:
                 for line in look(browser, listening, name, shown, out):
                     sys.stdout.write(f"{name}, {shown}: {line}\n")
                     bad += 1
+        size, paint_ms = weigh(browser, Path(folder))
         browser.close()
-    sys.stdout.write(f"{len(PAGES)} pages, {len(VIEWS)} views: {bad} violations\n")
+    load = f"load {os.getloadavg()[0]:.1f}"
+    sys.stdout.write(f"report of 5 paths x 10 sizes: {size:,} bytes, first paint after {paint_ms:.0f} ms, {load}\n")
+    bad += (size >= GOAL_BYTES) + (paint_ms >= GOAL_MS)
+    sys.stdout.write(f"{len(PAGES)} pages, {len(VIEWS)} views: {bad} faults\n")
     return int(bad > 0)
 
 
