@@ -30,7 +30,7 @@ import traceback
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from unittest import mock
 
 from knob_world import (
@@ -60,7 +60,6 @@ from nearmetal.knobs.hold import hold
 from nearmetal.knobs.watchdog import WatchLimits
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.run import trial
-from nearmetal.tune.launches import Launched, Launches
 from nearmetal.tune.profile import Profile
 
 if TYPE_CHECKING:
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
     from nearmetal.study.order import Scalar
 
 PATIENCE_S = 600.0
+T = TypeVar("T")
 
 
 class History:
@@ -348,6 +348,8 @@ class History:
         self.touched |= set(knobs)
 
         def verb() -> int:
+            from nearmetal.tune.launches import Launches  # not in the lab's guest
+
             os.chdir(self.root)
             quick_trials(hanging=fault.kind == "hang")
             mock.patch.object(Launches, "launch", _few(Launches.launch)).start()
@@ -513,10 +515,10 @@ def _words(knobs: dict[str, str]) -> dict[str, Scalar]:
     return {name.split()[0]: int(value) for name, value in knobs.items()}
 
 
-def _few(launch: Callable[..., Launched]) -> Callable[..., Launched]:
+def _few(launch: Callable[..., T]) -> Callable[..., T]:
     asked = iter(range(_LAUNCHES))
 
-    def launch_or_stop(*given: Any) -> Launched:
+    def launch_or_stop(*given: Any) -> T:
         if next(asked, None) is None:
             raise KeyboardInterrupt
         return launch(*given)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from knob_lab import coalesce
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs import session, undo
 from nearmetal.process import Finished
@@ -46,7 +47,12 @@ _PAUSE = "34"
 
 
 def state() -> dict[str, str]:
-    return {name: Path(path).read_text().strip() for name, (path, _, _) in KNOBS.items()}
+    return {name: _value(path) for name, (path, _, _) in KNOBS.items()}
+
+
+def _value(path: str) -> str:
+    kind, _, device = path.partition(":")
+    return str(coalesce(device)) if kind == "coalesce" else Path(path).read_text().strip()
 
 
 def of_this_machine(text: str) -> str:
@@ -55,7 +61,11 @@ def of_this_machine(text: str) -> str:
 
 
 def set_value(name: str, value: str) -> None:
-    Path(KNOBS[name][0]).write_text(f"{value}\n")
+    kind, _, device = KNOBS[name][0].partition(":")
+    if kind == "coalesce":
+        coalesce(device, int(value))
+    else:
+        Path(KNOBS[name][0]).write_text(f"{value}\n")
 
 
 @dataclass
@@ -289,7 +299,7 @@ def runs(pid: int) -> bool:
 
 def elsewhere(other: tuple[int, int]) -> str:
     argv = ["nsenter", f"--net=/proc/self/fd/{other[0]}", f"--mount=/proc/self/fd/{other[1]}", "cat"]
-    paths = [path for path, _, _ in KNOBS.values()]
+    paths = [path for path, _, _ in KNOBS.values() if path.startswith("/")]
     return subprocess.run([*argv, *paths], capture_output=True, text=True, check=True, pass_fds=other).stdout
 
 
@@ -302,12 +312,14 @@ for device in v0 v1 d0; do ip link set $device up; done
 ip addr add 10.9.0.1/24 dev v0
 ip addr add 10.9.1.1/24 dev d0
 """
+ELSEWHERE = f"{DEVICES}ip link set v0 mtu 1400"
+"""What makes devices of the same names in another namespace."""
 
 
 @contextlib.contextmanager
 def other_namespace() -> Iterator[tuple[int, int]]:
     """Make a second namespace with devices of the same names; yield what setns takes."""
-    argv = ["unshare", "--net", "--mount", "--", "sh", "-c", f"{DEVICES}ip link set v0 mtu 1400; echo ready; exec cat"]
+    argv = ["unshare", "--net", "--mount", "--", "sh", "-c", f"{ELSEWHERE}; echo ready; exec cat"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as there:
         assert there.stdout is not None
         assert there.stdout.readline() == b"ready\n"

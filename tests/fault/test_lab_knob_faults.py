@@ -1,4 +1,7 @@
-"""Kill -9 at every record and write, on igb, igbvf and netdevsim in the lab: minutes each, so by `make verify-lab`."""
+"""Kill -9 at every record and write, on igb, igbvf and netdevsim in the lab, and random histories on igb and igbvf.
+
+Minutes each, so by `make verify-lab`.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,15 @@ import base64
 import json
 import lzma
 import os
+import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import knob_campaign
+import knob_lab
 import labs
 from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 
@@ -63,3 +70,25 @@ def test_kill_at_every_record_and_write_on_a_real_driver(lab: LabHost, path: str
     if said.startswith("the kernel has no netdevsim"):
         pytest.skip("the lab's kernel has no netdevsim, as Debian builds it; `make netdevsim` builds the module")
     assert said.rstrip().endswith("all as found"), f"{outcome.reason}\n{outcome.said}\n{said}"
+
+
+@pytest.mark.parametrize(("path", "first", "last"), [("native", 1, 61), ("native", 61, 121), ("vf", 121, 161)])
+def test_no_setting_of_a_port_is_left_changed_without_being_named(
+    lab: LabHost, path: str, first: int, last: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options: dict[str, Scalar | list[Scalar]] = {
+        "argv": ["python3", "-S", "{scratch}/start.py", "{scratch}", "eth0", str(first), str(last)],
+        "files": [f"start.py={knob_lab.START}", f"packed={knob_lab.packed()}"],
+    }
+    workload = WorkloadOrder("histories", "command", options)
+    order = Order(0, 0, PathOrder(path, path), workload, seed=1, timeout_s=1200.0)
+    outcome = lab.carry_out(order, lambda *_: pytest.fail("outside"))
+    output = outcome.files.get("command.output", b"").decode()
+    told = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    assert [one["seed"] for one in told] == [*range(first, last)], f"{outcome.reason}\n{outcome.said}"
+    counts: Counter[str] = Counter()
+    for one in told:
+        assert not one["wrong"], "\n".join(map(str, (one["seed"], one["wrong"], *one["log"])))
+        counts.update(one["counts"])
+    with capsys.disabled():
+        sys.stdout.write(f"\n{knob_campaign.table(len(told), 0, counts)}\n")
