@@ -15,6 +15,7 @@ from nearmetal.cli.place import command as place
 from nearmetal.cli.place import parse_hosts
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError, NearmetalError
+from nearmetal.predict.calibration import Errors, p99_errors
 from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.models import (
     UNBOUNDED,
@@ -29,7 +30,7 @@ from nearmetal.predict.models import (
     write_model,
 )
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
-from nearmetal.predict.trace import DoCall
+from nearmetal.predict.trace import DoCall, Repeat
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import format_duration
 
@@ -104,6 +105,36 @@ def test_a_picture_shows_where_the_time_goes(files: tuple[str, str], tmp_path: P
         ]
     assert len(bars["vf"]) == 50
     assert max(map(len, lines)) <= 80
+
+
+def marked(iterations: int) -> Schedule:
+    """Return two ranks that exchange 1000 B and mark each exchange as an iteration."""
+    ops = [Op(OpKind.MARK, tag=1001), Op(OpKind.SENDRECV, message_bytes=1000), Op(OpKind.MARK, tag=1002)]
+    steps = (Repeat(iterations, (DoCall(0), DoCall(1), DoCall(2))),)
+    programs = (
+        Program(steps, (ops[0], replace(ops[1], peer=1 - rank, recv_peer=1 - rank), ops[2]), (Comm(0, size=2),))
+        for rank in range(2)
+    )
+    return Schedule(2, tuple(programs))
+
+
+def test_marked_iterations_have_a_p99_with_the_errors_of_its_own(
+    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearmetal.cli.predict.load_schedules", lambda *_: [marked(10)])
+    source = model_of(tmp_path, Machine(path(1), path(5)))
+    argv = (files[0], "--on", source, "--replicas", "2")
+    (row,) = json.loads(run(predict, *argv, "--format", "json")[0])
+    iteration_ns = row["quantiles"][0]["ns"] / 10
+    low, high = Errors("", p99_errors()["own cores"]).span() or (0.0, 0.0)
+    assert row["p99_iteration"]["ns"] == pytest.approx(iteration_ns)
+    assert row["p99_iteration"]["interval_ns"] == pytest.approx([low * iteration_ns, high * iteration_ns])
+    out, _ = run(predict, *argv)
+    assert f"{format_duration(low * iteration_ns)} to {format_duration(high * iteration_ns)}" in out
+    assert "p99 of iterations: 90% of 42 validated cases (own cores)" in out
+    monkeypatch.setattr("nearmetal.predict.validate.MOST_MARKS", 39)  # 2 ranks of 10 iterations, 2 replicas
+    (row,) = json.loads(run(predict, *argv, "--format", "json")[0])
+    assert row["p99_iteration"] is None
 
 
 def test_what_an_added_interrupt_stage_costs_is_in_the_picture(files: tuple[str, str]) -> None:

@@ -22,7 +22,7 @@ from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Schedule, schedule_from_trace
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
 from nearmetal.predict.trace_file import read_trace
-from nearmetal.predict.validate import Validated, measured_launches, traced_launches, validate
+from nearmetal.predict.validate import Validated, marks_iterations, measured_launches, traced_launches, validate
 from nearmetal.report.prediction_text import decision, label, picture, remarks, table, validation
 from nearmetal.report.terminal import Console
 from nearmetal.store.rundir import RunDir
@@ -208,7 +208,12 @@ def command(
     told: dict[str, dict[str, float]] = {}
     for named in replay.machines:
         found = simulate_launches(
-            replay.schedules, named.replayed, placement, seed=replay.seed, replicas=replay.replicas
+            replay.schedules,
+            named.replayed,
+            placement,
+            seed=replay.seed,
+            replicas=replay.replicas,
+            keep_marks=all(marks_iterations(one, replay.replicas) for one in replay.schedules),
         )
         if replay.changes.interrupts:
             found = replace(found, moderation_ns=_moderation_ns(replay, named, placement, found))
@@ -220,7 +225,14 @@ def command(
     if save_model is not None:
         write_model(replay.model, save_model)
     predicted.sort(key=lambda one: float(np.median(one[1].makespan_ns)))
-    rows, bare = compare(predicted, placement, replay.model.validated, baseline=baseline, loss=asked or 0.0)
+    rows, bare = compare(
+        predicted,
+        placement,
+        replay.model.validated,
+        replay.model.validated_p99,
+        baseline=baseline,
+        loss=asked or 0.0,
+    )
     tell_doubts(doubts)
     if form == "json":
         records = [_record(row, bare, told.get(label(row.named)), asked) for row in rows]
@@ -316,6 +328,7 @@ def _record(row: AnswerRow, bare: NamedMachine, told: dict[str, float] | None, l
         ],
         "launches_ns": row.interval_ns,
         "validated": {"class": errors.of, "cases": len(errors.logs), "factors": errors.span()},
+        "p99_iteration": {"ns": row.p99_ns[0], "interval_ns": row.p99_ns[1]} if row.p99_ns else None,
         "ratio": {"to": f"{bare.path} / {bare.setting}", "median": row.ratio, "interval": row.ratio_span},
         **({"loss": {"at_most": loss, "probability": row.chance}} if loss is not None else {}),
         "messages": found.messages,

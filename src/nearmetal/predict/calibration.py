@@ -60,6 +60,11 @@ class ValidatedCase:
         return math.log(self.measured_ms / self.predicted_ms)
 
     @property
+    def p99_error(self) -> float:
+        """Return log(measured / middle of the predicted interval) of the 99th percentile of iterations."""
+        return math.log(self.p99_measured_ms / math.sqrt(self.p99_low_ms * self.p99_high_ms))
+
+    @property
     def job(self) -> tuple[str, str, int, str]:
         """Return what it has in common with the same job on other paths."""
         return self.application, self.letter, self.ranks, self.placement
@@ -113,6 +118,11 @@ def _case(row: dict[str, str]) -> ValidatedCase:
 def run_errors() -> dict[str, tuple[float, ...]]:
     """Return the errors of run times by class, sorted: what a model file keeps."""
     return _by_class((case.case_class, case.run_error) for case in validated_cases())
+
+
+def p99_errors() -> dict[str, tuple[float, ...]]:
+    """Return the errors of the 99th percentile of iterations by class, sorted: what a model file keeps beside those."""
+    return _by_class((case.case_class, case.p99_error) for case in validated_cases())
 
 
 def ratio_errors() -> dict[str, tuple[float, ...]]:

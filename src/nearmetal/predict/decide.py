@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.calibration import class_of, errors_of, ratio_errors, run_errors
+from nearmetal.predict.calibration import class_of, errors_of, p99_errors, ratio_errors, run_errors
+from nearmetal.predict.validate import p99_iteration_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +37,8 @@ CHEAPEST_FIRST = (
 class AnswerRow:
     """One line of an answer: a machine, its run times, its interval (ns), its ratio to bare metal, and its doubts.
 
-    `chance` is the probability of staying within the loss that was asked for.
+    `chance` is the probability of staying within the loss that was asked for. `p99_ns` is the 99th percentile of
+    iterations and where it is expected, for programs that mark them.
     """
 
     named: NamedMachine
@@ -47,6 +49,8 @@ class AnswerRow:
     ratio_span: tuple[float, float] | None
     chance: float
     doubts: tuple[Doubt, ...]
+    p99_errors: Errors
+    p99_ns: tuple[float, tuple[float, float] | None] | None
 
     @property
     def median_ns(self) -> float:
@@ -75,13 +79,14 @@ def compare(
     predicted: Sequence[tuple[NamedMachine, Prediction, Sequence[Doubt]]],
     placement: Placement,
     validated: Mapping[str, tuple[float, ...]],
+    validated_p99: Mapping[str, tuple[float, ...]],
     *,
     baseline: str = "",
     loss: float = 0.0,
 ) -> tuple[list[AnswerRow], NamedMachine]:
     """Return a row for each prediction, in their order, and the machine that ratios are to: the baseline's fastest.
 
-    `validated` are errors by class as a model file keeps them; without any, those that ship are taken. Raise
+    Errors by class are as a model file keeps them; without any, those that ship are taken. Raise
     BadInputError for a baseline that was not predicted.
     """
     bare, bare_ns = _bare(predicted, baseline)
@@ -91,6 +96,7 @@ def compare(
         ratio = median_ns / bare_ns
         case_class = class_of(named, placement)
         errors, of_ratio = errors_of(validated or run_errors(), case_class), errors_of(ratio_errors(), case_class)
+        of_p99 = errors_of(validated_p99 or p99_errors(), case_class)
         span = of_ratio.span()
         itself = named == bare
         rows.append(
@@ -103,9 +109,18 @@ def compare(
                 None if itself or span is None else (ratio * span[0], ratio * span[1]),
                 1.0 if itself else of_ratio.chance_below(ratio, 1 + loss),
                 tuple(doubts),
+                of_p99,
+                _p99(found, of_p99),
             )
         )
     return rows, bare
+
+
+def _p99(found: Prediction, errors: Errors) -> tuple[float, tuple[float, float] | None] | None:
+    middle, span = p99_iteration_ns(found), errors.span()
+    if middle is None:
+        return None
+    return middle, (middle * span[0], middle * span[1]) if span else None
 
 
 def _bare(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.calibration import GUEST_KINDS, run_errors
+from nearmetal.predict.calibration import GUEST_KINDS, p99_errors, run_errors
 from nearmetal.predict.fit import RoundTrips, Windows, fit_copy, fit_path, fit_port
 from nearmetal.predict.models import UNBOUNDED, Cores, Machine, ModelFile, NamedMachine, PathModel
 from nearmetal.store.query import refuse_fabric, valid
@@ -121,7 +121,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         )
         for key, found in sorted(fitted.items(), key=lambda item: item[0])
     )
-    return ModelFile("nearmetal-model", 1, str(run.root.name), machines, run_errors())
+    return ModelFile("nearmetal-model", 1, str(run.root.name), machines, run_errors(), p99_errors())
 
 
 def _machines(found: _Fitted, intra: _Fitted | None) -> tuple[Machine, tuple[Machine, ...]]:

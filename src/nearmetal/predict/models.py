@@ -238,6 +238,7 @@ class ModelFile:
     """All machines fitted from one run.
 
     `validated` are the errors of held-out cases by class, log(measured / predicted), sorted: intervals come from them.
+    `validated_p99` are those of the 99th percentile of iterations.
     """
 
     format: Literal["nearmetal-model"]
@@ -245,6 +246,7 @@ class ModelFile:
     run: str
     machines: tuple[NamedMachine, ...]
     validated: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    validated_p99: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def find(self, path: str, setting: str | None = None, progress: str | None = None) -> NamedMachine:
         """Return the only machine of that path (and setting, and progress); raise BadInputError otherwise."""

@@ -12,7 +12,9 @@ import numpy as np
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import class_of, errors_of, run_errors
 from nearmetal.predict.native import Placement
+from nearmetal.predict.schedule import OpKind
 from nearmetal.predict.simulate import simulate_launches
+from nearmetal.predict.trace import DoCall, walk
 from nearmetal.predict.trace_file import trace_of
 from nearmetal.store.query import valid
 from nearmetal.study.order import PROFILE_OPTION
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from nearmetal.predict.models import ModelFile, NamedMachine
     from nearmetal.predict.schedule import Schedule
+    from nearmetal.predict.simulate import Prediction
     from nearmetal.predict.trace import Trace
     from nearmetal.store.rundir import RunDir
 
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 MARKS = ((1001, 1002), (3, 4))
 """Levels of MPI_Pcontrol around each iteration of nearmetal's applications, and of those of older traces."""
+MOST_MARKS = 10_000_000
+"""Iterations of all ranks and replicas that are kept for their 99th percentile: 480 MB."""
 KINDS = ("application", "command")
 TOLD_APART = 0.10
 """Paths count as different when their medians differ by more than this share and by more than the range of launches."""
@@ -132,6 +137,28 @@ def timed_part_ns(marks: NDArray[np.int64]) -> tuple[float, Times]:
         iterations.append(end - begin)
         totals.append(end[-1] - begin[0])
     return float(max(totals)) / 1000, np.max(iterations, axis=0) / 1000
+
+
+def marks_iterations(schedule: Schedule, replicas: int) -> bool:
+    """Tell whether a program marks its iterations, and not so often that the marks of all replicas are too many."""
+    begins = {pair[0] for pair in MARKS}
+    ranks = [(program, schedule.ranks if schedule.shared else 1) for program in schedule.programs]
+    marks = sum(
+        times * count
+        for program, count in ranks
+        for step, times in walk(program.steps)
+        if isinstance(step, DoCall)
+        and program.ops[step.index].kind is OpKind.MARK
+        and program.ops[step.index].tag in begins
+    )
+    return 0 < marks * replicas <= MOST_MARKS
+
+
+def p99_iteration_ns(found: Prediction) -> float | None:
+    """Return the 99th percentile of the iterations of all replicas; None where no marks were kept."""
+    if not found.marks:
+        return None
+    return float(np.quantile(np.concatenate([timed_part_ns(marks)[1] for marks in found.marks]), 0.99))
 
 
 def validate(

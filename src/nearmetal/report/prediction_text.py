@@ -33,12 +33,13 @@ def table(title: str, rows: Sequence[AnswerRow], bare: NamedMachine, loss: float
     """Return one line a machine; with a loss also the probability of staying within it."""
     found = Table(title=title, title_justify="left")
     several = len({row.named.progress for row in rows}) > 1
+    marked = all(row.p99_ns for row in rows)
     columns = [
         "path / setting / progress" if several else "path / setting",
         "median",
         f"{LEVEL:.0%} of launches",
         f"to {bare.path}",
-        "p95",
+        "p99 of iterations" if marked else "p95",
     ]
     for column in [*columns, *([f"within {loss:.0%}"] if loss is not None else [])]:
         found.add_column(column)
@@ -49,10 +50,18 @@ def table(title: str, rows: Sequence[AnswerRow], bare: NamedMachine, loss: float
             format_duration(row.median_ns),
             " to ".join(map(format_duration, low_high)) if low_high else "not known",
             f"{row.ratio:.2f}",
-            format_duration(row.found.quantile(0.95).value_ns),
+            _p99(row) or format_duration(row.found.quantile(0.95).value_ns),
         ]
         found.add_row(*cells, *([f"{row.chance:.0%}"] if loss is not None else []))
     return found
+
+
+def _p99(row: AnswerRow) -> str:
+    """Return where the 99th percentile of iterations is expected; '' for programs that do not mark them."""
+    if row.p99_ns is None:
+        return ""
+    middle, span = row.p99_ns
+    return " to ".join(map(format_duration, span)) if span else format_duration(middle)
 
 
 _SIGNS = {"compute": "#", "communication": "+", "waiting": ".", "moderation": "~"}
@@ -90,6 +99,13 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
             f"Intervals: replayed launches, times the errors of {len(errors.logs)} validated cases ({errors.of}): "
             f"{LEVEL:.0%} took {span[0]:.2f} to {span[1]:.2f} times as long as predicted."
         )
+    for errors in dict.fromkeys(row.p99_errors for row in rows if row.p99_ns):
+        span = errors.span()
+        if span:
+            said.append(
+                f"p99 of iterations: {LEVEL:.0%} of {len(errors.logs)} validated cases ({errors.of}) took "
+                f"{span[0]:.2f} to {span[1]:.2f} times as long as predicted."
+            )
     doubts = sorted((doubt for row in rows for doubt in row.doubts), key=lambda doubt: -doubt.share)
     said += [f"Largest doubt, not in the intervals: {doubts[0].said}."] if doubts else []
     return said
