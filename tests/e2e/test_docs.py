@@ -29,6 +29,7 @@ _NEEDS = {
     "cluster": "a second machine",
     "time": "minutes, or a profile that took minutes (tests/e2e/test_tune.py runs a short search)",
     "program": "an MPI program of the reader's own (tests/e2e/test_trace.py runs these lines with one)",
+    "reframe": "ReFrame (pip install reframe-hpc), which the suite does without",
     "browser": "somebody who looks and then ends the server (tests/e2e/test_serve.py runs these lines)",
     "set-up": "the set-up itself, which is what runs this test",
 }

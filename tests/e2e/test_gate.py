@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -332,6 +333,14 @@ def test_files_for_other_programs(made: Callable[..., str], capsys: pytest.Captu
         assert samples["nearmetal_gate_verdict", None, None, "worse"] == 1.0
         assert samples["nearmetal_gate_verdict", None, None, "within"] == 0.0
         assert 1.1 < samples["nearmetal_gate_cell_ratio", "tap", "8", None] < 1.3
+
+    dashboard = json.loads((Path(__file__).parents[2] / "packaging/monitoring/grafana.json").read_text())
+    asked = {target["expr"] for panel in dashboard["panels"] for target in panel["targets"]}
+    names = {name for one in asked for name in re.findall(r"nearmetal_\w+", one)}
+    labels = {label for one in asked for label in re.findall(r"(\w+)=~?\"", one)}
+    assert len(asked) >= 8
+    assert names <= {family.name for family in openmetrics(text)}
+    assert labels <= {label for family in openmetrics(text) for s in family.samples for label in s.labels}
 
     assert gate(made("calm", seed=4), "--against", base, *files) == 0
     header, first, second = Path("p.log").read_text().splitlines()
