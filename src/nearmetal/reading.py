@@ -39,6 +39,7 @@ _CHUNK_BYTES = 1 << 20
 _HOLDS = (dict, list)
 _HALF = re.compile("[\ud800-\udfff]")
 _LONG = re.compile(f"[0-9]{{{MAX_DIGITS + 1}}}")
+_LONG_BYTES = re.compile(_LONG.pattern.encode())
 _TOML_TEXT = re.compile(
     r"""("{3}(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5}|\Z)|'{3}(?:[^']|'(?!''))*+(?:'{3,5}|\Z)"""
     r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?)|\#[^\n]*+""",
@@ -145,6 +146,12 @@ def parse_json(text: str | bytes) -> Any:
     `MAX_DIGITS` digits, which no field of any format has.
     """
     return (_parse_json if len(text) < _SHORT else timed(_parse_json))(text)
+
+
+def check_numbers(data: bytes) -> None:
+    """Raise ValueError for JSON that another parser is to read, where `parse_json` would refuse it for its numbers."""
+    if _LONG_BYTES.search(data):
+        parse_json(data)
 
 
 def is_text(found: str) -> bool:

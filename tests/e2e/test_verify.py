@@ -1,5 +1,6 @@
 """`nearmetal verify`, and runs whose study or files were changed by hand."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import pytest
 
 from fake_runs import STUDY, Kept, edit_study, rewrite
 from nearmetal.cli.main import run as nearmetal
+from nearmetal.errors import ForeignFileError
 from nearmetal.store import sums
 from nearmetal.store.listing import whole_list
 from nearmetal.store.record import read_record
@@ -95,6 +97,39 @@ def test_sums_of_cells_that_a_file_does_not_hold_are_named(root: Path, capsys: p
     rewrite(root / "trials" / "000002.json", lambda raw: raw["cells"][1].update(first_group=99))
     assert nearmetal(["verify", "r"]) == 1
     assert "r/samples/000002.parquet is not a whole file of samples: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("key", "value"), [("mean_ns", 30000.0), ("median_ns", 24900.0), ("n", 49), ("min_ns", 9)])
+def test_a_summary_that_its_samples_do_not_give_is_named(
+    root: Path, key: str, value: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewrite(root / "trials" / "000000.json", lambda raw: raw["cells"][0]["summary"].update({key: value}))
+    assert nearmetal(["verify", "r"]) == 1
+    assert capsys.readouterr().out.startswith(
+        f"trials/000000.json says {key} = {value:.12g} of latency of 8 B, its samples say "
+    )
+
+
+HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no mean of such samples": lambda raw: raw["cells"][0]["summary"].update(mean_ns=-1.0),
+    "a mean that is no number": lambda raw: raw["cells"][0]["summary"].update(trimmed_mean_ns=float("nan")),
+    "a median without end": lambda raw: raw["cells"][0]["summary"].update(median_ns=float("inf")),
+    "no samples": lambda raw: raw["cells"][0]["summary"].update(n=0),
+    "more samples than iterations": lambda raw: raw["cells"][0]["summary"].update(n=51),
+    "a count that is no float": lambda raw: raw["outcome"]["counters"].update({"irq.LOC": 10**400}),
+    "a time that is no float": lambda raw: raw["outcome"].update(elapsed_ns=10**400),
+    "no sums": lambda raw: raw.update(sums=None),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_record_of_figures_that_no_trial_has_is_refused(
+    root: Path, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.suppress(ForeignFileError):  # it cannot be listed anew
+        rewrite(root / "trials" / "000000.json", HOSTILE[what])
+    assert nearmetal(["compare", "r"]) == 2
+    assert "r/trials/000000.json is not the record of a trial: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["compare", "report", "show", "history"])

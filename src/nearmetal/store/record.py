@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from nearmetal import limits
 from nearmetal.errors import ForeignFileError
-from nearmetal.reading import parse_json, read_bytes
+from nearmetal.reading import check_numbers, parse_json, read_bytes
 from nearmetal.store.samples import StoredCell  # noqa: TC001 (pydantic reads it)
 from nearmetal.store.sums import SEAL, check_seal, seal_of, sealed
 from nearmetal.study.order import ORDER_FORMAT, Order, Outcome, TrialStatus, upgraded_outcome
@@ -45,6 +45,8 @@ class TrialRecord:
     `parts` are those of `samples.part_sums`, () where there are none. `seal` is the SHA-256 that the record's document
     carries.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(allow_inf_nan=False)
 
     order: Order
     outcome: Outcome
@@ -83,6 +85,7 @@ def read_record(path: Path) -> TrialRecord:
     try:
         data = read_bytes(path, limits.TEXT)
         if _OF_TODAY in data and check_seal(data, path):
+            check_numbers(data)
             record = _types().validate_json(data, strict=True)
         else:
             record = _types().validate_json(json.dumps(_upgraded(path, data)), strict=True)
@@ -95,9 +98,24 @@ def read_record(path: Path) -> TrialRecord:
         raise ForeignFileError(f"{path} is the record of another trial: {record.name}", hint="restore its name")
     if foreign := (record.sums or {}).keys() - {place(record.name) for place in PLACES.values()}:
         raise ForeignFileError(f"{path} names a file that is not of its trial: {min(foreign)!r}")
+    if record.sums is None and _OF_TODAY in data:
+        raise _foreign(path, "it names no sums of its files")
+    if not all(map(_is_sane, record.cells)):
+        raise _foreign(path, "a summary is of no samples that its cell can have")
     if record.parts and len(record.parts) != 1 + len(record.cells):
         raise ForeignFileError(f"{path} has {len(record.parts)} sums of the parts of {len(record.cells)} cells")
     return record
+
+
+def _is_sane(cell: StoredCell) -> bool:
+    """Tell whether figures can be made of a cell's summary; `verify` holds it against the samples."""
+    of = cell.summary
+    return of is None or (
+        1 <= of.n <= cell.iterations - cell.warmup
+        and 0 <= of.min_ns <= of.median_ns <= of.max_ns
+        and all(0.999 * of.min_ns <= mean <= 1.001 * of.max_ns for mean in (of.mean_ns, of.trimmed_mean_ns))
+        and (of.modes is None or all(one.centre_ns > 0 for one in of.modes.modes))
+    )
 
 
 @cache

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from nearmetal.errors import ForeignFileError, NearmetalError, listed
 from nearmetal.store.listing import LIST, gone, replaced
 from nearmetal.store.record import PLACES, read_record
-from nearmetal.store.samples import part_sums
+from nearmetal.store.samples import part_sums, read_values
 from nearmetal.store.sums import HINT_DAMAGED, agrees
 
 if TYPE_CHECKING:
@@ -57,7 +60,8 @@ def verify(run: RunDir) -> Verification:
         (bare if record.sums is None else good).append(path)
         held = [_hold(run.root / place, recorded, good, problems) for place, recorded in (record.sums or {}).items()]
         if all(held) and record.parts:
-            problems += _wrong_parts(run.root / PLACES["samples"](record.name), record)
+            samples = run.root / PLACES["samples"](record.name)
+            problems += _wrong_parts(samples, record) or _wrong_summaries(samples, record)
     finished = {path.stem for path in (run.root / "trials").glob("*.json")}
     kept = sorted(path for place in PLACES.values() for path in run.root.glob(place("*")))
     lost = _hold_list(run, {record.name: record for record in records}, finished, good, problems)
@@ -116,6 +120,28 @@ def _wrong_parts(path: Path, record: TrialRecord) -> list[str]:
         for name, recorded, seen in zip(names, record.parts, found, strict=True)
         if recorded != seen
     ]
+
+
+def _wrong_summaries(path: Path, record: TrialRecord) -> list[str]:
+    """Return a sentence for each summary in a record that is not that of its samples.
+
+    Looked at is what every version of nearmetal works out in the same way.
+    """
+    problems = []
+    for cell in record.cells:
+        if (kept := cell.summary) is None:
+            continue
+        ns = read_values(path, cell)
+        found: dict[str, float] = {"n": ns.size}
+        if ns.size:
+            found |= {"min_ns": ns.min(), "max_ns": ns.max(), "mean_ns": ns.mean(), "median_ns": np.median(ns)}
+        problems += [
+            f"trials/{record.name}.json says {name} = {getattr(kept, name):.12g} of {cell.operation} of "
+            f"{cell.message_bytes} B, its samples say {value:.12g}"
+            for name, value in found.items()
+            if not math.isclose(getattr(kept, name), value, rel_tol=1e-9)
+        ]
+    return problems
 
 
 def refuse_damaged(run: RunDir, *, but_for_gone: bool = False) -> None:
