@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import shutil
 import signal
@@ -23,6 +24,7 @@ from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
 from nearmetal.history.records import History, ListedRun, Point, RunEntry, Series
 from nearmetal.history.view import build_history
+from nearmetal.results.paths import build_view
 from nearmetal.results.series import CellId, Metric
 from nearmetal.results.shown import Shown
 from nearmetal.stats.bootstrap import IntervalMethod
@@ -323,3 +325,19 @@ def test_a_run_without_a_valid_trial_is_refused(tmp_path: Path) -> None:
     failing = STUDY.format(seed=1, options='"fail.veth" = "x", "fail.veth-again" = "x", "fail.tap" = "x"')
     with pytest.raises(NearmetalError, match="no valid trial"):
         collect(make_run(tmp_path / "r", failing))
+
+
+def test_occasions_count_once_each_and_by_the_figures_of_the_report(tmp_path: Path) -> None:
+    text = STUDY.format(seed=1, options='"base_ns.tap" = 24000').replace("iterations = 40", "iterations = 400")
+    root = make_run(tmp_path / "r", text)
+    assert nearmetal(["run", "--resume", str(root), "--occasions", "2"]) == 0
+    kept = {(one.cell.path, one.metric): one for one in collect(root).cells}
+    (cell,) = build_view(RunDir.open(root)).cells
+    assert len(kept) == 2 * len(Metric)
+    for (path, metric), one in kept.items():
+        own = cell.of(path)
+        assert own is not None
+        assert len(one.ns) == own.levels[metric].blocks == 2
+        assert len(own.trials) == 6
+        mean_ns = math.exp(math.fsum(map(math.log, one.ns.values())) / 2)
+        assert one.shown.value(mean_ns) == pytest.approx(own.levels[metric].value)

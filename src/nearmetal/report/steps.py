@@ -9,6 +9,7 @@ from nearmetal.report.tables import Table
 from nearmetal.report.words import cell_title, percent
 from nearmetal.stats.equivalence import Finding, Verdict
 from nearmetal.stats.order import support
+from nearmetal.stats.stopping import FIRST_LOOK_BLOCKS
 from nearmetal.stats.summary import HEADLINE, P99, Metric
 from nearmetal.units import NS_PER_S, format_wait
 
@@ -56,7 +57,7 @@ def _for_width(found: CellComparison, block_ns: float) -> str:
     if decisive is None:
         return "none: the figures disagree"
     if decisive.evidence is None:
-        return "more blocks: too few for an interval"
+        return f"{_blocks(max(1, FIRST_LOOK_BLOCKS - decisive.n), block_ns)}: too few for an interval"
     more = blocks_to_settle(decisive)
     if more:
         return _blocks(more, block_ns)

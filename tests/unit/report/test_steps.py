@@ -45,6 +45,11 @@ def test_launches_too_short_for_a_p99_ask_for_iterations(tmp_path: Path) -> None
     assert steps(view) == {"at least 368 iterations a launch"}
 
 
+def test_blocks_before_the_first_look_are_counted(tmp_path: Path) -> None:
+    view = build_view(make_run(tmp_path / "run", Recipe(blocks=3)))
+    assert steps(view) == {"2 more blocks, about 18 s: too few for an interval"}
+
+
 @pytest.mark.parametrize(("gap", "blocks"), [(1.0, 8), (1.03, 8), (1.2, 8)])
 def test_the_blocks_asked_for_do_settle_it(gap: float, blocks: int) -> None:
     rng = np.random.default_rng(5)
