@@ -208,7 +208,11 @@ LIES: dict[str, dict[str, str]] = {
     "ixgbevf": {"nic.adaptive-rx": "rx-usecs 1 is adaptive although adaptive-rx reads off"},
     "ice": {"nic.rx-usecs": "an odd value reads back as written; the device counts in steps of 2 us"},
     "mlx5_core": {"nic.rx-usecs": "values of single queues are private: the device-wide reading does not show them"},
-    "ena": {"nic.rx-usecs": "some instance types accept the value without effect (amzn/amzn-drivers#159)"},
+    # ena_get_coalesce (amazon/ena/ena_ethtool.c) leaves rx-usecs out while the adaptive mode is on.
+    "ena": {
+        "nic.rx-usecs": "some instance types accept the value without effect (amzn/amzn-drivers#159), and it reads 0 "
+        "while adaptive-rx is on"
+    },
 }
 """Read-backs that do not prove anything, and why."""
 
