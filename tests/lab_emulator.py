@@ -66,12 +66,20 @@ def run(stream: object, console: Path, answer: Path) -> None:
         event(stream, "GUEST_PANICKED", action="pause")
         return
     else:
-        order = frames.unpack_order(Path(after("-fw_cfg").partition("file=")[2]).read_bytes())
-        outcome = {"order_format": 1, "status": "valid", "said": json.loads(order)["workload"]["label"]}
-        packed = b"".join(frames.pack_files({"outcome.json": json.dumps(outcome_of(outcome)).encode()}))
-        answer.write_bytes(packed[: len(packed) // 2] if MODE == "torn" else packed)
+        orders = frames.unpack_order(Path(after("-fw_cfg").partition("file=")[2]).read_bytes()).splitlines()
+        labels = [json.loads(order)["workload"]["label"] for order in orders]
+        packed = [answer_of(label) for label in (labels[:1] if MODE == "dies-late" else labels)]
+        answer.write_bytes(packed[0][: len(packed[0]) // 2] if MODE == "torn" else b"".join(packed))
+        if MODE == "dies-late" and len(labels) > 1:
+            os.kill(os.getpid(), 9)
         event(stream, "SHUTDOWN", guest=True, reason="guest-reset")
     sys.exit(0)
+
+
+def answer_of(label: str) -> bytes:
+    status = "failed" if label == "fails" else "valid"
+    outcome = outcome_of({"order_format": 1, "status": status, "said": label})
+    return b"".join(frames.pack_files({"outcome.json": json.dumps(outcome).encode()}))
 
 
 def outcome_of(partly: dict[str, object]) -> dict[str, object]:

@@ -156,7 +156,7 @@ def test_a_life_without_end_meets_its_limit(
     if manner == "spins":
         monkeypatch.setattr("nearmetal.hosts.lab.lives.PATIENCE", 1000.0)
     with Vm(boot(emulator), restore=True) as life, pytest.raises(TrialError, match=limit):
-        lives.carry_out([life], timeout_s=0.2)
+        list(lives.carry_out([life], timeout_s=0.2))
 
 
 @pytest.fixture
@@ -193,6 +193,35 @@ def test_a_machine_that_ends_takes_its_cluster_along_and_is_named(
     assert outcome.status is TrialStatus.FAILED
     assert re.search(reason, outcome.reason), outcome.reason
     assert cluster.running_pids == []
+
+
+def launches(*labels: str) -> list[Order]:
+    return [replace(ORDER, trial=i, workload=replace(ORDER.workload, label=label)) for i, label in enumerate(labels)]
+
+
+def test_launches_on_one_path_share_machines_and_a_failure_is_the_last_of_them(
+    cluster: lab.LabHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = list(cluster.carry_out_together(launches("a", "b")))
+    assert [one.said for one in outcomes] == ["a", "b"]
+    assert [one.facts["lab.launch"] for one in outcomes] == [1, 2]
+    monkeypatch.setenv("LAB_EMULATOR_0", "dies-late")
+    outcomes = list(cluster.carry_out_together(launches("a", "b", "c")))
+    assert [(one.status, one.facts["lab.launch"]) for one in outcomes] == [
+        (TrialStatus.VALID, 1),
+        (TrialStatus.FAILED, 2),
+        (TrialStatus.VALID, 1),
+    ]
+    assert "status -9" in outcomes[1].reason
+
+
+def test_only_launches_on_one_path_and_as_many_as_asked_for_share_machines(cluster: lab.LabHost) -> None:
+    other = replace(ORDER, path=PathOrder("other", "native"))
+    assert [len(life) for life in cluster.together([ORDER, other, ORDER])] == [1, 1, 1]
+    with contextlib.closing(lab.open_lab({"nodes": 2, "launches": 2}, lambda _: None)) as opened:
+        assert opened.together([ORDER, other, ORDER, ORDER]) == [[ORDER, ORDER], [other], [ORDER]]
+    with pytest.raises(BadInputError, match="'launches' is for machines of their own"):
+        lab.open_lab({"launches": 2}, lambda _: None)
 
 
 def test_more_nodes_than_the_cluster_has_are_refused_before_a_machine_starts(cluster: lab.LabHost) -> None:
@@ -301,7 +330,7 @@ def test_a_full_temporary_folder_is_said_while_the_guest_runs(
                 with contextlib.suppress(OSError):
                     Path(small, "fill").write_bytes(bytes(1 << 20))
                 with pytest.raises(UnavailableError, match=r"no room for its files: .*No space left") as caught:
-                    lives.carry_out([life], timeout_s=1000)
+                    list(lives.carry_out([life], timeout_s=1000))
             assert "nearmetal clean" in caught.value.hint
             with pytest.raises(UnavailableError, match="no room for its files"):
                 Vm(boot(emulator))

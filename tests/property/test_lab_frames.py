@@ -18,9 +18,24 @@ def packed(files: dict[str, bytes]) -> bytes:
     return b"".join(frames.pack_files(files))
 
 
+def unpacked(stream: bytes) -> list[dict[str, bytes]]:
+    return list(frames.unpack_answers(stream))
+
+
 @given(FILES)
 def test_files_come_back(files: dict[str, bytes]) -> None:
-    assert frames.unpack_files(packed(files)) == files
+    assert unpacked(packed(files)) == [files]
+
+
+@given(st.lists(FILES, min_size=1, max_size=3), st.data())
+def test_answers_before_a_tear_are_whole(answers: list[dict[str, bytes]], data: st.DataObject) -> None:
+    streams = [packed(files) for files in answers]
+    assert unpacked(b"".join(streams)) == answers
+    torn = data.draw(st.integers(1, len(streams[-1])))
+    before: list[dict[str, bytes]] = []
+    with contextlib.suppress(ForeignFileError):
+        before.extend(frames.unpack_answers(b"".join(streams)[:-torn]))
+    assert before == answers[:-1]
 
 
 @given(FILES, st.data())
@@ -28,7 +43,7 @@ def test_a_torn_stream_is_refused(files: dict[str, bytes], data: st.DataObject) 
     stream = packed(files)
     length = data.draw(st.integers(0, len(stream) - 1))
     with pytest.raises(ForeignFileError):
-        frames.unpack_files(stream[:length])
+        unpacked(stream[:length])
 
 
 @given(FILES, st.data())
@@ -37,7 +52,7 @@ def test_a_changed_byte_is_never_believed(files: dict[str, bytes], data: st.Data
     place = data.draw(st.integers(0, len(stream) - 1))
     stream[place] ^= data.draw(st.integers(1, 255))
     try:
-        assert frames.unpack_files(bytes(stream)) == files  # the byte that pads a header carries nothing
+        assert unpacked(bytes(stream)) == [files]  # the byte that pads a header carries nothing
     except ForeignFileError:
         return
 
@@ -45,13 +60,13 @@ def test_a_changed_byte_is_never_believed(files: dict[str, bytes], data: st.Data
 @given(st.binary(max_size=300))
 def test_foreign_bytes_are_refused(stream: bytes) -> None:
     with pytest.raises(ForeignFileError):
-        frames.unpack_files(stream)
+        unpacked(stream)
 
 
 @given(FILES, st.binary(min_size=1, max_size=40))
 def test_bytes_after_the_end_are_refused(files: dict[str, bytes], rest: bytes) -> None:
     with pytest.raises(ForeignFileError):
-        frames.unpack_files(packed(files) + rest)
+        unpacked(packed(files) + rest)
 
 
 @given(st.binary(max_size=5000), st.integers(0, 15), st.integers(1, 16))

@@ -28,7 +28,10 @@ from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.paths.table import PATHS
 from nearmetal.process import Finished
+from nearmetal.run.estimate import estimate
+from nearmetal.run.trial import Standing, carry_out
 from nearmetal.study.order import Order, PathOrder, Proof, WorkloadOrder
+from nearmetal.study.spec import read_study
 from nearmetal.workloads.mpi.far import oversubscribed
 from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.openmpi import launch
@@ -109,6 +112,18 @@ def test_one_machine_has_no_wires_of_its_own_to_shape() -> None:
         cluster.cluster_of({"wire_queue_kib": 64}, MACHINES["base"], 1)
     with pytest.raises(BadInputError, match="wire_loss_percent is for nodes that are machines"):
         ports.wire_words({"wire_loss_percent": 1})
+
+
+def test_a_launch_refuses_a_path_that_is_not_its_own() -> None:
+    standing = Standing(2, PathOrder("vf", "vf"), Endpoints((), ""))
+    outcome = carry_out(Machines(), order(0, 1), standing)
+    assert "path 'native' cannot be used where path 'vf' stands" in outcome.reason
+
+
+def test_machines_that_serve_several_launches_make_each_one_cheaper() -> None:
+    study, _ = read_study(Path(__file__).parents[2] / "studies" / "sriov-gap.toml")
+    alone = study.model_copy(update={"host": study.host.model_copy(update={"options": {"nodes": 2}})})
+    assert estimate(study)[0] < estimate(alone)[0]
 
 
 def test_as_many_machines_start_as_a_trial_needs() -> None:

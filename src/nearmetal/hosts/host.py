@@ -10,12 +10,12 @@ emulated machine that holds the same body, because nothing from outside may touc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from nearmetal.errors import BadInputError, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from nearmetal.process import Finished
     from nearmetal.study.order import Order, Outcome, Scalar
@@ -236,6 +236,19 @@ class Helper(Protocol):
 
     def stop(self) -> None:
         """End it and its children; calling twice does nothing more."""
+        ...
+
+
+@runtime_checkable
+class Together(Protocol):
+    """A host that can carry several trials out on machines that stay up between them."""
+
+    def together(self, orders: Sequence[Order]) -> list[list[Order]]:
+        """Return the orders, each once, in groups that are carried out together."""
+        ...
+
+    def carry_out_together(self, orders: Sequence[Order]) -> Iterator[Outcome]:
+        """Carry a group out; yield an outcome for each, as `Host.carry_out` returns it."""
         ...
 
 

@@ -15,24 +15,32 @@ from nearmetal.hosts.lab.guest import serve
 from nearmetal.hosts.lab.guest_root import write_guest_initrd
 from nearmetal.hosts.lab.hypervisor import LabShell
 from nearmetal.hosts.lab.nodes import ClusterShell, take
-from nearmetal.run.trial import carry_out
-from nearmetal.study.order import Order, Outcome, TrialStatus
+from nearmetal.run.trial import Standing, carry_out
+from nearmetal.study.order import Outcome, TrialStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from nearmetal.hosts.lab.frames import Seat
+    from nearmetal.study.order import Order
 
 
-def carry_out_here(order: Order, seat: Seat) -> Outcome:
-    """Carry one order out on this machine's own network; a machine that is thrown away needs no quarantine."""
+def carry_out_here(orders: Sequence[Order], seat: Seat, begin: Callable[[Order], None]) -> Iterator[Outcome]:
+    """Carry orders out on this machine's own network; a machine that is thrown away needs no quarantine."""
+    begin(orders[0])
     if not seat.alone:
         take(seat)
     while seat.node:  # it ends with node 0
         time.sleep(3600)
     try:
         with LabShell() if seat.alone else ClusterShell(seat) as shell:
-            return carry_out(shell, order)
+            standing = Standing(len(orders))
+            yield carry_out(shell, orders[0], standing)
+            for order in orders[1:]:
+                begin(order)
+                yield carry_out(shell, order, standing)
     except QuarantinedError as error:
-        return Outcome(TrialStatus.FAILED, reason=error.message)
+        yield Outcome(TrialStatus.FAILED, reason=error.message)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,9 @@ MESSAGE_NS = 30_000
 BYTES_PER_US = 1_000
 PROGRAM_S = {"application": 0.5, "command": 3.0}
 
+_MACHINES_SHARE = 0.4
+"""How much of a trial in the lab is spent on its machines and its path, which several launches may share."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -35,7 +38,8 @@ class Pace:
 def _lab(host: HostSpec) -> Pace:
     machine = machine_of(host.options)
     machines = max(1, nodes_of(host.options))  # each keeps a processor busy, and there may be one for all
-    return Pace(machine.trial_s * machines, machine.slowdown * machines, slots_of(host.options))
+    shared = _MACHINES_SHARE / at_once(host.options, "launches", 1) + 1 - _MACHINES_SHARE
+    return Pace(machine.trial_s * machines * shared, machine.slowdown * machines, slots_of(host.options))
 
 
 PACES: dict[str, Callable[[HostSpec], Pace]] = {

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from nearmetal.errors import ForeignFileError, TrialError
+from nearmetal.hosts.host import Together
 from nearmetal.results.stopping import decided
 from nearmetal.run.timers import timers_of
 from nearmetal.run.trial import carry_out
@@ -22,7 +23,7 @@ from nearmetal.study.spec import AGAIN
 from nearmetal.workloads.samples import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from nearmetal.hosts.host import Host
     from nearmetal.results.series import Combination
@@ -172,32 +173,50 @@ def _carry_out_block(
     host: Host, run: RunDir, orders: Sequence[Order], occasion: int, *, attempt: int = 1
 ) -> Iterable[TrialRecord]:
     """Carry orders out, as many side by side as the host allows; yield each record once it is permanent."""
-    outcomes = _one_by_one(host, orders) if host.slots == 1 else _side_by_side(host, orders)
+    groups = host.together(orders) if isinstance(host, Together) else [[order] for order in orders]
+    outcomes = _one_by_one(host, groups) if host.slots == 1 else _side_by_side(host, groups)
     for order, started_utc, outcome in outcomes:
         known = replace(outcome, facts=outcome.facts | {OCCASION: occasion})
         yield keep(run, order, known, attempt, started_utc)
 
 
-def _one_by_one(host: Host, orders: Sequence[Order]) -> Iterable[tuple[Order, str, Outcome]]:
+_Ended = tuple["Order", str, "Outcome"]
+
+
+def _one_by_one(host: Host, groups: Sequence[Sequence[Order]]) -> Iterable[_Ended]:
     """Carry orders out in this thread, so that an interrupt ends the launch that is under way."""
-    for order in orders:
-        started_utc = utc_now()
-        yield order, started_utc, host.carry_out(order, carry_out)
+    for group in groups:
+        yield from _carried_out(host, group)
 
 
-def _side_by_side(host: Host, orders: Sequence[Order]) -> Iterable[tuple[Order, str, Outcome]]:
+def _carried_out(host: Host, group: Sequence[Order]) -> Iterator[_Ended]:
+    """Yield each of a group's orders with the instant at which its machines began, and its outcome."""
+    started_utc = utc_now()
+    if isinstance(host, Together):
+        outcomes = host.carry_out_together(group)
+    else:
+        outcomes = (host.carry_out(order, carry_out) for order in group)
+    for order, outcome in zip(group, outcomes, strict=True):
+        yield order, started_utc, outcome
+
+
+def _all_carried_out(host: Host, group: Sequence[Order]) -> list[_Ended]:
+    return list(_carried_out(host, group))
+
+
+def _side_by_side(host: Host, groups: Sequence[Sequence[Order]]) -> Iterable[_Ended]:
     """Carry orders out in threads; on an interrupt the host is closed, which ends what is under way."""
     with ThreadPoolExecutor(max_workers=host.slots) as pool:
-        running: dict[Future[Outcome], tuple[Order, str]] = {}
-        waiting = list(reversed(orders))
+        running: set[Future[list[_Ended]]] = set()
+        waiting = list(reversed(groups))
         try:
             while waiting or running:
                 while waiting and len(running) < host.slots:
-                    order = waiting.pop()
-                    running[pool.submit(host.carry_out, order, carry_out)] = (order, utc_now())
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    group = waiting.pop()
+                    running.add(pool.submit(_all_carried_out, host, group))
+                done, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
-                    yield *running.pop(future), future.result()
+                    yield from future.result()
         except BaseException:
             host.close()
             raise

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
     from nearmetal.paths.path import Endpoints
     from nearmetal.process import Finished
-    from nearmetal.study.order import Order
+    from nearmetal.study.order import Order, PathOrder
     from nearmetal.workloads.workload import Launch, Workload
 
 
@@ -50,13 +50,26 @@ class _TimedOutError(TrialError):
     """The launch ran into its time limit."""
 
 
-def carry_out(shell: Shell, order: Order) -> Outcome:
+@dataclass(slots=True)
+class Standing:
+    """What launches share that follow each other on machines which end with the last of them: nodes, and a path.
+
+    `left` is how many launches have not ended.
+    """
+
+    left: int
+    path: PathOrder | None = None
+    endpoints: Endpoints | None = None
+
+
+def carry_out(shell: Shell, order: Order, standing: Standing | None = None) -> Outcome:
     """Carry one trial out on a shell; whatever a person can act on becomes a failed outcome with its reason.
 
+    A path that is `standing` is used as it is; all launches on it must be of the same path.
     Only a knob that could not be put back is raised, as QuarantinedError: no further trial may run on that machine.
     """
     known = Outcome(TrialStatus.FAILED)
-    stages = _stages(shell, order)
+    stages = _stages(shell, order, standing or Standing(1))
     try:
         while (stage := next(stages, None)) is not None:
             known = stage
@@ -68,18 +81,20 @@ def carry_out(shell: Shell, order: Order) -> Outcome:
     return replace(known, status=TrialStatus.VALID)
 
 
-def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
+def _stages(shell: Shell, order: Order, standing: Standing) -> Iterator[Outcome]:
     """Yield the outcome as it grows, so that a trial that fails keeps all that was known by then."""
     outcome = Outcome(TrialStatus.FAILED)
     workload = find_workload(order.workload.kind)
     nodes = [f"n{index}" for index in range(order.nodes)]
-    for node in nodes:
-        shell.add_node(node)
+    if standing.endpoints is None:
+        for node in nodes:
+            shell.add_node(node)
+    standing.left -= 1
     if is_far(shell):
         places.refuse_unfinished_on(shell, measuring=True)
     guard = _guard(order)
     with (
-        path_up(shell, order, nodes) as endpoints,
+        path_up(shell, order, nodes, standing) as endpoints,
         machine_itself(shell) as machine,
         hold(
             shell,
@@ -90,7 +105,7 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
             machine=machine,
             machine_guard=guard if machine else None,
             patience_s=_LOCK_PATIENCE_S,
-            put_back=not is_thrown_away(shell),
+            put_back=standing.left > 0 or not is_thrown_away(shell),
         ) as held,
     ):
         launch = workload.prepare(shell, order, endpoints)
@@ -116,7 +131,7 @@ def _stages(shell: Shell, order: Order) -> Iterator[Outcome]:
         if isinstance(workload, Counting):
             outcome = replace(outcome, counters=outcome.counters | workload.counters(order, measured.files))
     # What could not be put back was raised as QuarantinedError; nothing is ever confirmed in a trial.
-    end = _DISCARDED if is_thrown_away(shell) else str(EndState.RESTORED)
+    end = _DISCARDED if is_thrown_away(shell) and not standing.left else str(EndState.RESTORED)
     yield replace(outcome, facts=outcome.facts | ({KNOB_END: end} if held.facts else {}))
 
 
@@ -148,10 +163,14 @@ def machine_itself(shell: Shell) -> Iterator[MachineShell | None]:
 
 
 @contextlib.contextmanager
-def path_up(shell: Shell, order: Order, nodes: list[str]) -> Iterator[Endpoints]:
-    """Bring an order's path up between nodes for the length of a `with`."""
+def path_up(shell: Shell, order: Order, nodes: list[str], standing: Standing | None = None) -> Iterator[Endpoints]:
+    """Bring an order's path up between nodes for the length of a `with`, or give the one that is standing."""
+    standing = standing or Standing(1)
+    if standing.path and standing.path != order.path:
+        raise TrialError(f"path {order.path.label!r} cannot be used where path {standing.path.label!r} stands")
     path = find_path(order.path.kind)
-    endpoints = path.up(shell, order.path, nodes)
+    endpoints = standing.endpoints or path.up(shell, order.path, nodes)
+    standing.path, standing.endpoints = order.path, endpoints
     try:
         yield endpoints
     finally:

@@ -15,7 +15,7 @@ from nearmetal.hosts.lab.vm import Vm
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from nearmetal.hosts.lab.machine import LabMachine
     from nearmetal.hosts.lab.vm import Boot
@@ -47,12 +47,13 @@ class Cluster:
     nodes: int
     wires: Mapping[str, float] = field(default_factory=dict)
 
-    def start(self, boot: Boot, order: Order, seed: int, stack: contextlib.ExitStack) -> Iterator[Vm]:
-        """Start as many machines as an order needs, paused; `stack` ends them.
+    def start(self, boot: Boot, orders: Sequence[Order], seed: int, stack: contextlib.ExitStack) -> Iterator[Vm]:
+        """Start as many machines as orders of one path need, paused; `stack` ends them.
 
         What they share is memory without a name, so nothing of it outlives them. Raises TrialError when the order needs
         more than there are.
         """
+        order = orders[0]
         if order.nodes > self.nodes:
             raise TrialError(
                 f"the trial needs {order.nodes} nodes, and the cluster has {self.nodes}",
@@ -60,7 +61,8 @@ class Cluster:
             )
         count = _count(order)
         options = {name: value for name, value in order.path.options.items() if name not in WIRE}
-        text = replace(order, path=replace(order.path, options=options)).to_json().encode()
+        path = replace(order.path, options=options)
+        text = "\n".join(replace(one, path=path).to_json() for one in orders).encode()
         memory, measured = stack.enter_context(wire.shared_memory()), self._link(order)
         for node in range(count):
             plugin = partial(_joined, boot, wire.WirePlace(memory, node, count), seed, measured)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import ForeignFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 MAGIC = b"NMF1"
 ORDER_MAGIC = b"NMO2"
@@ -58,23 +58,23 @@ def pack_files(files: Mapping[str, bytes]) -> Iterable[bytes]:
     yield _frame(_END, "", struct.pack("<I", len(files)))
 
 
-def unpack_files(stream: bytes) -> dict[str, bytes]:
-    """Read what `pack_files` wrote; raise ForeignFileError for a torn, damaged or foreign stream."""
-    files: dict[str, bytes] = {}
+def unpack_answers(stream: bytes) -> Iterator[dict[str, bytes]]:
+    """Yield the files of each answer that `pack_files` wrote, of one at least.
+
+    Raises ForeignFileError at what is torn, damaged or foreign.
+    """
     position = 0
-    while True:
+    while not position or position < len(stream):
+        files: dict[str, bytes] = {}
         kind, name, content, position = _next(stream, position)
-        if kind == _END:
-            break
-        if name in files:
-            raise ForeignFileError(f"the lab's answer holds {name!r} twice")
-        files[name] = content
-    if content != struct.pack("<I", len(files)) or position != len(stream):
-        raise ForeignFileError(
-            f"the lab's answer does not end where it should: {len(files)} files, "
-            f"{len(stream) - position} bytes left over"
-        )
-    return files
+        while kind != _END:
+            if name in files:
+                raise ForeignFileError(f"the lab's answer holds {name!r} twice")
+            files[name] = content
+            kind, name, content, position = _next(stream, position)
+        if content != struct.pack("<I", len(files)):
+            raise ForeignFileError(f"the lab's answer does not end where it should, after {len(files)} files")
+        yield files
 
 
 def _next(stream: bytes, position: int) -> tuple[int, str, bytes, int]:

@@ -24,7 +24,7 @@ from nearmetal.hosts.lab.machine import FREEZE_PORT, ORDER_ITEM
 from nearmetal.study.order import Order, Outcome, TrialStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
     from nearmetal.hosts.lab.frames import Seat
@@ -37,34 +37,39 @@ _LAUNCH_SPREAD_NS = 20_000_000
 _LIMIT_FACTOR = 3
 
 
-def serve(carry_out: Callable[[Order, Seat], Outcome]) -> None:
-    """Freeze; then, in every life that is restored from the snapshot, carry one order out and switch off."""
+def serve(carry_out: Callable[[Sequence[Order], Seat, Callable[[Order], None]], Iterator[Outcome]]) -> None:
+    """Freeze; then, in every life that is restored from the snapshot, carry its orders out and switch off.
+
+    `carry_out` calls what it is given with each order before it begins. The first launch that fails is the last.
+    """
     gc.collect()
     gc.freeze()
     freeze()
-    conclude(_carried_out(carry_out))
-
-
-def conclude(outcome: Outcome) -> None:
-    """Send the outcome out and switch off."""
-    answer({OUTCOME_NAME: outcome.to_json().encode(), **{f"files/{k}": v for k, v in outcome.files.items()}})
+    try:
+        text, seat = take_order()
+        orders = [Order.from_json(line) for line in text.decode().splitlines()]
+        for outcome in carry_out(orders, seat, lambda order: _deal(order, seat)):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            tell(outcome)
+            if outcome.status is not TrialStatus.VALID:
+                break
+    except NearmetalError as error:
+        tell(Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint))
+    except Exception:  # noqa: BLE001 - the traceback is the answer; there is nobody else in here to tell
+        tell(Outcome(TrialStatus.FAILED, reason=f"nearmetal failed inside the lab:\n{traceback.format_exc()}"))
     switch_off()
 
 
-def _carried_out(carry_out: Callable[[Order, Seat], Outcome]) -> Outcome:
-    try:
-        text, seat = take_order()
-        order = Order.from_json(text.decode())
-        differ(order.seed, seat.node)
-        if seat.node == 0:  # the others end with it
-            limit_virtual_time(order.timeout_s * _LIMIT_FACTOR)
-        return carry_out(order, seat)
-    except NearmetalError as error:
-        return Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
-    except Exception:  # noqa: BLE001 - the traceback is the answer; there is nobody else in here to tell
-        return Outcome(TrialStatus.FAILED, reason=f"nearmetal failed inside the lab:\n{traceback.format_exc()}")
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+def _deal(order: Order, seat: Seat) -> None:
+    """Give a launch its luck and its limit."""
+    differ(order.seed, seat.node)
+    if seat.node == 0:  # the others end with it
+        limit_virtual_time(order.timeout_s * _LIMIT_FACTOR)
+
+
+def tell(outcome: Outcome) -> None:
+    """Send an outcome out."""
+    answer({OUTCOME_NAME: outcome.to_json().encode(), **{f"files/{k}": v for k, v in outcome.files.items()}})
 
 
 def freeze() -> None:
@@ -110,14 +115,15 @@ def differ(seed: int, node: int = 0) -> None:
 
 
 def limit_virtual_time(limit_s: float) -> None:
-    """Conclude when this machine's own clock passes the limit, whatever runs then.
+    """Fail and switch off when this machine's own clock passes the limit, whatever runs then.
 
     Nothing is cleaned up first: what hangs may be the kernel, and this life ends anyway.
     """
 
     def over(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
         reason = f"the trial exceeded its limit of {limit_s:.0f} s of virtual time"
-        conclude(Outcome(TrialStatus.FAILED, reason=reason))
+        tell(Outcome(TrialStatus.FAILED, reason=reason))
+        switch_off()
 
     signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, limit_s)

@@ -27,11 +27,10 @@ from nearmetal.study.facts import VARIANT
 from nearmetal.study.order import Outcome, TrialStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from nearmetal.hosts.host import Shell
-    from nearmetal.hosts.lab.lives import Answer
     from nearmetal.study.order import Order, Scalar
 
 EMULATOR = "qemu-system-x86_64"
@@ -44,6 +43,7 @@ _VARIANTS = 3
 OPTIONS = {
     "machine": "its configuration, as `nearmetal lab status` lists them (`base`)",
     "nodes": "makes every node a machine with a kernel, processor and port of its own: how many there are (2 to 16)",
+    "launches": "with `nodes`: how many launches of a block, on one path, machines carry out before they end (1)",
     "variants": "boots of the machine that blocks take in turn (3); each is 550 MB in the cache",
     "slots": "trials side by side, each machine on a core of its own (one a core, at most 2)",
     **WIRE,
@@ -104,13 +104,16 @@ class LabHost:
         say: Callable[[str], None],
         variants: int = 1,
         cluster: Cluster | None = None,
+        launches: int = 1,
     ) -> None:
         """Check that an emulator and an image are here; raise UnavailableError otherwise.
 
         Both are verified, and the machine is booted to its snapshot, when the first trial comes. Block k is carried
-        out in snapshot k modulo `variants`. In a `cluster` every node is a life of that one snapshot.
+        out in snapshot k modulo `variants`. In a `cluster` every node is a life of that one snapshot, which carries out
+        up to so many `launches` of a block on one path.
         """
         self._cluster = cluster
+        self._launches = launches
         self._machine = replace(machine, node=True) if cluster else machine
         self._slots = slots
         self._say = say
@@ -133,12 +136,42 @@ class LabHost:
 
         The machine's end, whatever it is, costs this trial alone.
         """
-        ready = self._prepared(order.block % self._variants)
+        (outcome,) = self.carry_out_together([order])
+        return outcome
+
+    def together(self, orders: Sequence[Order]) -> list[list[Order]]:
+        """Return the orders by the lives that carry them out, each of one path and of `launches` at most."""
+        lives: list[list[Order]] = []
+        for order in orders:
+            fitting = (life for life in lives if life[0].path == order.path and len(life) < self._launches)
+            life = next(fitting, None)
+            if life is None or life[0].nodes != order.nodes:
+                lives.append([order])
+            else:
+                life.append(order)
+        return lives
+
+    def carry_out_together(self, orders: Sequence[Order]) -> Iterator[Outcome]:
+        """Carry orders out one after another in one life; one that fails ends it, and those after it get another."""
+        left = list(orders)
+        while left:
+            outcomes = self._life(left)
+            yield from outcomes
+            del left[: len(outcomes)]
+
+    def _life(self, orders: Sequence[Order]) -> list[Outcome]:
+        """Return the outcomes of a life's orders: of all, or up to the first that failed."""
+        ready = self._prepared(orders[0].block % self._variants)
+        outcomes: list[Outcome] = []
         try:
-            outcome = _outcome(self._live(ready, order))
+            outcomes += map(_outcome, self._live(ready, orders))
         except (TrialError, ForeignFileError) as error:
-            outcome = Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint)
-        return replace(outcome, facts={**outcome.facts, **self._facts(ready, order)})
+            outcomes.append(Outcome(TrialStatus.FAILED, reason=error.message, hint=error.hint))
+        facts = self._facts(ready, orders[0])
+        return [
+            replace(outcome, facts={**outcome.facts, **facts, "lab.launch": number})
+            for number, outcome in enumerate(outcomes, start=1)
+        ]
 
     @property
     def kernel_release(self) -> str:
@@ -164,24 +197,26 @@ class LabHost:
                 self._ready[variant] = _Ready(boot, built.manifest.key, frozen, digest, variant)
             return self._ready[variant]
 
-    def _live(self, ready: _Ready, order: Order) -> Answer:
+    def _live(self, ready: _Ready, orders: Sequence[Order]) -> Iterator[dict[str, bytes]]:
         # An order that hangs is given several times its own limit: busy virtual time passes slower than processor time.
-        limit_s = _BUSY_ALLOWANCE_S + _BUSY_FACTOR * order.timeout_s
+        limit_s = sum(_BUSY_ALLOWANCE_S + _BUSY_FACTOR * order.timeout_s for order in orders)
         with contextlib.ExitStack() as stack:
             lives: list[Vm] = []
-            for started in self._starts(ready, order, stack):
+            for started in self._starts(ready, orders, stack):
                 stack.enter_context(self._known(started))
                 lives.append(started)
             for life in lives:
                 life.restore(ready.snapshot)
-            return carry_out(lives, timeout_s=limit_s)
+            yield from carry_out(lives, timeout_s=limit_s)
 
-    def _starts(self, ready: _Ready, order: Order, stack: contextlib.ExitStack) -> Iterator[Vm]:
-        """Start the machines of a trial, which `stack` ends."""
+    def _starts(self, ready: _Ready, orders: Sequence[Order], stack: contextlib.ExitStack) -> Iterator[Vm]:
+        """Start the machines of a life, which `stack` ends."""
+        seed = _seed(orders[0])
         if self._cluster is None:
-            yield stack.enter_context(Vm(ready.boot, order=order.to_json().encode(), seed=_seed(order), restore=True))
+            text = "\n".join(order.to_json() for order in orders).encode()
+            yield stack.enter_context(Vm(ready.boot, order=text, seed=seed, restore=True))
         else:
-            yield from self._cluster.start(ready.boot, order, _seed(order), stack)
+            yield from self._cluster.start(ready.boot, orders, seed, stack)
 
     @contextlib.contextmanager
     def _known(self, life: Vm) -> Iterator[None]:
@@ -230,8 +265,10 @@ def open_lab(options: Mapping[str, Scalar], say: Callable[[str], None]) -> LabHo
     if unknown:
         raise BadInputError(f"the lab has no option {unknown[0]!r}", hint=f"known: {', '.join(OPTIONS)}")
     machine, slots, variants = machine_of(options), slots_of(options), at_once(options, "variants", _VARIANTS)
-    cluster = cluster_of(options, machine, slots)
-    return LabHost(machine, slots=slots, say=say, variants=variants, cluster=cluster)
+    cluster, launches = cluster_of(options, machine, slots), at_once(options, "launches", 1)
+    if launches > 1 and not cluster:
+        raise BadInputError("the lab's option 'launches' is for machines of their own", hint="give `nodes` too")
+    return LabHost(machine, slots=slots, say=say, variants=variants, cluster=cluster, launches=launches)
 
 
 def machine_of(options: Mapping[str, Scalar]) -> LabMachine:
@@ -249,8 +286,7 @@ def _seed(order: Order) -> int:
     return order.seed & 0xFFFFFFFF
 
 
-def _outcome(answer: Answer) -> Outcome:
-    files = dict(answer.files)
+def _outcome(files: dict[str, bytes]) -> Outcome:
     try:
         text = files.pop(OUTCOME_NAME).decode()
     except (KeyError, UnicodeDecodeError) as error:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import TrialError
@@ -12,7 +12,7 @@ from nearmetal.hosts.lab import wire
 from nearmetal.hosts.lab.qmp import EmulatorGoneError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from nearmetal.hosts.lab.qmp import Event
     from nearmetal.hosts.lab.vm import Vm
@@ -27,26 +27,21 @@ _GRACE_S = 5.0
 _LOOK_S = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a trial in the lab left: its files, the console of the machine that answered, and the wall time it took."""
+def carry_out(lives: Sequence[Vm], *, timeout_s: float) -> Iterator[dict[str, bytes]]:
+    """Let the machines run until the first switches off, and yield the files of each of its launches.
 
-    files: dict[str, bytes]
-    console: str
-    wall_ns: int
-
-
-def carry_out(lives: Sequence[Vm], *, timeout_s: float) -> Answer:
-    """Let the machines run until the first switches off, and return what it left.
-
-    Raises TrialError with a console's tail as `first_stop` does, when another machine stops before it, and when it
-    panics or leaves no whole answer.
+    Raises TrialError with a console's tail, after the launches that ended before, as `first_stop` does, when another
+    machine stops before it, and when it panics or leaves no whole answer.
     """
-    started_ns = time.monotonic_ns()
-    stopped, _ = first_stop(lives, "the trial", timeout_s)
+    try:
+        stopped, _ = first_stop(lives, "the trial", timeout_s)
+    except TrialError:
+        with contextlib.suppress(TrialError):
+            yield from lives[0].answers()
+        raise
     if stopped is not lives[0]:
         raise TrialError(stopped.told("the lab's guest stopped before the trial had ended"))
-    return Answer(stopped.answer(), stopped.console, time.monotonic_ns() - started_ns)
+    yield from stopped.answers()
 
 
 def first_stop(lives: Sequence[Vm], what: str, timeout_s: float) -> tuple[Vm, Event]:

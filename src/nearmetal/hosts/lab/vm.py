@@ -20,7 +20,7 @@ from nearmetal.hosts.lab.qmp import EmulatorGoneError, Listener, Qmp
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 # An emulator whose nearmetal was killed would keep a core busy for ever.
 _DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
@@ -192,11 +192,11 @@ class Vm(Closing):
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def answer(self) -> dict[str, bytes]:
-        """Return the files that the guest left; raise TrialError when they are not whole."""
+    def answers(self) -> Iterator[dict[str, bytes]]:
+        """Yield the files that each launch left; raise TrialError when there are none or they are not whole."""
         said = self._files.answer.read_bytes() if self._files.answer.exists() else b""
         try:
-            return frames.unpack_files(said)
+            yield from frames.unpack_answers(said)
         except NearmetalError as error:
             panicked = _PANIC in self.console
             raise TrialError(self.told("the lab's guest panicked" if panicked else error.message)) from error
