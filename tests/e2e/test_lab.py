@@ -83,8 +83,9 @@ def test_moderation_dominates_the_function_and_tuning_closes_the_gap(known: labs
     assert vf_tuned < vf_default / 2
 
 
-# In `make test` one of the three here and another on machines of their own (test_lab_cluster.py).
-@pytest.mark.parametrize("path", ["tap", *(["bridge", "macvlan"] if labs.WHOLE else [])])
+# `make test` has one on machines of their own (test_lab_cluster.py), and all of them in namespaces.
+@labs.LONG
+@pytest.mark.parametrize("path", ["tap", "bridge", "macvlan"])
 def test_every_path_crosses_the_wire(lab: LabHost, path: str) -> None:
     (outcome,) = labs.carry_out(lab, replace(order(path), knobs={}))
     assert median_ns(outcome) > 0

@@ -57,10 +57,18 @@ def test_without_nodes_one_machine_holds_all() -> None:
 
 
 def test_more_machines_than_memory_are_refused_with_both_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "_available_mib", lambda: 9000)
-    with pytest.raises(UnavailableError, match="need 17984 MiB of memory, and 9000 MiB are available") as caught:
+    monkeypatch.setattr(cluster, "_available_mib", lambda: 7167)
+    with pytest.raises(UnavailableError, match=r"need 7168 MiB of memory, .* and 7167 MiB are available") as caught:
         cluster.cluster_of({"nodes": 8}, MACHINES["base"], 2)
     assert "fewer `nodes`" in caught.value.hint
+    monkeypatch.setattr(cluster, "_available_mib", lambda: 7168)
+    assert cluster.cluster_of({"nodes": 8}, MACHINES["base"], 2) == cluster.Cluster(8)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_what_a_machine_takes_is_known(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_available_mib", lambda: 1 << 20)
+    assert cluster.cluster_of({"nodes": 2}, MACHINES[name], 1) is not None
 
 
 def test_a_node_has_a_port_on_each_of_two_wires() -> None:
