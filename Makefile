@@ -96,8 +96,8 @@ verify-kills: setup-test ## Kill runs, searches, namespaces and labs 2,000 times
 verify-lab: setup lab ## Try every path, machine, wire and shipped study of the lab, and kills amid its knobs (an hour)
 	@NEARMETAL_WHOLE_LAB=1 .venv/bin/python -m pytest -m lab tests/contract/test_host.py tests/e2e/test_lab*.py tests/fault/test_lab_knob_faults.py
 
-mutate: setup-test ## Plant small errors into the measuring engine, name those that no test sees (half an hour)
-	@.venv/bin/python -m tests.mutate_bench
+mutate: setup-test ## Plant small errors into what figures rest on; name those that no test sees (hours)
+	@.venv/bin/python -m tests.mutate_native && .venv/bin/python -m tests.mutate
 
 clean: ## Remove what set-up and builds made
 	rm -rf .venv build dist

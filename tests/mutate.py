@@ -1,0 +1,192 @@
+"""Plant small errors into the rooms that figures rest on, one at a time, and name those that no test sees: `make mutate`.
+
+python -m tests.mutate [--every N] [--from N] [MODULE...]. Each error is compiled in place of its module in a process of
+its own, so that no file is touched; what a test starts as a further process does not see it. docs/mutation.md lists
+survivors with the reason why each is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import importlib.abc
+import importlib.util
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+ROOT = Path(__file__).parents[1]
+MOST_CPU_S = 180
+"""What the tests of one error may use; an endless loop is an error that was seen."""
+_RUN = ("tests/unit/test_cell_reads.py", "tests/e2e/test_run_fake.py")
+_STATS = tuple(f"tests/unit/test_stats_{name}.py" for name in ("summary", "compare", "stopping", "modes", "widen"))
+TESTS: dict[str, tuple[str, ...]] = {
+    "stats.summary": (*_STATS, "tests/property/test_stats.py"),
+    "stats.order": (*_STATS, "tests/property/test_stats.py"),
+    "stats.compare": _STATS,
+    "stats.stopping": (*_STATS, "tests/unit/test_stats_calibration.py"),
+    "stats.paired": (*_STATS, "tests/property/test_stats.py"),
+    "results.shown": ("tests/unit/report/test_view.py", "tests/unit/report/test_formats.py"),
+    "results.series": ("tests/unit/test_stats_between.py", "tests/e2e/test_gate.py"),
+    "results.paths": ("tests/unit/report/test_view.py", "tests/unit/report/test_steps.py"),
+    "results.stopping": _RUN,
+    "store.record": (*_RUN, "tests/e2e/test_verify.py"),
+    "store.samples": (*_RUN, "tests/e2e/test_verify.py", "tests/fault/test_flipped_bits.py"),
+    "store.sums": ("tests/unit/test_cell_reads.py", "tests/e2e/test_verify.py", "tests/fault/test_flipped_bits.py"),
+    "store.listing": ("tests/unit/test_cell_reads.py", "tests/e2e/test_verify.py", "tests/fault/test_flipped_bits.py"),
+    "store.rundir": (*_RUN, "tests/e2e/test_verify.py", "tests/fault/test_store_kill.py"),
+    "knobs.journal": ("tests/property/test_knob_files.py", "tests/fault/test_knob_journals.py"),
+    "knobs.session": ("tests/fault/test_knob_journals.py", "tests/fault/test_knob_faults.py"),
+    "run.schedule": _RUN,
+    "run.timers": ("tests/unit/test_timers.py",),
+}
+"""The modules, and the quick tests that should see an error in each."""
+
+_SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
+
+
+class _Error(ast.NodeTransformer):
+    """Plants the error of one number; `line` and `what` tell which it was, 0 when there are no more."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+        self.line = 0
+        self.what = ""
+
+    def _take(self, node: ast.AST, what: str) -> bool:
+        self._left -= 1
+        if self._left == 0:
+            self.line, self.what = getattr(node, "lineno", 0), what
+        return self._left == 0
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """Plant the error here if it is its turn, else below."""
+        if isinstance(node, ast.AnnAssign | ast.arg | ast.Raise | ast.JoinedStr):
+            return node  # types and messages
+        if isinstance(node, ast.FunctionDef):
+            node.body = [self.visit(one) for one in node.body]  # type: ignore[misc] # decorators and types left alone
+            return node
+        if isinstance(node, ast.BinOp) and type(node.op) in _SWAPPED and self._take(node, ast.unparse(node)):
+            node.op = _SWAPPED[type(node.op)]()  # type: ignore[assignment]
+        elif isinstance(node, ast.BoolOp) and self._take(node, ast.unparse(node)):
+            node.op = _SWAPPED[type(node.op)]()  # type: ignore[assignment]
+        elif isinstance(node, ast.Compare) and self._take(node, ast.unparse(node)):
+            node.ops[0] = _SWAPPED[type(node.ops[0])]()  # type: ignore[call-overload]
+        elif isinstance(node, ast.Constant) and type(node.value) in {int, float} and self._take(node, repr(node.value)):
+            return ast.copy_location(ast.Constant(node.value + 1), node)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and self._take(node, ast.unparse(node)):
+            return node.operand
+        elif isinstance(node, ast.Return) and node.value and self._take(node, ast.unparse(node)):
+            node.value = ast.copy_location(ast.Constant(None), node)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self._take(node, ast.unparse(node)):
+            return ast.copy_location(ast.Pass(), node)
+        return self.generic_visit(node)
+
+
+def errors(tree: ast.Module) -> Iterator[tuple[int, str, ast.Module]]:
+    """Yield (line, what was changed, the changed module) of each error."""
+    number = 1
+    while True:
+        planted = _Error(number)
+        changed = planted.visit(copy.deepcopy(tree))
+        if not planted.line:
+            return
+        assert isinstance(changed, ast.Module)
+        yield planted.line, planted.what, ast.fix_missing_locations(changed)
+        number += 1
+
+
+class _Planted(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Gives the changed module in place of its file."""
+
+    def __init__(self, name: str, path: Path, tree: ast.Module) -> None:
+        self._name, self._path, self._tree = name, path, tree
+
+    def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return where the one module comes from."""
+        del path, target
+        return importlib.util.spec_from_loader(fullname, self) if fullname == self._name else None
+
+    def get_source(self, fullname: str) -> str:
+        """Return the source as it was."""
+        del fullname
+        return self._path.read_text()
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the changed module."""
+        module.__file__ = str(self._path)
+        exec(compile(self._tree, str(self._path), "exec"), module.__dict__)  # noqa: S102 (that is the error)
+
+
+def seen(name: str, path: Path, tree: ast.Module, tests: Sequence[str]) -> bool:
+    """Tell whether a test fails, crashes or does not end with this error; raise RuntimeError where none is found."""
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
+        quiet = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(quiet, stream)
+        sys.meta_path.insert(0, _Planted(name, path, tree))
+        os._exit(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]))
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code in {pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED}:
+        raise RuntimeError(f"no tests for {name}: {', '.join(tests)}")
+    return code != 0
+
+
+def main() -> int:
+    """Print survivors as they are found, and the share that was seen; end with 1 where it is below 90 %."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--every", type=int, default=1, help="take every n-th error only")
+    parser.add_argument("--from", dest="first", type=int, default=0, help="begin with this error of each module")
+    parser.add_argument("modules", nargs="*", default=list(TESTS))
+    asked = parser.parse_args()
+    os.chdir(ROOT)
+    import numpy, pyarrow.parquet, pydantic, scipy.special  # noqa: F401, E401, PLC0415 (once, for all that is forked)
+
+    killed = tried = 0
+    for module in asked.modules:
+        path = ROOT / "src" / "nearmetal" / (module.replace(".", "/") + ".py")
+        found = list(errors(ast.parse(path.read_text())))[asked.first :: asked.every]
+        for line, what, tree in found:
+            tried += 1
+            if seen(f"nearmetal.{module}", path, tree, TESTS[module]):
+                killed += 1
+            else:
+                sys.stdout.write(f"{module}:{line}: {what}\n")
+                sys.stdout.flush()
+        sys.stdout.write(f"{module}: {killed} of {tried} so far\n")
+        sys.stdout.flush()
+    return 0 if killed >= 0.9 * tried else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
