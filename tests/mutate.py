@@ -1,4 +1,4 @@
-"""Plant small errors into the rooms that figures rest on, one at a time, and name those that no test sees: `make mutate`.
+"""Plant small errors into what figures rest on, one at a time, and name those that no test sees: `make mutate`.
 
 python -m tests.mutate [--every N] [--from N] [MODULE...]. Each error is compiled in place of its module in a process of
 its own, so that no file is touched; what a test starts as a further process does not see it. docs/mutation.md lists
@@ -10,18 +10,19 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import importlib
 import importlib.abc
 import importlib.util
 import os
 import resource
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
@@ -72,6 +73,25 @@ _SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
 }
 
 
+def _swapped(node: Any) -> ast.AST:
+    if isinstance(node, ast.Compare):
+        return ast.Compare(node.left, [_SWAPPED[type(node.ops[0])](), *node.ops[1:]], node.comparators)
+    node.op = _SWAPPED[type(node.op)]()
+    return cast("ast.AST", node)
+
+
+_PLANTS: tuple[tuple[type[ast.AST], Callable[[Any], bool], Callable[[Any], ast.AST]], ...] = (
+    (ast.BinOp, lambda node: type(node.op) in _SWAPPED, _swapped),
+    (ast.BoolOp, lambda _: True, _swapped),
+    (ast.Compare, lambda _: True, _swapped),
+    (ast.Constant, lambda node: type(node.value) in {int, float}, lambda node: ast.Constant(node.value + 1)),
+    (ast.UnaryOp, lambda node: isinstance(node.op, ast.Not), lambda node: cast("ast.AST", node.operand)),
+    (ast.Return, lambda node: node.value is not None, lambda _: ast.Return(ast.Constant(None))),
+    (ast.Expr, lambda node: isinstance(node.value, ast.Call), lambda _: ast.Pass()),
+)
+"""Which nodes have an error, and what it makes of them."""
+
+
 class _Error(ast.NodeTransformer):
     """Plants the error of one number; `line` and `what` tell which it was, 0 when there are no more."""
 
@@ -87,26 +107,15 @@ class _Error(ast.NodeTransformer):
         return self._left == 0
 
     def visit(self, node: ast.AST) -> ast.AST:
-        """Plant the error here if it is its turn, else below."""
+        """Plant the error here if it is its turn, else below; types and messages are left alone."""
         if isinstance(node, ast.AnnAssign | ast.arg | ast.Raise | ast.JoinedStr):
-            return node  # types and messages
-        if isinstance(node, ast.FunctionDef):
-            node.body = [self.visit(one) for one in node.body]  # type: ignore[misc] # decorators and types left alone
             return node
-        if isinstance(node, ast.BinOp) and type(node.op) in _SWAPPED and self._take(node, ast.unparse(node)):
-            node.op = _SWAPPED[type(node.op)]()  # type: ignore[assignment]
-        elif isinstance(node, ast.BoolOp) and self._take(node, ast.unparse(node)):
-            node.op = _SWAPPED[type(node.op)]()  # type: ignore[assignment]
-        elif isinstance(node, ast.Compare) and self._take(node, ast.unparse(node)):
-            node.ops[0] = _SWAPPED[type(node.ops[0])]()  # type: ignore[call-overload]
-        elif isinstance(node, ast.Constant) and type(node.value) in {int, float} and self._take(node, repr(node.value)):
-            return ast.copy_location(ast.Constant(node.value + 1), node)
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and self._take(node, ast.unparse(node)):
-            return node.operand
-        elif isinstance(node, ast.Return) and node.value and self._take(node, ast.unparse(node)):
-            node.value = ast.copy_location(ast.Constant(None), node)
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self._take(node, ast.unparse(node)):
-            return ast.copy_location(ast.Pass(), node)
+        if isinstance(node, ast.FunctionDef):
+            node.body = [self.visit(one) for one in node.body]  # type: ignore[misc] # statements stay statements
+            return node
+        planted = next((plant for kind, wanted, plant in _PLANTS if isinstance(node, kind) and wanted(node)), None)
+        if planted is not None and self._take(node, ast.unparse(node)):
+            return ast.copy_location(planted(node), node)
         return self.generic_visit(node)
 
 
@@ -142,7 +151,7 @@ class _Planted(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     def exec_module(self, module: ModuleType) -> None:
         """Run the changed module."""
         module.__file__ = str(self._path)
-        exec(compile(self._tree, str(self._path), "exec"), module.__dict__)  # noqa: S102 (that is the error)
+        exec(compile(self._tree, str(self._path), "exec"), module.__dict__)
 
 
 def seen(name: str, path: Path, tree: ast.Module, tests: Sequence[str]) -> bool:
@@ -170,12 +179,16 @@ def main() -> int:
     parser.add_argument("modules", nargs="*", default=list(TESTS))
     asked = parser.parse_args()
     os.chdir(ROOT)
-    import numpy, pyarrow.parquet, pydantic, scipy.special  # noqa: F401, E401, PLC0415 (once, for all that is forked)
+    for name in ("numpy", "pyarrow.parquet", "pydantic", "scipy.special"):  # once, for all that is forked
+        importlib.import_module(name)
 
     killed = tried = 0
     for module in asked.modules:
         path = ROOT / "src" / "nearmetal" / (module.replace(".", "/") + ".py")
-        found = list(errors(ast.parse(path.read_text())))[asked.first :: asked.every]
+        whole = ast.parse(path.read_text())
+        if seen(f"nearmetal.{module}", path, whole, TESTS[module]):
+            raise RuntimeError(f"the tests of {module} fail without any error")
+        found = list(errors(whole))[asked.first :: asked.every]
         for line, what, tree in found:
             tried += 1
             if seen(f"nearmetal.{module}", path, tree, TESTS[module]):

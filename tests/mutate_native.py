@@ -1,7 +1,7 @@
 """Plant small errors into native/bench, one at a time, and name those that the fake MPI does not see: `make mutate`.
 
-python -m tests.mutate_native [--every N] [FILE...]. A mutant that does not compile is not counted. Some survivors change
-nothing (a limit that is never met), some only what tests with a real MPI see (payloads, memory): read them.
+python -m tests.mutate_native [--every N] [FILE...]. A mutant that does not compile is not counted. Some survivors
+change nothing (a limit that is never met), some only what tests with a real MPI see (payloads, memory): read them.
 """
 
 from __future__ import annotations

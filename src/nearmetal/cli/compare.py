@@ -8,11 +8,12 @@ import click
 
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, published_files
-from nearmetal.report.published import shape, tables
-from nearmetal.report.published_rows import published_named
-from nearmetal.report.published_tables import Published, load
+from nearmetal.report.published import tables
 from nearmetal.report.terminal import Console
 from nearmetal.results.paths import View, build_view
+from nearmetal.results.published import shape
+from nearmetal.results.published_rows import published_named
+from nearmetal.results.published_tables import Published, load
 from nearmetal.store.rundir import RunDir
 
 

@@ -17,6 +17,7 @@ from rich.table import Table
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_json, as_osu, words
 from nearmetal.report.terminal import Console
+from nearmetal.results.osu import rank_means
 from nearmetal.results.shown import shown_for
 from nearmetal.stats.summary import Metric
 from nearmetal.store.rundir import open_either
@@ -173,7 +174,7 @@ def _cell(run: RunDir, record: TrialRecord, cell: StoredCell) -> str:
         if ns is not None or why
     )
     if len(cell.value_ranks) > 1:  # the value of an iteration is its slowest rank's; other suites print the mean
-        mean_ns = fmean(as_osu.rank_means(run, record, cell))
+        mean_ns = fmean(rank_means(run, record, cell))
         figures += f"; mean over ranks: mean {words.figure(shown.value(mean_ns))} {shown.unit}"
     return f"{start}: {summary.n} values, {cell.warmup} warm-up; {shown.name}: {figures}"
 

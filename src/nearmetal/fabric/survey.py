@@ -52,6 +52,11 @@ class Survey:
         return tuple(sorted((one for one in self.findings if one.named), key=lambda one: -one.ratio))
 
     @property
+    def passes(self) -> tuple[int, int]:
+        """Return how many rounds measured all pairs, and how many suspects again."""
+        return self.rounds[ALL], self.rounds.get(AGAIN, 0)
+
+    @property
     def complete(self) -> bool:
         """Tell whether nothing is left to measure."""
         return self.retested or not self.screened.suspects

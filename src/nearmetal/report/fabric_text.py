@@ -10,7 +10,6 @@ import numpy as np
 from nearmetal.fabric.detect import ALPHA, Role
 from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, sentence, slowness, table_of
 from nearmetal.report.words import percent
-from nearmetal.workloads import rounds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,8 +67,8 @@ def _head(of: Survey) -> list[str]:
 def rounds_sentence(of: Survey) -> str:
     """Return how many rounds were measured."""
     pairs = len(of.names) * (len(of.names) - 1) // 2
-    again = of.rounds.get(rounds.AGAIN, 0)
-    text = f"{pairs} pairs in {of.rounds[rounds.ALL]} rounds"
+    first, again = of.passes
+    text = f"{pairs} pairs in {first} rounds"
     return f"{text}, {again} rounds of re-tests" if again else text
 
 

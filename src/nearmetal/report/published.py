@@ -1,246 +1,18 @@
-"""Ours beside what was published: the same shape or not, never the same figures.
-
-Three questions are asked of every table. Are the configurations in the same order, row by row? Has each effect (the
-ratio of two configurations) the same direction, judged by our interval, and what is its size? Where does an effect
-change its sign over the sizes? Absolute figures are of other machines and are not judged.
-"""
+"""Ours beside what was published, as tables."""
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from nearmetal.errors import BadInputError
 from nearmetal.report import words
-from nearmetal.report.published_rows import MODERATED, NATIVE
 from nearmetal.report.tables import Table
-from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
+from nearmetal.results.published import MISSING, OPEN, OTHER, SAME, SIGNIFICANT_P, crossovers
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nearmetal.report.published_tables import Bound, Column, Figures
-    from nearmetal.results.records import Cell, PathCell, TrialSummary, View
-
-NO_EFFECT = 0.02
-"""Published differences below this share are taken as none: the tables print two or three digits."""
-NEAR = 0.05
-"""How far ours may be from 1 where the published effect is none."""
-SIGNIFICANT_P = 0.05
-
-_PERCENTILES = {"p90": 0.9, "p95": 0.95, "p99": 0.99}
-
-SAME, OTHER, OPEN, MISSING = "same", "different", "undecided", "not measured"
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedEffect:
-    """One effect at one size: the published ratio, ours where both sides were measured, and whether they agree.
-
-    `bound` is `<` or `>` where the text gives `published` as a bound only.
-    """
-
-    column: str
-    reference: str
-    size_bytes: int
-    published: float
-    ours: RatioEstimate | None
-    agrees: str
-    bound: Bound = ""
-
-    @property
-    def stated(self) -> str:
-        """Return the published ratio as it was given."""
-        return f"{self.bound} {words.ratio(self.published)}".strip()
-
-
-Order = tuple[int, tuple[str, ...], tuple[str, ...], str]
-
-
-@dataclass(frozen=True, slots=True)
-class TableShape:
-    """What of a table's shape is found in ours.
-
-    `orders` holds (size, published order, our order, whether they agree), `significances` (column, size, published p,
-    our p or None).
-    """
-
-    figures: Figures
-    ours: Mapping[str, Mapping[int, float]]
-    unit: str
-    orders: tuple[Order, ...]
-    effects: tuple[PublishedEffect, ...]
-    significances: tuple[tuple[str, int, float, float | None], ...] = ()
-
-
-def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) -> TableShape:
-    """Compare a run with a table; `named` maps columns to (path, setting) of the run where the names differ.
-
-    Raises BadInputError when the run has nothing that the table could be compared with.
-    """
-    table = figures.table
-    sources = {column.name: _sources(view, figures, column, named.get(column.name)) for column in table.columns}
-    if not any(sources.values()):
-        raise BadInputError(
-            f"nothing in this run stands for {table.name}: it needs {' or '.join(table.operations)} on "
-            f"{'; '.join('/'.join(column.paths) for column in table.columns)}",
-            hint="name what does: --map COLUMN=PATH or COLUMN=PATH/SETTING",
-        )
-    ours = {name: {size: _middle(found) for size, (_, found) in by.items()} for name, by in sources.items()}
-    if all(column.statistic == "p_value" for column in table.columns):
-        found = tuple(_significances(view, figures, sources))
-        return TableShape(figures, {}, "", (), (), found)
-    unit = next(cell.shown.unit for by in sources.values() for cell, _ in by.values())
-    return TableShape(figures, ours, unit, tuple(_orders(figures, ours, sources)), tuple(_effects(figures, sources)))
-
-
-_Blocks = dict[int, float]
-_Sources = dict[str, dict[int, tuple["Cell", _Blocks]]]
-
-
-def _sources(
-    view: View, figures: Figures, column: Column, named: tuple[str, str] | None
-) -> dict[int, tuple[Cell, _Blocks]]:
-    """Return, by size, our figures of a column: block -> figure in the shown unit."""
-    paths, settings = ((named[0],), tuple(filter(None, named[1:]))) if named else (column.paths, column.settings)
-    sized = any(figures.values[column.name])  # tables without sizes have everything at 0
-    found: dict[int, tuple[Cell, _Blocks]] = {}
-    for cell in view.cells:
-        if cell.group.operation not in figures.table.operations or (settings and cell.group.setting not in settings):
-            continue
-        if column.workloads and cell.group.workload not in column.workloads:
-            continue
-        size = cell.message_bytes if sized else 0
-        one = next((one for path in paths if (one := cell.of(path)) is not None), None)
-        if one is None or size in found or (sized and size not in figures.values[column.name]):
-            continue
-        blocks = _blocks(cell, one, column)
-        if blocks:
-            found[size] = (cell, blocks)
-    return found
-
-
-def _blocks(cell: Cell, one: PathCell, column: Column) -> _Blocks:
-    taken = {trial.block: _statistic(trial, column) for trial in one.trials}
-    return {block: cell.shown.value(ns) for block, ns in sorted(taken.items()) if ns}
-
-
-def _statistic(trial: TrialSummary, column: Column) -> float | None:
-    own = trial.summary
-    if column.statistic in _PERCENTILES:
-        return own.percentile(_PERCENTILES[column.statistic]).value_ns
-    return {"max": float(own.max_ns), "median": own.median_ns}.get(column.statistic, own.mean_ns)
-
-
-def _middle(blocks: _Blocks) -> float:
-    return float(np.exp(np.mean(np.log(list(blocks.values())))))
-
-
-def _orders(figures: Figures, ours: Mapping[str, Mapping[int, float]], sources: _Sources) -> list[Order]:
-    """Return, by size, the order of the configurations that both have, from the least figure to the greatest."""
-    found: list[Order] = []
-    for statistic in dict.fromkeys(column.statistic for column in figures.table.columns):
-        names = [column.name for column in figures.table.columns if column.statistic == statistic]
-        for size in sorted({size for name in names for size in figures.values[name]}):
-            both = [name for name in names if size in ours[name] and size in figures.values[name]]
-            if len(both) > 1:
-                theirs = tuple(sorted(both, key=lambda name: figures.values[name][size]))
-                mine = tuple(sorted(both, key=lambda name: ours[name][size]))
-                found.append((size, theirs, mine, _same_order(size, theirs, figures, sources)))
-    return found
-
-
-def _same_order(size: int, theirs: tuple[str, ...], figures: Figures, sources: _Sources) -> str:
-    """Say whether ours are in their order, pair by pair: two that our interval cannot tell apart leave it undecided."""
-    verdicts = []
-    for low, high in itertools.combinations(theirs, 2):
-        published = figures.values[high][size] / figures.values[low][size]
-        if published - 1 <= NO_EFFECT:
-            continue
-        ratio = _ratio(sources[high].get(size), sources[low].get(size))
-        interval = ratio.interval if ratio else None
-        verdicts.append(OPEN if not interval or interval.contains(1) else SAME if interval.low > 1 else OTHER)
-    return next((one for one in (OTHER, OPEN) if one in verdicts), SAME)
-
-
-def _effects(figures: Figures, sources: _Sources) -> list[PublishedEffect]:
-    effects = []
-    for column, reference in figures.table.effects:
-        for size, base in sorted(figures.values[reference].items()):
-            if not base or not figures.values[column].get(size):
-                continue
-            published = figures.values[column][size] / base
-            ours = _ratio(sources[column].get(size), sources[reference].get(size))
-            bound = figures.bounds.get((column, size), "")
-            agrees = agreement(published, ours, bound)
-            effects.append(PublishedEffect(column, reference, size, published, ours, agrees, bound))
-    return effects
-
-
-def _ratio(one: tuple[Cell, _Blocks] | None, other: tuple[Cell, _Blocks] | None) -> RatioEstimate | None:
-    if one is None or other is None:
-        return None
-    blocks = sorted(one[1].keys() & other[1].keys())
-    if not blocks:
-        return None
-    pair = BlockFigures(*(np.array([side[1][block] for block in blocks]) for side in (one, other)))
-    return estimate_ratio(pair, rng=np.random.default_rng(len(blocks)))
-
-
-def agreement(published: float, ours: RatioEstimate | None, bound: Bound = "") -> str:
-    """Say whether our ratio has the published one's direction: `undecided` while our interval holds both.
-
-    An effect that was published and that ours shows to be none is `different`, too. A bound is kept or not.
-    """
-    if ours is None or ours.interval is None:
-        return MISSING if ours is None else OPEN
-    low, high = ours.interval.low, ours.interval.high
-    if bound:
-        return _keeps(low, high, bound, published)
-    if abs(published - 1) <= NO_EFFECT:
-        near = ours.equivalence_interval or ours.interval
-        inside = near.low >= 1 - NEAR and near.high <= 1 + NEAR
-        return SAME if inside else OTHER if low > 1 + NEAR or high < 1 - NEAR else OPEN
-    if abs(published - 1) > NEAR and low >= 1 - NEAR and high <= 1 + NEAR:
-        return OTHER
-    if low <= 1 <= high:
-        return OPEN
-    return SAME if (low > 1) == (published > 1) else OTHER
-
-
-def _keeps(low: float, high: float, bound: Bound, published: float) -> str:
-    kept, broken = (high <= published, low > published) if bound == "<" else (low >= published, high < published)
-    return SAME if kept else OTHER if broken else OPEN
-
-
-def crossovers(points: Sequence[tuple[int, float]]) -> list[tuple[int, int]]:
-    """Return the pairs of neighbouring sizes between which a ratio goes from one side of 1 to the other."""
-    sided = [(size, ratio > 1) for size, ratio in points if abs(ratio - 1) > NO_EFFECT]
-    return [(a, b) for (a, above), (b, also) in itertools.pairwise(sided) if above != also]
-
-
-def _significances(view: View, figures: Figures, sources: _Sources) -> list[tuple[str, int, float, float | None]]:
-    """Return p-values of native under its default against the tuned VM, size by size."""
-    from_default = {
-        (cell.group.workload, cell.message_bytes): cell for cell in view.cells if cell.group.setting in MODERATED
-    }
-    found = []
-    for column in figures.table.columns:
-        for size, published in sorted(figures.values[column.name].items()):
-            ours = sources[column.name].get(size)
-            base = from_default.get((column.workloads[0], size))
-            theirs = next((one for path in NATIVE if base and (one := base.of(path))), None)
-            ratio = _ratio(ours, (base, _blocks(base, theirs, column))) if ours and base and theirs else None
-            p = ratio.t_test.p_value if ratio and ratio.t_test else None
-            found.append((column.name, size, published, p))
-    return found
-
-
-# ---- drawing
+    from nearmetal.results.published import TableShape
 
 
 def tables(found: TableShape) -> list[Table]:
@@ -283,7 +55,7 @@ def _effect_table(found: TableShape) -> Table:
         (
             f"{one.column} / {one.reference}",
             _size(one.size_bytes),
-            one.stated,
+            f"{one.bound} {words.ratio(one.published)}".strip(),
             words.ratio(one.ours.ratio) if one.ours else words.NOTHING,
             words.ratio_span(one.ours.interval) if one.ours else words.NOTHING,
             one.agrees,

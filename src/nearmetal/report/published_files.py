@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nearmetal.report.as_csv import table
 
 if TYPE_CHECKING:
-    from nearmetal.report.published import PublishedEffect, TableShape
+    from nearmetal.results.published import PublishedEffect, TableShape
 
 COLUMNS = (
     "column",

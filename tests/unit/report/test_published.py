@@ -9,9 +9,9 @@ import pytest
 
 from nearmetal.cli.main import run as cli
 from nearmetal.errors import ForeignFileError
-from nearmetal.report import published
-from nearmetal.report.published_rows import PUBLISHED, published_named
-from nearmetal.report.published_tables import load, parse
+from nearmetal.results import published
+from nearmetal.results.published_rows import PUBLISHED, published_named
+from nearmetal.results.published_tables import load, parse
 from nearmetal.stats.compare import BlockFigures, estimate_ratio
 
 

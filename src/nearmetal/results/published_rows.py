@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nearmetal.errors import BadInputError
-from nearmetal.report.published_tables import Column, Published, Statistic
+from nearmetal.results.published_tables import Column, Published, Statistic
 from nearmetal.workloads.apps import CLASSES
 
 MODERATED, IMMEDIATE = ("rx88", "moderated"), ("rx1", "immediate")

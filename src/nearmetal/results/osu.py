@@ -1,0 +1,155 @@
+"""The figures of a run as the OSU micro-benchmarks 7 compute them, for scripts that read those.
+
+A bandwidth is all bytes over all time; a collective the mean over ranks of each rank's mean, with the least and the
+greatest rank's mean beside it. Percentiles are of iterations; where too few support one, it is nan. Workloads with a
+random pace are left out: OMB sends back to back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.errors import BadInputError
+from nearmetal.results.shown import DEFAULT_WINDOW_MESSAGES
+from nearmetal.stats.order import order, quantile_ranks
+from nearmetal.store.query import refuse_fabric, valid
+from nearmetal.study.spec import AGAIN
+from nearmetal.workloads.operations import OPERATIONS, Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.stats.interval import IntArray
+    from nearmetal.store.rundir import RunDir, TrialRecord
+    from nearmetal.store.samples import StoredCell
+    from nearmetal.workloads.operations import Operation
+
+_PERCENTILES = (0.5, 0.9, 0.99)
+_TITLES = {
+    "latency": "Latency",
+    "multi_latency": "Multi Latency",
+    "bw": "Bandwidth",
+    "bibw": "Bi-Directional Bandwidth",
+    "message_rate": "Multiple Bandwidth / Message Rate",
+    "barrier": "Barrier Latency",
+    "bcast": "Broadcast Latency",
+    "reduce": "Reduce Latency",
+    "allreduce": "Allreduce Latency",
+    "allgather": "Allgather Latency",
+    "alltoall": "All-to-All Personalized Exchange Latency",
+    "gather": "Gather Latency",
+    "scatter": "Scatter Latency",
+}
+PACE = "pace_us"
+"""The option of a workload whose iterations do not follow each other back to back."""
+
+
+@dataclass(frozen=True, slots=True)
+class OsuTable:
+    """One path, workload and setting: by size one figure a column; `has_size` tells whether there are sizes.
+
+    `pairs` and `window` are 0 where the benchmark has none.
+    """
+
+    path: str
+    workload: str
+    setting: str
+    title: str
+    trials: int
+    columns: tuple[str, ...]
+    rows: dict[int, tuple[float, ...]]
+    has_size: bool
+    pairs: int = 0
+    window: int = 0
+
+
+_Group = tuple[str, str, str, str]
+
+
+def osu_tables(run: RunDir) -> list[OsuTable]:
+    """Return every table of a run; raise BadInputError when no operation of it is one that OMB has."""
+    refuse_fabric(run)
+    groups: dict[_Group, list[TrialRecord]] = {}
+    for record in valid(run.trials()):
+        wanted = record.order
+        if PACE in wanted.workload.options:
+            continue
+        for operation in dict.fromkeys(cell.operation for cell in record.cells):
+            if operation in _TITLES and not wanted.path.label.endswith(AGAIN):
+                key = (wanted.path.label, wanted.workload.label, wanted.setting, operation)
+                groups.setdefault(key, []).append(record)
+    if not groups:
+        raise BadInputError(
+            f"{run.root} has no valid trial of an operation that the OSU micro-benchmarks have, back to back",
+            hint=f"those are: {', '.join(_TITLES)}",
+        )
+    return [_table(run, group, records) for group, records in sorted(groups.items())]
+
+
+def _table(run: RunDir, group: _Group, records: Sequence[TrialRecord]) -> OsuTable:
+    row = OPERATIONS[group[3]]
+    workload = records[0].order.workload
+    window = int(str(workload.options.get("window", DEFAULT_WINDOW_MESSAGES)))
+    pairs = max(1, len(workload.placement) // 2)
+    sizes = sorted({cell.message_bytes for record in records for cell in record.cells if cell.operation == row.name})
+    return OsuTable(
+        *group[:3],
+        title=_TITLES[row.name],
+        trials=len(records),
+        columns=tuple(_columns(row)),
+        rows={size: tuple(_figures(run, records, row, Shape(size, window, pairs))) for size in sizes},
+        has_size=row.has_size,
+        pairs=pairs if row.name == "message_rate" else 0,
+        window=window if row.name == "message_rate" else 0,
+    )
+
+
+def _columns(row: Operation) -> list[str]:
+    tails = [f"P{round(100 * p)} Tail Lat(us)" for p in _PERCENTILES]
+    if row.name == "message_rate":
+        return ["MB/s", "Messages/s"]
+    if row.kind == "window":
+        return ["Bandwidth (MB/s)"]
+    if row.kind == "collective":
+        return ["Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations", *tails]
+    return ["Avg Latency(us)", *tails]
+
+
+def _figures(run: RunDir, records: Sequence[TrialRecord], row: Operation, shape: Shape) -> list[float]:
+    """Return one row's figures over all trials, in the order of `_columns`."""
+    cells = [
+        (record, cell)
+        for record in records
+        for cell in record.cells
+        if (cell.operation, cell.message_bytes) == (row.name, shape.message_bytes)
+    ]
+    values = np.concatenate([run.values(record, cell) for record, cell in cells])
+    if values.size == 0:
+        return [float("nan")] * len(_columns(row))
+    mean = float(row.shown(np.array([values.mean()]), shape)[0])
+    if row.name == "message_rate":
+        return [mean * shape.message_bytes / 1e6, mean]
+    if row.kind == "window":
+        return [mean]
+    tails = [_percentile(order(values), p, row, shape) for p in _PERCENTILES]
+    if row.kind == "collective":
+        means = np.mean([rank_means(run, record, cell) for record, cell in cells], axis=0) / 1e3
+        iterations = sum(cell.iterations - cell.warmup for _, cell in cells)
+        return [float(means.mean()), float(means.min()), float(means.max()), iterations, *tails]
+    return [mean, *tails]
+
+
+def _percentile(ordered: IntArray, p: float, row: Operation, shape: Shape) -> float:
+    """Return the percentile (the smallest value that at least that share does not exceed), nan where n is too small."""
+    if quantile_ranks(ordered.size, p) is None:
+        return float("nan")
+    at = int(np.ceil(p * ordered.size)) - 1
+    return float(row.shown(ordered[at : at + 1].astype(np.float64), shape)[0])
+
+
+def rank_means(run: RunDir, record: TrialRecord, cell: StoredCell) -> list[float]:
+    """Return the own mean (ns) of each rank whose durations count, all of them of a collective."""
+    return [float(run.values(record, replace(cell, value_ranks=(rank,))).mean()) for rank in cell.value_ranks]
