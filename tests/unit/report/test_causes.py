@@ -14,10 +14,11 @@ from rich.console import Console
 from scipy import stats
 
 from nearmetal.report import as_html, as_json, as_markdown, as_table
+from nearmetal.report.steps import gains
 from nearmetal.results.causes import causes, rank_correlation
 from nearmetal.results.paths import View, build_view
 from nearmetal.results.records import TrialSummary
-from nearmetal.stats.summary import summarize
+from nearmetal.stats.summary import HEADLINE, Metric, summarize
 from nearmetal.store.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -58,6 +59,28 @@ def test_alternation_is_traced_to_interrupt_moderation(seen: View) -> None:
         ALTERNATE + "interrupt moderation sets the pace: 6.7 device interrupts an iteration at nic.rx-usecs = 3; with "
         "nic.rx-usecs = 0 (tuned) no such modes, and 8.7; with random pauses (latency-random) no such modes, and 9.3",
     )
+
+
+def test_the_pace_decides_what_moderation_costs(seen: View) -> None:
+    """The figures of the table in docs/reference/engine.md."""
+    assert gains(seen) == [
+        "tuned against default, latency over native: 1.84 times as fast.",
+        "tuned against default, latency-random over native: 1.13 times as fast.",
+    ]
+    native = {(c.group.workload, c.group.setting): c.of("native") for c in seen.cells}
+    told = {
+        key: [
+            f"{value:.1f}" if (value := one.levels[metric].value) else "refused" for metric in (HEADLINE, Metric.MEDIAN)
+        ]
+        for key, one in native.items()
+        if one
+    }
+    assert told == {
+        ("latency", "default"): ["66.5", "refused"],
+        ("latency", "tuned"): ["36.2", "35.6"],
+        ("latency-random", "default"): ["40.7", "35.2"],
+        ("latency-random", "tuned"): ["36.1", "36.1"],
+    }
 
 
 def test_every_form_of_a_report_says_so(seen: View) -> None:
