@@ -428,6 +428,23 @@ def test_a_machine_file_and_its_options_change_the_machine(files: tuple[str, str
         told("--machine", str(file))
 
 
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (("--topology", "fat-tree:2:2"), "--topology says nothing without --hop"),
+        (("--hop", "300 ns"), "--hop says nothing without --topology"),
+        (("--topology", "flat", "--hop", "300 ns"), "--hop says nothing without --topology"),
+        (("--delivery", "2 us"), "--delivery says nothing without --interrupts"),
+        (("--loss", "5%"), "--loss is a limit for --decide"),
+    ],
+)
+def test_an_option_that_would_change_nothing_is_refused(
+    files: tuple[str, str], argv: tuple[str, ...], told: str
+) -> None:
+    with pytest.raises(BadInputError, match=told):
+        run(predict, *files_on(files), *argv)
+
+
 def test_a_machine_unlike_the_measured_one_is_told(files: tuple[str, str], tmp_path: Path) -> None:
     source = model_of(tmp_path, Machine(path(1), path(5), cores=Cores(1, one_computer=True)))
     _, err = run(predict, files[0], "--on", source, "--replicas", "1", "--vms-per-host", "2", "--cores", "4")

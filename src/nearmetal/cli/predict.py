@@ -167,7 +167,7 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any]) -> Replay:
 @click.option("--sensitivity", "show_sensitivity", is_flag=True, help="Also tell what the time depends on.")
 @click.option("--baseline", default="", help="The path that ratios are to; bare metal by default.")
 @click.option("--decide", is_flag=True, help="Name the cheapest path and setting that stays within --loss.")
-@click.option("--loss", default="10%", show_default=True, help="How much slower than the baseline is good enough.")
+@click.option("--loss", help="With --decide: how much slower than the baseline is good enough; 10% by default.")
 @click.option(
     "--validate",
     "truth",
@@ -184,7 +184,7 @@ def command(
     show_sensitivity: bool,
     baseline: str,
     decide: bool,
-    loss: str,
+    loss: str | None,
     truth: Path | None,
     workload: str,
     save_model: Path | None,
@@ -196,7 +196,9 @@ def command(
     Several traces are launches of one program; replicas take them, and the launches of the run, in turn. With --decide,
     paths given by --path count from the cheapest to the dearest. With --validate the placement is that of the launches.
     """
-    asked = _loss(loss) if decide else None
+    if loss is not None and not decide:
+        raise BadInputError("--loss is a limit for --decide", hint=f"write --decide --loss {loss}")
+    asked = _loss(loss or "10%") if decide else None
     replay = prepare(programs, given)
     if truth is not None:
         _validate(replay, RunDir.open(truth), workload, form)
@@ -244,7 +246,7 @@ def command(
         Console(highlight=False).print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
     if asked is not None:
         order = [path for word in given["paths"] for path in word.split(",")]
-        click.echo(decision(rows, bare, asked, order, given["settings"]))
+        Console(highlight=False).print(decision(rows, bare, asked, order, given["settings"]))
 
 
 def _moderation_ns(replay: Replay, named: NamedMachine, placement: Placement, found: Prediction) -> float:

@@ -57,6 +57,23 @@ class Changes:
                 hint="counts are from 1 up, and compute_scale is above 0",
             )
 
+        switches = self.topology.partition(":")[0] in {"fat-tree", "dragonfly"}
+        for given, needs, with_it in (
+            (
+                switches,
+                bool(self.hop),
+                "--topology says nothing without --hop, the time of each switch beyond the first",
+            ),
+            (
+                bool(self.hop),
+                switches or self.topology not in {"", "flat"},
+                "--hop says nothing without --topology, such as fat-tree:16:4",
+            ),
+            (bool(self.delivery), bool(self.interrupts), "--delivery says nothing without --interrupts"),
+        ):
+            if given and not needs:
+                raise BadInputError(with_it, hint="give both, or neither")
+
     def placement(self, ranks: int, per_node: int) -> Placement:
         """Return consecutive ranks on each node, and consecutive nodes on each host."""
         guests = self.vms_per_host or 1
@@ -137,7 +154,8 @@ def read_changes(path: Path | None, **options: float | str | None) -> Changes:
             given = parse_toml(read_text(path))
         except (OSError, ValueError) as error:
             hint = f"a TOML file of the keys {', '.join(one.name for one in fields(Changes))}"
-            raise BadInputError(f"{path} is no machine file: {error}", hint=hint) from error
+            why = error.strerror if isinstance(error, OSError) else error
+            raise BadInputError(f"{path} is no machine file: {why}", hint=hint) from error
     known = [one.name for one in fields(Changes)]
     unknown = sorted(given.keys() - set(known))
     if unknown:
