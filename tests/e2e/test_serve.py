@@ -106,7 +106,7 @@ def test_the_example_opens_at_its_report_and_leaves_nothing() -> None:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=600)
     assert page.status_code == 200
-    assert re.search('class="verdict slower">.{0,9}slower', page.text)
+    assert 'id="verdicts"' in page.text
     assert process.returncode == 0
     folder = re.search(r"the run is (\S+)/example until", said)
     assert folder

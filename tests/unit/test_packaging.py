@@ -8,8 +8,14 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Never
 
 import pytest
+
+from nearmetal.cli.main import run as nearmetal
+from nearmetal.cli.self_test import _EXAMPLE
+from nearmetal.errors import UnavailableError
+from nearmetal.workloads.mpi.table import FLAVOURS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -97,3 +103,19 @@ def test_an_update_waits_for_the_lists_and_for_nothing_else(tmp_path: Path, says
     assert done.returncode == code
     assert (says in done.stderr) is True
     assert asked.read_text().splitlines()[0] == "-o DPkg::Lock::Timeout=600 update"
+
+
+def test_self_test_tells_what_does_not_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> Never:
+        raise UnavailableError("no namespaces here", hint="ask root")
+
+    monkeypatch.setattr("nearmetal.cli.self_test.run_study", refuse)
+    assert nearmetal(["self-test"]) == 0, "what this machine does not allow is no failure of the installation"
+    said = capsys.readouterr().out
+    assert "63 files as recorded" in said
+    assert said.count("no namespaces here") == len(FLAVOURS)
+    monkeypatch.setitem(_EXAMPLE, "tap", 2.0)
+    assert nearmetal(["self-test"]) == 1
+    assert "the example's ratios are" in capsys.readouterr().out

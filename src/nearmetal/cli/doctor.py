@@ -62,11 +62,12 @@ def command(form: str) -> int:
     if form == "json":
         click.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
     else:
-        _draw(findings)
+        draw(findings)
     return ExitCode.OK if all(finding.ok for finding in findings if finding.needed) else ExitCode.UNAVAILABLE
 
 
-def _draw(findings: list[CheckLine]) -> None:
+def draw(findings: list[CheckLine]) -> None:
+    """Print the lines as a table."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     table.add_column("what", no_wrap=True)
@@ -88,7 +89,7 @@ def _programs() -> list[CheckLine]:
 
 
 def _namespaces() -> CheckLine:
-    return _try("namespaces", lambda: _with_shell(_make_nothing))
+    return attempted("namespaces", lambda: _with_shell(_make_nothing))
 
 
 def _make_nothing(shell: NamespaceShell) -> str:
@@ -97,7 +98,7 @@ def _make_nothing(shell: NamespaceShell) -> str:
 
 def _paths() -> list[CheckLine]:
     return [
-        _try(f"path {kind}", partial(_with_shell, partial(_bring_up, kind)), needed=kind in _NEEDED_PATHS)
+        attempted(f"path {kind}", partial(_with_shell, partial(_bring_up, kind)), needed=kind in _NEEDED_PATHS)
         for kind in _NAMESPACE_PATHS
     ]
 
@@ -132,7 +133,7 @@ def _wire() -> CheckLine:
         fitting_wire(*find_emulator())
         return WIRE_FITS
 
-    return _try("lab's wire", attempt, needed=False)
+    return attempted("lab's wire", attempt, needed=False)
 
 
 def _with_shell(use: Callable[[NamespaceShell], str]) -> str:
@@ -140,7 +141,8 @@ def _with_shell(use: Callable[[NamespaceShell], str]) -> str:
         return use(shell)
 
 
-def _try(what: str, attempt: Callable[[], str], *, needed: bool = True) -> CheckLine:
+def attempted(what: str, attempt: Callable[[], str], *, needed: bool = True) -> CheckLine:
+    """Return what an attempt says of itself, or why it failed."""
     try:
         return CheckLine(what, ok=True, detail=attempt(), needed=needed)
     except NearmetalError as error:

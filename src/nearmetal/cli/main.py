@@ -49,6 +49,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "export": ("export", "Write a profile in the words of another tool."),
     "guests": ("guests", "Show libvirt's guests and their NICs; warn of confounders."),
     "clean": ("clean", "Show, or remove, what killed runs left in the temporary folder."),
+    "self-test": ("self_test", "Try after an installation that each part works."),
     "doctor": ("doctor", "Say what is missing here, and what mends it."),
 }
 """Verb -> module in this package, and the line in `--help`. A verb is loaded only when it is used."""
