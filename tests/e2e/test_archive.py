@@ -64,7 +64,9 @@ def test_what_cannot_be_read_is_no_failure_of_the_disk(
     assert "hint: `nearmetal archive` writes archives" in told
 
 
-@pytest.mark.parametrize("name", ["/etc/x", "../x", "trials/../../x.json", "samples/x.parquet", "lock", "a\x1b[31m"])
+@pytest.mark.parametrize(
+    "name", ["/etc/x", "../x", "trials/../../x.json", "samples/x.parquet", "run.json/../x", "lock", "a\x1b[31m"]
+)
 def test_a_name_that_no_run_has_is_refused(root: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     nearmetal(["archive", "r", "r.nmrun"])
     remake(lambda _: None, {name: b"x"})
@@ -107,6 +109,17 @@ def test_a_size_that_is_no_number_of_bytes_is_refused(
     remake(lambda kept: kept.update({LIST: sealed(raw)}))
     assert nearmetal(["unarchive", "r.nmrun", "back"]) == 2
     assert "r.nmrun lists a file whose size is no number of bytes" in capsys.readouterr().err
+
+
+def test_a_file_of_another_size_than_is_listed_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nearmetal(["archive", "r", "r.nmrun"])
+    with zipfile.ZipFile("r.nmrun") as opened:
+        raw = json.loads(opened.read(LIST))
+    del raw["sha256"]
+    raw["files"]["samples/000000.parquet"]["bytes"] += 1
+    remake(lambda kept: kept.update({LIST: sealed(raw)}))
+    assert nearmetal(["unarchive", "r.nmrun", "back"]) == 2
+    assert "samples/000000.parquet is not the file that the archive lists: its size" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("says", CHANGES)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_RANKS = 1 << 24
+MAX_DIMS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Pattern:
     scaling_ranks: int = 0
 
     def __post_init__(self) -> None:
-        wrong = [f"{name} is {getattr(self, name)!r}, not {wanted}" for name, wanted in _wrong_fields(self)]
+        wrong = [f"{name} is {getattr(self, name)!r:.80}, not {wanted}" for name, wanted in _wrong_fields(self)]
         if not wrong and self.dims and (math.prod(self.dims) != self.ranks or min(self.dims) < 1):
             wrong.append(f"dims {list(self.dims)} hold {math.prod(self.dims)} ranks, not {self.ranks}")
         if not wrong and self.kind == "cg" and self.ranks & (self.ranks - 1):
@@ -123,8 +124,8 @@ _CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "compute": ("a duration such as '50 us'", lambda value: isinstance(value, str)),
     "compute_spread": ("a share from 0 to below 2/3", lambda value: type(value) in {int, float} and 0 <= value < 2 / 3),  # type: ignore[operator]
     "dims": (
-        "a list of whole numbers",
-        lambda value: isinstance(value, tuple) and all(map(_whole(1, MAX_RANKS), value)),
+        f"a list of at most {MAX_DIMS} whole numbers",
+        lambda value: isinstance(value, tuple) and len(value) <= MAX_DIMS and all(map(_whole(1, MAX_RANKS), value)),
     ),
     "periodic": ("true or false", lambda value: isinstance(value, bool)),
     "allreduce_bytes": ("a size in bytes", _whole(0, 1 << 40)),

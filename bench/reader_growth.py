@@ -1,0 +1,99 @@
+"""Does any reader of foreign bytes take more than time in proportion to their number? Inputs are grown and doubled.
+
+    python bench/reader_growth.py [READER...]
+
+Each input that is kept for a reader (`tests/data/fuzz` and shipped files) is cut into lines, words and single marks;
+each distinct one is repeated in its place until the input has 32 KiB. What then takes 2 ms of processor time or more is
+compared with its length of 64, 128 and 256 KiB, the least of five calls each. A table tells for each reader how many
+inputs were grown, the slowest in s a MB and the fastest growth from 128 to 256 KiB. Exit code 1 when a reader grows
+more than 3 times there; what it must not raise ends the bench.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+sys.path.insert(0, os.fspath(Path(__file__).parents[1]))
+from tests.fuzz_readers import OF_FILES, READERS, inputs, reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+GROWN_BYTES = 32 << 10
+MOST_UNITS = 400
+"""Of one input: spread evenly over it where there are more."""
+SUSPECT_NS = 2_000_000
+"""What takes less is mostly the call itself."""
+GROWTH_LIMIT = 3.0
+_UNITS = tuple(map(re.compile, (rb"[^\n]*\n", rb"[^\s\w]*\w+\W*", rb"\W")))
+
+
+class Grown(NamedTuple):
+    """An input of which one piece is repeated."""
+
+    source: Path
+    head: bytes
+    unit: bytes
+    tail: bytes
+
+    def at(self, size: int) -> bytes:
+        """Return it with at least `size` bytes."""
+        missing = size - len(self.head) - len(self.tail)
+        return self.head + self.unit * max(1, -(-missing // len(self.unit))) + self.tail
+
+
+def grown(path: Path) -> Iterator[Grown]:
+    """Yield an input with each distinct line, word and mark repeated in its place; numbers are all alike."""
+    data = path.read_bytes()[: GROWN_BYTES // 4]
+    seen = {data: (0, len(data))} if data else {}
+    for found in itertools.chain.from_iterable(unit.finditer(data) for unit in _UNITS):
+        seen.setdefault(re.sub(rb"[0-9]+", b"0", found[0]), found.span())
+    places = list(seen.values())
+    for start, end in places[:: max(1, len(places) // MOST_UNITS)]:
+        yield Grown(path, data[:start], data[start:end], data[end:])
+
+
+def took_ns(feed: Callable[[bytes], None], data: bytes, calls: int) -> int:
+    """Return the least processor time of some calls."""
+    least = 1 << 62
+    for _ in range(calls):
+        began = time.process_time_ns()
+        feed(data)
+        least = min(least, time.process_time_ns() - began)
+    return least
+
+
+def measure(name: str) -> bool:
+    """Print a row of the table; return whether the reader is within the limit."""
+    feed, count, slowest, fastest, of = reader(name), 0, 0.0, 0.0, ""
+    for path in inputs(name):  # imports what readers import late
+        feed(path.read_bytes())
+    for one in itertools.chain.from_iterable(map(grown, inputs(name))):
+        count += 1
+        data = one.at(GROWN_BYTES)
+        spent_ns = took_ns(feed, data, 2)
+        slowest = max(slowest, spent_ns / 1e3 / len(data))
+        if spent_ns < SUSPECT_NS or took_ns(feed, one.at(2 * GROWN_BYTES), 2) < 2.5 * spent_ns:
+            continue
+        least = [took_ns(feed, one.at(times * GROWN_BYTES), 5) for times in (4, 8)]
+        if (growth := least[1] / least[0]) > fastest:
+            fastest, of = growth, f"{one.unit[:40]!r} in {one.source.name}"
+    print(f"| {name} | {count} | {slowest:.2f} | {f'{fastest:.1f} of {of}' if of else 'in proportion'} |", flush=True)
+    return fastest <= GROWTH_LIMIT
+
+
+def main() -> int:
+    """Grow the inputs of the named readers, or of all."""
+    print("| reader | inputs | slowest, s a MB | fastest growth at twice the length |")
+    within = [measure(name) for name in sys.argv[1:] or (*READERS, *OF_FILES)]
+    return int(not all(within))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
