@@ -83,7 +83,8 @@ def answer(view: View, console: Console, *, lines: int = 40) -> None:
 
 def _most(sentences: list[str]) -> list[str]:
     left_out = len(sentences) - _MOST_STEPS
-    return [*sentences[:_MOST_STEPS], f"next for others: {left_out} more steps"] if left_out > 0 else sentences
+    more = f"next for others: {left_out} more step{'' if left_out == 1 else 's'}"
+    return [*sentences[:_MOST_STEPS], more] if left_out > 0 else sentences
 
 
 _MOST_STEPS = 3
