@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nearmetal.predict import _sim
+from nearmetal.predict.models import Recorded
 from nearmetal.predict.native import Placement, native_table
 from nearmetal.predict.schedule import Op, OpKind, Schedule
 from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
@@ -70,6 +71,7 @@ class Rank:
     unexpected: list[int] = field(default_factory=list)
     deferred: list[int] = field(default_factory=list)
     flows: dict[int, int] = field(default_factory=dict)
+    visits: dict[int, int] = field(default_factory=dict)
 
     def slot(self, index: int) -> Slot:
         return self.slots.setdefault(index, Slot())
@@ -137,6 +139,14 @@ class Twin:
         slope = float(values[at + 1] - values[at]) / float(points[at + 1] - points[at])
         return values[at] + int(float(u - points[at]) * slope)
 
+    def gap(self, rank: int, position: int) -> int:
+        gap = self.schedule.gaps[position]
+        if not isinstance(gap, Recorded):
+            return self.draw(rank, gap)
+        visits, order = self.ranks[rank].visits, gap.values_ps()
+        visits[position] = visits.get(position, 0) + 1
+        return int(order[(visits[position] - 1) % order.size])
+
     def path(self, a: int, b: int) -> PathModel:
         if self.placement.domain_of[a] == self.placement.domain_of[b]:
             assert self.machine.intra is not None
@@ -177,7 +187,7 @@ class Twin:
         while rank.at < len(rank.steps):
             step = rank.steps[rank.at]
             if isinstance(step, int):
-                rank.clock += self.draw(index, self.schedule.gaps[step])
+                rank.clock += self.gap(index, step)
                 rank.at += 1
                 continue
             if step.kind is not OpKind.WAIT and rank.clock > self.now:

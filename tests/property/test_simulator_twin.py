@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearmetal.predict import _sim
-from nearmetal.predict.models import UNBOUNDED, Cores, Distribution, Machine, PathModel, Progress, Segment
+from nearmetal.predict.models import UNBOUNDED, Cores, Distribution, Machine, PathModel, Progress, Recorded, Segment
 from nearmetal.predict.native import Placement, native_job
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
@@ -97,7 +97,7 @@ def schedules(draw: Callable[..., object]) -> Schedule:
             slot=slots_used[dst],
         )
         slots_used[dst] += receive.nonblocking
-        first_gap = bool(draw(st.booleans()))
+        first_gap, later_gap = (draw(st.sampled_from([None, 0, 1])) for _ in range(2))
         send = Op(
             OpKind.SEND,
             nonblocking=flags[1] or src == dst,
@@ -109,12 +109,12 @@ def schedules(draw: Callable[..., object]) -> Schedule:
             slot=slots_used[src],
         )
         slots_used[src] += send.nonblocking
-        if first_gap:
-            steps[src].append(DoGap(0))
+        if first_gap is not None:
+            steps[src].append(DoGap(int(str(first_gap))))
         do(dst if flags[1] else src, receive if flags[1] else send)
         do(src if flags[1] else dst, send if flags[1] else receive)
-        if bool(draw(st.booleans())):
-            steps[dst].append(DoGap(0))
+        if later_gap is not None:
+            steps[dst].append(DoGap(int(str(later_gap))))
     repeat = int(str(draw(st.integers(1, 3))))
     programs = []
     for rank in range(ranks):
@@ -125,13 +125,14 @@ def schedules(draw: Callable[..., object]) -> Schedule:
                 (Repeat(repeat, tuple(steps[rank])),),
                 tuple(ops[rank]),
                 tuple(Comm(context, size=ranks) for context in range(COMMS)),
-                gaps=(0,),
+                gaps=(0, 1),
                 slot_sets=(tuple(open_slots[rank]),),
                 slots=slots_used[rank],
             )
         )
     gap = Distribution((0.0, 0.5, 0.99), (0, 5_000_000, 50_000_000))
-    return Schedule(ranks, tuple(programs), (gap,))
+    recorded = Recorded(bytes.fromhex("0500a00f0030"))  # 5, 4000 and 65,536 ns
+    return Schedule(ranks, tuple(programs), (gap, recorded))
 
 
 @settings(deadline=None, max_examples=300)
