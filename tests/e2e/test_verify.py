@@ -114,6 +114,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
     "no mean of such samples": lambda raw: raw["cells"][0]["summary"].update(mean_ns=-1.0),
     "a mean that is no number": lambda raw: raw["cells"][0]["summary"].update(trimmed_mean_ns=float("nan")),
     "a median without end": lambda raw: raw["cells"][0]["summary"].update(median_ns=float("inf")),
+    "a spread without end": lambda raw: raw["cells"][0]["summary"].update(sd_ns=float("inf")),
     "no samples": lambda raw: raw["cells"][0]["summary"].update(n=0),
     "more samples than iterations": lambda raw: raw["cells"][0]["summary"].update(n=51),
     "a count that is no float": lambda raw: raw["outcome"]["counters"].update({"irq.LOC": 10**400}),

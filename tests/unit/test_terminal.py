@@ -18,6 +18,7 @@ from rich.table import Table
 from nearmetal.cli.main import run
 from nearmetal.errors import NearmetalError, visible
 from nearmetal.report.as_csv import table
+from nearmetal.report.as_latex import escape
 from nearmetal.report.terminal import Console
 from tests.fake_runs import make_run, rewrite
 
@@ -69,6 +70,10 @@ def test_visible_text_keeps_its_lines() -> None:
     assert visible("a\tb\r\nc\n") == "a\tb\nc\n"
     assert visible("100 %\rok\x7f") == "100 %\u240dok\u2421"
     assert NearmetalError("\x1b[2J", hint="\x07").render() == "error: \u241b[2J\nhint: \u2407"
+
+
+def test_text_in_latex_commands_neither_tex_nor_terminal() -> None:
+    assert escape("\\a\x1b[2J_") == "\\textbackslash{}a\u241b[2J\\_"
 
 
 def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
