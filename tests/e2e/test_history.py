@@ -29,8 +29,8 @@ from nearmetal.results.series import CellId, Metric
 from nearmetal.results.shown import Shown
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.changes import Change
+from nearmetal.stats.compare import LevelEstimate
 from nearmetal.stats.equivalence import Better
-from nearmetal.stats.level import Level
 from nearmetal.store.rundir import RunDir
 
 STUDY = """
@@ -138,7 +138,7 @@ def test_show_finds_the_change_and_what_came_with_it(history: str, capsys: pytes
 def test_a_long_series_is_drawn_whole() -> None:
     shown = Shown("time", "us", Better.SMALLER, 0.001)
     cell = CellId("w", "w", "s", 8, "p")
-    points = tuple(Point(n, Level(3, 1.0 + (n > 70), None, IntervalMethod.NONE)) for n in range(1, 101))
+    points = tuple(Point(n, LevelEstimate(3, 1.0 + (n > 70), None, IntervalMethod.NONE)) for n in range(1, 101))
     series = Series("study", "fake", cell, shown, points, (Change(70, 0.001, 2.0),))
     entry = RunEntry("id", "study", "0", "fake", "made up", "0", "2026-01-01T00:00:00+00:00", "/r", 1, 3)
     runs = tuple(ListedRun(n, entry, ("kernel: a -> b",) if n in {1, 30} else ()) for n in range(1, 101))

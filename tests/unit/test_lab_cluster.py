@@ -29,7 +29,7 @@ from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.paths.table import PATHS
 from nearmetal.process import Finished
 from nearmetal.run.estimate import estimate
-from nearmetal.run.trial import Standing, carry_out
+from nearmetal.run.trial import StandingPath, carry_out
 from nearmetal.study.order import Order, PathOrder, Proof, WorkloadOrder
 from nearmetal.study.spec import read_study
 from nearmetal.workloads.mpi.far import oversubscribed
@@ -123,7 +123,7 @@ def test_one_machine_has_no_wires_of_its_own_to_shape() -> None:
 
 
 def test_a_launch_refuses_a_path_that_is_not_its_own() -> None:
-    standing = Standing(2, PathOrder("vf", "vf"), Endpoints((), ""))
+    standing = StandingPath(2, PathOrder("vf", "vf"), Endpoints((), ""))
     outcome = carry_out(Machines(), order(0, 1), standing)
     assert "path 'native' cannot be used where path 'vf' stands" in outcome.reason
 

@@ -6,11 +6,10 @@ from scipy import stats as reference
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.bootstrap import IntervalMethod, wild_bootstrap_t
-from nearmetal.stats.compare import BlockFigures, compare, correct_family, estimate_ratio, pair_launches
+from nearmetal.stats.compare import BlockFigures, compare, correct_family, estimate_level, estimate_ratio, pair_launches
 from nearmetal.stats.conclude import Criteria, conclude, rarest_excluded
 from nearmetal.stats.equivalence import Better, Evidence, Finding, Verdict, judge, margin_log, tost_p
 from nearmetal.stats.interval import Interval
-from nearmetal.stats.level import estimate_level
 from nearmetal.stats.noise import noise_floor
 from nearmetal.stats.paired import hedges_gz, holm, moments, paired_t_test, rank_biserial, wilcoxon_signed_rank
 from nearmetal.stats.summary import Metric, Summary, by_occasion, summarize
@@ -278,18 +277,18 @@ def test_bad_figures_are_refused(path, baseline) -> None:
 
 def test_level_of_one_path() -> None:
     pairs = blocks(9, 1.2, 0.05, 3)
-    level = estimate_level(pairs.path, rng=rng())
+    level = estimate_level(pairs.path)
     assert level.value == pytest.approx(reference.gmean(pairs.path))
     assert level.interval is not None
     assert level.interval.low < level.value < level.interval.high
-    baseline = estimate_level(pairs.baseline, rng=rng())
+    baseline = estimate_level(pairs.baseline)
     assert level.value / baseline.value == pytest.approx(estimate_ratio(pairs, rng=rng()).ratio)
-    assert estimate_level([7.0], rng=rng()).interval is None
-    constant = estimate_level([7.0, 7.0, 7.0], rng=rng()).interval
+    assert estimate_level([7.0]).interval is None
+    constant = estimate_level([7.0, 7.0, 7.0]).interval
     assert constant is not None
     assert (constant.low, constant.high) == pytest.approx((7.0, 7.0))
     with pytest.raises(BadInputError):
-        estimate_level([], rng=rng())
+        estimate_level([])
 
 
 def test_family_correction_can_only_withdraw_claims() -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from nearmetal.results.series import CellId
     from nearmetal.results.shown import Shown
     from nearmetal.stats.changes import Change
-    from nearmetal.stats.level import Level
+    from nearmetal.stats.compare import LevelEstimate
     from nearmetal.stats.summary import Metric
 
 
@@ -60,7 +60,7 @@ class Point:
     """One run in one series: `run` is its number in the history, from 1 in order of date; `level` with interval."""
 
     run: int
-    level: Level
+    level: LevelEstimate
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from nearmetal.history.records import History, ListedRun, Point, Series
 from nearmetal.results.series import CellId
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.changes import ALPHA, find_changes
-from nearmetal.stats.level import Level, estimate_level
+from nearmetal.stats.compare import LevelEstimate, estimate_level
 
 if TYPE_CHECKING:
     from nearmetal.history.database import Database
@@ -77,14 +77,14 @@ def _series(key: _Key, members: list[tuple[ListedRun, EntryCell]], *, every_inte
     members = sorted(members, key=lambda pair: pair[0].number)[-MAX_RUNS:]
     shown = members[-1][1].shown
     points = tuple(
-        Point(run.number, _level(cell, shown, run.number, interval=every_interval or run is members[-1][0]))
+        Point(run.number, _level(cell, shown, interval=every_interval or run is members[-1][0]))
         for run, cell in members
     )
     return Series(*key, shown, points, ())
 
 
-def _level(cell: EntryCell, shown: Shown, seed: int, *, interval: bool) -> Level:
+def _level(cell: EntryCell, shown: Shown, *, interval: bool) -> LevelEstimate:
     values = [shown.value(ns) for ns in cell.ns.values()]
     if interval:
-        return estimate_level(values, rng=np.random.default_rng(seed))
-    return Level(len(values), math.exp(float(np.log(values).mean())), None, IntervalMethod.NONE)
+        return estimate_level(values)
+    return LevelEstimate(len(values), math.exp(float(np.log(values).mean())), None, IntervalMethod.NONE)

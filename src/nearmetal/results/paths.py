@@ -36,7 +36,7 @@ from nearmetal.stats.compare import (
     IntervalMethod,
     compare,
     correct_family,
-    estimate_ratio,
+    estimate_level,
     pair_launches,
 )
 from nearmetal.stats.equivalence import ALPHA, Verdict
@@ -276,10 +276,8 @@ def _level(ns: dict[int, float], refused: str, shown: Shown, method: _Method) ->
     if method.occasion is not None:
         ns = by_occasion(ns, method.occasion)
     values = np.array([shown.value(value) for value in ns.values()])
-    # A ratio to 1 is the figure itself, with the interval that the ratios of this report have too.
-    figures = BlockFigures(values, np.ones_like(values), company=Company(variants=boots))
-    alone = estimate_ratio(figures, rng=np.random.default_rng(values.size))
-    return Level(alone.n, alone.ratio, alone.interval, alone.method)
+    alone = estimate_level(values, company=Company(variants=boots))
+    return Level(alone.n, alone.value, alone.interval, alone.method)
 
 
 # ---- comparisons

@@ -15,7 +15,7 @@ from nearmetal.hosts.lab.guest import serve
 from nearmetal.hosts.lab.guest_root import write_guest_initrd
 from nearmetal.hosts.lab.hypervisor import LabShell
 from nearmetal.hosts.lab.nodes import ClusterShell, take
-from nearmetal.run.trial import Standing, carry_out
+from nearmetal.run.trial import StandingPath, carry_out
 from nearmetal.study.order import Outcome, TrialStatus
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def carry_out_here(orders: Sequence[Order], seat: Seat, begin: Callable[[Order],
         time.sleep(3600)
     try:
         with LabShell() if seat.alone else ClusterShell(seat) as shell:
-            standing = Standing(len(orders))
+            standing = StandingPath(len(orders))
             yield carry_out(shell, orders[0], standing)
             for order in orders[1:]:
                 begin(order)

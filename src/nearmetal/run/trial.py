@@ -51,7 +51,7 @@ class _TimedOutError(TrialError):
 
 
 @dataclass(slots=True)
-class Standing:
+class StandingPath:
     """What launches share that follow each other on machines which end with the last of them: nodes, and a path.
 
     `left` is how many launches have not ended.
@@ -62,14 +62,14 @@ class Standing:
     endpoints: Endpoints | None = None
 
 
-def carry_out(shell: Shell, order: Order, standing: Standing | None = None) -> Outcome:
+def carry_out(shell: Shell, order: Order, standing: StandingPath | None = None) -> Outcome:
     """Carry one trial out on a shell; whatever a person can act on becomes a failed outcome with its reason.
 
     A path that is `standing` is used as it is; all launches on it must be of the same path.
     Only a knob that could not be put back is raised, as QuarantinedError: no further trial may run on that machine.
     """
     known = Outcome(TrialStatus.FAILED)
-    stages = _stages(shell, order, standing or Standing(1))
+    stages = _stages(shell, order, standing or StandingPath(1))
     try:
         while (stage := next(stages, None)) is not None:
             known = stage
@@ -81,7 +81,7 @@ def carry_out(shell: Shell, order: Order, standing: Standing | None = None) -> O
     return replace(known, status=TrialStatus.VALID)
 
 
-def _stages(shell: Shell, order: Order, standing: Standing) -> Iterator[Outcome]:
+def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outcome]:
     """Yield the outcome as it grows, so that a trial that fails keeps all that was known by then."""
     outcome = Outcome(TrialStatus.FAILED)
     workload = find_workload(order.workload.kind)
@@ -163,9 +163,9 @@ def machine_itself(shell: Shell) -> Iterator[MachineShell | None]:
 
 
 @contextlib.contextmanager
-def path_up(shell: Shell, order: Order, nodes: list[str], standing: Standing | None = None) -> Iterator[Endpoints]:
+def path_up(shell: Shell, order: Order, nodes: list[str], standing: StandingPath | None = None) -> Iterator[Endpoints]:
     """Bring an order's path up between nodes for the length of a `with`, or give the one that is standing."""
-    standing = standing or Standing(1)
+    standing = standing or StandingPath(1)
     if standing.path and standing.path != order.path:
         raise TrialError(f"path {order.path.label!r} cannot be used where path {standing.path.label!r} stands")
     path = find_path(order.path.kind)

@@ -294,6 +294,29 @@ def estimate_ratio(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class LevelEstimate:
+    """The geometric mean over n blocks, in the unit of the figures, with its interval (None for a single block)."""
+
+    n: int
+    value: float
+    interval: Interval | None
+    method: IntervalMethod
+
+
+def estimate_level(figures: FloatArray | Sequence[float], *, company: Company = ALONE) -> LevelEstimate:
+    """Return the level of one figure, one positive value a block, shape (n,) with n >= 1; else raise BadInputError.
+
+    A ratio to 1 is the figure itself, with the interval that the ratios of `compare` have too: widened for drift, for
+    dependent blocks and for what `company` says of them. Two such intervals that overlap say nothing about their
+    ratio, because blocks are paired: what differs is for `compare` to tell.
+    """
+    values = np.asarray(figures, dtype=np.float64)
+    rng = np.random.default_rng(values.size)
+    alone = estimate_ratio(BlockFigures(values, np.ones_like(values), company=company), rng=rng)
+    return LevelEstimate(alone.n, alone.ratio, alone.interval, alone.method)
+
+
 def _evidence(
     log_costs: FloatArray,
     company: Company,

@@ -51,7 +51,6 @@ from nearmetal.store.record import (
 )
 from nearmetal.store.samples import describe, part_sums, read_rows, read_table, read_values, write_samples
 from nearmetal.store.sums import HINT_DAMAGED, check_unchanged, file_sha256, seal_of, sealed
-from nearmetal.store.verify import refuse_damaged
 from nearmetal.study.order import PROFILE_FOLDER
 
 if TYPE_CHECKING:
@@ -177,6 +176,8 @@ class RunDir(Closing):
         A record that is gone is taken off the list: its trial is to be measured again. Raise ForeignFileError when the
         study was edited or a file has changed, StoreError when another one writes.
         """
+        from nearmetal.store.verify import refuse_damaged  # noqa: PLC0415 (readers need none of it)
+
         run = cls.open(root)
         run._disk, run._lock = disk or Disk(), _take_lock(root)  # noqa: SLF001 (of this class)
         try:
