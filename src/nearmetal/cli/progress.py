@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from nearmetal.units import format_duration
+from nearmetal.units import NS_PER_S, format_duration, format_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from nearmetal.run.schedule import Watcher
     from nearmetal.store.rundir import TrialRecord
     from nearmetal.study.spec import Study
+
+_WORTH_SAYING_S = 60.0
 
 
 def warn(sentence: str) -> None:
@@ -47,16 +50,34 @@ def _outcome(record: TrialRecord) -> str:
     return f"{order.path.label} {order.workload.label} {order.setting}"
 
 
+class _Left:
+    """How long the rest takes at most, from the blocks that this call has carried out."""
+
+    def __init__(self, most_blocks: int) -> None:
+        self._most = most_blocks
+        self._first: tuple[int, float] | None = None
+
+    def words(self, number: int, now_s: float) -> str:
+        """Return `, about 12 min left at most` as block `number` begins; nothing while unknown or below a minute."""
+        if self._first is None:
+            self._first = number, now_s
+        begun, since_s = self._first
+        left_s = (now_s - since_s) / (number - begun) * (self._most - number) if number > begun else 0.0
+        return f", about {format_wait(round(left_s * NS_PER_S))} left at most" if left_s >= _WORTH_SAYING_S else ""
+
+
 class _Bar:
     def __init__(self, study: Study, progress: Progress) -> None:
         self._study = study
         self._progress = progress
+        self._left = _Left(study.trials.max_blocks)
         self._task = progress.add_task("starting", total=None, last="")
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
         del open_paths
         cap = self._study.trials.max_blocks
-        self._progress.reset(self._task, total=trials, description=f"block {number + 1} of at most {cap}", last="")
+        text = f"block {number + 1} of at most {cap}{self._left.words(number, time.monotonic())}"
+        self._progress.reset(self._task, total=trials, description=text, last="")
 
     def trial_ended(self, record: TrialRecord) -> None:
         if not record.valid:
@@ -68,11 +89,13 @@ class _Lines:
     def __init__(self, study: Study, console: Console) -> None:
         self._study = study
         self._console = console
+        self._left = _Left(study.trials.max_blocks)
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
         cap = self._study.trials.max_blocks
+        left = self._left.words(number, time.monotonic())
         self._console.print(
-            f"block {number + 1} of at most {cap}: {trials} trials on {' '.join(open_paths)}", markup=False
+            f"block {number + 1} of at most {cap}: {trials} trials on {' '.join(open_paths)}{left}", markup=False
         )
 
     def trial_ended(self, record: TrialRecord) -> None:
