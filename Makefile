@@ -93,7 +93,7 @@ verify-store: setup-test ## Flip 10,000 bits of runs; none may change a figure i
 verify-kills: setup-test ## Kill runs, searches, namespaces and labs 2,000 times; nothing may be lost or left (minutes)
 	@NEARMETAL_KILLS=2000 .venv/bin/python -m pytest tests/fault/test_left_behind.py
 
-verify-lab: setup lab ## Try every path, machine, wire and shipped study of the lab, and kills amid its knobs (an hour)
+verify-lab: setup lab ## Try every path, machine, wire and shipped study of the lab, and kills and histories of its knobs (an hour)
 	@NEARMETAL_WHOLE_LAB=1 .venv/bin/python -m pytest -m lab tests/contract/test_host.py tests/e2e/test_lab*.py tests/fault/test_lab_knob_faults.py
 
 mutate: setup-test ## Plant small errors into what figures rest on; name those that no test sees (hours)

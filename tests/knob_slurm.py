@@ -41,7 +41,7 @@ _HOLD = ["sbatch", "--parsable", f"--nodelist={_NODE}", "--requeue", "--output=/
 class SlurmHistory(SshHistory):
     """A history on a node of a cluster: jobs and who is logged in there share its home."""
 
-    faults = ("", "", "kill", "interrupt", "scancel", "scancel", "requeue", "node lost", "ENOSPC", "EROFS", "EIO")
+    faults = ("", "", "kill", "interrupt", "scancel", "requeue", "node lost", "time limit", "ENOSPC", "EROFS", "EIO")
     answers = ("yes", "no", "kill", "both", "scancel", "scancel", "requeue", "node lost", "time limit")
     to = ()
     host = (_NODE,)
