@@ -31,7 +31,7 @@ from nearmetal.process import Finished
 from nearmetal.run.estimate import estimate
 from nearmetal.run.trial import StandingPath, carry_out
 from nearmetal.study.order import Order, PathOrder, Proof, WorkloadOrder
-from nearmetal.study.spec import read_study
+from nearmetal.study.shipped import read_study
 from nearmetal.workloads.mpi.far import oversubscribed
 from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.openmpi import launch
