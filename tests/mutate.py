@@ -1,8 +1,7 @@
 """Plant small errors into what figures rest on, one at a time, and name those that no test sees: `make mutate`.
 
 python -m tests.mutate [--every N] [--from N] [MODULE...]. Each error is compiled in place of its module in a process of
-its own, so that no file is touched; what a test starts as a further process does not see it. docs/mutation.md lists
-survivors with the reason why each is one.
+its own, so that no file is touched; what a test starts as a further process does not see it.
 """
 
 from __future__ import annotations
