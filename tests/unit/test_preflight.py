@@ -9,13 +9,16 @@ import pytest
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.hosts.fake import FakeHost
+from nearmetal.hosts.host import Site
+from nearmetal.process import Finished
 from nearmetal.run.check import check_study
-from nearmetal.run.preflight import limits, preflight
+from nearmetal.run.preflight import _Found, limits, preflight
 from nearmetal.study.order import Outcome, TrialStatus
+from nearmetal.study.plan import block
 from nearmetal.study.spec import parse_study
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from nearmetal.hosts.host import Shell
@@ -82,6 +85,46 @@ def test_one_reason_is_told_once_with_all_that_it_holds_for() -> None:
     assert raised.value.message.count("no such machine") == 1
     assert "path bridge" in raised.value.message
     assert "path veth" in raised.value.message
+
+
+@pytest.mark.parametrize(("kind", "asked"), [("engine", True), ("sockperf", False)])
+def test_only_mpi_needs_machines_that_log_in_to_each_other(kind: str, asked: bool) -> None:
+    (order, *_) = [one for one in block(parse_study(STUDY, "s"), 0) if one.workload.kind == kind]
+    found = _Found(lambda _: None)
+    with NoLogin() as shell:
+        found.rehearse(shell, order)  # type: ignore[arg-type]
+    assert any("cannot log in" in reason for reason, _ in found.reasons) == asked
+
+
+class NoLogin:
+    """Far machines of which none can log in to another; whatever else is asked of them fails in words of its own."""
+
+    site = Site("cache", "state")
+    machines = ("n0", "n1")
+    agent = "agent"
+
+    def __enter__(self) -> NoLogin:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def add_node(self, name: str) -> None: ...
+
+    def machine_name(self, node: str) -> str:
+        return f"machine-{node}"
+
+    launch_name = machine_name
+
+    def once(self, key: str, make: Callable[[], object]) -> object:
+        return 2
+
+    def read(self, path: str, *, node: str = "") -> bytes:
+        return b"0.00 0.00 0.00 1/2 3"
+
+    def run(self, argv: Sequence[str], **_: object) -> Finished:
+        if argv[0] == self.agent:
+            return Finished(tuple(argv), 255, b"", b"Permission denied (publickey).", 1)
+        raise TrialError("this machine does nothing")
 
 
 def test_what_a_study_is_too_small_for_is_a_warning() -> None:

@@ -108,7 +108,8 @@ class _Found:
             shell.add_node(node)
         self._look(shell)
         with self._keeping(f"path {order.path.label}"):
-            self._log_in(shell, nodes)
+            if order.workload.kind in OF_MPI:  # a tool's client and server are started from here
+                self._log_in(shell, nodes)
             with path_up(shell, order, nodes) as endpoints:
                 self._on_path(shell, order, endpoints)
         return Outcome(TrialStatus.VALID)
