@@ -52,6 +52,13 @@ TESTS: dict[str, tuple[str, ...]] = {
 }
 """The modules, and the quick tests that should see an error in each."""
 
+SURVIVE = {
+    ("run.timers", "40000000"): "1 ns of 40 ms: a hundred times less than the share that counts as near",
+    ("run.timers", "200000000"): "1 ns of 200 ms, likewise",
+    ("run.timers", "0.0"): "a cell without a summary: 1 ns is as far from every timer as 0 ns",
+}
+"""Errors that no test can see, and why; they do not count."""
+
 _SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -189,6 +196,8 @@ def main() -> int:
             raise RuntimeError(f"the tests of {module} fail without any error")
         found = list(errors(whole))[asked.first :: asked.every]
         for line, what, tree in found:
+            if (module, what) in SURVIVE:
+                continue
             tried += 1
             if seen(f"nearmetal.{module}", path, tree, TESTS[module]):
                 killed += 1

@@ -27,6 +27,9 @@ def cell(median_ns: int, operation: str = "latency") -> CellSamples:
         (4_000_000, TICK, "1 tick of the scheduler (4 ms)"),
         (8_003_300, {}, ""),
         (8_200_000, TICK, ""),
+        (16_000_000, TICK, "4 ticks of the scheduler (4 ms)"),
+        (16_160_000, TICK, "4 ticks of the scheduler (4 ms)"),  # 1 % above, the most
+        (16_160_001, TICK, ""),
         (20_000_000, TICK, ""),
         (40_100_000, {}, "TCP's shortest delay of an acknowledgement"),
         (203_000_000, {}, ""),
