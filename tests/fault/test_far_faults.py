@@ -6,7 +6,10 @@ import dataclasses
 import io
 import itertools
 import os
+import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -404,6 +407,28 @@ def test_a_carrier_that_dies_at_once_is_an_error(tmp_path: Path) -> None:
         FarMachine(ProgramCarrier("n9", ("sh", "-c", "echo no such node >&2; exit 1"))).connect()
     with pytest.raises(NearmetalError):
         FarMachine(ProgramCarrier("n9", ("/no/such/program",))).connect()
+
+
+def test_what_a_session_made_on_a_machine_goes_with_it_when_it_is_killed(tmp_path: Path) -> None:
+    deeds = """
+import os
+from nearmetal.hosts.far.machine import FarMachine
+from nearmetal.hosts.far.program import ProgramCarrier
+
+machine = FarMachine(ProgramCarrier("far", ("sh",)))
+for name in ("kept", "given back"):
+    machine.remove_at_end(f"{os.getcwd()}/{name}".replace(" ", "-"))
+    machine.run(["mkdir", "-p", f"{os.getcwd()}/{name}/n0".replace(" ", "-")])
+machine.remove(f"{os.getcwd()}/given-back")
+os.mkdir("given-back")
+print(*sorted(os.listdir()), flush=True)
+os.kill(os.getpid(), 9)
+"""
+    session = subprocess.run([sys.executable, "-c", deeds], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert session.returncode == -signal.SIGKILL, session.stderr
+    assert session.stdout.split() == ["given-back", "kept"]
+    eventually(lambda: not (tmp_path / "kept").exists(), "what the killed session made is still there")
+    assert (tmp_path / "given-back").exists(), "what was given back is another's now"
 
 
 def running(word: str) -> bool:

@@ -29,6 +29,11 @@ SHORT_S = 20.0
 _GRACE_S = 5.0
 _CHUNK_BYTES = 32 * 1024
 
+# `trash` holds what is to go with the far shell. Programs that are being ended may still write into it, hence twice.
+_BEGIN = b"""LC_ALL=C; export LC_ALL; set -f; trash=
+trap 'test -z "$trash" || rm -rf -- $trash || { sleep 3; rm -rf -- $trash; }' EXIT
+"""
+
 # One compound command: sh reads it to its end before it starts, so nothing of it is left for `cat` to swallow.
 _KEEP = b"""{ exec 3<&0
 setsid %s < %s &
@@ -63,13 +68,9 @@ class FarMachine:
         """Open the connection when it is not open: the first use does the same."""
         if self._stream is None:
             self._stream = self._carrier.open()
-            self._stream.write(b"LC_ALL=C; export LC_ALL; set -f\n")
-            said = self._ask(b"echo $$; cd; pwd", SHORT_S)
-            if said is None:
-                self._give_up()
-                raise LostError(f"{self.name} did not answer within {SHORT_S:.0f} s")
+            self._stream.write(_BEGIN)
             # A login banner or a chatty profile may come first.
-            *_, self.process, self.home = said.text.split("\n")[:-1]
+            *_, self.process, self.home = self._answer(b"echo $$; cd; pwd").text.split("\n")[:-1]
 
     def refresh(self) -> None:
         """Connect anew when the connection is gone; between trials, so that none goes on after a loss unnoticed."""
@@ -125,6 +126,19 @@ class FarMachine:
         if rest:
             self.write(path, rest, append=True)
 
+    def remove_at_end(self, path: str) -> None:
+        """Have the far shell remove a file or folder when it ends, also by a lost connection or a kill -9 here.
+
+        Not where a signal ends the far shell itself.
+        """
+        self.connect()
+        self._answer(b'trash="$trash "%s' % quote.word(path))
+
+    def remove(self, path: str) -> None:
+        """Remove a file or folder now."""
+        self.run(["rm", "-rf", "--", path])
+        self._answer(b'trash=${trash%%" "%s}' % quote.word(path))
+
     def close(self) -> None:
         """End the far shell; calling twice does nothing more, and a later command connects anew."""
         if self._stream is not None:
@@ -132,6 +146,14 @@ class FarMachine:
             with contextlib.suppress(NearmetalError):
                 stream.end_input()
             stream.close()
+
+    def _answer(self, line: bytes) -> Finished:
+        """Return what the far shell says to a line that takes no time."""
+        said = self._ask(line, SHORT_S)
+        if said is None:
+            self._give_up()
+            raise LostError(f"{self.name} did not answer within {SHORT_S:.0f} s")
+        return said
 
     def _ask(self, line: bytes, timeout_s: float, shown: tuple[str, ...] = ("sh",)) -> Finished | None:
         """Give the far shell one line; return None when it took too long."""
@@ -170,15 +192,15 @@ class FarMachine:
         source = "/dev/null"
         if stdin:
             source = f"/tmp/nm-{secrets.token_hex(16)}.in"  # noqa: S108 - the name cannot be guessed, the mode is 0600
-            assert self._stream is not None
-            self._ask(b"(umask 077; set -C; : > %s)" % quote.word(source), SHORT_S)
+            self.remove_at_end(source)
+            self._answer(b"(umask 077; set -C; : > %s)" % quote.word(source))
             self.write(source, stdin)
         kept = KeptProgram(tuple(argv), self._keep(line, quote.word(source)))
         try:
             return kept.wait(timeout_s, self.name)
         finally:
-            if stdin:
-                self._ask(quote.command(["rm", "-f", "--", source]), SHORT_S)
+            if stdin and self._stream is not None:
+                self.remove(source)
 
     def _keep(self, line: bytes, source: bytes) -> Stream:
         stream = self._carrier.open()

@@ -37,6 +37,7 @@ class FarNamespaceShell(CradleShell):
         self._site = site
         self._memory = memory
         try:
+            machine.remove_at_end(self._scratch)
             require_ok(machine.run(["mkdir", "-m", "700", "--", self._scratch]))
             self._write_scratch()
             self._rootless = require_ok(machine.run(["id", "-u"])).text.strip() != "0"
@@ -115,7 +116,7 @@ class FarNamespaceShell(CradleShell):
         self._stop_helpers()
         self._nodes.clear()
         if begun:
-            self._machine.run(["rm", "-rf", "--", self._scratch])
+            self._machine.remove(self._scratch)
 
     def _called(self, node: str) -> str:
         return f"{self._machine.name} {node}"

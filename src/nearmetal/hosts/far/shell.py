@@ -69,6 +69,7 @@ class NodesShell(CommandShell):
             )
         machine, known_as = self._free.pop(0)
         self._nodes[name] = (machine, known_as)
+        machine.remove_at_end(self._scratch)
         script = _AGENT_SCRIPT % self._remote_shell.decode()
         self.run(["sh", "-c", _MAKE_NODE, "sh", self._scratch, name, self.agent, script], node=name)
 
@@ -90,7 +91,7 @@ class NodesShell(CommandShell):
         lost: list[NearmetalError] = []
         for machine, _ in nodes.values():
             try:
-                machine.run(["rm", "-rf", "--", self._scratch])
+                machine.remove(self._scratch)
             except NearmetalError as error:
                 lost.append(error)
         if lost:
