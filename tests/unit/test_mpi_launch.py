@@ -53,6 +53,8 @@ def test_openmpi_is_told_every_layer_and_the_subnet() -> None:
     assert has(argv, "--mca", "btl", "self,sm,tcp")
     assert has(argv, "--mca", "btl_tcp_if_include", "10.77.0.0/24")
     assert has(argv, "--prtemca", "plm_ssh_agent", "/run/agent")
+    in_scratch = launch(OPENMPI5, dataclasses.replace(APART, scratch="/tmp/nm-1")).argv
+    assert has(in_scratch, "--prtemca", "prte_tmpdir_base", "/tmp/nm-1")
     older = launch(OPENMPI4, APART).argv
     assert has(older, "--mca", "plm_rsh_agent", "/run/agent")
     assert has(older, "--mca", "btl", "self,vader,tcp")

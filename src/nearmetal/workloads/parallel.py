@@ -65,6 +65,7 @@ def parallel_launch(
         nodes=job_nodes(shell, nodes),
         program=_bound_by_hand(shell, bind, program) if by_hand else tuple(program),
         remote_shell=shell.agent,
+        scratch=shell.scratch,
         interface=first.interface,
         subnet=endpoints.subnet,
         management=management_of(shell),

@@ -59,7 +59,8 @@ class Job:
     `nodes[r]` names the node of rank r. The launcher itself must be started on `nodes[0]`. With more than one
     node, `remote_shell` is a program called as `AGENT NODE COMMAND...`, and messages between nodes take
     `interface` (its `subnet` as `10.77.0.0/24`); inside a node they take shared memory. The launcher's daemons talk on
-    the subnet `management`, where there is one for that alone. `environment` is set for the ranks only.
+    the subnet `management`, where there is one for that alone, and keep what they share in the folder `scratch`, which
+    every node has. `environment` is set for the ranks only.
     `oversubscribed` says that ranks outnumber cores: then waiting ranks give way to each other.
     `bind` is one of BINDINGS; nodes that share a machine must not both bind. `map_by` is what successive ranks are
     spread over, in the launcher's words, empty for its own choice. `sleeps` says that the program itself sleeps when
@@ -69,6 +70,7 @@ class Job:
     nodes: tuple[str, ...]
     program: tuple[str, ...]
     remote_shell: str = ""
+    scratch: str = ""
     interface: str = ""
     subnet: str = ""
     management: str = ""

@@ -48,7 +48,9 @@ def _agent(mpi: Mpi, job: Job) -> list[str]:
     if job.one_node:
         return []
     daemons = ["--prtemca", "prte_if_include", job.management] if job.management else []
-    return ["--prtemca", "plm_ssh_agent", job.remote_shell, *daemons]
+    # A daemon's own choice is /tmp/prted.PID, where it ends with status 213 when another container's has the same PID.
+    own = ["--prtemca", "prte_tmpdir_base", job.scratch] if job.scratch else []
+    return ["--prtemca", "plm_ssh_agent", job.remote_shell, *own, *daemons]
 
 
 def _transport(mpi: Mpi, job: Job) -> list[str]:
