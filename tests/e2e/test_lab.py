@@ -74,6 +74,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(lab: LabHost
     assert first.files["samples"] != other.files["samples"]
 
 
+@labs.LONG
 def test_moderation_dominates_the_function_and_tuning_closes_the_gap(known: labs.Known) -> None:
     outcomes = known.outcomes(*(order(path, rx_usecs=usecs) for usecs in (3, 0) for path in ("native", "vf")))
     native_default, vf_default, native_tuned, vf_tuned = map(median_ns, outcomes)

@@ -178,6 +178,7 @@ def test_launches_follow_each_other_on_machines_that_stay_up(life: list[Outcome]
     assert all(100 < outcome.proof.moved_packets["n0.eth0"] < 2000 for outcome in life)
 
 
+@labs.LONG
 def test_mpich_polls_on_processors_of_its_own(lab: LabHost) -> None:
     (outcome,) = labs.carry_out(lab, order("native", mpi="mpich", rx_usecs=0))
     assert median_ns(outcome) < 200_000
