@@ -21,7 +21,7 @@ setup-test:
 	@scripts/setup test
 
 test: setup-test lab-here lint ## Run the whole test suite
-	@.venv/bin/python -m pytest -n 2 --dist loadgroup
+	@.venv/bin/python -m pytest -n 3 --dist loadgroup --durations=20
 
 lint: setup-test ## Check style, types and layering
 	@.venv/bin/ruff check src tests bench scripts/reference
