@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -19,9 +19,84 @@ if TYPE_CHECKING:
     from nearmetal.stats.interval import FloatArray
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricFindingJson:
+    """A node or link that stood out."""
+
+    what: str
+    metric: str
+    role: str
+    nodes: list[str]
+    screen_ratio: float
+    ratio: float
+    range: list[float]
+    retests: int
+    beyond: int
+    p_value: float
+    p_sign: float
+    one_sided: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricJson:
+    """A fabric as `nearmetal fabric --format json` prints it: docs/reference/fabric-json.md."""
+
+    fabric_format: Literal[1]
+    study: str
+    host: str
+    created_utc: str
+    path: str
+    margin: float
+    latency_bytes: int
+    bandwidth_bytes: int
+    nodes: list[str]
+    rounds: dict[str, int]
+    complete: bool
+    named: list[FabricFindingJson]
+    suspected: list[FabricFindingJson]
+    not_retested_links: int
+    latency_us: list[list[float | None]]
+    bandwidth_mb_per_s: list[list[float | None]] | None
+    bisection_mb_per_s: dict[str, float] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgainstNodeJson:
+    """One node of two fabrics, and its median figure in each."""
+
+    name: str
+    base_name: str
+    figure: float
+    base_figure: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgainstMetricJson:
+    """How two fabrics differ in one metric; `ratio` is ours / base."""
+
+    metric: str
+    unit: str
+    ratio: float
+    interval: list[float] | None
+    method: str
+    verdict: str
+    nodes: list[AgainstNodeJson]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgainstJson:
+    """One fabric against another as `nearmetal fabric --against --format json` prints it."""
+
+    fabric_against_format: Literal[1]
+    path: str
+    base_path: str
+    margin: float
+    metrics: list[AgainstMetricJson]
+
+
 def as_json(of: Survey) -> str:
     """Return a survey as one JSON object on one line."""
-    found = schema.FabricJson(
+    found = FabricJson(
         fabric_format=1,
         study=of.info.study_name,
         host=of.info.host_label,
@@ -43,9 +118,9 @@ def as_json(of: Survey) -> str:
     return schema.as_json(found, indent=None)
 
 
-def _finding(of: Survey, one: Retested) -> schema.FabricFindingJson:
+def _finding(of: Survey, one: Retested) -> FabricFindingJson:
     suspect = one.suspect
-    return schema.FabricFindingJson(
+    return FabricFindingJson(
         what=sentence(of, one),
         metric=suspect.metric,
         role=str(suspect.role),
@@ -67,7 +142,7 @@ def _rows(table: FloatArray) -> list[list[float | None]]:
 
 def against_json(compared: Sequence[Against], ours: Survey, base: Survey) -> str:
     """Return a comparison of two surveys as one JSON object on one line."""
-    found = schema.AgainstJson(
+    found = AgainstJson(
         fabric_against_format=1,
         path=ours.path,
         base_path=base.path,
@@ -77,9 +152,9 @@ def against_json(compared: Sequence[Against], ours: Survey, base: Survey) -> str
     return schema.as_json(found, indent=None)
 
 
-def _against(one: Against) -> schema.AgainstMetricJson:
+def _against(one: Against) -> AgainstMetricJson:
     interval = one.estimate.interval
-    return schema.AgainstMetricJson(
+    return AgainstMetricJson(
         metric=one.metric.key,
         unit=one.metric.unit,
         ratio=one.estimate.ratio,
@@ -87,7 +162,7 @@ def _against(one: Against) -> schema.AgainstMetricJson:
         method=str(one.estimate.method),
         verdict=str(one.estimate.finding),
         nodes=[
-            schema.AgainstNodeJson(name=n.name, base_name=n.base_name, figure=n.figure, base_figure=n.base_figure)
+            AgainstNodeJson(name=n.name, base_name=n.base_name, figure=n.figure, base_figure=n.base_figure)
             for n in one.nodes
         ],
     )

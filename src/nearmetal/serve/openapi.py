@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 import nearmetal
 from nearmetal.report import schema
+from nearmetal.report.fabric_json import FabricJson
 from nearmetal.serve.overview import COLUMNS, Filter
 
 API_VERSION = "1"
@@ -20,7 +21,7 @@ _ANSWERS = {
     "Error": schema.ErrorJson,
     "Runs": schema.RunsJson,
     "Progress": schema.ProgressJson,
-    "Fabric": schema.FabricJson,
+    "Fabric": FabricJson,
     "Gate": schema.GateJson,
     "Report": schema.ReportJson,
 }
