@@ -23,14 +23,14 @@ PACKAGES = (Path(__file__).parents[1], Path(__file__).parents[1] / "src", Path(_
 class LostDisk:
     """A disk that keeps what was synced in the folder `kept`."""
 
-    library: Path
+    shim: Path
     kept: Path
 
     def run(self, argv: Sequence[str], *, drop: str = "") -> Finished:
         """Run a program to its end, however it ends, on this disk; `drop` is LOSE_DROP."""
         environment = {
             **os.environ,
-            "LD_PRELOAD": str(self.library),
+            "LD_PRELOAD": str(self.shim),
             "LOSE_KEEP": str(self.kept),
             "LOSE_DROP": drop,
             "PYTHONPATH": ":".join(map(str, PACKAGES)),

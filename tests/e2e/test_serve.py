@@ -23,7 +23,7 @@ import uvicorn
 
 from nearmetal.cli.main import run
 from nearmetal.errors import BadInputError, UnavailableError
-from nearmetal.serve import library
+from nearmetal.serve import answers
 from nearmetal.serve.app import make_app
 from nearmetal.serve.behind import Public
 from nearmetal.serve.cache import Recent
@@ -438,7 +438,7 @@ def test_pages_are_styled_and_quiet(folder: Path, tmp_path: Path, path: str) -> 
 @needs_chromium
 def test_the_live_page_follows_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The browser loads the page; before its second look a trial is added, which must then be on the page."""
-    monkeypatch.setattr(library, "Recent", lambda: Recent(seconds=0.0))
+    monkeypatch.setattr(answers, "Recent", lambda: Recent(seconds=0.0))
     make_run(tmp_path / "runs" / "run", Recipe(study=SMALL, blocks=5))
     last = max((tmp_path / "runs" / "run" / "trials").iterdir())
     hidden = last.rename(tmp_path / last.name)

@@ -21,11 +21,11 @@ from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.report import fabric_html
 from nearmetal.report.progress import progress, sentence
 from nearmetal.serve import openapi, overview, pages
+from nearmetal.serve.answers import Answers
 from nearmetal.serve.app import make_app
 from nearmetal.serve.cache import Cache, Recent
 from nearmetal.serve.catalogue import Catalogue, state
 from nearmetal.serve.guard import Door
-from nearmetal.serve.library import Library
 from nearmetal.store.rundir import RunDir, is_being_written
 from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
@@ -309,7 +309,7 @@ def test_two_fabrics_are_compared_node_by_node(client: TestClient) -> None:
 
 def test_a_fabric_that_claims_too_much_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_fabric(tmp_path / "run", MadeUpHost())
-    monkeypatch.setattr("nearmetal.serve.library.MAX_FABRIC_BYTES", 1000)
+    monkeypatch.setattr("nearmetal.serve.answers.MAX_FABRIC_BYTES", 1000)
     client = TestClient(make_app(Catalogue(tmp_path), DOOR), base_url="http://127.0.0.1:8470", headers=SIGNED_IN)
     answer = client.get("/runs/run")
     assert answer.status_code == 422
@@ -370,11 +370,11 @@ def test_live_follows_a_run_as_trials_come(tmp_path: Path) -> None:
     last = max((tmp_path / "run" / "trials").iterdir())
     hidden = last.rename(tmp_path / last.name)
     list_anew(tmp_path / "run")
-    library = Library(Catalogue(tmp_path))
-    library._states = Recent(seconds=0.0)
+    answers = Answers(Catalogue(tmp_path))
+    answers._states = Recent(seconds=0.0)
 
     async def look() -> tuple[str, str]:
-        part = await library.live_part("run")
+        part = await answers.live_part("run")
         return part.content.decode(), part.tag
 
     before, tag = asyncio.run(look())

@@ -100,7 +100,7 @@ class TraceView:
 
     source: str
     command: str
-    library: str
+    mpi: str
     threads: str
     ranks: tuple[RankTimes, ...]
     calls: tuple[CallRow, ...]
@@ -135,7 +135,7 @@ def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
     return TraceView(
         source=trace.source,
         command=meta.get("command", ""),
-        library=meta.get("library", ""),
+        mpi=meta.get("library", ""),
         threads=meta.get("threads", ""),
         ranks=tuple(_rank_times(rank) for rank in trace.ranks),
         calls=_call_rows(trace),

@@ -34,7 +34,7 @@ def _body(view: TraceView) -> Markup:
         element(
             "p",
             f"{len(view.ranks)} ranks, {view.recorded_calls} calls, {view.messages} messages of "
-            f"{trace_text.rounded_size(view.message_bytes)} in all. {view.library}.",
+            f"{trace_text.rounded_size(view.message_bytes)} in all. {view.mpi}.",
             class_="meta",
         ),
         *(

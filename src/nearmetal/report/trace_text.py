@@ -110,7 +110,7 @@ def _head(view: TraceView) -> str:
     lines = [
         f"{view.command or 'a program'}: {len(view.ranks)} ranks, {view.recorded_calls} calls, "
         f"{view.messages} messages of {rounded_size(view.message_bytes)} in all",
-        f"{view.library}, thread level {view.threads}" if view.library else "",
+        f"{view.mpi}, thread level {view.threads}" if view.mpi else "",
         *(f"note: {warning}" for warning in warnings(view)),
     ]
     return "\n".join(line for line in lines if line)

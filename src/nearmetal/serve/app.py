@@ -1,4 +1,4 @@
-"""The web application: paths, queries and status codes; what they answer comes from `library` and `pages`."""
+"""The web application: paths, queries and status codes; what they answer comes from `answers` and `pages`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from starlette.routing import Route
 from nearmetal.errors import NearmetalError
 from nearmetal.report import schema
 from nearmetal.serve import openapi, overview, pages
+from nearmetal.serve.answers import Answers, NoSuchRunError, encoded
 from nearmetal.serve.behind import Below
 from nearmetal.serve.guard import Guard
-from nearmetal.serve.library import Library, NoSuchRunError, encoded
 from nearmetal.serve.overview import Filter
 from nearmetal.store.query import MixedError
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
+    from nearmetal.serve.answers import Text
     from nearmetal.serve.catalogue import Catalogue, Entry
     from nearmetal.serve.guard import Door
-    from nearmetal.serve.library import Text
 
 API = "/api/"
 _FLAGS = {"true": True, "false": False}
@@ -44,7 +44,7 @@ class BadQueryError(NearmetalError):
 
 def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
     """Return the ASGI application that serves the runs of a catalogue to whoever the door admits."""
-    served = _Served(Library(catalogue))
+    served = _Served(Answers(catalogue))
     routes = [
         Route("/", served.run_list),
         Route("/runs/{name}", served.report),
@@ -65,64 +65,64 @@ def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
 
 
 class _Served:
-    def __init__(self, library: Library) -> None:
-        self._library = library
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
 
     async def run_list(self, request: Request) -> Response:
         by, descending, wanted = _listing(request, sort="changed", order="desc")
-        everything = await self._library.entries()
+        everything = await self._answers.entries()
         rows = overview.sorted_runs([one for one in everything if wanted.holds(one)], by, descending=descending)
-        known = await self._library.glances(rows)
-        root = str(self._library.catalogue.root)
+        known = await self._answers.glances(rows)
+        root = str(self._answers.catalogue.root)
         page = overview.run_list(overview.Listed(root, everything, rows, known, wanted, by, descending))
         return _html(page, pages.PLAIN)
 
     async def report(self, request: Request) -> Response:
         allow_mixed = _flag(_query(request, allow_mixed="false"))
         with _offering_mixed(request):
-            text = await self._library.report_page(request.path_params["name"], allow_mixed=allow_mixed)
+            text = await self._answers.report_page(request.path_params["name"], allow_mixed=allow_mixed)
         return _html(text.content, pages.PLAIN)
 
     async def compare(self, request: Request) -> Response:
         runs, base, allow_mixed = _compared(request)
         with _offering_mixed(request):
-            text = await self._library.compare_page(runs, base, allow_mixed=allow_mixed)
+            text = await self._answers.compare_page(runs, base, allow_mixed=allow_mixed)
         return _html(text.content, pages.PLAIN)
 
     async def live(self, request: Request) -> Response:
         _query(request)
-        text = await self._library.live_page(request.path_params["name"])
+        text = await self._answers.live_page(request.path_params["name"])
         return _html(text.content, pages.LIVE)
 
     async def live_part(self, request: Request) -> Response:
         _query(request)
-        return _tagged(request, await self._library.live_part(request.path_params["name"]), "text/html")
+        return _tagged(request, await self._answers.live_part(request.path_params["name"]), "text/html")
 
     async def api_runs(self, request: Request) -> Response:
         by, descending, wanted = _listing(request, sort="name", order="asc")
-        shown = [one for one in await self._library.entries() if wanted.holds(one)]
+        shown = [one for one in await self._answers.entries() if wanted.holds(one)]
         runs = overview.sorted_runs(shown, by, descending=descending)
         found = schema.RunsJson(runs=[_run(one) for one in runs])
         return Response(encoded(schema.as_json(found, None)), media_type="application/json")
 
     async def api_report(self, request: Request) -> Response:
         allow_mixed = _flag(_query(request, allow_mixed="false"))
-        text = await self._library.report_json(request.path_params["name"], allow_mixed=allow_mixed)
+        text = await self._answers.report_json(request.path_params["name"], allow_mixed=allow_mixed)
         return _tagged(request, text, "application/json")
 
     async def api_fabric(self, request: Request) -> Response:
         _query(request)
-        return _tagged(request, await self._library.fabric_json(request.path_params["name"]), "application/json")
+        return _tagged(request, await self._answers.fabric_json(request.path_params["name"]), "application/json")
 
     async def api_progress(self, request: Request) -> Response:
         _query(request)
-        return _tagged(request, await self._library.progress_json(request.path_params["name"]), "application/json")
+        return _tagged(request, await self._answers.progress_json(request.path_params["name"]), "application/json")
 
     async def api_compare(self, request: Request) -> Response:
         runs, base, allow_mixed = _compared(request)
         if len(runs) > 1:
             raise BadQueryError("the answer for programs is of one run and its base", hint="ask once for each run")
-        text = await self._library.compare_json(runs[0], base, allow_mixed=allow_mixed)
+        text = await self._answers.compare_json(runs[0], base, allow_mixed=allow_mixed)
         return _tagged(request, text, "application/json")
 
 

@@ -59,7 +59,7 @@ def encoded(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-class Library:
+class Answers:
     """Everything that is served, by name of the run."""
 
     def __init__(self, catalogue: Catalogue) -> None:
