@@ -549,6 +549,8 @@ def quick_apply(*, hanging: bool) -> None:
 def main() -> int:
     """Play histories in this namespace; print one line of JSON for each."""
     first, step, last = map(int, sys.argv[1:4])
+    # A shell without job control starts what goes to the background with ctrl-C ignored, and the forked inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.freeze()  # what is never looked at by the collector stays shared with the forked
     with other_namespace() as other, contextlib.ExitStack() as stack:
         make: Callable[[int, tuple[int, int]], History] = History
