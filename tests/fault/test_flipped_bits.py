@@ -9,6 +9,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from fake_fabric import MadeUpHost, make_fabric
 from fake_runs import STUDY, make_run
 from nearmetal.errors import NearmetalError
+from nearmetal.store import samples
 from nearmetal.store.rundir import RunDir, RunInfo, SearchDir
 from nearmetal.store.samples import CellSamples
 from nearmetal.store.verify import verify
@@ -131,3 +133,37 @@ def test_no_flipped_bit_changes_values_that_are_read_alone(tmp_path: Path) -> No
             named += "has changed since it was recorded" in error.message
         flip(path, bit)
     assert named > 20
+
+
+def test_values_are_of_the_bytes_that_were_summed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody writes to the file after its sums were found right and before it is decoded."""
+    run = opened(traced(tmp_path / "run"))
+    (record,) = run.trials()
+    (cell,) = record.cells
+    path, whole = run.samples_path(record), run.values(record, cell).tolist()
+    decode = samples._rank_values
+
+    def overwritten(*asked: Any) -> Any:
+        path.write_bytes(bytes(path.stat().st_size))
+        return decode(*asked)
+
+    monkeypatch.setattr(samples, "_rank_values", overwritten)
+    assert run.values(record, cell).tolist() == whole
+    with pytest.raises(NearmetalError, match="has changed"):
+        run.values(record, cell)
+
+
+def test_a_piece_that_was_not_summed_is_never_decoded(tmp_path: Path) -> None:
+    run = opened(traced(tmp_path / "run"))
+    (record,) = run.trials()
+    pieces = samples._Pieces(run.samples_path(record).stat().st_size)
+    with run.samples_path(record).open("rb", buffering=0) as file:
+        pieces.hold(file, [(100, 50)])
+        with pytest.raises(OSError, match="ends at byte"):
+            pieces.hold(file, [(run.samples_path(record).stat().st_size - 5, 6)])
+    assert pieces.seek(110) == pieces.tell() == 110
+    assert bytes(pieces.read(40)) == run.samples_path(record).read_bytes()[110:150]
+    for start, size in ((99, 2), (110, 41), (149, 2), (160, 1), (110, -1)):
+        pieces.seek(start)
+        with pytest.raises(OSError, match="were not verified"):
+            pieces.read(size)

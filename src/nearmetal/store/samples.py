@@ -8,10 +8,12 @@ is a row group of its own, so that one rank's durations are read without touchin
 from __future__ import annotations
 
 import hashlib
+import io
 import mmap
+import os
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +42,7 @@ _VALUED = ("flags", "ns")
 """What values are made of, in the order of the file."""
 _END_BYTES = 8
 """A Parquet file ends with the length of its directory (4 bytes, little-endian) and a mark of 4 bytes."""
-_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+_HASHED_BYTES = 1 << 17
 _PACKED = ("iteration", "begin_ns", "ns")
 _DAMAGES = (OSError, pa.ArrowException, IndexError, KeyError, ValueError)
 SCHEMA = pa.schema(_COLUMNS, metadata={"nearmetal.samples": "1"})
@@ -209,37 +211,73 @@ def _opened(path: Path, sha256: str) -> pq.ParquetFile:
 
 
 def _opened_in_parts(path: Path, cell: StoredCell, directory_sum: str, cell_sum: str) -> pq.ParquetFile:
-    """Open a file of samples of which only a cell's values can be read, from the very bytes that were verified.
-
-    They lie where they do in the file, in a room of its size: what was not read takes no memory.
-    """
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
+    """Open a file of samples of which only a cell's values can be read, from the very bytes that were verified."""
+    with path.open("rb", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _END_BYTES))
         end_bytes = _directory_bytes(file.read())
         if not 0 < end_bytes <= size:
             raise changed(path)
-        room = mmap.mmap(-1, size, flags=_PRIVATE)
-        _fill(file, room, size - end_bytes, end_bytes)
-        if hashlib.sha256(memoryview(room)[size - end_bytes :]).hexdigest() != directory_sum:
+        file.seek(size - end_bytes)
+        directory = file.read()
+        if hashlib.sha256(directory).hexdigest() != directory_sum:
             raise changed(path)
-        opened = pq.ParquetFile(pa.BufferReader(pa.py_buffer(room)))
-        for start, length in _places(opened.metadata, cell):
-            _fill(file, room, start, length)
-        if _sum_of_parts(room, opened.metadata, cell) != cell_sum:
+        metadata = pq.read_metadata(pa.BufferReader(directory))
+        pieces = _Pieces(size)
+        if pieces.hold(file, _places(metadata, cell)) != cell_sum:
             raise changed(path)
-        return opened
+    return pq.ParquetFile(pa.PythonFile(pieces, mode="r"), metadata=metadata)
+
+
+class _Pieces(io.RawIOBase):
+    """A file in memory of which only some pieces are there; to read anything else is an error.
+
+    Each piece is hashed in parts while the processor's cache still holds what was read, and decoded where it lies:
+    memory of its own for the whole file's length would cost more than the hash.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size, self._at = size, 0
+        self._held: dict[int, memoryview] = {}
+
+    def hold(self, file: io.RawIOBase, places: list[tuple[int, int]]) -> str:
+        """Read pieces (first byte, length) of a file and return the SHA-256 of them all; a short file is an OSError."""
+        found = hashlib.sha256()
+        for start, length in places:
+            piece = self._held[start] = np.empty(length, np.uint8).data
+            file.seek(start)
+            done = 0
+            while done < length:
+                part = piece[done : done + _HASHED_BYTES]
+                got = file.readinto(part)
+                if not got:
+                    raise OSError(f"it ends at byte {start + done}, within a piece that its directory names")
+                found.update(part[:got])
+                done += got
+        return found.hexdigest()
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> memoryview:  # Arrow takes any buffer
+        for start, piece in self._held.items():
+            begin = self._at - start
+            if begin >= 0 and 0 <= size <= len(piece) - begin:
+                self._at += size
+                return piece[begin : begin + size]
+        raise OSError(f"{size} bytes from byte {self._at} on were not verified")
 
 
 def _directory_bytes(end: bytes) -> int:
     """Return the length of a Parquet file's directory with the end itself, from its last bytes."""
     return int.from_bytes(end[:4], "little") + _END_BYTES
-
-
-def _fill(file: IO[bytes], room: mmap.mmap, start: int, length: int) -> None:
-    file.seek(start)
-    with memoryview(room) as view:
-        file.readinto(view[start : start + length])  # type: ignore[attr-defined] # of every binary file
 
 
 def _places(metadata: pq.FileMetaData, cell: StoredCell) -> list[tuple[int, int]]:
