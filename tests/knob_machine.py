@@ -142,6 +142,10 @@ class KnobMachine:
             case ["ls", "--", folder]:
                 place = self.root / folder.lstrip("/")
                 return "\n".join(sorted(entry.name for entry in place.iterdir())) if place.is_dir() else ""
+            case ["ethtool", option, device] if (self.root / f"{device}.recorded").exists():
+                return self._recorded(option, device)
+            case ["ethtool", "-l", device] if "channels-combined" in self._known(device):
+                return f"Current hardware settings:\nCombined: {self._known(device)['channels-combined']}\n"
             case ["ethtool", "-i", device]:
                 return f"driver: {self._known(device)['driver']}\nbus-info: 0000:00:03.0\n"
             case ["ethtool", "-c", device]:
@@ -151,6 +155,8 @@ class KnobMachine:
                 return "".join(f"{printed}: {nic[name]}\n" for name, printed in _PRINTED.items())
             case ["ethtool", "-C" | "-K", device, parameter, value]:
                 return self._change(device, parameter, value)
+            case ["ethtool", "-L", device, parameter, value]:
+                return self._change(device, f"channels-{parameter}", value)
             case ["ip", "-d", "-o", "link", "show", "dev", device] | ["ip", "-o", "link", "show", "dev", device]:
                 nic = self._known(device)
                 return f"3: {device}: <UP> mtu {nic['mtu']} qdisc mq qlen 1000\\ link/ether minmtu 68 maxmtu 9000 x\n"
@@ -178,6 +184,14 @@ class KnobMachine:
             raise AnswerError("netlink error: No such device")
         return self.nic(device)
 
+    def _recorded(self, option: str, device: str) -> str:
+        """Return what ethtool printed of a NIC: the part of its file below `$ ethtool OPTION`."""
+        text = (self.root / f"{device}.recorded").read_text()
+        said = text.partition(f"$ ethtool {option} ")[2].partition("\n$ ")[0].partition("\n")[2]
+        if not said or said.startswith("netlink error"):
+            raise AnswerError(said.strip() or "netlink error: Operation not supported")
+        return said
+
     def _change(self, device: str, parameter: str, value: str) -> str:
         nic = self._known(device)
         self._announce(f"{device} {parameter}")
@@ -185,6 +199,8 @@ class KnobMachine:
             raise AnswerError("netlink error: Operation not supported")
         if parameter == "adaptive-rx" and nic["adaptive-rx"] != value:
             nic |= {"rx-usecs": "3", "rx-frames": "64"}
+        if nic["driver"] == "iavf" and parameter == "channels-combined":
+            nic |= {"rx-usecs": "50", "adaptive-rx": "on"}
         if nic["driver"] == "tun" and parameter == "rx-frames":
             value = str(min(int(value), 64))
         if nic["driver"] == "liar" and parameter == "rx-usecs":

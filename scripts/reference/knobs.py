@@ -60,7 +60,17 @@ def _drivers() -> str:
             lines.append(f"| {driver} | `{name}` | {one.about()} | {note} |")
     lines += [
         "\nOn every driver: usecs and frames of one direction are never both 0, a low threshold is below its high one.",
-        f"On {', '.join(sorted(drivers.OWNED))} usecs cannot change while the adaptive mode is on.",
+        f"On {', '.join(sorted(drivers.OWNED))} usecs cannot change while the adaptive mode is on; on ice",
+        "rx-usecs-high cannot either. A setting that leaves an adaptive mode on which would overrule it is refused:\n",
+        *(f"- {driver}: {why}" for driver, ways in drivers.OVERWRITTEN.items() for why in ways.values()),
+        "\nWhat a driver resets with a knob is written after it, as it was or as the setting has it:\n",
+        *(
+            f"- {driver}: `{name}` resets {', '.join(f'`{other}`' for other in others)}"
+            for driver, resets in drivers.RESETS.items()
+            for name, others in resets.items()
+        ),
+        "\n| driver | read in Linux 6.12.117, `drivers/net/ethernet` |\n|---|---|",
+        *(f"| {driver} | {where} |" for driver, where in drivers.SOURCES.items()),
         "\n## Read-backs that prove nothing\n",
         "Reported with every trial that sets the knob (`knob.unproven.NAME` among its facts).\n",
         "| driver | knob | why |\n|---|---|---|",

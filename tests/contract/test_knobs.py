@@ -121,6 +121,17 @@ def test_an_order_of_writes_never_passes_an_illegal_state(tmp_path: Path) -> Non
         ("ice", {"nic.adaptive-rx": "on", "nic.rx-usecs": "8"}, "turn it off"),
         ("bnxt_en", {"nic.rx-frames": "32768"}, "cut off in silence"),
         ("gve", {"nic.rx-usecs": "8191"}, "DQO"),
+        ("gve", {"nic.ring-rx": "1000"}, "powers of two"),
+        ("ena", {"nic.rx-usecs": "32768"}, "15 bits"),
+        ("ena", {"nic.adaptive-rx": "on", "nic.rx-usecs": "8"}, "overrules it"),
+        ("ena", {"nic.ring-rx": "128"}, "less becomes 256"),
+        ("bnxt_en", {"nic.adaptive-rx": "on", "nic.rx-usecs": "8"}, "overrules it"),
+        ("mlx5_core", {"nic.adaptive-tx": "on", "nic.tx-usecs": "8"}, "drops tx-usecs in silence"),
+        ("mlx5_core", {"nic.channels-rx": "4"}, "set channels-combined"),
+        ("ice", {"nic.rx-usecs-high": "2"}, "rate limit"),
+        ("ice", {"nic.adaptive-tx": "on", "nic.rx-usecs-high": "20"}, "turn it off"),
+        ("i40e", {"nic.tx-usecs-high": "20"}, "follows rx-usecs-high"),
+        ("mana", {"nic.ring-tx": "64"}, "128 to 16384"),
     ],
 )
 def test_illegal_settings_are_refused_with_the_drivers_reason(
@@ -135,10 +146,15 @@ def test_illegal_settings_are_refused_with_the_drivers_reason(
     [
         ("mlx4_en", "nic.ring-rx", "300", "512"),
         ("mlx4_en", "nic.rx-frames", "65535", "44"),
-        ("iavf", "nic.rx-usecs", "51", "50"),
-        ("i40e", "nic.rx-usecs", "51", "50"),
+        ("iavf", "nic.rx-usecs", "51", "52"),
+        ("i40e", "nic.rx-usecs", "51", "52"),
         ("i40e", "nic.rx-usecs-high", "50", "48"),
         ("ice", "nic.rx-usecs", "51", "51"),
+        ("ice", "nic.ring-rx", "65", "96"),
+        ("ena", "nic.ring-rx", "1000", "512"),
+        ("mana", "nic.ring-rx", "1000", "1024"),
+        ("ixgbe", "nic.ring-tx", "65", "72"),
+        ("i40e", "nic.rx-usecs", "8160", "8160"),
         ("tun", "nic.rx-frames", "132", "64"),
         ("igb", "nic.rx-usecs", "3", "3"),
         ("unheard-of", "nic.rx-usecs", "5", "5"),
@@ -146,6 +162,17 @@ def test_illegal_settings_are_refused_with_the_drivers_reason(
 )
 def test_rounding_is_known(driver: str, name: str, written: str, read: str) -> None:
     assert drivers.reads_back(driver, name, written) == read
+
+
+def test_what_a_driver_resets_is_written_after_it_and_put_back(tmp_path: Path) -> None:
+    """iavf makes new queues at every change of their number, which begin adaptive and at 50 us."""
+    machine = _machine(tmp_path, driver="iavf", adaptive_rx="off", rx_usecs="20", channels_combined="4")
+    before = machine.nic("eth1")
+    with hold(machine, ENDS, {"nic.rx-usecs": 0, "nic.channels-combined": 2}, tmp_path, put_back=True) as held:
+        assert machine.writes[0] == "eth1 channels-combined"
+        assert (machine.nic("eth1")["rx-usecs"], machine.nic("eth1")["adaptive-rx"]) == ("0", "off")
+        assert held.facts["knob.nic.adaptive-rx"] == "off"
+    assert machine.nic("eth1") == before
 
 
 def test_illegal_setting_is_refused_before_any_write(tmp_path: Path) -> None:
@@ -181,7 +208,7 @@ def test_the_machines_own_limits_are_kept(tmp_path: Path) -> None:
 
 
 def test_management_interface_is_refused(tmp_path: Path) -> None:
-    machine = _machine(tmp_path)
+    machine = _machine(tmp_path, adaptive_rx="off")
     (machine.root / "routes").write_text("default via 10.0.0.254 dev eth1 proto static\n")
     with pytest.raises(BadInputError, match="carries the default route"):
         plan(machine, {"nic.rx-usecs": 5}, [ETH1])
@@ -189,7 +216,7 @@ def test_management_interface_is_refused(tmp_path: Path) -> None:
 
 
 def test_rivals_are_named(tmp_path: Path) -> None:
-    machine = _machine(tmp_path)
+    machine = _machine(tmp_path, adaptive_rx="off")
     (machine.root / "processes").write_text("bash\nirqbalance\nNetworkManager\n")
     assert [rival.program for rival in plan(machine, {"nic.rx-usecs": 5}, [ETH1]).rivals] == ["NetworkManager"]
 

@@ -1,16 +1,12 @@
 """What drivers take, round, reset and lie about, as data; checked before anything is written.
 
-Source: Linux 6.12.117, the `ethtool_ops` of each driver (`drivers/net/ethernet/mellanox/mlx4/en_ethtool.c`,
-`.../mlx5/core/en_ethtool.c`, `intel/igb/igb_ethtool.c`, `intel/igbvf/ethtool.c`, `intel/ixgbevf/ethtool.c`,
-`intel/iavf/iavf_ethtool.c`, `drivers/net/virtio_net.c`, `drivers/net/tun.c`), and of mainline at other versions the
-`set_coalesce` of ixgbe, i40e, ice (`intel/*/*_ethtool.c`), bnxt_en (`broadcom/bnxt/bnxt_ethtool.c`) and gve
-(`google/gve/gve_ethtool.c`, `gve_dqo.h`). mana has no moderation to set in 6.12. A driver that is not named here has no
-limits but those that the machine itself tells.
+`SOURCES` names where each was read. A driver that is not named here has no limits but those that the machine itself
+tells.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from nearmetal.errors import BadInputError
@@ -18,7 +14,8 @@ from nearmetal.errors import BadInputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-Rounding = Literal["none", "power of two up", "down", "cap"]
+Rounding = Literal["none", "power of two", "power of two up", "power of two down", "up", "down", "cap"]
+"""`power of two` is no rounding: the driver refuses every other number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +41,8 @@ class Range:
             return True
         if self.rounding == "cap":
             return value >= self.lowest
+        if self.rounding == "power of two" and value & (value - 1):
+            return False
         return self.lowest <= value <= self.highest and (self.rounding != "none" or value % self.step == 0)
 
     def reads_back(self, value: int) -> int:
@@ -52,16 +51,20 @@ class Range:
             return self.becomes[value]
         if value in self.also:
             return value
-        if self.rounding == "power of two up":
-            return 1 << max(value - 1, 0).bit_length()
-        if self.rounding == "down":
-            return value - value % self.step
-        return min(value, self.highest) if self.rounding == "cap" else value
+        rounded = {
+            "power of two up": 1 << max(value - 1, 0).bit_length(),
+            "power of two down": 1 << max(value.bit_length() - 1, 0),
+            "up": value + -value % self.step,
+            "down": value - value % self.step,
+            "cap": min(value, self.highest),
+        }
+        return rounded.get(self.rounding, value)
 
     def about(self) -> str:
         """Return the range for people."""
         extra = "".join(f"{value}, " for value in sorted(self.also))
         steps = f" in steps of {self.step}" if self.step > 1 else ""
+        steps = ", powers of two" if self.rounding == "power of two" else steps
         return f"{extra}{self.lowest} to {self.highest}{steps}"
 
 
@@ -75,7 +78,12 @@ def _each(names: tuple[str, ...], one: Range) -> dict[str, Range]:
 
 _USECS = ("rx-usecs", "tx-usecs")
 _FRAMES = ("rx-frames", "tx-frames")
+_RINGS = ("ring-rx", "ring-tx")
 _MLX4_AUTO = "65535 means auto and reads back as the default"
+_CUT = "kept in 16 bits, more is cut off in silence"
+_ITR = Range(0, 8160, step=2, rounding="up", reason="the device counts in steps of 2 us")
+_COMBINED = Range(0, 0, reason="queues receive and transmit here, set channels-combined")
+_SEPARATE = Range(0, 0, reason="the driver has separate rx and tx channels")
 
 RANGES: dict[str, dict[str, Range]] = {
     "mlx4_en": {
@@ -87,11 +95,14 @@ RANGES: dict[str, dict[str, Range]] = {
         "nic.ring-tx": Range(64, 8192, rounding="power of two up"),
         "nic.channels-rx": Range(1, 128),
         "nic.channels-tx": Range(1, 32),
-        "nic.channels-combined": Range(0, 0, reason="the driver has separate rx and tx channels"),
+        "nic.channels-combined": _SEPARATE,
     },
     "mlx5_core": {
         **_each(_USECS, Range(0, 4095, reason="the device holds 12 bits")),
         **_each(_FRAMES, Range(0, 65535)),
+        "nic.ring-rx": Range(16, 8192, rounding="power of two up"),
+        "nic.ring-tx": Range(64, 8192, rounding="power of two up"),
+        **_each(("channels-rx", "channels-tx"), _COMBINED),
     },
     "igb": {
         "nic.rx-usecs": Range(10, 10000, frozenset({0, 1, 3}), reason="1 and 3 are its dynamic modes"),
@@ -108,34 +119,69 @@ RANGES: dict[str, dict[str, Range]] = {
         "nic.rx-usecs": Range(2, 1022, frozenset({0, 1}), reason="1 is its dynamic mode"),
         "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt, set rx-usecs"),
     },
-    # ixgbe_set_coalesce: IXGBE_MAX_EITR (0xFF8) in units of a quarter microsecond.
+    # IXGBE_MAX_EITR (0xFF8) in units of a quarter microsecond.
     "ixgbe": {
-        "nic.rx-usecs": Range(2, 1022, frozenset({0, 1}), reason="1 is its dynamic mode"),
+        "nic.rx-usecs": Range(
+            2, 1022, frozenset({0, 1}), reason="1 is its dynamic mode; a step across 10 us restarts the port"
+        ),
         "nic.tx-usecs": Range(0, 0, reason="receive and transmit share an interrupt, set rx-usecs"),
+        **_each(_RINGS, Range(64, 32768, step=8, rounding="up")),
+        **_each(("channels-rx", "channels-tx"), _COMBINED),
     },
-    # __i40e_set_coalesce: I40E_MAX_ITR, ITR_REG_ALIGN; rx-usecs-high is the interrupt rate limit of I40E_MAX_INTRL.
     "i40e": {
-        **_each(_USECS, Range(0, 8160, step=2, rounding="down", reason="the device counts in steps of 2 us")),
+        **_each(_USECS, _ITR),
         "nic.rx-usecs-high": Range(
             0, 236, step=4, rounding="down", reason="the interrupt rate limit, in steps of 4 us"
         ),
+        "nic.tx-usecs-high": Range(0, 0, reason="it follows rx-usecs-high, set that"),
+        "nic.tx-frames-irq": Range(1, 65535, reason="0 is ignored in silence"),
+        **_each(_RINGS, Range(64, 8160, step=32, rounding="up")),
+        **_each(("channels-rx", "channels-tx"), _COMBINED),
     },
-    "ice": _each(_USECS, Range(0, 8160, reason="ICE_ITR_MAX")),
-    # bnxt_set_coalesce checks nothing: what does not fit into the 16 bits that it keeps is cut off in silence.
+    "ice": {
+        **_each(_USECS, Range(0, 8160, reason="ICE_ITR_MAX")),
+        "nic.rx-usecs-high": Range(
+            4, 236, frozenset({0}), reason="the interrupt rate limit, of 8 us at least on slow links"
+        ),
+        **_each(_RINGS, Range(64, 8160, step=32, rounding="up")),
+    },
+    # bnxt_set_coalesce checks nothing.
     "bnxt_en": {
-        **_each(_USECS, Range(0, 65535, reason="kept in 16 bits, more is cut off in silence")),
-        "nic.rx-frames": Range(0, 32767, reason="doubled and kept in 16 bits, more is cut off in silence"),
-        "nic.tx-frames": Range(0, 65535, reason="kept in 16 bits, more is cut off in silence"),
+        **_each((*_USECS, "rx-usecs-irq", "tx-usecs-irq", "tx-frames", "tx-frames-irq"), Range(0, 65535, reason=_CUT)),
+        **_each(("rx-frames", "rx-frames-irq"), Range(0, 32767, reason=f"doubled and {_CUT}")),
+        "nic.ring-tx": Range(19, 65535, reason="a frame of the most fragments must fit"),
     },
-    "gve": _each(_USECS, Range(0, 8190, reason="queue format DQO alone has moderation; GVE_MAX_ITR_INTERVAL_DQO")),
-    "iavf": _each(_USECS, Range(0, 8160, step=2, rounding="down", reason="the device counts in steps of 2 us")),
+    "gve": {
+        **_each(_USECS, Range(0, 8190, reason="queue format DQO alone has moderation; GVE_MAX_ITR_INTERVAL_DQO")),
+        **_each(_RINGS, Range(1, 65536, rounding="power of two", reason="where the device lets them change at all")),
+        "nic.channels-combined": _SEPARATE,
+    },
+    "iavf": {
+        **_each(_USECS, _ITR),
+        **_each(_RINGS, Range(64, 4096, step=32, rounding="up")),
+        **_each(("channels-rx", "channels-tx"), _COMBINED),
+    },
+    # ENA_ETH_IO_INTR_REG_RX_INTR_DELAY_MASK: 15 bits; ena_set_coalesce checks nothing.
+    "ena": {
+        **_each(
+            _USECS,
+            Range(0, 32767, reason="15 bits, more is cut off in silence; rounds down to the device's resolution"),
+        ),
+        **_each(_RINGS, Range(256, 16384, rounding="power of two down", reason="less becomes 256")),
+        **_each(("channels-rx", "channels-tx"), _COMBINED),
+    },
+    "mana": {
+        "nic.ring-rx": Range(128, 8192, rounding="power of two up"),
+        "nic.ring-tx": Range(128, 16384, rounding="power of two up"),
+        **_each(("channels-rx", "channels-tx"), _COMBINED),
+    },
     "virtio_net": {},
     VIRTIO_PLAIN: {
         **_each(_USECS, Range(0, 0, reason="the device does not offer VIRTIO_NET_F_NOTF_COAL")),
         "nic.rx-frames": Range(1, 1, reason="the device does not offer VIRTIO_NET_F_NOTF_COAL"),
         "nic.tx-frames": Range(0, 1, reason="the device does not offer VIRTIO_NET_F_NOTF_COAL"),
     },
-    # tun_set_coalesce: rx_batched is capped at NAPI_POLL_WEIGHT.
+    # rx_batched is capped at NAPI_POLL_WEIGHT.
     "tun": {"nic.rx-frames": Range(0, 64, rounding="cap")},
 }
 
@@ -180,6 +226,13 @@ def _adaptive_owns(direction: str) -> Callable[[Mapping[str, str]], str]:
     return breaks
 
 
+def _limit_needs_fixed(values: Mapping[str, str]) -> str:
+    modes = [mode for mode in ("adaptive-rx", "adaptive-tx") if values.get(f"nic.{mode}") == "on"]
+    if modes and "nic.rx-usecs-high" in values.get("", "").split():
+        return f"the driver refuses rx-usecs-high while {' and '.join(modes)} is on: turn it off as well"
+    return ""
+
+
 _ANY: frozenset[str] = frozenset()
 OWNED = frozenset({"iavf", "i40e", "ice", "virtio_net"})
 """Drivers that refuse new usecs while the adaptive mode of that direction is on."""
@@ -192,29 +245,67 @@ RULES: tuple[Rule, ...] = (
     Rule(_ANY, _window("pkt-rate-low", "pkt-rate-high")),
     Rule(OWNED, _adaptive_owns("rx")),
     Rule(OWNED, _adaptive_owns("tx")),
+    Rule(frozenset({"ice"}), _limit_needs_fixed),
 )
 
-OVERWRITTEN: dict[str, str] = {
-    "mlx4_en": "while adaptive-rx is on, rx-usecs reads back as written but every statistics tick overrules it",
+_DIM = "while adaptive-{0} is on, {0}-usecs reads back as written but adaptive moderation overrules it"
+OVERWRITTEN: dict[str, dict[str, str]] = {
+    "mlx4_en": {"rx": "while adaptive-rx is on, rx-usecs reads back as written but every statistics tick overrules it"},
+    "mlx5_core": {way: f"while adaptive-{way} is on, the driver drops {way}-usecs in silence" for way in ("rx", "tx")},
+    "bnxt_en": {"rx": _DIM.format("rx")},
+    "ena": {"rx": _DIM.format("rx")},
 }
-"""Drivers on which adaptive-rx silently owns rx-usecs."""
+"""Drivers and directions in which the adaptive mode owns usecs without saying so: turn it off in the same setting."""
 
+_MODERATION = tuple(f"nic.{name}" for name in ("adaptive-rx", "adaptive-tx", *_USECS))
+RESETS: dict[str, dict[str, tuple[str, ...]]] = {
+    # i40e_reconfig_rss_queues and iavf_reinit_interrupt_scheme make new rings, which begin adaptive and at 50 us.
+    "i40e": {"nic.channels-combined": _MODERATION},
+    "iavf": {"nic.channels-combined": _MODERATION},
+}
+"""What a driver resets beside what the knob disturbs everywhere: such a knob is written first, then what it resets."""
+
+_ODD = "an odd value reads back as written; the device counts in steps of 2 us"
+_IXGBE_1 = "rx-usecs 1 is adaptive although adaptive-rx reads off"
 LIES: dict[str, dict[str, str]] = {
     "igbvf": {
         "nic.rx-usecs": "after an interface down/up the device walks to 122 us while rx-usecs reads back unchanged; "
         "only the interrupt rate tells"
     },
-    "ixgbe": {"nic.adaptive-rx": "rx-usecs 1 is adaptive although adaptive-rx reads off"},
-    "ixgbevf": {"nic.adaptive-rx": "rx-usecs 1 is adaptive although adaptive-rx reads off"},
-    "ice": {"nic.rx-usecs": "an odd value reads back as written; the device counts in steps of 2 us"},
-    "mlx5_core": {"nic.rx-usecs": "values of single queues are private: the device-wide reading does not show them"},
-    # ena_get_coalesce (amazon/ena/ena_ethtool.c) leaves rx-usecs out while the adaptive mode is on.
-    "ena": {
-        "nic.rx-usecs": "some instance types accept the value without effect (amzn/amzn-drivers#159), and it reads 0 "
-        "while adaptive-rx is on"
+    "ixgbe": {
+        "nic.adaptive-rx": _IXGBE_1,
+        "nic.lro": "reads on although the device does not join frames at rx-usecs 0 and 2 to 6",
     },
+    "ixgbevf": {"nic.adaptive-rx": _IXGBE_1},
+    "ice": {f"nic.{name}": _ODD for name in _USECS},
+    "gve": {f"nic.{name}": _ODD for name in _USECS},
+    "mlx5_core": {"nic.rx-usecs": "values of single queues are private: the device-wide reading does not show them"},
+    "i40e": {"nic.rx-usecs": "the reading is of queue 0: other queues may differ"},
+    "iavf": {"nic.rx-usecs": "the reading is of queue 0: other queues may differ"},
+    "ena": {"nic.rx-usecs": "some instance types accept the value without effect (amzn/amzn-drivers#159)"},
 }
 """Read-backs that do not prove anything, and why."""
+
+SOURCES: dict[str, str] = {
+    "mlx4_en": "mellanox/mlx4/en_ethtool.c: mlx4_en_set_coalesce, mlx4_en_set_ringparam, mlx4_en_set_channels",
+    "mlx5_core": "mellanox/mlx5/core/en_ethtool.c: mlx5e_ethtool_set_coalesce, mlx5e_ethtool_set_ringparam",
+    "igb": "intel/igb/igb_ethtool.c: igb_set_coalesce",
+    "igbvf": "intel/igbvf/ethtool.c: igbvf_set_coalesce",
+    "ixgbevf": "intel/ixgbevf/ethtool.c: ixgbevf_set_coalesce",
+    "ixgbe": "intel/ixgbe/ixgbe_ethtool.c: ixgbe_set_coalesce, ixgbe_update_rsc, ixgbe_set_ringparam",
+    "i40e": "intel/i40e/i40e_ethtool.c: __i40e_set_coalesce, i40e_set_ringparam; i40e_main.c: i40e_reconfig_rss_queues",
+    "ice": "intel/ice/ice_ethtool.c: ice_set_rc_coalesce, ice_set_ringparam; ice_lib.c: ice_vsi_rebuild_set_coalesce",
+    "bnxt_en": "broadcom/bnxt/bnxt_ethtool.c: bnxt_set_coalesce, bnxt_set_ringparam; bnxt_dim.c: bnxt_dim_work",
+    "gve": "google/gve/gve_ethtool.c: gve_set_coalesce, gve_validate_req_ring_size, gve_set_channels; gve_dqo.h",
+    "iavf": "intel/iavf/iavf_ethtool.c: iavf_set_itr_per_queue, iavf_set_ringparam, iavf_set_channels; iavf_main.c: "
+    "iavf_reinit_interrupt_scheme",
+    "ena": "amazon/ena/ena_ethtool.c: ena_set_coalesce, ena_set_ringparam; ena_netdev.c: ena_dim_work",
+    "mana": "microsoft/mana/mana_ethtool.c: mana_set_ringparam, mana_set_channels; there is no set_coalesce",
+    "virtio_net": "../virtio_net.c: virtnet_set_coalesce",
+    VIRTIO_PLAIN: "../virtio_net.c: virtnet_coal_params_supported",
+    "tun": "../tun.c: tun_set_coalesce",
+}
+"""File and functions that were read of each driver, of Linux 6.12.117, below `drivers/net/ethernet`."""
 
 
 def check(driver: str, present: Mapping[str, str], wanted: Mapping[str, str]) -> None:
@@ -251,16 +342,21 @@ def legal(driver: str, before: Mapping[str, str], after: Mapping[str, str]) -> b
     return not _broken(driver, after) - _broken(driver, before)
 
 
+def resets(driver: str, name: str) -> tuple[str, ...]:
+    """Return the knobs that a driver resets when this one is written."""
+    return RESETS.get(driver, {}).get(name, ())
+
+
 def reads_back(driver: str, name: str, value: str) -> str:
     """Return what a value reads back as on that driver."""
     one = _range(driver, name)
     return str(one.reads_back(int(value))) if one else value
 
 
-def range_about(driver: str, name: str) -> str:
-    """Return the driver's range for people, or an empty text."""
+def range_about(driver: str, name: str, highest: int | None = None) -> str:
+    """Return the driver's range for people, or an empty text; `highest` is what the machine itself takes at most."""
     one = _range(driver, name)
-    return one.about() if one else ""
+    return replace(one, highest=one.highest if highest is None else highest).about() if one else ""
 
 
 def readback_doubt(driver: str, name: str) -> str:
@@ -284,8 +380,9 @@ def _rule_breaks(driver: str, present: Mapping[str, str], wanted: Mapping[str, s
     # The empty name carries which knobs are written, for rules about writes rather than about states.
     values = {**present, **wanted, "": " ".join(wanted)}
     found = _broken(driver, values) - _broken(driver, present)
-    if driver in OVERWRITTEN and "nic.rx-usecs" in wanted and values.get("nic.adaptive-rx") == "on":
-        found.add(OVERWRITTEN[driver])
+    for way, reason in OVERWRITTEN.get(driver, {}).items():
+        if f"nic.{way}-usecs" in wanted and values.get(f"nic.adaptive-{way}") == "on":
+            found.add(reason)
     return sorted(found)
 
 

@@ -91,9 +91,11 @@ def _net(target: Target) -> str:
 
 
 def _takes(knob: Knob, reading: Reading, driver: str) -> str:
-    """Return what the machine takes, else the driver, else what the knob takes anywhere."""
+    """Return what the machine takes, else the driver up to the machine's limit, else what the knob takes anywhere."""
     if reading.choices:
         return " | ".join(reading.choices)
-    if reading.highest is not None:
-        return f"{reading.lowest or 0} to {reading.highest}"
-    return drivers.range_about(driver, knob.name) or knob.kind.about()
+    if reading.highest is not None and reading.lowest is not None:
+        return f"{reading.lowest} to {reading.highest}"
+    if told := drivers.range_about(driver, knob.name, reading.highest):
+        return told
+    return knob.kind.about() if reading.highest is None else f"0 to {reading.highest}"

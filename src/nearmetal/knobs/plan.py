@@ -65,9 +65,10 @@ def plan(
         if target.interface and not allow_management:
             refuse_management(shell, target)
     snapshot = _Snapshot(shell, devices)
+    placed += _kept(snapshot, placed)
     for target in touched:
         _check_device(snapshot, target, [one for one in placed if one.target == target])
-    ordered = sorted(placed, key=lambda one: (one.knob.stage, str(one.target)))
+    ordered = sorted(placed, key=lambda one: (snapshot.stage(one), str(one.target)))
     cells = _cells(snapshot, _in_legal_order(snapshot, ordered))
     fought = [rival for node in dict.fromkeys(t.node for t in touched) for rival in rivals(shell, node, wanted)]
     return Plan(tuple(ordered), tuple(cells), tuple(devices.values()), tuple(dict.fromkeys(fought)))
@@ -94,11 +95,32 @@ class _Snapshot:
         """Return the driver of a target."""
         return self.devices[target].driver if target in self.devices else ""
 
+    def stage(self, one: Placed) -> int:
+        """Return when a knob is written: what the driver resets by it comes later."""
+        return -1 if drivers.resets(self.driver(one.target), one.knob.name) else one.knob.stage
+
     def present(self, names: Iterable[str], target: Target) -> dict[str, str]:
         """Return the present values of knobs that the target has."""
         accesses = [(name, access) for name in names for access in find(name).accesses(self.shell, target)[:1]]
         readings = read_all(self.shell, (access for _, access in accesses))
         return {name: r.value for (name, _), r in zip(accesses, readings, strict=True) if r.value is not None}
+
+
+def _kept(snapshot: _Snapshot, placed: Sequence[Placed]) -> list[Placed]:
+    """Return what the setting leaves alone and a driver would reset: it is written again as it was.
+
+    Not usecs of an adaptive direction: they are the driver's.
+    """
+    kept = []
+    named = {(one.knob.name, one.target) for one in placed}
+    for one in placed:
+        names = drivers.resets(snapshot.driver(one.target), one.knob.name)
+        present = snapshot.present(names, one.target)
+        for name, value in present.items():
+            adaptive = present.get(f"nic.adaptive-{name[4:6]}") if name.endswith("-usecs") else ""
+            if (name, one.target) not in named and adaptive != "on":
+                kept.append(Placed(find(name), one.target, value))
+    return kept
 
 
 RULED = tuple(
@@ -132,17 +154,16 @@ def _check_device(snapshot: _Snapshot, target: Target, placed: Sequence[Placed])
 
 def _in_legal_order(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[Placed]:
     """Return the writes in an order whose every step is a legal state, such as frames 1 before usecs 0."""
-    states: dict[Target, dict[str, str]] = {}
+    ruled = {one.target for one in ordered if one.knob.name in RULED}
+    states = {one.target: snapshot.present(RULED, one.target) if one.target in ruled else {} for one in ordered}
     done: list[Placed] = []
     waiting = list(ordered)
     while waiting:
-        stage = waiting[0].knob.stage
+        stage = snapshot.stage(waiting[0])
         for one in waiting:
-            if one.target not in states:
-                states[one.target] = snapshot.present(RULED, one.target) if one.knob.name in RULED else {}
             state = states[one.target]
             after = {**state, one.knob.name: one.value}
-            if one.knob.stage == stage and drivers.legal(snapshot.driver(one.target), state, after):
+            if snapshot.stage(one) == stage and drivers.legal(snapshot.driver(one.target), state, after):
                 break
         else:
             # No single next write is legal; the whole is, so the kernel may judge.
