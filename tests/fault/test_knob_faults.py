@@ -386,3 +386,44 @@ def test_a_setting_that_is_gone_by_then_is_not_confirmed(machine: KnobMachine, f
         begun.confirm()
     begun.restore()
     assert read_state(begun.journal.path).end is EndState.RESTORED
+
+
+@pytest.mark.parametrize("fails", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
+def test_a_confirmation_that_does_not_reach_the_disk_is_not_read_later(
+    machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch, fails: BaseException
+) -> None:
+    begun = session.begin(machine, plan(machine, SETTING, TARGETS), folder)
+    begun.apply()
+
+    def refuse(_: int) -> None:
+        raise fails
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "fsync", refuse)
+        with pytest.raises((StoreError, KeyboardInterrupt)):
+            begun.confirm()
+    assert read_state(begun.journal.path).end is None
+    assert open_journals(folder) == [begun.journal.path]
+    begun.restore()
+
+
+def test_who_dies_while_a_failed_confirmation_is_undone_leaves_an_open_journal(
+    machine: KnobMachine, folder: Path
+) -> None:
+    as_found = machine.state()
+    begun = session.begin(machine, plan(machine, SETTING, TARGETS), folder)
+    begun.apply()
+    machine.set_nic("eth1", rx_usecs="16")
+    with pytest.raises(KnobError):
+        begun.confirm()
+
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    begun.shell = KnobMachine(machine.root, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        begun.restore()
+    assert machine.state() != as_found
+    assert open_journals(folder) == [begun.journal.path]
+    rollback.roll_back(machine, begun.journal.path)
+    assert machine.state() == as_found

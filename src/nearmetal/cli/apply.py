@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +27,8 @@ from nearmetal.knobs.watchdog import WatchLimits
 from nearmetal.tune.profile import Profile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nearmetal.knobs.undo import Undone
 
 _SPARE_S = 5
@@ -74,7 +79,7 @@ def command(
         raise BadInputError(f"{profile} sets knobs of interfaces and names none", hint="name them with --interface")
     targets = [Target("", interface) for interface in interfaces] or [Target("")]
     guard = WatchLimits(confirm_s + _SPARE_S, interfaces, probe, storm)
-    with open_shell(host) as shell, places.host_locks(shell, host, folder):
+    with open_shell(host) as shell, places.host_locks(shell, host, folder), contextlib.ExitStack() as confirming:
         expire(folder)
         settle(shell, host, folder)
         intended = plan(shell, knobs, targets, allow_management=allow_management)
@@ -89,6 +94,7 @@ def command(
             with call.open() as called:
                 kept = _confirmed(session, called, confirm_s, wanted.name)
                 if kept:
+                    confirming.enter_context(_no_ctrl_c())
                     session.confirm()
                     called.answer()
         except BaseException:
@@ -98,6 +104,19 @@ def command(
             click.echo("CONFIRMED: the profile stays until the next boot; `nearmetal export` makes it permanent")
             return ExitCode.OK
         return _restore(session)
+
+
+@contextlib.contextmanager
+def _no_ctrl_c() -> Iterator[None]:
+    """Let ctrl-C do nothing: after `yes` it comes too late, and half a confirmation is neither kept nor undone."""
+    if threading.current_thread() is not threading.main_thread():  # Python interrupts no other
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _say_what_is_known(session: Session, peer: str) -> None:

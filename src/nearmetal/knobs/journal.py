@@ -30,6 +30,7 @@ import json
 import os
 import shlex
 import zlib
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -182,7 +183,12 @@ class Journal:
             os.ftruncate(self._descriptor, self._whole_bytes)
             _write_all(self._descriptor, line)
             os.fsync(self._descriptor)
-        except OSError as error:
+        except BaseException as error:
+            # What the caller takes for unwritten must not be read later: it may say that a setting was confirmed.
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self._whole_bytes)
+            if not isinstance(error, OSError):
+                raise
             raise StoreError(f"cannot write the undo journal {self.path}: {error.strerror}") from error
         self._sequence, self._chain = self._sequence + 1, chain
         self._whole_bytes += len(line)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from nearmetal.errors import TrialError
+from nearmetal.errors import StoreError, TrialError
 from nearmetal.hosts.host import is_far
 from nearmetal.knobs import drivers, undo
 from nearmetal.knobs.access import KnobError, file_access, read_all, read_one, write_one
@@ -102,6 +103,9 @@ class Session:
 
         Raises QuarantinedError for what is stuck; what somebody else set, and what is gone, is for the caller to name.
         """
+        if self.journal.state.end is EndState.CONFIRMED:  # who dies from here on has not kept the setting
+            with suppress(StoreError):
+                self.journal.append({"kind": "end", "state": EndState.QUARANTINED, "left": []})
         # Not from the disk: it may be what is broken.
         undone = undo.undo(self.shell, self.journal.state, self.plan.cells)
         report = self._disarm()
