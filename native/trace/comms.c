@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "interpose.h"
-
 struct occurrence {
     uint64_t name;
     uint64_t count;

@@ -6,6 +6,9 @@
 
 #include "recorder.h"
 
+/* A handle as a number: pointers in Open MPI, integers in MPICH. */
+#define NMT_HANDLE(handle) ((uint64_t)(uintptr_t)(handle))
+
 struct nmt_comm_info {
     uint64_t handle;
     uint64_t uid;

@@ -1,10 +1,10 @@
-/* describe.c - MPI calls as data: which entry of the CALL table a call is. */
+#include "describe.h"
+
 #include <stdlib.h>
 
 #include "comms.h"
-#include "interpose.h"
 
-extern struct nmt_recorder nmt_recorder;
+struct nmt_recorder nmt_recorder;
 
 static uint64_t size_of(MPI_Datatype type) {
     MPI_Count size = 0;

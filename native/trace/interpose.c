@@ -19,8 +19,6 @@ enum {
     VERSION_ROOM = 1 << 16,
 };
 
-struct nmt_recorder nmt_recorder;
-
 static struct {
     bool on;
     bool threaded;

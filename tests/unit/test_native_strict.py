@@ -1,6 +1,8 @@
 """Every C program builds without a warning with the compilers of this machine."""
 
 import dataclasses
+import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from nearmetal import native
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.lab.machine import CALLER
 from nearmetal.paths.tap import RELAY
-from nearmetal.workloads.build import build_program
+from nearmetal.workloads.build import build_engine
 from nearmetal.workloads.fabric import build_fabric
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
@@ -41,4 +43,13 @@ def test_the_engine_builds_without_a_warning(flavour: str) -> None:
         mpi = find_mpi(flavour)
     except UnavailableError as error:
         pytest.skip(error.render())
-    assert build_program(mpi, "bench", "nmbench", extra_flags=("-Werror",)).exists()
+    assert build_engine(mpi, ("-Werror",)).exists()
+
+
+@pytest.mark.parametrize("room", ["apps/common", "bench", "common", "fabric", "sim", "trace", "wire"])
+def test_no_module_needs_itself_by_way_of_others(room: str) -> None:
+    needs: dict[str, set[str]] = {}
+    for path in [path for path in native.source_dir(room).iterdir() if path.is_file()]:
+        named = re.findall(r'^#include "(\w+)\.h', path.read_text(), re.MULTILINE)
+        needs.setdefault(path.stem, set()).update({*named} - {path.stem})
+    assert list(TopologicalSorter(needs).static_order())  # raises CycleError with the circle
