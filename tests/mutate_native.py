@@ -1,4 +1,4 @@
-"""Plant small errors into native/bench, one at a time, and name those that the fake MPI does not see: `make mutate`.
+"""Plant small errors into the engine, one at a time, and name those that the fake MPI does not see: `make mutate`.
 
 python -m tests.mutate_native [--every N] [FILE...]. A mutant that does not compile is not counted. Some survivors
 change nothing (a limit that is never met), some only what tests with a real MPI see (payloads, memory): read them.
@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError
-from nearmetal.native import source_dir
-from tests.e2e.test_instrument import CHECKS, changed, parts
+from tests.e2e.test_instrument import BENCH, CHECKS, changed, parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +72,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         compiled = parts(Path(folder))
         for name in asked.files:
-            made = list(mutants((source_dir("bench") / name).read_text()))
+            made = list(mutants(next(path for path in BENCH if path.name == name).read_text()))
             for line, error, text in made[:: asked.every]:
                 found = outcome(name, text, compiled)
                 counts[found] += 1

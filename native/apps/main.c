@@ -9,6 +9,7 @@
  */
 #include "common/app.h"
 #include "common/record_file.h"
+#include "launch.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,15 +19,15 @@ enum { STATUS_VERIFIED = 0, STATUS_UNVERIFIED = 1, STATUS_USAGE = 2, STATUS_FAIL
 static const struct app *const apps[] = {&app_ep, &app_cg, &app_mg, &app_ft, &app_is, &app_lu, &app_sp, &app_advection};
 enum { APPS = sizeof apps / sizeof *apps };
 
+const char program_name[] = "nmapps";
+
 struct options {
     const struct app *app;
     const char *record_path, *communication_path; /* NULL: no record */
 };
 
-static int complain(const struct run *run, const char *what, const char *value) {
-    if (run->rank == 0)
-        fprintf(stderr, "nmapps: %s%s%s\n", what, value[0] ? ": " : "", value);
-    return STATUS_USAGE;
+static int complain(const char *what, const char *value) {
+    return launch_refuse(MPI_COMM_WORLD, STATUS_USAGE, "%s%s%s", what, value[0] ? ": " : "", value);
 }
 
 static int print_help(const struct run *run) {
@@ -99,7 +100,7 @@ static int parse_options(int argc, char **argv, struct run *run, struct options 
             options->app = apps[i];
     if (options->app == NULL) {
         print_help(run);
-        return complain(run, "unknown application", argv[1]);
+        return complain("unknown application", argv[1]);
     }
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "--spoil") == 0) {
@@ -107,7 +108,7 @@ static int parse_options(int argc, char **argv, struct run *run, struct options 
             continue;
         }
         if (i + 1 == argc || !parse_value(argv[i], argv[i + 1], run, options))
-            return complain(run, "unknown option, or missing or wrong value", argv[i]);
+            return complain("unknown option, or missing or wrong value", argv[i]);
         i++;
     }
     if (!options->app->accepts(run)) {

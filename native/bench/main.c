@@ -5,11 +5,10 @@
  */
 #include <errno.h>
 #include <mpi.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "clock.h"
+#include "launch.h"
 #include "measure.h"
 #include "ops.h"
 #include "options.h"
@@ -19,20 +18,7 @@
 
 enum { EXIT_MEASURED = 0, EXIT_ARGUMENTS = 2, EXIT_PAYLOAD = 3, EXIT_MEMORY = 4, EXIT_WRITE = 5 };
 
-/* Say it once, from rank 0, and return the status. */
-__attribute__((format(printf, 3, 4))) static int refuse(MPI_Comm comm, int status, const char *format, ...) {
-    int rank;
-    MPI_Comm_rank(comm, &rank);
-    if (rank != 0)
-        return status;
-    va_list arguments;
-    va_start(arguments, format);
-    fputs("nmbench: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    return status;
-}
+const char program_name[] = "nmbench";
 
 static int list_operations(void) {
     for (size_t i = 0; i < op_count(); i++) {
@@ -47,11 +33,13 @@ static int refuse_ranks(MPI_Comm comm, const struct op *op) {
     int ranks;
     MPI_Comm_size(comm, &ranks);
     if (ranks < op->min_ranks)
-        return refuse(comm, EXIT_ARGUMENTS, "%s needs at least %d ranks, there are %d", op->name, op->min_ranks, ranks);
+        return launch_refuse(comm, EXIT_ARGUMENTS, "%s needs at least %d ranks, there are %d", op->name, op->min_ranks,
+                             ranks);
     if (op->max_ranks > 0 && ranks > op->max_ranks)
-        return refuse(comm, EXIT_ARGUMENTS, "%s takes at most %d ranks, there are %d", op->name, op->max_ranks, ranks);
+        return launch_refuse(comm, EXIT_ARGUMENTS, "%s takes at most %d ranks, there are %d", op->name, op->max_ranks,
+                             ranks);
     if (op->even_ranks && ranks % 2 != 0)
-        return refuse(comm, EXIT_ARGUMENTS, "%s needs an even number of ranks, there are %d", op->name, ranks);
+        return launch_refuse(comm, EXIT_ARGUMENTS, "%s needs an even number of ranks, there are %d", op->name, ranks);
     return 0;
 }
 
@@ -62,7 +50,7 @@ static int refuse_out(MPI_Comm comm, const char *path) {
     if (rank == 0 && !sample_file_probe(path))
         error = errno;
     MPI_Bcast(&error, 1, MPI_INT, 0, comm);
-    return error == 0 ? 0 : refuse(comm, EXIT_WRITE, "cannot write %s: %s", path, strerror(error));
+    return error == 0 ? 0 : launch_refuse(comm, EXIT_WRITE, "cannot write %s: %s", path, strerror(error));
 }
 
 /* All arrays are there before the first call. Returns 0 or EXIT_MEMORY, the same on every rank. */
@@ -90,23 +78,23 @@ static int measure_cells(const struct record *record) {
     measure_offsets(record->comm, record->cells, record->cell_count);
     const int error = record_write(record);
     if (error != 0)
-        return refuse(record->comm, EXIT_WRITE, "cannot write %s: %s", record->options->out, strerror(error));
+        return launch_refuse(record->comm, EXIT_WRITE, "cannot write %s: %s", record->options->out, strerror(error));
     const int64_t failures = record_check_failures(record);
     if (failures > 0)
-        return refuse(record->comm, EXIT_PAYLOAD, "%lld messages of %s arrived with a wrong payload",
-                      (long long)failures, record->op->name);
+        return launch_refuse(record->comm, EXIT_PAYLOAD, "%lld messages of %s arrived with a wrong payload",
+                             (long long)failures, record->op->name);
     return EXIT_MEASURED;
 }
 
 static int run(MPI_Comm comm, const struct options *options) {
     const struct op *op = op_find(options->operation);
     if (op == NULL)
-        return refuse(comm, EXIT_ARGUMENTS, "there is no operation '%s'; --list shows all", options->operation);
+        return launch_refuse(comm, EXIT_ARGUMENTS, "there is no operation '%s'; --list shows all", options->operation);
     const bool pairs = op->kind == OP_ROUND_TRIP || op->kind == OP_WINDOW;
     const char *sync_name = options->sync != NULL ? options->sync : pairs ? "none" : "barrier";
     const struct sync_method *method = sync_find(sync_name);
     if (method == NULL)
-        return refuse(comm, EXIT_ARGUMENTS, "--sync is none, barrier or window, not '%s'", sync_name);
+        return launch_refuse(comm, EXIT_ARGUMENTS, "--sync is none, barrier or window, not '%s'", sync_name);
     int status = refuse_ranks(comm, op);
     if (status == 0)
         status = refuse_out(comm, options->out);
@@ -129,7 +117,7 @@ static int run(MPI_Comm comm, const struct options *options) {
 
 int main(int argc, char *argv[]) {
     struct options options;
-    char message[OPTIONS_MESSAGE_CHARS];
+    char message[ARGUMENTS_MESSAGE_CHARS];
     const bool understood = options_parse(argc, argv, &options, message);
     if (understood && options.help)
         return fputs(options_usage, stdout) < 0 ? EXIT_WRITE : EXIT_MEASURED;
@@ -138,7 +126,7 @@ int main(int argc, char *argv[]) {
     MPI_Init(NULL, NULL);
     MPI_Comm comm;
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-    const int status = understood ? run(comm, &options) : refuse(comm, EXIT_ARGUMENTS, "%s", message);
+    const int status = understood ? run(comm, &options) : launch_refuse(comm, EXIT_ARGUMENTS, "%s", message);
     MPI_Comm_free(&comm);
     MPI_Finalize();
     return status;

@@ -145,11 +145,10 @@ static void measure_prepared(const struct op *op, const struct sync_method *meth
 
 int64_t measure_cell(const struct op *op, const struct sync_method *method, const struct options *options,
                      MPI_Comm comm, struct cell *cell) {
-    struct op_run run = {
-        .comm = comm,
-        .message_bytes = (int)cell->size_bytes,
-        .window_messages = (int)options->window_messages,
-        .many_buffers = options->many_buffers};
+    struct op_run run = {.comm = comm,
+                         .message_bytes = (int)cell->size_bytes,
+                         .window_messages = (int)options->window_messages,
+                         .many_buffers = options->many_buffers};
     MPI_Comm_rank(comm, &run.rank);
     MPI_Comm_size(comm, &run.ranks);
     int64_t wanted_bytes = 0, most_wanted_bytes;

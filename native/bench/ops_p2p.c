@@ -111,60 +111,17 @@ static void bibw_call(struct op_run *run) {
                  MPI_STATUS_IGNORE);
 }
 
-const struct op op_latency = {.name = "latency",
-                              .kind = OP_ROUND_TRIP,
-                              .min_ranks = 2,
-                              .max_ranks = 2,
-                              .even_ranks = true,
-                              .has_size = true,
-                              .prepare = latency_prepare,
-                              .fill = latency_fill,
-                              .call = latency_call,
-                              .validate = latency_validate,
-                              .clean = op_release};
+#define OF_PAIRS(word, sort) .name = word, .kind = sort, .min_ranks = 2, .even_ranks = true, .has_size = true
+#define ROUND_TRIPS                                                                                                    \
+    .prepare = latency_prepare, .fill = latency_fill, .call = latency_call, .validate = latency_validate,              \
+    .clean = op_release
+#define WINDOWS .prepare = window_prepare, .fill = window_fill, .clean = op_release
 
-const struct op op_multi_latency = {.name = "multi_latency",
-                                    .kind = OP_ROUND_TRIP,
-                                    .min_ranks = 2,
-                                    .even_ranks = true,
-                                    .has_size = true,
-                                    .prepare = latency_prepare,
-                                    .fill = latency_fill,
-                                    .call = latency_call,
-                                    .validate = latency_validate,
-                                    .clean = op_release};
-
-const struct op op_bw = {.name = "bw",
-                         .kind = OP_WINDOW,
-                         .min_ranks = 2,
-                         .max_ranks = 2,
-                         .even_ranks = true,
-                         .has_size = true,
-                         .prepare = window_prepare,
-                         .fill = window_fill,
-                         .call = window_call,
-                         .validate = window_validate,
-                         .clean = op_release};
-
-const struct op op_bibw = {.name = "bibw",
-                           .kind = OP_WINDOW,
-                           .min_ranks = 2,
-                           .max_ranks = 2,
-                           .even_ranks = true,
-                           .has_size = true,
-                           .prepare = window_prepare,
-                           .fill = window_fill,
-                           .call = bibw_call,
-                           .validate = window_validate_received,
-                           .clean = op_release};
-
-const struct op op_message_rate = {.name = "message_rate",
-                                   .kind = OP_WINDOW,
-                                   .min_ranks = 2,
-                                   .even_ranks = true,
-                                   .has_size = true,
-                                   .prepare = window_prepare,
-                                   .fill = window_fill,
-                                   .call = window_call,
-                                   .validate = window_validate,
-                                   .clean = op_release};
+const struct op op_latency = {OF_PAIRS("latency", OP_ROUND_TRIP), ROUND_TRIPS, .max_ranks = 2};
+const struct op op_multi_latency = {OF_PAIRS("multi_latency", OP_ROUND_TRIP), ROUND_TRIPS};
+const struct op op_bw = {OF_PAIRS("bw", OP_WINDOW), WINDOWS, .max_ranks = 2, .call = window_call,
+                         .validate = window_validate};
+const struct op op_bibw = {OF_PAIRS("bibw", OP_WINDOW), WINDOWS, .max_ranks = 2, .call = bibw_call,
+                           .validate = window_validate_received};
+const struct op op_message_rate = {OF_PAIRS("message_rate", OP_WINDOW), WINDOWS, .call = window_call,
+                                   .validate = window_validate};

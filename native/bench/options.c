@@ -1,10 +1,7 @@
 #include "options.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 const char options_usage[] =
@@ -24,7 +21,8 @@ const char options_usage[] =
     "  --sync METHOD          before each iteration: none, barrier or window (default: none for pairs, barrier\n"
     "                         where all ranks take part)\n"
     "  --sync-window-us N     length of a time window (default: from a few calls of each size)\n"
-    "  --buffers WHICH        of a window: single (all messages share one, as in other suites) or many (default single)\n"
+    "  --buffers WHICH        of a window: single (all messages share one, as in other suites) or many (default "
+    "single)\n"
     "  --pace-us N            pause before each iteration, drawn from 0 to N us for each (default 0: back to back)\n"
     "  --seed N               decides the pauses (default 0)\n"
     "  --check                verify the payload in rounds of its own, before and after the timed ones\n"
@@ -35,39 +33,18 @@ const char options_usage[] =
 
 enum { MAX_COUNT = 1000000000 };
 
-/* Read a whole decimal number; the text ends at `end`. */
-static bool parse_number(const char *text, const char *end, int64_t *value) {
-    if (text == end || !isdigit((unsigned char)*text))
-        return false;
-    char *stop = NULL;
-    errno = 0;
-    const long long number = strtoll(text, &stop, 10);
-    if (errno != 0 || stop != end)
-        return false;
-    *value = number;
-    return true;
-}
-
-static bool parse_in_range(const char *name, const char *text, int64_t least, int64_t most, int64_t *value,
-                           char *message) {
-    if (parse_number(text, text + strlen(text), value) && *value >= least && *value <= most)
-        return true;
-    snprintf(message, OPTIONS_MESSAGE_CHARS, "%s needs a whole number from %lld to %lld, not '%.60s'", name,
-             (long long)least, (long long)most, text);
-    return false;
-}
-
-static bool parse_sizes(const char *text, struct options *options, char *message) {
+static bool read_sizes(const char *text, void *filled, char *message) {
+    struct options *options = filled;
     options->size_count = 0;
     for (const char *item = text;; item++) {
         const char *end = item + strcspn(item, ",");
         if (options->size_count == OPTIONS_MAX_SIZES) {
-            snprintf(message, OPTIONS_MESSAGE_CHARS, "--sizes takes at most %d sizes", OPTIONS_MAX_SIZES);
+            snprintf(message, ARGUMENTS_MESSAGE_CHARS, "--sizes takes at most %d sizes", OPTIONS_MAX_SIZES);
             return false;
         }
         int64_t *size = &options->sizes_bytes[options->size_count++];
-        if (!parse_number(item, end, size) || *size < 1 || *size > INT_MAX) {
-            snprintf(message, OPTIONS_MESSAGE_CHARS, "--sizes needs bytes from 1 to %d, not '%.*s'", INT_MAX,
+        if (!arguments_number(item, end, size) || *size < 1 || *size > INT_MAX) {
+            snprintf(message, ARGUMENTS_MESSAGE_CHARS, "--sizes needs bytes from 1 to %d, not '%.*s'", INT_MAX,
                      end - item > 60 ? 60 : (int)(end - item), item);
             return false;
         }
@@ -77,83 +54,40 @@ static bool parse_sizes(const char *text, struct options *options, char *message
     }
 }
 
-/* One row a numeric option, so that parsing is a look-up. */
-struct number_row {
-    const char *name;
-    size_t offset;
-    int64_t least, most;
-};
-
-#define ROW(name, field, least, most) {name, offsetof(struct options, field), least, most}
-static const struct number_row number_rows[] = {
-    ROW("--iterations", iterations, 1, MAX_COUNT),        ROW("--warmup", warmup, 0, MAX_COUNT),
-    ROW("--large-from", large_from_bytes, 1, INT_MAX),    ROW("--iterations-large", iterations_large, 1, MAX_COUNT),
-    ROW("--warmup-large", warmup_large, 0, MAX_COUNT),    ROW("--window", window_messages, 1, 65536),
-    ROW("--sync-window-us", sync_window_ns, 1, 60000000), ROW("--pace-us", pace_ns, 0, 60000000),
-    ROW("--seed", seed, 0, INT64_MAX),
-};
-#undef ROW
-
-static bool parse_valued(const char *name, const char *value, struct options *options, char *message) {
-    if (strcmp(name, "--op") == 0) {
-        options->operation = value;
+static bool read_buffers(const char *value, void *filled, char *message) {
+    struct options *options = filled;
+    options->many_buffers = strcmp(value, "many") == 0;
+    if (options->many_buffers || strcmp(value, "single") == 0)
         return true;
-    }
-    if (strcmp(name, "--sync") == 0) {
-        options->sync = value;
-        return true;
-    }
-    if (strcmp(name, "--out") == 0) {
-        options->out = value;
-        return true;
-    }
-    if (strcmp(name, "--sizes") == 0)
-        return parse_sizes(value, options, message);
-    if (strcmp(name, "--buffers") == 0) {
-        options->many_buffers = strcmp(value, "many") == 0;
-        if (options->many_buffers || strcmp(value, "single") == 0)
-            return true;
-        snprintf(message, OPTIONS_MESSAGE_CHARS, "--buffers is single or many, not '%.60s'", value);
-        return false;
-    }
-    for (size_t i = 0; i < sizeof number_rows / sizeof number_rows[0]; i++) {
-        const struct number_row *row = &number_rows[i];
-        if (strcmp(name, row->name) == 0)
-            return parse_in_range(name, value, row->least, row->most, (int64_t *)((char *)options + row->offset),
-                                  message);
-    }
-    snprintf(message, OPTIONS_MESSAGE_CHARS, "there is no option '%.60s'; --help lists them", name);
+    snprintf(message, ARGUMENTS_MESSAGE_CHARS, "--buffers is single or many, not '%.60s'", value);
     return false;
 }
 
-static bool *find_switch(const char *name, struct options *options) {
-    if (strcmp(name, "--check") == 0)
-        return &options->check;
-    if (strcmp(name, "--list") == 0)
-        return &options->list;
-    if (strcmp(name, "--help") == 0)
-        return &options->help;
-    return NULL;
-}
+#define FIELD(word, field) .name = word, .offset = offsetof(struct options, field)
+static const struct argument table[] = {
+    {FIELD("--op", operation), .text = true, .needed = "NAME"},
+    {FIELD("--out", out), .text = true, .needed = "FILE"},
+    {FIELD("--sync", sync), .text = true},
+    {FIELD("--sizes", sizes_bytes), .read = read_sizes},
+    {FIELD("--buffers", many_buffers), .read = read_buffers},
+    {FIELD("--iterations", iterations), .least = 1, .most = MAX_COUNT},
+    {FIELD("--warmup", warmup), .least = 0, .most = MAX_COUNT},
+    {FIELD("--large-from", large_from_bytes), .least = 1, .most = INT_MAX},
+    {FIELD("--iterations-large", iterations_large), .least = 1, .most = MAX_COUNT},
+    {FIELD("--warmup-large", warmup_large), .least = 0, .most = MAX_COUNT},
+    {FIELD("--window", window_messages), .least = 1, .most = 65536},
+    {FIELD("--sync-window-us", sync_window_ns), .least = 1, .most = 60000000},
+    {FIELD("--pace-us", pace_ns), .least = 0, .most = 60000000},
+    {FIELD("--seed", seed), .least = 0, .most = INT64_MAX},
+    {FIELD("--check", check), .switched = true},
+    {FIELD("--list", list), .switched = true},
+    {FIELD("--help", help), .switched = true},
+};
+#undef FIELD
 
-static bool complete(struct options *options, char *message) {
-    if (options->iterations_large < 0)
-        options->iterations_large = options->iterations;
-    if (options->warmup_large < 0)
-        options->warmup_large = options->warmup;
-    options->sync_window_ns *= 1000;
-    options->pace_ns *= 1000;
-    if (options->help || options->list)
-        return true;
-    if (options->operation == NULL || options->out == NULL) {
-        snprintf(message, OPTIONS_MESSAGE_CHARS, "%s is missing; --help shows the usage",
-                 options->operation == NULL ? "--op NAME" : "--out FILE");
-        return false;
-    }
-    return true;
-}
+enum { TABLE_ROWS = sizeof table / sizeof table[0] };
 
-bool options_parse(int argc, char *const argv[], struct options *options, char message[OPTIONS_MESSAGE_CHARS]) {
+bool options_parse(int argc, char *const argv[], struct options *options, char message[ARGUMENTS_MESSAGE_CHARS]) {
     *options = (struct options){.sizes_bytes = {8},
                                 .size_count = 1,
                                 .iterations = 1000,
@@ -162,25 +96,15 @@ bool options_parse(int argc, char *const argv[], struct options *options, char m
                                 .iterations_large = -1,
                                 .warmup_large = -1,
                                 .window_messages = 64};
-    for (int i = 1; i < argc; i++) {
-        bool *flag = find_switch(argv[i], options);
-        if (flag != NULL) {
-            *flag = true;
-            continue;
-        }
-        if (strncmp(argv[i], "--", 2) != 0) {
-            snprintf(message, OPTIONS_MESSAGE_CHARS, "'%.60s' is not an option; --help lists them", argv[i]);
-            return false;
-        }
-        if (i + 1 == argc) {
-            snprintf(message, OPTIONS_MESSAGE_CHARS, "%.60s needs a value; --help lists the options", argv[i]);
-            return false;
-        }
-        if (!parse_valued(argv[i], argv[i + 1], options, message))
-            return false;
-        i++;
-    }
-    return complete(options, message);
+    if (!arguments_parse(argc, argv, table, TABLE_ROWS, options, message))
+        return false;
+    if (options->iterations_large < 0)
+        options->iterations_large = options->iterations;
+    if (options->warmup_large < 0)
+        options->warmup_large = options->warmup;
+    options->sync_window_ns *= 1000;
+    options->pace_ns *= 1000;
+    return options->help || options->list || arguments_complete(table, TABLE_ROWS, options, message);
 }
 
 int64_t options_iterations(const struct options *options, int64_t size_bytes) {

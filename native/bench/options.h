@@ -6,7 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { OPTIONS_MAX_SIZES = 64, OPTIONS_MESSAGE_CHARS = 256 };
+#include "arguments.h"
+
+enum { OPTIONS_MAX_SIZES = 64 };
 
 struct options {
     const char *operation;                  /* --op */
@@ -36,7 +38,7 @@ extern const char options_usage[];
  * Returns true and fills `options`, or returns false and leaves in `message` one sentence that names the argument.
  * Neither the operation's name nor its needs (ranks, a size) are judged here. Strings are borrowed from argv.
  */
-bool options_parse(int argc, char *const argv[], struct options *options, char message[OPTIONS_MESSAGE_CHARS]);
+bool options_parse(int argc, char *const argv[], struct options *options, char message[ARGUMENTS_MESSAGE_CHARS]);
 
 /* Return how many iterations of this size are measured (`options_warmup`: run before them and marked). */
 int64_t options_iterations(const struct options *options, int64_t size_bytes);

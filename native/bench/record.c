@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "launch.h"
 #include "sample_file.h"
 #include "text.h"
 
@@ -66,15 +67,6 @@ static void gather_facts(const struct record *record, struct gathered *all) {
 
 /* ---- the header ---- */
 
-static void add_list(struct text *header, const char *key, const int64_t *values, size_t count, size_t stride) {
-    if (key != NULL)
-        text_add(header, ",\"%s\":", key);
-    text_add(header, "[");
-    for (size_t i = 0; i < count; i++)
-        text_add(header, "%s%lld", i == 0 ? "" : ",", (long long)values[i * stride]);
-    text_add(header, "]");
-}
-
 static void add_clock_lists(struct text *header, const struct record *record, const struct gathered *all) {
     static const char *const keys[] = {"clock_offset_ns", "clock_error_ns"};
     const size_t ranks = (size_t)all->ranks;
@@ -83,7 +75,7 @@ static void add_clock_lists(struct text *header, const struct record *record, co
         for (size_t c = 0; c < record->cell_count; c++) {
             if (c > 0)
                 text_add(header, ",");
-            add_list(header, NULL, all->offset_ns + c * 2 * ranks + k, ranks, 2);
+            launch_add_list(header, NULL, all->offset_ns + c * 2 * ranks + k, ranks, 2);
         }
         text_add(header, "]");
     }
@@ -113,15 +105,6 @@ static void add_cells(struct text *header, const struct record *record) {
     text_add(header, "]");
 }
 
-static void add_mpi(struct text *header) {
-    char library[MPI_MAX_LIBRARY_VERSION_STRING];
-    int length, version, subversion;
-    MPI_Get_version(&version, &subversion);
-    MPI_Get_library_version(library, &length);
-    text_add(header, ",\"mpi_standard\":\"%d.%d\",\"mpi_library\":", version, subversion);
-    text_add_json(header, library);
-}
-
 static void build_header(struct text *header, const struct record *record, const struct gathered *all) {
     text_add(header, "{\"engine\":\"nmbench\",\"operation\":");
     text_add_json(header, record->op->name);
@@ -134,18 +117,11 @@ static void build_header(struct text *header, const struct record *record, const
     if (record->op->kind == OP_WINDOW)
         text_add(header, ",\"buffers\":\"%s\"", record->options->many_buffers ? "many" : "single");
     add_cells(header, record);
-    text_add(header, ",\"clock\":\"%s\"", CLOCK_NAME);
-    add_list(header, "clock_cost_ns", all->clock_cost_ns, (size_t)all->ranks, 1);
+    launch_add_clock(header, all->clock_cost_ns, all->ranks);
     add_clock_lists(header, record, all);
     text_add(header, ",\"check_rounds\":%lld", (long long)record->cells[0].check_rounds);
-    add_list(header, "check_failures", all->check_failures, record->cell_count, 1);
-    add_mpi(header);
-    text_add(header, ",\"processors\":[");
-    for (int rank = 0; rank < all->ranks; rank++) {
-        text_add(header, rank == 0 ? "" : ",");
-        text_add_json(header, all->names + (size_t)rank * NAME_CHARS);
-    }
-    text_add(header, "]}");
+    launch_add_list(header, "check_failures", all->check_failures, record->cell_count, 1);
+    launch_end_header(header, all->names, all->ranks);
 }
 
 /* ---- the blocks ---- */

@@ -5,11 +5,11 @@
  */
 #include <errno.h>
 #include <mpi.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "launch.h"
 #include "measure.h"
 #include "options.h"
 #include "record.h"
@@ -18,18 +18,7 @@
 
 enum { EXIT_MEASURED = 0, EXIT_ARGUMENTS = 2, EXIT_MEMORY = 4, EXIT_WRITE = 5 };
 
-/* Say it once, from rank 0, and return the status. */
-__attribute__((format(printf, 3, 4))) static int refuse(int rank, int status, const char *format, ...) {
-    if (rank != 0)
-        return status;
-    va_list arguments;
-    va_start(arguments, format);
-    fputs("nmfabric: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    return status;
-}
+const char program_name[] = "nmfabric";
 
 /* Return the whole file with a NUL behind it, or NULL with errno. */
 static char *read_text(const char *path) {
@@ -68,13 +57,13 @@ static int prepare_root(const struct part *part, struct rounds *rounds) {
     char message[ROUNDS_MESSAGE_CHARS];
     char *text = read_text(part->options->rounds);
     if (text == NULL)
-        return refuse(0, EXIT_ARGUMENTS, "cannot read %s: %s", part->options->rounds, strerror(errno));
+        return launch_refuse(part->comm, EXIT_ARGUMENTS, "cannot read %s: %s", part->options->rounds, strerror(errno));
     const bool understood = rounds_parse(text, part->ranks, rounds, message);
     free(text);
     if (!understood)
-        return refuse(0, EXIT_ARGUMENTS, "%s", message);
+        return launch_refuse(part->comm, EXIT_ARGUMENTS, "%s", message);
     if (!sample_file_probe(part->options->out))
-        return refuse(0, EXIT_WRITE, "cannot write %s: %s", part->options->out, strerror(errno));
+        return launch_refuse(part->comm, EXIT_WRITE, "cannot write %s: %s", part->options->out, strerror(errno));
     return 0;
 }
 
@@ -92,7 +81,7 @@ static int prepare(struct part *part, struct rounds *rounds) {
     int failed = part->partner == NULL || part->names == NULL;
     MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, part->comm);
     if (failed)
-        return refuse(part->rank, EXIT_MEMORY, "no memory for %llu rounds", (unsigned long long)count);
+        return launch_refuse(part->comm, EXIT_MEMORY, "no memory for %llu rounds", (unsigned long long)count);
     MPI_Scatter(rounds->partner, (int)count, MPI_INT32_T, part->partner, (int)count, MPI_INT32_T, 0, part->comm);
     char name[MPI_MAX_PROCESSOR_NAME] = {0};
     int length;
@@ -101,7 +90,7 @@ static int prepare(struct part *part, struct rounds *rounds) {
     int64_t wanted_bytes = (int64_t)part_allocate(part);
     MPI_Allreduce(MPI_IN_PLACE, &wanted_bytes, 1, MPI_INT64_T, MPI_MAX, part->comm);
     if (wanted_bytes > 0)
-        return refuse(part->rank, EXIT_MEMORY, "a rank cannot allocate %lld bytes", (long long)wanted_bytes);
+        return launch_refuse(part->comm, EXIT_MEMORY, "a rank cannot allocate %lld bytes", (long long)wanted_bytes);
     return 0;
 }
 
@@ -115,7 +104,7 @@ static int run(MPI_Comm comm, const struct options *options) {
         part_measure(&part);
         const int error = record_write(&part, &rounds);
         if (error != 0)
-            status = refuse(part.rank, EXIT_WRITE, "cannot write %s: %s", options->out, strerror(error));
+            status = launch_refuse(comm, EXIT_WRITE, "cannot write %s: %s", options->out, strerror(error));
     }
     part_free(&part);
     rounds_free(&rounds);
@@ -124,14 +113,13 @@ static int run(MPI_Comm comm, const struct options *options) {
 
 int main(int argc, char *argv[]) {
     struct options options;
-    char message[OPTIONS_MESSAGE_CHARS];
+    char message[ARGUMENTS_MESSAGE_CHARS];
     const bool understood = options_parse(argc, argv, &options, message);
     if (understood && options.help)
         return fputs(options_usage, stdout) < 0 ? EXIT_WRITE : EXIT_MEASURED;
     MPI_Init(NULL, NULL);
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    const int status = understood ? run(MPI_COMM_WORLD, &options) : refuse(rank, EXIT_ARGUMENTS, "%s", message);
+    const int status =
+        understood ? run(MPI_COMM_WORLD, &options) : launch_refuse(MPI_COMM_WORLD, EXIT_ARGUMENTS, "%s", message);
     MPI_Finalize();
     return status;
 }

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { OPTIONS_MESSAGE_CHARS = 256 };
+#include "arguments.h"
 
 struct options {
     const char *rounds; /* --rounds */
@@ -24,6 +24,6 @@ int64_t options_bandwidth_entries(const struct options *options);
 
 /* Read the command line. Returns true and fills `options`, or false and leaves one sentence in `message`. Strings are
  * borrowed from argv. */
-bool options_parse(int argc, char *const argv[], struct options *options, char message[OPTIONS_MESSAGE_CHARS]);
+bool options_parse(int argc, char *const argv[], struct options *options, char message[ARGUMENTS_MESSAGE_CHARS]);
 
 #endif

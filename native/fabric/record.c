@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "clock.h"
+#include "launch.h"
 #include "sample_file.h"
 #include "text.h"
 
@@ -22,32 +23,18 @@ static void add_numbers(struct text *header, const struct part *part, const int6
              (long long)options->bandwidth_bytes, (long long)options->bandwidth_window,
              (long long)options->bandwidth_iterations,
              (long long)(options_bandwidth_entries(options) - options->bandwidth_iterations));
-    text_add(header, ",\"clock\":\"%s\",\"clock_cost_ns\":[", CLOCK_NAME);
-    for (int rank = 0; rank < part->ranks; rank++)
-        text_add(header, "%s%lld", rank == 0 ? "" : ",", (long long)clock_cost_ns[rank]);
-    text_add(header, "]");
+    launch_add_clock(header, clock_cost_ns, part->ranks);
 }
 
 static void build_header(struct text *header, const struct part *part, const struct rounds *rounds,
                          const int64_t *clock_cost_ns) {
-    char library[MPI_MAX_LIBRARY_VERSION_STRING];
-    int length, version, subversion;
-    MPI_Get_version(&version, &subversion);
-    MPI_Get_library_version(library, &length);
     text_add(header, "{\"engine\":\"nmfabric\",\"ranks\":%d,\"phases\":[", part->ranks);
     for (size_t i = 0; i < rounds->phase_count; i++)
         text_add(header, "%s[\"%s\",%lld]", i == 0 ? "" : ",", rounds->phases[i].name,
                  (long long)rounds->phases[i].rounds);
     text_add(header, "]");
     add_numbers(header, part, clock_cost_ns);
-    text_add(header, ",\"mpi_standard\":\"%d.%d\",\"mpi_library\":", version, subversion);
-    text_add_json(header, library);
-    text_add(header, ",\"processors\":[");
-    for (int rank = 0; rank < part->ranks; rank++) {
-        text_add(header, rank == 0 ? "" : ",");
-        text_add_json(header, part->names + (size_t)rank * MPI_MAX_PROCESSOR_NAME);
-    }
-    text_add(header, "]}");
+    launch_end_header(header, part->names, part->ranks);
 }
 
 /* One rank after another; a rank's samples may be more than those of rank 0, so room is made for each. */

@@ -30,7 +30,8 @@ _ROOTS = (Path(__file__).parent / "native", Path(__file__).parents[2] / "native"
 class Recipe:
     """How to build one program.
 
-    `name` is the program's; `room` the folder under native/ with its sources (every .c file of it, or `files`);
+    `name` is the program's; `room` the folder under native/ with its sources, `shares` those of which it uses sources
+    and headers too: every .c file of them all, or `files` of the room alone.
     `compiler` the argv prefix, `compiler_id` what identifies the compiler and its libraries (an MPI's version).
     `toolchain` is what else decides the outcome, such as the version of the compiler behind an MPI's wrapper.
     """
@@ -38,7 +39,7 @@ class Recipe:
     name: str
     room: str
     files: tuple[str, ...] = ()
-    include_rooms: tuple[str, ...] = ()
+    shares: tuple[str, ...] = ()
     compiler: tuple[str, ...] = ("cc",)
     compiler_id: str = ""
     toolchain: str = ""
@@ -94,30 +95,32 @@ def _prebuilt(folder: Path, recipe: Recipe) -> Path:
 def fingerprint(recipe: Recipe) -> str:
     """Hash all that decides what the compiler makes: recipe, sources, and every header beside them."""
     digest = hashlib.sha256(repr((recipe, _FLAGS)).encode())
-    headers = [h for room in (recipe.room, *recipe.include_rooms) for h in sorted(source_dir(room).glob("*.h"))]
-    for path in [*(source_dir(recipe.room) / name for name in _sources(recipe)), *headers]:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for name, path in all_files(recipe).items():
+        digest.update(name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def compile_argv(recipe: Recipe, folder_of: Callable[[str], str], program: str) -> list[str]:
     """Return the compiler's command line; `folder_of` says where the sources of a room are for the compiler."""
-    includes = [f"-I{folder_of(room)}" for room in (recipe.room, *recipe.include_rooms)]
-    sources = [f"{folder_of(recipe.room)}/{name}" for name in _sources(recipe)]
+    includes = [f"-I{folder_of(room)}" for room in (recipe.room, *recipe.shares)]
+    sources = [f"{folder_of(room)}/{name}" for room, name in _sources(recipe)]
     return [*recipe.compiler, *_FLAGS, *recipe.extra_flags, *includes, "-o", program, *sources, *recipe.libraries]
 
 
 def all_files(recipe: Recipe) -> dict[str, Path]:
     """Return every source and header that a recipe needs, by its place below native/ such as `bench/main.c`."""
-    rooms = (recipe.room, *recipe.include_rooms)
-    headers = [f"{room}/{path.name}" for room in rooms for path in sorted(source_dir(room).glob("*.h"))]
-    names = [os.path.normpath(f"{recipe.room}/{name}") for name in _sources(recipe)]
-    root = source_dir(recipe.room).parents[recipe.room.count("/")]
-    return {name: root / name for name in [*headers, *names]}
+    needed = [*_found(recipe, "*.h"), *_sources(recipe)]
+    return {f"{room}/{name}": source_dir(room) / name for room, name in needed}
 
 
-def _sources(recipe: Recipe) -> tuple[str, ...]:
-    return recipe.files or tuple(sorted(path.name for path in source_dir(recipe.room).glob("*.c")))
+def _sources(recipe: Recipe) -> list[tuple[str, str]]:
+    return [(recipe.room, name) for name in recipe.files] or _found(recipe, "*.c")
+
+
+def _found(recipe: Recipe, pattern: str) -> list[tuple[str, str]]:
+    """Return room and name of each such file in the rooms of a recipe."""
+    rooms = (recipe.room, *recipe.shares)
+    return [(room, path.name) for room in rooms for path in sorted(source_dir(room).glob(pattern))]
 
 
 def _compile(recipe: Recipe, program: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import resource
 from typing import TYPE_CHECKING
@@ -218,7 +217,8 @@ def test_the_table_here_is_the_table_there(flavour: str) -> None:
 def test_the_sanitizers_find_nothing(flavour: str, tmp_path: Path) -> None:
     bench = bench_of(flavour, tmp_path)
     program = tmp_path / "nmbench-sanitized"
-    sources = sorted(str(path) for path in (REPOSITORY / "native" / "bench").glob("*.c"))
+    rooms = [REPOSITORY / "native" / room for room in ("bench", "common")]
+    sources = [*(f"-I{room}" for room in rooms), *sorted(str(path) for room in rooms for path in room.glob("*.c"))]
     flags = [*STRICT, "-Wmissing-prototypes", "-Wno-stringop-overflow", "-D_GNU_SOURCE", *SANITIZED]
     process.run([bench.mpi.mpicc, *flags, "-o", str(program), *sources], timeout_s=120, check=True)
     sanitized = dataclasses.replace(bench, program=program)
@@ -230,17 +230,6 @@ def test_the_sanitizers_find_nothing(flavour: str, tmp_path: Path) -> None:
         )
         assert finished.ok, finished.complaint()
         read_sample_file(sanitized.out.read_bytes())
-
-
-def test_the_parts_without_mpi_hold(tmp_path: Path) -> None:
-    folder = REPOSITORY / "native" / "bench"
-    names = ("clock", "options", "payload", "sample_file", "text")
-    sources = [str(folder / "tests" / "bench_test.c"), *(str(folder / f"{name}.c") for name in names)]
-    program = tmp_path / "bench_test"
-    argv = ["cc", *STRICT, "-Wmissing-prototypes", "-D_GNU_SOURCE", *SANITIZED, "-o", str(program), *sources]
-    process.run(argv, timeout_s=60, check=True)
-    finished = process.run([str(program), str(tmp_path)], timeout_s=30, env=dict(os.environ))
-    assert finished.ok, finished.complaint()
 
 
 @every_mpi

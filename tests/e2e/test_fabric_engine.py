@@ -145,13 +145,3 @@ def test_the_sanitizers_find_nothing(flavour: str, tmp_path: Path) -> None:
     finished = engine.launch(text_of(5, bisection=True), *SHORT, ranks=5, environment=options)
     assert finished.ok, finished.complaint()
     read_fabric_file(engine.out.read_bytes())
-
-
-def test_the_parts_without_mpi_hold(tmp_path: Path) -> None:
-    folder = REPOSITORY / "native" / "fabric"
-    sources = [str(folder / name) for name in ("tests/fabric_test.c", "options.c", "rounds.c")]
-    program = tmp_path / "fabric_test"
-    argv = ["cc", *STRICT, "-Wmissing-prototypes", "-D_GNU_SOURCE", *SANITIZED, "-o", str(program), *sources]
-    process.run(argv, timeout_s=600, check=True)
-    finished = process.run([str(program)], timeout_s=600, env=dict(os.environ))
-    assert finished.ok, finished.complaint()

@@ -32,8 +32,9 @@ STAMP, PROBE, SEND, RECV, WIRE, BYTE, CALL = 20, 50, 300, 200, 1000, 1, 700
 CLOCKS = (0, 5_000_000_000, -7_000_123, 41)
 EXTRAS = (11, 0, 900, 250)
 RAW_START_NS = 1_000_000_000
-FLAGS = ("-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-D_GNU_SOURCE", f"-I{FAKE}")
-BENCH = sorted(source_dir("bench").glob("*.c"))
+FLAGS = ("-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-D_GNU_SOURCE", f"-I{FAKE}", f"-I{source_dir('common')}")
+ROOMS = (source_dir("bench"), source_dir("common"))
+BENCH = sorted(path for room in ROOMS for path in room.glob("*.c"))
 SHORT = ("--iterations", "6", "--warmup", "2")
 
 
@@ -300,7 +301,8 @@ PLANTED = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_error_is_seen(name: str, tmp_path: Path, compiled: list[Path]) -> None:
     file, pattern, replacement = PLANTED[name]
-    text, count = re.subn(pattern, replacement, (source_dir("bench") / file).read_text(), flags=re.DOTALL)
+    (source,) = (path for path in BENCH if path.name == file)
+    text, count = re.subn(pattern, replacement, source.read_text(), flags=re.DOTALL)
     assert count > 0, "the error cannot be planted: the code has changed"
     quiet = ("-Wno-unused-parameter", "-Wno-unused-function", "-Wno-empty-body")
     wrong = changed(tmp_path, compiled, file, text, *quiet)
@@ -316,9 +318,8 @@ def test_a_planted_error_is_seen(name: str, tmp_path: Path, compiled: list[Path]
 
 
 def test_every_sample_of_a_fabric_is_the_one_that_the_delays_make(tmp_path: Path) -> None:
-    shared = [source_dir("bench") / f"{name}.c" for name in ("clock", "payload", "sample_file", "text")]
-    own = sorted(source_dir("fabric").glob("*.c"))
-    fabric = build(tmp_path, [*own, *shared], f"-I{source_dir('fabric')}", f"-I{source_dir('bench')}")
+    sources = sorted(path for room in ("fabric", "common") for path in source_dir(room).glob("*.c"))
+    fabric = build(tmp_path, sources, f"-I{source_dir('fabric')}")
     rounds, out = tmp_path / "rounds", tmp_path / "fabric"
     rounds.write_text("all 0-1 2-3\nall 0-2 1-3\nall 3-0\n")
     fabric.run("--rounds", str(rounds), "--out", str(out), "--latency-bytes", "40", "--bandwidth-bytes", "500",
@@ -331,9 +332,9 @@ def test_every_sample_of_a_fabric_is_the_one_that_the_delays_make(tmp_path: Path
 
 def test_the_iterations_of_an_application_are_recorded_to_the_nanosecond(tmp_path: Path) -> None:
     common = source_dir("apps/common")
-    shared = [source_dir("bench") / f"{name}.c" for name in ("clock", "sync", "sample_file", "text")]
+    shared = [source_dir("common") / f"{name}.c" for name in ("clock", "launch", "sync", "sample_file", "text")]
     sources = [FAKE / "iterations.c", common / "run.c", common / "record_file.c", *shared]
-    program = build(tmp_path, sources, f"-I{common}", f"-I{source_dir('bench')}")
+    program = build(tmp_path, sources, f"-I{common}")
     files = [tmp_path / name for name in ("iterations", "communication")]
     program.run(*map(str, files), "5", ranks=3)
     whole, inside = (read_sample_file(path.read_bytes()) for path in files)

@@ -30,7 +30,7 @@ static void read_words(char *text, size_t size) {
     for (size_t at = 0; at < size && count < MOST_WORDS; at += strlen(text + at) + 1)
         words[count++] = text + at;
     struct options options;
-    char message[OPTIONS_MESSAGE_CHARS] = "";
+    char message[ARGUMENTS_MESSAGE_CHARS] = "";
     if (!options_parse(count, words, &options, message) && (message[0] == '\0' || strlen(message) >= sizeof message))
         abort();
 }

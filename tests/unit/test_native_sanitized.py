@@ -43,11 +43,34 @@ def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
     assert not finished.stderr
 
 
-@pytest.mark.parametrize(("engine", "sources"), [("bench", ["options.c"]), ("fabric", ["options.c", "rounds.c"])])
-def test_what_the_engines_read_is_clean_under_sanitizers(tmp_path: Path, engine: str, sources: list[str]) -> None:
-    folder, program = ROOT / "native" / engine, tmp_path / "replay"
-    files = [*(str(folder / name) for name in sources), str(ROOT / "tests/native/fuzz_arguments.c")]
-    flags = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-DREPLAY", *FLAGS, f"-I{folder}"]
-    process.run([compiler("gcc"), *flags, *files, "-o", str(program)], timeout_s=600, check=True)
+COMMON = ROOT / "native" / "common"
+PARTS = {
+    "common": ("../common/clock.c", "../common/payload.c", "../common/sample_file.c", "../common/text.c"),
+    "bench": ("options.c",),
+    "fabric": ("options.c", "rounds.c"),
+}
+"""What of each room needs no MPI, beside the command line that all share."""
+
+
+def built(program: Path, room: str, *others: str) -> list[str]:
+    """Return the words that build a program of a room's parts under the sanitizers."""
+    folder = ROOT / "native" / room
+    sources = [*(folder / name for name in PARTS[room]), COMMON / "arguments.c", *others]
+    includes = [f"-I{folder}", f"-I{COMMON}", f"-I{COMMON / 'tests'}"]
+    return [compiler("gcc"), "-std=c11", "-D_GNU_SOURCE", *FLAGS, *includes, *map(str, sources), "-o", str(program)]
+
+
+@pytest.mark.parametrize("room", PARTS)
+def test_the_parts_without_mpi_hold(tmp_path: Path, room: str) -> None:
+    program, test = tmp_path / "it", ROOT / "native" / room / "tests" / f"{room}_test.c"
+    process.run([*built(program, room, str(test)), "-Wmissing-prototypes"], timeout_s=600, check=True)
+    finished = process.run([str(program), str(tmp_path)], timeout_s=600, check=True)
+    assert not finished.stderr
+
+
+@pytest.mark.parametrize("engine", ["bench", "fabric"])
+def test_what_the_engines_read_is_clean_under_sanitizers(tmp_path: Path, engine: str) -> None:
+    program, fuzzer = tmp_path / "replay", ROOT / "tests/native/fuzz_arguments.c"
+    process.run([*built(program, engine, str(fuzzer)), "-DREPLAY"], timeout_s=600, check=True)
     finished = process.run([str(program), *kept_for(f"{engine}-arguments")], timeout_s=600, check=True)
     assert not finished.stderr

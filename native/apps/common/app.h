@@ -14,14 +14,14 @@
 #ifndef NEARMETAL_APPS_APP_H
 #define NEARMETAL_APPS_APP_H
 
-#include "clock.h" /* of native/bench, as sync.h: the clock of the applications is that of the engine */
+#include "clock.h" /* of native/common, as sync.h: the clock of the applications is that of the engine */
 #include "sync.h"
 #include <mpi.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Levels of MPI_Pcontrol around each iteration: nothing to MPI, a mark in a trace. Profilers act on small levels: 0 to 2
- * switch and reset them by the standard's advice, at 3 and 4 mpiP writes a report. */
+/* Levels of MPI_Pcontrol around each iteration: nothing to MPI, a mark in a trace. Profilers act on small levels: 0 to
+ * 2 switch and reset them by the standard's advice, at 3 and 4 mpiP writes a report. */
 enum { MARK_BEGIN = 1001, MARK_END = 1002 };
 
 struct run {

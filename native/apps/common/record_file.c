@@ -1,7 +1,7 @@
 #include "record_file.h"
+#include "launch.h"
 #include "sample_file.h"
 #include "text.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,39 +34,24 @@ static void free_facts(struct facts *facts) {
     free(facts->names);
 }
 
-static void add_ranks(struct text *header, const struct run *run, const struct facts *facts) {
-    text_add(header, ",\"clock\":\"%s\",\"clock_cost_ns\":[", CLOCK_NAME);
-    for (int rank = 0; rank < run->ranks; rank++)
-        text_add(header, "%s%lld", rank == 0 ? "" : ",", (long long)facts->clock_cost_ns[rank]);
-    text_add(header, "],\"clock_offset_ns\":[[");
-    for (int rank = 0; rank < run->ranks; rank++)
-        text_add(header, "%s%lld", rank == 0 ? "" : ",", (long long)facts->offset[rank].offset_ns);
-    text_add(header, "]],\"clock_error_ns\":[[");
-    for (int rank = 0; rank < run->ranks; rank++)
-        text_add(header, "%s%lld", rank == 0 ? "" : ",", (long long)facts->offset[rank].error_ns);
-    text_add(header, "]],\"processors\":[");
-    for (int rank = 0; rank < run->ranks; rank++) {
-        text_add(header, rank == 0 ? "" : ",");
-        text_add_json(header, facts->names + (size_t)rank * MPI_MAX_PROCESSOR_NAME);
-    }
+/* One field of every rank's offset: a list of one cell. */
+static void add_offsets(struct text *header, const char *key, const int64_t *first, int ranks) {
+    text_add(header, ",\"%s\":[", key);
+    launch_add_list(header, NULL, first, (size_t)ranks, sizeof(struct clock_offset) / sizeof *first);
     text_add(header, "]");
 }
 
 static void build_header(struct text *header, const struct run *run, const char *app, enum record_part part,
                          const struct facts *facts) {
-    char library[MPI_MAX_LIBRARY_VERSION_STRING];
-    int length, version, subversion;
-    MPI_Get_version(&version, &subversion);
-    MPI_Get_library_version(library, &length);
     text_add(header, "{\"engine\":\"nmapps\",\"operation\":\"%s.%c%s\",\"kind\":\"collective\"", app, run->class_letter,
              part == RECORD_COMMUNICATION ? ".communication" : "");
     text_add(header, ",\"ranks\":%d,\"window_messages\":1,\"sync\":\"none\"", run->ranks);
     text_add(header, ",\"sizes_bytes\":[0],\"iterations\":[%d],\"warmup\":[0]", run->iterations_done);
     text_add(header, ",\"sync_window_ns\":[0],\"datatypes\":[\"\"],\"check_rounds\":0,\"check_failures\":[0]");
-    add_ranks(header, run, facts);
-    text_add(header, ",\"mpi_standard\":\"%d.%d\",\"mpi_library\":", version, subversion);
-    text_add_json(header, library);
-    text_add(header, "}");
+    launch_add_clock(header, facts->clock_cost_ns, run->ranks);
+    add_offsets(header, "clock_offset_ns", &facts->offset->offset_ns, run->ranks);
+    add_offsets(header, "clock_error_ns", &facts->offset->error_ns, run->ranks);
+    launch_end_header(header, facts->names, run->ranks);
 }
 
 /* The stamps of this rank: all begins, then all ends. */
@@ -95,7 +80,7 @@ static void write_all(const struct run *run, const struct text *header, int64_t 
     free(flags);
     const int error = sample_file_commit(&file);
     if (error != 0) {
-        fprintf(stderr, "nmapps: cannot write %s: %s\n", path, strerror(error));
+        launch_refuse(MPI_COMM_WORLD, error, "cannot write %s: %s", path, strerror(error));
         run_abort(run, "the record was not written");
     }
 }

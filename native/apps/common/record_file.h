@@ -1,5 +1,5 @@
 /*
- * record_file.h - the per-iteration times of one run, in the format of native/bench/sample_file.h, so that whatever
+ * record_file.h - the per-iteration times of one run, in the format of native/common/sample_file.h, so that whatever
  * reads the engine's samples reads these. One cell: an entry an iteration and rank, no warm-up (that is run untimed).
  */
 #ifndef NEARMETAL_APPS_RECORD_FILE_H

@@ -1,22 +1,7 @@
-/* Tests of the parts that need no MPI. Ends with status 0 when all hold; names each that does not. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+/* Tests of the parts that need no MPI. */
 #include "../options.h"
 #include "../rounds.h"
-
-static int failures;
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition);                             \
-            failures++;                                                                                                \
-        }                                                                                                              \
-    } while (0)
-
-enum { MOST_ARGUMENTS = 24 };
+#include "check.h"
 
 static bool parse(const char *text, int ranks, struct rounds *rounds, char *message) {
     char copy[512];
@@ -57,32 +42,18 @@ static void test_bad_rounds_are_named(void) {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct rounds rounds;
         char message[ROUNDS_MESSAGE_CHARS] = "";
-        CHECK(!parse(rows[i][0], 4, &rounds, message));
+        CHECK_REFUSED(parse(rows[i][0], 4, &rounds, message), rows[i][0], message, rows[i][1]);
         rounds_free(&rounds);
-        if (strstr(message, rows[i][1]) == NULL) {
-            fprintf(stderr, "%s: the message is '%s'\n", rows[i][0], message);
-            failures++;
-        }
     }
-}
-
-static bool options(const char *line, struct options *read, char *message) {
-    static char copy[512];
-    char *argv[MOST_ARGUMENTS] = {(char[]){"nmfabric"}};
-    int argc = 1;
-    snprintf(copy, sizeof copy, "%s", line);
-    for (char *word = strtok(copy, " "); word != NULL && argc < MOST_ARGUMENTS; word = strtok(NULL, " "))
-        argv[argc++] = word;
-    return options_parse(argc, argv, read, message);
 }
 
 static void test_options_are_read(void) {
     struct options read;
-    char message[OPTIONS_MESSAGE_CHARS];
-    CHECK(options("--rounds r --out o --latency-warmup 3 --bandwidth-iterations 0 --patience 7", &read, message));
+    char message[ARGUMENTS_MESSAGE_CHARS];
+    CHECK(PARSE("--rounds r --out o --latency-warmup 3 --bandwidth-iterations 0 --patience 7", &read, message));
     CHECK(strcmp(read.rounds, "r") == 0 && strcmp(read.out, "o") == 0 && read.patience_s == 7);
     CHECK(options_latency_entries(&read) == 53 && options_bandwidth_entries(&read) == 0);
-    CHECK(options("--help", &read, message) && read.help);
+    CHECK(PARSE("--help", &read, message) && read.help);
 }
 
 static void test_bad_options_are_named(void) {
@@ -99,12 +70,8 @@ static void test_bad_options_are_named(void) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct options read;
-        char message[OPTIONS_MESSAGE_CHARS] = "";
-        CHECK(!options(rows[i][0], &read, message));
-        if (strstr(message, rows[i][1]) == NULL) {
-            fprintf(stderr, "%s: the message is '%s'\n", rows[i][0], message);
-            failures++;
-        }
+        char message[ARGUMENTS_MESSAGE_CHARS] = "";
+        CHECK_REFUSED(PARSE(rows[i][0], &read, message), rows[i][0], message, rows[i][1]);
     }
 }
 

@@ -8,13 +8,11 @@ rank is kept, and beside it the time that the rank spent inside MPI calls. Stand
 from __future__ import annotations
 
 import math
-import os
 import re
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from nearmetal import native
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError, UnavailableError
 from nearmetal.hosts.host import is_far
 from nearmetal.study.order import PROFILE_FOLDER, PROFILE_OPTION
@@ -40,7 +38,6 @@ COMMUNICATION = "application.communication"
 PROGRAM = "nmapps"
 CLASSES = "SWABC"
 
-_ENGINE_SOURCES = ("clock.c", "sync.c", "text.c", "sample_file.c", "yield.c")
 _OPTIMIZED = ("-O3",)
 _STUDY_OPTIONS = {"operation", "sizes", "iterations", "warmup"}  # of every workload; the class decides these
 _VERDICTS = {"SUCCESSFUL": True, "UNSUCCESSFUL": False}
@@ -155,24 +152,8 @@ APPLICATIONS: dict[str, Application] = {row.name: row for row in _ROWS}
 
 def build_apps(mpi: Mpi, extra_flags: tuple[str, ...] = (), shell: Shell | None = None) -> Path:
     """Return the program that holds all applications, built for an MPI; see build_program for what it raises."""
-    return build_program(
-        mpi,
-        "apps",
-        PROGRAM,
-        files=_sources(),
-        include_rooms=("bench", "apps/common"),
-        extra_flags=(*_OPTIMIZED, *extra_flags),
-        shell=shell,
-    )
-
-
-def _sources() -> tuple[str, ...]:
-    """Return the C files below native/apps and what they share with the engine; none where programs are prebuilt."""
-    if os.environ.get("NEARMETAL_PREBUILT"):
-        return ()
-    room = native.source_dir("apps")
-    own = tuple(sorted(str(path.relative_to(room)) for path in room.rglob("*.c")))
-    return own + tuple(f"../bench/{name}" for name in _ENGINE_SOURCES)
+    flags = (*_OPTIMIZED, *extra_flags)
+    return build_program(mpi, "apps", PROGRAM, shares=("apps/common", "common"), extra_flags=flags, shell=shell)
 
 
 # ---- what it prints ----

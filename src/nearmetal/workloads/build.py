@@ -24,7 +24,7 @@ _SHARED_LIBRARY = ("-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
 _VERSION_TIMEOUT_S = 30.0
 
 # MPI_STATUSES_IGNORE is a null or one-element pointer for a parameter that headers declare as an array: GCC takes
-# that for an overflow (MPICH 4.0 with GCC 12). Exported symbols are for native/bench/yield.c.
+# that for an overflow (MPICH 4.0 with GCC 12). Exported symbols are for native/common/yield.c.
 _FLAGS = ("-D_GNU_SOURCE", "-Wno-stringop-overflow", "-rdynamic")
 
 
@@ -44,12 +44,11 @@ def build_program(
     room: str,
     name: str,
     *,
-    files: tuple[str, ...] = (),
-    include_rooms: tuple[str, ...] = (),
+    shares: tuple[str, ...] = (),
     extra_flags: tuple[str, ...] = (),
     shell: Shell | None = None,
 ) -> Path:
-    """Return the program `name` of native/`room` for an MPI, building it when it is not in the cache.
+    """Return the program `name` of native/`room` (and of what it `shares`) for an MPI, built when not in the cache.
 
     With a `shell` to far machines it is built there, for all of them. The cache is keyed by the flavour, its version
     and place, the compiler behind it, flags and sources. Raise UnavailableError when that MPI has no compiler,
@@ -59,8 +58,7 @@ def build_program(
     recipe = native.Recipe(
         name=name,
         room=room,
-        files=files,
-        include_rooms=include_rooms,
+        shares=shares,
         compiler=(mpi.mpicc,),
         compiler_id=mpi.label,
         toolchain=_toolchain(mpi, far),
@@ -69,9 +67,9 @@ def build_program(
     return program(far, recipe) if far is not None else native.build(recipe)
 
 
-def build_engine(mpi: Mpi, shell: Shell | None = None) -> Path:
+def build_engine(mpi: Mpi, extra_flags: tuple[str, ...] = (), shell: Shell | None = None) -> Path:
     """Return the measuring engine built for an MPI."""
-    return build_program(mpi, "bench", "nmbench", shell=shell)
+    return build_program(mpi, "bench", "nmbench", shares=("common",), extra_flags=extra_flags, shell=shell)
 
 
 def build_profiler(mpi: Mpi, shell: Shell | None = None) -> Path:

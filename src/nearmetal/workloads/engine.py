@@ -40,7 +40,7 @@ class Engine:
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Build the engine for the MPI when that was not done before, and say how to launch it."""
         mpi = mpi_for(shell, order.mpi)
-        program = build_engine(mpi, shell)
+        program = build_engine(mpi, shell=shell)
         first = endpoints.ends[order.workload.placement[0]].node
         out = f"{shell.scratch}/{first}/samples.nmb"
         return parallel_launch(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError
@@ -40,7 +39,6 @@ NUMBERS = {
 """Options of the engine, with its defaults."""
 _OPTIONS = {*NUMBERS, "bisection", ROUNDS}
 _OF_EVERY_WORKLOAD = {"operation", "sizes", "iterations", "warmup"}
-_ENGINE_SOURCES = ("clock.c", "payload.c", "sample_file.c", "text.c")
 _EXIT_STATUSES = {
     2: "it refused its arguments",
     4: "a node has no memory",
@@ -107,17 +105,7 @@ class Fabric:
 
 def build_fabric(mpi: Mpi, extra_flags: tuple[str, ...] = (), shell: Shell | None = None) -> Path:
     """Return the engine built for an MPI; see build_program for what it raises."""
-    prebuilt = bool(os.environ.get("NEARMETAL_PREBUILT"))
-    own = ("main.c", "measure.c", "options.c", "record.c", "rounds.c")
-    return build_program(
-        mpi,
-        "fabric",
-        PROGRAM,
-        files=() if prebuilt else (*own, *(f"../bench/{name}" for name in _ENGINE_SOURCES)),
-        include_rooms=("bench",),
-        extra_flags=extra_flags,
-        shell=shell,
-    )
+    return build_program(mpi, "fabric", PROGRAM, shares=("common",), extra_flags=extra_flags, shell=shell)
 
 
 def lines_of(workload: WorkloadOrder) -> list[str]:

@@ -1,6 +1,6 @@
 """The frame around what the engines write: magic, version, JSON header, blocks, length and check sum.
 
-Laid down by native/bench/sample_file.c; docs/reference/sample-file.md has the table. The reader believes nothing
+Laid down by native/common/sample_file.c; docs/reference/sample-file.md has the table. The reader believes nothing
 before the check sum has been found right.
 """
 

@@ -46,7 +46,7 @@ def parallel_launch(
     """Return the launch of a program with an MPI, a rank for each entry of the placement, started on the first's node.
 
     The setting's `mpi.` knobs are in it, and `environment` is set for the ranks. `sleeps` says that the program was
-    built with native/bench/yield.c. Raise UnavailableError for a binding that cannot be had on these nodes.
+    built with native/common/yield.c. Raise UnavailableError for a binding that cannot be had on these nodes.
     """
     placement = order.workload.placement
     nodes = tuple(endpoints.ends[index].node for index in placement)

@@ -1,8 +1,11 @@
 /* The recorder of the applications, around iterations of one call each: iterations RECORD COMMUNICATION COUNT */
 #include "app.h"
+#include "launch.h"
 #include "record_file.h"
 
 #include <stdlib.h>
+
+const char program_name[] = "iterations";
 
 int main(int argc, char *argv[]) {
     struct run run = {.class_letter = 'S', .recording = 1, .verified = -1};

@@ -64,7 +64,7 @@ class Job:
     `oversubscribed` says that ranks outnumber cores: then waiting ranks give way to each other.
     `bind` is one of BINDINGS; nodes that share a machine must not both bind. `map_by` is what successive ranks are
     spread over, in the launcher's words, empty for its own choice. `sleeps` says that the program itself sleeps when
-    its MPI yields (native/bench/yield.c).
+    its MPI yields (native/common/yield.c).
     """
 
     nodes: tuple[str, ...]

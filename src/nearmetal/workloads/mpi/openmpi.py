@@ -5,7 +5,7 @@ left to itself Open MPI would weigh UCX and OFI too, and which one a figure is o
 
 Ranks that wait poll. From version 5 on they can sleep instead (`threads_pthreads_yield_strategy nanosleep`, see
 opal/mca/threads/pthreads); version 4 only has sched_yield, which keeps the core busy unless the program takes that call
-itself, as nearmetal's own do (native/bench/yield.c).
+itself, as nearmetal's own do (native/common/yield.c).
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@
  * A pause of random length before an iteration takes it out of step with whatever has a rhythm of its own, such as the
  * interrupt moderation of a port: back to back, a ping-pong meets its timer always in the same phase, or alternates.
  */
-#ifndef NMBENCH_SYNC_H
-#define NMBENCH_SYNC_H
+#ifndef NM_SYNC_H
+#define NM_SYNC_H
 
 #include <mpi.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* A growing text, for the header of the sample file. */
-#ifndef NMBENCH_TEXT_H
-#define NMBENCH_TEXT_H
+#ifndef NM_TEXT_H
+#define NM_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * RAW is not slewed by time daemons, so that a difference of two stamps is what the oscillator says. Stamps of
  * different machines are related only through the offsets that sync.h estimates.
  */
-#ifndef NMBENCH_CLOCK_H
-#define NMBENCH_CLOCK_H
+#ifndef NM_CLOCK_H
+#define NM_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>

@@ -1,6 +1,6 @@
 /* Payload that tells where it comes from, and memory that is there before the timed loop. */
-#ifndef NMBENCH_PAYLOAD_H
-#define NMBENCH_PAYLOAD_H
+#ifndef NM_PAYLOAD_H
+#define NM_PAYLOAD_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,8 +6,8 @@
  *
  * All little-endian. No MPI in here.
  */
-#ifndef NMBENCH_SAMPLE_FILE_H
-#define NMBENCH_SAMPLE_FILE_H
+#ifndef NM_SAMPLE_FILE_H
+#define NM_SAMPLE_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
