@@ -28,12 +28,13 @@ from nearmetal.serve.app import make_app
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.server import Listening, listen
 from nearmetal.store.archive import unarchive
+from tests.beside_runs import make_beside
 from tests.browser import CHROMIUM
 from tests.fake_fabric import MadeUpHost, make_fabric
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from playwright.sync_api import Browser
 
@@ -46,10 +47,13 @@ PAGES = {
     "compare": "/compare?base=paths&run=later",
     "many": "/compare?base=paths&run=later&run=example",
     "fabric": "/runs/fabric",
+    "trace": "/traces/ring",
+    "prediction": "/predictions/halo",
+    "placement": "/placements/halo",
     "refusal": "/runs/none",
 }
-KEPT = ("report", "compare", "fabric")
-"""Pages whose first screen is a picture of the docs."""
+EVERY = os.environ.get("NEARMETAL_PICTURES", "")
+"""A folder for every page whole, in every view and as PDF: to look at them by eye."""
 VIEWS: dict[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1280, "height": 800}},
     "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
@@ -65,6 +69,7 @@ def served(folder: Path) -> Iterator[Listening]:
     make_run(folder / "paths", Recipe(study=STUDY, blocks=6))
     make_run(folder / "later", Recipe(study=STUDY, blocks=6, seed=8))
     make_fabric(folder / "fabric", MadeUpHost(Faults(latency_nodes={2: 1.4}, bandwidth_links={(4, 6): 2.0})))
+    make_beside(folder)
     listening = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(make_app(Catalogue(folder), listening.door), log_config=None))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening.socket]})
@@ -84,8 +89,12 @@ def look(browser: Browser, listening: Listening, name: str, shown: str, out: Pat
     while page.get_by_text("being read").count():
         page.goto(listening.at("/"))
     page.goto(listening.at("").partition("?")[0] + PAGES[name])
-    if shown == "light" and name in KEPT:
+    if shown == "light":
         page.screenshot(path=out / f"{name}.png")
+    if EVERY:
+        page.screenshot(path=Path(EVERY) / f"{name}-{shown}.png", full_page=True)
+        if shown == "light":
+            page.pdf(path=Path(EVERY) / f"{name}.pdf")
     wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     found = [f"{one['id']}: {one['help']} ({one['nodes'][0]['html'][:90]})" for one in _violations(page)]
     context.close()
@@ -113,8 +122,8 @@ def weigh(browser: Browser, folder: Path) -> tuple[int, float]:
     return report.stat().st_size, median(times)
 
 
-def main(out: Path) -> int:
-    """Look at every page in every view; weigh a large one; return 1 where anything is wrong."""
+def main(out: Path, names: Sequence[str] = ()) -> int:
+    """Look at every page in every view, or at those named; weigh a large one; return 1 where anything is wrong."""
     bad = 0
     out.mkdir(parents=True, exist_ok=True)
     with (
@@ -123,12 +132,12 @@ def main(out: Path) -> int:
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        for name in PAGES:
+        for name in names or PAGES:
             for shown in VIEWS:
                 for line in look(browser, listening, name, shown, out):
                     sys.stdout.write(f"{name}, {shown}: {line}\n")
                     bad += 1
-        size, paint_ms = weigh(browser, Path(folder))
+        size, paint_ms = weigh(browser, Path(folder)) if not names else (0, 0.0)
         browser.close()
     load = f"load {os.getloadavg()[0]:.1f}"
     sys.stdout.write(f"report of 5 paths x 10 sizes: {size:,} bytes, first paint after {paint_ms:.0f} ms, {load}\n")
@@ -138,4 +147,4 @@ def main(out: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -117,6 +117,12 @@ def test_more_ranks_than_slots_is_an_error() -> None:
         Slots(("a", "a"), (1, 1))
 
 
+def test_what_is_equal_within_nodes_and_slower_between_them_is_slower() -> None:
+    near, far = Machine(intra=path(1), inter=path(5)), Machine(intra=path(1), inter=path(40))
+    assert break_even(near, far, replicas=1).first_faster_below
+    assert not break_even(far, near, replicas=1).first_faster_below
+
+
 def test_break_even_lies_where_the_paths_costs_meet() -> None:
     # First: everything through a path of 5 us. Second: 1 us inside, 21 us between nodes: equal at a share of 20 %.
     first = Machine(intra=path(5), inter=path(5))

@@ -9,6 +9,7 @@ import click
 import numpy as np
 from rich.table import Table
 
+import nearmetal
 from nearmetal import limits
 from nearmetal.cli.predict import Replay, prepare, replay_options, tell_doubts
 from nearmetal.cli.progress import warn
@@ -20,9 +21,18 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.place import BreakEven, Candidate, Judge, Slots, break_even, in_order, recommend
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace_file import read_trace
+from nearmetal.report.prediction_json import (
+    PLACEMENT_SUFFIX,
+    BreakEvenJson,
+    PlacedJson,
+    PlacementFile,
+    check_place,
+    save,
+)
 from nearmetal.report.prediction_text import label
 from nearmetal.report.terminal import Console
 from nearmetal.run.guests import open_host
+from nearmetal.run.schedule import utc_now
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
 from nearmetal.units import format_duration, is_whole
@@ -32,6 +42,8 @@ if TYPE_CHECKING:
 
     from nearmetal.predict.models import NamedMachine
     from nearmetal.predict.schedule import Schedule
+
+    Kept = tuple[list[tuple[NamedMachine, Candidate]], Slots, tuple[str, str], tuple[str, ...], BreakEvenJson | None]
 
 
 def parse_hosts(text: str) -> Slots:
@@ -63,6 +75,7 @@ def parse_hosts(text: str) -> Slots:
 @click.option("--check-blocks", type=click.IntRange(min=3), default=5, show_default=True, help="Launches of each.")
 @click.option("--check-figure", default="", help="What the program prints as its seconds: a regular expression.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the launcher's file here.")
+@click.option("--save", "kept", type=click.Path(path_type=Path), help="Keep it as NAME.placement.json, for `serve`.")
 def command(
     *,
     program: Path,
@@ -75,6 +88,7 @@ def command(
     check_blocks: int,
     check_figure: str,
     output: Path | None,
+    kept: Path | None,
     **given: Any,
 ) -> None:
     """Recommend a data path and a rank mapping for PROGRAM, and write it for the launcher.
@@ -83,6 +97,7 @@ def command(
     on the recommended path of the run's own host, and the measured gain stands beside the predicted one. The first of
     --hosts is the study's first node, and so on.
     """
+    check_place(kept, PLACEMENT_SUFFIX)
     checked = _checked_program(program, given["source"]) if check else None
     slots = parse_hosts(hosts)
     grid = _parse_dims(dims)
@@ -101,9 +116,13 @@ def command(
     found.sort(key=lambda one: one[1].median_ns)
     tell_doubts(doubts)
     _print(found)
-    if both:
-        _print_break_even(*both, schedule, in_order(schedule.ranks, slots), replay.seed)
+    even = _break_even(*both, schedule, in_order(schedule.ranks, slots), replay.seed) if both else None
+    if even:
+        _print_break_even(even)
     text = WRITERS[launcher](found[0][1].host_of, slots)
+    if kept is not None:
+        said = tuple(dict.fromkeys(one.said for several in doubts.values() for one in several))
+        _keep(kept, schedule, replay, (found, slots, (launcher, text), said, even))
     if checked:
         named, chosen = found[0]
         default = next(one for other, one in found if other == named and one.method == "in-order")
@@ -114,6 +133,38 @@ def command(
     part = output.with_name(output.name + ".part")
     part.write_text(text)
     part.replace(output)
+
+
+def _keep(place: Path, schedule: Schedule, replay: Replay, what: Kept) -> None:
+    """Keep an answer."""
+    found, slots, (launcher, text), doubts, even = what
+    default = _defaults(found)
+    candidates = [
+        PlacedJson(
+            name=label(named),
+            method=one.method,
+            median_ns=one.median_ns,
+            gain=_gains(one, default[named]),
+            inter_share=one.inter_share,
+        )
+        for named, one in found
+    ]
+    made = PlacementFile(
+        format="nearmetal-placement",
+        version=1,
+        nearmetal_version=nearmetal.__version__,
+        created_utc=utc_now(),
+        program=schedule.name,
+        model=replay.model.run,
+        candidates=tuple(candidates),
+        hosts=slots.names,
+        host_of=tuple(found[0][1].host_of.tolist()),
+        launcher=launcher,
+        launcher_file=text,
+        doubts=doubts,
+        break_even=even,
+    )
+    save(place, made)
 
 
 def _only(replay: Replay, path: str) -> NamedMachine:
@@ -180,7 +231,7 @@ def _print(found: list[tuple[NamedMachine, Candidate]]) -> None:
     table = Table(title="Placements, fastest first", title_justify="left")
     for column in ("path / setting / progress", "placement", "median", "gain on in-order", "traffic between nodes"):
         table.add_column(column)
-    default = {named: candidate for named, candidate in found if candidate.method == "in-order"}
+    default = _defaults(found)
     for named, candidate in found:
         table.add_row(
             label(named),
@@ -192,17 +243,25 @@ def _print(found: list[tuple[NamedMachine, Candidate]]) -> None:
     Console(highlight=False, stderr=True).print(table)
 
 
+def _defaults(found: list[tuple[NamedMachine, Candidate]]) -> dict[NamedMachine, Candidate]:
+    return {named: candidate for named, candidate in found if candidate.method == "in-order"}
+
+
+def _gains(candidate: Candidate, default: Candidate) -> tuple[float, float, float]:
+    """Median of the paired ratios (both used the same random numbers), and the range of their middle 95 %."""
+    low, middle, high = np.quantile(1 - candidate.makespan_ns / default.makespan_ns, (0.025, 0.5, 0.975)).tolist()
+    return middle, low, high
+
+
 def _gain(candidate: Candidate, default: Candidate) -> str:
-    """Median of the paired ratios (both used the same random numbers) and the range of their middle 95 %."""
-    gains = 1 - candidate.makespan_ns / default.makespan_ns
-    low, middle, high = np.quantile(gains, (0.025, 0.5, 0.975))
+    middle, low, high = _gains(candidate, default)
     return f"{middle:+.1%} [{low:+.1%}, {high:+.1%}]"
 
 
-def _print_break_even(
+def _break_even(
     first: NamedMachine, second: NamedMachine, schedule: Schedule, host_of: NDArray[np.uint32], seed: int
-) -> None:
-    """Show both paths over all shares, for the program's mean message and its compute time between messages."""
+) -> BreakEvenJson:
+    """Return both paths over all shares, for the program's mean message and its compute time between messages."""
     seen = simulate(schedule, first.machine, Placement.of_hosts(host_of), seed=seed)
     messages = max(1, seen.messages)
     # A step of `share_schedule` is 100 exchanges of each of 4 ranks, so it has 100 times the compute of one message.
@@ -210,12 +269,25 @@ def _print_break_even(
     found = break_even(
         first.machine, second.machine, message_bytes=seen.message_bytes // messages, compute=compute, seed=seed
     )
+    return BreakEvenJson(
+        first=first.path,
+        second=second.path,
+        message_bytes=int(seen.message_bytes // messages),
+        compute_ns=float(seen.compute_ns // messages),
+        shares=tuple(map(float, found.shares)),
+        first_ns=tuple(map(float, found.first_ns)),
+        second_ns=tuple(map(float, found.second_ns)),
+        said=_verdict(first.path, second.path, found),
+    )
+
+
+def _print_break_even(found: BreakEvenJson) -> None:
     table = Table(
-        title=f"{first.path} against {second.path}: messages of {seen.message_bytes // messages} B, "
-        f"{format_duration(seen.compute_ns // messages)} of compute a message",
+        title=f"{found.first} against {found.second}: messages of {found.message_bytes} B, "
+        f"{format_duration(found.compute_ns)} of compute a message",
         title_justify="left",
     )
-    for column in ("between nodes", first.path, second.path, ""):
+    for column in ("between nodes", found.first, found.second, ""):
         table.add_column(column)
     longest = max(*found.first_ns, *found.second_ns)
     for share, first_ns, second_ns in zip(found.shares, found.first_ns, found.second_ns, strict=True):
@@ -224,7 +296,7 @@ def _print_break_even(
         )
     console = Console(highlight=False, stderr=True)
     console.print(table)
-    console.print(_verdict(first.path, second.path, found))
+    console.print(found.said)
 
 
 def _curve(first_ns: float, second_ns: float, longest_ns: float, width: int = 32) -> str:

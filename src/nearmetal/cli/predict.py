@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+import nearmetal
 from nearmetal.cli.progress import warn
 from nearmetal.errors import BadInputError
 from nearmetal.predict.decide import AnswerRow, compare
@@ -23,16 +24,23 @@ from nearmetal.predict.schedule import Schedule, schedule_from_trace
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.validate import Validated, marks_iterations, measured_launches, traced_launches, validate
+from nearmetal.report.prediction_json import (
+    PREDICTION_SUFFIX,
+    PredictedJson,
+    PredictionFile,
+    check_place,
+    save,
+)
+from nearmetal.report.prediction_json import predicted as predicted_json
 from nearmetal.report.prediction_text import decision, label, picture, remarks, table, validation
+from nearmetal.report.schema import adapter
 from nearmetal.report.terminal import Console
+from nearmetal.run.schedule import utc_now
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import parse_size_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-
-PROBABILITIES = (0.5, 0.95, 0.99)
 
 
 def load_schedules(program: Path, ranks: int | None) -> list[Schedule]:
@@ -176,6 +184,7 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any]) -> Replay:
 )
 @click.option("--workload", default="", help="With --validate: which workload of that run PROGRAM is.")
 @click.option("--save-model", type=click.Path(path_type=Path), help="Write the fitted models to this file.")
+@click.option("--save", "kept", type=click.Path(path_type=Path), help="Keep it as NAME.prediction.json, for `serve`.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def command(
     *,
@@ -188,6 +197,7 @@ def command(
     truth: Path | None,
     workload: str,
     save_model: Path | None,
+    kept: Path | None,
     form: str,
     **given: Any,
 ) -> None:
@@ -198,6 +208,9 @@ def command(
     """
     if loss is not None and not decide:
         raise BadInputError("--loss is a limit for --decide", hint=f"write --decide --loss {loss}")
+    check_place(kept, PREDICTION_SUFFIX)
+    if kept is not None and truth is not None:
+        raise BadInputError("--validate is no prediction to keep", hint="leave --save or --validate out")
     asked = _loss(loss or "10%") if decide else None
     replay = prepare(programs, given)
     if truth is not None:
@@ -206,24 +219,8 @@ def command(
     schedule = replay.schedules[0]
     placement = replay.changes.placement(schedule.ranks, per_node)
     doubts = {label(named): replay.doubts(named, placement) for named in replay.machines}
-    predicted: list[tuple[NamedMachine, Prediction, list[Doubt]]] = []
-    told: dict[str, dict[str, float]] = {}
-    for named in replay.machines:
-        found = simulate_launches(
-            replay.schedules,
-            named.replayed,
-            placement,
-            seed=replay.seed,
-            replicas=replay.replicas,
-            keep_marks=all(marks_iterations(one, replay.replicas) for one in replay.schedules),
-        )
-        if replay.changes.interrupts:
-            found = replace(found, moderation_ns=_moderation_ns(replay, named, placement, found))
-        predicted.append((named, found, doubts[label(named)]))
-        if show_sensitivity:
-            told[label(named)] = sensitivity(
-                schedule, named.machine, placement, seed=replay.seed, replicas=max(1, replay.replicas // 10)
-            )
+    predicted = [(named, _replayed(replay, named, placement), doubts[label(named)]) for named in replay.machines]
+    told = {label(named): _depends(replay, named, placement) for named in replay.machines if show_sensitivity}
     if save_model is not None:
         write_model(replay.model, save_model)
     predicted.sort(key=lambda one: float(np.median(one[1].makespan_ns)))
@@ -236,17 +233,66 @@ def command(
         loss=asked or 0.0,
     )
     tell_doubts(doubts)
+    records = [predicted_json(row, bare, told.get(label(row.named)), asked) for row in rows]
+    order = [path for word in given["paths"] for path in word.split(",")]
+    decided = "" if asked is None else decision(rows, bare, asked, order, given["settings"])
+    if kept is not None:
+        _save(kept, schedule, replay.model, records, (label(bare), decided, remarks(rows)))
     if form == "json":
-        records = [_record(row, bare, told.get(label(row.named)), asked) for row in rows]
-        click.echo(json.dumps(records, indent=1))
+        click.echo(json.dumps([adapter(PredictedJson).dump_python(one, mode="json") for one in records], indent=1))
         return
     _print(schedule, rows, bare, asked)
     for where, elasticities in told.items():
         strongest = [f"{name} {value:+.2f}" for name, value in elasticities.items() if abs(value) >= 0.01]
         Console(highlight=False).print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
-    if asked is not None:
-        order = [path for word in given["paths"] for path in word.split(",")]
-        Console(highlight=False).print(decision(rows, bare, asked, order, given["settings"]))
+    if decided:
+        Console(highlight=False).print(decided)
+
+
+def _save(
+    place: Path,
+    schedule: Schedule,
+    model: ModelFile,
+    records: Sequence[PredictedJson],
+    said: tuple[str, str, Sequence[str]],
+) -> None:
+    """Keep an answer; `said` are its baseline, its decision and its remarks."""
+    baseline, decided, told = said
+    made = PredictionFile(
+        format="nearmetal-prediction",
+        version=1,
+        nearmetal_version=nearmetal.__version__,
+        created_utc=utc_now(),
+        program=schedule.name,
+        ranks=schedule.ranks,
+        model=model.run,
+        baseline=baseline,
+        decision=decided,
+        remarks=tuple(told),
+        rows=tuple(records),
+    )
+    save(place, made)
+
+
+def _replayed(replay: Replay, named: NamedMachine, placement: Placement) -> Prediction:
+    """Return the run times on one machine, with what an added interrupt stage costs."""
+    found = simulate_launches(
+        replay.schedules,
+        named.replayed,
+        placement,
+        seed=replay.seed,
+        replicas=replay.replicas,
+        keep_marks=all(marks_iterations(one, replay.replicas) for one in replay.schedules),
+    )
+    if replay.changes.interrupts:
+        found = replace(found, moderation_ns=_moderation_ns(replay, named, placement, found))
+    return found
+
+
+def _depends(replay: Replay, named: NamedMachine, placement: Placement) -> dict[str, float]:
+    """Return what the time depends on."""
+    fewer = max(1, replay.replicas // 10)
+    return sensitivity(replay.schedules[0], named.machine, placement, seed=replay.seed, replicas=fewer)
 
 
 def _moderation_ns(replay: Replay, named: NamedMachine, placement: Placement, found: Prediction) -> float:
@@ -316,30 +362,6 @@ def tell_doubts(doubts: Mapping[str, Sequence[Doubt]]) -> None:
     for doubt, machines in concerned.items():
         whole = len(machines) == len(doubts)
         warn(f"{'' if whole else ', '.join(machines) + ': '}{doubt.said}\nhint: {doubt.hint}")
-
-
-def _record(row: AnswerRow, bare: NamedMachine, told: dict[str, float] | None, loss: float | None) -> dict[str, object]:
-    found, errors = row.found, row.errors
-    return {
-        "path": row.named.path,
-        "setting": row.named.setting,
-        "progress": row.named.progress,
-        "quantiles": [
-            {"probability": q.probability, "ns": q.value_ns, "low_ns": q.low_ns, "high_ns": q.high_ns}
-            for q in map(found.quantile, PROBABILITIES)
-        ],
-        "launches_ns": row.interval_ns,
-        "validated": {"class": errors.of, "cases": len(errors.logs), "factors": errors.span()},
-        "p99_iteration": {"ns": row.p99_ns[0], "interval_ns": row.p99_ns[1]} if row.p99_ns else None,
-        "ratio": {"to": f"{bare.path} / {bare.setting}", "median": row.ratio, "interval": row.ratio_span},
-        **({"loss": {"at_most": loss, "probability": row.chance}} if loss is not None else {}),
-        "messages": found.messages,
-        "inter_share": found.inter_share,
-        "compute_ns": found.compute_ns,
-        "parts_ns": row.parts_ns,
-        "doubts": [{"said": one.said, "hint": one.hint, "share": one.share} for one in row.doubts],
-        **({"sensitivity": told} if told is not None else {}),
-    }
 
 
 def _print(schedule: Schedule, rows: Sequence[AnswerRow], bare: NamedMachine, loss: float | None) -> None:

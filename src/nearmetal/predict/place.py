@@ -372,4 +372,5 @@ def break_even(
         at = int(crossings[0])
         before, after = difference[at], difference[at + 1]
         share = shares[at] + (shares[at + 1] - shares[at]) * float(before / (before - after))
-    return BreakEven(shares, first_ns, second_ns, share, bool(difference[0] < 0))
+    apart = difference[difference != 0]  # machines may be equal while nothing goes between nodes
+    return BreakEven(shares, first_ns, second_ns, share, bool(apart.size and apart[0] < 0))

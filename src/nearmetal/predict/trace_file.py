@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 MAGIC = b"NMTR\r\n\x1a\n"
 VERSION = 2
 SUFFIX = ".nmtrace"
+FIRST_RANK = f"rank-{0:06d}{SUFFIX}"
 MAX_DEPTH = 32
 _HEADER = struct.Struct("<8sHHIIIQQQ12xI")
 _SECTION = struct.Struct("<4sIQ")

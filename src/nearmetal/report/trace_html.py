@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from nearmetal.predict.trace_view import matrix
 from nearmetal.report import trace_text
-from nearmetal.report.markup import Markup, element, page, scrolling, together
-from nearmetal.units import format_size
+from nearmetal.report.bars import Bar, Part, stacked
+from nearmetal.report.markup import ALONE, Markup, element, page, scrolling, together
+from nearmetal.units import NS_PER_MS, format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +21,9 @@ _SHADES = 32
 _COLOUR = "var(--accent)"
 
 
-def as_html(view: TraceView) -> str:
-    """Return the page as text; write it as UTF-8."""
-    return page(f"Trace of {view.command or view.source}", _body(view))
+def as_html(view: TraceView, *, above: Markup | None = None, may: str = ALONE) -> str:
+    """Return the page as text; write it as UTF-8. `above` and `may` as of a report."""
+    return page(f"Trace of {view.command or view.source}", together(above or Markup(""), _body(view)), may=may)
 
 
 def _body(view: TraceView) -> Markup:
@@ -46,35 +47,74 @@ def _body(view: TraceView) -> Markup:
         head,
         element(
             "main",
-            _section("Time", element("p", trace_text.time_sentence(view)), _times(view), name="verdicts"),
-            _section("Who sends to whom", _matrix(view)),
+            element(
+                "section",
+                element("p", f"{trace_text.time_sentence(view)}. {_most(view)}", class_="lead"),
+                element(
+                    "div",
+                    element("div", element("h2", "Where ranks spend their time"), element("figure", _times(view))),
+                    element("div", element("h2", "Who sends to whom"), _matrix(view)),
+                    class_="pair",
+                ),
+                id="verdicts",
+            ),
             _section("Message sizes", _sizes(view)),
-            _section("Messages that cross nodes", _table(trace_text.CROSSING_COLUMNS, trace_text.crossing_rows(view))),
+            _section("Time of ranks", _table("Time of ranks", trace_text.TIME_COLUMNS, trace_text.time_rows(view))),
+            _section(
+                "Messages that cross nodes",
+                _table("Messages that cross nodes", trace_text.CROSSING_COLUMNS, trace_text.crossing_rows(view)),
+            ),
             _section(
                 "Collectives by time",
-                _table(trace_text.CALL_COLUMNS, trace_text.call_rows(view.collectives, view)),
+                _table("Collectives", trace_text.CALL_COLUMNS, trace_text.call_rows(view.collectives, view)),
             ),
-            _section("Other calls by time", _table(trace_text.CALL_COLUMNS, trace_text.call_rows(others, view))),
+            _section(
+                "Other calls by time",
+                _table("Other calls", trace_text.CALL_COLUMNS, trace_text.call_rows(others, view)),
+            ),
         ),
     )
 
 
+def _most(view: TraceView) -> str:
+    """Return the call that takes most of the time in MPI, in a sentence."""
+    inside = max(1, sum(rank.mpi_ns for rank in view.ranks))
+    if not view.calls:
+        return "No call was recorded."
+    first = view.calls[0]
+    return f"{trace_text.percent(first.total_ns / inside)} of the time in MPI is {first.name}."
+
+
+_LOOKS = (("c0", "computing"), ("c1", "in MPI"), ("c7 pale", "the profiler and the rest"))
+
+
 def _times(view: TraceView) -> Markup:
-    return _table(trace_text.TIME_COLUMNS, trace_text.time_rows(view))
+    """Return where the time of ranks went, a bar a rank; of many ranks those of least and most MPI."""
+    bars = []
+    for rank in trace_text.shown_ranks(view):
+        rest = max(0, rank.elapsed_ns - rank.compute_ns - rank.mpi_ns)
+        lengths = zip(_LOOKS, (rank.compute_ns, rank.mpi_ns, rest), strict=True)
+        parts = [
+            Part(ns / NS_PER_MS, look, f"{name}: {format_duration(ns)}, {ns / max(1, rank.elapsed_ns):.1%}")
+            for (look, name), ns in lengths
+        ]
+        share = trace_text.percent(rank.mpi_ns / max(1, rank.elapsed_ns))
+        bars.append(Bar(f"rank {rank.rank}, {rank.node}", tuple(parts), f"{share} MPI"))
+    return stacked("Time of each rank", "time between MPI_Init and MPI_Finalize, ms", bars, _LOOKS, width=620.0)
 
 
 def _section(title: str, *parts: Markup, name: str | None = None) -> Markup:
     return element("section", element("h2", title), *parts, id=name)
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+def _table(label: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
     if not rows:
         return element("p", "None.")
     head = element("tr", *(element("th", column, scope="col") for column in columns))
     body = [
         element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
     ]
-    return scrolling(element("table", element("thead", head), element("tbody", *body)), " and ".join(columns[:2]))
+    return scrolling(element("table", element("thead", head), element("tbody", *body)), label)
 
 
 def _matrix(view: TraceView) -> Markup:
@@ -98,7 +138,7 @@ def _matrix(view: TraceView) -> Markup:
     frame = element("rect", x=40, y=20, width=_PICTURE, height=_PICTURE, fill="none", stroke="var(--line)")
     size = f"0 0 {_PICTURE + 50:.0f} {_PICTURE + 30:.0f}"
     picture = element(
-        "svg", *squares, frame, *_labels(side, ranks, step), viewbox=size, class_="chart", role="img",
+        "svg", *squares, frame, *_labels(side, ranks, step), viewbox=size, class_="chart square", role="img",
         aria_label=f"Bytes from each of {ranks} ranks to each other",
     )  # fmt: skip
     caption = (
@@ -143,7 +183,9 @@ def _sizes(view: TraceView) -> Markup:
     ]
     if not rows:
         return element("p", "No point-to-point messages.")
-    head = element("tr", *(element("th", text, scope="col") for text in ("size", "messages", "volume", "")))
+    head = element(
+        "tr", *(element("th", text, scope="col") for text in ("size", "messages", "volume", "share of the most"))
+    )
     return scrolling(element("table", element("thead", head), element("tbody", *rows)), "Messages by size")
 
 

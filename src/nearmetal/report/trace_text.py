@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Literal
 
-from nearmetal.predict.trace_view import matrix
+from nearmetal.predict.trace_view import TraceView, matrix
+from nearmetal.report import schema
 from nearmetal.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nearmetal.predict.trace_view import CallRow, TraceView
+    from nearmetal.predict.trace_view import CallRow, RankTimes
 
-SCHEMA_VERSION = 1
 MATRIX_CELLS = 64
 _RANK_ROWS = 16
 _BAR = 30
@@ -23,10 +22,17 @@ _SHADES = " .:-=+*#%@"
 """From nothing to the most; plain ASCII so that a log file and a dumb terminal show the same picture."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceJson(TraceView):
+    """Everything in a view: times in ns, sizes in bytes, shares from 0 to 1."""
+
+    nearmetal_trace_view: Literal[1]
+
+
 def as_json(view: TraceView) -> str:
-    """Return everything in the view as JSON: times in ns, sizes in bytes, shares from 0 to 1."""
-    data = {"nearmetal_trace_view": SCHEMA_VERSION, **asdict(view)}
-    return json.dumps(data, indent=1) + "\n"
+    """Return everything in the view as JSON."""
+    shown = {field.name: getattr(view, field.name) for field in fields(view)}
+    return schema.as_json(TraceJson(nearmetal_trace_view=1, **shown)) + "\n"
 
 
 def as_text(view: TraceView) -> str:
@@ -83,12 +89,16 @@ def rounded_size(size_bytes: float) -> str:
     return f"{size_bytes:.0f} B"
 
 
+def shown_ranks(view: TraceView) -> list[RankTimes]:
+    """Return all ranks when they are few, else those with the least and the most time in MPI."""
+    if len(view.ranks) <= _RANK_ROWS:
+        return list(view.ranks)
+    by_share = sorted(view.ranks, key=lambda rank: rank.mpi_ns / max(1, rank.elapsed_ns))
+    return [*by_share[: _RANK_ROWS // 2], *by_share[-_RANK_ROWS // 2 :]]
+
+
 def time_rows(view: TraceView) -> list[list[str]]:
-    """Return the rows of the table of times: all ranks when they are few, else the sum and the extremes."""
-    shown = list(view.ranks)
-    if len(shown) > _RANK_ROWS:
-        by_share = sorted(shown, key=lambda rank: rank.mpi_ns / max(1, rank.elapsed_ns))
-        shown = [*by_share[: _RANK_ROWS // 2], *by_share[-_RANK_ROWS // 2 :]]
+    """Return the rows of the table of times."""
     return [
         [
             f"{rank.rank}",
@@ -99,7 +109,7 @@ def time_rows(view: TraceView) -> list[list[str]]:
             percent(rank.mpi_ns / max(1, rank.elapsed_ns)),
             percent(rank.profiler_ns / max(1, rank.elapsed_ns)),
         ]
-        for rank in shown
+        for rank in shown_ranks(view)
     ]
 
 

@@ -16,9 +16,9 @@ from nearmetal.report.progress import RunProgress, progress
 from nearmetal.results.between import Question, judge, read_pair
 from nearmetal.results.paths import build_view
 from nearmetal.results.waterfalls import waterfalls
-from nearmetal.serve import overview, pages
+from nearmetal.serve import beside, overview, pages
 from nearmetal.serve.cache import Cache, Recent
-from nearmetal.serve.catalogue import state
+from nearmetal.serve.catalogue import state, state_beside
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from nearmetal.results.gated import Gate
     from nearmetal.results.paths import View
-    from nearmetal.serve.catalogue import Catalogue, Entry
+    from nearmetal.serve.catalogue import Beside, Catalogue, Entry, Kind
 
 MAX_SAMPLES = 200_000_000
 """A run that says it holds more is not read: pooled, its durations would take more memory than a server may."""
@@ -65,6 +65,7 @@ class Answers:
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
         self._lists: Recent[tuple[Entry, ...]] = Recent()
+        self._beside: Recent[tuple[Beside, ...]] = Recent()
         self._states: Recent[str] = Recent()
         self._texts = Cache(KEPT_BYTES)
         self._glances = Cache(KEPT_BYTES // 4)
@@ -82,6 +83,20 @@ class Answers:
                     raise ForeignFileError(one.problem, hint="restore it from a backup, or look at another run")
                 return one
         raise NoSuchRunError(f"there is no run {name!r} here", hint="the list of runs is at /")
+
+    async def beside(self) -> tuple[Beside, ...]:
+        """Return what lies beside the runs."""
+        return await self._beside.get("beside", self.catalogue.beside)
+
+    async def beside_text(self, kind: Kind, name: str, *, program: bool = False) -> Text:
+        """Return the page of a trace, a prediction or a placement; for a program the same as JSON."""
+        found = (one for one in await self.beside() if (one.kind, one.name) == (kind, name))
+        one = next(found, None)
+        if one is None:
+            raise NoSuchRunError(f"there is nothing called {name!r} among {kind} here", hint="the list is at /")
+        known = await self._states.get(f"{kind} {name}", lambda: state_beside(one))
+        draw = beside.as_json if program else beside.as_page
+        return await self._kept(f"{known} {kind} {name} {program}", lambda: draw(one))
 
     async def glances(self, shown: Sequence[Entry]) -> dict[str, Markup | None]:
         """Return what runs found, None for those that are still being read; a few are read at a time."""
@@ -204,9 +219,12 @@ class Answers:
     async def _text(self, of: Sequence[Entry], what: str, make: Callable[..., str]) -> Text:
         """Return what `make` returns for these runs, opened; kept while the files of none of them change."""
         states = [f"{await self._state(one)} {one.name}" for one in of]
-        key = "\n".join((*states, what))
+        return await self._kept("\n".join((*states, what)), lambda: _of_runs(of, make))
+
+    async def _kept(self, key: str, make: Callable[[], str]) -> Text:
+        """Return what `make` returns, kept under a key that changes with all that it reads."""
         tag = hashlib.sha256(encoded(key)).hexdigest()[:32]
-        return Text(await self._texts.get(key, lambda: _make(of, make)), f'"{tag}"')
+        return Text(await self._texts.get(key, lambda: _made(make)), f'"{tag}"')
 
     async def _state(self, one: Entry) -> str:
         return await self._states.get(one.name, lambda: state(one.root))
@@ -217,12 +235,16 @@ def _judged(run: RunDir, base: RunDir, *, allow_mixed: bool) -> Gate:
     return judge(read_pair(run, base, Question(margin, allow_mixed=allow_mixed)))
 
 
-def _make(of: Sequence[Entry], make: Callable[..., str]) -> bytes:
+def _of_runs(of: Sequence[Entry], make: Callable[..., str]) -> str:
+    runs = [RunDir.open(one.root) for one in of]
+    for run in runs:
+        _check_size(run)
+    return make(*runs)
+
+
+def _made(make: Callable[[], str]) -> bytes:
     try:
-        runs = [RunDir.open(one.root) for one in of]
-        for run in runs:
-            _check_size(run)
-        return encoded(make(*runs))
+        return encoded(make())
     except OSError as error:
         raise ForeignFileError(f"a run changed while it was read, or lacks a file: {error}") from error
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 from dataclasses import asdict
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
@@ -20,6 +21,7 @@ from nearmetal.report import schema
 from nearmetal.serve import openapi, overview, pages
 from nearmetal.serve.answers import Answers, NoSuchRunError, encoded
 from nearmetal.serve.behind import Below
+from nearmetal.serve.catalogue import Kind
 from nearmetal.serve.guard import Guard
 from nearmetal.serve.overview import Filter
 from nearmetal.store.query import MixedError
@@ -50,6 +52,7 @@ def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
         Route("/runs/{name}", served.report),
         Route("/runs/{name}/live", served.live),
         Route("/runs/{name}/live/part", served.live_part),
+        *(Route(f"/{kind}/{{name}}", partial(served.beside, kind)) for kind in Kind),
         Route("/compare", served.compare),
         Route("/static/live.js", _script),
         Route("/openapi.json", _openapi),
@@ -57,6 +60,7 @@ def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
         Route("/api/v1/runs/{name}", served.api_report),
         Route("/api/v1/runs/{name}/fabric", served.api_fabric),
         Route("/api/v1/runs/{name}/progress", served.api_progress),
+        *(Route(f"/api/v1/{kind}/{{name}}", partial(served.api_beside, kind)) for kind in Kind),
         Route("/api/v1/compare", served.api_compare),
     ]
     handlers = {NearmetalError: _refused, _MixedPageError: _mixed, HTTPException: _no_such_page, Exception: _broken}
@@ -73,8 +77,8 @@ class _Served:
         everything = await self._answers.entries()
         rows = overview.sorted_runs([one for one in everything if wanted.holds(one)], by, descending=descending)
         known = await self._answers.glances(rows)
-        root = str(self._answers.catalogue.root)
-        page = overview.run_list(overview.Listed(root, everything, rows, known, wanted, by, descending))
+        root, beside = str(self._answers.catalogue.root), await self._answers.beside()
+        page = overview.run_list(overview.Listed(root, everything, rows, known, wanted, by, descending, beside))
         return _html(page, pages.PLAIN)
 
     async def report(self, request: Request) -> Response:
@@ -82,6 +86,16 @@ class _Served:
         with _offering_mixed(request):
             text = await self._answers.report_page(request.path_params["name"], allow_mixed=allow_mixed)
         return _html(text.content, pages.PLAIN)
+
+    async def beside(self, kind: Kind, request: Request) -> Response:
+        _query(request)
+        text = await self._answers.beside_text(kind, request.path_params["name"])
+        return _html(text.content, pages.PLAIN)
+
+    async def api_beside(self, kind: Kind, request: Request) -> Response:
+        _query(request)
+        text = await self._answers.beside_text(kind, request.path_params["name"], program=True)
+        return _tagged(request, text, "application/json")
 
     async def compare(self, request: Request) -> Response:
         runs, base, allow_mixed = _compared(request)

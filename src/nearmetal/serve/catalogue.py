@@ -12,11 +12,15 @@ import os
 import stat
 import tomllib
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
+from nearmetal.predict.trace_file import FIRST_RANK
+from nearmetal.predict.trace_file import SUFFIX as TRACE_SUFFIX
+from nearmetal.report.prediction_json import PLACEMENT_SUFFIX, PREDICTION_SUFFIX
 from nearmetal.store.listing import LIST
 from nearmetal.store.rundir import RunDir, RunInfo, is_being_written, is_of_fabric
 
@@ -28,7 +32,31 @@ MAX_FILES = 200_000
 """A run with more files than this is not read: a study has thousands of trials at most."""
 _MAX_TEXT_BYTES = 16 << 20
 """Records and study files are kilobytes; samples and traces may be of any size."""
-_FOLDERS = {"trials": ".json", "samples": ".parquet", "traces": ".zip", "fabric": ".zip"}
+_FOLDERS = {"trials": ".json", "samples": ".parquet", "traces": ".zip", "mpi": ".zip", "fabric": ".zip"}
+MAX_TRACE_BYTES = 256 << 20
+"""Of the files of all ranks of a traced program; larger ones are looked at in a terminal."""
+
+
+class Kind(StrEnum):
+    """What lies beside runs: the first word of the path of its pages."""
+
+    TRACE = "traces"
+    PREDICTION = "predictions"
+    PLACEMENT = "placements"
+
+
+_DIRECTORIES = {FIRST_RANK: Kind.TRACE}
+_SUFFIXES = {PREDICTION_SUFFIX: Kind.PREDICTION, PLACEMENT_SUFFIX: Kind.PLACEMENT}
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A trace, a prediction or a placement that lies beside runs; `changed_ns` is Unix time."""
+
+    kind: Kind
+    name: str
+    place: Path
+    changed_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +94,17 @@ class Catalogue:
         """Return the runs by name, at most `MAX_RUNS`; raise ForeignFileError when the directory cannot be read."""
         return tuple(_entry(name, root) for name, root in sorted(self._places().items())[:MAX_RUNS])
 
+    def beside(self) -> tuple[Beside, ...]:
+        """Return what else the directory holds, newest first, at most `MAX_RUNS`; raises as `entries` does."""
+        if (self.root / RunDir.MARKER).exists():
+            return ()
+        try:
+            with os.scandir(self.root) as found:
+                known = [_beside(one, kind) for one in found if (kind := _kind(one))]
+        except OSError as error:
+            raise ForeignFileError(f"{self.root} cannot be read: {error.strerror}") from error
+        return tuple(sorted(known, key=lambda one: (-one.changed_ns, one.name))[:MAX_RUNS])
+
     def find(self, name: str) -> Entry | None:
         """Return one run of the list, None when there is none of that name."""
         root = self._places().get(name)
@@ -92,6 +131,34 @@ def _shown(name: str) -> str:
 
 def _claims(path: str) -> bool:
     return os.path.lexists(f"{path}/run.json")
+
+
+def _kind(one: os.DirEntry[str]) -> Kind | None:
+    """Return what a thing in the directory is by its name and by what it holds, None for runs and all else."""
+    if one.is_file(follow_symlinks=False):
+        return next((kind for suffix, kind in _SUFFIXES.items() if one.name.endswith(suffix)), None)
+    if not one.is_dir(follow_symlinks=False) or _claims(one.path):
+        return None
+    return next((kind for name, kind in _DIRECTORIES.items() if os.path.lexists(f"{one.path}/{name}")), None)
+
+
+def _beside(one: os.DirEntry[str], kind: Kind) -> Beside:
+    changed_ns = one.stat(follow_symlinks=False).st_mtime_ns
+    suffix = next((suffix for suffix, of in _SUFFIXES.items() if of is kind), "")
+    return Beside(kind, _shown(one.name.removesuffix(suffix)), Path(one.path), changed_ns)
+
+
+def state_beside(one: Beside) -> str:
+    """Return a digest as `state` does, of a thing beside runs; raise ForeignFileError as that does."""
+    paths = sorted(_files(one.place, TRACE_SUFFIX)) if one.kind is Kind.TRACE else [one.place]
+    if len(paths) > MAX_FILES:
+        raise ForeignFileError(f"{one.place} holds more than {MAX_FILES} files")
+    checked = [(path, _check_file(path, text=one.kind is not Kind.TRACE)) for path in paths]
+    if sum(size for _, (size, _, _) in checked) > MAX_TRACE_BYTES:
+        raise ForeignFileError(
+            f"{one.place} has more than {MAX_TRACE_BYTES} bytes", hint=f"nearmetal trace show {one.place}"
+        )
+    return _digest([_line(path, *known) for path, known in checked])
 
 
 def _entry(name: str, root: Path) -> Entry:
@@ -134,6 +201,10 @@ def state(root: Path) -> str:
             lines.append(_line(path, *_check_file(path, text=suffix == ".json")))
             if len(lines) > MAX_FILES:
                 raise ForeignFileError(f"{root} holds more than {MAX_FILES} files")
+    return _digest(lines)
+
+
+def _digest(lines: list[str]) -> str:
     return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
 
 

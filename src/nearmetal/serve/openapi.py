@@ -10,6 +10,9 @@ from pydantic import TypeAdapter
 import nearmetal
 from nearmetal.report import schema
 from nearmetal.report.fabric_json import FabricJson
+from nearmetal.report.prediction_json import PlacementFile, PredictionFile
+from nearmetal.report.trace_text import TraceJson
+from nearmetal.serve.catalogue import Kind
 from nearmetal.serve.overview import COLUMNS, Filter
 
 API_VERSION = "1"
@@ -24,6 +27,9 @@ _ANSWERS = {
     "Fabric": FabricJson,
     "Gate": schema.GateJson,
     "Report": schema.ReportJson,
+    "Trace": TraceJson,
+    "Prediction": PredictionFile,
+    "Placement": PlacementFile,
 }
 
 
@@ -42,6 +48,8 @@ _NAME: _Object = {
     "description": "A run's name, from the list of runs.",
     "schema": {"type": "string", "minLength": 1},
 }
+_THING: _Object = {**_NAME, "description": "Its name, from the list at /."}
+_BESIDE = {Kind.TRACE: "Trace", Kind.PREDICTION: "Prediction", Kind.PLACEMENT: "Placement"}
 
 
 def _choice(name: str, values: list[str], default: str, about: str) -> _Object:
@@ -114,6 +122,10 @@ def document() -> _Object:
             "/api/v1/runs/{name}": _get("report", "Report on a run", "Report", _NAME, _MIXED),
             "/api/v1/runs/{name}/fabric": _get("fabric", "Say what stands out in a fabric", "Fabric", _NAME),
             "/api/v1/runs/{name}/progress": _get("progress", "Say how far a run has come", "Progress", _NAME),
+            **{
+                f"/api/v1/{kind}/{{name}}": _get(answer.lower(), f"Show a {answer.lower()}", answer, _THING)
+                for kind, answer in _BESIDE.items()
+            },
             "/api/v1/compare": _get(
                 "compare", "Compare two runs", "Gate", _run("run", "The run."), _run("base", "Its base."), _MIXED
             ),

@@ -11,14 +11,14 @@ from nearmetal.report import overview, words
 from nearmetal.report.as_html import verdict_class
 from nearmetal.report.charts import path_class
 from nearmetal.report.markup import Markup, element, page, pixels, scrolling, together
-from nearmetal.serve.pages import PLAIN, run_path
+from nearmetal.serve.pages import PLAIN, beside_path, run_path
 from nearmetal.stats.equivalence import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from nearmetal.results.records import View
-    from nearmetal.serve.catalogue import Entry
+    from nearmetal.serve.catalogue import Beside, Entry
 
 COLUMNS: dict[str, Callable[[Entry], str | int]] = {
     "name": lambda one: one.name,
@@ -73,6 +73,7 @@ class Listed:
     wanted: Filter
     by: str
     descending: bool
+    beside: Sequence[Beside] = ()
 
 
 def run_list(of: Listed) -> str:
@@ -98,9 +99,23 @@ def run_list(of: Listed) -> str:
         *([_filters(of)] if of.everything else []),
         *_pending(of),
         content if of.everything else empty,
+        *_beside(of.beside),
         id="runs",
     )
     return page("Runs", body, may=PLAIN, skip="runs")
+
+
+def _beside(found: Sequence[Beside]) -> list[Markup]:
+    """Return what lies beside the runs, a list a kind, the newest first."""
+    lists = []
+    for kind in dict.fromkeys(one.kind for one in found):
+        items = [
+            element("li", element("a", one.name, href=beside_path(one)), f", {_utc(one.changed_ns)} UTC")
+            for one in found
+            if one.kind is kind
+        ]
+        lists.append(element("div", element("h3", kind.capitalize()), element("ul", *items)))
+    return [element("h2", "Beside the runs"), element("div", *lists, class_="pair")] if lists else []
 
 
 def _pending(of: Listed) -> list[Markup]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from nearmetal.results.gated import Gate, Side
     from nearmetal.results.paths import View
-    from nearmetal.serve.catalogue import Entry
+    from nearmetal.serve.catalogue import Beside, Entry
     from nearmetal.store.rundir import RunDir
 
 PLAIN = "form-action 'self'"
@@ -53,6 +53,16 @@ def over_report(one: Entry) -> Markup:
 def over_fabric(one: Entry) -> Markup:
     """Return the same for a whole fabric, which is one launch and cannot be followed."""
     return _navigation(one.name, [("/", "All runs"), (f"{_json_path(one)}/fabric", "The same as JSON")])
+
+
+def beside_path(one: Beside) -> str:
+    """Return the path of the page of what lies beside runs."""
+    return f"/{one.kind}/{quote(one.name, safe='')}"
+
+
+def over_beside(one: Beside) -> Markup:
+    """Return what stands over the page of what lies beside runs."""
+    return _navigation(one.name, [("/", "All runs"), (f"/api/v1{beside_path(one)}", "The same as JSON")])
 
 
 def _json_path(one: Entry) -> str:

@@ -1,0 +1,259 @@
+"""Kept predictions and placements as HTML pages: the answer, one chart, then the figures and what they rest on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nearmetal.predict.calibration import LEVEL
+from nearmetal.report import charts
+from nearmetal.report.as_html import table_region
+from nearmetal.report.axes import PlotArea, Scale, linear, x_axis, y_axis
+from nearmetal.report.bars import Bar, Part, stacked
+from nearmetal.report.markup import ALONE, Markup, element, page, pixels, together
+from nearmetal.report.tables import Table
+from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nearmetal.report.prediction_json import BreakEvenJson, PlacedJson, PlacementFile, PredictedJson, PredictionFile
+
+MAX_BARS = 40
+"""More than these are left to the table."""
+_PARTS = {
+    "compute": ("c0", "computing"),
+    "communication": ("c1", "sending and receiving"),
+    "waiting": ("c7 pale", "waiting"),
+    "moderation": ("c4", "moderation"),
+}
+
+
+def predicted(of: PredictionFile, *, above: Markup | None = None, may: str = ALONE) -> str:
+    """Return the page of a prediction as text; write it as UTF-8."""
+    shown = [row for row in of.rows if row.median_ns > 0][:MAX_BARS]
+    picture = element("figure", _run_times(of, shown)) if shown else element("p", "Nothing was predicted.")
+    doubts = dict.fromkeys((one.said, one.hint) for row in of.rows for one in row.doubts)
+    content = [
+        element("p", _answer(of), class_="lead"),
+        picture,
+        *(element("p", line) for line in of.remarks),
+        element("h2", "Run times"),
+        table_region(_figures(of)),
+        element("h2", "What it rests on and was not measured"),
+        element("ul", *(element("li", f"{said}: {hint}") for said, hint in doubts))
+        if doubts
+        else element("p", "Nothing that is known of."),
+        *_depends(of.rows),
+    ]
+    return _page(f"{of.program} on {of.ranks} ranks", "prediction", _meta(of), content, above=above, may=may)
+
+
+def _meta(of: PredictionFile | PlacementFile) -> str:
+    return f"Paths of {of.model}; worked out {of.created_utc} by nearmetal {of.nearmetal_version}, not measured."
+
+
+def _answer(of: PredictionFile) -> str:
+    """Return the answer in one sentence: the decision that was asked for, else the fastest and the slowest."""
+    if of.decision or not of.rows:
+        return of.decision or "Nothing was predicted."
+    first, last = of.rows[0], of.rows[-1]
+    start = f"{_short(of, first)} is the fastest: {format_duration(first.median_ns)}{_range(first)}"
+    if first is last:
+        return f"{start}."
+    return f"{start}; {_short(of, last)} the slowest: {last.ratio.median:.2f} times {last.ratio.to}{_of_ratio(last)}."
+
+
+def _range(row: PredictedJson) -> str:
+    return f" [{' to '.join(map(format_duration, row.launches_ns))}]" if row.launches_ns else ""
+
+
+def _of_ratio(row: PredictedJson) -> str:
+    return f" [{row.ratio.interval[0]:.2f} to {row.ratio.interval[1]:.2f}]" if row.ratio.interval else ""
+
+
+def _short(of: PredictionFile, row: PredictedJson) -> str:
+    """Return a row's name without what all rows share."""
+    parts = [row.path]
+    parts += [row.setting] if len({one.setting for one in of.rows}) > 1 else []
+    parts += [row.progress] if len({one.progress for one in of.rows}) > 1 else []
+    return ", ".join(parts)
+
+
+def _unit(longest_ns: float) -> tuple[str, int]:
+    """Return the unit in which the longest duration has at least one digit, and its ns."""
+    units = (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US))
+    return next(((name, ns) for name, ns in units if longest_ns >= ns), ("ns", 1))
+
+
+def _run_times(of: PredictionFile, rows: Sequence[PredictedJson]) -> Markup:
+    """Return the stacked bars: what the median is made of, and where launches are expected."""
+    unit, ns = _unit(max(max(row.median_ns, *(row.launches_ns or (0.0,))) for row in rows))
+    bars = []
+    for row in rows:
+        parts = [
+            Part(length / ns, _PARTS[name][0], f"{_PARTS[name][1]}: {format_duration(length)}")
+            for name, length in row.parts_ns.items()
+        ]
+        span = (row.launches_ns[0] / ns, row.launches_ns[1] / ns) if row.launches_ns else None
+        bars.append(Bar(_short(of, row), tuple(parts), format_duration(row.median_ns), span))
+    used = {name for row in rows for name, length in row.parts_ns.items() if length}
+    legend = [_PARTS[name] for name in _PARTS if name in used]
+    axis = f"median run time, {unit}; lines: where {LEVEL:.0%} of launches are expected"
+    return stacked(f"Predicted run time of {of.program}, a bar a path", axis, bars, legend)
+
+
+def _figures(of: PredictionFile) -> Table:
+    asked = next((row.loss.at_most for row in of.rows if row.loss), None)
+    head = ["path / setting / progress", "median", "95th percentile", "99th percentile", f"{LEVEL:.0%} of launches"]
+    head += ["ratio", "p99 of iterations", *([f"within {asked:.0%}"] if asked is not None else []), "validated cases"]
+    rows = []
+    for row in of.rows:
+        marked = row.p99_iteration
+        entries = [row.name, *(format_duration(one.ns) for one in row.quantiles)][:4]
+        entries += ["-"] * (4 - len(entries))
+        entries.append(" to ".join(map(format_duration, row.launches_ns)) if row.launches_ns else "not known")
+        entries.append(f"{row.ratio.median:.3f}\n{_of_ratio(row).strip()}")
+        entries.append(format_duration(marked.ns) if marked else "-")
+        entries += [f"{row.loss.probability:.0%}" if row.loss else "-"] if asked is not None else []
+        rows.append((*entries, f"{row.validated['cases']} ({row.validated['class']})"))
+    baseline = f"Ratios are to {of.baseline}. " if of.baseline else ""
+    note = f"{baseline}Quantiles are those of replayed launches; the interval also has the errors of validated cases."
+    return Table("Every machine, fastest first", tuple(head), tuple(rows), note)
+
+
+def _depends(rows: Sequence[PredictedJson]) -> list[Markup]:
+    """Return what the time depends on, where that was asked for."""
+    known = [(row.name, row.sensitivity) for row in rows if row.sensitivity]
+    if not known:
+        return []
+    names = list(dict.fromkeys(name for _, one in known for name in one))
+    body = tuple((where, *(f"{one.get(name, 0.0):+.2f}" for name in names)) for where, one in known)
+    note = "An elasticity of +0.30: 10 % more of it is 3 % more run time."
+    return [element("h2", "What the time depends on"),
+            table_region(Table("Elasticities", ("path / setting / progress", *names), body, note))]  # fmt: skip
+
+
+# ---- placements
+
+
+def placed(of: PlacementFile, *, above: Markup | None = None, may: str = ALONE) -> str:
+    """Return the page of a placement as text; write it as UTF-8."""
+    rows = tuple(
+        (one.name, one.method, format_duration(one.median_ns), _gain(one), f"{one.inter_share:.0%}")
+        for one in of.candidates
+    )
+    head = ("path / setting / progress", "placement", "median", "gain on in-order", "traffic between nodes")
+    content = [
+        element("p", _best(of), class_="lead"),
+        *([element("figure", _medians(of))] if of.candidates else []),
+        element("h2", "All placements, fastest first"),
+        table_region(Table("Placements", head, rows, "Gain: middle and 95 % of replicas, against host after host.", 2)),
+        *_even(of.break_even),
+        element("h2", "Where ranks go"),
+        table_region(_hosts(of)),
+        element("h3", f"For {of.launcher}"),
+        element("pre", of.launcher_file),
+        *([element("h2", "What it rests on and was not measured")] if of.doubts else []),
+        *([element("ul", *(element("li", one) for one in of.doubts))] if of.doubts else []),
+    ]
+    title = f"{of.program} on {len(of.host_of)} ranks and {len(of.hosts)} hosts"
+    return _page(title, "placement", _meta(of), content, above=above, may=may)
+
+
+def _gain(one: PlacedJson) -> str:
+    middle, low, high = one.gain
+    return f"{middle:+.1%}\n[{low:+.1%}, {high:+.1%}]"
+
+
+def _best(of: PlacementFile) -> str:
+    if not of.candidates:
+        return "No placement was found."
+    best = of.candidates[0]
+    middle, low, high = best.gain
+    start = f"{best.method} on {best.name} is the fastest: {format_duration(best.median_ns)}"
+    if best.method == "in-order":
+        return f"{start}. No other placement is faster than host after host."
+    surely = "" if low > 0 else ", which its replicas do not show for sure"
+    return f"{start}, {middle:.1%} [{low:.1%} to {high:.1%}] less than host after host{surely}."
+
+
+def _medians(of: PlacementFile) -> Markup:
+    shown = of.candidates[:MAX_BARS]
+    unit, ns = _unit(max(one.median_ns for one in shown))
+    several = len({one.name for one in of.candidates}) > 1
+    methods = list(dict.fromkeys(one.method for one in of.candidates))
+    bars = [
+        Bar(
+            f"{one.name.partition(' / ')[0]}, {one.method}" if several else one.method,
+            (Part(one.median_ns / ns, f"c{methods.index(one.method) % 8}", f"{one.name}, {one.method}"),),
+            format_duration(one.median_ns),
+        )
+        for one in shown
+    ]
+    legend = [(f"c{number % 8}", method) for number, method in enumerate(methods)]
+    return stacked(f"Median run time of {of.program} by placement", f"median run time, {unit}", bars, legend)
+
+
+def _hosts(of: PlacementFile) -> Table:
+    ranks: dict[int, list[int]] = {}
+    for rank, host in enumerate(of.host_of):
+        ranks.setdefault(host, []).append(rank)
+    rows = tuple((name, str(len(ranks.get(number, []))), _ranges(ranks.get(number, [])))
+                 for number, name in enumerate(of.hosts))  # fmt: skip
+    return Table("The recommended placement", ("host", "ranks", "which"), rows, left=1)
+
+
+def _ranges(ranks: Sequence[int]) -> str:
+    """Return ascending numbers with runs drawn together: 0-3, 8."""
+    parts: list[list[int]] = []
+    for rank in ranks:
+        if parts and parts[-1][-1] == rank - 1:
+            parts[-1][1:] = [rank]
+        else:
+            parts.append([rank])
+    return ", ".join("-".join(map(str, part)) for part in parts) or "none"
+
+
+_EVEN = PlotArea(64.0, 34.0, 440.0, 288.0)
+
+
+def _even(of: BreakEvenJson | None) -> list[Markup]:
+    """Return both paths over the share of messages between nodes, as a chart."""
+    if of is None or not of.shares:
+        return []
+    unit, ns = _unit(max(*of.first_ns, *of.second_ns, 1.0))
+    x = linear(0.0, 100.0, _EVEN.left, _EVEN.right)
+    y = linear(0.0, max(*of.first_ns, *of.second_ns, 1.0) / ns, _EVEN.bottom, _EVEN.top)
+    drawn = [x_axis(_EVEN, x, "messages between nodes, %"), y_axis(_EVEN, y, f"median run time, {unit}")]
+    for name, values, look in ((of.first, of.first_ns, "c0"), (of.second, of.second_ns, "c1")):
+        drawn += _curve(name, tuple(zip(of.shares, values, strict=False)), look, (x, y, ns))
+    about = f"Messages of {of.message_bytes} B, {format_duration(of.compute_ns)} of compute a message."
+    return [
+        element("h2", f"{of.first} against {of.second}"),
+        element("p", f"{of.said[:1].upper()}{of.said[1:]}. {about}"),
+        element("figure", charts.chart(f"{of.first} and {of.second} over the share of messages between nodes", *drawn)),
+    ]
+
+
+def _curve(
+    name: str, points: Sequence[tuple[float, float]], look: str, scales: tuple[Scale, Scale, int]
+) -> list[Markup]:
+    x, y, ns = scales
+    at = [(x(100 * share), y(value / ns)) for share, value in points]
+    line = "M" + "L".join(f"{pixels(one)} {pixels(two)}" for one, two in at)
+    drawn = [element("path", class_=f"series {look} line", d=line)]
+    for (one, two), (share, value) in zip(at, points, strict=True):
+        tip = element("title", f"{name}, {share:.0%} between nodes: {format_duration(value)}")
+        drawn.append(element("circle", tip, class_=f"series {look} mark", cx=one, cy=two, r=4.0))
+    return [*drawn, element("text", name, class_="name", x=at[-1][0] + 8, y=at[-1][1] + 4)]
+
+
+def _page(title: str, kind: str, meta: str, content: Sequence[Markup], *, above: Markup | None, may: str) -> str:
+    head = element(
+        "header",
+        element("p", f"nearmetal {kind}", class_="eyebrow"),
+        element("h1", title),
+        element("p", meta, class_="honest"),
+    )
+    body = together(above or Markup(""), charts.shapes(), head, element("main", *content, id="answer"))
+    return page(f"{kind.capitalize()}: {title}", body, may=may, skip="answer")

@@ -1,0 +1,242 @@
+"""Predictions and placements as JSON: what `--format json` prints, and the files that `--save` keeps for `serve`.
+
+docs/reference/prediction-json.md says what each key means. A file from elsewhere is read within limits: its numbers are
+finite, its lists bounded, its texts text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path  # noqa: TC003 (pydantic reads annotations when it runs)
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from pydantic import Field
+from typing_extensions import TypedDict  # that of `typing` does not tell pydantic enough below Python 3.12
+
+from nearmetal import limits
+from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.reading import check_numbers, read_bytes
+from nearmetal.report.schema import adapter, as_json
+from nearmetal.store.disk import Disk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nearmetal.predict.decide import AnswerRow
+    from nearmetal.predict.models import NamedMachine
+
+VERSION = 1
+PREDICTION_SUFFIX, PLACEMENT_SUFFIX = ".prediction.json", ".placement.json"
+PROBABILITIES = (0.5, 0.95, 0.99)
+MAX_ROWS = 10_000
+_MAX_HOSTS = 1 << 20
+
+Number = Annotated[float, Field(ge=-1e18, le=1e18, allow_inf_nan=False)]
+Size = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
+Whole = Annotated[int, Field(ge=0, le=1 << 62)]
+Span = tuple[Size, Size]
+_T = TypeVar("_T")
+Rows = Annotated[tuple[_T, ...], Field(max_length=MAX_ROWS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantileJson:
+    """One quantile of the run time over replicas, with the interval of order statistics."""
+
+    probability: Size
+    ns: Size
+    low_ns: Size | None
+    high_ns: Size | None
+
+
+ValidatedJson = TypedDict("ValidatedJson", {"class": str, "cases": Whole, "factors": Span | None})
+"""How far validated cases of this class were off: measured / predicted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class P99Json:
+    """The 99th percentile of iterations, for programs that mark them."""
+
+    ns: Size
+    interval_ns: Span | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatioJson:
+    """The median against the machine that ratios are to."""
+
+    to: str
+    median: Size
+    interval: Span | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossJson:
+    """The loss that was asked for, and the probability of staying within it."""
+
+    at_most: Size
+    probability: Size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoubtJson:
+    """What a prediction rests on that was not measured."""
+
+    said: str
+    hint: str
+    share: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedJson:
+    """One machine: a path under a setting and a progress mode."""
+
+    path: str
+    setting: str
+    progress: str
+    quantiles: Rows[QuantileJson]
+    launches_ns: Span | None
+    validated: ValidatedJson
+    p99_iteration: P99Json | None
+    ratio: RatioJson
+    loss: LossJson | None
+    messages: Whole
+    inter_share: Size
+    compute_ns: Size
+    parts_ns: dict[Literal["compute", "communication", "waiting", "moderation"], Size]
+    doubts: Rows[DoubtJson]
+    sensitivity: dict[str, Number] | None
+
+    @property
+    def name(self) -> str:
+        """Return what tables call it."""
+        return f"{self.path} / {self.setting} / {self.progress}"
+
+    @property
+    def median_ns(self) -> float:
+        """Return the median run time."""
+        return next((one.ns for one in self.quantiles if one.probability == PROBABILITIES[0]), 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionFile:
+    """What `nearmetal predict --save` keeps; `model` is the run or file that the machines were fitted from."""
+
+    format: Literal["nearmetal-prediction"]
+    version: Literal[1]
+    nearmetal_version: str
+    created_utc: str
+    program: str
+    ranks: Whole
+    model: str
+    baseline: str
+    decision: str
+    remarks: Rows[str]
+    rows: Rows[PredictedJson]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedJson:
+    """One placement on one machine; `gain` is that on host after host: its middle, and where 95 % of replicas are."""
+
+    name: str
+    method: str
+    median_ns: Size
+    gain: tuple[Number, Number, Number]
+    inter_share: Size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakEvenJson:
+    """Two paths over the share of messages between nodes."""
+
+    first: str
+    second: str
+    message_bytes: Whole
+    compute_ns: Size
+    shares: Rows[Size]
+    first_ns: Rows[Size]
+    second_ns: Rows[Size]
+    said: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementFile:
+    """What `nearmetal place --save` keeps; `host_of` is the host of each rank, an index in `hosts`."""
+
+    format: Literal["nearmetal-placement"]
+    version: Literal[1]
+    nearmetal_version: str
+    created_utc: str
+    program: str
+    model: str
+    candidates: Rows[PlacedJson]
+    hosts: Annotated[tuple[str, ...], Field(max_length=_MAX_HOSTS)]
+    host_of: Annotated[tuple[Whole, ...], Field(max_length=_MAX_HOSTS)]
+    launcher: str
+    launcher_file: str
+    doubts: Rows[str]
+    break_even: BreakEvenJson | None
+
+
+def predicted(
+    row: AnswerRow, bare: NamedMachine, told: Mapping[str, float] | None, loss: float | None
+) -> PredictedJson:
+    """Return one line of an answer; `told` is what its time depends on, where that was asked for."""
+    found, errors = row.found, row.errors
+    quantiles = (found.quantile(probability) for probability in PROBABILITIES)
+    return PredictedJson(
+        path=row.named.path,
+        setting=row.named.setting,
+        progress=row.named.progress,
+        quantiles=tuple(
+            QuantileJson(probability=q.probability, ns=q.value_ns, low_ns=q.low_ns, high_ns=q.high_ns)
+            for q in quantiles
+        ),
+        launches_ns=row.interval_ns,
+        validated={"class": errors.of, "cases": len(errors.logs), "factors": errors.span()},
+        p99_iteration=P99Json(ns=row.p99_ns[0], interval_ns=row.p99_ns[1]) if row.p99_ns else None,
+        ratio=RatioJson(to=f"{bare.path} / {bare.setting}", median=row.ratio, interval=row.ratio_span),
+        loss=None if loss is None else LossJson(at_most=loss, probability=row.chance),
+        messages=found.messages,
+        inter_share=found.inter_share,
+        compute_ns=float(found.compute_ns),
+        parts_ns={name: float(ns) for name, ns in row.parts_ns.items()},  # type: ignore[misc]
+        doubts=tuple(DoubtJson(said=one.said, hint=one.hint, share=one.share) for one in row.doubts),
+        sensitivity=None if told is None else dict(told),
+    )
+
+
+File = TypeVar("File", PredictionFile, PlacementFile)
+
+
+def check_place(path: Path | None, suffix: str) -> None:
+    """Raise BadInputError for a place where `nearmetal serve` would not look; before anything is worked out."""
+    if path is not None and not (path.name.endswith(suffix) and path.name != suffix):
+        raise BadInputError(
+            f"{path} does not end in {suffix}",
+            hint=f"`serve` finds files by that: {path.stem}{suffix}",
+        )
+
+
+def save(path: Path, made: PredictionFile | PlacementFile) -> None:
+    """Write a file; it appears whole or not at all."""
+    Disk().put_bytes(path, as_json(made).encode() + b"\n")
+
+
+def read(path: Path, kind: type[File]) -> File:
+    """Read a file of `save`; raise ForeignFileError when it is damaged, of another format or too large."""
+    try:
+        data = read_bytes(path, limits.TEXT)
+        check_numbers(data)
+        known: Any = kind
+        made: File = adapter(known).validate_json(data)
+    except OSError as error:
+        raise ForeignFileError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # pydantic's ValidationError is one
+        what = " ".join(str(error).split("\n")[1:3]) or str(error)
+        raise ForeignFileError(
+            f"{path} is no file of this kind of version {VERSION}: {what[:200]}",
+            hint="make it again with this version of nearmetal: --save",
+        ) from error
+    return made

@@ -1,0 +1,196 @@
+"""What `nearmetal serve` shows beside runs: traces, predictions and placements, sound and hostile."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from starlette.testclient import TestClient
+
+from nearmetal.cli.predict import command as predict
+from nearmetal.errors import BadInputError
+from nearmetal.serve.app import make_app
+from nearmetal.serve.cache import Recent
+from nearmetal.serve.catalogue import Catalogue
+from nearmetal.serve.guard import Door
+from nearmetal.units import format_duration
+from tests.beside_runs import make_beside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ATTACK = "<script>alert(1)</script> & \"'"
+DOOR = Door(8470)
+SIGNED_IN = {"Authorization": f"Bearer {DOOR.token}"}
+PAGES = ("traces/ring", "predictions/halo", "placements/halo")
+
+
+def serving(folder: Path) -> TestClient:
+    app = make_app(Catalogue(folder), DOOR)
+    return TestClient(app, base_url="http://127.0.0.1:8470", headers=SIGNED_IN, follow_redirects=False)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("beside")
+    make_beside(folder, command=ATTACK)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(made: Path) -> Iterator[TestClient]:
+    with serving(made) as opened:
+        yield opened
+
+
+def kept(made: Path, kind: str = "prediction") -> dict[str, Any]:
+    raw = json.loads((made / f"halo.{kind}.json").read_text())
+    assert isinstance(raw, dict)
+    return raw
+
+
+def test_the_list_leads_to_all_that_lies_beside_runs(client: TestClient) -> None:
+    page = client.get("/").text
+    for path in PAGES:
+        assert f'href="/{path}"' in page
+        assert client.get(f"/{path}").status_code == 200
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_begins_with_its_answer_and_one_chart(client: TestClient, path: str) -> None:
+    page = client.get(f"/{path}").text
+    start = page.partition("<main")[2]
+    lead, chart, table = (start.find(one) for one in ('class="lead"', "<svg", "<table"))
+    assert 0 < lead < chart < table
+    assert page.count("<main") == 1
+    assert page.count("<table") == len(re.findall('tabindex="0" role="region" aria-label="[^"]+"><table', page))
+    assert "<script" not in page
+
+
+def test_a_prediction_shows_the_figures_of_its_file(client: TestClient, made: Path) -> None:
+    page, raw = client.get("/predictions/halo").text, kept(made)
+    assert raw["decision"] in page
+    for row in raw["rows"]:
+        assert f"{row['ratio']['median']:.3f}" in page
+        for quantile in row["quantiles"]:
+            assert format_duration(quantile["ns"]) in page
+    assert client.get("/api/v1/predictions/halo").json() == raw
+
+
+def test_a_placement_shows_gains_hosts_and_where_paths_are_equal(client: TestClient, made: Path) -> None:
+    page, raw = client.get("/placements/halo").text, kept(made, "placement")
+    best = raw["candidates"][0]
+    assert f"{best['method']} on {best['name']} is the fastest" in page
+    assert f"{best['gain'][0]:+.1%}" in page
+    assert raw["break_even"]["said"][1:] in page
+    assert "n1" in page
+    assert client.get("/api/v1/placements/halo").json() == raw
+
+
+def test_a_trace_shows_ranks_calls_sizes_and_who_sends_to_whom(client: TestClient) -> None:
+    page = client.get("/traces/ring").text
+    for text in ("rank 0, host0", "Allreduce", "Who sends to whom", "Message sizes", "% MPI", "&lt;script&gt;"):
+        assert text in page
+    assert client.get("/api/v1/traces/ring").json()["recorded_calls"] == (1 + 1000 + 1000 + 10 + 1) * 4
+
+
+def test_no_answer_is_stale(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearmetal.serve.answers.Recent", partial(Recent, 0.0))  # else the disk is asked once a second
+    raw = kept(made)
+    place = tmp_path / "one.prediction.json"
+    place.write_text(json.dumps(raw))
+    with serving(tmp_path) as opened:
+        assert raw["decision"] in opened.get("/predictions/one").text
+        place.write_text(json.dumps({**raw, "decision": "Another answer."}))
+        assert "Another answer." in opened.get("/predictions/one").text
+
+
+def spoilt(raw: dict[str, Any]) -> dict[str, bytes]:
+    row = raw["rows"][0]
+    return {
+        "nothing": b"",
+        "no object": b"[]",
+        "torn": json.dumps(raw).encode()[:-40],
+        "newer": json.dumps({**raw, "version": 2}).encode(),
+        "other": json.dumps({**raw, "format": "nearmetal-placement"}).encode(),
+        "infinite": json.dumps({**raw, "rows": [{**row, "inter_share": 1e999}]}).encode(),
+        "below": json.dumps({**raw, "rows": [{**row, "parts_ns": {"compute": -1.0}}]}).encode(),
+        "strange part": json.dumps({**raw, "rows": [{**row, "parts_ns": {ATTACK: 1.0}}]}).encode(),
+        "half a letter": json.dumps({**raw, "program": "\ud800"}).encode(),
+        "digits": json.dumps(raw).encode().replace(b'"ranks": 8', b'"ranks": ' + b"9" * 5000),
+        "many": json.dumps({**raw, "remarks": ["x"] * 10_001}).encode(),
+        "deep": b'{"rows":' + b"[" * 100_000,
+    }
+
+
+def test_files_that_are_not_sound_are_refused_with_a_reason(made: Path, tmp_path: Path) -> None:
+    for name, data in spoilt(kept(made)).items():
+        (tmp_path / f"{name}.prediction.json").write_bytes(data)
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "rank-000000.nmtrace").write_bytes((made / "ring" / "rank-000000.nmtrace").read_bytes()[:-9])
+    with serving(tmp_path) as opened:
+        assert opened.get("/").status_code == 200
+        for path in (*(f"predictions/{name}" for name in spoilt(kept(made))), "traces/torn"):
+            for page in (f"/{path}", f"/api/v1/{path}"):
+                answer = opened.get(page)
+                assert answer.status_code == 422, path
+                assert len(answer.text) < 40_000
+
+
+def test_what_a_sound_file_says_is_text(made: Path, tmp_path: Path) -> None:
+    """Texts of a file cannot become markup, and rows of nothing cannot break a chart."""
+    raw = kept(made)
+    flat = {**raw["rows"][0], "path": ATTACK, "launches_ns": None, "quantiles": [], "parts_ns": {}}
+    zero = {**raw["rows"][0], "parts_ns": {"compute": 0.0}, "launches_ns": [0.0, 0.0]}
+    for name, rows in (
+        ("attack", [{**one, "path": ATTACK} for one in raw["rows"]]),
+        ("flat", [flat]),
+        ("zero", [zero]),
+    ):
+        said = {**raw, "program": ATTACK, "decision": ATTACK, "remarks": [ATTACK], "rows": rows}
+        (tmp_path / f"{name}.prediction.json").write_text(json.dumps(said))
+    (tmp_path / "empty.prediction.json").write_text(json.dumps({**raw, "rows": [], "decision": ""}))
+    placement = kept(made, "placement")
+    placed = {**placement, "candidates": [], "hosts": [ATTACK], "host_of": [7, 0, 1], "launcher_file": ATTACK}
+    (tmp_path / "none.placement.json").write_text(json.dumps(placed))
+    with serving(tmp_path) as opened:
+        for path in ("predictions/attack", "predictions/flat", "predictions/zero", "predictions/empty"):
+            answer = opened.get(f"/{path}")
+            assert answer.status_code == 200
+            assert "<script" not in answer.text
+        answer = opened.get("/placements/none")
+        assert (answer.status_code, "<script" in answer.text) == (200, False)
+
+
+def test_links_and_pipes_are_not_read(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.prediction.json").symlink_to(made / "halo.prediction.json")
+    os.mkfifo(tmp_path / "pipe.prediction.json")
+    (tmp_path / "ring").symlink_to(made / "ring")
+    (tmp_path / "piped").mkdir()
+    os.mkfifo(tmp_path / "piped" / "rank-000000.nmtrace")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "rank-000000.nmtrace").symlink_to(made / "ring" / "rank-000000.nmtrace")
+    with serving(tmp_path) as opened:
+        for path in ("predictions/link", "predictions/pipe", "traces/ring"):
+            assert opened.get(f"/{path}").status_code == 404
+        for path in ("traces/piped", "traces/linked"):
+            assert opened.get(f"/{path}").status_code == 422
+
+
+@pytest.mark.parametrize("path", ["traces/none", "predictions/..%2f..", "placements/halo%00", "traces/ring?x=1"])
+def test_what_is_not_there_is_refused(client: TestClient, path: str) -> None:
+    for page in (f"/{path}", f"/api/v1/{path}"):
+        assert client.get(page).status_code in {400, 404}
+
+
+def test_a_file_that_serve_would_not_find_is_refused_before_anything_is_replayed(made: Path) -> None:
+    argv = [str(made / "halo.toml"), "--on", "nowhere", "--save", f"{made}/mine.json"]
+    result = CliRunner().invoke(predict, argv, standalone_mode=False)
+    assert isinstance(result.exception, BadInputError)
+    assert result.exception.hint.endswith("mine.prediction.json")
