@@ -35,11 +35,12 @@ MAX_DIGITS = 20
 _SHORT = 1 << 16
 """JSON of fewer characters is not timed: to watch takes longer than to read."""
 _TOO_DEEP = f"it nests deeper than {MAX_DEPTH} levels"
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 16
 _HOLDS = (dict, list)
 _HALF = re.compile("[\ud800-\udfff]")
 _LONG = re.compile(f"[0-9]{{{MAX_DIGITS + 1}}}")
-_LONG_BYTES = re.compile(_LONG.pattern.encode())
+_DIGITS = bytes(ord("0") if chr(byte).isdecimal() and byte < 128 else ord(" ") for byte in range(256))
+"""Translates digits to zeros and all else to spaces: to look for a long number then is to look for zeros."""
 _TOML_TEXT = re.compile(
     r"""("{3}(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5}|\Z)|'{3}(?:[^']|'(?!''))*+(?:'{3,5}|\Z)"""
     r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?)|\#[^\n]*+""",
@@ -123,7 +124,7 @@ def timed(read: Callable[_P, _T]) -> Callable[_P, _T]:
 def read_bytes(path: Path, limit: Limit = limits.FILE) -> bytes:
     """Return a file's bytes; raise ForeignFileError for one that is larger than the limit, OSError as usual."""
     most = limit.value()
-    with path.open("rb") as file:
+    with path.open("rb", buffering=0) as file:
         # A pipe or a device does not say its size; asking for the limit at once would allocate it.
         parts = [file.read(min(os.fstat(file.fileno()).st_size, most) + 1)]
         while parts[-1] and sum(map(len, parts)) <= most:
@@ -150,7 +151,7 @@ def parse_json(text: str | bytes) -> Any:
 
 def check_numbers(data: bytes) -> None:
     """Raise ValueError for JSON that another parser is to read, where `parse_json` would refuse it for its numbers."""
-    if _LONG_BYTES.search(data):
+    if b"0" * (MAX_DIGITS + 1) in data.translate(_DIGITS):
         parse_json(data)
 
 

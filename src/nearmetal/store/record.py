@@ -84,7 +84,8 @@ def read_record(path: Path) -> TrialRecord:
     """Read what `encode` returned; raise ForeignFileError for what is damaged, foreign or another trial's."""
     try:
         data = read_bytes(path, limits.TEXT)
-        if _OF_TODAY in data and check_seal(data, path):
+        today = _OF_TODAY in data
+        if today and check_seal(data, path):
             check_numbers(data)
             record = _types().validate_json(data, strict=True)
         else:
@@ -94,11 +95,12 @@ def read_record(path: Path) -> TrialRecord:
         raise _foreign(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _foreign(path, str(error)) from error
-    if record.name != path.stem:
-        raise ForeignFileError(f"{path} is the record of another trial: {record.name}", hint="restore its name")
-    if foreign := (record.sums or {}).keys() - {place(record.name) for place in PLACES.values()}:
+    name = record.name
+    if name != path.stem:
+        raise ForeignFileError(f"{path} is the record of another trial: {name}", hint="restore its name")
+    if foreign := (record.sums or {}).keys() - {place(name) for place in PLACES.values()}:
         raise ForeignFileError(f"{path} names a file that is not of its trial: {min(foreign)!r}")
-    if record.sums is None and _OF_TODAY in data:
+    if record.sums is None and today:
         raise _foreign(path, "it names no sums of its files")
     if not all(map(_is_sane, record.cells)):
         raise _foreign(path, "a summary is of no samples that its cell can have")
