@@ -43,7 +43,7 @@ def _mpi() -> str:
         f"| `{knob.name}` | {_cell(knob.kind.about())} | {', '.join(knob.renders)} | {_cell(knob.about)} |"
         for knob in mpi.KNOBS
     ]
-    head = "\n## MPI\n\nEnvironment and arguments of one launch; there is nothing to put back.\n"
+    head = "\n## MPI\n\nEnvironment and arguments of one launch; nothing to restore.\n"
     return "\n".join([head, "| knob | takes | libraries | what it does |\n|---|---|---|---|", *rows])
 
 

@@ -154,7 +154,7 @@ def test_two_machines_get_an_answer_from_one_command(
     assert {w.name for w in study.workload} >= {"latency"}
     assert all(node.interface for node in study.host.node), "the interface that leads to the other machine"
     assert "largest doubt: " in said.out
-    assert "next: compare it with a baseline: nearmetal between m0 m1 --against" in said.out
+    assert "next: compare with a baseline: nearmetal between m0 m1 --against" in said.out
     assert "will measure MPI ping-pong latency: 64 B" in said.err
     assert len(RunDir.open(tmp_path / "run").trials()) >= 5
     assert refused == 3

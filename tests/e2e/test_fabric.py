@@ -196,7 +196,7 @@ REFUSED = {
     "1 node has no pairs": ("study.toml", "--nodes", "1"),
     "the study has no path 'waltz'": ("study.toml", "--path", "waltz"),
     "cannot read the study nothing.toml": ("nothing.toml",),
-    "is measured already": (".", "--nodes", "4"),
+    "is a finished run": (".", "--nodes", "4"),
     "is not a run directory": (".",),
 }
 

@@ -100,7 +100,7 @@ def test_predicted_and_measured_gain_are_told(
     assert re.search(r"measured [+-][\d.]+% \[[+-][\d.]+%, [+-][\d.]+%\]: 4 paired launches by the wall clock", told)
     assert (tmp_path / "ranks").read_text().startswith("rank 0=")
     assert run([*argv, "--hosts", "n0:4", "--check"]) == 0
-    assert "there is no gain to check" in " ".join(capsys.readouterr().err.split())
+    assert "so there is nothing to check" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_model_file_has_no_host_to_measure_on(tmp_path: Path) -> None:

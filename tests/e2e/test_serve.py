@@ -226,7 +226,7 @@ def test_beyond_loopback_comes_with_a_warning(
     monkeypatch.setattr("nearmetal.cli.serve.serve", lambda catalogue, listening: None)
     assert run(["serve", "--listen", address, str(folder)]) == 0
     told = capsys.readouterr()
-    assert ("warning: whoever can reach this address" in told.err) == warned
+    assert ("warning: anyone who can reach this address" in told.err) == warned
     assert "?token=" in told.out
 
 

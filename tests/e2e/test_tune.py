@@ -62,7 +62,7 @@ def test_a_better_setting_is_proven_on_fresh_trials_and_becomes_a_profile(
     assert "better on fresh blocks" in said.out, said.out + said.err
     assert "ratio to native" in said.out
     assert "left out: nic.lro is not there" in said.err
-    assert "2 settings of path tap" in said.err, "1500 is there already"
+    assert "2 settings of path tap" in said.err, "1500 already exists"
     (kept,) = (tmp_path / "runs").iterdir()
     tuned = [trial for trial in SearchDir.open(kept).trials() if trial.order.knobs]
     assert {trial.outcome.facts["knob.end"] for trial in tuned} == {"restored"}

@@ -63,7 +63,7 @@ def as_format_3(root: Path) -> None:
 
 def test_a_whole_run_is_said_to_be(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert nearmetal(["verify", str(root)]) == 0
-    assert capsys.readouterr().out == "r: 9 trials, 21 files (0.1 MB) are as recorded\n"
+    assert capsys.readouterr().out == "r: 9 trials, 21 files (0.1 MB) match their checksums\n"
 
 
 def test_what_changed_is_named_file_by_file(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,7 +77,7 @@ def test_what_changed_is_named_file_by_file(root: Path, capsys: pytest.CaptureFi
         "r/samples/000002.parquet has changed since it was recorded: its SHA-256 differs\n"
         "r/trials/000003.json has changed since it was written: its SHA-256 is not the one that it carries\n"
         "r/samples/000004.parquet cannot be read: No such file or directory\n"
-        "r: 8 trials, 17 files (0.1 MB) are as recorded, 3 are not\n"
+        "r: 8 trials, 17 files (0.1 MB) match their checksums, 3 are not\n"
     )
 
 
@@ -186,7 +186,9 @@ def test_runs_of_format_1_are_read_continued_and_said_to_have_no_sums(
     assert nearmetal(["compare", "r"]) == 0
     before = capsys.readouterr().out
     assert nearmetal(["verify", "r"]) == 4
-    assert "r: 9 trials, 2 files (0.0 MB) are as recorded, no sums recorded of 19\n" in capsys.readouterr().out
+    assert (
+        "r: 9 trials, 2 files (0.0 MB) match their checksums, no checksums recorded of 19\n" in capsys.readouterr().out
+    )
     (root / "trials" / "000008.json").unlink()
     assert nearmetal(["run", "--resume", "r"]) == 0, "a run of both formats"
     capsys.readouterr()
@@ -226,7 +228,7 @@ def test_a_trial_that_is_gone_is_named_and_measured_again(
     gone = f"r/trials/{trial:06d}.json is gone, of a trial that was finished"
     assert nearmetal(["verify", "r"]) == 1
     told = capsys.readouterr().out
-    assert told == f"{gone}\nr: 8 trials, 19 files (0.1 MB) are as recorded, 1 trial is gone\n"
+    assert told == f"{gone}\nr: 8 trials, 19 files (0.1 MB) match their checksums, 1 trial is missing\n"
     for words in (["compare", "r"], ["report", "r"], ["archive", "r", "r.nmrun"]):
         assert nearmetal(words) == 2
         assert gone in capsys.readouterr().err

@@ -99,7 +99,7 @@ def test_knobs_of_a_far_machine_are_listed_confirmed_and_kept(far: Machine, prof
     assert "CONFIRMED" in kept.text, kept.complaint()
     assert far.mtu() == "1400"
     again = far.verb("rollback", "far")
-    assert "nothing to put back" in again.stderr.decode()
+    assert "nothing to restore" in again.stderr.decode()
     assert far.mtu() == "1400"
 
 
@@ -121,7 +121,7 @@ def test_a_cut_connection_restores_by_itself_and_the_verb_says_so(far: Machine, 
     rolled = far.verb("rollback", "far")
     assert rolled.ok, rolled.complaint()
     assert far.mtu() == "1500"
-    assert "nothing to put back" in far.verb("rollback", "far").stderr.decode()
+    assert "nothing to restore" in far.verb("rollback", "far").stderr.decode()
 
 
 def test_a_far_machine_has_one_lock_for_everybody(far: Machine, profile: str, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_kill_and_resume_end_like_an_uninterrupted_search(folder: Path, capsys: 
         launches.append(len(SearchDir.open(folder / "search").trials()))
     assert run(["tune", "--resume", "search"]) == 0
     resumed = capsys.readouterr()
-    assert f"{launches[-1]} launches are there from before" in resumed.err
+    assert f"{launches[-1]} launches were kept from before" in resumed.err
     assert launches == sorted(set(launches)), "every start went on where the last one died"
     assert resumed.out.replace("profiles", "alone") == alone
     name = "s-latency-bound.profile.json"

@@ -131,14 +131,14 @@ WITHIN, SLOWER, FASTER, DIFFERS, OPEN = Finding
         (WITHIN, WITHIN, WITHIN, Verdict.NEAR_METAL, "all figures"),
         (WITHIN, WITHIN, FASTER, Verdict.NEAR_METAL, "all figures"),
         (WITHIN, WITHIN, SLOWER, Verdict.SLOWER_TAIL, "near-metal in the body, slower in the tail"),
-        (WITHIN, WITHIN, DIFFERS, Verdict.UNDECIDED, "the tail is not settled"),
-        (WITHIN, WITHIN, OPEN, Verdict.UNDECIDED, "the tail is not settled"),
+        (WITHIN, WITHIN, DIFFERS, Verdict.UNDECIDED, "the tail is undecided"),
+        (WITHIN, WITHIN, OPEN, Verdict.UNDECIDED, "the tail is undecided"),
         (WITHIN, SLOWER, WITHIN, Verdict.DIFFERS, "the median is slower"),
-        (WITHIN, OPEN, WITHIN, Verdict.UNDECIDED, "the median is not settled"),
+        (WITHIN, OPEN, WITHIN, Verdict.UNDECIDED, "the median is undecided"),
         (SLOWER, WITHIN, WITHIN, Verdict.SLOWER, "median within"),
         (FASTER, FASTER, SLOWER, Verdict.FASTER, "p99 slower"),
-        (DIFFERS, WITHIN, WITHIN, Verdict.DIFFERS, "not settled"),
-        (OPEN, WITHIN, WITHIN, Verdict.UNDECIDED, "the mean is not settled"),
+        (DIFFERS, WITHIN, WITHIN, Verdict.DIFFERS, "within the margin"),
+        (OPEN, WITHIN, WITHIN, Verdict.UNDECIDED, "the mean is undecided"),
     ],
 )
 def test_near_metal_needs_mean_median_and_p99(mean, median, p99, verdict, says) -> None:
@@ -234,7 +234,7 @@ def test_drift_that_both_share_cancels() -> None:
 def test_few_blocks_say_so() -> None:
     one = estimate_ratio(blocks(1, 2.0, 0.01, 1), rng=rng())
     assert (one.interval, one.finding, one.method) == (None, Finding.UNDECIDED, IntervalMethod.NONE)
-    assert "1 blocks are too few" in one.judgement.reason
+    assert "1 blocks are not enough" in one.judgement.reason
     three = estimate_ratio(blocks(3, 2.0, 0.01, 1), rng=rng())
     assert three.method is IntervalMethod.STUDENT_T
     expected = reference.ttest_1samp(blocks(3, 2.0, 0.01, 1).log_ratios, 0.0).confidence_interval(0.95)

@@ -16,12 +16,12 @@ from nearmetal.study.spec import parse_study
 
 @click.command(name="advise")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="What to print.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 def command(run: Path, form: str) -> None:
-    """List what is worth trying on the paths of RUN, each with its evidence and the way to try it.
+    """Rank what is worth trying on the paths of RUN, with the evidence and the command for each.
 
-    Counters and facts of the run give the evidence; gains are those that a study measured elsewhere. Settings are tried
-    by trials, which put them back.
+    The evidence comes from the run's own counters and facts; the expected gains were measured by other studies. Try a
+    setting in a study: each trial restores what it changed.
     """
     opened = RunDir.open(run)
     refuse_fabric(opened)
@@ -31,8 +31,8 @@ def command(run: Path, form: str) -> None:
         click.echo(json.dumps([asdict(one) for one in found], indent=1))
         return
     for number, one in enumerate(found, 1):
-        gain = f"{one.gain:g} times as fast in {one.source}" if one.gain else "not measured by a shipped study"
-        click.echo(f"{number}. {one.path}: try {one.remedy}\n   because: {one.evidence}\n   gain: {gain}")
+        gain = f"{one.gain:g} times as fast in {one.source}" if one.gain else "not measured by any shipped study"
+        click.echo(f"{number}. {one.path}: try {one.remedy}\n   evidence: {one.evidence}\n   gain: {gain}")
         click.echo(f"   how: {one.attempt}")
     if not found:
         click.echo(f"none of {len(RULES)} rules finds a reason in this run's counters and facts")

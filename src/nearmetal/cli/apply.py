@@ -39,18 +39,34 @@ _WATCHDOG_LOOK_S = 1.0
 
 @click.command(name="apply")
 @click.argument("profile", type=click.Path(path_type=Path))
-@click.option("--host", default=places.LOCAL, show_default=True, help="Where: `local`, or a machine as ssh names it.")
-@click.option("--interface", "-i", "chosen", multiple=True, help="Instead of those that PROFILE names; repeatable.")
+@click.option("--host", default=places.LOCAL, show_default=True, help="`local`, or an ssh host name.")
 @click.option(
-    "--confirm", "confirm_s", default=60, show_default=True, type=click.IntRange(1, 3600), help="Seconds to confirm in."
+    "--interface",
+    "-i",
+    "chosen",
+    multiple=True,
+    help="Apply to this interface instead of those named in PROFILE (repeatable).",
 )
-@click.option("--probe", default="", help="An address that must go on answering, such as the gateway.")
 @click.option(
-    "--verify", "peer", default="", help="A neighbour of a tuned interface: 2 s of pings verify its interrupt rate."
+    "--confirm",
+    "confirm_s",
+    default=60,
+    show_default=True,
+    type=click.IntRange(1, 3600),
+    help="Seconds you have to confirm.",
 )
-@click.option("--storm", default=0, help="Interrupts a second above which everything returns; 0 is off.")
-@click.option("--allow-management", is_flag=True, help="Also touch the interface that you may be logged in over.")
-@click.option("--accept", is_flag=True, help="Confirm an apply that waits in another terminal.")
+@click.option("--probe", default="", help="Roll back if this address stops answering, such as the gateway.")
+@click.option(
+    "--verify",
+    "peer",
+    default="",
+    help="Ping this neighbour for 2 s to verify the interrupt rate of a tuned interface.",
+)
+@click.option("--storm", default=0, help="Roll back above this many interrupts per second; 0 is off.")
+@click.option(
+    "--allow-management", is_flag=True, help="Allow changes to the interface that you may be logged in through."
+)
+@click.option("--accept", is_flag=True, help="Confirm an `apply` that is waiting in another terminal.")
 def command(
     profile: Path,
     host: str,
@@ -63,9 +79,9 @@ def command(
     allow_management: bool,
     accept: bool,
 ) -> int:
-    """Apply PROFILE; type `yes` within the time, or everything returns to what it was.
+    """Apply PROFILE; unless you type `yes` in time, every setting is rolled back.
 
-    A watchdog of its own puts everything back also when this process, its terminal or the link dies.
+    A separate watchdog process rolls everything back even if this process, its terminal or the network link dies.
     """
     wanted = Profile.read(profile, lambda path: trusted_bytes(path, owners=caller()).decode())
     folder = places.folder_of(host)
@@ -127,7 +143,7 @@ def _say_what_is_known(session: Session, peer: str) -> None:
         click.echo(f"warning: the read-back of {knob} proves nothing: {reason}", err=True)
     for what, effect in (verified(session.shell, session.plan, peer) if peer else {}).items():
         lead = "warning: " if effect.agreement is Agreement.CONTRADICTS else ""
-        click.echo(f"{lead}{what}, by its interrupts: {effect.agreement}: {effect.reason}", err=True)
+        click.echo(f"{lead}{what}, judged by its interrupt rate: {effect.agreement}: {effect.reason}", err=True)
 
 
 def _confirmed(session: Session, called: waiting.Waiting, confirm_s: int, name: str) -> bool:
@@ -151,7 +167,10 @@ def _confirmed(session: Session, called: waiting.Waiting, confirm_s: int, name: 
         if time.monotonic() - looked > _WATCHDOG_LOOK_S:
             looked = time.monotonic()
             if session.unguarded():
-                raise TrialError("the watchdog is gone, so the profile was not kept", hint="what ended it? try again")
+                raise TrialError(
+                    "the watchdog is gone, so the profile was rolled back",
+                    hint="find out what killed it, then try again",
+                )
     return False
 
 
@@ -163,7 +182,7 @@ def _name_left(undone: Undone) -> None:
 def _restore(session: Session) -> int:
     undone, report = session.restore(_name_left)
     if undone.unproven:
-        click.echo("NOT RESTORED: what is named above is not as it was; the rest is", err=True)
+        click.echo("NOT RESTORED: the settings listed above are not back to their old values; all others are", err=True)
         return ExitCode.FAILED
-    click.echo("RESTORED: everything is as it was" + (f" ({report})" if report else ""))
+    click.echo("RESTORED: every setting is back to its old value" + (f" ({report})" if report else ""))
     return ExitCode.OK

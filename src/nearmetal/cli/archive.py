@@ -13,9 +13,9 @@ from nearmetal.store.archive import archive
 @click.argument("run", type=click.Path(path_type=Path), metavar="DIR")
 @click.argument("file", type=click.Path(path_type=Path))
 def command(run: Path, file: Path) -> None:
-    """Write the run or search DIR into one new FILE, with the SHA-256 of everything in it.
+    """Pack the run or search DIR into one new FILE, with the SHA-256 of every file in it.
 
-    DIR is verified first. The same run gives the same bytes. `nearmetal unarchive` makes a directory of it again.
+    DIR is verified first. The same run always gives the same bytes. `nearmetal unarchive` unpacks it.
     """
     count = archive(run, file)
     click.echo(f"{file}: {count} files, {file.stat().st_size / 1e6:.1f} MB")

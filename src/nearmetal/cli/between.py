@@ -32,12 +32,18 @@ if TYPE_CHECKING:
 @click.argument("second", metavar="HOST2")
 @click.option("--against", nargs=2, metavar="HOST3 HOST4", help="The baseline, such as the bare hosts of two VMs.")
 @click.option("--size", "sizes", default="8,64K", show_default=True, help="Message sizes, separated by commas.")
-@click.option("--minutes", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="About how long.")
-@click.option("--hosts", type=click.Path(path_type=Path), help="A file of [[node]] tables that the names may refer to.")
-@click.option("-o", "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the ssh host.")
-@click.option("--study", type=click.Path(path_type=Path), help="Where to write the study; default between-NAMES.toml.")
-@click.option("--out", type=click.Path(path_type=Path), help="The run directory; default runs/NAME-TIME.")
-@click.option("--look", "only_look", is_flag=True, help="Look, write the study, and measure nothing.")
+@click.option(
+    "--minutes", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Approximate measuring time."
+)
+@click.option("--hosts", type=click.Path(path_type=Path), help="A file of [[node]] tables that define the host names.")
+@click.option("-o", "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of host kind ssh.")
+@click.option(
+    "--study", type=click.Path(path_type=Path), help="Where to write the study [default: between-NAMES.toml]."
+)
+@click.option("--out", type=click.Path(path_type=Path), help="The run directory [default: runs/NAME-TIME].")
+@click.option(
+    "--look", "only_look", is_flag=True, help="Inspect the machines and write the study, but measure nothing."
+)
 def command(  # noqa: PLR0917 (click passes by name)
     first: str,
     second: str,
@@ -51,10 +57,10 @@ def command(  # noqa: PLR0917 (click passes by name)
     *,
     only_look: bool,
 ) -> int:
-    """Measure the network between HOST1 and HOST2, with no study file.
+    """Measure the network between HOST1 and HOST2; no study file needed.
 
-    Looks at the machines over ssh, measures what MPI and tools there offer, and ends with an answer, its largest doubt
-    and the next command. With --against, a second pair is the baseline.
+    Inspects the machines over ssh, measures what the MPI and the tools installed there allow, and ends with a verdict,
+    its largest doubt and the next command. With --against, a second pair is the baseline.
     """
     asked = _asked([(first, second), *([against] if against else [])], sizes, minutes, hosts, options)
     looks = _looked(asked)
@@ -85,7 +91,7 @@ def _asked(
     if len(set(taken)) != len(taken):
         raise BadInputError(
             f"two machines are called {max(taken, key=taken.count)!r}",
-            hint="give them names of their own in a file of [[node]] tables: --hosts FILE",
+            hint="give them different names in a file of [[node]] tables: --hosts FILE",
         )
     return LinkRequest(pairs, parse_sizes(sizes), minutes * 60, dict(map(_option, options)))
 
@@ -93,7 +99,9 @@ def _asked(
 def _option(text: str) -> tuple[str, Scalar]:
     key, equals, value = text.partition("=")
     if not equals:
-        raise BadInputError(f"-o {text!r} has no value", hint="write it as -o mpi_prefix=/opt/openmpi")
+        raise BadInputError(
+            f"-o {text!r} has no value", hint="write it as -o KEY=VALUE, such as -o mpi_prefix=/opt/openmpi"
+        )
     return key, int(value) if value.isdecimal() else value
 
 
@@ -134,8 +142,8 @@ def _answer(asked: LinkRequest, looks: dict[str, MachineLook], view: View, root:
     again = f"nearmetal between {' '.join(names[:2])}"
     click.echo(f"largest doubt: {doubts(asked, looks)[0]}")
     if len(asked.pairs) == 1:
-        click.echo(f"next: compare it with a baseline: {again} --against HOST3 HOST4")
+        click.echo(f"next: compare with a baseline: {again} --against HOST3 HOST4")
     elif any(path.verdict is Verdict.UNDECIDED for path in view.verdicts):
         click.echo(f"next: more launches: {again} --against {' '.join(names[2:])} --minutes {asked.budget_s / 15:g}")
     else:
-        click.echo(f"next: what may close the gap: nearmetal advise {root}")
+        click.echo(f"next: what could close the gap: nearmetal advise {root}")

@@ -13,29 +13,29 @@ _SAID = {
     Owner.HERE: "in use by process {pid}",
     Owner.GONE: "left behind: process {pid} is gone",
     Owner.ELSEWHERE: "made by process {pid} of another boot or container",
-    Owner.UNKNOWN: "its name does not say whose it is",
-    Owner.NOBODY: "shared memory of an MPI program, which no process has open",
+    Owner.UNKNOWN: "unknown owner",
+    Owner.NOBODY: "shared memory of an MPI program; no process has it open",
 }
 
 
 @click.command(name="clean")
-@click.option("--remove", is_flag=True, help="Remove what processes that are gone left behind.")
-@click.option("--all", "everything", is_flag=True, help="Also what nobody here can be asked about; needs --remove.")
+@click.option("--remove", is_flag=True, help="Remove what dead processes left behind.")
+@click.option("--all", "everything", is_flag=True, help="With --remove: also what belongs to unknown owners.")
 def command(*, remove: bool, everything: bool) -> int:
-    """Show what nearmetal and its programs made in the temporary folder (TMPDIR) and in /dev/shm, and whose it is.
+    """Show what nearmetal and its programs left in the temporary folder (TMPDIR) and in /dev/shm, and who owns it.
 
-    Each run and lab removes what dead ones left when it starts, so this is for looking, and for the last one. What a
-    living process uses is never removed. Where a killed build left something mounted, that is named, and unmounted
-    before anything is removed. Images of the lab are another matter: `nearmetal lab clean`.
+    Each run and lab removes the leftovers of dead processes when it starts, so this is rarely needed. Nothing that a
+    running process uses is ever removed. Mounts left by a killed build are listed, and unmounted before anything is
+    removed. Images of the lab are kept elsewhere: see `nearmetal lab clean`.
     """
     if everything and not remove:
-        raise click.UsageError("--all says what to remove, so it needs --remove")
+        raise click.UsageError("--all only goes with --remove")
     found = left_behind()
     removable = {Owner.GONE, *([Owner.ELSEWHERE, Owner.UNKNOWN, Owner.NOBODY] if everything else [])}
     done = [_deal_with(one, remove=remove and one.owner in removable) for one in found]
     left = sum(one.owner is Owner.GONE for one in found)
     if not found:
-        click.echo(f"nothing of nearmetal is in {tempfile.gettempdir()}")
+        click.echo(f"no files of nearmetal in {tempfile.gettempdir()}")
     elif left and not remove:
         click.echo(f"{left} left behind: `nearmetal clean --remove` removes {'it' if left == 1 else 'them'}")
     return ExitCode.OK if all(done) else ExitCode.FAILED

@@ -24,20 +24,24 @@ from nearmetal.store.rundir import RunDir
     "form",
     type=click.Choice(["table", "json", "csv", "markdown", "latex"]),
     default="table",
-    help="What to print on stdout.",
+    help="Output format.",
 )
 @click.option("--all", "everything", is_flag=True, help="Print every table: levels, intervals, counters, facts.")
-@click.option("--published", default="", help="Print ours beside a published table's figures: the same shape or not.")
+@click.option("--published", default="", help="Print our figures next to a published table: same trend or not.")
 @click.option(
-    "--map", "named", multiple=True, metavar="COLUMN=PATH[/SETTING]", help="With --published: what stands for it."
+    "--map",
+    "named",
+    multiple=True,
+    metavar="COLUMN=PATH[/SETTING]",
+    help="With --published: which path stands for this column.",
 )
-@click.option("--allow-mixed", is_flag=True, help="Compare trials although kernel, MPI, NIC or code differ.")
+@click.option("--allow-mixed", is_flag=True, help="Compare trials even if kernel, MPI, NIC or code differ.")
 def command(
     run: Path, form: str, published: str, named: tuple[str, ...], *, everything: bool, allow_mixed: bool
 ) -> None:
-    """Compare the paths of RUN, a run directory: the verdicts and the ratios behind them.
+    """Compare the paths of RUN, a run directory: the answer first, then the ratios behind it.
 
-    --all prints levels, intervals, counters and facts as well; so do the other formats.
+    The table has at most 40 lines; --all and the other formats add levels, intervals, counters and facts.
     """
     table = published_named(published) if published else None
     view = build_view(RunDir.open(run), allow_mixed=allow_mixed, distributions=False)
@@ -49,7 +53,7 @@ def command(
         if everything:
             as_table.render(view, console)
             return
-        as_table.answer(view, console)
+        as_table.answer(view, console, lines=_LINES - 1)
         click.echo(f"levels, intervals, counters, facts: nearmetal compare {run} --all")
         return
     render = {
@@ -59,6 +63,9 @@ def command(
         "latex": as_latex.render,
     }[form]
     click.echo(render(view).rstrip("\n"))
+
+
+_LINES = 40
 
 
 def _beside(view: View, table: Published, named: tuple[str, ...], form: str) -> None:

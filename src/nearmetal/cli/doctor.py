@@ -55,9 +55,9 @@ class CheckLine:
 
 
 @click.command(name="doctor")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
 def command(form: str) -> int:
-    """Say what is missing here, and the command that mends it. Exit code 3 when the main job cannot run."""
+    """Check what is missing on this machine and print the command that fixes it. Exits with 3 if no study can run."""
     findings = [*_programs(), _namespaces(), *_paths(), *_mpi(), _wire()]
     if form == "json":
         click.echo(json.dumps([asdict(finding) for finding in findings], indent=1))

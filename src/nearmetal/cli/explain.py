@@ -16,15 +16,15 @@ from nearmetal.study.spec import parse_study
 
 @click.command(name="explain")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--path", "paths", multiple=True, help="Only this path; may be given more than once.")
-@click.option("--setting", "settings", multiple=True, help="Only this setting; may be given more than once.")
+@click.option("--path", "paths", multiple=True, help="Only this path (repeatable).")
+@click.option("--setting", "settings", multiple=True, help="Only this setting (repeatable).")
 @click.option("--workload", default="", help="Only this workload.")
-@click.option("--size", default="", metavar="LIST", help="Only messages of these sizes, e.g. 8,64K.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="What goes to stdout.")
+@click.option("--size", default="", metavar="LIST", help="Only these message sizes, such as 8,64K.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 def command(
     run: Path, *, paths: tuple[str, ...], settings: tuple[str, ...], workload: str, size: str, form: str
 ) -> None:
-    """Show where the time of a message went on every traced path and setting of RUN, side by side."""
+    """Show where the time of one message goes, for every traced path and setting of RUN, side by side."""
     opened = RunDir.open(run)
     found = [
         one
@@ -36,7 +36,7 @@ def command(
     ]
     if not found:
         raise BadInputError(
-            f"{run} holds no such traced trial",
+            f"{run} has no matching traced trial",
             hint="give a workload `options = { waterfall = true }`, as studies/sriov-waterfall.toml does",
         )
     baseline = parse_study(opened.study_text(), str(opened.root / "study.toml")).baseline

@@ -12,10 +12,10 @@ from nearmetal.tune.profile import Profile
 
 @click.command(name="export")
 @click.argument("profile", type=click.Path(path_type=Path))
-@click.option("--to", required=True, type=click.Choice(list(EXPORTS)), help="The tool that is to apply it.")
-@click.option("--out", type=click.Path(path_type=Path), help="Write the files below this directory; else to stdout.")
+@click.option("--to", required=True, type=click.Choice(list(EXPORTS)), help="The tool to write for.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the files into this directory instead of stdout.")
 def command(profile: Path, to: str, out: Path | None) -> None:
-    """Write PROFILE as files for another tool. Knobs that the tool cannot express are named on stderr."""
+    """Write PROFILE as files for another tool. Knobs that the tool cannot express are listed on stderr."""
     made = export(Profile.read(profile), to)
     for name, text in made.files.items():
         if out is None:
@@ -28,4 +28,4 @@ def command(profile: Path, to: str, out: Path | None) -> None:
         click.echo(str(place))
     for knob, reason in made.left_out.items():
         click.echo(f"warning: {knob} is left out: {reason}", err=True)
-    click.echo(f"it belongs in {made.where}", err=True)
+    click.echo(f"add it to {made.where}", err=True)

@@ -24,15 +24,15 @@ from nearmetal.study.spec import digest
 
 @click.command(name="fabric", epilog="Exit codes: 0 nothing named, 1 something named, 4 not measured to the end.")
 @click.argument("source", metavar="STUDY|RUN", type=click.Path(path_type=Path))
-@click.option("--path", "path_name", default="", help="The study's path to measure; its baseline by default.")
-@click.option("--nodes", type=click.IntRange(min=1), default=None, help="How many nodes; as the study says by default.")
-@click.option("--out", type=click.Path(path_type=Path), help="The run directory; default runs/NAME-fabric-TIME.")
-@click.option("--no-bisection", is_flag=True, help="Leave out the test across a cut into two halves.")
-@click.option("--against", "base", type=click.Path(path_type=Path), help="Compare with this run of the same nodes.")
-@click.option("--html", type=click.Path(path_type=Path), help="Also write a page with heat maps here.")
+@click.option("--path", "path_name", default="", help="The path to measure [default: the study's baseline].")
+@click.option("--nodes", type=click.IntRange(min=1), default=None, help="How many nodes [default: as in the study].")
+@click.option("--out", type=click.Path(path_type=Path), help="The run directory [default: runs/NAME-fabric-TIME].")
+@click.option("--no-bisection", is_flag=True, help="Skip the bisection bandwidth test.")
 @click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print on stdout."
+    "--against", "base", type=click.Path(path_type=Path), help="Compare with this earlier run of the same nodes."
 )
+@click.option("--html", type=click.Path(path_type=Path), help="Also write an HTML page with heat maps.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
 def command(
     *,
     source: Path,
@@ -44,11 +44,11 @@ def command(
     html: Path | None,
     form: str,
 ) -> int:
-    """Measure every pair of a STUDY's nodes in rounds of disjoint pairs and name what is slow, or read a RUN again."""
+    """Measure all pairs of a STUDY's nodes and name the slow nodes and links, or show a finished RUN."""
     if source.is_dir():
         if path_name or nodes or out or no_bisection:
             raise BadInputError(
-                f"{source} is measured already: --path, --nodes, --out and --no-bisection go with a study"
+                f"{source} is a finished run; --path, --nodes, --out and --no-bisection only go with a study"
             )
         root = source
     else:

@@ -78,21 +78,33 @@ def _margin(_: click.Context, __: click.Parameter, text: str) -> float:
     try:
         return float(number.removesuffix("%").rstrip()) / 100 if number.endswith("%") else float(number)
     except ValueError:
-        raise BadInputError(f"--margin {text!r} is no share", hint="5%, or 0.05") from None
+        raise BadInputError(f"--margin {text!r} is not a percentage", hint="5%, or 0.05") from None
 
 
 @click.command(name="gate", cls=_GateCommand)
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--against", type=click.Path(path_type=Path), required=True, help="The run of the old state.")
-@click.option("--margin", default="5%", callback=_margin, show_default=True, help="How much more it may cost.")
 @click.option(
-    "--metric", type=click.Choice([str(one) for one in Metric]), default="mean", show_default=True, help="Figure."
+    "--against", type=click.Path(path_type=Path), required=True, help="The run to compare with, from before the change."
 )
-@click.option("--control", default="", metavar="PATH", help="A path that the change cannot touch: states the noise.")
-@click.option("--remeasure/--no-remeasure", default=True, help="Measure what looks worse again before saying so.")
-@click.option("--blocks", type=click.IntRange(3, 10_000), default=None, help="Fresh blocks; default as many as in RUN.")
-@click.option("--out", type=click.Path(path_type=Path), help="Directory for fresh blocks; default RUN-again-TIME.")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="What goes to stdout.")
+@click.option("--margin", default="5%", callback=_margin, show_default=True, help="How much worse still passes.")
+@click.option(
+    "--metric",
+    type=click.Choice([str(one) for one in Metric]),
+    default="mean",
+    show_default=True,
+    help="Which figure of each launch.",
+)
+@click.option(
+    "--control", default="", metavar="PATH", help="A path that the change cannot affect, as a measure of noise."
+)
+@click.option(
+    "--remeasure/--no-remeasure", default=True, help="Measure cells that look worse again before they fail the gate."
+)
+@click.option(
+    "--blocks", type=click.IntRange(3, 10_000), default=None, help="Fresh blocks [default: as many as in RUN]."
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Directory for fresh blocks [default: RUN-again-TIME].")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML.")
 @click.option("--openmetrics", type=click.Path(path_type=Path), help="Also write OpenMetrics text (Prometheus).")
 @click.option("--reframe", type=click.Path(path_type=Path), help="Also append to a ReFrame performance log.")
@@ -113,10 +125,10 @@ def command(
     reframe: Path | None,
     allow_mixed: bool,
 ) -> int:
-    """Compare RUN with the run of an older state; exit 0 within the margin, 1 worse, 2 undecided.
+    """Compare RUN with an earlier run. Exits with 0 within the margin, 1 worse, 2 undecided.
 
-    Errors never end with these codes: 3 something is missing here, 64 wrong usage or input, 70 failed, 130
-    interrupted. What looks worse is measured again on RUN's host before it is called worse.
+    Errors have other exit codes: 3 something is missing on this machine, 64 wrong usage or input, 70 failed, 130
+    interrupted. Cells that look worse are measured again on RUN's host before they count as worse.
     """
     for path in filter(None, (junit, openmetrics, reframe)):
         if not path.absolute().parent.is_dir():

@@ -20,12 +20,12 @@ _MIB = 1 << 20
 @click.command(name="guests")
 @click.option("--libvirt", "uri", metavar="URI", help="Read the domains of this libvirt, such as qemu:///system.")
 @click.option(
-    "--xml", "files", multiple=True, type=click.Path(path_type=Path), help="Read what `virsh dumpxml` printed."
+    "--xml", "files", multiple=True, type=click.Path(path_type=Path), help="Read a file written by `virsh dumpxml`."
 )
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print.")
-@click.option("--strict", is_flag=True, help="Exit with status 1 when there is anything to warn of.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
+@click.option("--strict", is_flag=True, help="Exit with status 1 if there are warnings.")
 def command(uri: str | None, files: tuple[Path, ...], form: str, *, strict: bool) -> int:
-    """Show guests with their vCPUs, memory and NICs; warn of known confounders before anything is measured."""
+    """Show guests with their vCPUs, memory and NICs, and warn about known confounders before you measure."""
     if not uri and not files:
         raise click.UsageError("give --libvirt URI, or --xml FILE")
     guests, found = _read(uri, files)

@@ -18,7 +18,7 @@ from nearmetal.store.disk import Disk
 
 @click.group(name="history")
 def command() -> None:
-    """Keep many runs in one file, and see when their figures changed."""
+    """Track many runs in one file, and see when their results changed."""
 
 
 @command.command(name="add")
@@ -26,9 +26,9 @@ def command() -> None:
 @click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--allow-mixed", is_flag=True, help="Accept a run whose own trials differ in kernel, MPI, NIC or code.")
 def add(history: Path, runs: tuple[Path, ...], *, allow_mixed: bool) -> None:
-    """Add RUNS, run directories, to HISTORY, a file that is made when it is not there.
+    """Add RUNS (run directories) to the file HISTORY, which is created if it does not exist.
 
-    A run that is in it already stays as it is; one that has more trials by now is taken in anew.
+    A run that is already in it is skipped, unless it has more trials now; then it is read again.
     """
     for root in runs:
         kept = collect(root, allow_mixed=allow_mixed)
@@ -39,14 +39,18 @@ def add(history: Path, runs: tuple[Path, ...], *, allow_mixed: bool) -> None:
 @command.command(name="show")
 @click.argument("history", type=click.Path(path_type=Path))
 @click.option(
-    "--metric", type=click.Choice([str(one) for one in Metric]), default="mean", show_default=True, help="Figure."
+    "--metric",
+    type=click.Choice([str(one) for one in Metric]),
+    default="mean",
+    show_default=True,
+    help="Which figure of each launch.",
 )
 @click.option("--path", default="", help="Only this path.")
 @click.option("--workload", default="", help="Only this workload.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="What goes to stdout.")
-@click.option("--out", type=click.Path(path_type=Path), help="Also write it as one HTML page.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+@click.option("--out", type=click.Path(path_type=Path), help="Also write it as an HTML page.")
 def show(history: Path, *, metric: str, path: str, workload: str, form: str, out: Path | None) -> None:
-    """Show HISTORY: each cell's level over the runs, and where it changed."""
+    """Show HISTORY: the level of each cell over the runs, and where it changed."""
     with Database(history, write=False) as database:
         whole = form == "json" or out is not None
         found = build_history(database, Metric(metric), path=path, workload=workload, every_interval=whole)

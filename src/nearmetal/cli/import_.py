@@ -17,16 +17,16 @@ from nearmetal.store.rundir import RunDir
 
 @click.command(name="import")
 @click.argument("files", nargs=-1, required=True, metavar="[LABEL=]FILE...")
-@click.option("--out", type=click.Path(path_type=Path), help="The run directory; default runs/imported-TIME.")
-@click.option("--baseline", default="", help="The label to compare with; default the first.")
-@click.option("--allow-mixed", is_flag=True, help="Compare although the programs' versions differ.")
+@click.option("--out", type=click.Path(path_type=Path), help="The run directory [default: runs/imported-TIME].")
+@click.option("--baseline", default="", help="The label to compare with [default: the first].")
+@click.option("--allow-mixed", is_flag=True, help="Compare even if the programs' versions differ.")
 def command(files: tuple[str, ...], out: Path | None, baseline: str, *, allow_mixed: bool) -> None:
-    """Adopt output of other programs, one launch a FILE.
+    """Import output of other benchmarks, one launch per FILE.
 
-    Read are OMB, IMB, mpi4py, perftest, nuttcp, iperf3, sockperf, netperf, qperf, HPL/HPCC and NPB.
+    Supported: OMB, IMB, mpi4py, perftest, nuttcp, iperf2, iperf3, sockperf, netperf, qperf, HPL/HPCC and NPB.
 
-    A label says which path a file was measured on; without one it is the name of the file's folder. The first file of
-    each label and program is compared with the first of the others, the second with the second, and so on.
+    A label names the path that a file was measured on; by default it is the name of the file's folder. The first file
+    of each label and program is paired with the first of the others, the second with the second, and so on.
     """
     labelled = [_labelled(file) for file in files]
     root = out or Path("runs") / f"imported-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}"

@@ -26,12 +26,12 @@ _MARGIN = click.FloatRange(0.1, 50)
 
 @click.command(name="init")
 @click.argument("study", type=click.Path(path_type=Path))
-@click.option("--host", type=_HOSTS, help="Where trials are carried out.")
-@click.option("--machines", help="For ssh: the machines, separated by commas, as ssh names them.")
+@click.option("--host", type=_HOSTS, help="Where trials run.")
+@click.option("--machines", help="For ssh: the machines' ssh host names, separated by commas.")
 @click.option("--paths", help="The data paths, the baseline first.")
-@click.option("--workloads", help="Operations of the engine, such as latency,bw,allreduce.")
+@click.option("--workloads", help="Operations to measure, such as latency,bw,allreduce.")
 @click.option("--sizes", help="Message sizes, such as 8,64K.")
-@click.option("--margin", type=_MARGIN, help="Percent that still counts as equal.")
+@click.option("--margin", type=_MARGIN, help="Difference that still counts as equal, in percent.")
 def command(  # noqa: PLR0917 (click passes by name)
     study: Path,
     host: str | None,
@@ -41,22 +41,23 @@ def command(  # noqa: PLR0917 (click passes by name)
     sizes: str | None,
     margin: float | None,
 ) -> None:
-    """Write a commented study to STUDY. Asks for what no flag says; nothing is measured.
+    """Write a commented study to STUDY. Asks for whatever the flags leave open; nothing is measured.
 
     The answers are checked as `nearmetal run` would check them before anything is written.
     """
     if study.exists():
-        raise BadInputError(f"{study} is there already", hint="name another file, or remove it")
+        raise BadInputError(f"{study} already exists", hint="choose another file name, or remove it")
     host = host or click.prompt("Where", type=_HOSTS, default="local", err=True)
     if host == "ssh":
-        machines = machines or click.prompt("Which machines, such as hpc1,hpc2", err=True)
+        machines = machines or click.prompt("Machines, such as hpc1,hpc2", err=True)
     draft = Draft(
         name=study.stem,
         host=host,
         paths=_words(paths or click.prompt("Data paths, the baseline first", default=_PATHS[host], err=True)),
         workloads=_words(workloads or click.prompt("Operations, such as latency,bw", default="latency", err=True)),
         sizes=parse_sizes(sizes or click.prompt("Message sizes", default="8,64K", err=True)),
-        margin_percent=margin or click.prompt("Percent that counts as equal", type=_MARGIN, default=5.0, err=True),
+        margin_percent=margin
+        or click.prompt("Difference that still counts as equal, in percent", type=_MARGIN, default=5.0, err=True),
         nodes=tuple(node_named(word, {}) for word in _words(machines or "")) if host == "ssh" else (),
     )
     _check(draft)
@@ -80,7 +81,7 @@ def _check(draft: Draft) -> None:
         operation = operation_named(name)
         if not operation.has_size:
             raise BadInputError(
-                f"{name} has no message size", hint="add it to the written study by hand, without `sizes`"
+                f"{name} takes no message size", hint="leave it out here and add it to the study file without `sizes`"
             )
 
 

@@ -24,11 +24,11 @@ _KINDS = {"/proc": "procfs", "/sys/": "sysfs"}
 
 @click.command(name="knobs")
 @click.argument("host", default=places.LOCAL)
-@click.option("--interface", "-i", "chosen", multiple=True, help="Only this interface; may be given more than once.")
-@click.option("--all", "everything", is_flag=True, help="Also list what is not there, and why not.")
+@click.option("--interface", "-i", "chosen", multiple=True, help="Only this interface (repeatable).")
+@click.option("--all", "everything", is_flag=True, help="Also list knobs that this host lacks, with the reason.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(host: str, chosen: tuple[str, ...], *, everything: bool, form: str) -> None:
-    """List the knobs of HOST with their values and ranges. Nothing is changed."""
+    """List the knobs of HOST (settings that can be tuned) with their values and ranges. Nothing is changed."""
     with open_shell(host) as shell:
         targets = [Target("", name) for name in chosen] or places.interfaces(shell)
         found = list(rows(shell, targets))
@@ -42,7 +42,7 @@ def command(host: str, chosen: tuple[str, ...], *, everything: bool, form: str) 
         console = console if console.is_terminal else Console(width=_WIDE_COLUMNS)
         _render(console, shown, everything=everything)
         if not everything:
-            click.echo(f"{len(found) - len(shown)} more are not there; --all says why", err=True)
+            click.echo(f"{len(found) - len(shown)} more do not exist on this host; --all says why", err=True)
     for rival in fought:
         click.echo(f"warning: {rival}", err=True)
 

@@ -22,13 +22,13 @@ from nearmetal.units import format_size
 
 @click.group(name="lab")
 def command() -> None:
-    """Build, inspect and enter the lab: an emulated SR-IOV cluster with real drivers, in virtual time."""
+    """Build, inspect or open the lab: an emulated SR-IOV cluster with real drivers, in virtual time."""
 
 
 @command.command()
-@click.option("--again", is_flag=True, help="Build although the cached image is up to date.")
+@click.option("--again", is_flag=True, help="Rebuild even if the cached image is up to date.")
 def build(*, again: bool) -> None:
-    """Make the image from this machine's Debian or Ubuntu packages, cached by content, and boot it once."""
+    """Build the image from this machine's Debian or Ubuntu packages, and boot it once. The result is cached."""
     started_s = time.monotonic()
 
     def say(text: str) -> None:
@@ -41,9 +41,9 @@ def build(*, again: bool) -> None:
 
 
 @command.command()
-@click.option("--verify", is_flag=True, help="Also compare every file with its checksum.")
+@click.option("--verify", is_flag=True, help="Also check every file's checksum.")
 def status(*, verify: bool) -> int:
-    """Say whether the lab can run here, what is cached, and what each configuration is."""
+    """Show if the lab can run on this machine, what is cached, and what each machine configuration is."""
     console = Console(highlight=False, soft_wrap=True)
     problems = [problem for problem in (_problem(find_emulator), _problem(image.require_built)) if problem]
     builder = _problem(require_builder)
@@ -66,7 +66,7 @@ def status(*, verify: bool) -> int:
 
 
 @command.command()
-@click.option("--all", "everything", is_flag=True, help="Also the root layer, which takes a minute to make again.")
+@click.option("--all", "everything", is_flag=True, help="Also remove the root layer, which takes a minute to rebuild.")
 def clean(*, everything: bool) -> None:
     """Remove images, snapshots and unfinished work from the cache."""
     for folder in image.clean(everything=everything):
@@ -76,7 +76,7 @@ def clean(*, everything: bool) -> None:
 @command.command()
 @click.argument("machine", default="base")
 def shell(machine: str) -> int:
-    """Open a console on a fresh MACHINE. It runs on the real clock: nothing there is reproducible."""
+    """Open a console on a fresh MACHINE. It runs on the real clock, so nothing measured there is reproducible."""
     program, _ = find_emulator()
     chosen = machine_named(machine)
     built = image.current(lambda text: click.echo(text, err=True))

@@ -18,39 +18,39 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERBS: dict[str, tuple[str, str]] = {
-    "between": ("between", "Measure the network between two machines, with no study file."),
-    "run": ("run", "Carry a study out, or continue one, and report."),
-    "try": ("try_", "Show a finished example run in the browser."),
-    "init": ("init", "Write a commented study from five answers."),
-    "studies": ("studies", "List the studies that come with nearmetal."),
-    "plan": ("plan", "Show what a study would run, and for how long."),
+    "between": ("between", "Measure the network between two machines; no study file needed."),
+    "run": ("run", "Run a study, or resume one, and report."),
+    "try": ("try_", "Open a finished example run in the browser."),
+    "init": ("init", "Write a commented study file from five questions."),
+    "studies": ("studies", "List the studies that ship with nearmetal."),
+    "plan": ("plan", "Show what a study would run and how long it takes."),
     "compare": ("compare", "Compare the paths of a run."),
-    "gate": ("gate", "Say by exit code whether a run is worse than another."),
-    "history": ("history", "Keep many runs in one file; show when their figures changed."),
-    "explain": ("explain", "Show where a message's time went, from a run's traced trials."),
-    "advise": ("advise", "List what to try next, with the evidence of a run."),
-    "report": ("report", "Write a run's report as HTML."),
-    "plot": ("plot", "Draw one chart of a run for a paper, with its data."),
+    "gate": ("gate", "Compare a run with an earlier one; the exit code is the verdict."),
+    "history": ("history", "Track many runs in one file and show when results changed."),
+    "explain": ("explain", "Break a message's time down by stage, from traced trials."),
+    "advise": ("advise", "Rank what to try next, with evidence from a run."),
+    "report": ("report", "Write an HTML report of a run."),
+    "plot": ("plot", "Draw one chart of a run for a paper, and save its data."),
     "serve": ("serve", "Browse, compare and follow runs in a web browser."),
     "show": ("show", "Show the trials and samples of a run."),
-    "verify": ("verify", "Say whether every file of a run is still as recorded."),
-    "archive": ("archive", "Write a run into one file."),
-    "unarchive": ("unarchive", "Make a run directory of such a file."),
-    "fabric": ("fabric", "Measure every pair of nodes; name slow nodes and links."),
-    "import": ("import_", "Adopt existing output of other programs as a run."),
-    "lab": ("lab", "Build, inspect and enter the emulated SR-IOV cluster."),
-    "trace": ("trace", "Profile an MPI program, or show a profile."),
-    "predict": ("predict", "Say how long a traced program takes on each path."),
-    "place": ("place", "Recommend a data path and a rank mapping, and write it for the launcher."),
-    "knobs": ("knobs", "List every knob of a host, its value and its range."),
-    "tune": ("tune", "Search settings, and prove the winner on fresh trials."),
-    "apply": ("apply", "Put a profile on this machine; it returns unless it is confirmed."),
-    "rollback": ("rollback", "Put back what an interrupted session left changed."),
-    "export": ("export", "Write a profile in the words of another tool."),
-    "guests": ("guests", "Show libvirt's guests and their NICs; warn of confounders."),
-    "clean": ("clean", "Show, or remove, what killed runs left in the temporary folder."),
-    "self-test": ("self_test", "Try after an installation that each part works."),
-    "doctor": ("doctor", "Say what is missing here, and what mends it."),
+    "verify": ("verify", "Check every file of a run against its recorded checksum."),
+    "archive": ("archive", "Pack a run into one file."),
+    "unarchive": ("unarchive", "Unpack an archived run."),
+    "fabric": ("fabric", "Measure all pairs of nodes; find slow nodes and links."),
+    "import": ("import_", "Import existing output of other benchmarks as a run."),
+    "lab": ("lab", "Build, inspect or open the emulated SR-IOV cluster."),
+    "trace": ("trace", "Trace an MPI program, or show a trace."),
+    "predict": ("predict", "Predict a traced program's run time on each path."),
+    "place": ("place", "Recommend a path and a rank mapping, written for your launcher."),
+    "knobs": ("knobs", "List a host's tunable settings, their values and ranges."),
+    "tune": ("tune", "Search for better settings; confirm the winner on new trials."),
+    "apply": ("apply", "Apply a profile; it is rolled back unless you confirm it."),
+    "rollback": ("rollback", "Restore settings that an interrupted session left changed."),
+    "export": ("export", "Write a profile as configuration for another tool."),
+    "guests": ("guests", "Show libvirt guests and their NICs; warn about confounders."),
+    "clean": ("clean", "Show or remove temporary files that killed runs left behind."),
+    "self-test": ("self_test", "Check that this installation works."),
+    "doctor": ("doctor", "Check what is missing on this machine and how to fix it."),
 }
 """Verb -> module in this package, and the line in `--help`. A verb is loaded only when it is used."""
 
@@ -80,20 +80,20 @@ class _Verbs(click.Group):
             import difflib  # noqa: PLC0415 (only for a typo)
 
             close = difflib.get_close_matches(args[0], VERBS, n=1)
-            hint = f"did you mean `nearmetal {close[0]}`?" if close else "`nearmetal --help` lists the verbs"
-            raise click.UsageError(f"there is no verb {args[0]!r}\nhint: {hint}", ctx)
+            hint = f"did you mean `nearmetal {close[0]}`?" if close else "`nearmetal --help` lists the commands"
+            raise click.UsageError(f"there is no command {args[0]!r}\nhint: {hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
 @click.command(
     cls=_Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 something is missing here, "
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 something is missing on this machine, "
     "4 done but some trials failed, 130 interrupted. `gate` has its own.",
 )
 @click.version_option(nearmetal.__version__, prog_name="nearmetal")
 def group() -> None:
-    """Measure what virtualization costs a parallel program's network, explain it, close it, predict it."""
+    """Measure what virtualization costs an MPI program's network, explain it, close the gap, predict the effect."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:

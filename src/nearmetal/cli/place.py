@@ -65,15 +65,24 @@ def parse_hosts(text: str) -> Slots:
 @click.option("--hosts", required=True, help="Hosts and their slots, such as 'n0:16,n1:16'.")
 @click.option("--dims", help="The process grid of a Cartesian program, such as '4x2x2'.")
 @click.option(
-    "--tries", type=click.IntRange(min=0), default=50, show_default=True, help="Swaps tried on simulated time."
+    "--tries",
+    type=click.IntRange(min=0),
+    default=50,
+    show_default=True,
+    help="How many rank swaps to try in simulation.",
 )
 @click.option("--launcher", type=click.Choice(sorted(WRITERS)), default="openmpi", show_default=True)
 @click.option(
-    "--break-even", "pair", nargs=2, help="Two paths: also show at which share of inter-node messages they are equal."
+    "--break-even",
+    "pair",
+    nargs=2,
+    help="Two paths: also show the share of inter-node messages at which they break even.",
 )
-@click.option("--check", is_flag=True, help="Measure the recommended placement against the default.")
+@click.option("--check", is_flag=True, help="Measure the recommended placement against the default one.")
 @click.option("--check-blocks", type=click.IntRange(min=3), default=5, show_default=True, help="Launches of each.")
-@click.option("--check-figure", default="", help="What the program prints as its seconds: a regular expression.")
+@click.option(
+    "--check-figure", default="", help="Regular expression for the run time that the program prints, in seconds."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the launcher's file here.")
 @click.option("--save", "kept", type=click.Path(path_type=Path), help="Keep it as NAME.placement.json, for `serve`.")
 def command(
@@ -93,8 +102,8 @@ def command(
 ) -> None:
     """Recommend a data path and a rank mapping for PROGRAM, and write it for the launcher.
 
-    With --check the traced program is launched under the recommended placement and under the default, host after host,
-    on the recommended path of the run's own host, and the measured gain stands beside the predicted one. The first of
+    With --check the traced program is also run under the recommended and under the default placement, on the
+    recommended path of the run's own host, and the measured gain is shown next to the predicted one. The first of
     --hosts is the study's first node, and so on.
     """
     check_place(kept, PLACEMENT_SUFFIX)
@@ -105,7 +114,7 @@ def command(
     schedule = replay.schedules[0]
     slots.check(schedule.ranks)
     if replay.changes.vms_per_host > 1:
-        raise BadInputError("place puts ranks on nodes, not on guests of hosts", hint="leave --vms-per-host out")
+        raise BadInputError("place maps ranks to nodes, not to guests of hosts", hint="leave --vms-per-host out")
     both = (_only(replay, pair[0]), _only(replay, pair[1])) if pair else None
     as_launched = Placement.of_hosts(in_order(schedule.ranks, slots))
     doubts = {label(named): replay.doubts(named, as_launched) for named in replay.machines}
@@ -185,9 +194,9 @@ def _only(replay: Replay, path: str) -> NamedMachine:
 def _checked_program(program: Path, source: Path) -> tuple[RunDir, tuple[str, ...]]:
     """Return the run whose host measures, and the program; raise BadInputError where there is neither."""
     if program.suffix == ".toml":
-        raise BadInputError("a pattern is not a program that could be measured", hint="--check needs a trace")
+        raise BadInputError("a pattern is not a program and cannot be measured", hint="--check needs a trace")
     if not source.is_dir():
-        raise BadInputError(f"{source} is a model file, which has no host", hint="--check needs a run directory")
+        raise BadInputError(f"{source} is a model file, which cannot run trials", hint="--check needs a run directory")
     return RunDir.open(source), traced_program(read_trace(program))
 
 
@@ -202,7 +211,7 @@ def _check(
     run, program = checked
     console = Console(highlight=False, stderr=True)
     if np.array_equal(chosen.host_of, default.host_of):
-        console.print("The recommended placement is the default: there is no gain to check.")
+        console.print("The recommended placement is the default one, so there is nothing to check.")
         return
     blocks, figure = how
     placements = {DEFAULT: default.host_of, CHOSEN: chosen.host_of}

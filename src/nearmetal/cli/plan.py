@@ -32,9 +32,9 @@ PLAN_FORMAT = 1
 @click.command(name="plan")
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option("--order", is_flag=True, help="Also list the trials of the first block in their seeded order.")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="What goes to stdout.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
 def command(study: Path, *, order: bool, form: str) -> None:
-    """Show what STUDY would run, and for about how long. Nothing is started."""
+    """Show what STUDY would run and about how long it takes. Nothing is started."""
     spec, _ = read_study(study)
     check_study(spec)
     if form == "json":

@@ -25,14 +25,14 @@ _SUFFIXES = (".svg", ".pdf", ".png", ".tex")
     required=True,
     help="FILE.svg, .pdf, .png, .tex (pgfplots).",
 )
-@click.option("--workload", default="", help="The workload, where the run has several.")
-@click.option("--setting", default="", help="The setting, where the run has several.")
-@click.option("--wide", is_flag=True, help="As wide as the page of a two-column paper, 7 in instead of 3.5 in.")
-@click.option("--allow-mixed", is_flag=True, help="Compare trials although kernel, MPI, NIC or code differ.")
+@click.option("--workload", default="", help="The workload, if the run has several.")
+@click.option("--setting", default="", help="The setting, if the run has several.")
+@click.option("--wide", is_flag=True, help="Full page width of a two-column paper, 7 in instead of 3.5 in.")
+@click.option("--allow-mixed", is_flag=True, help="Compare trials even if kernel, MPI, NIC or code differ.")
 def command(run: Path, what: str, out: Path, workload: str, setting: str, *, wide: bool, allow_mixed: bool) -> None:
-    """Draw one chart of RUN by message size into a file, and write its data as CSV beside it.
+    """Draw one chart of RUN by message size into a file, and write its data as CSV next to it.
 
-    `cost` is against the baseline, above 1 is worse; the others are figures of the launches. All with 95 % intervals.
+    `cost` is relative to the baseline, above 1 is worse; the others are absolute figures. All with 95 % intervals.
     """
     if out.suffix not in _SUFFIXES:
         raise BadInputError(f"{out} is none of {', '.join(_SUFFIXES)}", hint=f"-o {out.with_suffix('.svg')}")

@@ -118,23 +118,30 @@ _REPLAY_OPTIONS = (
     click.option(
         "--on", "source", type=click.Path(path_type=Path), required=True, help="A run directory or model file."
     ),
-    click.option("--path", "paths", multiple=True, help="Only this path (repeatable, or a,b,c); all by default."),
+    click.option("--path", "paths", multiple=True, help="Only this path (repeatable, or a,b,c) [default: all]."),
     click.option("--paths", "paths", multiple=True, hidden=True),
     click.option("--setting", "settings", multiple=True, help="Only this setting of the run (repeatable)."),
     click.option("--progress", "modes", multiple=True, help="Only this progress mode of the run (repeatable)."),
-    click.option("--ranks", type=click.IntRange(min=1), help="Ranks of a pattern, when not those of its file."),
-    click.option("--eager", help="The MPI's eager limit, such as '64 KiB'; rendezvous above it."),
-    click.option("--machine", "machine_file", type=click.Path(path_type=Path), help="A machine file: what differs."),
-    click.option("--vms-per-host", type=click.IntRange(min=1), help="Guests on each host; each is a node."),
-    click.option("--cores", type=click.IntRange(min=1), help="Processors of each host, when not the run's."),
-    click.option("--compute-scale", type=click.FloatRange(min=0, min_open=True), help="Times of computing."),
+    click.option("--ranks", type=click.IntRange(min=1), help="Number of ranks of a pattern [default: as in its file]."),
+    click.option("--eager", help="The MPI's eager limit, such as '64 KiB'; larger messages use rendezvous."),
+    click.option(
+        "--machine",
+        "machine_file",
+        type=click.Path(path_type=Path),
+        help="A machine file: how the target machine differs.",
+    ),
+    click.option("--vms-per-host", type=click.IntRange(min=1), help="Guests per host; each guest is a node."),
+    click.option("--cores", type=click.IntRange(min=1), help="Cores per host [default: as in the run]."),
+    click.option(
+        "--compute-scale", type=click.FloatRange(min=0, min_open=True), help="Scale compute time by this factor."
+    ),
     click.option("--topology", help="Switches: flat, fat-tree:NODES:LEAVES or dragonfly:NODES:LEAVES."),
-    click.option("--hop", help="Time of each switch beyond the first, such as '300 ns'."),
-    click.option("--interrupts", help="A rule of moderation to add, such as 'igbvf:usecs=50'."),
-    click.option("--delivery", help="From an added interrupt to its driver, such as '2 us'."),
+    click.option("--hop", help="Latency of each switch beyond the first, such as '300 ns'."),
+    click.option("--interrupts", help="An interrupt moderation rule to add, such as 'igbvf:usecs=50'."),
+    click.option("--delivery", help="Delay from an added interrupt to its handler, such as '2 us'."),
     click.option("--replicas", type=click.IntRange(min=1), default=100, show_default=True),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
-    click.option("--extrapolate", is_flag=True, help="Predict even where sizes were not measured."),
+    click.option("--extrapolate", is_flag=True, help="Predict even for message sizes that were not measured."),
 )
 
 
@@ -171,16 +178,16 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any]) -> Replay:
 @click.command(name="predict")
 @click.argument("programs", metavar="PROGRAM...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @replay_options
-@click.option("--per-node", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks on each node.")
-@click.option("--sensitivity", "show_sensitivity", is_flag=True, help="Also tell what the time depends on.")
-@click.option("--baseline", default="", help="The path that ratios are to; bare metal by default.")
+@click.option("--per-node", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks per node.")
+@click.option("--sensitivity", "show_sensitivity", is_flag=True, help="Also show what the run time depends on.")
+@click.option("--baseline", default="", help="The path that ratios refer to [default: bare metal].")
 @click.option("--decide", is_flag=True, help="Name the cheapest path and setting that stays within --loss.")
-@click.option("--loss", help="With --decide: how much slower than the baseline is good enough; 10% by default.")
+@click.option("--loss", help="With --decide: acceptable slowdown against the baseline [default: 10%].")
 @click.option(
     "--validate",
     "truth",
     type=click.Path(path_type=Path),
-    help="A run that launched PROGRAM: hold predictions against it.",
+    help="A run that launched PROGRAM: compare predictions with it.",
 )
 @click.option("--workload", default="", help="With --validate: which workload of that run PROGRAM is.")
 @click.option("--save-model", type=click.Path(path_type=Path), help="Write the fitted models to this file.")
@@ -201,10 +208,11 @@ def command(
     form: str,
     **given: Any,
 ) -> None:
-    """Predict how long PROGRAM takes: a trace directory, RUN:WORKLOAD of a traced application, or a pattern's .toml.
+    """Predict the run time of PROGRAM: a trace directory, RUN:WORKLOAD of a traced application, or a pattern's .toml.
 
-    Several traces are launches of one program; replicas take them, and the launches of the run, in turn. With --decide,
-    paths given by --path count from the cheapest to the dearest. With --validate the placement is that of the launches.
+    Several traces count as launches of one program; the replicas use them, and the launches of the run, in turn. With
+    --decide, the paths given by --path are in order of cost, cheapest first. With --validate, ranks are placed as in
+    the measured launches.
     """
     if loss is not None and not decide:
         raise BadInputError("--loss is a limit for --decide", hint=f"write --decide --loss {loss}")

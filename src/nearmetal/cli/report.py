@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @click.command(name="report")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="The file to write; default RUN/report.html.")
-@click.option("--allow-mixed", is_flag=True, help="Compare trials although kernel, MPI, NIC or code differ.")
+@click.option("--out", type=click.Path(path_type=Path), help="The file to write [default: RUN/report.html].")
+@click.option("--allow-mixed", is_flag=True, help="Compare trials even if kernel, MPI, NIC or code differ.")
 def command(run: Path, out: Path | None, *, allow_mixed: bool) -> None:
-    """Write the report of RUN, a run directory, and print the path of the file."""
+    """Write the HTML report of RUN, a run directory, and print the path of the file."""
     opened = RunDir.open(run)
     view = build_view(opened, allow_mixed=allow_mixed)
     page = as_html.render(view, _waterfalls(opened) if view.traced else ())

@@ -23,21 +23,23 @@ if TYPE_CHECKING:
 
 @click.command(name="rollback")
 @click.argument("host", default=places.LOCAL)
-@click.option("--journals", type=click.Path(path_type=Path), help="Where the journals are, if not in the usual place.")
+@click.option(
+    "--journals", type=click.Path(path_type=Path), help="Where the journals are, if not in the default place."
+)
 @click.option("--script", is_flag=True, help="Print the undo scripts instead of running them.")
-@click.option("--force", is_flag=True, help="Also replay journals that do not tell whether they are of this place.")
+@click.option("--force", is_flag=True, help="Also replay journals that do not say which machine they belong to.")
 @click.option(
     "--forget",
     "forgotten",
     type=click.Path(path_type=Path),
-    help="Give up a JOURNAL whose machine or namespace is gone; nothing is put back.",
+    help="Discard a JOURNAL whose machine or namespace no longer exists; nothing is restored.",
 )
 def command(host: str, journals: Path | None, *, script: bool, force: bool, forgotten: Path | None) -> int:
-    """Put every knob of HOST back that an interrupted session has left changed.
+    """Restore every knob of HOST that an interrupted session left changed.
 
-    The newest session comes first. The exit code is 0 only when every value was seen to be what it was: what somebody
-    else has changed since, what belongs to another machine, boot or namespace, and what cannot be read is named.
-    Journals of sessions that ended are kept for 30 days.
+    Starts with the newest session. Exits with 0 only if every value was read back as it was before. Listed are values
+    that another program has changed since, that belong to another machine, boot or namespace, or that cannot be read.
+    Journals of finished sessions are kept for 30 days.
     """
     folder = journals or places.folder_of(host)
     with open_shell(host) as shell, places.host_locks(shell, host, folder):
@@ -68,7 +70,7 @@ def put_everything_back(shell: Shell, folder: Path, trials: Path | None, host: s
     failed = [path for path, error in found.refused if not _set_aside(path, error)]
     failed += [path for path, machine in own if not _put_back(shell, path, machine, force=force)]
     if not own and not failed:
-        click.echo("there is nothing to put back", err=True)
+        click.echo("nothing to restore", err=True)
     return not failed
 
 
@@ -83,7 +85,7 @@ def settle(shell: Shell, host: str, folder: Path) -> None:
         if not sys.stdin.isatty():
             raise
         click.echo(error.render(), err=True)
-        if not click.confirm("put them back now?", err=True):
+        if not click.confirm("restore them now?", err=True):
             raise
         if not put_everything_back(shell, folder, places.folder_of(places.LOCAL) if is_far(shell) else None, host):
             raise

@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 @click.command(name="run")
 @click.argument("study", type=click.Path(path_type=Path), required=False)
-@click.option("--out", type=click.Path(path_type=Path), help="The run directory; default runs/NAME-TIME.")
-@click.option("--resume", type=click.Path(path_type=Path), help="Continue this run instead of starting one.")
+@click.option("--out", type=click.Path(path_type=Path), help="The run directory [default: runs/NAME-TIME].")
+@click.option("--resume", type=click.Path(path_type=Path), help="Resume this run.")
 @click.option(
     "--occasions",
     type=click.IntRange(1),
     default=1,
-    help="Repeat the whole at so many hours, boots or allocations: one now, the next by --resume.",
+    help="Repeat the study at this many hours, boots or allocations: one now, the next by --resume.",
 )
-@click.option("--anyway", is_flag=True, help="Begin although some of it cannot be carried out here.")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="What goes to stdout.")
-@click.option("--allow-mixed", is_flag=True, help="Compare trials although kernel, MPI, NIC or code differ.")
+@click.option("--anyway", is_flag=True, help="Start even if parts of the study cannot run on this machine.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
+@click.option("--allow-mixed", is_flag=True, help="Compare trials even if kernel, MPI, NIC or code differ.")
 def command(
     study: Path | None,
     out: Path | None,
@@ -56,16 +56,17 @@ def command(
     form: str,
     allow_mixed: bool,
 ) -> int:
-    """Carry STUDY out, every sample kept, and report.
+    """Run STUDY, keep every sample, and report.
 
-    Before the first trial every path, program, login and setting is tried once; what is missing is told at once.
+    Before the first trial, every path, program, login and setting is checked, and everything that is missing is listed
+    at once.
 
-    An interrupted run is continued with --resume DIR: no finished trial is lost or repeated. An interval of one
-    occasion says nothing of another hour or boot; with --occasions 3 it holds the spread between them.
+    Resume an interrupted run with --resume DIR: no finished trial is lost or repeated. The interval of a single
+    occasion says nothing about another hour or another boot; with --occasions 3 it covers the spread between them.
     """
     if (study is None) == (resume is None):
         raise BadInputError(
-            "name a study, or a run to continue with --resume",
+            "name a study, or use --resume DIR to continue a run",
             hint="nearmetal run paths; `nearmetal studies` lists more",
         )
     offer_rollback()
@@ -74,7 +75,7 @@ def command(
         _, ending = carry_out(spec, run, host, form=form, allow_mixed=allow_mixed, occasions=occasions)
     if ending.occasion < occasions:
         click.echo(
-            f"occasion {ending.occasion} of {occasions} is done; another hour, boot or allocation later:\n"
+            f"occasion {ending.occasion} of {occasions} is done; at another hour, boot or allocation:\n"
             f"nearmetal run --resume {run.root} --occasions {occasions}",
             err=True,
         )
@@ -102,9 +103,9 @@ def carry_out(
         as_table.render(view, Console(highlight=False), brief=True)
     click.echo(f"all tables: nearmetal compare {run.root} --all\nreport: {html}", err=form == "json")
     if virtual_ns := virtual_time_ns(run.trials()):
-        console.print(f"virtual time: the launches took {format_duration(virtual_ns)} of the lab's own clock")
+        console.print(f"virtual time: launches took {format_duration(virtual_ns)} of the lab's own clock")
     for path, workload, setting in ending.given_up:
-        console.print(f"given up after repeated failures: {path} / {workload} / {setting} (see `nearmetal show`)")
+        console.print(f"gave up after repeated failures: {path} / {workload} / {setting} (see `nearmetal show`)")
     return view, ending
 
 

@@ -37,9 +37,9 @@ trials = {{ min_blocks = 3, max_blocks = 3 }}
 
 @click.command(name="self-test")
 def command() -> int:
-    """Try after an installation that each part works: files, statistics, simulator, and a real measurement.
+    """Check that this installation works: files, statistics, simulator, and one real measurement.
 
-    Exit code 1 when a part does not; a measurement that this machine does not allow is no failure.
+    Exits with 1 if a part fails; if this machine does not allow the measurement, that is reported but is no failure.
     """
     with scratch.folder("nm") as folder:
         findings = [

@@ -16,24 +16,26 @@ LOOPBACK = "127.0.0.1"
 
 @click.command(name="serve")
 @click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path), default=Path("runs"))
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The TCP port; without it a free one.")
-@click.option("--listen", "address", default=LOOPBACK, metavar="ADDR", help="Listen beyond this machine, on ADDR.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The TCP port [default: any free port].")
+@click.option(
+    "--listen", "address", default=LOOPBACK, metavar="ADDR", help="Listen on ADDR, so that other machines can connect."
+)
 @click.option("--socket", "place", type=click.Path(path_type=Path), help="Listen on this Unix socket instead.")
-@click.option("--behind", metavar="URL", help="The address of the proxy before it, such as https://host/nearmetal.")
+@click.option("--behind", metavar="URL", help="Public address of the reverse proxy, such as https://host/nearmetal.")
 def command(directory: Path, port: int, address: str, place: Path | None, behind: str | None) -> None:
-    """Serve the runs of DIR (default: runs) to a web browser on this machine, read only.
+    """Serve the runs in DIR (default: runs) to a web browser on this machine, read-only.
 
-    Prints the address, with the token that opens it. Ends with Ctrl-C.
+    Prints the address, with the token that opens it. Stop it with Ctrl-C.
     """
     catalogue = Catalogue(directory)
     public = Public.parse(behind) if behind else None
     if place and (port or address != LOOPBACK):
-        raise BadInputError("--socket has no address and no port", hint="leave --listen and --port out")
+        raise BadInputError("--socket cannot be combined with --listen or --port", hint="drop --listen and --port")
     listening = listen_on_socket(place, public) if place else listen(address, port, public)
     if listening.door.beyond_loopback:
         click.echo(
-            "warning: whoever can reach this address and learns the token reads every run; nothing is encrypted\n"
-            f"hint: from another machine rather: ssh -L 8470:{LOOPBACK}:PORT THIS-MACHINE",
+            "warning: anyone who can reach this address and has the token can read every run; nothing is encrypted\n"
+            f"hint: safer from another machine: ssh -L 8470:{LOOPBACK}:PORT THIS-MACHINE",
             err=True,
         )
     preload()

@@ -35,10 +35,10 @@ SHOW_FORMAT = 1
 
 @click.command(name="show")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--trial", type=int, help="One trial: its launch line, facts, counters, and why it failed.")
-@click.option("--as", "form", type=click.Choice(["osu"]), help="All trials in another program's columns.")
-@click.option("--format", "written", type=click.Choice(["text", "json"]), default="text", help="What goes to stdout.")
-@click.option("--samples", is_flag=True, help="With --trial: its raw samples as CSV on stdout.")
+@click.option("--trial", type=int, help="Show one trial: launch line, facts, counters, and why it failed.")
+@click.option("--as", "form", type=click.Choice(["osu"]), help="Print all trials in the format of another benchmark.")
+@click.option("--format", "written", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+@click.option("--samples", is_flag=True, help="With --trial: print its raw samples as CSV.")
 def command(run: Path, trial: int | None, form: str | None, written: str, *, samples: bool) -> None:
     """Show the trials of RUN, or one of them."""
     if form is not None and (trial is not None or samples or written == "json"):
@@ -91,7 +91,7 @@ def _list(run: RunDir, records: list[TrialRecord]) -> None:
         )
     console.print(table, markup=False)
     if run.of_fabric:
-        click.echo(f"all pairs of a fabric in one launch; what was found: nearmetal fabric {run.root}")
+        click.echo(f"this run measured all pairs of a fabric in one launch; results: nearmetal fabric {run.root}")
 
 
 def _one(run: RunDir, record: TrialRecord) -> None:
@@ -165,7 +165,7 @@ def _cell(run: RunDir, record: TrialRecord, cell: StoredCell) -> str:
     start = f"cell: {cell.operation} {format_size(cell.message_bytes)}"
     summary = _said(run, record, cell)
     if summary is None:
-        return f"{start}: nothing good, {cell.warmup} warm-up"
+        return f"{start}: no valid iteration, {cell.warmup} warm-up"
     shown = shown_for(record.order.workload, cell.operation, cell.message_bytes, summary.trimmed_mean_ns)
     found = {metric: summary.figure(metric) for metric in Metric}
     figures = ", ".join(

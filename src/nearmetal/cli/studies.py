@@ -16,15 +16,15 @@ from nearmetal.units import format_wait
 
 
 @click.command(name="studies")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
 def command(form: str) -> None:
-    """List the studies that come with nearmetal; `nearmetal run NAME` runs one.
+    """List the studies that ship with nearmetal; `nearmetal run NAME` runs one.
 
-    Shows where each is carried out, for how long at most, and what it asks.
+    Shows where each one runs, how long it takes at most, and the question it answers.
     """
     studies = {name: read_study(path)[0] for name, path in shipped().items()}
     if not studies:
-        raise UnavailableError("no studies came with this installation", hint="take them from the sources: studies/")
+        raise UnavailableError("this installation has no studies", hint="get them from studies/ in the source tree")
     if form == "json":
         rows = [
             {"name": name, "host": study.host.kind, "title": study.title, "longest_ns": estimate(study)[1]}

@@ -27,20 +27,20 @@ class _TraceGroup(click.Group):
 
 @click.group(name="trace", cls=_TraceGroup, subcommand_metavar="[-o DIR] -- mpirun ... | show DIR")
 def command() -> None:
-    """Profile an MPI program with `nearmetal trace -- mpirun -n 4 PROGRAM`, and look at profiles."""
+    """Trace an MPI program with `nearmetal trace -- mpirun -n 4 PROGRAM`, or show a trace."""
 
 
 @command.command(name="record", context_settings={"allow_interspersed_args": False})
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), default=Path("trace"), show_default=True,
-    help="A new directory for the trace, seen by all ranks.",
+    help="A new directory for the trace, visible to all ranks.",
 )  # fmt: skip
-@click.option("--processor-time", is_flag=True, help="Measure compute in processor time: for ranks that share cores.")
+@click.option("--processor-time", is_flag=True, help="Measure compute as CPU time, for ranks that share cores.")
 @click.argument("launch", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> int:
-    """Run LAUNCH (mpirun and what follows) under the profiler; one file a rank goes into the directory.
+    """Run LAUNCH (mpirun and its arguments) under the tracer, which writes one file per rank into the directory.
 
-    Exit code 0 when every rank left a whole trace and the program ended with 0, else 1.
+    Exits with 0 if every rank wrote a complete trace and the program ended with 0, else with 1.
     """
     trace, status = run_traced(launch, output, processor_time=processor_time)
     calls = sum(time.calls for rank in trace.ranks for time in rank.times)
@@ -53,7 +53,7 @@ def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> in
     for warning in warnings(view_trace(trace)):
         click.echo(f"warning: {warning}", err=True)
     if status:
-        click.echo(f"warning: the trace is whole, but the launcher ended with status {status}", err=True)
+        click.echo(f"warning: the trace is complete, but the launcher ended with status {status}", err=True)
     return ExitCode.FAILED if status else ExitCode.OK
 
 
@@ -61,12 +61,12 @@ def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> in
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.option(
     "--placement", "placements", multiple=True, metavar="block:N|cyclic:N|FILE",
-    help="Also tell what would cross nodes: N ranks a node, or a file with a node name a line, or a rankfile.",
+    help="Also show traffic between nodes: N ranks per node, a file with one node name per line, or a rankfile.",
 )  # fmt: skip
-@click.option("--format", "form", type=click.Choice(list(_RENDER)), default="table", help="What to print.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write it to this file instead of printing.")
+@click.option("--format", "form", type=click.Choice(list(_RENDER)), default="table", help="Output format.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout.")
 def show(trace: Path, placements: tuple[str, ...], form: str, output: Path | None) -> None:
-    """Show TRACE: time in compute and MPI, message sizes, who sends to whom, collectives, what crosses nodes."""
+    """Show TRACE: time in compute and in MPI, message sizes, who sends to whom, collectives, traffic between nodes."""
     opened = read_trace(trace)
     chosen = [_placement(text, opened.world_ranks) for text in placements]
     text = _RENDER[form](view_trace(opened, chosen))

@@ -21,9 +21,9 @@ _NAME = "example"
 @click.command(name="try")
 @click.option("--no-browser", is_flag=True, help="Print the address only.")
 def command(*, no_browser: bool) -> None:
-    """Show the report of a small finished run that comes with nearmetal; nothing is measured.
+    """Show the report of a small finished run that ships with nearmetal; nothing is measured.
 
-    It opens in the browser where there is a screen, and its address is printed. Ends with Ctrl-C.
+    Prints the address and, on a desktop, opens it in the browser. Stop it with Ctrl-C.
     """
     with scratch.folder("nm") as folder:
         with resources.as_file(resources.files("nearmetal.serve") / f"{_NAME}.zip") as archive:

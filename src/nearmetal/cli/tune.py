@@ -47,23 +47,26 @@ if TYPE_CHECKING:
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="The profile to write, or the directory for one a class; default NAME.profile.json here.",
+    help="The profile to write, or a directory for one per class [default: NAME.profile.json].",
 )
 @click.option(
-    "--run", "root", type=click.Path(path_type=Path), help="Where its trials are kept; default runs/NAME-tune-TIME."
+    "--run",
+    "root",
+    type=click.Path(path_type=Path),
+    help="Directory for the search's trials [default: runs/NAME-tune-TIME].",
 )
-@click.option("--resume", type=click.Path(path_type=Path), help="Continue the search that is kept there.")
+@click.option("--resume", type=click.Path(path_type=Path), help="Resume the search in this directory.")
 def command(study: Path | None, out: Path | None, root: Path | None, resume: Path | None) -> int:
-    """Search the knobs of STUDY's [tune] table for a better setting, once for each class of workloads.
+    """Search the knobs in STUDY's [tune] table for a better setting, once for each class of workloads.
 
-    The winner is measured against the present setting on fresh blocks, and only that is reported. A profile is
-    written when it is better there; that no setting beats the present one is an answer, too.
+    The winner is then measured against the present setting on fresh blocks, and only that result is reported. A profile
+    is written if the winner is better there; that no setting beats the present one is also an answer.
 
-    Every launch is kept. A search that was interrupted is continued with --resume DIR and ends as if it had not been.
+    Every launch is kept. Resume an interrupted search with --resume DIR; it ends as if it had not been interrupted.
     """
     if (study is None) == (resume is None) or (root and resume):
         raise BadInputError(
-            "name a study, or a search to continue with --resume", hint="nearmetal tune studies/tune-namespaces.toml"
+            "name a study, or use --resume DIR to continue a search", hint="nearmetal tune studies/tune-namespaces.toml"
         )
     offer_rollback()
     spec, tune, kept = _continued(resume, out) if resume else _started(study or Path(), out, root)
@@ -115,9 +118,11 @@ def _searches(spec: Study, tune: TuneSpec, kept: SearchDir, talk: Console) -> No
     host = open_host(spec, warn, settle_far)
     try:
         launches = Launches(host, kept)
-        talk.print(f"trials are kept; after an interruption: nearmetal tune --resume {kept.root}", soft_wrap=True)
+        talk.print(
+            f"trials are kept; to resume after an interruption: nearmetal tune --resume {kept.root}", soft_wrap=True
+        )
         if launches.recalled:
-            talk.print(f"{launches.recalled} launches are there from before")
+            talk.print(f"{launches.recalled} launches were kept from before")
         facts = look_around(spec, tune, launches)
         made = narrowed(tune, facts)
         for line in made.left_out:

@@ -13,8 +13,8 @@ from nearmetal.store.archive import unarchive
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("run", type=click.Path(path_type=Path), metavar="DIR")
 def command(file: Path, run: Path) -> None:
-    """Make a new run directory DIR of the archive FILE.
+    """Unpack the archive FILE into a new run directory DIR.
 
-    An archive that is damaged, or holds anything that no run holds, is refused, and nothing is left of it.
+    An archive that is damaged, or contains anything but a run, is refused and leaves nothing behind.
     """
-    click.echo(f"{run}: {unarchive(file, run)} files, all as they were recorded")
+    click.echo(f"{run}: {unarchive(file, run)} files, all match their checksums")

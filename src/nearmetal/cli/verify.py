@@ -14,10 +14,10 @@ from nearmetal.store.verify import Verification, verify
 @click.command(name="verify")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR...")
 def command(runs: tuple[Path, ...]) -> int:
-    """Read each run or search DIR whole and hold every file against the SHA-256 that was recorded of it.
+    """Read each run or search DIR completely and check every file against its recorded SHA-256.
 
-    Exit code 0: all agree. 1: a file has changed, is missing, or the study was edited. 4: nothing has changed, but of
-    some files no sum was recorded, because an older nearmetal wrote them.
+    Exit code 0: all match. 1: a file has changed or is missing, or the study was edited. 4: nothing has changed, but
+    some files have no recorded checksum because an older nearmetal wrote them.
     """
     codes = [_one(root) for root in runs]
     return ExitCode.FAILED if ExitCode.FAILED in codes else max(codes)
@@ -36,14 +36,14 @@ def _one(root: Path) -> ExitCode:
 
 def _summary(found: Verification) -> str:
     trials = "1 trial" if found.trials == 1 else f"{found.trials} trials"
-    good = f"{trials}, {found.files} files ({found.size_bytes / 1e6:.1f} MB) are as recorded"
+    good = f"{trials}, {found.files} files ({found.size_bytes / 1e6:.1f} MB) match their checksums"
     parts = [good]
     if found.problems:
-        parts.append(f"{len(found.problems)} are not")
+        parts.append(f"{len(found.problems)} do not")
     if found.gone:
-        parts.append("1 trial is gone" if len(found.gone) == 1 else f"{len(found.gone)} trials are gone")
+        parts.append("1 trial is missing" if len(found.gone) == 1 else f"{len(found.gone)} trials are missing")
     if found.without_sums:
-        parts.append(f"no sums recorded of {len(found.without_sums)}")
+        parts.append(f"no checksums recorded of {len(found.without_sums)}")
     if found.unfinished:
-        parts.append(f"{len(found.unfinished)} of no finished trial")
+        parts.append(f"{len(found.unfinished)} from unfinished trials")
     return ", ".join(parts)

@@ -59,37 +59,53 @@ def render(view: View, console: Console, *, brief: bool = False) -> None:
 
 
 def answer(view: View, console: Console, *, lines: int = 40) -> None:
-    """Print what a reader came for in at most `lines` lines: verdicts first, then ratios without their intervals.
+    """Print what a reader came for in at most `lines` lines: a sentence for each path and setting, then the ratios.
 
-    Ratios that do not fit are left out, those of the worst cells last; a line says how many.
+    Sentences and ratios that do not fit are left out, those of the smallest cost first; a line says how many.
     """
     with console.capture() as captured:
         console.print(Text(view.title, style="bold"))
+        _verdicts(view, console, lines // 3)
+        _talk(console, words.noise_sentence(view) + words.launches_sentence(view))
         _talk(console, f"Figures from {view.host_label}.")
         _talk(console, words.blocks_sentence(view))
-        for line in view.mixed:
-            _talk(console, f"MIXED PROVENANCE, compared on request: {line}")
-        _print(console, tables.verdicts(view))
-        for sentence in (*view.causes, *_most(steps.next_steps(view))):
+        for sentence in (
+            *_most([f"MIXED PROVENANCE, compared on request: {one}" for one in view.mixed], "differences"),
+            *view.causes,
+            *_most(steps.next_steps(view), "steps"),
+        ):
             _talk(console, f"{sentence}.")
-        _print(console, tables.failures(view))
-    head = captured.get()
-    console.out(head, end="", highlight=False)
-    table, left_out = tables.shortest(view, max(0, lines - head.count("\n") - _TABLE_HEAD - 2))
+        for sentence in _most(words.failure_sentences(view), "kinds of failures"):
+            _talk(console, f"{sentence}.")
+    head = [line.rstrip() for line in captured.get().splitlines()]
+    if len(head) > lines:
+        head = [*head[: lines - 1], f"{len(head) - lines + 1} more lines not shown."]
+    console.out("\n".join(head), highlight=False)
+    table, left_out = tables.shortest(view, max(0, lines - len(head) - _TABLE_HEAD - 1))
     _print(console, table)
-    if left_out:
-        _talk(console, f"{left_out} more not shown, none of them with a larger cost.")
+    if left_out and len(head) < lines:
+        _talk(console, f"{left_out} more not shown, all of smaller cost.")
 
 
-def _most(sentences: list[str]) -> list[str]:
+def _verdicts(view: View, console: Console, most: int) -> None:
+    """Print a sentence for each path and setting, the verdict coloured."""
+    for one in view.verdicts[:most]:
+        style = _STYLES.get(str(one.verdict), "")
+        console.print(
+            Text.assemble(f"{words.judged(view, one)}: ", (str(one.verdict), style), words.reached(view, one))
+        )
+    if len(view.verdicts) > most:
+        _talk(console, f"{len(view.verdicts) - most} more verdicts not shown.")
+
+
+def _most(sentences: Sequence[str], what: str) -> list[str]:
     left_out = len(sentences) - _MOST_STEPS
-    more = f"next for others: {left_out} more step{'' if left_out == 1 else 's'}"
-    return [*sentences[:_MOST_STEPS], more] if left_out > 0 else sentences
+    return [*sentences[:_MOST_STEPS], f"{left_out} more {what}"] if left_out > 0 else [*sentences]
 
 
 _MOST_STEPS = 3
-_TABLE_HEAD = 5
-"""Lines of a table before its first row, and the one behind its last."""
+_TABLE_HEAD = 4
+"""Lines of a table before its first row."""
 
 
 def _talk(console: Console, sentence: str) -> None:

@@ -93,7 +93,7 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
     for errors in dict.fromkeys(row.errors for row in rows):
         span = errors.span()
         if span is None:
-            said.append(f"Only {len(errors.logs)} validated cases ({errors.of}): too few for an interval.")
+            said.append(f"Only {len(errors.logs)} validated cases ({errors.of}): not enough for an interval.")
             continue
         said.append(
             f"Intervals: replayed launches, times the errors of {len(errors.logs)} validated cases ({errors.of}): "

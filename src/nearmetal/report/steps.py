@@ -1,4 +1,4 @@
-"""What would settle a cell that is not settled, the cheapest step first: more blocks, more iterations, another pace."""
+"""What would decide an undecided cell, the cheapest step first: more blocks, more iterations, another pace."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def next_step(cell: Cell, one: PathCell, block_ns: float) -> str:
     if Metric.MEDIAN in found.refused and found.headline.finding is Finding.WITHIN:
         return _for_median(cell)
     if _only_tail_missing(found):
-        return f"at least {support(P99)} iterations a launch"
+        return f"at least {support(P99)} iterations per launch"
     return _blocks(found.conclusion.needs, block_ns) if found.conclusion.needs else _for_width(found, block_ns)
 
 
@@ -55,17 +55,21 @@ def _for_width(found: CellComparison, block_ns: float) -> str:
     """Return how many more blocks make the first unsettled figure's interval narrow enough."""
     decisive = next((e for e in found.estimates.values() if e.finding in {Finding.UNDECIDED, Finding.DIFFERS}), None)
     if decisive is None:
-        return "none: the figures disagree"
+        return "none: mean, median and p99 disagree"
     if decisive.evidence is None:
-        return f"{_blocks(max(1, FIRST_LOOK_BLOCKS - decisive.n), block_ns)}: too few for an interval"
+        return f"{_blocks(max(1, FIRST_LOOK_BLOCKS - decisive.n), block_ns)}: not enough for an interval yet"
     more = blocks_to_settle(decisive)
     if more:
         return _blocks(more, block_ns)
     gap = decisive.evidence.difference
     wide = math.expm1(max(abs(gap.low), abs(gap.high)))
-    calmer = "pin ranks and interrupts" if decisive.evidence.offset else "less noise: no 1,000 blocks settle it"
+    calmer = (
+        "pin ranks and interrupts"
+        if decisive.evidence.offset
+        else "reduce noise: not even 1,000 blocks would decide it"
+    )
     if wide <= _WIDEST_MARGIN:
-        return f"{calmer}; or a margin of {percent(wide)}, if that is enough"
+        return f"{calmer}; or set a margin of {percent(wide)}, if you can accept it"
     return f"{calmer} (the interval reaches {percent(wide)} from 1)"
 
 
@@ -77,8 +81,8 @@ def _only_tail_missing(found: CellComparison) -> bool:
 def _for_median(cell: Cell) -> str:
     modes = [trial.summary.modes for one in cell.paths for trial in one.trials if trial.summary.modes]
     if any(found.order == "alternating" for found in modes):
-        return 'pace = "random": the launches are in step with a timer'
-    return "pin ranks and interrupts: launches fall into modes" if modes else "more iterations a launch"
+        return 'set pace = "random": the launches are in step with a timer'
+    return "pin ranks and interrupts: the launches fall into several modes" if modes else "more iterations per launch"
 
 
 def _blocks(more: int, block_ns: float) -> str:
@@ -101,7 +105,7 @@ def next_steps(view: View) -> list[str]:
 
 
 def open_cells(view: View) -> Table:
-    """Return every path with cells that are not settled: in how many, why, and what would settle them."""
+    """Return every path with undecided cells: how many, why, and what would decide them."""
     grouped: dict[tuple[str, str, str], list[str]] = {}
     for cell in view.cells:
         for one in cell.paths:
@@ -113,7 +117,9 @@ def open_cells(view: View) -> Table:
         (path, cells[0] if len(cells) == 1 else f"{len(cells)} cells", f"{why}; next: {step}")
         for (path, why, step), cells in grouped.items()
     ]
-    return Table("Not settled, and the cheapest next step", ("path", "cell", "why, and what next"), tuple(rows), left=3)
+    return Table(
+        "Undecided cells, and the cheapest next step", ("path", "cell", "why, and next step"), tuple(rows), left=3
+    )
 
 
 def gains(view: View) -> list[str]:
@@ -130,7 +136,7 @@ def _gain(setting: str, path: str, workload: str, reference: str, found: list[Ce
     findings = {one.headline.finding for one in found}
     start = f"{setting} against {reference}, {workload} over {path}:"
     if findings == {Finding.WITHIN}:
-        return f"{start} no difference beyond {percent(found[0].criteria.margin)}, shown."
+        return f"{start} shown to differ by less than {percent(found[0].criteria.margin)}."
     ends = " to ".join(dict.fromkeys(f"{speed:.3g}" for speed in (speeds[0], speeds[-1])))
     shown = sum(one.headline.finding not in {Finding.UNDECIDED, Finding.WITHIN} for one in found)
     proven = "" if shown == len(found) else f" (a difference is shown in {shown} of {len(found)} cells)"

@@ -11,7 +11,7 @@ from nearmetal.stats.summary import HEADLINE
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
-    from nearmetal.results.records import Cell, GroupId, Level, PathVerdict, View
+    from nearmetal.results.records import Cell, Failure, GroupId, Level, PathVerdict, View
     from nearmetal.stats.compare import CellComparison, RatioEstimate
     from nearmetal.stats.interval import Interval
     from nearmetal.study.order import Scalar
@@ -148,22 +148,44 @@ def reach(verdict: PathVerdict) -> str:
     return f"{text} (cost)" if mixed else text
 
 
+def reached(view: View, verdict: PathVerdict) -> str:
+    """Return the rest of the sentence that begins with a path and its verdict: the range of its ratios, and why."""
+    found = "" if verdict.worst is None else f", {reach(verdict)} times {view.baseline}"
+    return f"{found} ({verdict.reason})."
+
+
+def failure_sentences(view: View) -> list[str]:
+    """Return a sentence for each path and workload with failed trials: how many, the first reason, where to look."""
+    alike: dict[tuple[str, str], list[Failure]] = {}
+    for one in view.failures:
+        alike.setdefault((one.path, one.workload), []).append(one)
+    return [_failed(path, workload, ones) for (path, workload), ones in alike.items()]
+
+
+def _failed(path: str, workload: str, ones: list[Failure]) -> str:
+    count = f"{len(ones)} launch{'' if len(ones) == 1 else 'es'} of {workload} over {path} failed"
+    lost = len({one.trial for one in ones if not one.mended})
+    what = f"{lost} trial{'' if lost == 1 else 's'} lost" if lost else "all repeated with success"
+    why = ones[0].reason.partition("\n")[0].rstrip(": ").partition(";")[0]
+    return f"{count}, {what}: {why} (nearmetal show RUN --trial {ones[0].trial})"
+
+
 def noise_sentence(view: View) -> str:
-    """Return what the A/A comparison says of this study."""
+    """Return what the A/A comparison says about this study."""
     stated = [cell.noise for cell in view.cells if cell.noise is not None]
     floor = view.noise_floor
     if floor is None:
-        return f"The noise floor is not known: {view.baseline} has too few blocks under its two names."
+        return f"Noise floor: unknown, too few blocks of {view.baseline} under its two names."
     text = (
-        f"Noise floor {percent(floor)}: so far from 1 reaches the interval of {view.baseline} against itself, in the "
-        f"worst of {len(stated)} cells."
+        f"Noise floor: {percent(floor)} ({view.baseline} measured against itself, worst of {len(stated)} "
+        f"cell{'' if len(stated) == 1 else 's'})."
     )
     alarms = [abs(math.log(noise.estimate.ratio)) for noise in stated if noise.false_alarm]
     if alarms:
         text += (
-            f" In {len(alarms)} of them it differs from itself by up to {percent(math.expm1(max(alarms)))}, more than "
-            f"the spread of its blocks explains (by chance in {view.criteria.alpha:.0%} of cells): drift, or an effect "
-            "of the order. The intervals of the comparisons there are wider by as much."
+            f" In {len(alarms)} of them the two differ by up to {percent(math.expm1(max(alarms)))}, more than the "
+            f"spread over blocks explains (expected by chance in {view.criteria.alpha:.0%} of cells): drift, or an "
+            "effect of the order. The intervals there are widened by as much."
         )
     return text
 
@@ -179,7 +201,7 @@ def launches_sentence(view: View) -> str:
     )
     apart = f", {slow} of them slower than the rest," if slow else ""
     return (
-        f" near-metal rests on {least} launches{apart}, which cannot exclude a slow mode rarer than "
+        f" near-metal rests on {least} launches{apart}, which cannot rule out a slow mode rarer than "
         f"{percent(round(rare, 2))}."
     )
 
@@ -190,9 +212,9 @@ def blocks_sentence(view: View) -> str:
     planned = f"{least}" if least == most else f"{least} to {most}"
     timers = "".join(f" CAUTION: {one}." for one in view.timers)
     if view.occasions == 1:
-        occasion = "one occasion: its intervals say nothing of another hour or boot"
+        occasion = "one occasion: the intervals say nothing about another hour or boot"
     else:
-        occasion = f"{view.occasions} occasions, whose spread the intervals hold"
+        occasion = f"{view.occasions} occasions; the intervals cover the spread between them"
     return f"{view.valid_trials} valid trials in {view.blocks} blocks ({planned} planned), {occasion}.{timers}"
 
 
@@ -209,7 +231,7 @@ def method_sentence(view: View) -> str:
         f"{over}. "
         f"near-metal: mean and median within {percent(asked.margin)} and p99 within {percent(asked.tail_margin)}, each "
         f"shown (TOST), over at least {asked.least_launches} launches. slower, faster: the mean beyond the margin. "
-        "differs: not equal, on which side of the margin is not settled. Holm-corrected over all sizes, operations and "
+        "differs: not equal, but not shown to be beyond the margin. Holm-corrected over all sizes, operations and "
         "settings of a path."
     )
 

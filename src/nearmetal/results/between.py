@@ -233,7 +233,7 @@ def _why_nothing(run: RunSeries, cell: CellId, ours: CellSeries | None, base: Ce
     refused = ours.refused or base.refused
     if refused:
         return f"no figure: {refused}"
-    return f"{_counted(run, len(ours.ns))} in the run and {len(base.ns)} in the base are too few for an interval"
+    return f"{_counted(run, len(ours.ns))} in the run and {len(base.ns)} in the base are not enough for an interval"
 
 
 def _measures(record: TrialRecord, cell: CellId) -> bool:

@@ -102,7 +102,7 @@ def check_looks(pairs: Sequence[MachinePair], looks: Mapping[str, MachineLook]) 
 def _problems(pair: MachinePair, looks: Mapping[str, MachineLook]) -> Iterable[str]:
     first, second = (looks[node.name] for node in pair.nodes)
     if first.identity == second.identity:
-        yield f"{pair.first.name} and {pair.second.name} are one machine ({first.host}): nothing lies between them"
+        yield f"{pair.first.name} and {pair.second.name} are one machine ({first.host}), with no network between"
         return
     for node, seen in zip(pair.nodes, (first, second), strict=True):
         if not seen.address:

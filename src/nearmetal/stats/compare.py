@@ -275,7 +275,7 @@ def estimate_ratio(
     log_costs = better.sign * figures.log_ratios
     used, method, evidence = _evidence(log_costs, figures.company, plan, rng=rng, bound=margin_log(margin), alpha=alpha)
     kept = BlockFigures(figures.path[:used], figures.baseline[:used])
-    few = Judgement(Finding.UNDECIDED, f"{used} blocks are too few for an interval", None, None, None)
+    few = Judgement(Finding.UNDECIDED, f"{used} blocks are not enough for an interval", None, None, None)
     of = tests.moments(kept.log_ratios) if used > 1 else None
     return RatioEstimate(
         n=used,

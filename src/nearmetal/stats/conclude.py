@@ -104,9 +104,9 @@ def conclude(
         why = f"the mean differs, but {launches} blocks cannot tell that from a drift"
         return Conclusion(Verdict.UNDECIDED, why, settled=False, needs=LEAST_FOR_DIFFERENCE - launches)
     if mean is Finding.DIFFERS:
-        why = "the mean differs; whether within or beyond the margin is not settled"
+        why = "the mean differs, but it is undecided if it is within the margin"
         return Conclusion(Verdict.DIFFERS, why, settled=False)
-    return Conclusion(Verdict.UNDECIDED, "the mean is not settled", settled=False)
+    return Conclusion(Verdict.UNDECIDED, "the mean is undecided", settled=False)
 
 
 def _of_median(
@@ -119,7 +119,7 @@ def _of_median(
     if median in {Finding.SLOWER, Finding.FASTER}:
         return Conclusion(Verdict.DIFFERS, f"the mean is within the margin, the median is {median}", settled=True)
     if median is not Finding.WITHIN:
-        return Conclusion(Verdict.UNDECIDED, "the mean is within the margin, the median is not settled", settled=False)
+        return Conclusion(Verdict.UNDECIDED, "the mean is within the margin, the median is undecided", settled=False)
     return _of_tail(findings, refused, launches, criteria)
 
 
@@ -133,7 +133,7 @@ def _of_tail(
     if tail is Finding.SLOWER:
         return Conclusion(Verdict.SLOWER_TAIL, "near-metal in the body, slower in the tail", settled=True)
     if tail not in {Finding.WITHIN, Finding.FASTER}:
-        return Conclusion(Verdict.UNDECIDED, "near-metal in the body, the tail is not settled", settled=False)
+        return Conclusion(Verdict.UNDECIDED, "near-metal in the body, the tail is undecided", settled=False)
     if Metric.P99 not in findings:
         return Conclusion(Verdict.NEAR_METAL, "the mean, the one figure here, lies within its margin", settled=True)
     return Conclusion(Verdict.NEAR_METAL, "all figures lie within their margins", settled=True)

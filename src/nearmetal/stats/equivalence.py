@@ -38,7 +38,7 @@ class Better(StrEnum):
 class Finding(StrEnum):
     """Where one figure stands to the one boundary, the margin: within it, beyond it on one side, or neither is shown.
 
-    `differs` says that a difference is shown, and that whether it lies within or beyond the margin is not settled.
+    `differs` says that a difference is shown, but not on which side of the margin it is.
     """
 
     WITHIN = "within"
@@ -154,7 +154,7 @@ def judge(
     elif p_diff <= alpha and evidence.offset:
         finding, reason = Finding.UNDECIDED, "a difference is shown, but the baseline also differs from itself"
     elif p_diff <= alpha:
-        finding, reason = Finding.DIFFERS, "a difference is shown, on which side of the margin is not settled"
+        finding, reason = Finding.DIFFERS, "a difference is shown, but not on which side of the margin"
     else:
         finding, reason = Finding.UNDECIDED, "excludes equality by itself, but not after correction for its company"
     return Judgement(finding, reason, p_diff, p_eq, p_out)

@@ -45,7 +45,7 @@ def archive(root: Path, file: Path) -> int:
     the disk refuses.
     """
     if file.exists():
-        raise BadInputError(f"{file} exists", hint="name another file, or remove it")
+        raise BadInputError(f"{file} exists", hint="choose another file name, or remove it")
     run = open_either(root)
     refuse_damaged(run)
     names = _names(run)

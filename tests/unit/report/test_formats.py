@@ -143,15 +143,29 @@ def _answer(view: View, lines: int = 40) -> list[str]:
 def test_the_answer_comes_first_and_fits_a_screen(view: View) -> None:
     lines = _answer(view)
     assert len(lines) <= 40
-    assert lines.index("Verdicts") < 8
+    said = " ".join(lines)
+    for one in view.verdicts:
+        assert f"{one.path}: {one.verdict}, {words.reach(one)} times veth ({one.reason})." in said
+    assert lines[1].startswith(f"{view.verdicts[0].path}: "), "before anything else, a sentence on each path"
     assert sum(line.startswith(("8 B ", "1 KiB ", "64 KiB ")) for line in lines) == 12, "no ratio is left out"
 
 
-@pytest.mark.parametrize("lines", [20, 24, 28])
+def test_a_run_with_failures_still_answers_in_forty_lines(tmp_path: Path) -> None:
+    one, other = Recipe(blocks=5, fails=lambda order, _: order.path.label in {"tap", "shm"}), Recipe(blocks=5)
+    lines = _answer(build_view(make_run(tmp_path / "failed", one)))
+    assert len(lines) <= 40
+    said = " ".join(lines)
+    assert "tap: undecided (not compared in 3 of 3 cells)." in said
+    assert "launches of latency over tap failed, 5 trials lost: " in said
+    assert "nearmetal show RUN --trial" in said
+    assert "failed" not in " ".join(_answer(build_view(make_run(tmp_path / "good", other))))
+
+
+@pytest.mark.parametrize("lines", [16, 20, 24])
 def test_what_does_not_fit_is_what_costs_least_and_is_counted(view: View, lines: int) -> None:
     said = _answer(view, lines)
     cells = [line.split() for line in said if line.startswith(("8 B ", "1 KiB ", "64 KiB "))]
-    shown = [float(cell[3]) for cell in cells]
+    shown = [round(float(cell[3]), 3) for cell in cells]
     every = [one.comparison.headline.ratio for cell in view.cells for one in cell.paths if one.comparison]
     assert len(said) <= lines
     assert sorted(shown, reverse=True) == [round(one, 3) for one in sorted(every, reverse=True)[: len(shown)]]

@@ -259,7 +259,7 @@ def test_labels_never_touch(wanted: list[float]) -> None:
 
 def test_a_run_with_too_few_blocks_is_drawn_without_intervals(tmp_path: Path) -> None:
     text = as_html.render(build_view(make_run(tmp_path / "run", Recipe(blocks=1))))
-    assert "The noise floor is not known" in text
+    assert "Noise floor: unknown" in text
     assert "undecided" in text
 
 

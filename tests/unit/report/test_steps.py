@@ -42,12 +42,12 @@ def test_launches_that_are_missing_are_counted_and_timed(tmp_path: Path) -> None
 
 def test_launches_too_short_for_a_p99_ask_for_iterations(tmp_path: Path) -> None:
     view = build_view(make_run(tmp_path / "run", Recipe(iterations=200, cost=SAME)))
-    assert steps(view) == {"at least 368 iterations a launch"}
+    assert steps(view) == {"at least 368 iterations per launch"}
 
 
 def test_blocks_before_the_first_look_are_counted(tmp_path: Path) -> None:
     view = build_view(make_run(tmp_path / "run", Recipe(blocks=3)))
-    assert steps(view) == {"2 more blocks, about 18 s: too few for an interval"}
+    assert steps(view) == {"2 more blocks, about 18 s: not enough for an interval yet"}
 
 
 @pytest.mark.parametrize(("gap", "blocks"), [(1.0, 8), (1.03, 8), (1.2, 8)])
@@ -90,13 +90,14 @@ def test_what_the_baseline_differs_from_itself_shrinks_with_no_block() -> None:
 def test_a_baseline_that_differs_from_itself_asks_for_pinned_ranks(tmp_path: Path) -> None:
     view = build_view(make_run(tmp_path / "run", Recipe(cost=SAME, again=1.2)))
     assert all(
-        re.fullmatch(r"pin ranks and interrupts; or a margin of \d+ %, if that is enough", s) for s in steps(view)
+        re.fullmatch(r"pin ranks and interrupts; or set a margin of \d+ %, if you can accept it", s)
+        for s in steps(view)
     )
     text = io.StringIO()
     as_table.answer(view, Console(file=text, width=80, color_system=None))
-    said = text.getvalue().replace("\n", " ")
-    assert "next for bridge, 2 cells: pin ranks and interrupts; or a margin of 33 %, if that is enough." in said
-    assert f"next for others: {len(next_steps(view)) - 3} more steps." in said
+    said = " ".join(text.getvalue().split())
+    assert "next for bridge, 2 cells: pin ranks and interrupts; or set a margin of 33 %, if you can accept it." in said
+    assert f"{len(next_steps(view)) - 3} more steps." in said
     assert text.getvalue().count("\n") <= 40
 
 
@@ -118,4 +119,4 @@ def test_what_a_setting_gains_is_a_sentence_of_its_own(tmp_path: Path) -> None:
     assert "macvlan, tuned" in text.getvalue()
     assert max(map(len, text.getvalue().splitlines())) <= 80
     same = build_view(make_run(tmp_path / "same", Recipe(study=study)))
-    assert gains(same)[0] == "tuned against plain, latency over veth: no difference beyond 5 %, shown."
+    assert gains(same)[0] == "tuned against plain, latency over veth: shown to differ by less than 5 %."

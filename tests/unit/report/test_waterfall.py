@@ -156,7 +156,7 @@ def test_explain_prints_it_and_says_when_there_is_none(run: RunDir) -> None:
     assert "Most of vf, default, is" not in said
     assert "moderation wait" in said
     for none in (["--path", "native"], ["--size", "128"], ["--workload", "plain"]):
-        with pytest.raises(BadInputError, match="no such traced trial"):
+        with pytest.raises(BadInputError, match="no matching traced trial"):
             CliRunner().invoke(command, [str(run.root), *none], catch_exceptions=False)
 
 
