@@ -152,6 +152,39 @@ def test_a_study_of_many_errors_names_a_dozen() -> None:
     assert len(lines) == 13
 
 
+@pytest.mark.parametrize(
+    ("wrong", "errors"),
+    [
+        ("path = [{items}]\nworkload = [{items}]", "2 errors"),
+        ("{paths}workload = [{{ name = 'w', sizes = [{items}] }}]", "1 error"),
+        ("{paths}workload = [{{ name = 'w', placement = [{items}] }}]", "2 errors"),
+        ("{paths}workload = [{{ name = 'w', options = {{ a = [{items}] }} }}]", "1 error"),
+        ("{paths}workload = [{{ name = 'w', options = {{ {keys} }} }}]", "1 error"),
+        ("{good}host = {{ node = [{items}], libvirt = [{items}] }}", "2 errors"),
+        ("{good}host = {{ options = {{ {keys} }} }}", "1 error"),
+        ("{good}tune = {{ knobs = {{ {keys} }}, classes = [{items}] }}", "2 errors"),
+        ("{good}tune = {{ knobs = {{ a = [{items}] }}, limits = {{ {keys} }} }}", "2 errors"),
+        ("{good}tune = {{ knobs = {{ a = [1] }}, weights = {{ {keys} }} }}", "1 error"),
+        ("{good}setting = [{{ name = 's', knobs = {{ {keys} }} }}]", "1 error"),
+    ],
+)
+def test_thousands_of_wrong_entries_are_not_worded_one_by_one(wrong: str, errors: str) -> None:
+    """Each error takes microseconds to word, some bytes to cause."""
+    keys = ", ".join(f"k{number} = {{}}" for number in range(1000))
+    paths = "path = [{ name = 'p' }]\n"
+    text = wrong.format(paths=paths, good=f"{paths}workload = [{{ name = 'w' }}]\n", items="{}," * 1000, keys=keys)
+    with pytest.raises(BadInputError) as caught:
+        parse_study(f'name = "a"\nbaseline = "p"\n{text}', "many.toml")
+    assert caught.value.message.startswith(f"many.toml has {errors}:")
+
+
+def test_names_that_are_given_twice_are_counted_once() -> None:
+    """Thousands of entries were each looked for in all the others."""
+    paths = ", ".join(f"{{ name = 'p{number % 100}' }}" for number in range(256))
+    with pytest.raises(BadInputError, match="two of them have the name 'p0'"):
+        parse_study(f"name = 'a'\nbaseline = 'p0'\npath = [{paths}]\nworkload = [{{ name = 'w' }}]", "twice.toml")
+
+
 def test_a_file_beyond_the_limit_is_refused_and_the_limit_can_be_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

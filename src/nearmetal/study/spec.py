@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -22,60 +22,37 @@ from pydantic import (
 
 from nearmetal.errors import BadInputError, listed
 from nearmetal.reading import parse_toml, read_text
-from nearmetal.study.order import Progress, Scalar  # noqa: TC001 (pydantic reads them when it runs)
-from nearmetal.units import NS_PER_S, parse_duration_ns, parse_size_bytes
+from nearmetal.study.fields import AGAIN as AGAIN  # noqa: PLC0414 (of the names in a study, which this file is about)
+from nearmetal.study.fields import (
+    MOST,
+    Address,
+    DurationNs,
+    Interface,
+    Keyed,
+    Name,
+    Nodes,
+    Pace,
+    Share,
+    Sizes,
+    Texts,
+    User,
+    ValueOrValues,
+    Values,
+    Weights,
+    few_keys,
+    listed_of,
+)
+from nearmetal.study.order import Progress  # noqa: TC001 (pydantic reads it when it runs)
+from nearmetal.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from pydantic_core import ErrorDetails
 
-AGAIN = "-again"
-"""The suffix of the baseline's second name: the A/A pair that states the noise floor."""
-
-
-def _quantity(parse: Callable[[str], int]) -> Callable[[object], object]:
-    """Return a validator for text such as '64 KiB'; it raises ValueError, so that all errors are collected."""
-
-    def read(value: object) -> object:
-        try:
-            return parse(value) if isinstance(value, str) else value
-        except BadInputError as error:
-            raise ValueError(f"{error.message}: {error.hint}") from error
-
-    return read
-
-
-def _share(value: object) -> object:
-    """Read '5 %' or '5%' as 0.05."""
-    if isinstance(value, str) and value.rstrip().endswith("%"):
-        return float(value.rstrip().removesuffix("%")) / 100
-    return value
-
-
-def _no_suffix(value: str) -> str:
-    if value.endswith(AGAIN):
-        raise ValueError(f"names that end in {AGAIN!r} are kept for the second measurement of the baseline")
-    return value
-
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,39}$"), AfterValidator(_no_suffix)]
-SizeBytes = Annotated[int, BeforeValidator(_quantity(parse_size_bytes)), Field(ge=0, le=1 << 32)]
-DurationNs = Annotated[int, BeforeValidator(_quantity(parse_duration_ns)), Field(gt=0)]
-Share = Annotated[float, BeforeValidator(_share), Field(gt=0, lt=1)]
-
-
-Pace = Literal["back-to-back", "random"]
-
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
-
-
-Address = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.:%][A-Za-z0-9_.:%-]{0,254})?$")]
-User = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.][A-Za-z0-9_.-]{0,63})?$")]
-Interface = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@-]{0,15}$")]
 
 
 class NodeSpec(_Model):
@@ -95,6 +72,12 @@ class NodeSpec(_Model):
     interface: Interface = Field("", description="Its interface on the measured path.")
 
 
+if TYPE_CHECKING:
+    NodeSpecs = list[NodeSpec]
+else:
+    NodeSpecs = listed_of(NodeSpec)
+
+
 class HostSpec(_Model):
     """Where trials are carried out."""
 
@@ -102,14 +85,14 @@ class HostSpec(_Model):
         "local",
         description="`local`, `lab`, `ssh`, `slurm`, `kubectl` or `fake`; `import` marks a run adopted from files.",
     )
-    node: list[NodeSpec] = Field(default_factory=list, description="For `ssh` and `kubectl`: the machines or pods.")
+    node: NodeSpecs = Field(default_factory=list, description="For `ssh` and `kubectl`: the machines or pods.")
     hosts_file: str = Field("", description="For `ssh`: a TOML file with further `[[node]]` tables.")
-    libvirt: list[str] = Field(
+    libvirt: Texts = Field(
         default_factory=list,
         description="URIs of the libvirts that run the guests, such as `qemu:///system` or `qemu+ssh://hv1/system`: "
         "what guests are given goes into every trial's facts, and confounders are warned of before the first.",
     )
-    options: dict[str, Scalar] = Field(default_factory=dict, description="What that kind of host understands.")
+    options: Keyed = Field(default_factory=dict, description="What that kind of host understands.")
 
 
 class MpiSpec(_Model):
@@ -123,7 +106,7 @@ class PathSpec(_Model):
 
     name: Name = Field(description="Its name in tables and reports.")
     kind: str = Field("", description="The recipe; the name when left out.")
-    options: dict[str, Scalar] = Field(default_factory=dict, description="Parameters of the recipe.")
+    options: Keyed = Field(default_factory=dict, description="Parameters of the recipe.")
 
     @property
     def recipe(self) -> str:
@@ -137,10 +120,10 @@ class WorkloadSpec(_Model):
     name: Name = Field(description="Its name in tables and reports.")
     kind: str = Field("engine", description="The kind of workload; `engine` is nearmetal's own.")
     operation: str = Field("", description="For `engine`: the operation; the name when left out.")
-    sizes: list[SizeBytes] = Field(default_factory=list, description="Message sizes, such as `8` or `'64 KiB'`.")
+    sizes: Sizes = Field(default_factory=list, description="Message sizes, such as `8` or `'64 KiB'`.")
     iterations: Annotated[int, Field(ge=1, le=100_000_000)] = Field(1000, description="Measured iterations a size.")
     warmup: Annotated[int, Field(ge=0, le=10_000_000)] = Field(100, description="Iterations before, kept but marked.")
-    placement: list[Annotated[int, Field(ge=0, le=4095)]] | Literal["spread", "packed"] = Field(
+    placement: Nodes | Literal["spread", "packed"] = Field(
         "spread", description="Node of each rank; `spread`: round robin over two nodes; `packed`: all in one."
     )
     ranks: Annotated[int, Field(ge=1, le=65536)] = Field(2, description="Ranks, where placement is a word.")
@@ -155,7 +138,9 @@ class WorkloadSpec(_Model):
         description="The longest pause of `random`, such as `'500 us'`; left out, the longest moderation that the "
         "study knows, at least 500 us.",
     )
-    options: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict, description="Further options of that kind.")
+    options: Annotated[dict[str, ValueOrValues], BeforeValidator(few_keys)] = Field(
+        default_factory=dict, description="Further options of that kind."
+    )
 
     @property
     def placed(self) -> tuple[int, ...]:
@@ -185,7 +170,7 @@ class SettingSpec(_Model):
     """Knob values that hold together during a trial."""
 
     name: Name = Field(description="Its name in tables and reports.")
-    knobs: dict[str, Scalar] = Field(default_factory=dict, description="Knob name to value.")
+    knobs: Keyed = Field(default_factory=dict, description="Knob name to value.")
 
 
 class TrialsSpec(_Model):
@@ -213,27 +198,28 @@ class TuneClass(_Model):
     """One class of workloads, which gets a search and a profile of its own."""
 
     name: Name = Field(description="Such as `latency-bound`, `bandwidth-bound` or `collective`.")
-    workloads: list[str] = Field(default_factory=list, description="The workloads that it measures; all if left out.")
-    weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
-        default_factory=dict, description="As in `[tune]`; those of `[tune]` when left out."
-    )
+    workloads: Texts = Field(default_factory=list, description="The workloads that it measures; all if left out.")
+    weights: Weights = Field(default_factory=dict, description="As in `[tune]`; those of `[tune]` when left out.")
 
 
 class TuneSpec(_Model):
     """What `nearmetal tune` searches."""
 
     path: str = Field("", description="The path to tune; the first that is not the baseline when left out.")
-    knobs: dict[str, list[Scalar]] = Field(min_length=1, description="Knob name to the values to try.")
+    knobs: Annotated[dict[str, Values], BeforeValidator(few_keys)] = Field(
+        min_length=1, description="Knob name to the values to try."
+    )
     method: Literal["race", "grid", "one-at-a-time", "optuna-tpe", "optuna-random"] = Field(
         "race", description="How to search."
     )
-    weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
+    weights: Weights = Field(
         default_factory=lambda: {"*/mean": 1.0},
         description="Weight of cells by pattern; a cell is `WORKLOAD/OPERATION/SIZE/mean`, `.../median`, `.../p99`, "
         "`WORKLOAD/interrupts-per-s` or `WORKLOAD/cpu-share`.",
     )
-    limits: dict[str, Share] = Field(
-        default_factory=dict, description="Cells by pattern, and how much worse than present they may get."
+    limits: Annotated[dict[str, Share], BeforeValidator(few_keys)] = Field(
+        default_factory=dict,
+        description="Cells by pattern, and how much worse than present they may get.",
     )
     max_trials: Annotated[int, Field(ge=10, le=1_000_000)] = Field(400, description="The search ends after these.")
     workload_class: Name = Field(
@@ -241,9 +227,10 @@ class TuneSpec(_Model):
     )
     classes: list[TuneClass] = Field(
         default_factory=list,
+        max_length=MOST,
         description="Classes, tuned one after another; `workload_class` alone if left out.",
     )
-    interfaces: list[str] = Field(default_factory=list, description="Interfaces that the profile will name.")
+    interfaces: Texts = Field(default_factory=list, description="Interfaces that the profile will name.")
 
     @property
     def searches(self) -> list[TuneClass]:
@@ -269,10 +256,13 @@ class Study(_Model):
     )
     host: HostSpec = Field(default_factory=HostSpec)
     mpi: MpiSpec = Field(default_factory=MpiSpec)
-    path: list[PathSpec] = Field(min_length=1, description="The data paths.")
-    workload: list[WorkloadSpec] = Field(min_length=1, description="The workloads.")
+    path: list[PathSpec] = Field(min_length=1, max_length=MOST, description="The data paths.")
+    workload: list[WorkloadSpec] = Field(min_length=1, max_length=MOST, description="The workloads.")
     setting: list[SettingSpec] = Field(
-        default_factory=lambda: [SettingSpec(name="as-found")], min_length=1, description="The settings."
+        default_factory=lambda: [SettingSpec(name="as-found")],
+        min_length=1,
+        max_length=MOST,
+        description="The settings.",
     )
     trials: TrialsSpec = Field(default_factory=TrialsSpec)
     tune: TuneSpec | None = Field(None, description="What `nearmetal tune` searches.")
@@ -280,8 +270,8 @@ class Study(_Model):
     @field_validator("path", "workload", "setting")
     @classmethod
     def _names_differ(cls, entries: list[PathSpec | WorkloadSpec | SettingSpec]) -> list[object]:
-        names = [entry.name for entry in entries]
-        twice = sorted({name for name in names if names.count(name) > 1})
+        counts = Counter(entry.name for entry in entries)
+        twice = sorted(name for name, count in counts.items() if count > 1)
         if twice:
             raise ValueError(f"two of them have the name {twice[0]!r}: names must differ")
         return list(entries)
@@ -310,7 +300,7 @@ def parse_study(text: str, source: str) -> Study:
             f"{source} is not TOML: {error}", hint="docs/reference/study.md shows what a study looks like"
         ) from error
     try:
-        return Study.model_validate(raw)
+        return Study.model_validate(raw, context={"left": MOST})
     except ValidationError as error:
         count = "1 error" if error.error_count() == 1 else f"{error.error_count()} errors"
         raise BadInputError(
@@ -319,13 +309,13 @@ def parse_study(text: str, source: str) -> Study:
 
 
 class _HostsFile(_Model):
-    node: list[NodeSpec]
+    node: NodeSpecs
 
 
 def read_nodes(path: Path) -> list[NodeSpec]:
     """Read a hosts file, `[[node]]` tables alone; raise BadInputError that lists every error."""
     try:
-        return _HostsFile.model_validate(parse_toml(read_text(path))).node
+        return _HostsFile.model_validate(parse_toml(read_text(path)), context={"left": MOST}).node
     except OSError as error:
         raise BadInputError(f"cannot read the hosts file {path}: {error.strerror}") from error
     except ValidationError as error:

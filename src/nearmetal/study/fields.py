@@ -1,0 +1,117 @@
+"""What the keys of a study hold: names, sizes, durations and settings, as types that check what a file gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    FailFast,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+
+from nearmetal.errors import BadInputError
+from nearmetal.study.order import Scalar
+from nearmetal.units import parse_duration_ns, parse_size_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+AGAIN = "-again"
+"""The suffix of the baseline's second name: the A/A pair that states the noise floor."""
+MOST = 256
+"""Tables of one kind, keys of one table, and entries of wrong lists in all: to word an error takes longer than to read
+its bytes, and there may not be thousands."""
+
+
+def _quantity(parse: Callable[[str], int]) -> Callable[[object], object]:
+    """Return a validator for text such as '64 KiB'; it raises ValueError, so that all errors are collected."""
+
+    def read(value: object) -> object:
+        try:
+            return parse(value) if isinstance(value, str) else value
+        except BadInputError as error:
+            raise ValueError(f"{error.message}: {error.hint}") from error
+
+    return read
+
+
+def _share(value: object) -> object:
+    """Read '5 %' or '5%' as 0.05."""
+    if isinstance(value, str) and value.rstrip().endswith("%"):
+        return float(value.rstrip().removesuffix("%")) / 100
+    return value
+
+
+def listed_of(kind: Any) -> Any:
+    """Return the type of a list that tells of all its wrong entries, of the first alone when `MOST` were looked at."""
+    first: TypeAdapter[list[Any]] = TypeAdapter(Annotated[list[kind], FailFast()])
+
+    def read(value: object, every: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
+        try:
+            return first.validate_python(value)
+        except ValidationError:
+            if isinstance(value, list) and info.context:
+                info.context["left"] -= len(value)
+                if info.context["left"] < 0:
+                    raise
+            return every(value)
+
+    return Annotated[list[kind], WrapValidator(read)]
+
+
+def few_keys(value: object) -> object:
+    """Refuse a table of more than `MOST` keys before any is looked at."""
+    if isinstance(value, dict) and len(value) > MOST:
+        raise ValueError(f"it has {len(value)} keys, at most {MOST} are read")
+    return value
+
+
+def _scalar(value: object) -> object:
+    if isinstance(value, str | int | float):
+        return value
+    raise ValueError("it must be text, a number, true or false")
+
+
+def _scalars(value: object) -> object:
+    if isinstance(value, list) and all(isinstance(one, str | int | float) for one in value):
+        return value
+    raise ValueError("it must be a list of texts, numbers, true or false")
+
+
+def _scalar_or_scalars(value: object) -> object:
+    return _scalars(value) if isinstance(value, list) else _scalar(value)
+
+
+def _no_suffix(value: str) -> str:
+    if value.endswith(AGAIN):
+        raise ValueError(f"names that end in {AGAIN!r} are kept for the second measurement of the baseline")
+    return value
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,39}$"), AfterValidator(_no_suffix)]
+SizeBytes = Annotated[int, BeforeValidator(_quantity(parse_size_bytes)), Field(ge=0, le=1 << 32)]
+DurationNs = Annotated[int, BeforeValidator(_quantity(parse_duration_ns)), Field(gt=0)]
+Value = Annotated[Scalar, PlainValidator(_scalar)]
+Values = Annotated[list[Scalar], PlainValidator(_scalars)]
+Weights = Annotated[dict[str, Annotated[float, Field(ge=0)]], BeforeValidator(few_keys)]
+Keyed = Annotated[dict[str, Value], BeforeValidator(few_keys)]
+ValueOrValues = Annotated[Scalar | list[Scalar], PlainValidator(_scalar_or_scalars)]
+if TYPE_CHECKING:
+    Sizes = list[SizeBytes]
+    Nodes = list[int]
+    Texts = list[str]
+else:
+    Sizes, Nodes, Texts = listed_of(SizeBytes), listed_of(Annotated[int, Field(ge=0, le=4095)]), listed_of(str)
+Share = Annotated[float, BeforeValidator(_share), Field(gt=0, lt=1)]
+Pace = Literal["back-to-back", "random"]
+Address = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.:%][A-Za-z0-9_.:%-]{0,254})?$")]
+User = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.][A-Za-z0-9_.-]{0,63})?$")]
+Interface = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@-]{0,15}$")]
