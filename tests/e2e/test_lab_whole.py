@@ -108,7 +108,7 @@ def test_every_workload_of_a_shipped_study_is_measured(name: str, workload: str)
     # MPI runs over TCP in the lab: it has no shared receive queue, and the study says so.
     orders = [one for one in block(study, 0) if one.workload.label == workload and "mpi.srq-limit" not in one.knobs]
     order = next(one for one in orders if one.path.label not in {study.baseline, study.baseline + AGAIN})
-    with labs.opened(str(study.host.options.get("machine", "base"))) as host:
+    with labs.opened(**{"machine": "base", **study.host.options}) as host:
         (outcome,) = labs.carry_out(host, order)
     assert outcome.status is TrialStatus.VALID, outcome.reason
     assert max(int(cell.ns.max()) for cell in decode(outcome)) > 0, "communication may be 0, the whole is not"
