@@ -15,7 +15,7 @@ import labs
 from nearmetal.facts.ftrace import read_trace
 from nearmetal.facts.inventory import COMPUTERS, PROCESSORS
 from nearmetal.facts.waterfall import Window, Wire, round_trips
-from nearmetal.hosts.lab.machine import MANAGEMENT
+from nearmetal.hosts.lab.machine import MANAGEMENT, STANDING_PATHS
 from nearmetal.knobs.hold import KNOB_END
 from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
@@ -132,6 +132,7 @@ def test_ranks_poll_in_a_guest_on_every_machine(kvm: LabHost, bare_ns: float, pa
     assert min(outcome.proof.stray_packets[f"{node}.{MANAGEMENT}"] for node in ("g0", "g1", "n0", "n1")) > 10
     assert outcome.facts[COMPUTERS] == 2
     assert outcome.counters["kvm.exits"] > 100
+    assert outcome.facts["lab.standing_guest"] == (path in STANDING_PATHS)
 
 
 @labs.LONG
@@ -139,6 +140,17 @@ def test_one_end_may_be_a_bare_peer(kvm: LabHost, bare_ns: float) -> None:
     (outcome,) = labs.carry_out(kvm, order("vhost", ends="one", rx_usecs=0))
     assert median_ns(outcome) > bare_ns
     assert set(outcome.proof.moved_packets) == {"n0.eth0", "g1.eth0"}
+    assert not outcome.facts["lab.standing_guest"]
+
+
+@labs.LONG
+def test_a_standing_guest_measures_what_one_measures_that_boots_in_its_trial(kvm: LabHost) -> None:
+    (standing,) = labs.carry_out(kvm, order("vhost", rx_usecs=0))
+    with labs.opened("kvm", nodes=2, variants=1, standing_guests=False) as lab:
+        (fresh,) = labs.carry_out(lab, order("vhost", rx_usecs=0))
+    assert [one.facts["lab.standing_guest"] for one in (standing, fresh)] == [True, False]
+    assert abs(median_ns(standing) / median_ns(fresh) - 1) < 0.03  # launches differ by 1 %
+    assert [len(one.proof.moved_packets) for one in (standing, fresh)] == [2, 2]
 
 
 @labs.LONG

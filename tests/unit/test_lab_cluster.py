@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import socket
 import threading
@@ -20,9 +21,9 @@ from nearmetal.hosts.far.program import ProgramCarrier
 from nearmetal.hosts.far.shell import NodesShell
 from nearmetal.hosts.far.stream import LostError
 from nearmetal.hosts.host import HYPERVISOR, OnNode, machines_of
-from nearmetal.hosts.lab import cluster, kvm, nodes, remote, wire
+from nearmetal.hosts.lab import cluster, kvm, nodes, plain_files, remote, wire
 from nearmetal.hosts.lab.frames import Seat
-from nearmetal.hosts.lab.machine import MACHINES, MANAGEMENT, Files, emulator_argv
+from nearmetal.hosts.lab.machine import MACHINES, MANAGEMENT, STANDING_PATHS, Files, emulator_argv
 from nearmetal.paths import ports
 from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.paths.path import Endpoint, Endpoints
@@ -400,7 +401,8 @@ def test_a_guest_that_does_not_come_up_leaves_its_last_words(ended: Finished | N
 def test_a_guest_becomes_a_node_behind_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """All machines are this one here."""
     waited_for: list[str] = []
-    monkeypatch.setattr(nodes, "_ROUTE", "true")
+    for script in ("_TAP", "_NEXT_DOOR", "_ROUTE"):
+        monkeypatch.setattr(kvm, script, "true\n")
     monkeypatch.setattr(kvm.Booting, "wait", lambda *_: None)
     monkeypatch.setattr(nodes, "NodeCarrier", lambda name: ProgramCarrier(name, ("sh",)))
     monkeypatch.setattr(remote, "reach", waited_for.append)
@@ -415,3 +417,66 @@ def test_a_guest_becomes_a_node_behind_its_machine(monkeypatch: pytest.MonkeyPat
         assert waited_for == ["n1", "g1"]
         assert shell.machines == ("n0", "n1")  # a guest is a node, and no machine that is asked for its counters
         assert shell.run(["sh", "-c", "echo $TMPDIR"], node="g1").text == f"{shell.scratch}/g1\n"
+
+
+def test_paths_into_guests_find_them_standing_unless_one_end_is_bare() -> None:
+    assert {path.kind for path in GUEST_PATHS} > STANDING_PATHS
+    machines = cluster.Cluster(2)
+    assert machines.has_guests(path("vhost"))
+    assert not machines.has_guests(path("vhost", ends="one"))  # its node 0 holds none
+    assert not machines.has_guests(path("native"))
+    assert not machines.has_guests(path("passthrough"))
+    fresh = cluster.cluster_of({"nodes": 2, "standing_guests": False}, MACHINES["kvm"], 1)
+    assert fresh is not None
+    assert not fresh.has_guests(path("vhost"))
+    with pytest.raises(BadInputError, match="standing_guests"):
+        cluster.cluster_of({"nodes": 2, "standing_guests": 0}, MACHINES["kvm"], 1)
+
+
+@dataclass
+class Standing(Console):
+    """A machine with a guest that stands; its emulator answers so."""
+
+    answers: bytes = b""
+    asked: list[str] = field(default_factory=list)
+    written: list[bytes] = field(default_factory=list)
+
+    def run(self, argv: Sequence[str], **_: object) -> None:
+        self.asked += argv
+
+    def write(self, path: str, data: bytes, **_: object) -> None:
+        assert path == f"{kvm._MONITOR}.in"
+        self.written.append(data)
+
+    def read(self, path: str, *, node: str = "") -> bytes:
+        return self.answers if path == str(kvm._SAID) else super().read(path)
+
+
+@pytest.fixture
+def standing(monkeypatch: pytest.MonkeyPatch, with_kvm: None) -> Standing:
+    monkeypatch.setattr(kvm, "stands", lambda: True)
+    return Standing(said=f"{remote.READY}\n".encode(), answers=b'{"QMP": {}}\n{"return": {}}\n{"retu')
+
+
+def test_a_standing_guest_is_named_and_its_card_plugged_in(standing: Standing) -> None:
+    devices = ["-netdev", "tap,id=net,vhost=on", "-device", "virtio-net-pci,netdev=net"]
+    booting = kvm.managed(standing, "g1", devices, "10.78.0.2", "10.78.0.102")  # type: ignore[arg-type]
+    booting.wait(lambda: True)
+    lines = [json.loads(order)["arguments"]["command-line"] for order in standing.written]
+    assert lines == ["netdev_add tap,id=net,vhost=on", "device_add virtio-net-pci,netdev=net"]
+    assert standing.started == []  # it runs already
+    assert "g1" in standing.asked
+
+
+def test_a_card_that_cannot_be_plugged_in_fails_the_trial_with_the_reason(standing: Standing) -> None:
+    standing.answers += b'rn": "Error: vfio 0000:01:10.0: no such group"}\n'
+    booting = kvm.managed(standing, "g1", ["-device", "vfio-pci"], "10.78.0.2", "10.78.0.102")  # type: ignore[arg-type]
+    with pytest.raises(TrialError, match=r"(?s)guest g1 did not come up: .*no such group"):
+        booting.wait(lambda: False)
+
+
+def test_a_guest_s_random_numbers_follow_from_what_it_is_told(served: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stirred: list[bytes] = []
+    monkeypatch.setattr(plain_files, "stir", stirred.append)
+    assert remote.stir(served, b"luck", timeout_s=20).status == 0
+    assert stirred == [b"luck"]

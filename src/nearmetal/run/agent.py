@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import QuarantinedError
+from nearmetal.hosts.lab import kvm
 from nearmetal.hosts.lab.guest import serve
 from nearmetal.hosts.lab.guest_root import write_guest_initrd
 from nearmetal.hosts.lab.hypervisor import LabShell
+from nearmetal.hosts.lab.machine import GUEST_WORD
 from nearmetal.hosts.lab.nodes import ClusterShell, take
 from nearmetal.run.trial import StandingPath, carry_out
 from nearmetal.study.order import Outcome, TrialStatus
@@ -46,4 +48,6 @@ def carry_out_here(orders: Sequence[Order], seat: Seat, begin: Callable[[Order],
 if __name__ == "__main__":
     if Path("/dev/kvm").exists():
         write_guest_initrd()
+    if GUEST_WORD in Path("/proc/cmdline").read_text().split():
+        standing = kvm.stand()  # kept, for its end would be the guest's
     serve(carry_out_here)

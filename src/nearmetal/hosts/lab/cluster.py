@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.hosts.lab import wire
 from nearmetal.hosts.lab.frames import Seat
+from nearmetal.hosts.lab.machine import STANDING_PATHS
 from nearmetal.hosts.lab.vm import Vm
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from nearmetal.hosts.lab.machine import LabMachine
     from nearmetal.hosts.lab.vm import Boot
-    from nearmetal.study.order import Order, Scalar
+    from nearmetal.study.order import Order, PathOrder, Scalar
 
 _FEWEST = 2
 _LIFE_MIB = {"base": 384, "smp2": 384, "kvm": 900}
@@ -49,6 +50,12 @@ class Cluster:
 
     nodes: int
     wires: Mapping[str, float] = field(default_factory=dict)
+    standing_guests: bool = True
+    """Whether machines of which each holds a guest are lives of a snapshot with it."""
+
+    def has_guests(self, path: PathOrder) -> bool:
+        """Tell whether a life for that path starts with a guest on each machine."""
+        return self.standing_guests and path.kind in STANDING_PATHS and path.options.get("ends", "both") == "both"
 
     def start(self, boot: Boot, orders: Sequence[Order], seed: int, stack: contextlib.ExitStack) -> Iterator[Vm]:
         """Start as many machines as orders of one path need, paused; `stack` ends them.
@@ -149,6 +156,9 @@ def cluster_of(options: Mapping[str, Scalar], machine: LabMachine, slots: int) -
     Raises BadInputError, and UnavailableError when the machines of all slots do not fit into this one's memory.
     """
     nodes, asked = nodes_of(options), {name: value for name, value in options.items() if name in WIRE}
+    standing = options.get("standing_guests", True)
+    if not isinstance(standing, bool):
+        raise BadInputError(f"the lab's option 'standing_guests' is true or false, not {standing!r}")
     if asked and not nodes:
         raise BadInputError(
             f"the lab's option {next(iter(asked))!r} is for machines of their own",
@@ -165,7 +175,7 @@ def cluster_of(options: Mapping[str, Scalar], machine: LabMachine, slots: int) -
             f"snapshot, and {free} MiB are available",
             hint="ask for fewer `nodes` or `slots` in [host.options]",
         )
-    return Cluster(nodes, {name: float(value) for name, value in asked.items()})
+    return Cluster(nodes, {name: float(value) for name, value in asked.items()}, standing)
 
 
 def _available_mib() -> int:

@@ -6,7 +6,6 @@ guest's own clock and talks to nothing outside, so the same order gives the same
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 import random
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError
-from nearmetal.hosts.lab import frames
+from nearmetal.hosts.lab import frames, plain_files
 from nearmetal.hosts.lab.machine import FREEZE_PORT, ORDER_ITEM
 from nearmetal.study.order import Order, Outcome, TrialStatus
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 ANSWER_DEVICE = "/dev/ttyS1"
 OUTCOME_NAME = "outcome.json"
 _ORDER_FILE = f"/sys/firmware/qemu_fw_cfg/by_name/{ORDER_ITEM}/raw"
-_RNDRESEEDCRNG = 0x5207  # include/uapi/linux/random.h
 _LAUNCH_SPREAD_NS = 20_000_000
 _LIMIT_FACTOR = 3
 
@@ -105,12 +103,7 @@ def differ(seed: int, node: int = 0) -> None:
     The kernel's random numbers (address layout, initial sequence numbers, hash keys) follow from the seed and the node,
     and the moment of the launch within the timer's period from the seed.
     """
-    descriptor = os.open("/dev/urandom", os.O_RDWR)
-    try:
-        os.write(descriptor, seed.to_bytes(15, "little", signed=True) + bytes((node,)))
-        fcntl.ioctl(descriptor, _RNDRESEEDCRNG)
-    finally:
-        os.close(descriptor)
+    plain_files.stir(seed.to_bytes(15, "little", signed=True) + bytes((node,)))
     time.sleep(random.Random(seed).randrange(_LAUNCH_SPREAD_NS) / 1e9)
 
 

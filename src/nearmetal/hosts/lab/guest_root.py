@@ -54,7 +54,7 @@ export PYTHONPATH=/opt/nearmetal PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
 serve="/usr/bin/python3 -S -m nearmetal.hosts.lab.remote"
 if [ "$address" ]; then
     exec switch_root /newroot /bin/sh -c "$(cat /network)
-exec $serve $address" network "$address" "$mac"
+exec $serve 0.0.0.0" network "$address" "$mac"
 fi
 : >/newroot/run/hosts
 mount --bind /newroot/run/hosts /newroot/etc/hosts

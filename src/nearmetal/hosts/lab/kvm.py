@@ -1,25 +1,32 @@
 """A guest under KVM on a machine of the lab: its command line, and waiting until it serves.
 
-It has the machine's root file system over 9p, so every program is there. Standard library only: this runs inside the
-lab.
+It has the machine's root file system over 9p, so every program is there. A guest that was started before the machine's
+snapshot stands in every life of it: what is left then is to name it and to plug its measured card in. Standard library
+only: this runs inside the lab.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from nearmetal import native
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.lab.guest_root import GUEST_INITRD
+from nearmetal.hosts.lab.machine import CALLER, MANAGEMENT, MANAGEMENT_TAP
 from nearmetal.hosts.lab.remote import READY
+from nearmetal.hosts.machine import MachineShell
+from nearmetal.process import Finished
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from nearmetal.hosts.host import Helper, Shell
+    from nearmetal.hosts.host import Shell
 
 BOOT_TIMEOUT_S = 20.0
 _DEVICE = Path("/dev/kvm")
@@ -27,6 +34,44 @@ _POLL_S = 0.1
 _MEMORY_MIB = 224
 _KERNEL_OPTIONS = "console=ttyS0 quiet panic=1 tsc=reliable"
 _CONSOLE_LINES = 12
+_SETTLING_S = 1.0
+_STANDING = "standing"
+_FOLDER = Path("/run", _STANDING)
+"""What a standing guest says, and its emulator's monitor."""
+_MONITOR = _FOLDER / "monitor"
+_SAID = _FOLDER / "monitor.said"
+_NEAR, _FIRST = "192.0.2.1", "192.0.2.2"
+"""The machine's and the guest's address between the two, until the guest is named."""
+_FIRST_MAC = "52:54:00:0c:00:00"
+_TAP = """set -e
+ip tuntap add $1 mode tap
+ip link set $1 up
+"""
+_NEXT_DOOR = """ip addr add $2/32 dev $1
+ip route add $3/32 dev $1
+"""
+_ROUTE = """cd /proc/sys/net/ipv4
+echo 1 >ip_forward
+for card in $1 $4; do echo 1 >conf/$card/proxy_arp; echo 0 >neigh/$card/proxy_delay; done
+"""
+_NAME = """hostname $1
+mkdir -p $3/$1
+mount -t tmpfs tmp $3/$1
+ip addr add $2/24 dev $4
+"""
+_TOOLS = ("/bin/sh", "/bin/ip", "/bin/hostname", "/bin/mkdir", "/bin/mount", "/bin/ping", "/usr/sbin/ethtool")
+_READ_ONCE = """for program in /opt/nearmetal-programs/*-openmpi-* /usr/bin/mpirun.openmpi /usr/bin/orted "$@"; do
+    cat "$program" $(ldd "$program" | grep -o '/[^ ]*')
+done >/dev/null 2>&1
+cat /usr/lib/x86_64-linux-gnu/openmpi/lib/openmpi*/* /usr/share/openmpi/* >/dev/null 2>&1
+true
+"""
+
+
+class _Ends(Protocol):
+    """A program that may have ended."""
+
+    def ended(self) -> Finished | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +81,7 @@ class Booting:
     shell: Shell
     name: str
     console: str
-    helper: Helper
+    helper: _Ends
     deadline_s: float
 
     def wait(self, answers: Callable[[], bool]) -> None:
@@ -57,18 +102,90 @@ class Booting:
             return ""
 
 
-def start(shell: Shell, name: str, devices: Sequence[str], words: Mapping[str, str]) -> Booting:
+def managed(shell: Shell, name: str, devices: Sequence[str], near: str, address: str) -> Booting:
+    """Start a guest with these devices, or plug them into the one that stands, on a machine of a cluster.
+
+    It is behind the machine, whose address is `near`, on the management network. Raises as `start` does, and TrialError
+    when a standing guest cannot be named.
+    """
+    places = ["lab", MANAGEMENT_TAP, near, address, MANAGEMENT]
+    if not stands():
+        shell.run(["sh", "-c", _TAP + _NEXT_DOOR + _ROUTE, *places])
+        return start(shell, name, [*devices, *_card(_FIRST_MAC)], {"address": address, "mac": _FIRST_MAC})
+    shell.run(["sh", "-c", "set -e\n" + _NEXT_DOOR + _ROUTE, *places])
+    named = ["sh", "-c", f"set -e\n{_NAME}", "lab", name, address, shell.scratch, MANAGEMENT]
+    shell.run([str(native.build(CALLER)), _FIRST, "--", *named])
+    for flag, words in zip(devices[::2], devices[1::2], strict=True):
+        line = f"{flag.removeprefix('-')}_add {words}"
+        order = {"execute": "human-monitor-command", "arguments": {"command-line": line}}
+        shell.write(f"{_MONITOR}.in", json.dumps(order).encode())
+    return Booting(shell, name, f"{_FOLDER}/{_STANDING}.console", _Plugging(shell), time.monotonic() + BOOT_TIMEOUT_S)
+
+
+def stand() -> Shell:
+    """Start a guest that stands in every life of this machine's snapshot; return the shell that holds it.
+
+    It has its card for management and no other. Raises as `start` and `Booting.wait` do.
+    """
+    shell = MachineShell()
+    _FOLDER.mkdir()
+    for end in ("in", "out"):
+        os.mkfifo(f"{_MONITOR}.{end}")
+    shell.run(["sh", "-c", _TAP + _NEXT_DOOR, "lab", MANAGEMENT_TAP, _NEAR, _FIRST])
+    shell.start(["sh", "-c", f"exec cat {_MONITOR}.out >{_SAID}"])
+    monitor = ["-chardev", f"pipe,id=monitor,path={_MONITOR}", "-mon", "chardev=monitor,mode=control"]
+    words = {"address": _FIRST, "mac": _FIRST_MAC}
+    booting = start(shell, _STANDING, [*monitor, *_card(_FIRST_MAC)], words, folder=str(_FOLDER))
+    shell.write(f"{_MONITOR}.in", b'{"execute": "qmp_capabilities"}')
+    booting.wait(lambda: True)
+    # What a launch reads is in a machine's memory; here it would come over 9p, again in every life.
+    shell.run([str(native.build(CALLER)), _FIRST, "--", "sh", "-c", _READ_ONCE, "lab", *_TOOLS], timeout_s=60)
+    time.sleep(_SETTLING_S)
+    return shell
+
+
+def stands() -> bool:
+    """Tell whether machines of this one's snapshot, and so all of a cluster, have a guest that stands."""
+    return _FOLDER.exists()
+
+
+def _card(mac: str) -> list[str]:
+    """Return a guest's card for management."""
+    network = f"tap,id=management,ifname={MANAGEMENT_TAP},script=no,downscript=no,vhost=on"
+    return ["-netdev", network, "-device", f"virtio-net-pci,netdev=management,mac={mac},romfile="]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plugging:
+    """What a standing guest's emulator was told to plug in."""
+
+    shell: Shell
+
+    def ended(self) -> Finished | None:
+        """Return what the emulator refused, or None."""
+        refused = [said for said in self._answers() if said.strip()]
+        return Finished(("plugging", "in"), 1, b"", "".join(refused).encode(), 0) if refused else None
+
+    def _answers(self) -> Iterator[str]:
+        for line in self.shell.read(str(_SAID)).decode().splitlines():
+            with contextlib.suppress(ValueError):  # its last line may be half said
+                answer = json.loads(line)
+                yield str(answer.get("return") or answer.get("error", {}).get("desc", ""))
+
+
+def start(shell: Shell, name: str, devices: Sequence[str], words: Mapping[str, str], *, folder: str = "") -> Booting:
     """Start a guest with these devices (QEMU's words) on the machine of `shell`; its small root is told `words`.
 
-    Raises UnavailableError when that machine has no KVM.
+    Its console and temporary files are in `folder`, or the shell's. Raises UnavailableError where there is no KVM.
     """
     if not _DEVICE.exists():
         raise UnavailableError(
             f"node {name} must be a guest, and this machine of the lab has no KVM",
             hint='ask for the machine that has: `[host.options] machine = "kvm"`',
         )
-    console = f"{shell.scratch}/{name}.console"
-    told = {"name": name, "scratch": shell.scratch, **words}
+    folder = folder or shell.scratch
+    console = f"{folder}/{name}.console"
+    told = {"name": name, "scratch": folder, **words}
     options = " ".join((_KERNEL_OPTIONS, *(f"lab.{key}={value}" for key, value in told.items())))
     helper = shell.start(
         [

@@ -45,6 +45,7 @@ OPTIONS = {
     "nodes": "makes every node a machine with a kernel, processor and port of its own: how many there are (2 to 16)",
     "launches": "with `nodes`: how many launches of a block, on one path, machines carry out before they end (1)",
     "variants": "boots of the machine that blocks take in turn (3); each is 550 MB in the cache",
+    "standing_guests": "with `nodes`: guests are started before the snapshot, and lives find them running (true)",
     "slots": "trials side by side, each machine on a core of its own (one a core, at most 2)",
     **WIRE,
 }
@@ -121,7 +122,7 @@ class LabHost:
         self._wire = wirecheck.fitting_wire(self._emulator, self._version)
         image.require_built()
         self._variants = variants
-        self._ready: dict[int, _Ready] = {}
+        self._ready: dict[tuple[int, bool], _Ready] = {}
         self._lives: set[Vm] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -161,7 +162,8 @@ class LabHost:
 
     def _life(self, orders: Sequence[Order]) -> list[Outcome]:
         """Return the outcomes of a life's orders: of all, or up to the first that failed."""
-        ready = self._prepared(orders[0].block % self._variants)
+        guest = self._machine.iommu and self._cluster is not None and self._cluster.has_guests(orders[0].path)
+        ready = self._prepared(orders[0].block % self._variants, guest=guest)
         outcomes: list[Outcome] = []
         try:
             outcomes += map(_outcome, self._live(ready, orders))
@@ -182,20 +184,21 @@ class LabHost:
         """Verify the image, and boot the machine to its snapshot when there is none; the first trial does it too."""
         self._prepared(0)
 
-    def _prepared(self, variant: int) -> _Ready:
+    def _prepared(self, variant: int, *, guest: bool = False) -> _Ready:
         """Return image and snapshot, verified; made or booted by the first thread that asks."""
+        which, machine = (variant, guest), replace(self._machine, guest=guest)
         with self._lock:
             if self._closed:
                 raise NearmetalError("the lab is closed")
-            if variant not in self._ready:
+            if which not in self._ready:
                 built = image.current(self._say)
-                boot = Boot(self._emulator, self._machine, built.kernel, built.initrd, self._wire)
+                boot = Boot(self._emulator, machine, built.kernel, built.initrd, self._wire)
                 frozen = image.snapshot(
                     built, boot, self._version, self._say, timeout_s=_BOOT_TIMEOUT_S, variant=variant
                 )
                 digest, boot = image.digest_of(frozen.parent), replace(boot, memory=frozen.with_name("memory"))
-                self._ready[variant] = _Ready(boot, built.manifest.key, frozen, digest, variant)
-            return self._ready[variant]
+                self._ready[which] = _Ready(boot, built.manifest.key, frozen, digest, variant)
+            return self._ready[which]
 
     def _live(self, ready: _Ready, orders: Sequence[Order]) -> Iterator[dict[str, bytes]]:
         # An order that hangs is given several times its own limit: busy virtual time passes slower than processor time.
@@ -249,6 +252,7 @@ class LabHost:
             "lab.machine": self._machine.name,
             "lab.image": ready.image_key,
             "lab.snapshot": ready.snapshot_digest,
+            "lab.standing_guest": ready.boot.machine.guest,
             VARIANT: ready.variant,
             "lab.emulator": self._version,
             "lab.virtual_time": True,

@@ -31,6 +31,12 @@ MEASURED, MANAGEMENT = "eth0", "mgmt0"
 MANAGEMENT_TAP = "mgmt1"
 """What a cluster's machine calls its end of its guest's card for management."""
 
+GUEST_WORD = "lab.guest"
+"""On a machine's kernel command line: start a guest before the snapshot."""
+
+STANDING_PATHS = frozenset({"virtio", "vhost", "guest-vf"})
+"""The paths whose guests were seen to take their card while they run."""
+
 CALLER = native.Recipe(name="nmremote", room="remote", extra_flags=("-static", "-s"), libraries=("-lpthread",))
 """What runs a command on another machine of the lab, as ssh does; `remote.py` serves it there.
 
@@ -49,6 +55,7 @@ class LabMachine:
     take turns that short. `modules` are loaded before the snapshot. For whoever plans, as seen on two 2.6 GHz cores:
     a trial takes `trial_s` of a core, and `slowdown` times the virtual time that its program measures for.
     A machine that is a `node` of a cluster has its two ports on two wires: the measured one and the one for management.
+    One with a `guest` has started it before its snapshot, without a measured card.
     """
 
     name: str
@@ -61,6 +68,7 @@ class LabMachine:
     iommu: bool = False
     tick_us: int = 0
     node: bool = False
+    guest: bool = False
     modules: tuple[str, ...] = ()
     kernel_options: tuple[str, ...] = ()
 
@@ -69,7 +77,8 @@ class LabMachine:
         """Return the guest kernel's command line."""
         modules = (f"lab.modules={','.join(self.modules)}",) if self.modules else ()
         management = (f"lab.management={MANAGEMENT}",) if self.node else ()
-        return " ".join((*_KERNEL_OPTIONS, *self.kernel_options, *modules, *management))
+        guest = (GUEST_WORD,) if self.guest else ()
+        return " ".join((*_KERNEL_OPTIONS, *self.kernel_options, *modules, *management, *guest))
 
 
 _NET = ("qemu_fw_cfg", "igb", "igbvf", "veth", "bridge", "macvlan", "tun", "sch_netem", "sch_tbf")

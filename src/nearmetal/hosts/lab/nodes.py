@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from nearmetal import native, process
-from nearmetal.errors import NearmetalError
+from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.far.machine import SHORT_S, FarMachine
 from nearmetal.hosts.far.shell import NodesShell
 from nearmetal.hosts.far.stream import Inbox, LostError, Stream
 from nearmetal.hosts.host import HYPERVISOR, OnNode
 from nearmetal.hosts.lab import kvm, plain_files, remote
-from nearmetal.hosts.lab.machine import CALLER, MANAGEMENT, MANAGEMENT_TAP, MEASURED
+from nearmetal.hosts.lab.machine import CALLER, MANAGEMENT, MEASURED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,15 +43,8 @@ _SETTINGS = {
     "ipv4/conf/all/arp_announce": "2",
 }
 _GUESTS_FROM = 100
-_ROUTE = """set -e
-ip tuntap add $1 mode tap
-ip addr add $2/32 dev $1
-ip link set $1 up
-ip route add $3/32 dev $1
-cd /proc/sys/net/ipv4
-echo 1 >ip_forward
-for card in $1 $4; do echo 1 >conf/$card/proxy_arp; echo 0 >neigh/$card/proxy_delay; done
-"""
+_HAS_CARD = f"/sys/class/net/{MEASURED}/address"
+_LUCK_BYTES = 16
 
 
 def name_of(node: int) -> str:
@@ -148,18 +141,20 @@ class ClusterShell(NodesShell):
         What is returned waits until it runs programs, makes it a node, and returns its name. Raises as `kvm.start` and
         `kvm.Booting.wait` do.
         """
-        number, machine = self.machines.index(node), OnNode(self, node)
-        name, address, mac = guest_of(number), address_of_guest(number), f"52:54:00:0c:00:{number:02x}"
-        machine.run(["sh", "-c", _ROUTE, "route", MANAGEMENT_TAP, address_of(number), address, MANAGEMENT])
-        network = f"tap,id=management,ifname={MANAGEMENT_TAP},script=no,downscript=no,vhost=on"
-        card = ["-netdev", network, "-device", f"virtio-net-pci,netdev=management,mac={mac},romfile="]
-        booting = kvm.start(machine, name, [*devices, *card], {"address": address, "mac": mac})
+        number = self.machines.index(node)
+        name, address = guest_of(number), address_of_guest(number)
+        booting = kvm.managed(OnNode(self, node), name, devices, address_of(number), address)
 
         def known() -> str:
             booting.wait(lambda: True)
             self._free.insert(0, (FarMachine(NodeCarrier(name)), name))
             self._guests.add(name)
             self.add_node(name)
+            if kvm.stands():
+                booting.wait(lambda: _HAS_CARD in remote.read_all(name, [_HAS_CARD], timeout_s=SHORT_S))
+                said = remote.stir(name, os.urandom(_LUCK_BYTES), timeout_s=SHORT_S)
+                if said.status != 0:
+                    raise TrialError(f"guest {name} was not given its seed: {said.stderr.decode(errors='replace')}")
             return name
 
         return known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _CHUNK = 1 << 20
+_RNDRESEEDCRNG = 0x5207  # include/uapi/linux/random.h
 
 
 def read(path: str) -> bytes:
@@ -41,5 +43,15 @@ def write(path: str, data: bytes) -> None:
     try:
         while data:
             data = data[os.write(descriptor, data) :]
+    finally:
+        os.close(descriptor)
+
+
+def stir(data: bytes) -> None:
+    """Let the kernel's random numbers follow from `data` too, from now on (random(4))."""
+    descriptor = os.open("/dev/urandom", os.O_RDWR)
+    try:
+        os.write(descriptor, data)
+        fcntl.ioctl(descriptor, _RNDRESEEDCRNG)
     finally:
         os.close(descriptor)

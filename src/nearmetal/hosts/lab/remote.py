@@ -151,6 +151,8 @@ def _answer_file(request: dict[str, Any], content: bytes, link: _Link) -> None:
             for path, found in plain_files.read_all(request["read_all"]).items():
                 link.send(_NAME, path.encode())
                 link.send_all(_OUT, found)
+        elif "stir" in request:
+            plain_files.stir(content)
         elif "read" in request:
             link.send_all(_OUT, plain_files.read(request["read"]))
         else:
@@ -301,6 +303,11 @@ def read_all(where: Where, paths: Sequence[str], *, timeout_s: float) -> dict[st
 def write(where: Where, path: str, data: bytes, *, timeout_s: float) -> Said:
     """Write a file there; the reason why not is in `stderr`."""
     return _ask(where, {"write": path}, data, timeout_s)
+
+
+def stir(where: Where, data: bytes, *, timeout_s: float) -> Said:
+    """Let a machine's random numbers follow from `data`; the reason why not is in `stderr`."""
+    return _ask(where, {"stir": True}, data, timeout_s)
 
 
 class Talk:
