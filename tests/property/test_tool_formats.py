@@ -12,14 +12,29 @@ from hypothesis import strategies as st
 from nearmetal.errors import ForeignFileError
 from nearmetal.workloads.figures import UNITS
 from nearmetal.workloads.tool_samples import DECODERS, one_cell
-from nearmetal.workloads.tools import hpcc, imb, iperf3, mpi4py, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
+from nearmetal.workloads.tools import (
+    hpcc,
+    imb,
+    iperf2,
+    iperf3,
+    mpi4py,
+    netperf,
+    npb,
+    nuttcp,
+    omb,
+    perftest,
+    qperf,
+    sockperf,
+)
 from nearmetal.workloads.tools.perftest_dump import parse_dump
 
 DATA = Path(__file__).parents[1] / "data" / "tools"
 
 BY_PREFIX: dict[str, Callable[[bytes], object]] = {
     "nuttcp": nuttcp.parse,
+    "iperf2": iperf2.parse,
     "iperf3": iperf3.parse,
+    "written-perftest": perftest.parse_json_report,
     "sockperf-3.7-pp": sockperf.parse_summary,
     "sockperf-3.7-full": sockperf.parse_full_log,
     "qperf": qperf.parse,

@@ -12,7 +12,20 @@ from nearmetal.results.shown import shown_for
 from nearmetal.study.order import WorkloadOrder
 from nearmetal.workloads.foreign import read_foreign
 from nearmetal.workloads.tool_samples import decode_tools
-from nearmetal.workloads.tools import hpcc, imb, iperf3, mpi4py, netperf, npb, nuttcp, omb, perftest, qperf, sockperf
+from nearmetal.workloads.tools import (
+    hpcc,
+    imb,
+    iperf2,
+    iperf3,
+    mpi4py,
+    netperf,
+    npb,
+    nuttcp,
+    omb,
+    perftest,
+    qperf,
+    sockperf,
+)
 from nearmetal.workloads.tools.perftest_dump import parse_dump
 from nearmetal.workloads.tools.tool import Foreign
 
@@ -133,6 +146,34 @@ def test_perftest_bandwidth_label_mb_means_mib() -> None:
     # The message rate in the same row, in 10^6 a second, is of the same bandwidth.
     rate_mpps = float(text.decode().splitlines()[-2].split()[-1])
     assert rate_mpps * 1e6 * 16384 / (1 << 20) == pytest.approx(20.97, rel=1e-3)
+
+
+def test_perftest_json_of_either_version_says_its_unit_by_its_message_rate() -> None:
+    latency = perftest.parse_json_report(data("written-perftest-6.2-send_lat.json"))
+    assert (latency.operation, latency.unit, latency.rows[0].latency_us) == ("ib_send_lat", "us", 1.06)
+    text = data("written-perftest-4.5-write_bw-gbits.json")
+    gigabits = perftest.parse_json_report(text)
+    assert (gigabits.operation, gigabits.unit, gigabits.rows[0].bandwidth) == ("ib_write_bw", "Gbit/s", 97.84)
+    mebibytes = text.replace(b"97.84", b"11663.4")
+    assert perftest.parse_json_report(mebibytes).unit == "MiB/s"
+    with pytest.raises(ForeignFileError, match="in MiB/s or Gbit/s"):
+        perftest.parse_json_report(text.replace(b"97.84", b"500.0"))
+
+
+def test_iperf2_takes_the_sum_of_streams_and_what_arrived() -> None:
+    plain = data("iperf2-2.1.8-tcp.txt")
+    assert iperf2.parse(plain) == ("tcp", 502.0, True)
+    interval = b"[  1] 0.0000-0.5000 sec  18.6 MBytes   312 Mbits/sec\n"
+    assert iperf2.parse(plain.replace(b"[  1] 0.0000-", interval + b"[  1] 0.0000-")) == ("tcp", 502.0, False)
+    assert iperf2.parse(data("iperf2-2.1.8-two-streams.txt")) == ("tcp", 432.0, False)
+    udp = data("iperf2-2.1.8-udp.txt")
+    assert iperf2.parse(udp) == ("udp", 10.5, False)
+    with pytest.raises(ForeignFileError, match="nothing says what arrived"):
+        iperf2.parse(udp.partition(b"[  1] Server Report")[0])
+    with pytest.raises(ForeignFileError, match="no sum"):
+        iperf2.parse(data("iperf2-2.1.8-two-streams.txt").replace(b"[SUM]", b"[  3]"))
+    megabytes = plain.replace(b"502 Mbits/sec", b"22.8 MBytes/sec")
+    assert iperf2.parse(megabytes)[1] == pytest.approx(191.3, abs=0.1)
 
 
 def test_perftest_sorted_dump_is_refused() -> None:
@@ -309,12 +350,14 @@ def test_npb_end_block_and_failed_verification() -> None:
 
 READERS: list[Callable[[bytes], object]] = [
     nuttcp.parse,
+    iperf2.parse,
     iperf3.parse,
     sockperf.parse_summary,
     sockperf.parse_full_log,
     netperf.parse,
     qperf.parse,
     perftest.parse,
+    perftest.parse_json_report,
     parse_dump,
     omb.parse,
     imb.parse,

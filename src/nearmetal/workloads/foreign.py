@@ -31,8 +31,8 @@ def read_foreign(data: bytes) -> tuple[Foreign[CellSamples], ...]:
             return tuple(_with_samples(found) for launch in _launches(of, data) for found in of.read(launch))
     raise ForeignFileError(
         "no reader knows this file",
-        hint="known: OMB, IMB, mpi4py.bench, perftest, nuttcp, iperf3 -J, sockperf (--full-log too), netperf -k, "
-        "qperf -uu, HPL and HPCC, NPB",
+        hint="known: OMB, IMB, mpi4py.bench, perftest, nuttcp, iperf 2, iperf3 -J, sockperf (--full-log too), "
+        "netperf -k, qperf -uu, HPL and HPCC, NPB",
     )
 
 

@@ -112,6 +112,33 @@ def parse_summary(text: str, *, dumped: bool) -> PerftestResult:
     return PerftestResult(f"ib_{verb}_bw", _UNITS[match["unit"]], _some(rows), dumped, ended)
 
 
+_PAIR = re.compile(r'^[ \t]*"?([\w.]{1,40})"?:[ \t]*"?([^",{\n]{1,200})"?,?$', re.MULTILINE)
+
+
+def parse_json_report(data: bytes) -> PerftestResult:
+    """Read the file of --out_json, whose keys have no quotes in 4.5; raise ForeignFileError for anything else.
+
+    It does not say the unit of a bandwidth: the message rate times the size does.
+    """
+    fields = dict(_PAIR.findall(to_text(data, PROGRAM)))
+    title = re.search("(Write|Send|Read|Atomic).*(BW|Latency)", fields.get("test", ""))
+    if not title or "MsgSize" not in fields:
+        raise refuse(PROGRAM, "it does not name the test and the message size")
+    operation = f"ib_{title[1].lower()}_{'bw' if title[2] == 'BW' else 'lat'}"
+    size, count = (whole(fields.get(key, ""), PROGRAM, key) for key in ("MsgSize", "n_iterations"))
+    if title[2] == "Latency":
+        row = PerftestRow(size, count, _positive(fields.get("t_avg", "")), 0.0)
+        return PerftestResult(operation, "us", (row,), dumped=False, ended=True)
+    rate, moved = _positive(fields.get("BW_average", "")), _positive(fields.get("MsgRate", "")) * 1e6 * size
+    near = [unit for unit, of in (("MiB/s", 2**20), ("Gbit/s", 1e9 / 8)) if abs(rate * of / moved - 1) < _ROUNDING]
+    if len(near) != 1:
+        raise refuse(PROGRAM, "its bandwidth is not its message rate times the message size, in MiB/s or Gbit/s")
+    return PerftestResult(operation, near[0], (PerftestRow(size, count, 0.0, rate),), dumped=False, ended=True)
+
+
+_ROUNDING = 0.1
+
+
 def _latencies(text: str) -> tuple[tuple[PerftestRow, ...], bool]:
     for head, column in ((_LATENCY, 3), (_LATENCY_DURATION, 0)):
         if match := head.search(text):
@@ -271,8 +298,15 @@ def _samples(data: bytes, operation: str) -> Durations:
     return one_figure(result.unit, result.rows[0].bandwidth)
 
 
+def _adopt_json(data: bytes) -> Iterator[Foreign[FileCell]]:
+    yield from _adopted(data, parse_json_report(data))
+
+
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
-    result = parse(data)
+    yield from _adopted(data, parse(data))
+
+
+def _adopted(data: bytes, result: PerftestResult) -> Iterator[Foreign[FileCell]]:
     name = result.operation.replace("_", "-")
     ended = () if result.ended else (cut_short("the line below its rows is missing"),)
     if result.dumped and len(result.rows) == 1:
@@ -291,7 +325,7 @@ _BEGINS = rb"^-{20,}\n\s+(?:RDMA_|Send |Atomic )[^\n]* Test\s*$"
 _WHOLE_ROUND_TRIP = Figure("latency (whole round trip)", UNITS["us"])
 TOOL = Tool(
     "perftest",
-    (Import((b"#, usec", b"#bytes"), _adopt, begins=_BEGINS),),
+    (Import((b"#, usec", b"#bytes"), _adopt, begins=_BEGINS), Import((b"test_info",), _adopt_json)),
     Perftest(),
     _samples,
     {f"ib_{verb}_bw": BANDWIDTH for verb in ("write", "send", "read", "atomic")}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from nearmetal.workloads.tools import (
     hpcc,
     imb,
+    iperf2,
     iperf3,
     mpi4py,
     netperf,
@@ -30,6 +31,7 @@ TOOLS: tuple[Tool, ...] = (
     hpcc.TOOL,
     npb.TOOL,
     perftest.TOOL,
+    iperf2.TOOL,
     iperf3.TOOL,
     netperf.TOOL,
     qperf.TOOL,

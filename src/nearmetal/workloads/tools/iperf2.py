@@ -1,0 +1,75 @@
+"""iperf 2: what a client prints at the end of a transfer. Read with 2.0.13 to 2.2, imported only.
+
+One rate per launch: the sum of all streams, and for UDP what the server reports, since a sender counts what it sent.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from nearmetal.workloads.figures import BANDWIDTH, UNITS, Figure
+from nearmetal.workloads.tools.lines import number, refuse, to_text
+from nearmetal.workloads.tools.tool import Foreign, Import, Tool, one_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nearmetal.workloads.tools.tool import FileCell
+
+PROGRAM = "iperf 2"
+
+_CLIENT = re.compile(r"^Client connecting to \S+, (TCP|UDP) port \d+", re.MULTILINE)
+_RATE = re.compile(
+    r"^\[ *(?P<id>\d+|SUM)\] +(?P<from>[\d.]+)- *(?P<to>[\d.]+) sec +[\d.]+ \w?Bytes +"
+    r"(?P<rate>[\d.]+) (?P<unit>\w+/sec)(?P<more>.*)$"
+)
+_STREAM = re.compile(r"^\[ *\d+\] local .* connected with ", re.MULTILINE)
+_BITS = {"": 1e-6, "K": 1e-3, "M": 1.0, "G": 1e3}
+_BYTES = {"": 8e-6, "K": 8e-6 * 2**10, "M": 8e-6 * 2**20, "G": 8e-6 * 2**30}
+_MBIT_PER = {f"{p}bits/sec": mbit for p, mbit in _BITS.items()} | {f"{p}Bytes/sec": mbit for p, mbit in _BYTES.items()}
+
+
+def parse(data: bytes) -> tuple[str, float, bool]:
+    """Return the protocol of one launch, `tcp` or `udp`, the rate in Mbit/s that arrived, and `alone`: one row."""
+    text = to_text(data, PROGRAM)
+    clients = _CLIENT.findall(text)
+    if len(clients) != 1 or "Server listening" in text:
+        raise refuse(PROGRAM, "it is not the output of one client in one direction")
+    udp = clients[0] == "UDP"
+    after = text.partition("Server Report:")[2] if udp else text
+    rows = [match for line in after.splitlines() if (match := _RATE.match(line)) and _seconds(match["from"]) == 0]
+    if udp and not rows:
+        raise refuse(PROGRAM, "the server's report is missing, so nothing says what arrived")
+    if not rows:
+        raise refuse(PROGRAM, "there is no line with the rate of the whole transfer")
+    total = [row for row in rows if row["id"] == "SUM"] or rows
+    if len({row["id"] for row in total}) > 1 or (len(_STREAM.findall(text)) > 1 and total is rows):
+        raise refuse(PROGRAM, "there are several streams and no sum of them")
+    row = max(total, key=lambda one: _seconds(one["to"]))
+    if row["unit"] not in _MBIT_PER:
+        raise refuse(PROGRAM, f"{row['unit']!r} is not a unit that nearmetal knows")
+    rate = number(row["rate"], PROGRAM, "the rate") * _MBIT_PER[row["unit"]]
+    if rate == 0:
+        raise refuse(PROGRAM, "nothing was transferred")
+    return clients[0].lower(), rate, len(rows) == 1 and not udp
+
+
+def _seconds(word: str) -> float:
+    return number(word, PROGRAM, "the interval")
+
+
+def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
+    protocol, rate, alone = parse(data)
+    lacks = ["one rate a run: no percentiles, no spread within it"]
+    if alone:
+        lacks.append("with -i, a file that was cut after its first interval would look the same")
+    cell = (f"{protocol}_stream", 0, one_figure("Mbit/s", rate))
+    yield Foreign("iperf2", "", "iperf2", 2, (cell,), tuple(lacks))
+
+
+TOOL = Tool(
+    "iperf2",
+    (Import((b"Client connecting to ",), _adopt, begins=rb"^-{20,}\nClient connecting to "),),
+    figures={"tcp_stream": BANDWIDTH, "udp_stream": Figure("bandwidth that arrived", UNITS["MB/s"])},
+)
