@@ -209,7 +209,7 @@ class History:
     def watchdogs(self) -> list[int]:
         """Return the watchdogs of this history that live: their command line names its folder."""
         found = []
-        for place in Path("/proc").glob("[0-9]*/cmdline"):
+        for place in (one / "cmdline" for one in Path("/proc").glob("[0-9]*")):
             with contextlib.suppress(OSError):
                 if self.marks(place.read_bytes()):
                     found.append(int(place.parent.name))

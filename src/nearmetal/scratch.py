@@ -137,7 +137,8 @@ def _segments() -> list[Folder]:
 
 def _users(paths: dict[str, int]) -> dict[str, int]:
     """Return files with a process that has each mapped, 0 where none has."""
-    for place in Path("/proc").glob("[0-9]*/maps"):
+    # Not `*/maps`: to look for that file ends the search when a process ends meanwhile.
+    for place in (one / "maps" for one in Path("/proc").glob("[0-9]*")):
         with contextlib.suppress(OSError):
             for line in place.read_text(encoding="utf-8", errors="replace").splitlines() if paths else ():
                 path = line[line.find("/") :]

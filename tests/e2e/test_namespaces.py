@@ -138,7 +138,7 @@ def test_kill_minus_9_leaves_nothing() -> None:
 
 def _processes() -> str:
     texts = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in (one / "cmdline" for one in Path("/proc").glob("[0-9]*")):
         try:
             texts.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
         except OSError:

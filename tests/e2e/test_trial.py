@@ -157,7 +157,7 @@ def test_an_mpi_that_cheats_is_caught(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def _command_lines() -> str:
     texts = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in (one / "cmdline" for one in Path("/proc").glob("[0-9]*")):
         try:
             texts.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
         except OSError:

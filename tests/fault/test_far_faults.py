@@ -433,7 +433,7 @@ os.kill(os.getpid(), 9)
 
 def running(word: str) -> bool:
     """Tell whether a process other than this one has a word in its command line."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in (one / "cmdline" for one in Path("/proc").glob("[0-9]*")):
         try:
             said = path.read_bytes()
         except OSError:

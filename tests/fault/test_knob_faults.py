@@ -384,6 +384,7 @@ def test_a_setting_that_is_gone_by_then_is_not_confirmed(machine: KnobMachine, f
     machine.set_nic("eth1", rx_usecs="16")
     with pytest.raises(KnobError, match=r"nic\.rx-usecs of eth1 was 0 and is 16"):
         begun.confirm()
+    assert read_state(begun.journal.path).end is None, "a roll-back names it, should this process die now"
     begun.restore()
     assert read_state(begun.journal.path).end is EndState.RESTORED
 
@@ -408,13 +409,13 @@ def test_a_confirmation_that_does_not_reach_the_disk_is_not_read_later(
 
 
 def test_who_dies_while_a_failed_confirmation_is_undone_leaves_an_open_journal(
-    machine: KnobMachine, folder: Path
+    machine: KnobMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_found = machine.state()
     begun = session.begin(machine, plan(machine, SETTING, TARGETS), folder)
     begun.apply()
-    machine.set_nic("eth1", rx_usecs="16")
-    with pytest.raises(KnobError):
+    monkeypatch.setattr(session.Session, "_disarm", lambda _: "it has acted")
+    with pytest.raises(TrialError, match="too late to confirm"):
         begun.confirm()
 
     def interrupted(_: str) -> None:

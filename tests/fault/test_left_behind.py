@@ -417,7 +417,7 @@ def kill_labs(folder: Path, boot: Boot, snapshot: Path | None, kills: int) -> No
 def emulators(folder: Path) -> list[str]:
     """Return the processes that work in a folder."""
     found = []
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
+    for place in (one / "cmdline" for one in Path("/proc").glob("[0-9]*")):
         with contextlib.suppress(OSError):
             found += [place.parent.name] if f"{folder}/".encode() in place.read_bytes() else []
     return found

@@ -89,6 +89,7 @@ class Session:
         Raise StoreError when the disk does not take that, TrialError when the values are not those of the setting any
         more, as after the watchdog acted; the caller restores then.
         """
+        self.settle()  # who dies after the next record is not asked again, so that it may not claim what is not so
         # On the disk first: until it is there, the watchdog guards.
         self.journal.append({"kind": "end", "state": EndState.CONFIRMED, "left": []})
         if report := self._disarm():
