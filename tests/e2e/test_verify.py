@@ -77,7 +77,7 @@ def test_what_changed_is_named_file_by_file(root: Path, capsys: pytest.CaptureFi
         "r/samples/000002.parquet has changed since it was recorded: its SHA-256 differs\n"
         "r/trials/000003.json has changed since it was written: its SHA-256 is not the one that it carries\n"
         "r/samples/000004.parquet cannot be read: No such file or directory\n"
-        "r: 8 trials, 17 files (0.1 MB) match their checksums, 3 are not\n"
+        "r: 8 trials, 17 files (0.1 MB) match their checksums, 3 do not\n"
     )
 
 

@@ -161,7 +161,7 @@ def _no_verbs(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> str:
     without = [n.name for pair in asked.pairs for n in pair.nodes if not looks[n.name].rdma]
     if without:
         return f"no RDMA device on {', '.join(without)}"
-    return "RDMA devices are there; add a workload of kind `perftest` to the study, which must name device and GID"
+    return "not measured here; run ib_write_lat on each pair and compare its output with `nearmetal import`"
 
 
 def _words(name: str, entry: Mapping[str, object]) -> str:
