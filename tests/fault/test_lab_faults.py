@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import re
@@ -410,24 +409,48 @@ def test_no_space_for_an_image_says_how_much_is_needed(host: lab.LabHost, monkey
     assert not list(image.cache_folder().glob("unfinished-*"))
 
 
-def test_a_second_lab_waits_for_the_first(tmp_path: Path) -> None:
+def test_a_second_lab_waits_for_the_first_to_make_the_same(tmp_path: Path) -> None:
     said: list[str] = []
     entered = threading.Event()
 
     def second() -> None:
-        with image.locked(tmp_path, said.append):
+        with image.locked(tmp_path / "image-1", said.append):
             entered.set()
 
-    with (tmp_path / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with image.locked(tmp_path / "image-1", said.append):
+        with image.locked(tmp_path / "image-2", said.append):
+            assert said == []
         thread = threading.Thread(target=second)
         thread.start()
         while not said:
             pass
         assert not entered.is_set()
+        (tmp_path / "lock-image-1").unlink()  # as `clean` does
+        with image.locked(tmp_path / "image-1", said.append):
+            pass
     thread.join(600)
     assert entered.is_set()
-    assert "waiting for another nearmetal" in said[0]
+    assert said == ["waiting for another nearmetal that is making image-1"]
+
+
+def test_snapshots_are_booted_at_once_and_an_end_ends_them(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setenv("LAB_EMULATOR", "hangs")
+    errors: list[NearmetalError] = []
+
+    def prepared() -> None:
+        try:
+            host.prepare(replace(ORDER, block=block) for block in range(2))
+        except NearmetalError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=prepared)
+    thread.start()
+    until(lambda: len(host.running_pids) == 2)
+    host.close()
+    thread.join(600)
+    assert [error.message.partition("\n")[0] for error in errors] == ["the emulator ended with status -9"]
+    assert host.running_pids == []
 
 
 @pytest.mark.parametrize(

@@ -427,7 +427,7 @@ def emulators(folder: Path) -> list[str]:
 @pytest.mark.xdist_group("lab")
 def test_kills_of_the_lab_leave_nothing(temporary: Path, told: Callable[[str, int], None]) -> None:
     with labs.opened("base") as host:
-        ready = host._prepared(0)
+        ready = host._prepared((0, False))
         kill_labs(temporary, ready.boot, ready.snapshot, KILLS // 20)
     told("the lab, its emulator running the snapshot", KILLS // 20)
 

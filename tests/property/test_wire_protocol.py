@@ -191,6 +191,30 @@ def test_wrong_arguments_are_named(fake: Path, words: str, reason: str) -> None:
     assert refused(fake, words.split(",")) == reason
 
 
+def test_the_host_can_see_how_far_all_have_come(fake: Path) -> None:
+    with wire.shared_memory() as memory:
+        assert wire.reached_ns(memory) == 0, "nobody has come"
+        began: list[subprocess.Popen[str]] = []
+        for node in range(2):
+            words = [f"shm={memory}", f"node={node}", "nodes=2", "delay=2000"]
+            began.append(
+                subprocess.Popen([fake, "1", str(_FOR_EVER_NS), "1", *words], stderr=subprocess.PIPE, text=True)
+            )
+        wait_until_joined(began)
+        seen = 0
+        for _ in range(3):
+            while (reached := wire.reached_ns(memory)) <= seen:
+                assert [machine.poll() for machine in began] == [None, None]
+            seen = reached
+        began[1].send_signal(signal.SIGSTOP)
+        _, said = began[0].communicate(timeout=_WAIT_S)
+        assert "was stopped by a signal" in said
+        held_ns = wire.reached_ns(memory)
+        assert seen <= held_ns < _FOR_EVER_NS, "the one that is stopped holds them back, not the one that is gone"
+        began[1].kill()
+        began[1].communicate()
+
+
 def test_memory_of_another_cluster_is_refused(fake: Path) -> None:
     with started(fake, 2, "delay=2000", 1, _FOR_EVER_NS) as machines, wire.shared_memory() as memory:
         assert machines

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import time
+from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
-from nearmetal.cli.progress import _Left
+import pytest
+
+from nearmetal.cli.progress import _Left, virtual_words, watcher
 from nearmetal.cli.run import virtual_time_ns
+from nearmetal.hosts.host import Reached
+from nearmetal.report.terminal import Console
+from nearmetal.study.shipped import find_study, read_study
+
+if TYPE_CHECKING:
+    from nearmetal.hosts.host import Host
 
 
 def test_only_launches_in_the_lab_have_virtual_time() -> None:
@@ -24,3 +36,26 @@ def test_the_time_left_comes_from_the_blocks_of_this_call() -> None:
     quick = _Left(3)
     quick.words(0, 0.0)
     assert quick.words(1, 5.0) == "", "seconds are not worth a word"
+
+
+class Clocked:
+    """A host whose machines have come 0.84 s in 27 s."""
+
+    def reached(self) -> Reached:
+        return Reached(840_000_000, since_s=time.monotonic() - 27.0)
+
+
+def test_the_clock_of_machines_is_shown_with_its_pace() -> None:
+    assert virtual_words(Reached(840_000_000, since_s=73.0), 100.0) == "0.84 virtual s, 0.031 a second"
+    assert virtual_words(Reached(0, since_s=73.0), 100.0) == "", "they have not begun"
+    assert virtual_words(None, 100.0) == ""
+
+
+@pytest.mark.parametrize(("host", "shown"), [(Clocked(), True), (object(), False)])
+def test_a_terminal_of_80_columns_has_room_for_the_clock(host: Host, shown: bool) -> None:
+    study, _ = read_study(find_study(Path("sriov-gap")))
+    screen = io.StringIO()
+    with watcher(study, Console(file=screen, force_terminal=True, width=80), host) as watching:
+        watching.block_started(0, 6, ["native", "vf"])
+    assert ("0.84 virtual s, 0.031 a second" in screen.getvalue()) == shown
+    assert "block 1 of at most 5" in screen.getvalue()

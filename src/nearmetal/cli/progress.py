@@ -7,20 +7,25 @@ import time
 from typing import TYPE_CHECKING
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
+from nearmetal.hosts.host import InVirtualTime
 from nearmetal.units import NS_PER_S, format_duration, format_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.console import Console
+    from rich.progress import Task
 
+    from nearmetal.hosts.host import Host, Reached
     from nearmetal.run.schedule import Watcher
     from nearmetal.store.rundir import TrialRecord
     from nearmetal.study.spec import Study
 
 _WORTH_SAYING_S = 60.0
+_BAR_COLUMNS = 10
 
 
 def warn(sentence: str) -> None:
@@ -28,16 +33,39 @@ def warn(sentence: str) -> None:
     click.echo(f"warning: {sentence}", err=True)
 
 
+class _VirtualTime(ProgressColumn):
+    """How far the machines of a host with a clock of its own have come, and how fast that clock goes."""
+
+    max_refresh = 0.5
+
+    def __init__(self, host: InVirtualTime) -> None:
+        super().__init__()
+        self._host = host
+
+    def render(self, task: Task) -> Text:
+        del task
+        return Text(virtual_words(self._host.reached(), time.monotonic()))
+
+
+def virtual_words(reached: Reached | None, now_s: float) -> str:
+    """Return `0.84 virtual s, 0.031 a second`; nothing where no machine has begun."""
+    if reached is None or reached.virtual_ns <= 0:
+        return ""
+    virtual_s = reached.virtual_ns / NS_PER_S
+    return f"{virtual_s:.2f} virtual s, {virtual_s / max(now_s - reached.since_s, 1e-3):.2g} a second"
+
+
 @contextlib.contextmanager
-def watcher(study: Study, console: Console) -> Iterator[Watcher]:
-    """Draw a bar when `console` is a terminal, else write lines."""
+def watcher(study: Study, console: Console, host: Host | None = None) -> Iterator[Watcher]:
+    """Draw a bar when `console` is a terminal, with the clock of a `host` that has one of its own; else write lines."""
     if not console.is_terminal:
         yield _Lines(study, console)
         return
     columns = (
         TextColumn("{task.description}", markup=False),
-        BarColumn(),
+        BarColumn(_BAR_COLUMNS),
         MofNCompleteColumn(),
+        *([_VirtualTime(host)] if isinstance(host, InVirtualTime) else []),
         TextColumn("{task.fields[last]}", markup=False),
         TimeElapsedColumn(),
     )

@@ -88,7 +88,7 @@ def carry_out(
     """Carry a study out into its run directory, print the verdicts, and say where the report is."""
     console = Console(stderr=True, highlight=False)
     try:
-        with watcher(spec, console) as watching:
+        with watcher(spec, console, host) as watching:
             ending = run_study(spec, host, run, watching, occasions=occasions)
     except KeyboardInterrupt:
         console.print(f"interrupted; continue with: nearmetal run --resume {run.root}")

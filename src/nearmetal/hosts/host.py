@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeGuard, TypeVar, runtime_checkabl
 from nearmetal.errors import BadInputError, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from nearmetal.process import Finished
     from nearmetal.study.order import Order, Outcome, Scalar
@@ -249,6 +249,32 @@ class Together(Protocol):
 
     def carry_out_together(self, orders: Sequence[Order]) -> Iterator[Outcome]:
         """Carry a group out; yield an outcome for each, as `Host.carry_out` returns it."""
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A host that must make something before trials can be carried out."""
+
+    def prepare(self, orders: Iterable[Order]) -> None:
+        """Make what these orders need and is not there, as much at once as this machine has cores for."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far machines have come on a clock of their own, and when they began on this one's (`time.monotonic`)."""
+
+    virtual_ns: int
+    since_s: float
+
+
+@runtime_checkable
+class InVirtualTime(Protocol):
+    """A host whose machines have a clock of their own."""
+
+    def reached(self) -> Reached | None:
+        """Return how far those have come that run now; None where none runs."""
         ...
 
 

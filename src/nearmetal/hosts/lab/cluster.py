@@ -57,11 +57,12 @@ class Cluster:
         """Tell whether a life for that path starts with a guest on each machine."""
         return self.standing_guests and path.kind in STANDING_PATHS and path.options.get("ends", "both") == "both"
 
-    def start(self, boot: Boot, orders: Sequence[Order], seed: int, stack: contextlib.ExitStack) -> Iterator[Vm]:
-        """Start as many machines as orders of one path need, paused; `stack` ends them.
+    def start(
+        self, boot: Boot, orders: Sequence[Order], seed: int, memory: str, stack: contextlib.ExitStack
+    ) -> Iterator[Vm]:
+        """Start as many machines as orders of one path need, which share `memory`, paused; `stack` ends them.
 
-        What they share is memory without a name, so nothing of it outlives them. Raises TrialError when the order needs
-        more than there are.
+        Raises TrialError when the order needs more than there are.
         """
         order = orders[0]
         if order.nodes > self.nodes:
@@ -73,7 +74,7 @@ class Cluster:
         options = {name: value for name, value in order.path.options.items() if name not in WIRE}
         path = replace(order.path, options=options)
         text = "\n".join(replace(one, path=path).to_json() for one in orders).encode()
-        memory, measured = stack.enter_context(wire.shared_memory()), self._link(order)
+        measured = self._link(order)
         for node in range(count):
             plugin = partial(_joined, boot, wire.WirePlace(memory, node, count), seed, measured)
             life = Vm(boot, order=text, seed=seed + node, restore=True, seat=Seat(node, count), plugin=plugin)

@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 MANIFEST_FORMAT = 1
 _KEY_DIGITS = 16
+_LOCK = "lock"
 _KINDS = ("root", "image", "snapshot", "unfinished")
 _SHOWN_FACTS = {"codename", "distribution", "emulator", "kernel", "machine"}
 _MANIFEST = "manifest.json"
@@ -126,15 +128,21 @@ def code_key() -> str:
 
 
 @contextlib.contextmanager
-def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lab's lock: two labs at once build an image or a snapshot once, the second waits for the first."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("waiting for another nearmetal that is building the lab")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+def locked(target: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of one folder of the cache: two labs at once make it once, the second waits for the first."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    path = target.with_name(f"{_LOCK}-{target.name}")
+    with contextlib.ExitStack() as stack:
+        while True:
+            lock = stack.enter_context(path.open("w"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"waiting for another nearmetal that is making {target.name}")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):  # `clean` may have removed it meanwhile
+                if os.path.samestat(path.stat(), os.fstat(lock.fileno())):
+                    break
         yield
 
 
@@ -146,11 +154,11 @@ def build(say: Callable[[str], None], *, again: bool = False) -> Image:
     release = rootfs.this_release()
     say(f"resolving the packages of {release.distribution} {release.codename}")
     versions = rootfs.resolve(release)
-    with locked(cache_folder(), say):
-        folder = cache_folder() / f"root-{_root_key(versions)}"
+    folder = cache_folder() / f"root-{_root_key(versions)}"
+    with locked(folder, say):
         if again or _sound(folder, say) is None:
             _build_root(release, versions, folder, say)
-        return _assemble(folder, say)
+    return _assemble(folder, say)
 
 
 def require_built() -> None:
@@ -166,10 +174,11 @@ def current(say: Callable[[str], None]) -> Image:
     Raises UnavailableError when the root layer has not been built here, or only for other sources.
     """
     require_built()
-    with locked(cache_folder(), say):
-        for folder in _fitting_roots():
-            if _sound(folder, say) is not None:
-                return _assemble(folder, say)
+    for folder in _fitting_roots():
+        with locked(folder, say):
+            sound = _sound(folder, say) is not None
+        if sound:
+            return _assemble(folder, say)
     raise UnavailableError("the lab's image is damaged", hint="`nearmetal lab build` makes it again")
 
 
@@ -219,37 +228,49 @@ def _assemble(root: Path, say: Callable[[str], None]) -> Image:
     code = code_key()
     key = hashlib.sha256(f"{base.key}{base.files['root.cpio']}{code}".encode()).hexdigest()[:_KEY_DIGITS]
     folder = cache_folder() / f"image-{key}"
-    manifest = _sound(folder, say)
-    if manifest is None:
-        say("putting nearmetal's own files into the image")
-        with _replacing(folder) as fresh:
-            shutil.copyfile(root / "kernel", fresh / "kernel")
-            shutil.copyfile(root / "root.cpio", fresh / "initramfs")
-            with (fresh / "initramfs").open("ab") as stream:
-                write_archive(stream, with_parents(code_nodes()), mtime_s=rootfs.EPOCH_S, first_inode=1 << 20)
-            seal(fresh, "image", key, {**base.facts, "root": root.name, "code": code}, base.versions)
-        manifest = Manifest.load(folder)
+    with locked(folder, say):
+        manifest = _sound(folder, say)
+        if manifest is None:
+            say("putting nearmetal's own files into the image")
+            with _replacing(folder) as fresh:
+                shutil.copyfile(root / "kernel", fresh / "kernel")
+                shutil.copyfile(root / "root.cpio", fresh / "initramfs")
+                with (fresh / "initramfs").open("ab") as stream:
+                    write_archive(stream, with_parents(code_nodes()), mtime_s=rootfs.EPOCH_S, first_inode=1 << 20)
+                seal(fresh, "image", key, {**base.facts, "root": root.name, "code": code}, base.versions)
+            manifest = Manifest.load(folder)
     return Image(folder, manifest)
 
 
 def snapshot(
-    image: Image, boot: Boot, version: str, say: Callable[[str], None], *, timeout_s: float, variant: int = 0
+    image: Image,
+    boot: Boot,
+    version: str,
+    say: Callable[[str], None],
+    *,
+    timeout_s: float,
+    variant: int = 0,
+    known: Callable[[Vm], contextlib.AbstractContextManager[None]],
 ) -> Path:
     """Return the frozen machine that every trial starts from, booting it once per image, machine and emulator.
 
     A snapshot is part of what a figure depends on, so it is kept with its checksum. Each `variant` is a boot of its
-    own: another seed for the kernel's random numbers, and so another layout of its memory. Raises NearmetalError when
-    the machine does not boot within `timeout_s`.
+    own: another seed for the kernel's random numbers, and so another layout of its memory. `known` holds the machine
+    for as long as it boots. Raises NearmetalError when the machine does not boot within `timeout_s`.
     """
     argv = emulator_argv("", boot.machine, _NO_FILES, seed=variant, restore=False)
     described = f"{boot.machine!r} {version} {boot.wire.name} {argv}"
     key = hashlib.sha256(described.encode()).hexdigest()[:_KEY_DIGITS]
     folder = cache_folder() / f"snapshot-{image.manifest.key}-{boot.machine.name}-{key}"
-    with locked(cache_folder(), say):
+    with locked(folder, say):
         if _sound(folder, say) is None:
             which = f", variant {variant}" if variant else ""
             say(f"booting the lab ({boot.machine.about}{which}) to its snapshot, about 25 s")
-            with _replacing(folder) as fresh, Vm(replace(boot, memory=fresh / "memory"), seed=variant) as vm:
+            with (
+                _replacing(folder) as fresh,
+                Vm(replace(boot, memory=fresh / "memory"), seed=variant) as vm,
+                known(vm),
+            ):
                 vm.freeze(fresh / "state", timeout_s=timeout_s)
                 seal(fresh, "snapshot", key, {"machine": boot.machine.name, "emulator": version}, {})
     return folder / "state"
@@ -355,4 +376,5 @@ def clean(*, everything: bool) -> tuple[Path, ...]:
     removed = tuple(folder for kind in kinds for folder in _folders(kind))
     for folder in removed:
         shutil.rmtree(folder)
+        folder.with_name(f"{_LOCK}-{folder.name}").unlink(missing_ok=True)
     return removed

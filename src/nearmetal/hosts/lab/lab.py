@@ -11,13 +11,15 @@ import os
 import re
 import shutil
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError, UnavailableError
-from nearmetal.hosts.host import at_once
-from nearmetal.hosts.lab import image, wirecheck
+from nearmetal.hosts.host import Reached, at_once
+from nearmetal.hosts.lab import image, wire, wirecheck
 from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, nodes_of
 from nearmetal.hosts.lab.guest import OUTCOME_NAME
 from nearmetal.hosts.lab.lives import carry_out
@@ -27,7 +29,7 @@ from nearmetal.study.facts import VARIANT
 from nearmetal.study.order import Outcome, TrialStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from nearmetal.hosts.host import Shell
@@ -91,6 +93,10 @@ class _Ready:
     variant: int
 
 
+_Which = tuple[int, bool]
+"""A snapshot: which of the variants, and whether a guest stands in it."""
+
+
 class LabHost:
     """Carries trials out in the emulated SR-IOV cluster; safe for use by several threads."""
 
@@ -122,8 +128,11 @@ class LabHost:
         self._wire = wirecheck.fitting_wire(self._emulator, self._version)
         image.require_built()
         self._variants = variants
-        self._ready: dict[tuple[int, bool], _Ready] = {}
+        self._image: image.Image | None = None
+        self._making: dict[_Which, threading.Lock] = {}
+        self._ready: dict[_Which, _Ready] = {}
         self._lives: set[Vm] = set()
+        self._clocks: dict[str, float] = {}
         self._lock = threading.Lock()
         self._closed = False
 
@@ -162,8 +171,7 @@ class LabHost:
 
     def _life(self, orders: Sequence[Order]) -> list[Outcome]:
         """Return the outcomes of a life's orders: of all, or up to the first that failed."""
-        guest = self._machine.iommu and self._cluster is not None and self._cluster.has_guests(orders[0].path)
-        ready = self._prepared(orders[0].block % self._variants, guest=guest)
+        ready = self._prepared(self._which(orders[0]))
         outcomes: list[Outcome] = []
         try:
             outcomes += map(_outcome, self._live(ready, orders))
@@ -180,21 +188,37 @@ class LabHost:
         """The release of the kernel in the image."""
         return image.current(self._say).manifest.facts["kernel"]
 
-    def prepare(self) -> None:
-        """Verify the image, and boot the machine to its snapshot when there is none; the first trial does it too."""
-        self._prepared(0)
+    def prepare(self, orders: Iterable[Order] = ()) -> None:
+        """Verify the image, and boot the snapshots that orders need and that are not there, one a core at once.
 
-    def _prepared(self, variant: int, *, guest: bool = False) -> _Ready:
+        An order that comes unprepared prepares its own. An interrupt ends the boots.
+        """
+        wanted = dict.fromkeys(map(self._which, orders)) or {(0, False): None}
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            try:
+                list(pool.map(self._prepared, wanted))
+            except BaseException:
+                self.close()
+                raise
+
+    def _which(self, order: Order) -> _Which:
+        guest = self._machine.iommu and self._cluster is not None and self._cluster.has_guests(order.path)
+        return order.block % self._variants, guest
+
+    def _prepared(self, which: _Which) -> _Ready:
         """Return image and snapshot, verified; made or booted by the first thread that asks."""
-        which, machine = (variant, guest), replace(self._machine, guest=guest)
+        (variant, guest), known = which, self._known
         with self._lock:
             if self._closed:
                 raise NearmetalError("the lab is closed")
+            self._image = built = self._image or image.current(self._say)
+            making = self._making.setdefault(which, threading.Lock())
+        with making:
             if which not in self._ready:
-                built = image.current(self._say)
+                machine, limit_s = replace(self._machine, guest=guest), _BOOT_TIMEOUT_S
                 boot = Boot(self._emulator, machine, built.kernel, built.initrd, self._wire)
                 frozen = image.snapshot(
-                    built, boot, self._version, self._say, timeout_s=_BOOT_TIMEOUT_S, variant=variant
+                    built, boot, self._version, self._say, timeout_s=limit_s, variant=variant, known=known
                 )
                 digest, boot = image.digest_of(frozen.parent), replace(boot, memory=frozen.with_name("memory"))
                 self._ready[which] = _Ready(boot, built.manifest.key, frozen, digest, variant)
@@ -219,7 +243,9 @@ class LabHost:
             text = "\n".join(order.to_json() for order in orders).encode()
             yield stack.enter_context(Vm(ready.boot, order=text, seed=seed, restore=True))
         else:
-            yield from self._cluster.start(ready.boot, orders, seed, stack)
+            memory = stack.enter_context(wire.shared_memory())  # without a name, so nothing of it outlives the machines
+            stack.enter_context(self._watched(memory))
+            yield from self._cluster.start(ready.boot, orders, seed, memory, stack)
 
     @contextlib.contextmanager
     def _known(self, life: Vm) -> Iterator[None]:
@@ -231,6 +257,24 @@ class LabHost:
         finally:
             with self._lock:
                 self._lives.discard(life)
+
+    @contextlib.contextmanager
+    def _watched(self, memory: str) -> Iterator[None]:
+        """Let `reached` look at the clock of machines that share this memory."""
+        with self._lock:
+            self._clocks[memory] = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._clocks[memory]
+
+    def reached(self) -> Reached | None:
+        """Return how far the cluster that began first has come, and since when; None where none runs."""
+        with self._lock:
+            for memory, since_s in self._clocks.items():
+                return Reached(wire.reached_ns(memory), since_s)
+        return None
 
     @property
     def running_pids(self) -> list[int]:

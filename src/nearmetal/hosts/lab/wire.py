@@ -34,6 +34,9 @@ RECIPE = native.Recipe(
     extra_flags=("-D_GNU_SOURCE", "-shared", "-fPIC", "-fvisibility=hidden"),
     libraries=("-lpthread",),
 )
+_MAGIC, _NODES_AT, _NODE_BYTES = 0x77697232, 256, 256
+"""Where native/wire/cluster.h keeps the promises of nodes: each is the first field of a node."""
+_NEVER_NS = ((1 << 63) - 1) // 4
 _NEWER_THAN_KNOWN = (12, 0)
 _SHOWN_SYMBOLS = 3
 
@@ -117,6 +120,22 @@ def shared_memory() -> Iterator[str]:
         yield f"/proc/{os.getpid()}/fd/{descriptor}"
     finally:
         os.close(descriptor)
+
+
+def reached_ns(memory: str) -> int:
+    """Return how far all machines that share this memory have come since they began, in ns of their own clock.
+
+    0 while they come together, and when none is left.
+    """
+    with open(memory, "rb") as shared:  # noqa: PTH123 - a path into /proc, which may go at any moment
+        head = shared.read(_NODES_AT + NODES_MAX * _NODE_BYTES)
+    if len(head) < _NODES_AT:
+        return 0
+    magic, nodes = struct.unpack_from("<II", head)
+    if magic != _MAGIC:
+        return 0
+    least = min(struct.unpack_from("<q", head, _NODES_AT + node * _NODE_BYTES)[0] for node in range(nodes))
+    return int(least) if least < _NEVER_NS else 0
 
 
 def check(emulator: Path, version: str, library: Path) -> None:
