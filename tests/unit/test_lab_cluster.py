@@ -480,3 +480,37 @@ def test_a_guest_s_random_numbers_follow_from_what_it_is_told(served: str, monke
     monkeypatch.setattr(plain_files, "stir", stirred.append)
     assert remote.stir(served, b"luck", timeout_s=20).status == 0
     assert stirred == [b"luck"]
+
+
+class Patient:
+    """A guest that is waited for."""
+
+    def wait(self, answers: Callable[[], bool]) -> None:
+        while not answers():
+            pass
+
+
+@pytest.mark.usefixtures("with_kvm")
+def test_a_standing_guest_gets_its_luck_once_it_has_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    card, answer = "/sys/class/net/eth0/address", remote.Said()
+    stirred: list[tuple[str, int]] = []
+
+    def stir(name: str, data: bytes, **_: object) -> remote.Said:
+        stirred.append((name, len(data)))
+        return answer
+
+    looks: list[dict[str, bytes]] = [{card: b"mac"}, {}, {card: b"mac"}, {}, {}]
+    monkeypatch.setattr(nodes.ClusterShell, "add_node", lambda *_: None)
+    monkeypatch.setattr(nodes.ClusterShell, "machines", ("n0", "n1"))
+    monkeypatch.setattr(kvm, "stands", lambda: True)
+    monkeypatch.setattr(kvm, "managed", lambda *_: Patient())
+    monkeypatch.setattr(remote, "read_all", lambda *_, **__: looks.pop())
+    monkeypatch.setattr(remote, "stir", stir)
+    known = nodes.ClusterShell(Seat(0, 2)).boot_guest("n1", ["-device", "vfio-pci"])
+    answer.status = 0
+    assert known() == "g1"
+    assert stirred == [("g1", 16)]
+    assert len(looks) == 2  # it was looked for until it was there
+    answer.status, answer.stderr = 255, bytearray(b"out of reach")
+    with pytest.raises(TrialError, match="g1 was not given its seed: out of reach"):
+        known()
