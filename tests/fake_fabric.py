@@ -55,7 +55,7 @@ class MadeUpHost:
     seed: int = 1
     prefix: str = "n"
     fabrics: dict[int, MadeUpFabric] = field(default_factory=dict)
-    kind = "local"
+    kind = "fake"
     label = "made-up figures with a label that is longer than a terminal is wide: they describe no machine at all"
     slots = 1
     closed = False

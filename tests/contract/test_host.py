@@ -16,6 +16,7 @@ from nearmetal.hosts.fake import FakeHost
 from nearmetal.hosts.host import Host, Shell
 from nearmetal.hosts.local import LocalHost
 from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.run.preflight import rehearse
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.workloads.mpi.table import find_mpi
@@ -173,6 +174,24 @@ def test_a_trial_that_cannot_be_carried_out_is_an_outcome_not_an_error(host: Hos
     assert outcome.reason
     assert outcome.hint
     assert not outcome.files
+
+
+def test_a_rehearsal_passes_where_trials_run_and_names_all_that_is_missing(host: Host, order) -> None:
+    if host.kind in WITHOUT_SHELL:
+        pytest.skip("the fake host has nothing to try, and a look into the lab costs as much as a trial")
+    good = order()
+    rehearse("study", [good], host, lambda _: None)
+    options = {"operation": "latency", "sizes": [64], "iterations": 50, "warmup": 5, "python": "/no/such/python"}
+    tool = WorkloadOrder("theirs", "mpi4py", options)
+    wrong = [
+        order(trial=8, knobs={"nic.rx-usecs": "4"}, setting="absent"),
+        order(trial=9, workload=tool),
+        order(trial=10, path=PathOrder("lost", "no-such-path")),
+    ]
+    with pytest.raises(UnavailableError, match="for 3 reasons") as raised:
+        rehearse("study", [good, *wrong], host, lambda _: None)
+    for part in ("setting absent: nic.rx-usecs cannot be read", "workload theirs", "path lost"):
+        assert part in raised.value.message
 
 
 def test_trials_after_a_failed_one_are_not_touched_by_it(host: Host, order) -> None:

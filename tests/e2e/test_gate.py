@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
@@ -349,6 +351,47 @@ def test_files_for_other_programs(made: Callable[..., str], capsys: pytest.Captu
     assert rows[0]["tap_latency_8_B_as-found_unit"] == "us"
     assert float(rows[0]["tap_latency_8_B_as-found_value"]) > 1.1 * float(rows[0]["tap_latency_8_B_as-found_ref"])
     assert header.split("|")[:2] == ["result", "job_completion_time"]
+
+
+def ci_jobs() -> dict[str, tuple[list[str], list[str]]]:
+    """Return of each pipeline in the docs the scripts, in the shells that run them, and the files that it keeps."""
+    page = (Path(__file__).parents[2] / "docs/how-to/gate-a-driver-upgrade.md").read_text()
+    gitlab, github = (
+        yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    )
+    of_gitlab = gitlab["network-gate"]
+    assert of_gitlab["allow_failure"]["exit_codes"] == [2]
+    steps = github["jobs"]["network-gate"]["steps"]
+    kept = [str(step["with"]["path"]) for step in steps if "upload" in step.get("uses", "")]
+    artifacts = of_gitlab["artifacts"]
+    return {
+        "gitlab": (["\n".join(of_gitlab["script"])], [*artifacts["paths"], artifacts["reports"]["junit"]]),
+        "github": ([step["run"] for step in steps if "run" in step], kept),
+    }
+
+
+@pytest.mark.parametrize(("service", "tap_ns", "code"), [("gitlab", 28_000, 1), ("github", 0, 0)])
+def test_the_pipelines_in_the_docs_gate(made: Callable[..., str], service: str, tap_ns: int, code: int) -> None:
+    """Each script in a fresh shell that ends at its first failure, as the services start it, with an empty HOME."""
+    made("baseline/run")
+    scripts, kept = ci_jobs()[service]
+    options = f'"base_ns.tap" = {tap_ns}' if tap_ns else ""
+    Path("studies").mkdir()
+    Path("studies/sriov.toml").write_text(STUDY.format(options=options, seed=1))
+    home = Path("home").resolve()
+    home.mkdir()
+    env = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(home), "CI": "true"}
+    done = 0
+    for script in scripts:
+        shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+        done = subprocess.run(shell, env=env, capture_output=True, timeout=600, check=False).returncode
+        if done:
+            break
+    assert done == code
+    assert json.loads(Path("gate.json").read_text())["verdict"] == {0: "within", 1: "worse"}[code]
+    for name in kept:
+        assert list(Path().glob(name.rstrip("/"))), f"the pipeline keeps {name}"
+    assert not list(home.rglob("*.toml")), "nothing is looked for or left in HOME"
 
 
 def test_a_perf_log_with_other_columns_is_moved_aside(made: Callable[..., str]) -> None:

@@ -1,12 +1,18 @@
 """Reading what the kernel counts, from texts as it writes them."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.errors import NearmetalError
 from nearmetal.facts.counters import parse_links, parse_snmp
+from nearmetal.facts.tenants import look_for_tenants, parse_processes, used_between
 from nearmetal.hosts import many_files
+from nearmetal.hosts.machine import MachineShell
 
 DEV = """Inter-|   Receive                                                |  Transmit
  face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed
@@ -46,3 +52,42 @@ def test_files_come_apart_as_they_were(files: list[tuple[bytes, bool]]) -> None:
     paths = [str(index) for index in range(len(files))]
     expected = {path: body for path, (body, there) in zip(paths, files, strict=True) if there}
     assert many_files.split(said, paths, mark) == expected
+
+
+def stat(pid: int, name: str, ticks: int, *, began: int = 5, flags: int = 0) -> str:
+    return f"{pid} ({name}) R 1 1 1 0 -1 {flags} 0 0 0 0 {ticks - 1} 1 0 0 20 0 1 0 {began} 0 0\n"
+
+
+def test_other_programs_are_those_seen_before_and_after() -> None:
+    before = parse_processes("m", [stat(7, "cc1plus", 100), stat(8, "bash", 5), stat(9, "gone", 50)], mine=0)
+    reused = stat(8, "bash", 900, began=77)
+    after = parse_processes("m", [stat(7, "cc1plus", 190), reused, stat(11, "rank", 400)], mine=0)
+    assert used_between(before, after) == {"others.cc1plus": 90}
+
+
+def test_this_process_the_kernel_and_torn_lines_are_no_other_programs() -> None:
+    lines = [stat(7, "nearmetal", 100), stat(2, "kthreadd", 9, flags=0x208040), "12 (half", "", stat(3, "a) R (b", 7)]
+    assert parse_processes("m", lines, mine=7) == {"m 3 5 a__R__b": 7}
+
+
+def test_no_name_of_a_program_reaches_the_terminal_as_it_is() -> None:
+    (key,) = parse_processes("", [stat(3, "\x1b[31m[/b]\u202e", 7)], mine=0)
+    assert key.isascii()
+    assert not set("\x1b[]/") & set(key)
+
+
+def test_a_program_that_computes_beside_a_launch_is_found() -> None:
+    code = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+    with MachineShell() as shell, subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:  # fmt: skip
+        assert other.stdin
+        assert other.stdout
+        before = look_for_tenants(shell)
+        other.stdout.readline()
+        after = look_for_tenants(shell)
+        other.stdin.close()
+    (key,) = [key for key in after if key.split()[0] == str(other.pid)]
+    assert not any(key.split()[0] == str(os.getpid()) for key in after)
+    used = after[key] - min(before.get(key, 0), after[key])
+    assert used > 0

@@ -124,6 +124,8 @@ class NoLogin:
     def run(self, argv: Sequence[str], **_: object) -> Finished:
         if argv[0] == self.agent:
             return Finished(tuple(argv), 255, b"", b"Permission denied (publickey).", 1)
+        if argv[0] == "sh":
+            return Finished(tuple(argv), 0, b"", b"", 1)
         raise TrialError("this machine does nothing")
 
 

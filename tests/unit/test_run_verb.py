@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nearmetal.cli.progress import _Left, virtual_words, watcher
+from nearmetal.cli.progress import _Left, _Quiet, virtual_words, watcher
 from nearmetal.cli.run import virtual_time_ns
 from nearmetal.hosts.host import Reached
 from nearmetal.report.terminal import Console
+from nearmetal.results.disturbed import disturbed, disturbed_launches
 from nearmetal.study.shipped import find_study, read_study
 
 if TYPE_CHECKING:
@@ -59,3 +60,38 @@ def test_a_terminal_of_80_columns_has_room_for_the_clock(host: Host, shown: bool
         watching.block_started(0, 6, ["native", "vf"])
     assert ("0.84 virtual s, 0.031 a second" in screen.getvalue()) == shown
     assert "block 1 of at most 5" in screen.getvalue()
+
+
+QUIET = {"cpu.user": 100, "cpu.idle": 100, "others.bash": 20, "cpu.steal": 4}
+BUSY = QUIET | {"others.cc1plus": 60}
+STOLEN = QUIET | {"cpu.steal": 10}
+
+
+def record(counters: dict[str, int], trial: int = 0) -> SimpleNamespace:
+    return SimpleNamespace(order=SimpleNamespace(trial=trial), outcome=SimpleNamespace(counters=counters))
+
+
+def test_a_launch_is_disturbed_by_other_programs_and_by_stolen_time() -> None:
+    assert disturbed(QUIET).why == "", "the limits themselves are still quiet"
+    assert disturbed(BUSY).why == "cc1plus, bash used 39% of the processors"
+    assert disturbed(STOLEN).why == "the hypervisor gave 5% of the processors' time to others"
+    assert disturbed({"others.cc1plus": 30, "cpu.user": 39}).why == "", "too short a launch to tell"
+    assert disturbed({}).why == ""
+
+
+def test_a_report_says_how_many_launches_were_disturbed() -> None:
+    assert disturbed_launches([record(QUIET)] * 3) == ()  # type: ignore[list-item]
+    (said,) = disturbed_launches([record(QUIET), record(STOLEN), record(BUSY)])  # type: ignore[list-item]
+    assert (
+        said == "2 of 3 launches ran on a busy machine; in the worst of them cc1plus, bash used 39% of the processors"
+    )
+
+
+def test_a_busy_time_is_told_once_and_again_after_three_quiet_launches() -> None:
+    quiet = _Quiet()
+    told = [
+        bool(quiet.words(record(counters, number)))  # type: ignore[arg-type]
+        for number, counters in enumerate([QUIET, BUSY, BUSY, QUIET, QUIET, BUSY, QUIET, QUIET, QUIET, STOLEN])
+    ]
+    assert told == [False, True, False, False, False, False, False, False, False, True]
+    assert "busy from trial 7 on: cc1plus" in _Quiet().words(record(BUSY, 7))  # type: ignore[arg-type]

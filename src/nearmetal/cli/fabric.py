@@ -16,6 +16,7 @@ from nearmetal.fabric.survey import Survey, survey
 from nearmetal.paths.table import find_path
 from nearmetal.report import fabric_html, fabric_json, fabric_text
 from nearmetal.run.guests import open_host
+from nearmetal.run.preflight import rehearse
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.shipped import read_study
@@ -87,6 +88,7 @@ def _measured(study: Path, path_name: str, nodes: int, out: Path | None, *, bise
     root = out or Path("runs") / f"{spec.name}-fabric-{now:%Y%m%dT%H%M%SZ}"
     host = open_host(spec, warn)
     try:
+        rehearse(spec.name, [order], host, warn)
         created = now.isoformat(timespec="seconds")
         info = RunInfo(spec.name, digest(text), host.kind, host.label, nearmetal.__version__, created)
         with RunDir.create(root, info, text, of_fabric=True) as run:

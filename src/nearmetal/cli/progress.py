@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from nearmetal.hosts.host import InVirtualTime
+from nearmetal.results.disturbed import disturbed
 from nearmetal.units import NS_PER_S, format_duration, format_wait
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _WORTH_SAYING_S = 60.0
 _BAR_COLUMNS = 10
+_QUIET_AGAIN = 3
+"""Quiet launches in a row that end a busy time."""
 
 
 def warn(sentence: str) -> None:
@@ -94,11 +97,26 @@ class _Left:
         return f", about {format_wait(round(left_s * NS_PER_S))} left at most" if left_s >= _WORTH_SAYING_S else ""
 
 
+class _Quiet:
+    """Whether launches had the processors for themselves: told once when that ends, again after it was so again."""
+
+    def __init__(self) -> None:
+        self._quiet = _QUIET_AGAIN
+
+    def words(self, record: TrialRecord) -> str:
+        """Return the warning with which a busy time begins, else nothing."""
+        why = disturbed(record.outcome.counters).why
+        begins = bool(why) and self._quiet >= _QUIET_AGAIN
+        self._quiet = 0 if why else self._quiet + 1
+        return f"warning: busy from trial {record.order.trial} on: {why}; intervals will be wide" if begins else ""
+
+
 class _Bar:
     def __init__(self, study: Study, progress: Progress) -> None:
         self._study = study
         self._progress = progress
         self._left = _Left(study.trials.max_blocks)
+        self._quiet = _Quiet()
         self._task = progress.add_task("starting", total=None, last="")
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
@@ -108,8 +126,8 @@ class _Bar:
         self._progress.reset(self._task, total=trials, description=text, last="")
 
     def trial_ended(self, record: TrialRecord) -> None:
-        if not record.valid:
-            self._progress.console.print(_failure(record), highlight=False, markup=False)
+        for said in _said(record, self._quiet):
+            self._progress.console.print(said, highlight=False, markup=False)
         self._progress.update(self._task, advance=1, last=_outcome(record))
 
 
@@ -118,6 +136,7 @@ class _Lines:
         self._study = study
         self._console = console
         self._left = _Left(study.trials.max_blocks)
+        self._quiet = _Quiet()
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
         cap = self._study.trials.max_blocks
@@ -127,8 +146,15 @@ class _Lines:
         )
 
     def trial_ended(self, record: TrialRecord) -> None:
-        if not record.valid:
-            self._console.print(_failure(record), markup=False)
+        for said in _said(record, self._quiet):
+            self._console.print(said, markup=False)
+
+
+def _said(record: TrialRecord, quiet: _Quiet) -> Iterator[str]:
+    if not record.valid:
+        yield _failure(record)
+    if busy := quiet.words(record):
+        yield busy
 
 
 def _failure(record: TrialRecord) -> str:

@@ -19,12 +19,13 @@ from nearmetal.report.tuning import render
 from nearmetal.run.begin import default_root, info_of
 from nearmetal.run.check import check_study
 from nearmetal.run.guests import open_host
+from nearmetal.run.preflight import rehearse
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import SearchDir
 from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import parse_study
 from nearmetal.tune.launches import Launches
-from nearmetal.tune.measure import StudyTrials, tuned_path
+from nearmetal.tune.measure import StudyTrials, orders, tuned_path
 from nearmetal.tune.narrow import look_around, narrowed, study_values
 from nearmetal.tune.objective import CellLimit, Objective
 from nearmetal.tune.profile import Profile, ProfileEvidence
@@ -123,6 +124,10 @@ def _searches(spec: Study, tune: TuneSpec, kept: SearchDir, talk: Console) -> No
         )
         if launches.recalled:
             talk.print(f"{launches.recalled} launches were kept from before")
+        else:
+            paths = [path for path in spec.path if path.name in {spec.baseline, tuned_path(spec, tune).name}]
+            tried = [order for path in paths for order in orders(spec, path, {}, 0)]
+            rehearse(spec.name, tried, host, warn)
         facts = look_around(spec, tune, launches)
         made = narrowed(tune, facts)
         for line in made.left_out:

@@ -210,12 +210,12 @@ def blocks_sentence(view: View) -> str:
     """Return how much was measured, and what was planned."""
     least, most = view.planned_blocks
     planned = f"{least}" if least == most else f"{least} to {most}"
-    timers = "".join(f" CAUTION: {one}." for one in view.timers)
+    cautions = "".join(f" CAUTION: {one}." for one in view.cautions)
     if view.occasions == 1:
         occasion = "one occasion: the intervals say nothing about another hour or boot"
     else:
         occasion = f"{view.occasions} occasions; the intervals cover the spread between them"
-    return f"{view.valid_trials} valid trials in {view.blocks} blocks ({planned} planned), {occasion}.{timers}"
+    return f"{view.valid_trials} valid trials in {view.blocks} blocks ({planned} planned), {occasion}.{cautions}"
 
 
 def method_sentence(view: View) -> str:

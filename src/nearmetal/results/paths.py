@@ -14,6 +14,7 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.results.causes import causes
+from nearmetal.results.disturbed import disturbed_launches
 from nearmetal.results.evidence import counter_rows, fact_rows, failures, launches, timers
 from nearmetal.results.records import (
     Cell,
@@ -129,7 +130,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         settings=_setting_contrasts(cells, method),
         provenance=_provenance(good),
         mixed=tuple(str(one) for one in mixed),
-        timers=timers(good),
+        cautions=(*timers(good), *disturbed_launches(good)),
         causes=causes(cells, good),
         facts=fact_rows(good, paths),
         counters=counter_rows(good, paths),

@@ -194,7 +194,8 @@ class View:
     """Everything that a report shows of one run; `block_ns` is what a block took, its launches one after another.
 
     `traced` tells whether trials were traced, and so whether the run has waterfalls (`results.waterfalls`).
-    `timers` are sentences on figures that are a timer's, `causes` on why launches fall into modes.
+    `cautions` are sentences on figures that are a timer's and on busy machines, `causes` on why launches fall into
+    modes.
     """
 
     name: str
@@ -217,7 +218,7 @@ class View:
     settings: tuple[SettingContrast, ...]
     provenance: tuple[tuple[str, Scalar], ...]
     mixed: tuple[str, ...]
-    timers: tuple[str, ...]
+    cautions: tuple[str, ...]
     causes: tuple[str, ...]
     facts: tuple[FactRow, ...]
     counters: tuple[FactRow, ...]

@@ -8,10 +8,12 @@ start; knobs are read, not written, and nothing is launched.
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, UnavailableError
+from nearmetal.facts.tenants import OTHERS, look_for_tenants, used_between
 from nearmetal.hosts.host import HYPERVISOR, is_far, machines_of
 from nearmetal.knobs.hold import check
 from nearmetal.run.between import BUSY
@@ -26,7 +28,7 @@ from nearmetal.workloads.mpi.far import cores
 from nearmetal.workloads.table import find_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from nearmetal.hosts.host import Host, Shell
     from nearmetal.paths.path import Endpoints
@@ -37,6 +39,9 @@ _NOT_REHEARSED = frozenset({"lab", "fake", "import"})
 """A look into the lab costs as much as a trial there, and its parts are known before; the fake needs nothing."""
 _HEADLINE_PERCENTILE = 0.99
 _VERSION_S = 30.0
+_TICKS_PER_S = 100
+"""USER_HZ, the unit of /proc on every architecture that Linux has now."""
+_WORTH_NAMING = 0.1
 
 
 def preflight(study: Study, host: Host, warn: Callable[[str], object]) -> None:
@@ -46,10 +51,21 @@ def preflight(study: Study, host: Host, warn: Callable[[str], object]) -> None:
     """
     for sentence in limits(study):
         warn(sentence)
+    orders = [order for order in block(study, 0) if order.path.label != study.baseline + AGAIN]
+    hint = "mend them or take them out of the study; `nearmetal run STUDY --anyway` measures what is left"
+    rehearse(study.name, orders, host, warn, hint=hint)
+
+
+def rehearse(
+    name: str, orders: Sequence[Order], host: Host, warn: Callable[[str], object], *, hint: str = "mend them first"
+) -> None:
+    """Try everything that the orders need, each thing once; raise UnavailableError with every reason, and the hint.
+
+    In the lab nothing is tried: a look costs as much as a trial there.
+    """
     if host.kind in _NOT_REHEARSED:
         return
     found = _Found(warn)
-    orders = [order for order in block(study, 0) if order.path.label != study.baseline + AGAIN]
     waiting = set().union(*map(_parts, orders))
     for order in sorted(orders, key=lambda one: one.trial):
         if waiting.isdisjoint(_parts(order)):
@@ -61,8 +77,7 @@ def preflight(study: Study, host: Host, warn: Callable[[str], object]) -> None:
     if found.reasons:
         count = "1 reason" if len(found.reasons) == 1 else f"{len(found.reasons)} reasons"
         raise UnavailableError(
-            f"the study {study.name!r} cannot be carried out here, for {count}:\n" + "\n".join(found.lines()),
-            hint="mend them or take them out of the study; `nearmetal run STUDY --anyway` measures what is left",
+            f"the study {name!r} cannot be carried out here, for {count}:\n" + "\n".join(found.lines()), hint=hint
         )
 
 
@@ -106,12 +121,14 @@ class _Found:
         nodes = [f"n{index}" for index in range(order.nodes)]
         for node in nodes:
             shell.add_node(node)
-        self._look(shell)
+        began_s, there = time.monotonic(), look_for_tenants(shell)
         with self._keeping(f"path {order.path.label}"):
             if order.workload.kind in OF_MPI:  # a tool's client and server are started from here
                 self._log_in(shell, nodes)
             with path_up(shell, order, nodes) as endpoints:
                 self._on_path(shell, order, endpoints)
+        others = used_between(there, look_for_tenants(shell))
+        self._look(shell, _shares(others, time.monotonic() - began_s))
         return Outcome(TrialStatus.VALID)
 
     def _on_path(self, shell: Shell, order: Order, endpoints: Endpoints) -> None:
@@ -122,12 +139,14 @@ class _Found:
                 _same_mpi(shell, order)
             find_workload(order.workload.kind).prepare(shell, order, endpoints)
 
-    def _look(self, shell: Shell) -> None:
+    def _look(self, shell: Shell, others: str) -> None:
+        """Warn of each machine that is busy, once, with who keeps it so."""
         for node in machines_of(shell):
             name = shell.machine_name(node) if is_far(shell) else "this machine"
             load, count = float(shell.read("/proc/loadavg", node=node).split()[0]), cores(shell, node)
             if name not in self.looked and load > BUSY * count:
-                self.warn(f"{name} is busy: a load of {load:g} on {count} processors; intervals will be wide")
+                who = f" ({others})" if others else ""
+                self.warn(f"{name} is busy: a load of {load:g} on {count} processors{who}; intervals will be wide")
             self.looked.add(name)
 
     def _log_in(self, shell: Shell, nodes: Sequence[str]) -> None:
@@ -149,6 +168,12 @@ class _Found:
             yield
         except NearmetalError as error:
             self.add(part, error.message, error.hint)
+
+
+def _shares(others: Mapping[str, int], seconds: float) -> str:
+    """Return the programs that kept processors busy, and how many each."""
+    used = {name.removeprefix(OTHERS): ticks / _TICKS_PER_S / seconds for name, ticks in others.items()}
+    return ", ".join(f"{name} uses {many:.1f}" for name, many in used.items() if many >= _WORTH_NAMING)
 
 
 def _same_mpi(shell: Shell, order: Order) -> None:

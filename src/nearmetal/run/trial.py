@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, QuarantinedError, TrialError
-from nearmetal.facts import counters, inventory, proof, tracing
+from nearmetal.facts import counters, inventory, proof, tenants, tracing
 from nearmetal.hosts.host import is_far, is_thrown_away
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
@@ -179,12 +179,14 @@ def path_up(shell: Shell, order: Order, nodes: list[str], standing: StandingPath
 
 
 def _measure(shell: Shell, order: Order, launch: Launch, nodes: list[str]) -> _Measured:
+    tenants_before = tenants.look_for_tenants(shell)
     before = counters.read_counters(shell, nodes)
     with tracing.recorded(shell, order) as trace:
         finished = shell.run(
             launch.argv, node=launch.node, env=launch.env, stdin=launch.stdin, timeout_s=order.timeout_s, check=False
         )
     after = counters.read_counters(shell, nodes)
+    others = tenants.used_between(tenants_before, tenants.look_for_tenants(shell))
     if finished.timed_out:
         raise _TimedOutError(
             f"the launch did not end within {order.timeout_s:.0f} s; {finished.complaint()}",
@@ -193,7 +195,7 @@ def _measure(shell: Shell, order: Order, launch: Launch, nodes: list[str]) -> _M
     files = dict(trace)
     if finished.ok:
         files |= {name: shell.read(path, node=launch.node) for name, path in launch.files.items()}
-    return _Measured(finished, files, counters.difference(before, after))
+    return _Measured(finished, files, counters.difference(before, after) | others)
 
 
 def _believe(workload: Workload, order: Order, measured: _Measured, outcome: Outcome, endpoints: Endpoints) -> None:
