@@ -126,7 +126,7 @@ def test_a_rank_that_dies_fails_the_trial_with_its_words(tmp_path: Path, monkeyp
     dying = tmp_path / "nmbench"
     dying.write_text("#!/bin/sh\necho 'about to die' >&2\nkill -SEGV $$\n")
     dying.chmod(0o755)
-    monkeypatch.setattr("nearmetal.workloads.engine.build_engine", lambda *_: dying)
+    monkeypatch.setattr("nearmetal.workloads.engine.build_engine", lambda *_, **__: dying)
     outcome = carried_out(order("veth"))
     assert outcome.status is TrialStatus.FAILED
     assert "a rank died" in outcome.reason
@@ -149,7 +149,7 @@ def test_an_mpi_that_cheats_is_caught(monkeypatch: pytest.MonkeyPatch, tmp_path:
     cheat = tmp_path / "nmbench"
     cheat.write_text('#!/bin/sh\nfor last; do :; done\ncp "${0%/*}/good" "$last"\n')
     cheat.chmod(0o755)
-    monkeypatch.setattr("nearmetal.workloads.engine.build_engine", lambda *_: cheat)
+    monkeypatch.setattr("nearmetal.workloads.engine.build_engine", lambda *_, **__: cheat)
     outcome = carried_out(order("veth", sizes=[8], iterations=1000))
     assert outcome.status is TrialStatus.FAILED
     assert "did not take the path" in outcome.reason
