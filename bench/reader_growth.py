@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 sys.path.insert(0, os.fspath(Path(__file__).parents[1]))
-from tests.fuzz_readers import OF_FILES, READERS, inputs, reader
+from tests.fuzz_readers import NAMES, inputs, reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,7 +91,7 @@ def measure(name: str) -> bool:
 def main() -> int:
     """Grow the inputs of the named readers, or of all."""
     print("| reader | inputs | slowest, s a MB | fastest growth at twice the length |")
-    within = [measure(name) for name in sys.argv[1:] or (*READERS, *OF_FILES)]
+    within = [measure(name) for name in sys.argv[1:] or NAMES]
     return int(not all(within))
 
 

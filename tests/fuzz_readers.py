@@ -7,8 +7,10 @@ reader, it searches by coverage (atheris, libFuzzer's options follow the name), 
 from __future__ import annotations
 
 import atexit
+import hashlib
 import mmap
 import os
+import re
 import resource
 import struct
 import sys
@@ -122,7 +124,7 @@ def _study(data: bytes) -> object:
     return parse_study(data.decode(errors="replace"), "fuzz")
 
 
-def _record(data: bytes) -> object:
+def _order(data: bytes) -> object:
     from nearmetal.study.order import Order, Outcome
 
     text = data.decode(errors="replace")
@@ -154,6 +156,87 @@ def _in_a_file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
         return read(Path(f"/proc/self/fd/{file}"))
 
     return reader
+
+
+def _in_a_folder(read: Callable[[Path], object]) -> Callable[[bytes], object]:
+    """Return a reader of bytes of one that takes a path in a private folder."""
+    folder = tempfile.TemporaryDirectory(prefix="nm-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None)
+    atexit.register(folder.cleanup)
+    pid = os.getpid()
+
+    def reader(data: bytes) -> object:
+        place = Path(folder.name) / ("input" if os.getpid() == pid else f"input-{os.getpid()}")
+        place.write_bytes(data)
+        return read(place)
+
+    return reader
+
+
+_SEALED = re.compile(rb'\{\n "sha256": "[0-9a-f]{64}",\n')
+
+
+def _with_its_seal(data: bytes) -> bytes:
+    """Give a sealed document the digest that its bytes ask for."""
+    if not (head := _SEALED.match(data)):
+        return data
+    rest = data[head.end() :]
+    return b'{\n "sha256": "' + hashlib.sha256(rest).hexdigest().encode() + b'",\n' + rest
+
+
+def _under_its_name(path: Path) -> object:
+    """Read the record of a trial under the name that it gives itself."""
+    from nearmetal.store.record import read_record, trial_name
+
+    data = path.read_bytes()
+    numbers = [re.search(rb'"%s": ([0-9]{1,9})[,\n]' % field, data) for field in (b"trial", b"attempt")]
+    place = path.with_name(trial_name(*(int(found[1]) if found else 1 for found in numbers)) + ".json")
+    try:
+        path.replace(place)
+        _refused(lambda _: read_record(place), data)
+        place.write_bytes(_with_its_seal(data))
+        return read_record(place)
+    finally:
+        place.unlink()
+
+
+def _run(path: Path) -> object:
+    """Read what marks a run, and the list of its records: the bytes behind the first empty line."""
+    from nearmetal.store.listing import LIST, read_list
+    from nearmetal.store.rundir import RunDir
+
+    marker, _, listed = path.read_bytes().partition(b"\n\n")
+    root = path.with_name("run")
+    root.mkdir(exist_ok=True)
+    chain, lines = "", b""
+    for line in listed.splitlines():
+        chain = hashlib.sha256(chain.encode() + b" " + line + b"\n").hexdigest()
+        lines += chain.encode() + b" " + line + b"\n"
+    for content in (listed, lines):
+        (root / LIST).write_bytes(content)
+        _refused(lambda _: read_list(root / LIST), content)
+    (root / "run.json").write_bytes(_with_its_seal(marker))
+    return RunDir.open(root).info
+
+
+def _journal(path: Path) -> object:
+    """Read a journal of which each line has the check sum that it asks for."""
+    from nearmetal.knobs.journal import _frame, read_state
+
+    path.chmod(0o600)
+    data, chain, lines = path.read_bytes(), 0, b""
+    _refused(lambda _: read_state(path), data)
+    for body in data.splitlines():
+        chain = zlib.crc32(body, chain)
+        lines += _frame(body, chain)
+    path.write_bytes(lines)
+    state = read_state(path)
+    return [state.on(name) for name in state.waiting], [(state.ours(c), state.unseen(c)) for c in state.cells.values()]
+
+
+def _executable(path: Path) -> object:
+    from nearmetal.predict.elf import read_executable
+
+    return read_executable(path)
 
 
 def _profile(path: Path) -> object:
@@ -213,7 +296,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "trace-program": _trace_program,
     "kernel-trace": _kernel_trace,
     "study": _study,
-    "record": _record,
+    "order": _order,
     "guests": _guests,
     "crew": _crew,
 }
@@ -225,7 +308,10 @@ OF_FILES: dict[str, Callable[[Path], object]] = {
     "archive": _archive,
     "machine": _machine,
     "hosts": _hosts,
+    "executable": _executable,
 }
+OF_FOLDERS: dict[str, Callable[[Path], object]] = {"record": _under_its_name, "run": _run, "journal": _journal}
+NAMES = (*READERS, *OF_FILES, *OF_FOLDERS)
 SEEDS: dict[str, tuple[str, ...]] = {
     "foreign": ("data/tools/*",),
     "tools": ("data/tools/*",),
@@ -245,7 +331,8 @@ def reader(name: str) -> Callable[[bytes], object]:
     """Return a reader that raises only what it must not raise."""
     from nearmetal.errors import NearmetalError
 
-    read = READERS[name] if name in READERS else _in_a_file(OF_FILES[name])
+    in_a = _in_a_file if name in OF_FILES else _in_a_folder
+    read = READERS[name] if name in READERS else in_a({**OF_FILES, **OF_FOLDERS}[name])
 
     def feed(data: bytes) -> None:
         try:
@@ -308,7 +395,7 @@ def main() -> int:
     The last line is `| reader | inputs | uncaught | slowest, s a MB | peak, MiB |`.
     """
     if sys.argv[1:] == ["--list"]:
-        sys.stdout.write(" ".join((*READERS, *OF_FILES)) + "\n")
+        sys.stdout.write(" ".join(NAMES) + "\n")
         return 0
     name, seen = sys.argv[1], _Seen(sys.argv[2:])
     with tempfile.TemporaryDirectory(prefix="nm-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:

@@ -33,6 +33,17 @@ if TYPE_CHECKING:
 
 ORDER = Order(0, 0, PathOrder("native", "native"), WorkloadOrder("latency", "engine"), seed=7, timeout_s=0.5)
 SOURCES = str(Path(lab.__file__).parents[3])
+RUN = """
+import sys
+from pathlib import Path
+from nearmetal import native
+from nearmetal.cli.main import run
+from nearmetal.hosts.lab import wirecheck
+wirecheck.fitting_wire = lambda *_: Path("wire.so")
+native.build = lambda _: Path(sys.argv[1])
+sys.exit(run(sys.argv[2:]))
+"""
+"""Runs a verb over the stand-in, as `host` does here."""
 STUDY = """
 name = "ended"
 baseline = "native"
@@ -272,27 +283,33 @@ def test_two_clusters_at_once_have_memory_of_their_own(
     assert machines_of(emulator) == {}
 
 
-@pytest.mark.parametrize("signals", [(signal.SIGKILL,), (signal.SIGINT, signal.SIGINT)])
+@pytest.mark.parametrize(
+    ("signals", "ended"), [((signal.SIGKILL,), -signal.SIGKILL), ((signal.SIGINT, signal.SIGINT), 130)]
+)
 def test_a_run_that_is_ended_leaves_no_machine_no_memory_and_no_lock(
-    host: lab.LabHost, emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signals: tuple[int, ...]
+    host: lab.LabHost,
+    emulator: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    signals: tuple[int, ...],
+    ended: int,
 ) -> None:
     host.carry_out(ORDER, lambda *_: pytest.fail("outside"))
     study = tmp_path / "study.toml"
     study.write_text(STUDY)
     for node in range(3):
         monkeypatch.setenv(f"LAB_EMULATOR_{node}", "hangs")
-    child = os.fork()
-    if child == 0:
-        signal.alarm(120)
+    argv = [sys.executable, "-c", RUN, str(emulator), "run", str(study), "--out", str(tmp_path / "run")]
+    with subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": SOURCES}) as run:
+        until(lambda: run.poll() is not None or len(machines_of(emulator)) == 3)
+        for number in signals:
+            assert run.poll() is None
+            run.send_signal(number)
+            time.sleep(0.1)
         try:
-            nearmetal(["run", str(study), "--out", str(tmp_path / "run")])
+            assert run.wait(timeout=600) == ended
         finally:
-            os._exit(7)
-    until(lambda: len(machines_of(emulator)) == 3)
-    for number in signals:
-        os.kill(child, number)
-        time.sleep(0.1)
-    os.waitpid(child, 0)
+            run.kill()
     until(lambda: machines_of(emulator) == {})  # the kernel ends them with their parent
     assert not [path for path in Path("/dev/shm").iterdir() if "wire" in path.name]
     for node in range(3):

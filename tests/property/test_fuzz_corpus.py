@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz_readers import CORPUS, OF_FILES, READERS, inputs, reader
+from tests.fuzz_readers import CORPUS, NAMES, inputs, reader
 
-NAMES = (*READERS, *OF_FILES)
 NATIVE = ("simulator", "bench-arguments", "fabric-arguments")  # tests/unit/test_native_sanitized.py feeds these
 
 
