@@ -171,8 +171,11 @@ def test_a_header_with_a_field_of_another_type_is_refused(field: str, wrong: obj
 
 
 def test_pairs_of_an_odd_number_of_ranks_are_refused() -> None:
+    start = struct.calcsize("<8sII")
+    (length,) = struct.unpack_from("<I", WHOLE, start - 4)
+    fields = json.loads(WHOLE[start : start + length]) | {"kind": "window", "ranks": 3}
     with pytest.raises(ForeignFileError, match="3 ranks in pairs"):
-        read_sample_file(encode_sample_file(header_of("window", 3, [8], [0], [1]), []))
+        read_sample_file(sealed(json.dumps(fields).encode(), WHOLE[start + length : -24]))
 
 
 def test_a_header_that_promises_more_than_there_is_is_refused() -> None:

@@ -48,7 +48,7 @@ def test_every_name_that_stands_for_nothing_is_listed_at_once() -> None:
     for said in (
         "there is no path 'teleport'",
         "there is no operation 'latncy'",
-        "the engine has no option 'windows'",
+        "engine has no option 'windows'",
         "latency takes exactly 2 ranks, not 3",
         "barrier has no sizes",
         "there is no knob 'nic.rx-usec' (did you mean nic.rx-usecs",

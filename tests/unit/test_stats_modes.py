@@ -7,7 +7,7 @@ import pytest
 
 from nearmetal.stats.modes import Modes, excess_mass, find_modes, order_of
 from nearmetal.stats.order import order
-from nearmetal.stats.summary import Metric, effective_sample_size, summarize
+from nearmetal.stats.summary import Metric, summarize
 
 EVEN = np.arange(400) % 2
 
@@ -105,11 +105,11 @@ def test_the_mean_leaves_one_percent_out_at_each_end() -> None:
 
 def test_samples_that_alternate_are_not_worth_their_number() -> None:
     noise = rng().normal(0, 1, 10_000)
-    alternating = effective_sample_size((1_000 + 100 * (np.arange(10_000) % 2)).astype(np.int64))
+    alternating = summarize((1_000 + 100 * (np.arange(10_000) % 2)).astype(np.int64)).effective_n
     assert alternating == pytest.approx(100, rel=0.02)
     antithetic = np.empty(10_000)
     antithetic[0] = noise[0]
     for i in range(1, noise.size):  # AR(1) with -0.9: the mirror of +0.9, worth (1 - 0.9) / (1 + 0.9) of n
         antithetic[i] = -0.9 * antithetic[i - 1] + (1 - 0.81) ** 0.5 * noise[i]
-    assert effective_sample_size((10_000 + 500 * antithetic).astype(np.int64)) == pytest.approx(526, rel=0.4)
-    assert effective_sample_size((10_000 + 500 * noise).astype(np.int64)) > 7_000
+    assert summarize((10_000 + 500 * antithetic).astype(np.int64)).effective_n == pytest.approx(526, rel=0.4)
+    assert summarize((10_000 + 500 * noise).astype(np.int64)).effective_n > 7_000

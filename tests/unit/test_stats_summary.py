@@ -8,7 +8,7 @@ from scipy import stats as reference
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.order import ecdf, median_absolute_deviation, order, quantile, quantile_ranks, support, tail_curve
-from nearmetal.stats.summary import effective_sample_size, lag1_autocorrelation, summarize
+from nearmetal.stats.summary import lag1_autocorrelation, summarize
 
 
 def latencies_ns(n: int, seed: int = 7) -> np.ndarray:
@@ -126,7 +126,7 @@ def test_dependence_of_an_ar1_process(rho: float) -> None:
     ns = autoregressive(n, rho, seed=3)
     assert lag1_autocorrelation(ns) == pytest.approx(rho, abs=0.01)
     # For AR(1) the effective size is n (1 - rho) / (1 + rho); batch means of 447 batches know it to about 7 %.
-    assert effective_sample_size(ns) == pytest.approx(n * (1 - rho) / (1 + rho), rel=0.25)
+    assert summarize(ns).effective_n == pytest.approx(n * (1 - rho) / (1 + rho), rel=0.25)
 
 
 def test_mad_of_an_even_number_of_samples_is_the_mean_of_the_two_middle_deviations() -> None:

@@ -33,10 +33,10 @@ from nearmetal.report.prediction_json import (
 )
 from nearmetal.report.prediction_json import predicted as predicted_json
 from nearmetal.report.prediction_text import decision, label, picture, remarks, table, validation
-from nearmetal.report.schema import adapter
 from nearmetal.report.terminal import Console
 from nearmetal.run.schedule import utc_now
 from nearmetal.store.rundir import RunDir
+from nearmetal.typed import adapter
 from nearmetal.units import parse_size_bytes
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ from nearmetal.tune.sweeps import Grid, OneAtATime
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from nearmetal.hosts.host import Host
     from nearmetal.study.order import Scalar
     from nearmetal.study.spec import Study, TuneClass, TuneSpec
     from nearmetal.tune.method import Method
@@ -70,35 +71,39 @@ def command(study: Path | None, out: Path | None, root: Path | None, resume: Pat
             "name a study, or use --resume DIR to continue a search", hint="nearmetal tune studies/tune-namespaces.toml"
         )
     offer_rollback()
-    spec, tune, kept = _continued(resume, out) if resume else _started(study or Path(), out, root)
     talk = Console(stderr=True, highlight=False)
-    try:
-        _searches(spec, tune, kept, talk)
-    except KeyboardInterrupt:
-        talk.print(f"interrupted; continue with: nearmetal tune --resume {kept.root}", soft_wrap=True)
-        raise
-    finally:
-        kept.close()
+    with ExitStack() as opened:
+        spec, tune, host, kept = (
+            _continued(resume, out, opened) if resume else _started(study or Path(), out, root, opened)
+        )
+        try:
+            _searches(spec, tune, host, kept, talk)
+        except KeyboardInterrupt:
+            talk.print(f"interrupted; continue with: nearmetal tune --resume {kept.root}", soft_wrap=True)
+            raise
     return ExitCode.OK
 
 
-def _started(study: Path, out: Path | None, root: Path | None) -> tuple[Study, TuneSpec, SearchDir]:
+def _started(
+    study: Path, out: Path | None, root: Path | None, opened: ExitStack
+) -> tuple[Study, TuneSpec, Host, SearchDir]:
     spec, text = read_study(study)
     tune = _checked(spec, str(study))
     place = _place(tune, out)
-    with closing(open_host(spec)) as host:
-        kept = SearchDir.create(root or default_root(f"{spec.name}-tune"), info_of(spec, text, host), text)
+    host = opened.enter_context(closing(open_host(spec, warn, settle_far)))
+    root = root or default_root(f"{spec.name}-tune")
+    kept = opened.enter_context(SearchDir.create(root, info_of(spec, text, host), text))
     kept.keep_out(place)
-    return spec, tune, kept
+    return spec, tune, host, kept
 
 
-def _continued(root: Path, out: Path | None) -> tuple[Study, TuneSpec, SearchDir]:
-    kept = SearchDir.open_for_writing(root)
+def _continued(root: Path, out: Path | None, opened: ExitStack) -> tuple[Study, TuneSpec, Host, SearchDir]:
+    kept = opened.enter_context(SearchDir.open_for_writing(root))
     spec = parse_study(kept.study_text(), f"{root}/study.toml")
     tune = _checked(spec, f"{root}/study.toml")
     if out is not None:
         kept.keep_out(_place(tune, out))
-    return spec, tune, kept
+    return spec, tune, opened.enter_context(closing(open_host(spec, warn, settle_far))), kept
 
 
 def _checked(spec: Study, source: str) -> TuneSpec:
@@ -113,35 +118,29 @@ def _checked(spec: Study, source: str) -> TuneSpec:
     return spec.tune
 
 
-def _searches(spec: Study, tune: TuneSpec, kept: SearchDir, talk: Console) -> None:
+def _searches(spec: Study, tune: TuneSpec, host: Host, kept: SearchDir, talk: Console) -> None:
     """Search for each class, and write a profile for each that has a better setting."""
     place = kept.kept_out()
-    host = open_host(spec, warn, settle_far)
-    try:
-        launches = Launches(host, kept)
-        talk.print(
-            f"trials are kept; to resume after an interruption: nearmetal tune --resume {kept.root}", soft_wrap=True
-        )
-        if launches.recalled:
-            talk.print(f"{launches.recalled} launches were kept from before")
-        else:
-            paths = [path for path in spec.path if path.name in {spec.baseline, tuned_path(spec, tune).name}]
-            tried = [order for path in paths for order in orders(spec, path, {}, 0)]
-            rehearse(spec.name, tried, host, warn)
-        facts = look_around(spec, tune, launches)
-        made = narrowed(tune, facts)
-        for line in made.left_out:
-            talk.print(f"left out: {line}", soft_wrap=True)
-        talk.print(f"{len(made.space.points)} settings of path {tuned_path(spec, tune).name}, method {tune.method}")
-        task = _Task(spec, tune, launches, made.space, host.label, facts)
-        for kind in tune.searches:
-            profile = _tune(task, kind, talk)
-            if profile is not None:
-                file = place / f"{profile.name}.profile.json" if place.is_dir() else place
-                Disk().put_bytes(file, profile.to_json().encode())
-                click.echo(f"profile: {file}")
-    finally:
-        host.close()
+    launches = Launches(host, kept)
+    talk.print(f"trials are kept; to resume after an interruption: nearmetal tune --resume {kept.root}", soft_wrap=True)
+    if launches.recalled:
+        talk.print(f"{launches.recalled} launches were kept from before")
+    else:
+        paths = [path for path in spec.path if path.name in {spec.baseline, tuned_path(spec, tune).name}]
+        tried = [order for path in paths for order in orders(spec, path, {}, 0)]
+        rehearse(spec.name, tried, host, warn)
+    facts = look_around(spec, tune, launches)
+    made = narrowed(tune, facts)
+    for line in made.left_out:
+        talk.print(f"left out: {line}", soft_wrap=True)
+    talk.print(f"{len(made.space.points)} settings of path {tuned_path(spec, tune).name}, method {tune.method}")
+    task = _Task(spec, tune, launches, made.space, host.label, facts)
+    for kind in tune.searches:
+        profile = _tune(task, kind, talk)
+        if profile is not None:
+            file = place / f"{profile.name}.profile.json" if place.is_dir() else place
+            Disk().put_bytes(file, profile.to_json().encode())
+            click.echo(f"profile: {file}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
-    from pydantic import TypeAdapter
 
 MODEL_VERSION = 1
 UNBOUNDED = (1 << 63) - 1
@@ -264,35 +262,27 @@ class ModelFile:
         return found[0]
 
 
-@cache
-def _adapter() -> TypeAdapter[ModelFile]:
-    # Only model files need pydantic, and loading it takes longer than most simulations.
-    from pydantic import TypeAdapter  # noqa: PLC0415
-
-    return TypeAdapter(ModelFile)
-
-
 def write_model(model: ModelFile, path: Path) -> None:
     """Write a model file; it appears whole or not at all."""
+    from nearmetal.typed import adapter  # noqa: PLC0415 (loading pydantic takes longer than most simulations)
+
     part = path.with_name(path.name + ".part")
-    part.write_bytes(_adapter().dump_json(model, indent=1))
+    part.write_bytes(adapter(ModelFile).dump_json(model, indent=1))
     part.replace(path)
 
 
 def read_model(path: Path) -> ModelFile:
     """Read a model file; raise ForeignFileError when it is damaged or of another format."""
+    from nearmetal.typed import read_typed  # noqa: PLC0415 (as above)
+
     try:
-        return _adapter().validate_json(read_bytes(path))
+        return read_typed(ModelFile, read_bytes(path))
     except OSError as error:
         raise BadInputError(
             f"{path} cannot be read: {error.strerror}", hint="`nearmetal predict` fits a run"
         ) from error
-    except (ValueError, BadInputError) as error:  # pydantic's ValidationError is a ValueError
+    except (ValueError, BadInputError) as error:
         raise ForeignFileError(
-            f"{path} is not a model file of version {MODEL_VERSION}: {_first_line(error)}",
+            f"{path} is not a model file of version {MODEL_VERSION}: {error}",
             hint="fit the run again with this version of nearmetal",
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return " ".join(str(error).split("\n")[1:3]) or str(error)

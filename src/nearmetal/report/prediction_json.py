@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 (pydantic reads annotations when it runs)
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from pydantic import Field
 from typing_extensions import TypedDict  # that of `typing` does not tell pydantic enough below Python 3.12
 
 from nearmetal import limits
 from nearmetal.errors import BadInputError, ForeignFileError
-from nearmetal.reading import check_numbers, read_bytes
-from nearmetal.report.schema import adapter, as_json
+from nearmetal.reading import read_bytes
+from nearmetal.report.schema import as_json
 from nearmetal.store.disk import Disk
+from nearmetal.typed import read_typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -227,16 +228,11 @@ def save(path: Path, made: PredictionFile | PlacementFile) -> None:
 def read(path: Path, kind: type[File]) -> File:
     """Read a file of `save`; raise ForeignFileError when it is damaged, of another format or too large."""
     try:
-        data = read_bytes(path, limits.TEXT)
-        check_numbers(data)
-        known: Any = kind
-        made: File = adapter(known).validate_json(data)
+        return read_typed(kind, read_bytes(path, limits.TEXT))
     except OSError as error:
         raise ForeignFileError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # pydantic's ValidationError is one
-        what = " ".join(str(error).split("\n")[1:3]) or str(error)
+    except ValueError as error:
         raise ForeignFileError(
-            f"{path} is no file of this kind of version {VERSION}: {what[:200]}",
+            f"{path} is no file of this kind of version {VERSION}: {str(error)[:200]}",
             hint="make it again with this version of nearmetal: --save",
         ) from error
-    return made

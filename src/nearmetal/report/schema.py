@@ -10,10 +10,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import TypeAdapter
 
 # ruff: noqa: TC001 (pydantic reads these when it runs)
 from nearmetal.results.gated import ConditionChange, Remeasured, Side
@@ -21,15 +18,10 @@ from nearmetal.results.records import Failure
 from nearmetal.stats.between import Standing
 from nearmetal.stats.modes import Mode
 from nearmetal.study.order import Scalar
+from nearmetal.typed import adapter
 
 if TYPE_CHECKING:
     from nearmetal.stats.interval import Interval
-
-
-@cache
-def adapter(kind: Any) -> TypeAdapter[Any]:
-    """Return what knows a type of this file: its JSON and its schema."""
-    return TypeAdapter(kind)
 
 
 def as_json(one: object, indent: int | None = 1) -> str:

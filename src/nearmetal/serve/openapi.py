@@ -14,6 +14,7 @@ from nearmetal.report.prediction_json import PlacementFile, PredictionFile
 from nearmetal.report.trace_text import TraceJson
 from nearmetal.serve.catalogue import Kind
 from nearmetal.serve.overview import COLUMNS, Filter
+from nearmetal.typed import adapter
 
 API_VERSION = "1"
 """Raised, with the paths, when a key goes or changes its meaning; new keys may come within a version."""
@@ -35,7 +36,7 @@ _ANSWERS = {
 
 def _schemas() -> _Object:
     """Return the schema of every answer, and of what they are made of."""
-    adapters = [schema.adapter(kind) for kind in _ANSWERS.values()]
+    adapters = [adapter(kind) for kind in _ANSWERS.values()]
     kinds = [(number, _OUT, one) for number, one in enumerate(adapters)]
     _, whole = TypeAdapter.json_schemas(kinds, ref_template="#/components/schemas/{model}")
     return dict(whole["$defs"])

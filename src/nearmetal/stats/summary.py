@@ -195,19 +195,6 @@ def lag1_autocorrelation(ns: IntArray) -> float | None:
     return _lag1(centred, _dot(centred, centred))
 
 
-def effective_sample_size(ns: IntArray) -> float | None:
-    """Return n s^2 / (b v) by batch means, at most n; None below 100 samples or when nothing varies.
-
-    The samples are cut into a = floor(n / b) batches of b = floor(sqrt n) neighbours; b v, with v the mean square of
-    the batch means about the mean, estimates the variance constant of the mean under dependence (Flegal and Jones
-    (2010), "Batch means and spectral variance estimators in MCMC", Ann. Stat. 38(2)). That is the spectrum at frequency
-    0 alone: samples that alternate would count as more than n. So the same is done with every second sign turned, which
-    is the spectrum at frequency 1/2, and the larger counts: n samples that alternate exactly are worth about sqrt n.
-    """
-    centred = np.subtract(ns, ns.mean(), dtype=np.float64)
-    return _effective_n(centred, _dot(centred, centred))
-
-
 def _dot(a: FloatArray, b: FloatArray) -> float:
     """Return sum a_i b_i in this thread: BLAS would start its own, which fight over cores with those that summarize."""
     return float(np.einsum("i,i->", a, b))
@@ -220,6 +207,14 @@ def _lag1(centred: FloatArray, squares: float) -> float | None:
 
 
 def _effective_n(centred: FloatArray, squares: float) -> float | None:
+    """Return n s^2 / (b v) by batch means, at most n; None below 100 samples or when nothing varies.
+
+    The samples are cut into a = floor(n / b) batches of b = floor(sqrt n) neighbours; b v, with v the mean square of
+    the batch means about the mean, estimates the variance constant of the mean under dependence (Flegal and Jones
+    (2010), "Batch means and spectral variance estimators in MCMC", Ann. Stat. 38(2)). That is the spectrum at frequency
+    0 alone: samples that alternate would count as more than n. So the same is done with every second sign turned, which
+    is the spectrum at frequency 1/2, and the larger counts: n samples that alternate exactly are worth about sqrt n.
+    """
     n = centred.size
     length = math.isqrt(n)
     batches = n // max(length, 1)

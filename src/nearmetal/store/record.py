@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field
 
 from nearmetal import limits
 from nearmetal.errors import ForeignFileError
-from nearmetal.reading import check_numbers, parse_json, read_bytes
+from nearmetal.reading import parse_json, read_bytes
 from nearmetal.store.samples import StoredCell  # noqa: TC001 (pydantic reads it)
 from nearmetal.store.sums import SEAL, check_seal, seal_of, sealed
 from nearmetal.study.order import ORDER_FORMAT, Order, Outcome, TrialStatus, upgraded_outcome
+from nearmetal.typed import read_typed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,13 +86,9 @@ def read_record(path: Path) -> TrialRecord:
         data = read_bytes(path, limits.TEXT)
         today = _OF_TODAY in data
         if today and check_seal(data, path):
-            check_numbers(data)
-            record = _types().validate_json(data, strict=True)
+            record = read_typed(TrialRecord, data)
         else:
-            record = _types().validate_json(json.dumps(_upgraded(path, data)), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise _foreign(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+            record = read_typed(TrialRecord, json.dumps(_upgraded(path, data)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _foreign(path, str(error)) from error
     name = record.name
@@ -118,11 +114,6 @@ def _is_sane(cell: StoredCell) -> bool:
         and all(0.999 * of.min_ns <= mean <= 1.001 * of.max_ns for mean in (of.mean_ns, of.trimmed_mean_ns))
         and (of.modes is None or all(one.centre_ns > 0 for one in of.modes.modes))
     )
-
-
-@cache
-def _types() -> TypeAdapter[TrialRecord]:
-    return TypeAdapter(TrialRecord)
 
 
 def _foreign(path: Path, why: str) -> ForeignFileError:

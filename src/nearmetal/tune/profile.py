@@ -8,16 +8,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, field, fields
-from functools import cache
 from typing import TYPE_CHECKING, Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.knobs import mpi
 from nearmetal.knobs.knob import canon
 from nearmetal.knobs.table import find
 from nearmetal.reading import parse_json, read_text
+from nearmetal.typed import read_typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,10 +111,6 @@ class Profile:
         """
         try:
             return _profile(parse_json(content(path)))
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(map(str, first["loc"]))
-            raise ForeignFileError(f"{path} is not a profile: {place}: {first['msg']}", hint=_HINT) from error
         except OSError as error:
             raise ForeignFileError(f"cannot read the profile {path}: {error.strerror}", hint=_HINT) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -129,12 +123,7 @@ def _profile(raw: dict[str, Any]) -> Profile:
     raw["setting"] = {knob: str(value) for knob, value in raw["setting"].items()}
     if unknown := sorted(raw.keys() - {one.name for one in fields(Profile)}):
         raise ValueError(f"it has a field {unknown[0][:80]!r}, which no profile has")
-    return _types().validate_json(json.dumps(raw), strict=True)
-
-
-@cache
-def _types() -> TypeAdapter[Profile]:
-    return TypeAdapter(Profile)
+    return read_typed(Profile, json.dumps(raw))
 
 
 # Masks are written as lists of processors in a profile; the kernel prints them otherwise.

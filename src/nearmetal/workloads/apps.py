@@ -18,6 +18,7 @@ from nearmetal.hosts.host import is_far
 from nearmetal.study.order import PROFILE_FOLDER, PROFILE_OPTION
 from nearmetal.units import NS_PER_S
 from nearmetal.workloads.build import build_profiler, build_program, mpi_for, profiled
+from nearmetal.workloads.pairs import check_options
 from nearmetal.workloads.parallel import GUEST_KINDS, parallel_launch
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ PROGRAM = "nmapps"
 CLASSES = "SWABC"
 
 _OPTIMIZED = ("-O3",)
-_STUDY_OPTIONS = {"operation", "sizes", "iterations", "warmup"}  # of every workload; the class decides these
 _VERDICTS = {"SUCCESSFUL": True, "UNSUCCESSFUL": False}
 _EXIT_STATUSES = {1: "its verification failed", 2: "it refused its arguments", 3: "it could not be carried out"}
 
@@ -301,13 +301,7 @@ def application_argv(order: Order) -> list[str]:
     """Return an application's own arguments for an order; raise BadInputError for what it cannot do."""
     app, letter = _application(order), _letter(order)
     options, ranks = order.workload.options, len(order.workload.placement)
-    known = _STUDY_OPTIONS | {"class", PROFILE_OPTION, *app.options}
-    unknown = sorted(set(options) - known)
-    if unknown:
-        raise BadInputError(
-            f"workload {order.workload.label!r}: {app.name} has no option {unknown[0]!r}",
-            hint=f"known: {', '.join(sorted(known - _STUDY_OPTIONS))}",
-        )
+    check_options(order.workload, {"class", PROFILE_OPTION, *app.options})
     if not app.takes(ranks):
         raise BadInputError(
             f"workload {order.workload.label!r}: {app.name} cannot run on {ranks} ranks",

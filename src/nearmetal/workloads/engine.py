@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError, TrialError
+from nearmetal.errors import TrialError
 from nearmetal.workloads.build import build_engine, mpi_for
+from nearmetal.workloads.pairs import check_options
 from nearmetal.workloads.parallel import parallel_launch
 
 if TYPE_CHECKING:
@@ -81,12 +82,7 @@ class Engine:
 def engine_argv(order: Order) -> list[str]:
     """Return the engine's own arguments for an order; raise BadInputError for an option it does not have."""
     options = order.workload.options
-    unknown = sorted(set(options) - _OPTIONS)
-    if unknown:
-        raise BadInputError(
-            f"workload {order.workload.label!r}: the engine has no option {unknown[0]!r}",
-            hint=f"known: {', '.join(sorted(_OPTIONS))}",
-        )
+    check_options(order.workload, _OPTIONS)
     argv = ["--op", str(options["operation"])]
     sizes = order.workload.numbers("sizes")
     if sizes:

@@ -8,6 +8,7 @@ from nearmetal.errors import BadInputError, TrialError
 from nearmetal.study.order import FABRIC_FOLDER
 from nearmetal.workloads import rounds
 from nearmetal.workloads.build import build_program, mpi_for
+from nearmetal.workloads.pairs import check_options
 from nearmetal.workloads.parallel import parallel_launch
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ NUMBERS = {
 }
 """Options of the engine, with its defaults."""
 _OPTIONS = {*NUMBERS, "bisection", ROUNDS}
-_OF_EVERY_WORKLOAD = {"operation", "sizes", "iterations", "warmup"}
 _EXIT_STATUSES = {
     2: "it refused its arguments",
     4: "a node has no memory",
@@ -54,12 +54,7 @@ class Fabric:
 
     def check(self, workload: WorkloadOrder) -> None:
         """Raise BadInputError for options that it does not have, and for a placement that is not one rank a node."""
-        unknown = sorted(set(workload.options) - _OPTIONS - _OF_EVERY_WORKLOAD)
-        if unknown:
-            raise BadInputError(
-                f"workload {workload.label!r}: a fabric has no option {unknown[0]!r}",
-                hint=f"known: {', '.join(sorted(_OPTIONS - {ROUNDS}))}",
-            )
+        check_options(workload, _OPTIONS)
         if workload.placement != tuple(range(len(workload.placement))) or len(workload.placement) < 2:
             raise BadInputError(
                 f"workload {workload.label!r}: a fabric has two nodes or more, one rank on each",

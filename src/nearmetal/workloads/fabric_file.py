@@ -11,19 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.errors import ForeignFileError
-from nearmetal.reading import parse_json, timed
-from nearmetal.workloads.framed_file import (
-    FileFormat,
-    items,
-    number,
-    numbers,
-    open_frame,
-    padded,
-    text,
-    texts,
-    torn,
-)
+from nearmetal.reading import timed
+from nearmetal.workloads.framed_file import FileFormat, open_frame, padded, read_header, torn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,6 +41,18 @@ class FabricHeader:
     mpi_standard: str
     mpi_library: str
     processors: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where it contradicts itself."""
+        if self.ranks < 2 or not self.phases or min(count for _, count in self.phases) < 1:
+            raise ValueError(f"{self.ranks} ranks, phases {self.phases}")
+        if len(self.clock_cost_ns) != self.ranks or len(self.processors) != self.ranks:
+            raise ValueError(f"a list is not of {self.ranks} ranks")
+        if self.latency_iterations < 1 or min(self.latency_bytes, self.bandwidth_bytes, self.bandwidth_window) < 1:
+            raise ValueError("a size is not positive")
+        counts = (self.latency_iterations, self.latency_warmup, self.bandwidth_iterations, self.bandwidth_warmup)
+        if min(counts) < 0 or max(counts) > _MOST_ITERATIONS:
+            raise ValueError(f"iterations and warm-ups of {counts}")
 
     @property
     def rounds(self) -> int:
@@ -86,7 +87,7 @@ class FabricFile:
 def read_fabric_file(data: bytes) -> FabricFile:
     """Read a whole file's bytes; raise ForeignFileError that names what is wrong with them."""
     head, blocks = open_frame(data, FORMAT)
-    header = _read_header(head)
+    header = read_header(FabricHeader, head, FORMAT)
     latency = header.latency_warmup + header.latency_iterations
     bandwidth = header.bandwidth_warmup + header.bandwidth_iterations
     partner, samples = _read_blocks(blocks, header, latency, bandwidth)
@@ -142,50 +143,3 @@ def _starts(partner: NDArray[np.int32], latency: int, bandwidth: int) -> NDArray
     """Return where in all samples those of each (rank, round) begin."""
     sizes = _sizes(partner, latency, bandwidth)
     return np.asarray((np.cumsum(sizes.ravel()) - sizes.ravel()).reshape(sizes.shape))
-
-
-def _read_header(raw: bytes) -> FabricHeader:
-    try:
-        fields = parse_json(raw)
-        header = FabricHeader(
-            engine=text(fields["engine"]),
-            ranks=number(fields["ranks"]),
-            phases=tuple(_phase(entry) for entry in items(fields["phases"])),
-            latency_bytes=number(fields["latency_bytes"]),
-            latency_iterations=number(fields["latency_iterations"]),
-            latency_warmup=number(fields["latency_warmup"]),
-            bandwidth_bytes=number(fields["bandwidth_bytes"]),
-            bandwidth_window=number(fields["bandwidth_window"]),
-            bandwidth_iterations=number(fields["bandwidth_iterations"]),
-            bandwidth_warmup=number(fields["bandwidth_warmup"]),
-            clock=text(fields["clock"]),
-            clock_cost_ns=numbers(fields["clock_cost_ns"]),
-            mpi_standard=text(fields["mpi_standard"]),
-            mpi_library=text(fields["mpi_library"]),
-            processors=texts(fields["processors"]),
-        )
-        _check_header(header)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ForeignFileError(
-            f"the fabric file's header is not one of version {VERSION}: {error!r}",
-            hint="the check sum is right, so the writer was wrong; report it",
-        ) from error
-    return header
-
-
-def _phase(entry: object) -> tuple[str, int]:
-    name, rounds = items(entry)
-    return text(name), number(rounds)
-
-
-def _check_header(header: FabricHeader) -> None:
-    """Raise ValueError where the header contradicts itself."""
-    if header.ranks < 2 or not header.phases or min(count for _, count in header.phases) < 1:
-        raise ValueError(f"{header.ranks} ranks, phases {header.phases}")
-    if len(header.clock_cost_ns) != header.ranks or len(header.processors) != header.ranks:
-        raise ValueError(f"a list is not of {header.ranks} ranks")
-    if header.latency_iterations < 1 or min(header.latency_bytes, header.bandwidth_bytes, header.bandwidth_window) < 1:
-        raise ValueError("a size is not positive")
-    counts = (header.latency_iterations, header.latency_warmup, header.bandwidth_iterations, header.bandwidth_warmup)
-    if min(counts) < 0 or max(counts) > _MOST_ITERATIONS:
-        raise ValueError(f"iterations and warm-ups of {counts}")

@@ -9,8 +9,12 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
+from typing import TypeVar
 
 from nearmetal.errors import ForeignFileError
+from nearmetal.typed import read_typed
+
+_H = TypeVar("_H")
 
 _TRAILER_MAGIC = b"NMTRAILR"
 _PREAMBLE = struct.Struct("<8sII")
@@ -67,35 +71,12 @@ def padded(count: int) -> int:
     return -(-count // _ALIGN_BYTES) * _ALIGN_BYTES
 
 
-# ---- fields of a header; each raises TypeError for a value of another kind
-
-
-def number(value: object) -> int:
-    """Return a whole number."""
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is not a whole number")
-    return value
-
-
-def text(value: object) -> str:
-    """Return a text."""
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value
-
-
-def numbers(values: object) -> tuple[int, ...]:
-    """Return a list of whole numbers."""
-    return tuple(number(value) for value in items(values))
-
-
-def texts(values: object) -> tuple[str, ...]:
-    """Return a list of texts."""
-    return tuple(text(value) for value in items(values))
-
-
-def items(values: object) -> list[object]:
-    """Return a list, its items not looked at."""
-    if not isinstance(values, list):
-        raise TypeError(f"{values!r} is not a list")
-    return values
+def read_header(header: type[_H], raw: bytes, of: FileFormat) -> _H:
+    """Return the header as a record that checks itself; raise ForeignFileError for one that is not of this version."""
+    try:
+        return read_typed(header, raw)
+    except ValueError as error:
+        raise ForeignFileError(
+            f"the {of.name}'s header is not one of version {of.version}: {error}",
+            hint="the check sum is right, so the writer was wrong; report it",
+        ) from error

@@ -11,19 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.errors import ForeignFileError, TrialError
-from nearmetal.reading import parse_json, timed
+from nearmetal.errors import TrialError
+from nearmetal.reading import timed
 from nearmetal.store.samples import CellSamples
-from nearmetal.workloads.framed_file import (
-    FileFormat,
-    number,
-    numbers,
-    open_frame,
-    padded,
-    text,
-    texts,
-    torn,
-)
+from nearmetal.workloads.framed_file import FileFormat, open_frame, padded, read_header, torn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,6 +60,23 @@ class SampleHeader:
     pace_ns: int = 0
     seed: int = 0
     buffers: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where it contradicts itself."""
+        by_cell = (self.iterations, self.warmup, self.sync_window_ns, self.datatypes, self.check_failures)
+        by_cell_and_rank = (self.clock_offset_ns, self.clock_error_ns)
+        cells = len(self.sizes_bytes)
+        if cells == 0 or self.ranks < 1 or self.kind not in _KINDS:
+            raise ValueError(f"{cells} cells, {self.ranks} ranks, kind {self.kind!r}")
+        if self.in_pairs and self.ranks % 2:
+            raise ValueError(f"{self.ranks} ranks in pairs")
+        if any(len(column) != cells for column in (*by_cell, *by_cell_and_rank)):
+            raise ValueError(f"a list is not of {cells} cells")
+        by_rank = (self.clock_cost_ns, self.processors, *self.clock_offset_ns, *self.clock_error_ns)
+        if any(len(column) != self.ranks for column in by_rank):
+            raise ValueError(f"a list is not of {self.ranks} ranks")
+        if min(self.sizes_bytes) < 0 or min(self.warmup) < 0 or min(self.iterations) < 1:
+            raise ValueError("a count is negative")
 
     @property
     def value_ranks(self) -> tuple[int, ...]:
@@ -144,63 +152,8 @@ def to_cell_samples(file: SampleFile) -> tuple[CellSamples, ...]:
 def read_sample_file(data: bytes) -> SampleFile:
     """Read a whole file's bytes; raise ForeignFileError that names what is wrong with them."""
     text, blocks = open_frame(data, FORMAT)
-    header = _read_header(text)
+    header = read_header(SampleHeader, text, FORMAT)
     return SampleFile(header, _read_cells(blocks, header))
-
-
-def _read_header(raw: bytes) -> SampleHeader:
-    try:
-        fields = parse_json(raw)
-        header = SampleHeader(
-            engine=text(fields["engine"]),
-            operation=text(fields["operation"]),
-            kind=text(fields["kind"]),
-            ranks=number(fields["ranks"]),
-            window_messages=number(fields["window_messages"]),
-            sync=text(fields["sync"]),
-            sizes_bytes=numbers(fields["sizes_bytes"]),
-            iterations=numbers(fields["iterations"]),
-            warmup=numbers(fields["warmup"]),
-            sync_window_ns=numbers(fields["sync_window_ns"]),
-            datatypes=texts(fields["datatypes"]),
-            clock=text(fields["clock"]),
-            clock_cost_ns=numbers(fields["clock_cost_ns"]),
-            clock_offset_ns=tuple(numbers(row) for row in fields["clock_offset_ns"]),
-            clock_error_ns=tuple(numbers(row) for row in fields["clock_error_ns"]),
-            check_rounds=number(fields["check_rounds"]),
-            check_failures=numbers(fields["check_failures"]),
-            mpi_standard=text(fields["mpi_standard"]),
-            mpi_library=text(fields["mpi_library"]),
-            processors=texts(fields["processors"]),
-            pace_ns=number(fields.get("pace_ns", 0)),
-            seed=number(fields.get("seed", 0)),
-            buffers=text(fields.get("buffers", "")),
-        )
-        _check_header(header)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ForeignFileError(
-            f"the sample file's header is not one of version {VERSION}: {error!r}",
-            hint="the check sum is right, so the writer was wrong; report it",
-        ) from error
-    return header
-
-
-def _check_header(header: SampleHeader) -> None:
-    """Raise ValueError where the header contradicts itself."""
-    by_cell = (header.iterations, header.warmup, header.sync_window_ns, header.datatypes, header.check_failures)
-    by_cell_and_rank = (header.clock_offset_ns, header.clock_error_ns)
-    cells = len(header.sizes_bytes)
-    if cells == 0 or header.ranks < 1 or header.kind not in _KINDS:
-        raise ValueError(f"{cells} cells, {header.ranks} ranks, kind {header.kind!r}")
-    if header.in_pairs and header.ranks % 2:
-        raise ValueError(f"{header.ranks} ranks in pairs")
-    if any(len(column) != cells for column in (*by_cell, *by_cell_and_rank)):
-        raise ValueError(f"a list is not of {cells} cells")
-    by_rank = (header.clock_cost_ns, header.processors, *header.clock_offset_ns, *header.clock_error_ns)
-    if any(len(column) != header.ranks for column in by_rank):
-        raise ValueError(f"a list is not of {header.ranks} ranks")
-    if min(header.sizes_bytes) < 0 or min(header.warmup) < 0 or min(header.iterations) < 1:
-        raise ValueError("a count is negative")
 
 
 def _read_cells(blocks: bytes, header: SampleHeader) -> tuple[SampleCell, ...]:
