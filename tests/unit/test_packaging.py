@@ -119,3 +119,12 @@ def test_self_test_tells_what_does_not_work(
     monkeypatch.setitem(_EXAMPLE, "tap", 2.0)
     assert nearmetal(["self-test"]) == 1
     assert "the example's ratios are" in capsys.readouterr().out
+
+
+def test_every_class_has_a_name_of_its_own() -> None:
+    named: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                named.setdefault(node.name, []).append(path.name)
+    assert {name: places for name, places in named.items() if len(places) > 1} == {}

@@ -33,7 +33,7 @@ def trial_row(record: TrialRecord) -> dict[str, object]:
     """Return a trial as a row of `TRIAL_COLUMNS`."""
     outcome = record.outcome
     return {
-        **_of_trial(record),
+        **record.keys,
         "status": str(outcome.status),
         "reason": outcome.reason,
         "started_utc": record.started_utc,
@@ -66,19 +66,7 @@ class Wanted:
 
 def keys(record: TrialRecord, cell: StoredCell) -> dict[str, int | str]:
     """Return what says where a figure is from."""
-    return {**_of_trial(record), "operation": cell.operation, "message_bytes": cell.message_bytes}
-
-
-def _of_trial(record: TrialRecord) -> dict[str, int | str]:
-    order = record.order
-    return {
-        "trial": order.trial,
-        "attempt": record.attempt,
-        "block": order.block,
-        "path": order.path.label,
-        "workload": order.workload.label,
-        "setting": order.setting,
-    }
+    return {**record.keys, "operation": cell.operation, "message_bytes": cell.message_bytes}
 
 
 def summary_columns(summary: Summary) -> dict[str, float | int | None]:

@@ -121,14 +121,9 @@ def _print_json(run: RunDir, trials: list[dict[str, object]]) -> None:
 
 def _brief(record: TrialRecord) -> dict[str, object]:
     """Return a trial in a few keys; docs/reference/report-json.md is the schema."""
-    order, outcome = record.order, record.outcome
+    outcome = record.outcome
     return {
-        "trial": order.trial,
-        "attempt": record.attempt,
-        "block": order.block,
-        "path": order.path.label,
-        "workload": order.workload.label,
-        "setting": order.setting,
+        **record.keys,
         "started_utc": record.started_utc,
         "elapsed_ns": outcome.elapsed_ns,
         "status": outcome.status,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from nearmetal.results.gated import Gate
     from nearmetal.results.paths import View
-    from nearmetal.serve.catalogue import Beside, Catalogue, Entry, Kind
+    from nearmetal.serve.catalogue import Beside, BesideKind, Catalogue, Entry
 
 MAX_SAMPLES = 200_000_000
 """A run that says it holds more is not read: pooled, its durations would take more memory than a server may."""
@@ -88,7 +88,7 @@ class Answers:
         """Return what lies beside the runs."""
         return await self._beside.get("beside", self.catalogue.beside)
 
-    async def beside_text(self, kind: Kind, name: str, *, program: bool = False) -> Text:
+    async def beside_text(self, kind: BesideKind, name: str, *, program: bool = False) -> Text:
         """Return the page of a trace, a prediction or a placement; for a program the same as JSON."""
         found = (one for one in await self.beside() if (one.kind, one.name) == (kind, name))
         one = next(found, None)

@@ -21,7 +21,7 @@ from nearmetal.report import schema
 from nearmetal.serve import openapi, overview, pages
 from nearmetal.serve.answers import Answers, NoSuchRunError, encoded
 from nearmetal.serve.behind import Below
-from nearmetal.serve.catalogue import Kind
+from nearmetal.serve.catalogue import BesideKind
 from nearmetal.serve.guard import Guard
 from nearmetal.serve.overview import Filter
 from nearmetal.store.query import MixedError
@@ -52,7 +52,7 @@ def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
         Route("/runs/{name}", served.report),
         Route("/runs/{name}/live", served.live),
         Route("/runs/{name}/live/part", served.live_part),
-        *(Route(f"/{kind}/{{name}}", partial(served.beside, kind)) for kind in Kind),
+        *(Route(f"/{kind}/{{name}}", partial(served.beside, kind)) for kind in BesideKind),
         Route("/compare", served.compare),
         Route("/static/live.js", _script),
         Route("/openapi.json", _openapi),
@@ -60,7 +60,7 @@ def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
         Route("/api/v1/runs/{name}", served.api_report),
         Route("/api/v1/runs/{name}/fabric", served.api_fabric),
         Route("/api/v1/runs/{name}/progress", served.api_progress),
-        *(Route(f"/api/v1/{kind}/{{name}}", partial(served.api_beside, kind)) for kind in Kind),
+        *(Route(f"/api/v1/{kind}/{{name}}", partial(served.api_beside, kind)) for kind in BesideKind),
         Route("/api/v1/compare", served.api_compare),
     ]
     handlers = {NearmetalError: _refused, _MixedPageError: _mixed, HTTPException: _no_such_page, Exception: _broken}
@@ -87,12 +87,12 @@ class _Served:
             text = await self._answers.report_page(request.path_params["name"], allow_mixed=allow_mixed)
         return _html(text.content, pages.PLAIN)
 
-    async def beside(self, kind: Kind, request: Request) -> Response:
+    async def beside(self, kind: BesideKind, request: Request) -> Response:
         _query(request)
         text = await self._answers.beside_text(kind, request.path_params["name"])
         return _html(text.content, pages.PLAIN)
 
-    async def api_beside(self, kind: Kind, request: Request) -> Response:
+    async def api_beside(self, kind: BesideKind, request: Request) -> Response:
         _query(request)
         text = await self._answers.beside_text(kind, request.path_params["name"], program=True)
         return _tagged(request, text, "application/json")

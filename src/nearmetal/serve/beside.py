@@ -9,7 +9,7 @@ from nearmetal.predict.trace_view import view_trace
 from nearmetal.report import prediction_html, prediction_json, schema, trace_html, trace_text
 from nearmetal.report.prediction_json import PlacementFile, PredictionFile
 from nearmetal.serve import pages
-from nearmetal.serve.catalogue import Kind
+from nearmetal.serve.catalogue import BesideKind
 
 if TYPE_CHECKING:
     from nearmetal.serve.catalogue import Beside
@@ -19,9 +19,9 @@ def as_page(one: Beside) -> str:
     """Return the page; raise what its reader raises for a damaged file."""
     above, may = pages.over_beside(one), pages.PLAIN
     match one.kind:
-        case Kind.TRACE:
+        case BesideKind.TRACE:
             return trace_html.as_html(view_trace(read_trace(one.place)), above=above, may=may)
-        case Kind.PREDICTION:
+        case BesideKind.PREDICTION:
             return prediction_html.predicted(prediction_json.read(one.place, PredictionFile), above=above, may=may)
         case _:
             return prediction_html.placed(prediction_json.read(one.place, PlacementFile), above=above, may=may)
@@ -30,9 +30,9 @@ def as_page(one: Beside) -> str:
 def as_json(one: Beside) -> str:
     """Return the same for a program."""
     match one.kind:
-        case Kind.TRACE:
+        case BesideKind.TRACE:
             return trace_text.as_json(view_trace(read_trace(one.place)))
-        case Kind.PREDICTION:
+        case BesideKind.PREDICTION:
             return schema.as_json(prediction_json.read(one.place, PredictionFile)) + "\n"
         case _:
             return schema.as_json(prediction_json.read(one.place, PlacementFile)) + "\n"

@@ -37,7 +37,7 @@ MAX_TRACE_BYTES = 256 << 20
 """Of the files of all ranks of a traced program; larger ones are looked at in a terminal."""
 
 
-class Kind(StrEnum):
+class BesideKind(StrEnum):
     """What lies beside runs: the first word of the path of its pages."""
 
     TRACE = "traces"
@@ -45,15 +45,15 @@ class Kind(StrEnum):
     PLACEMENT = "placements"
 
 
-_DIRECTORIES = {FIRST_RANK: Kind.TRACE}
-_SUFFIXES = {PREDICTION_SUFFIX: Kind.PREDICTION, PLACEMENT_SUFFIX: Kind.PLACEMENT}
+_DIRECTORIES = {FIRST_RANK: BesideKind.TRACE}
+_SUFFIXES = {PREDICTION_SUFFIX: BesideKind.PREDICTION, PLACEMENT_SUFFIX: BesideKind.PLACEMENT}
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
     """A trace, a prediction or a placement that lies beside runs; `changed_ns` is Unix time."""
 
-    kind: Kind
+    kind: BesideKind
     name: str
     place: Path
     changed_ns: int
@@ -133,7 +133,7 @@ def _claims(path: str) -> bool:
     return os.path.lexists(f"{path}/run.json")
 
 
-def _kind(one: os.DirEntry[str]) -> Kind | None:
+def _kind(one: os.DirEntry[str]) -> BesideKind | None:
     """Return what a thing in the directory is by its name and by what it holds, None for runs and all else."""
     if one.is_file(follow_symlinks=False):
         return next((kind for suffix, kind in _SUFFIXES.items() if one.name.endswith(suffix)), None)
@@ -142,7 +142,7 @@ def _kind(one: os.DirEntry[str]) -> Kind | None:
     return next((kind for name, kind in _DIRECTORIES.items() if os.path.lexists(f"{one.path}/{name}")), None)
 
 
-def _beside(one: os.DirEntry[str], kind: Kind) -> Beside:
+def _beside(one: os.DirEntry[str], kind: BesideKind) -> Beside:
     changed_ns = one.stat(follow_symlinks=False).st_mtime_ns
     suffix = next((suffix for suffix, of in _SUFFIXES.items() if of is kind), "")
     return Beside(kind, _shown(one.name.removesuffix(suffix)), Path(one.path), changed_ns)
@@ -150,10 +150,10 @@ def _beside(one: os.DirEntry[str], kind: Kind) -> Beside:
 
 def state_beside(one: Beside) -> str:
     """Return a digest as `state` does, of a thing beside runs; raise ForeignFileError as that does."""
-    paths = sorted(_files(one.place, TRACE_SUFFIX)) if one.kind is Kind.TRACE else [one.place]
+    paths = sorted(_files(one.place, TRACE_SUFFIX)) if one.kind is BesideKind.TRACE else [one.place]
     if len(paths) > MAX_FILES:
         raise ForeignFileError(f"{one.place} holds more than {MAX_FILES} files")
-    checked = [(path, _check_file(path, text=one.kind is not Kind.TRACE)) for path in paths]
+    checked = [(path, _check_file(path, text=one.kind is not BesideKind.TRACE)) for path in paths]
     if sum(size for _, (size, _, _) in checked) > MAX_TRACE_BYTES:
         raise ForeignFileError(
             f"{one.place} has more than {MAX_TRACE_BYTES} bytes", hint=f"nearmetal trace show {one.place}"

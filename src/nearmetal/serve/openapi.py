@@ -12,7 +12,7 @@ from nearmetal.report import schema
 from nearmetal.report.fabric_json import FabricJson
 from nearmetal.report.prediction_json import PlacementFile, PredictionFile
 from nearmetal.report.trace_text import TraceJson
-from nearmetal.serve.catalogue import Kind
+from nearmetal.serve.catalogue import BesideKind
 from nearmetal.serve.overview import COLUMNS, Filter
 from nearmetal.typed import adapter
 
@@ -50,7 +50,7 @@ _NAME: _Object = {
     "schema": {"type": "string", "minLength": 1},
 }
 _THING: _Object = {**_NAME, "description": "Its name, from the list at /."}
-_BESIDE = {Kind.TRACE: "Trace", Kind.PREDICTION: "Prediction", Kind.PLACEMENT: "Placement"}
+_BESIDE = {BesideKind.TRACE: "Trace", BesideKind.PREDICTION: "Prediction", BesideKind.PLACEMENT: "Placement"}
 
 
 def _choice(name: str, values: list[str], default: str, about: str) -> _Object:

@@ -63,6 +63,19 @@ class TrialRecord:
         return self.outcome.status is TrialStatus.VALID
 
     @property
+    def keys(self) -> dict[str, int | str]:
+        """Return what says which trial this is, wherever trials are listed."""
+        order = self.order
+        return {
+            "trial": order.trial,
+            "attempt": self.attempt,
+            "block": order.block,
+            "path": order.path.label,
+            "workload": order.workload.label,
+            "setting": order.setting,
+        }
+
+    @property
     def name(self) -> str:
         """Return the stem of its files' names."""
         return trial_name(self.order.trial, self.attempt)
