@@ -28,8 +28,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from nearmetal.stats.compare import compare, correct_family, pair_launches
-from nearmetal.stats.noise import noise_floor
+from nearmetal.stats.compare import compare, correct_family, noise_floor, pair_launches
 from nearmetal.stats.summary import HEADLINE, Summary, summarize
 from nearmetal.store.samples import CellSamples, StoredCell, describe, part_sums, read_values, write_samples
 

@@ -6,11 +6,18 @@ from scipy import stats as reference
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.bootstrap import IntervalMethod, wild_bootstrap_t
-from nearmetal.stats.compare import BlockFigures, compare, correct_family, estimate_level, estimate_ratio, pair_launches
+from nearmetal.stats.compare import (
+    BlockFigures,
+    compare,
+    correct_family,
+    estimate_level,
+    estimate_ratio,
+    noise_floor,
+    pair_launches,
+)
 from nearmetal.stats.conclude import Criteria, conclude, rarest_excluded
 from nearmetal.stats.equivalence import Better, Evidence, Finding, Verdict, judge, margin_log, tost_p
 from nearmetal.stats.interval import Interval
-from nearmetal.stats.noise import noise_floor
 from nearmetal.stats.paired import hedges_gz, holm, moments, paired_t_test, rank_biserial, wilcoxon_signed_rank
 from nearmetal.stats.summary import Metric, Summary, by_occasion, summarize
 

@@ -11,8 +11,7 @@ from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
     from nearmetal.results.records import Cell, FactRow, Level, PathCell, PathVerdict, TrialSummary, View
-    from nearmetal.stats.compare import CellComparison, RatioEstimate
-    from nearmetal.stats.noise import NoiseFloor
+    from nearmetal.stats.compare import CellComparison, NoiseFloor, RatioEstimate
     from nearmetal.stats.paired import Significance
     from nearmetal.stats.summary import Summary
 

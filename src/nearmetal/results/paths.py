@@ -35,13 +35,14 @@ from nearmetal.stats.compare import (
     BlockFigures,
     CellComparison,
     IntervalMethod,
+    NoiseFloor,
     compare,
     correct_family,
     estimate_level,
+    noise_floor,
     pair_launches,
 )
 from nearmetal.stats.equivalence import ALPHA, Verdict
-from nearmetal.stats.noise import NoiseFloor, noise_floor
 from nearmetal.stats.order import Curve, ecdf, order, quantile_ranks, tail_curve
 from nearmetal.stats.summary import HEADLINE, Metric, by_occasion, over_blocks, summarize
 from nearmetal.stats.widen import Company

@@ -15,12 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from nearmetal.results.shown import Shown
-    from nearmetal.stats.compare import CellComparison, IntervalMethod
+    from nearmetal.stats.compare import CellComparison, IntervalMethod, NoiseFloor
     from nearmetal.stats.conclude import Criteria
     from nearmetal.stats.equivalence import Verdict
     from nearmetal.stats.interval import Interval
     from nearmetal.stats.modes import Modes
-    from nearmetal.stats.noise import NoiseFloor
     from nearmetal.stats.order import Curve
     from nearmetal.stats.summary import Metric, Summary
     from nearmetal.study.order import Scalar
