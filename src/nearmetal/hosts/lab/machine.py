@@ -34,7 +34,7 @@ MANAGEMENT_TAP = "mgmt1"
 GUEST_WORD = "lab.guest"
 """On a machine's kernel command line: start a guest before the snapshot."""
 
-STANDING_PATHS = frozenset({"virtio", "vhost", "guest-vf", "passthrough"})
+STANDING_PATHS = frozenset({"e1000", "virtio", "vhost", "guest-vf", "passthrough"})
 """The paths whose guests were seen to take their card while they run."""
 
 CALLER = native.Recipe(name="nmremote", room="remote", extra_flags=("-static", "-s"), libraries=("-lpthread",))
