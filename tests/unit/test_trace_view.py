@@ -219,6 +219,16 @@ def test_executables_name_their_libraries(tmp_path: Path) -> None:
     assert read_executable(damaged) is None
 
 
+def test_a_library_name_without_an_end_is_cut(tmp_path: Path) -> None:
+    """Thousands of entries may point into one text: each was read to the end of the file."""
+    kept = Path(__file__).parents[1] / "data/fuzz/executable/shared"
+    place = tmp_path / "endless"
+    place.write_bytes(kept.read_bytes().replace(b"\x01\0\0\0\0\0\0\0\x0e", b"\x01\0\0\0\0\0\0\0\xe0") + b"x" * 10_000)
+    found = read_executable(place)
+    assert found is not None
+    assert len(found.needed[1]) == 4096
+
+
 def test_the_standard_abi_is_refused() -> None:
     program = Executable(dynamic=True, needed=("libmpi_abi.so.1", "libc.so.6"), has_mpi_inside=False)
     line = LaunchLine(("mpirun", "./a"), Path("/opt/mpi/bin/mpirun"), Path("./a"), program)

@@ -19,6 +19,8 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _LOAD, _DYNAMIC = 1, 2
 _NEEDED, _STRTAB = 1, 5
+_MOST_NAME_BYTES = 4096
+"""Many entries may point into one text that has no end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +72,4 @@ def _needed(data: mmap.mmap, segments: list[tuple[int, ...]], dynamic: tuple[int
 
 
 def _text(data: mmap.mmap, start: int) -> str:
-    return data[start : data.find(b"\0", start)].decode(errors="replace")
+    return data[start : start + _MOST_NAME_BYTES].partition(b"\0")[0].decode(errors="replace")
