@@ -284,7 +284,12 @@ def test_two_clusters_at_once_have_memory_of_their_own(
 
 
 @pytest.mark.parametrize(
-    ("signals", "ended"), [((signal.SIGKILL,), -signal.SIGKILL), ((signal.SIGINT, signal.SIGINT), 130)]
+    ("signals", "ended"),
+    [
+        ((signal.SIGKILL,), {-signal.SIGKILL}),
+        # The second may come when the first has done its work, and Python is on its way out.
+        ((signal.SIGINT, signal.SIGINT), {130, -signal.SIGINT}),
+    ],
 )
 def test_a_run_that_is_ended_leaves_no_machine_no_memory_and_no_lock(
     host: lab.LabHost,
@@ -292,7 +297,7 @@ def test_a_run_that_is_ended_leaves_no_machine_no_memory_and_no_lock(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     signals: tuple[int, ...],
-    ended: int,
+    ended: set[int],
 ) -> None:
     host.carry_out(ORDER, lambda *_: pytest.fail("outside"))
     study = tmp_path / "study.toml"
@@ -302,12 +307,12 @@ def test_a_run_that_is_ended_leaves_no_machine_no_memory_and_no_lock(
     argv = [sys.executable, "-c", RUN, str(emulator), "run", str(study), "--out", str(tmp_path / "run")]
     with subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": SOURCES}) as run:
         until(lambda: run.poll() is not None or len(machines_of(emulator)) == 3)
+        assert run.poll() is None
         for number in signals:
-            assert run.poll() is None
             run.send_signal(number)
             time.sleep(0.1)
         try:
-            assert run.wait(timeout=600) == ended
+            assert run.wait(timeout=600) in ended
         finally:
             run.kill()
     until(lambda: machines_of(emulator) == {})  # the kernel ends them with their parent
