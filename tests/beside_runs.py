@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from click.testing import CliRunner
 
+from fake_runs import edit_study, make_run
 from nearmetal.cli.place import command as place
 from nearmetal.cli.predict import command as predict
+from nearmetal.cli.tune import command as tune
 from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
 from nearmetal.predict.trace import Trace
 from tests.trace_writer import write_trace
@@ -28,6 +30,62 @@ dims = [2, 2, 2]
 periodic = false
 compute = "60 us"
 """
+
+SEARCH_STUDY = """
+name = "s"
+baseline = "veth"
+path = [{ name = "veth" }, { name = "tap" }]
+workload = [{ name = "latency", sizes = [8, 1024], iterations = 60, warmup = 10 }]
+[host]
+kind = "fake"
+options = { "times.nic.mtu=9000" = 0.9, "times.nic.gro=off" = 1.1, "times.nic.rx-frames=16" = 0.97 }
+[tune]
+path = "tap"
+max_trials = 60
+interfaces = ["eth1"]
+[tune.knobs]
+"nic.mtu" = [9000]
+"nic.gro" = ["off"]
+"nic.rx-frames" = [4, 16]
+[[tune.classes]]
+name = "latency-bound"
+"""
+HISTORY_STUDY = """
+format = 1
+name = "made-up"
+seed = {seed}
+baseline = "veth"
+[host]
+kind = "fake"
+options = {{ {options} }}
+[[path]]
+name = "veth"
+[[path]]
+name = "tap"
+[[workload]]
+name = "latency"
+sizes = [8]
+iterations = 40
+[trials]
+min_blocks = 3
+max_blocks = 3
+"""
+
+
+def make_history(folder: Path) -> list[Path]:
+    """Fourteen runs; from the ninth on `tap` is slower under a newer kernel; the fourth went wrong on `veth`."""
+    made = []
+    for number in range(14):
+        late = number >= 8
+        options = f'"base_ns.tap" = {28000 if late else 24000}, "base_ns.veth" = {30000 if number == 3 else 10000}'
+        facts = {"kernel.release": "6.8" if late else "6.1"}
+        text = HISTORY_STUDY.format(seed=number, options=options)
+        created = f"2026-03-{number + 1:02d}T08:00:00+00:00"
+        made.append(make_run(folder / f"r{number:02d}", text, facts=facts, created=created))
+    text = made[0].joinpath("study.toml").read_text()
+    for root in made:  # the study's text differs by what stands for the machine here
+        edit_study(root, lambda _: text)
+    return made
 
 
 def make_beside(folder: Path, command: str = "ring") -> None:
@@ -52,3 +110,10 @@ def _path(latency_us: int) -> PathModel:
 
 def _run(command: Command, *argv: str) -> None:
     CliRunner().invoke(command, list(argv), catch_exceptions=False, standalone_mode=False)
+
+
+def make_search(folder: Path) -> Path:
+    """Search a made-up machine; the search is `search`."""
+    (folder / "search.toml").write_text(SEARCH_STUDY)
+    _run(tune, str(folder / "search.toml"), "--run", str(folder / "search"), "--out", str(folder))
+    return folder / "search"

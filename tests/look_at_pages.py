@@ -28,7 +28,7 @@ from nearmetal.serve.app import make_app
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.server import Listening, listen
 from nearmetal.store.archive import unarchive
-from tests.beside_runs import make_beside
+from tests.beside_runs import make_beside, make_history, make_search
 from tests.browser import CHROMIUM
 from tests.fake_fabric import MadeUpHost, make_fabric
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
@@ -47,6 +47,8 @@ PAGES = {
     "compare": "/compare?base=paths&run=later",
     "many": "/compare?base=paths&run=later&run=example",
     "fabric": "/runs/fabric",
+    "history": "/history?study=made-up&host=fake",
+    "tune": "/searches/search",
     "trace": "/traces/ring",
     "prediction": "/predictions/halo",
     "placement": "/placements/halo",
@@ -70,6 +72,8 @@ def served(folder: Path) -> Iterator[Listening]:
     make_run(folder / "later", Recipe(study=STUDY, blocks=6, seed=8))
     make_fabric(folder / "fabric", MadeUpHost(Faults(latency_nodes={2: 1.4}, bandwidth_links={(4, 6): 2.0})))
     make_beside(folder)
+    make_history(folder)
+    make_search(folder)
     listening = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(make_app(Catalogue(folder), listening.door), log_config=None))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening.socket]})

@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 import duckdb
 import pytest
 
-from fake_runs import edit_study, list_anew, make_run
+from fake_runs import list_anew, make_run
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import NearmetalError, StoreError
 from nearmetal.history import words
@@ -32,45 +32,12 @@ from nearmetal.stats.changes import Change
 from nearmetal.stats.compare import LevelEstimate
 from nearmetal.stats.equivalence import Better
 from nearmetal.store.rundir import RunDir
-
-STUDY = """
-format = 1
-name = "made-up"
-seed = {seed}
-baseline = "veth"
-[host]
-kind = "fake"
-options = {{ {options} }}
-[[path]]
-name = "veth"
-[[path]]
-name = "tap"
-[[workload]]
-name = "latency"
-sizes = [8]
-iterations = 40
-[trials]
-min_blocks = 3
-max_blocks = 3
-"""
+from tests.beside_runs import HISTORY_STUDY, make_history
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Fourteen runs; from the ninth on `tap` is slower under a newer kernel; the fourth went wrong on `veth`."""
-    folder = tmp_path_factory.mktemp("runs")
-    made = []
-    for number in range(14):
-        late = number >= 8
-        options = f'"base_ns.tap" = {28000 if late else 24000}, "base_ns.veth" = {30000 if number == 3 else 10000}'
-        facts = {"kernel.release": "6.8" if late else "6.1"}
-        text = STUDY.format(seed=number, options=options)
-        created = f"2026-03-{number + 1:02d}T08:00:00+00:00"
-        made.append(make_run(folder / f"r{number:02d}", text, facts=facts, created=created))
-    text = made[0].joinpath("study.toml").read_text()
-    for root in made:  # the study's text differs by what stands for the machine here
-        edit_study(root, lambda _: text)
-    return made
+    return make_history(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")
@@ -322,13 +289,13 @@ def test_one_that_waits_in_vain_says_so(tmp_path: Path, runs: list[Path]) -> Non
 
 
 def test_a_run_without_a_valid_trial_is_refused(tmp_path: Path) -> None:
-    failing = STUDY.format(seed=1, options='"fail.veth" = "x", "fail.veth-again" = "x", "fail.tap" = "x"')
+    failing = HISTORY_STUDY.format(seed=1, options='"fail.veth" = "x", "fail.veth-again" = "x", "fail.tap" = "x"')
     with pytest.raises(NearmetalError, match="no valid trial"):
         collect(make_run(tmp_path / "r", failing))
 
 
 def test_occasions_count_once_each_and_by_the_figures_of_the_report(tmp_path: Path) -> None:
-    text = STUDY.format(seed=1, options='"base_ns.tap" = 24000').replace("iterations = 40", "iterations = 400")
+    text = HISTORY_STUDY.format(seed=1, options='"base_ns.tap" = 24000').replace("iterations = 40", "iterations = 400")
     root = make_run(tmp_path / "r", text)
     assert nearmetal(["run", "--resume", str(root), "--occasions", "2"]) == 0
     kept = {(one.cell.path, one.metric): one for one in collect(root).cells}

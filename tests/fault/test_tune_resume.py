@@ -13,26 +13,8 @@ from fake_runs import edit_study
 from nearmetal import process
 from nearmetal.cli.main import run
 from nearmetal.store.rundir import SearchDir
+from tests.beside_runs import SEARCH_STUDY
 
-STUDY = """
-name = "s"
-baseline = "veth"
-path = [{ name = "veth" }, { name = "tap" }]
-workload = [{ name = "latency", sizes = [8, 1024], iterations = 60, warmup = 10 }]
-[host]
-kind = "fake"
-options = { "times.nic.mtu=9000" = 0.9, "times.nic.gro=off" = 1.1, "times.nic.rx-frames=16" = 0.97 }
-[tune]
-path = "tap"
-max_trials = 60
-interfaces = ["eth1"]
-[tune.knobs]
-"nic.mtu" = [9000]
-"nic.gro" = ["off"]
-"nic.rx-frames" = [4, 16]
-[[tune.classes]]
-name = "latency-bound"
-"""
 # Dies by SIGKILL at a step of the disk, as often as it is told to.
 VICTIM = """
 import os, signal, sys
@@ -58,7 +40,7 @@ def _killed(folder: Path, step: int, *words: str) -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "s.toml").write_text(STUDY)
+    (tmp_path / "s.toml").write_text(SEARCH_STUDY)
     return tmp_path
 
 

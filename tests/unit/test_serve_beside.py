@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,16 @@ import pytest
 from click.testing import CliRunner
 from starlette.testclient import TestClient
 
+from fake_runs import list_anew
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError
 from nearmetal.serve.app import make_app
 from nearmetal.serve.cache import Recent
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.guard import Door
+from nearmetal.store.rundir import SearchDir
 from nearmetal.units import format_duration
-from tests.beside_runs import make_beside
+from tests.beside_runs import make_beside, make_history, make_search
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +32,23 @@ ATTACK = "<script>alert(1)</script> & \"'"
 DOOR = Door(8470)
 SIGNED_IN = {"Authorization": f"Bearer {DOOR.token}"}
 PAGES = ("traces/ring", "predictions/halo", "placements/halo")
+
+
+@pytest.fixture(scope="module")
+def over_time(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("history")
+    make_history(folder)
+    (folder / "damaged").mkdir()
+    (folder / "damaged" / "run.json").write_text("{")
+    (folder / "r13" / "trials" / "000000.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("search")
+    make_search(folder)
+    return folder
 
 
 def serving(folder: Path) -> TestClient:
@@ -194,3 +214,93 @@ def test_a_file_that_serve_would_not_find_is_refused_before_anything_is_replayed
     result = CliRunner().invoke(predict, argv, standalone_mode=False)
     assert isinstance(result.exception, BadInputError)
     assert result.exception.hint.endswith("mine.prediction.json")
+
+
+# ---- all runs over time
+
+
+def test_runs_over_time_show_the_change_of_level(over_time: Path) -> None:
+    with serving(over_time) as opened:
+        assert 'href="/history"' in opened.get("/").text
+        page = opened.get("/history").text
+        answer = opened.get("/api/v1/history?path=tap&metric=mean").json()
+    start = page.partition("<main")[2]
+    assert 0 < start.find("1 of 2 series changed level") < start.find("<svg") < start.find("<table")
+    assert "kernel.release: 6.1 -&gt; 6.8" in page
+    assert "r13: " in page  # damaged, and said to be left out
+    assert [one["run"] for one in answer["series"][0]["changes"]] == [9]
+    assert len(answer["runs"]) == 13
+
+
+def test_a_history_is_that_of_the_runs_that_are_asked_for(over_time: Path) -> None:
+    with serving(over_time) as opened:
+        some = opened.get("/api/v1/history?since=2026-03-05&until=2026-03-06").json()
+        page = opened.get("/history?since=2026-03-05&metric=median").text
+        for query, status in (("metric=p9", 400), ("since=x", 400), ("nothing=1", 400), ("study=none", 404)):
+            assert opened.get(f"/history?{query}").status_code == status
+            assert opened.get(f"/api/v1/history?{query}").status_code == status
+    assert [one["created_utc"][:10] for one in some["runs"]] == ["2026-03-05", "2026-03-06"]
+    assert 'href="/?since=2026-03-05"' in page
+
+
+def test_a_history_follows_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearmetal.serve.answers.Recent", partial(Recent, 0.0))
+    first, second, *others = make_history(tmp_path)
+    for one in others:
+        shutil.rmtree(one)
+    shutil.copytree(first, tmp_path / "copy")
+    with serving(tmp_path) as opened:
+        assert len(opened.get("/api/v1/history").json()["runs"]) == 2  # a copy is the same run
+        shutil.rmtree(second)
+        assert len(opened.get("/api/v1/history").json()["runs"]) == 1
+
+
+# ---- searches
+
+
+def test_a_search_shows_its_answer_its_race_and_its_proof(searched: Path) -> None:
+    with serving(searched) as opened:
+        assert 'href="/searches/search"' in opened.get("/").text
+        page = opened.get("/searches/search").text
+        answer = opened.get("/api/v1/searches/search").json()
+    profile = json.loads(next(searched.glob("*.profile.json")).read_text())
+    (found,) = answer["classes"]
+    assert answer["ended"]
+    assert found["winner"] == profile["setting"]
+    assert found["proof"]["ratio"] == pytest.approx(profile["evidence"]["ratio"])
+    start = page.partition("<main")[2]
+    assert 0 < start.find("Better on fresh blocks: nic.mtu=9000") < start.find("<svg") < start.find("<table")
+    for text in ("chosen", "dropped after block", "nic.gro=off", "winner against present, by cell"):
+        assert text in page
+    standing = [block["standing"] for block in found["blocks"]]
+    assert standing == sorted(standing, reverse=True)
+    assert standing[-1] < standing[0]
+    assert len(SearchDir.open(searched / "search").trials()) == answer["launches"]
+
+
+def test_an_unfinished_search_is_shown_as_far_as_it_got(searched: Path, tmp_path: Path) -> None:
+    shutil.copytree(searched / "search", tmp_path / "search")
+    places = sorted((tmp_path / "search" / "trials").iterdir())
+    unproven = (len(places) - 3, "Not proven yet: ")
+    for kept, said in (unproven, (12, "Not ended: after "), (0, "Nothing of the search is on disk yet")):
+        for place in places[kept:]:
+            place.unlink(missing_ok=True)
+        list_anew(tmp_path / "search")
+        with serving(tmp_path) as opened:
+            answer = opened.get("/searches/search")
+            assert (answer.status_code, said in answer.text) == (200, True)
+            assert not opened.get("/api/v1/searches/search").json()["ended"]
+
+
+@pytest.mark.parametrize("place", ["search.json", "study.toml", "trials/000003.json", "samples/000003.parquet"])
+def test_a_damaged_search_is_refused(searched: Path, tmp_path: Path, place: str) -> None:
+    root = tmp_path / "search"
+    shutil.copytree(searched / "search", root)
+    data = (root / place).read_bytes()
+    (root / place).write_bytes(data.replace(b"1", b"2", 1) if b"1" in data else data[:-3])
+    with serving(tmp_path) as opened:
+        assert opened.get("/searches/search").status_code == 422
+        (root / place).unlink()
+        (root / place).symlink_to(searched / "search" / place)
+    with serving(tmp_path) as opened:
+        assert opened.get("/searches/search").status_code in {404, 422}

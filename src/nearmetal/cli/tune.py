@@ -25,14 +25,11 @@ from nearmetal.store.rundir import SearchDir
 from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import parse_study
 from nearmetal.tune.launches import Launches
-from nearmetal.tune.measure import StudyTrials, orders, tuned_path
+from nearmetal.tune.measure import orders, tuned_path
 from nearmetal.tune.narrow import look_around, narrowed, study_values
-from nearmetal.tune.objective import CellLimit, Objective
 from nearmetal.tune.profile import Profile, ProfileEvidence
-from nearmetal.tune.race import Race
-from nearmetal.tune.samplers import Sampler
-from nearmetal.tune.search import Confirmation, Found, Laboratory, confirm, search
-from nearmetal.tune.sweeps import Grid, OneAtATime
+from nearmetal.tune.search import Confirmation, Found, confirm, search, step_line
+from nearmetal.tune.story import search_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
     from nearmetal.hosts.host import Host
     from nearmetal.study.order import Scalar
     from nearmetal.study.spec import Study, TuneClass, TuneSpec
-    from nearmetal.tune.method import Method
     from nearmetal.tune.space import Space
 
 
@@ -158,17 +154,19 @@ class _Task:
 def _tune(task: _Task, kind: TuneClass, talk: Console) -> Profile | None:
     """Search for one class, print what was found, and return the profile when there is a better setting."""
     spec, tune, space, facts = task.spec, task.tune, task.space, task.facts
-    trials = StudyTrials(spec, tune, kind, task.launches)
-    objective = Objective(kind.weights, (), tuple(CellLimit(*limit) for limit in tune.limits.items()))
-    laboratory = Laboratory(space, trials, objective, spec.seed, trials.native)
-    method = _method(spec, tune, space)
-    found = search(laboratory, method, max_trials=tune.max_trials, watch=lambda line: talk.print(line, soft_wrap=True))
+    one = search_of(spec, tune, kind, task.launches, space)
+    found = search(
+        one.laboratory,
+        one.method,
+        max_trials=tune.max_trials,
+        watch=lambda step: talk.print(step_line(space, step), soft_wrap=True),
+    )
     talk.print(f"{found.trials} trials in {found.blocks} blocks; measuring the winner on fresh blocks")
-    proof = confirm(laboratory, found.winner, first_block=found.blocks)
+    proof = confirm(one.laboratory, found.winner, first_block=found.blocks)
     console = Console(highlight=False)
     console.print(kind.name, style="bold")
-    render(console, space, objective, found, proof)
-    for line in trials.warnings():
+    render(console, space, one.objective, found, proof)
+    for line in one.trials.warnings():
         talk.print(f"warning: {line}", soft_wrap=True)
     if not proof.recommended:
         return None
@@ -178,9 +176,9 @@ def _tune(task: _Task, kind: TuneClass, talk: Console) -> Profile | None:
         kind.name,
         tuple(tune.interfaces),
         setting,
-        {knob: value for knob, value in trials.was.items() if knob in setting},
+        {knob: value for knob, value in one.trials.was.items() if knob in setting},
         dialect(str(facts.get("mpi.flavour", spec.mpi.flavour)), str(facts.get("mpi.version", ""))),
-        replace(_evidence(tune, kind, found, proof), machine=trials.machine, label=task.label),
+        replace(_evidence(tune, kind, found, proof), machine=one.trials.machine, label=task.label),
     )
 
 
@@ -196,18 +194,6 @@ def _place(tune: TuneSpec, out: Path | None) -> Path:
     if not os.access(folder, os.W_OK):
         raise BadInputError(f"cannot write profiles to {folder}", hint="name another place with --out")
     return place
-
-
-def _method(spec: Study, tune: TuneSpec, space: Space) -> Method:
-    match tune.method:
-        case "grid":
-            return Grid(space, blocks=spec.trials.min_blocks, seed=spec.seed)
-        case "one-at-a-time":
-            return OneAtATime(space, blocks=spec.trials.min_blocks, seed=spec.seed)
-        case "race":
-            return Race(space, seed=spec.seed)
-        case sampler:
-            return Sampler(space, trials=tune.max_trials, seed=spec.seed, kind=sampler.removeprefix("optuna-"))
 
 
 def _evidence(tune: TuneSpec, kind: TuneClass, found: Found, proof: Confirmation) -> ProfileEvidence:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING
 
 from nearmetal.history import words as history_words
 from nearmetal.report import charts, words
 from nearmetal.report.as_html import table_region
-from nearmetal.report.axes import PlotArea, Scale, linear, x_axis, y_axis
-from nearmetal.report.markup import Markup, element, page, pixels, together
+from nearmetal.report.axes import PlotArea, Scale, linear, ratios, x_axis, y_axis
+from nearmetal.report.markup import ALONE, Markup, element, page, pixels, scrolling, together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,12 +24,13 @@ _FRAME = PlotArea(58.0, 34.0, 540.0, 220.0)
 _HEIGHT = 270.0
 
 
-def render(history: History) -> str:
-    """Return the page as text; write it as UTF-8."""
+def render(history: History, *, above: Markup | None = None, may: str = ALONE, left: Sequence[str] = ()) -> str:
+    """Return the page as text; write it as UTF-8. `above` and `may` as of a report; `left` says which runs it lacks."""
     calm = [one for one in history.series if not one.changes][: max(0, MAX_CHARTS - len(history.marked))]
     left_out = len(history.series) - len(history.marked) - len(calm)
     groups = list(dict.fromkeys(history_words.title(one) for one in history.series))
     body = together(
+        above or Markup(""),
         element(
             "header",
             element("p", "nearmetal history", class_="eyebrow"),
@@ -45,6 +47,7 @@ def render(history: History) -> str:
                 "section",
                 element("h2", "Changes of level"),
                 element("p", history_words.found(history), class_="lead"),
+                *([element("figure", scrolling(together_chart(history), "All series"))] if history.series else []),
                 table_region(history_words.changes(history)),
                 _charts(history, history.marked),
                 id="verdicts",
@@ -55,10 +58,72 @@ def render(history: History) -> str:
                 element("h2", "All series"),
                 *(table_region(history_words.overview(history, group)) for group in groups),
             ),
-            element("section", element("h2", "Runs"), table_region(history_words.runs(history))),
+            element(
+                "section",
+                element("h2", "Runs"),
+                table_region(history_words.runs(history)),
+                *([element("h3", "Left out")] if left else []),
+                *([element("ul", *(element("li", one) for one in left))] if left else []),
+            ),
         ),
     )
-    return page("History", body, skip="verdicts")
+    return page("History", body, may=may, skip="verdicts")
+
+
+_WIDE = PlotArea(58.0, 34.0, 900.0, 260.0)
+_LINES = 120
+
+
+def together_chart(history: History) -> Markup:
+    """Return all series on one scale, each against its own median: those that changed in colour, with their cell."""
+    calm = [one for one in history.series if not one.changes]
+    room = max(0, _LINES - len(history.marked))
+    shown: list[tuple[Series, int | None]] = [(one, None) for one in calm[:room]]
+    shown += [(one, number) for number, one in enumerate(history.marked[:_LINES])]
+    lines = [(one, number, _relative(one)) for one, number in shown]
+    every = [value for *_, values in lines for value in values]
+    y = ratios(min(every), max(every), LEAST_SHOWN, _WIDE.bottom, _WIDE.top)
+    step = (_WIDE.right - _WIDE.left) / max(1, len(history.runs))
+    ticks = tuple((_WIDE.left + step * (run.number - 0.5), str(run.number)) for run in history.runs)
+    x = {run.number: at for run, (at, _) in zip(history.runs, ticks, strict=True)}
+    parts = [
+        x_axis(_WIDE, Scale(0.0, 2000.0, 0.0, 2000.0, float, ticks), "run"),
+        y_axis(_WIDE, y, f"{history.metric} of a run against the median of its series"),
+    ]
+    for one, number, values in lines:
+        points = [(x[point.run], y(value)) for point, value in zip(one.points, values, strict=True)]
+        parts.append(_line(one, number, points))
+        if number is not None and number < _NAMED:
+            name = words.short(str(one.cell), 26)
+            at = _WIDE.top + 8 + 17.0 * number
+            parts.append(element("path", class_=f"series c{number % charts.COLOURS} line", d=_key(at)))
+            parts.append(element("text", name, class_="name", x=_WIDE.right + 34, y=at + 4))
+    label = f"{len(history.series)} series over {len(history.runs)} runs; {len(history.marked)} changed level"
+    return charts.chart(label, *parts, width=1150.0, height=310.0)
+
+
+LEAST_SHOWN = 0.02
+"""The scale of ratios is linear within this: noise of a per cent is no mountain range."""
+_NAMED = 12
+
+
+def _relative(one: Series) -> list[float]:
+    values = [point.level.value for point in one.points]
+    middle = median(values)
+    return [value / middle if middle > 0 else 1.0 for value in values]
+
+
+def _key(at: float) -> str:
+    return f"M{pixels(_WIDE.right + 8)} {pixels(at)}h20"
+
+
+def _line(one: Series, number: int | None, points: Sequence[tuple[float, float]]) -> Markup:
+    look = "again thin" if number is None else f"c{number % charts.COLOURS}"
+    tip = element("title", _caption(one))
+    if len(points) == 1:
+        return element("circle", tip, class_=f"series {look} mark", cx=points[0][0], cy=points[0][1], r=3.6)
+    way = "M" + "L".join(f"{pixels(at)} {pixels(y)}" for at, y in points)
+    return element("path", tip, class_=f"series {look} line", d=way)
 
 
 def _more(left_out: int) -> list[Markup]:

@@ -2,46 +2,107 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+from nearmetal.history.records import RunEntry
+from nearmetal.report import schema
 
 if TYPE_CHECKING:
     from nearmetal.history.records import History, Point, Series
 
-HISTORY_JSON_FORMAT = 1
+HISTORY_JSON_FORMAT: Literal[1] = 1
 
-_Json = dict[str, object]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRunJson(RunEntry):
+    """A run, its number, and which facts differ from the run before it of the same study and host."""
+
+    run: int
+    changed: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryPointJson:
+    """One run in one series; no ends where its level has no interval."""
+
+    run: int
+    level: float
+    low: float | None
+    high: float | None
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryChangeJson:
+    """A change of level: the first run after it, the ratio of levels, and how rarely chance does as much."""
+
+    run: int
+    ratio: float
+    p: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistorySeriesJson:
+    """One cell over the runs that measured it."""
+
+    study: str
+    host_kind: str
+    workload: str
+    operation: str
+    setting: str
+    message_bytes: int
+    path: str
+    figure: str
+    unit: str
+    better: str
+    points: list[HistoryPointJson]
+    changes: list[HistoryChangeJson]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryJson:
+    """Runs, and each cell over them."""
+
+    history_format: Literal[1]
+    metric: str
+    alpha: float
+    runs: list[HistoryRunJson]
+    series: list[HistorySeriesJson]
 
 
 def render(history: History) -> str:
     """Return one JSON object."""
-    found: _Json = {
-        "history_format": HISTORY_JSON_FORMAT,
-        "metric": str(history.metric),
-        "alpha": history.alpha,
-        "runs": [{"run": run.number, **asdict(run.entry), "changed": list(run.changed)} for run in history.runs],
-        "series": [_series(one) for one in history.series],
-    }
-    return json.dumps(found, indent=1, allow_nan=False)
+    return schema.as_json(
+        HistoryJson(
+            history_format=HISTORY_JSON_FORMAT,
+            metric=str(history.metric),
+            alpha=history.alpha,
+            runs=[
+                HistoryRunJson(run=run.number, **asdict(run.entry), changed=list(run.changed)) for run in history.runs
+            ],
+            series=[_series(one) for one in history.series],
+        )
+    )
 
 
-def _series(one: Series) -> _Json:
-    return {
-        "study": one.study_name,
-        "host_kind": one.host_kind,
+def _series(one: Series) -> HistorySeriesJson:
+    return HistorySeriesJson(
+        study=one.study_name,
+        host_kind=one.host_kind,
         **asdict(one.cell),
-        "figure": one.shown.name,
-        "unit": one.shown.unit,
-        "better": str(one.shown.better),
-        "points": [_point(point) for point in one.points],
-        "changes": [
-            {"run": one.points[change.index].run, "ratio": change.ratio, "p": change.p_value} for change in one.changes
+        figure=one.shown.name,
+        unit=one.shown.unit,
+        better=str(one.shown.better),
+        points=[_point(point) for point in one.points],
+        changes=[
+            HistoryChangeJson(run=one.points[change.index].run, ratio=change.ratio, p=change.p_value)
+            for change in one.changes
         ],
-    }
+    )
 
 
-def _point(point: Point) -> _Json:
+def _point(point: Point) -> HistoryPointJson:
     interval = point.level.interval
-    ends = {"low": interval.low, "high": interval.high} if interval else {"low": None, "high": None}
-    return {"run": point.run, "level": point.level.value, **ends, "blocks": point.level.n}
+    low, high = (schema.finite(interval.low), schema.finite(interval.high)) if interval else (None, None)
+    return HistoryPointJson(run=point.run, level=point.level.value, low=low, high=high, blocks=point.level.n)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from nearmetal.stats.changes import ALPHA, find_changes
 from nearmetal.stats.compare import LevelEstimate, estimate_level
 
 if TYPE_CHECKING:
-    from nearmetal.history.database import Database
+    from pathlib import Path
+
     from nearmetal.history.records import EntryCell, RunEntry
     from nearmetal.results.shown import Shown
     from nearmetal.stats.summary import Metric
@@ -22,20 +23,42 @@ if TYPE_CHECKING:
 MAX_RUNS = 300
 """How many of the latest runs changes are sought in: what came before them has been seen."""
 
+
+class Source(Protocol):
+    """Where runs are kept: a file, or memory."""
+
+    @property
+    def path(self) -> Path | str:
+        """Return what pages call it."""
+        ...
+
+    def runs(self) -> list[RunEntry]:
+        """Return the runs by date, then by identity."""
+        ...
+
+    def facts(self) -> dict[str, dict[str, str]]:
+        """Return each run's facts by its identity."""
+        ...
+
+    def cells(self, metric: Metric) -> list[tuple[str, EntryCell]]:
+        """Return every cell under one metric with the identity of its run."""
+        ...
+
+
 _Key = tuple[str, str, CellId]
 
 
 def build_history(
-    database: Database, metric: Metric, *, path: str = "", workload: str = "", every_interval: bool = True
+    source: Source, metric: Metric, *, path: str = "", workload: str = "", every_interval: bool = True
 ) -> History:
     """Read a history; `path` and `workload` leave the others out. Changes are sought in what is shown.
 
     Without `every_interval` only the latest level of each series has one: thousands of bootstraps take seconds.
     """
-    runs = _runs(database.runs(), database.facts())
+    runs = _runs(source.runs(), source.facts())
     numbers = {run.entry.run_id: run for run in runs}
     grouped: dict[_Key, list[tuple[ListedRun, EntryCell]]] = {}
-    for run_id, cell in database.cells(metric):
+    for run_id, cell in source.cells(metric):
         run = numbers.get(run_id)
         wanted = path in {"", cell.cell.path} and workload in {"", cell.cell.workload}
         if run is not None and cell.ns and wanted:
@@ -46,7 +69,7 @@ def build_history(
         Series(one.study_name, one.host_kind, one.cell, one.shown, one.points, found)
         for one, found in zip(plain, changes, strict=True)
     )
-    return History(str(database.path), metric, tuple(runs), series, ALPHA)
+    return History(str(source.path), metric, tuple(runs), series, ALPHA)
 
 
 def _runs(entries: list[RunEntry], facts: dict[str, dict[str, str]]) -> list[ListedRun]:

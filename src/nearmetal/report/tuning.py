@@ -1,47 +1,59 @@
-"""What a search found, on a terminal: the proof first, then what explains it."""
+"""What a search found: the proof first, then what explains it; the same tables on a terminal and on a page."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
+from nearmetal.report import as_table, words
+from nearmetal.report.tables import Table
 from nearmetal.tune.explain import explain
 from nearmetal.tune.front import front
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rich.console import Console
 
     from nearmetal.tune.objective import Objective
     from nearmetal.tune.search import Confirmation, Found, Ratio
-    from nearmetal.tune.space import Space
+    from nearmetal.tune.space import Point, Space
 
 _SHOWN_EFFECTS = 8
 _SHOWN_FRONT = 6
 _LEAST_SHARE = 0.01
-_PRESENT = "present setting"
+PRESENT = "present setting"
 
 
 def render(console: Console, space: Space, objective: Objective, found: Found, proof: Confirmation) -> None:
     """Print the answer, its evidence, the front where objectives disagree, and what mattered."""
-    console.print(proof.reason, style="bold")
-    for knob, value in space.setting(found.winner).items():
-        console.print(f"  {knob} = {value}")
+    first, *others = sentences(space, found, proof)
+    console.print(first, style="bold")
+    for line in others:
+        console.print(line)
+    as_table.draw(console, tables(space, objective, found, proof))
+
+
+def sentences(space: Space, found: Found, proof: Confirmation) -> list[str]:
+    """Return the answer, the winner's knobs and the proof, a line each."""
+    said = [proof.reason, *(f"  {knob} = {value}" for knob, value in space.setting(found.winner).items())]
     if proof.ratio is not None and proof.interval is not None:
-        console.print(
+        said.append(
             f"cost against present: {proof.ratio:.3f} ({proof.interval.low:.3f} to {proof.interval.high:.3f}, "
             f"{proof.interval.level:.0%}), {proof.blocks} fresh blocks"
         )
     if proof.to_native:
         before, after = proof.to_native
-        console.print(f"ratio to native: {_words(before)} before, {_words(after)} after")
-    if proof.cells:
-        console.print(_cells(proof.cells))
-    _front(console, space, found)
-    _explain(console, space, objective, found)
+        said.append(f"ratio to native: {_words(before)} before, {_words(after)} after")
+    return said
+
+
+def tables(space: Space, objective: Objective, found: Found, proof: Confirmation) -> list[Table]:
+    """Return the tables behind the answer; those without rows say nothing."""
+    return [cells(proof), alternatives(space, found), *mattered(space, objective, found)]
+
+
+def named(space: Space, point: Point) -> str:
+    """Return a setting by the knobs that differ from the present one."""
+    return ", ".join(f"{knob}={value}" for knob, value in space.setting(point).items()) or PRESENT
 
 
 def _words(ratio: Ratio) -> str:
@@ -50,50 +62,39 @@ def _words(ratio: Ratio) -> str:
     return f"{ratio.value:.3f} ({ratio.interval.low:.3f} to {ratio.interval.high:.3f})"
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", title=title or None, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _cells(cells: Mapping[str, Ratio]) -> Table:
-    table = _table("", "cell")
-    for column in ("ratio", "low", "high"):
-        table.add_column(column, justify="right")
-    for cell, one in cells.items():
+def cells(proof: Confirmation) -> Table:
+    """Return the winner against the present setting, cell by cell, on fresh blocks."""
+    rows = []
+    for cell, one in proof.cells.items():
         low, high = (f"{one.interval.low:.3f}", f"{one.interval.high:.3f}") if one.interval else ("-", "-")
-        table.add_row(cell, f"{one.value:.3f}", low, high)
-    return table
+        rows.append((cell, f"{one.value:.3f}", low, high))
+    return Table("winner against present, by cell, on fresh blocks", ("cell", "ratio", "low", "high"), tuple(rows))
 
 
-def _front(console: Console, space: Space, found: Found) -> None:
+def alternatives(space: Space, found: Found) -> Table:
+    """Return the settings of which none is better in everything, where objectives disagree."""
     made = front(space, found.notes)
-    if not made.disagree:
-        return
-    table = _table("where objectives disagree: none of these is beaten in all (search figures)", "setting")
-    for name in made.objectives:
-        table.add_column(name, justify="right")
-    ranked = sorted(made.settings.items(), key=lambda one: sum(one[1]))
-    for point, costs in ranked[:_SHOWN_FRONT]:
-        setting = ", ".join(f"{knob}={value}" for knob, value in space.setting(point).items())
-        table.add_row(setting or _PRESENT, *(f"{math.expm1(cost):+.1%}" for cost in costs))
-    console.print(table)
-    if len(ranked) > _SHOWN_FRONT:
-        console.print(f"and {len(ranked) - _SHOWN_FRONT} more")
+    ranked = sorted(made.settings.items(), key=lambda one: sum(one[1])) if made.disagree else []
+    rows = [
+        (named(space, point), *(f"{math.expm1(cost):+.1%}" for cost in costs)) for point, costs in ranked[:_SHOWN_FRONT]
+    ]
+    title = "where objectives disagree: none of these is beaten in all (search figures)"
+    more = f"and {len(ranked) - _SHOWN_FRONT} more" if len(ranked) > _SHOWN_FRONT else ""
+    return Table(title, ("setting", *made.objectives), tuple(rows), more)
 
 
-def _explain(console: Console, space: Space, objective: Objective, found: Found) -> None:
+def mattered(space: Space, objective: Objective, found: Found) -> list[Table]:
+    """Return which knobs and pairs of knobs mattered in the search, for which cells."""
     made = explain(space, found.notes, objective)
-    shown = [effect for effect in made.effects if effect.share >= _LEAST_SHARE][:_SHOWN_EFFECTS]
-    if not shown:
-        return
-    table = _table("what mattered in the search", "knob", "cell", "share", "against its first value")
-    for effect in shown:
+    rows = []
+    for effect in [effect for effect in made.effects if effect.share >= _LEAST_SHARE][:_SHOWN_EFFECTS]:
         first, *others = effect.by_value
         values = ", ".join(f"{value}: {math.expm1(effect.by_value[value]):+.1%}" for value in others)
-        table.add_row(f"{effect.knob} ({first})", effect.cell, f"{effect.share:.0%}", values)
-    pairs = [pair for pair in made.interactions if pair.share >= _LEAST_SHARE]
-    for pair in pairs[: _SHOWN_EFFECTS // 2]:
-        table.add_row(" x ".join(pair.knobs), pair.cell, f"{pair.share:.0%}", "together, beyond each alone")
-    console.print(table)
+        rows.append((f"{effect.knob} ({first})", effect.cell, f"{effect.share:.0%}", values or words.NOTHING))
+    pairs = [pair for pair in made.interactions if pair.share >= _LEAST_SHARE] if rows else []
+    rows += [
+        (" x ".join(pair.knobs), pair.cell, f"{pair.share:.0%}", "together, beyond each alone")
+        for pair in pairs[: _SHOWN_EFFECTS // 2]
+    ]
+    head = ("knob", "cell", "share", "against its first value")
+    return [Table("what mattered in the search", head, tuple(rows), left=2)]

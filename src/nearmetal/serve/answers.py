@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +11,11 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
 from nearmetal.fabric.survey import survey
 from nearmetal.gate import as_json as gate_as_json
-from nearmetal.report import as_html, as_json, fabric_html, fabric_json, schema
+from nearmetal.history import as_html as history_html
+from nearmetal.history import as_json as history_json
+from nearmetal.predict.trace_file import trace_of
+from nearmetal.predict.trace_view import view_trace
+from nearmetal.report import as_html, as_json, fabric_html, fabric_json, schema, trace_html
 from nearmetal.report.markup import Markup
 from nearmetal.report.progress import RunProgress, progress
 from nearmetal.results.between import Question, judge, read_pair
@@ -19,16 +24,21 @@ from nearmetal.results.waterfalls import waterfalls
 from nearmetal.serve import beside, overview, pages
 from nearmetal.serve.cache import Cache, Recent
 from nearmetal.serve.catalogue import state, state_beside
+from nearmetal.serve.over_time import over_time
+from nearmetal.stats.summary import Metric
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from nearmetal.results.gated import Gate
     from nearmetal.results.paths import View
     from nearmetal.serve.catalogue import Beside, BesideKind, Catalogue, Entry
+    from nearmetal.serve.overview import Filter
+    from nearmetal.store.rundir import TrialRecord
 
 MAX_SAMPLES = 200_000_000
 """A run that says it holds more is not read: pooled, its durations would take more memory than a server may."""
@@ -98,6 +108,27 @@ class Answers:
         draw = beside.as_json if program else beside.as_page
         return await self._kept(f"{known} {kind} {name} {program}", lambda: draw(one))
 
+    async def history(self, asked: Mapping[str, str], wanted: Filter, *, program: bool = False) -> Text:
+        """Return the runs that a filter holds as a history; `asked` is the query, its metric among it."""
+        shown = [one for one in await self.entries() if wanted.holds(one)]
+        runs: list[tuple[Path, str]] = []
+        for one in sorted(shown, key=lambda one: one.info.created_utc if one.info else "", reverse=True):
+            if one.info and not one.of_fabric:
+                with contextlib.suppress(NearmetalError):  # the list says what is wrong with it
+                    runs.append((one.root, await self._state(one)))
+        root = str(self.catalogue.root)
+
+        def make() -> str:
+            found = over_time(root, runs, _check_glance, Metric(asked["metric"]), wanted.path)
+            if not found.history.series:
+                why = f": {found.left[0]}" if found.left else ""
+                raise NoSuchRunError(f"no run here has such a {asked['metric']}{why}", hint="the list of runs is at /")
+            if program:
+                return history_json.render(found.history) + "\n"
+            return history_html.render(found.history, above=pages.over_history(asked), may=pages.PLAIN, left=found.left)
+
+        return await self._kept(f"{[known for _, known in runs]} history {sorted(asked.items())} {program}", make)
+
     async def glances(self, shown: Sequence[Entry]) -> dict[str, Markup | None]:
         """Return what runs found, None for those that are still being read; a few are read at a time."""
         found: dict[str, Markup | None] = {}
@@ -131,10 +162,38 @@ class Answers:
         def make(run: RunDir) -> str:
             if one.of_fabric:
                 return fabric_html.as_html(survey(run), above=pages.over_fabric(one), may=pages.PLAIN)
-            view = build_view(run, allow_mixed=allow_mixed)
-            return as_html.render(view, waterfalls(run), above=pages.over_report(one), may=pages.PLAIN)
+            view, traced = build_view(run, allow_mixed=allow_mixed), waterfalls(run)
+            above = pages.over_report(one, _profiled(run), traced=bool(traced))
+            return as_html.render(view, traced, above=above, may=pages.PLAIN)
 
-        return await self._text([one], f"page {allow_mixed}", make)
+        return await self._text([one], f"page {allow_mixed} {one.running}", make)
+
+    async def waterfall_page(self, name: str) -> Text:
+        """Return where the messages of a run's traced trials spent their time."""
+        one = await self.entry(name)
+
+        def make(run: RunDir) -> str:
+            refuse_fabric(run)
+            if not (found := waterfalls(run)):
+                raise BadInputError(f"no trial of {name} was traced", hint="trace = true in a workload of the lab")
+            baseline = parse_study(run.study_text(), str(run.root / "study.toml")).baseline
+            return pages.waterfall_page(one, run.info.host_label, baseline, found)
+
+        return await self._text([one], "waterfall", make)
+
+    async def trace_page(self, name: str, trial: str) -> Text:
+        """Return the MPI calls of a traced program in one trial of a run."""
+        one = await self.entry(name)
+
+        def make(run: RunDir) -> str:
+            profiled = _profiled(run)
+            shown = next((record for record in profiled if str(record.order.trial) == trial), None)
+            if shown is None:
+                raise NoSuchRunError(f"{name} has no trace of MPI calls of trial {trial!r}", hint="the list is at /")
+            trace = trace_of(run.profile(shown), f"{shown.order.workload.label} of {name}, trial {trial}")
+            return trace_html.as_html(view_trace(trace), above=pages.over_trace(one, shown, profiled), may=pages.PLAIN)
+
+        return await self._text([one], f"trace {trial}", make)
 
     async def report_json(self, name: str, *, allow_mixed: bool) -> Text:
         """Return a run's report as JSON; it has no distributions."""
@@ -230,6 +289,11 @@ class Answers:
         return await self._states.get(one.name, lambda: state(one.root))
 
 
+def _profiled(run: RunDir) -> list[TrialRecord]:
+    """Return the valid trials that left a trace of MPI calls."""
+    return [record for record in run.trials() if record.valid and record.outcome.profiled]
+
+
 def _judged(run: RunDir, base: RunDir, *, allow_mixed: bool) -> Gate:
     margin = parse_study(run.study_text(), str(run.root / "study.toml")).margin
     return judge(read_pair(run, base, Question(margin, allow_mixed=allow_mixed)))
@@ -259,6 +323,11 @@ def _glance_of(one: Entry) -> Markup:
         return overview.no_glance(error.message)
     except OSError as error:
         return overview.no_glance(f"a file is missing: {error.strerror}")
+
+
+def _check_glance(root: Path) -> None:
+    """Raise ForeignFileError for a run of which a list or a history would read too much."""
+    _check_size(RunDir.open(root), MAX_GLANCE_SAMPLES)
 
 
 def _check_size(run: RunDir, most: int = MAX_SAMPLES) -> None:

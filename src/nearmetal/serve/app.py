@@ -24,6 +24,7 @@ from nearmetal.serve.behind import Below
 from nearmetal.serve.catalogue import BesideKind
 from nearmetal.serve.guard import Guard
 from nearmetal.serve.overview import Filter
+from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.query import MixedError
 
 if TYPE_CHECKING:
@@ -50,10 +51,13 @@ def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
     routes = [
         Route("/", served.run_list),
         Route("/runs/{name}", served.report),
+        Route("/runs/{name}/waterfall", served.waterfall),
+        Route("/runs/{name}/traces/{trial}", served.trace),
         Route("/runs/{name}/live", served.live),
         Route("/runs/{name}/live/part", served.live_part),
         *(Route(f"/{kind}/{{name}}", partial(served.beside, kind)) for kind in BesideKind),
         Route("/compare", served.compare),
+        Route("/history", served.history),
         Route("/static/live.js", _script),
         Route("/openapi.json", _openapi),
         Route("/api/v1/runs", served.api_runs),
@@ -62,6 +66,7 @@ def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
         Route("/api/v1/runs/{name}/progress", served.api_progress),
         *(Route(f"/api/v1/{kind}/{{name}}", partial(served.api_beside, kind)) for kind in BesideKind),
         Route("/api/v1/compare", served.api_compare),
+        Route("/api/v1/history", served.api_history),
     ]
     handlers = {NearmetalError: _refused, _MixedPageError: _mixed, HTTPException: _no_such_page, Exception: _broken}
     guarded = Guard(Starlette(routes=routes, exception_handlers=handlers), door, refusal)
@@ -87,6 +92,16 @@ class _Served:
             text = await self._answers.report_page(request.path_params["name"], allow_mixed=allow_mixed)
         return _html(text.content, pages.PLAIN)
 
+    async def waterfall(self, request: Request) -> Response:
+        _query(request)
+        text = await self._answers.waterfall_page(request.path_params["name"])
+        return _html(text.content, pages.PLAIN)
+
+    async def trace(self, request: Request) -> Response:
+        _query(request)
+        text = await self._answers.trace_page(request.path_params["name"], request.path_params["trial"])
+        return _html(text.content, pages.PLAIN)
+
     async def beside(self, kind: BesideKind, request: Request) -> Response:
         _query(request)
         text = await self._answers.beside_text(kind, request.path_params["name"])
@@ -102,6 +117,14 @@ class _Served:
         with _offering_mixed(request):
             text = await self._answers.compare_page(runs, base, allow_mixed=allow_mixed)
         return _html(text.content, pages.PLAIN)
+
+    async def history(self, request: Request) -> Response:
+        text = await self._answers.history(*_over_time(request))
+        return _html(text.content, pages.PLAIN)
+
+    async def api_history(self, request: Request) -> Response:
+        text = await self._answers.history(*_over_time(request), program=True)
+        return _tagged(request, text, "application/json")
 
     async def live(self, request: Request) -> Response:
         _query(request)
@@ -206,14 +229,24 @@ def _one_of(asked: Mapping[str, str], name: str, values: Mapping[str, object]) -
 
 def _listing(request: Request, **defaults: str) -> tuple[str, bool, Filter]:
     """Return what a list is sorted by, whether backwards, and what it is narrowed to."""
-    empty = asdict(Filter())
-    asked = _query(request, **defaults, **empty)
+    asked = _query(request, **defaults, **asdict(Filter()))
+    descending = {"asc": False, "desc": True}
+    order = descending[_one_of(asked, "order", descending)]
+    return _one_of(asked, "sort", overview.COLUMNS), order, _filter(asked)
+
+
+def _over_time(request: Request) -> tuple[dict[str, str], Filter]:
+    """Return what a history is asked for, without what was left empty, and the runs that it is of."""
+    asked = _query(request, metric=HEADLINE, **asdict(Filter()))
+    _one_of(asked, "metric", dict.fromkeys(Metric))
+    return {name: value for name, value in asked.items() if value}, _filter(asked)
+
+
+def _filter(asked: Mapping[str, str]) -> Filter:
     for name in ("since", "until"):
         if asked[name] and not _DATE.fullmatch(asked[name]):
             raise BadQueryError(f"{name}={asked[name]!r} is no date", hint=f"{name}=2026-01-31")
-    descending = {"asc": False, "desc": True}
-    order = descending[_one_of(asked, "order", descending)]
-    return _one_of(asked, "sort", overview.COLUMNS), order, Filter(**{name: asked[name] for name in empty})
+    return Filter(**{name: asked[name] for name in asdict(Filter())})
 
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")

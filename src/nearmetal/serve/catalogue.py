@@ -7,6 +7,7 @@ absurd size.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -22,7 +23,7 @@ from nearmetal.predict.trace_file import FIRST_RANK
 from nearmetal.predict.trace_file import SUFFIX as TRACE_SUFFIX
 from nearmetal.report.prediction_json import PLACEMENT_SUFFIX, PREDICTION_SUFFIX
 from nearmetal.store.listing import LIST
-from nearmetal.store.rundir import RunDir, RunInfo, is_being_written, is_of_fabric
+from nearmetal.store.rundir import RunDir, RunInfo, SearchDir, is_being_written, is_of_fabric
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,18 +41,19 @@ MAX_TRACE_BYTES = 256 << 20
 class BesideKind(StrEnum):
     """What lies beside runs: the first word of the path of its pages."""
 
+    SEARCH = "searches"
     TRACE = "traces"
     PREDICTION = "predictions"
     PLACEMENT = "placements"
 
 
-_DIRECTORIES = {FIRST_RANK: BesideKind.TRACE}
+_DIRECTORIES = {SearchDir.MARKER: BesideKind.SEARCH, FIRST_RANK: BesideKind.TRACE}
 _SUFFIXES = {PREDICTION_SUFFIX: BesideKind.PREDICTION, PLACEMENT_SUFFIX: BesideKind.PLACEMENT}
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A trace, a prediction or a placement that lies beside runs; `changed_ns` is Unix time."""
+    """A search, a trace, a prediction or a placement that lies beside runs; `changed_ns` is Unix time."""
 
     kind: BesideKind
     name: str
@@ -144,12 +146,17 @@ def _kind(one: os.DirEntry[str]) -> BesideKind | None:
 
 def _beside(one: os.DirEntry[str], kind: BesideKind) -> Beside:
     changed_ns = one.stat(follow_symlinks=False).st_mtime_ns
+    if kind is BesideKind.SEARCH:
+        with contextlib.suppress(OSError):
+            changed_ns = os.lstat(f"{one.path}/trials").st_mtime_ns
     suffix = next((suffix for suffix, of in _SUFFIXES.items() if of is kind), "")
     return Beside(kind, _shown(one.name.removesuffix(suffix)), Path(one.path), changed_ns)
 
 
 def state_beside(one: Beside) -> str:
     """Return a digest as `state` does, of a thing beside runs; raise ForeignFileError as that does."""
+    if one.kind is BesideKind.SEARCH:
+        return state(one.place, SearchDir.MARKER)
     paths = sorted(_files(one.place, TRACE_SUFFIX)) if one.kind is BesideKind.TRACE else [one.place]
     if len(paths) > MAX_FILES:
         raise ForeignFileError(f"{one.place} holds more than {MAX_FILES} files")
@@ -189,12 +196,12 @@ def _paths(study: Path, _: tuple[int, int, int]) -> tuple[str, ...]:
     return tuple(str(one["name"]) for one in tables if isinstance(one, dict) and "name" in one)
 
 
-def state(root: Path) -> str:
+def state(root: Path, marker: str = RunDir.MARKER) -> str:
     """Return a digest that changes whenever a run's files do: names, sizes, times and inodes, no contents.
 
     Raise ForeignFileError for a run that holds anything but plain files where files belong.
     """
-    kept = [root / "run.json", root / "study.toml", *root.glob(LIST)]
+    kept = [root / marker, root / "study.toml", *root.glob(LIST)]
     lines = [_line(path, *_check_file(path)) for path in kept]
     for folder, suffix in _FOLDERS.items():
         for path in _files(root / folder, suffix):

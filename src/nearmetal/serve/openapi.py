@@ -8,12 +8,15 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 import nearmetal
+from nearmetal.history.as_json import HistoryJson
 from nearmetal.report import schema
 from nearmetal.report.fabric_json import FabricJson
 from nearmetal.report.prediction_json import PlacementFile, PredictionFile
 from nearmetal.report.trace_text import TraceJson
+from nearmetal.report.tuning_json import SearchJson
 from nearmetal.serve.catalogue import BesideKind
 from nearmetal.serve.overview import COLUMNS, Filter
+from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.typed import adapter
 
 API_VERSION = "1"
@@ -28,6 +31,8 @@ _ANSWERS = {
     "Fabric": FabricJson,
     "Gate": schema.GateJson,
     "Report": schema.ReportJson,
+    "History": HistoryJson,
+    "Search": SearchJson,
     "Trace": TraceJson,
     "Prediction": PredictionFile,
     "Placement": PlacementFile,
@@ -50,7 +55,12 @@ _NAME: _Object = {
     "schema": {"type": "string", "minLength": 1},
 }
 _THING: _Object = {**_NAME, "description": "Its name, from the list at /."}
-_BESIDE = {BesideKind.TRACE: "Trace", BesideKind.PREDICTION: "Prediction", BesideKind.PLACEMENT: "Placement"}
+_BESIDE = {
+    BesideKind.SEARCH: "Search",
+    BesideKind.TRACE: "Trace",
+    BesideKind.PREDICTION: "Prediction",
+    BesideKind.PLACEMENT: "Placement",
+}
 
 
 def _choice(name: str, values: list[str], default: str, about: str) -> _Object:
@@ -78,7 +88,7 @@ _MIXED = _choice(
 _REFUSALS = {
     "400": "The query is not understood.",
     "401": "There is no valid token.",
-    "404": "No run of this name is on the list.",
+    "404": "Nothing of this name, or that a query holds, is on the list.",
     "405": "Only GET and HEAD are served.",
     "421": "The Host header is not this server's.",
     "422": "The run is damaged, foreign, of another kind, or has nothing to compare yet.",
@@ -109,6 +119,7 @@ def document() -> _Object:
     """Return the OpenAPI document."""
     by = _choice("sort", list(COLUMNS), "name", "The column to sort by.")
     narrowed = [_narrowed(name) for name in asdict(Filter())]
+    metric = _choice("metric", [str(one) for one in Metric], HEADLINE, "The figure of each run.")
     order = _choice("order", ["asc", "desc"], "asc", "Ascending or descending.")
     return {
         "openapi": "3.1.0",
@@ -123,6 +134,7 @@ def document() -> _Object:
             "/api/v1/runs/{name}": _get("report", "Report on a run", "Report", _NAME, _MIXED),
             "/api/v1/runs/{name}/fabric": _get("fabric", "Say what stands out in a fabric", "Fabric", _NAME),
             "/api/v1/runs/{name}/progress": _get("progress", "Say how far a run has come", "Progress", _NAME),
+            "/api/v1/history": _get("history", "Show runs over time", "History", metric, *narrowed),
             **{
                 f"/api/v1/{kind}/{{name}}": _get(answer.lower(), f"Show a {answer.lower()}", answer, _THING)
                 for kind, answer in _BESIDE.items()

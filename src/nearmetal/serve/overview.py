@@ -96,13 +96,19 @@ def run_list(of: Listed) -> str:
         element("p", "nearmetal serve", class_="eyebrow"),
         element("h1", "Runs"),
         element("p", of.root, class_="meta"),
-        *([_filters(of)] if of.everything else []),
+        *([_filters(of), _over_time(of)] if of.everything else []),
         *_pending(of),
         content if of.everything else empty,
         *_beside(of.beside),
         id="runs",
     )
     return page("Runs", body, may=PLAIN, skip="runs")
+
+
+def _over_time(of: Listed) -> Markup:
+    """Return the way from the runs that are shown to their history."""
+    asked = urlencode({name: value for name, value in asdict(of.wanted).items() if value})
+    return element("p", element("a", "These runs over time", href=f"/history?{asked}" if asked else "/history"))
 
 
 def _beside(found: Sequence[Beside]) -> list[Markup]:

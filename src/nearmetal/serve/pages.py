@@ -10,18 +10,20 @@ from nearmetal.fabric.against import AGAINST_SEED, against
 from nearmetal.fabric.survey import survey
 from nearmetal.gate import as_table as gate_as_table
 from nearmetal.gate import words as gate_words
-from nearmetal.report import as_html, charts, fabric_html, fabric_text, words
+from nearmetal.report import as_html, charts, fabric_html, fabric_text, waterfall_html, words
 from nearmetal.report.markup import Markup, element, page, policy, together
 from nearmetal.report.progress import RunProgress, last_trials, sentence
 from nearmetal.stats.between import Standing
+from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from nearmetal.results.gated import Gate, Side
     from nearmetal.results.paths import View
+    from nearmetal.results.waterfalls import Waterfall
     from nearmetal.serve.catalogue import Beside, Entry
-    from nearmetal.store.rundir import RunDir
+    from nearmetal.store.rundir import RunDir, TrialRecord
 
 PLAIN = "form-action 'self'"
 LIVE = "script-src 'self'; connect-src 'self'; form-action 'none'"
@@ -43,11 +45,52 @@ def run_path(name: str, rest: str = "") -> str:
 # ---- one run
 
 
-def over_report(one: Entry) -> Markup:
-    """Return what stands over a run's report: the way to everything else."""
+def over_report(one: Entry, profiled: Sequence[TrialRecord], *, traced: bool) -> Markup:
+    """Return what stands over a run's report: the way to everything else.
+
+    `profiled` are trials with traces of MPI calls, `traced` says that there are waterfalls.
+    """
     progress = (run_path(one.name, "/live"), "Follow it" if one.running else "Progress and last trials")
-    links = [("/", "All runs"), progress, (_json_path(one), "The report as JSON")]
-    return _navigation(one.name, links)
+    links = [("/", "All runs"), progress]
+    links += [(run_path(one.name, "/waterfall"), "Where a message's time went")] if traced else []
+    links += [(_trace_path(one, profiled[0]), "MPI calls of its programs")] if profiled else []
+    return _navigation(one.name, [*links, (_json_path(one), "The report as JSON")])
+
+
+def _trace_path(one: Entry, record: TrialRecord) -> str:
+    return run_path(one.name, f"/traces/{record.order.trial}")
+
+
+def over_trace(one: Entry, shown: TrialRecord, profiled: Sequence[TrialRecord]) -> Markup:
+    """Return what stands over the trace of one trial's MPI calls: the way to the report and to the others."""
+    links = [("/", "All runs"), (run_path(one.name), "The report")]
+    links += [(_trace_path(one, other), _trial(other)) for other in profiled if other is not shown][:MAX_TRACES]
+    return _navigation(_trial(shown), links)
+
+
+MAX_TRACES = 24
+"""How many other traces of a run a page leads to."""
+
+
+def _trial(record: TrialRecord) -> str:
+    order = record.order
+    return f"{order.workload.label} on {order.path.label}, trial {order.trial}"
+
+
+def waterfall_page(one: Entry, label: str, baseline: str, found: Sequence[Waterfall]) -> str:
+    """Return the page of a run's traced messages; `label` says what its figures are."""
+    body = together(
+        charts.shapes(),
+        _navigation(one.name, [("/", "All runs"), (run_path(one.name), "The report")]),
+        element(
+            "header",
+            element("p", "nearmetal explain", class_="eyebrow"),
+            element("h1", one.name),
+            element("p", element("strong", "What these figures are: "), f"{label}.", class_="honest"),
+        ),
+        element("main", waterfall_html.section(found, baseline, as_html.table_region)),
+    )
+    return page(f"{one.name}: where a message's time went", body, may=PLAIN, skip="waterfalls")
 
 
 def over_fabric(one: Entry) -> Markup:
@@ -63,6 +106,14 @@ def beside_path(one: Beside) -> str:
 def over_beside(one: Beside) -> Markup:
     """Return what stands over the page of what lies beside runs."""
     return _navigation(one.name, [("/", "All runs"), (f"/api/v1{beside_path(one)}", "The same as JSON")])
+
+
+def over_history(asked: Mapping[str, str]) -> Markup:
+    """Return what stands over the history of runs; `asked` is the query that narrowed them."""
+    metrics = [(f"/history?{urlencode({**asked, 'metric': one})}", f"By {one}") for one in Metric]
+    narrowed = {name: value for name, value in asked.items() if name != "metric"}
+    links = [(f"/?{urlencode(narrowed)}" if narrowed else "/", "These runs"), ("/", "All runs"), *metrics]
+    return _navigation("over time", [*links, (f"/api/v1/history?{urlencode(asked)}", "The same as JSON")])
 
 
 def _json_path(one: Entry) -> str:

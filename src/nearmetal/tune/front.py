@@ -30,10 +30,11 @@ _WORTH = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """Log costs relative to present: `settings` maps the points of the front to one cost an objective."""
+    """Log costs relative to present: `settings` maps the points of the front to one cost an objective, `every` all."""
 
     objectives: tuple[str, ...]
     settings: dict[Point, tuple[float, ...]]
+    every: dict[Point, tuple[float, ...]]
 
     @property
     def disagree(self) -> bool:
@@ -53,7 +54,7 @@ def front(space: Space, notes: Sequence[TrialNote]) -> Front:
         observed = [(note.block, note.point, _by_objective(note.log_costs)[name]) for note in whole]
         columns.append(Model(space).belief(observed).mean[rows])
     costs = {point: tuple(float(column[i]) for column in columns) for i, point in enumerate(measured)}
-    return Front(tuple(names), {point: costs[point] for point in pareto_front(costs, worth=_WORTH)})
+    return Front(tuple(names), {point: costs[point] for point in pareto_front(costs, worth=_WORTH)}, costs)
 
 
 def pareto_front(costs: Mapping[Point, tuple[float, ...]], *, worth: float = 0.0) -> tuple[Point, ...]:

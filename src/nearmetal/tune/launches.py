@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError, ForeignFileError, TrialError
+from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError
 from nearmetal.run.schedule import keep, utc_now
 from nearmetal.run.trial import carry_out
 
@@ -32,10 +32,14 @@ class Launched:
     cells: tuple[tuple[StoredCell, Summary], ...]
 
 
-class Launches:
-    """Carries launches out, or recalls them; each gets the next number."""
+class NotLaunchedError(NearmetalError):
+    """A search that is only looked at asks for a launch that was never carried out."""
 
-    def __init__(self, host: Host, kept: SearchDir) -> None:
+
+class Launches:
+    """Carries launches out, or recalls them; each gets the next number. Without a host they are recalled alone."""
+
+    def __init__(self, host: Host | None, kept: SearchDir) -> None:
         self._host = host
         self._kept = kept
         self._known = {record.order.trial: record for record in kept.trials()}
@@ -66,5 +70,7 @@ class Launches:
         return Launched(order, record.outcome, tuple(cells))
 
     def _carry_out(self, order: Order) -> TrialRecord:
+        if self._host is None:
+            raise NotLaunchedError(f"launch {order.trial} of {self._kept.root} is not there")
         started_utc = utc_now()
         return keep(self._kept, order, self._host.carry_out(order, carry_out), 1, started_utc)

@@ -40,3 +40,7 @@ class Method(Protocol):
     def hopeless_above(self) -> float:
         """Return the cost above which a trial need not be finished; infinity when there is none."""
         ...
+
+    def standing(self) -> frozenset[Point]:
+        """Return the settings that are still in the search."""
+        ...

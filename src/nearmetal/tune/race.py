@@ -123,6 +123,13 @@ class Race:
         """Return the cost above which no noise of this size hides a winner."""
         return float(self._belief.mean.min()) + 6.0 * self._belief.noise_sd * math.sqrt(2.0)
 
+    def standing(self) -> frozenset[Point]:
+        """Return the contenders once they race, before that the settings of which no value was left behind."""
+        if self._racing is not None:
+            return frozenset(self._racing)
+        still = zip(self._space.points, self._open.tolist(), strict=True)
+        return frozenset(point for point, kept in still if kept) - self._tally.failed
+
     @property
     def belief(self) -> Belief:
         """Return what the model believes now, in the order of the space's points."""

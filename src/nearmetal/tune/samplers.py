@@ -65,6 +65,10 @@ class Sampler:
         """Return infinity: the samplers want every value."""
         return math.inf
 
+    def standing(self) -> frozenset[Point]:
+        """Return the settings that have not failed."""
+        return self._tally.standing()
+
 
 def _optuna() -> ModuleType:
     try:

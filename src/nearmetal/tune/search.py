@@ -50,6 +50,17 @@ class TrialNote:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchStep:
+    """A search after a block: how many blocks and launches it took, the block's notes, who leads, who is still in."""
+
+    blocks: int
+    trials: int
+    notes: tuple[TrialNote, ...]
+    leader: Point
+    standing: frozenset[Point]
+
+
+@dataclass(frozen=True, slots=True)
 class Ratio:
     """A geometric mean of ratios over blocks, and its interval where there are blocks enough for one."""
 
@@ -171,11 +182,11 @@ class Laboratory:
 
 
 def search(
-    laboratory: Laboratory, method: Method, *, max_trials: int, watch: Callable[[str], object] | None = None
+    laboratory: Laboratory, method: Method, *, max_trials: int, watch: Callable[[SearchStep], object] | None = None
 ) -> Found:
     """Run a method until it ends or `max_trials` are spent; a block that has begun is finished.
 
-    `watch` is given a line for people after each block.
+    `watch` is given each block as it ends.
     """
     notes: list[TrialNote] = []
     blocks = 0
@@ -185,15 +196,16 @@ def search(
         notes += told
         method.tell({note.point: note.cost for note in told})
         if watch:
-            watch(_line(laboratory, blocks, told, method.recommend()))
+            watch(SearchStep(blocks, laboratory.trials, tuple(told), method.recommend(), method.standing()))
     return Found(method.recommend(), tuple(notes), laboratory.trials, blocks)
 
 
-def _line(laboratory: Laboratory, blocks: int, told: list[TrialNote], leader: Point) -> str:
-    setting = ", ".join(f"{knob}={value}" for knob, value in laboratory.space.setting(leader).items())
-    failed = [note.reason.splitlines()[0] for note in told if note.cost is None]
+def step_line(space: Space, step: SearchStep) -> str:
+    """Return a block as a line for people."""
+    setting = ", ".join(f"{knob}={value}" for knob, value in space.setting(step.leader).items())
+    failed = [note.reason.splitlines()[0] for note in step.notes if note.cost is None]
     after = f"; failed: {'; '.join(dict.fromkeys(failed))}" if failed else ""
-    return f"block {blocks}, {laboratory.trials} trials: {setting or 'the present setting'} leads{after}"
+    return f"block {step.blocks}, {step.trials} trials: {setting or 'the present setting'} leads{after}"
 
 
 def confirm(

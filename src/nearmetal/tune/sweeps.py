@@ -47,6 +47,10 @@ class Tally:
                 blamed[suspects[0]] += 1
         return [place for place, failures in blamed.items() if failures > 1]
 
+    def standing(self) -> frozenset[Point]:
+        """Return the settings that have not failed."""
+        return frozenset(self._points) - self.failed
+
     def mean(self, point: Point) -> float:
         """Return the mean cost; infinity for what failed or was never measured."""
         values = self.costs.get(point, [])
@@ -91,6 +95,10 @@ class Grid:
         """Return infinity: a grid is complete."""
         return math.inf
 
+    def standing(self) -> frozenset[Point]:
+        """Return the settings that have not failed."""
+        return self._tally.standing()
+
 
 class OneAtATime:
     """Each knob in turn over its values, the others at the best so far; stays where no value helped."""
@@ -131,6 +139,10 @@ class OneAtATime:
     def hopeless_above(self) -> float:
         """Return infinity: every value of a knob is compared."""
         return math.inf
+
+    def standing(self) -> frozenset[Point]:
+        """Return the settings that have not failed."""
+        return self._tally.standing()
 
     def _line(self, axis: int) -> list[Point]:
         count = len(self._space.axes[axis].values)

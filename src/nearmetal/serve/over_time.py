@@ -1,0 +1,65 @@
+"""The runs of a directory as a history: each is read once, and again when its files change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import NearmetalError
+from nearmetal.history.collect import collect
+from nearmetal.history.held import RunsAtHand
+from nearmetal.history.view import build_history
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from nearmetal.history.records import History, KeptRun
+    from nearmetal.stats.summary import Metric
+
+MAX_HISTORY = 100
+"""How many of the latest runs a page holds; `nearmetal history` keeps any number in a file."""
+_MAX_INTERVALS = 600
+"""More levels than these have no intervals, but the latest of each series: thousands of bootstraps take seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """A history, and a line for each run that is not in it."""
+
+    history: History
+    left: tuple[str, ...]
+
+
+def over_time(
+    root: str,
+    runs: Sequence[tuple[Path, str]],
+    check: Callable[[Path], None],
+    metric: Metric,
+    path: str,
+) -> OverTime:
+    """Return the history of runs, given by place and state, of one path or of all ('').
+
+    `check` raises for a run that is too large. Without any such figure the history has no series.
+    """
+    found = [(place, _collected(place, known, check)) for place, known in runs[:MAX_HISTORY]]
+    kept = [one for _, one in found if not isinstance(one, str)]
+    left = [f"{place.name}: {one}" for place, one in found if isinstance(one, str)]
+    if len(runs) > MAX_HISTORY:
+        left.append(f"{len(runs) - MAX_HISTORY} older runs: `nearmetal history` keeps any number")
+    few = sum(cell.metric is metric for one in kept for cell in one.cells) <= _MAX_INTERVALS
+    made = build_history(RunsAtHand(root, kept), metric, path=path, every_interval=few)
+    return OverTime(made, tuple(left))
+
+
+@lru_cache(maxsize=2 * MAX_HISTORY)
+def _collected(place: Path, _: str, check: Callable[[Path], None]) -> KeptRun | str:
+    """Return what a run gave while its files are as they were, or why it gives nothing."""
+    try:
+        check(place)
+        return collect(place)
+    except NearmetalError as error:
+        return error.message
+    except OSError as error:
+        return f"a file is missing: {error.strerror}"

@@ -1,0 +1,132 @@
+"""The search of each class of a study: made once for whoever carries it out, and again from its launches on disk.
+
+A search is a pure function of its seed and of what its launches gave (`launches.py`), so what is on disk tells all of
+it: which settings were measured when, which were dropped, and the proof.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.reading import timed
+from nearmetal.study.spec import parse_study
+from nearmetal.tune.launches import Launches, NotLaunchedError
+from nearmetal.tune.measure import StudyTrials, tuned_path
+from nearmetal.tune.narrow import Narrowed, look_around, narrowed
+from nearmetal.tune.objective import CellLimit, Objective
+from nearmetal.tune.race import Race
+from nearmetal.tune.samplers import Sampler
+from nearmetal.tune.search import Confirmation, Found, Laboratory, SearchStep, confirm, search
+from nearmetal.tune.sweeps import Grid, OneAtATime
+
+if TYPE_CHECKING:
+    from nearmetal.store.rundir import RunInfo, SearchDir
+    from nearmetal.study.spec import Study, TuneClass, TuneSpec
+    from nearmetal.tune.method import Method
+    from nearmetal.tune.space import Space
+
+MAX_POINTS = 2_000
+"""A larger space is not followed again for a page: the model of the race takes minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One class, ready to be searched."""
+
+    trials: StudyTrials
+    objective: Objective
+    laboratory: Laboratory
+    method: Method
+
+
+def search_of(spec: Study, tune: TuneSpec, kind: TuneClass, launches: Launches, space: Space) -> Search:
+    """Return the search of one class of a study."""
+    trials = StudyTrials(spec, tune, kind, launches)
+    objective = Objective(kind.weights, (), tuple(CellLimit(*limit) for limit in tune.limits.items()))
+    laboratory = Laboratory(space, trials, objective, spec.seed, trials.native)
+    return Search(trials, objective, laboratory, _method(spec, tune, space))
+
+
+def _method(spec: Study, tune: TuneSpec, space: Space) -> Method:
+    match tune.method:
+        case "grid":
+            return Grid(space, blocks=spec.trials.min_blocks, seed=spec.seed)
+        case "one-at-a-time":
+            return OneAtATime(space, blocks=spec.trials.min_blocks, seed=spec.seed)
+        case "race":
+            return Race(space, seed=spec.seed)
+        case sampler:
+            return Sampler(space, trials=tune.max_trials, seed=spec.seed, kind=sampler.removeprefix("optuna-"))
+
+
+@dataclass(frozen=True, slots=True)
+class ClassStory:
+    """One class: its blocks; what was found and its proof, None as long as they are not on disk."""
+
+    name: str
+    objective: Objective
+    steps: tuple[SearchStep, ...]
+    found: Found | None
+    proof: Confirmation | None
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A search as far as its launches go; `made` is None where not even the present setting was looked at."""
+
+    name: str
+    info: RunInfo
+    path: str
+    method: str
+    launches: int
+    made: Narrowed | None
+    classes: tuple[ClassStory, ...]
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether every class has its proof."""
+        return bool(self.classes) and self.classes[-1].proof is not None
+
+
+@timed
+def story(kept: SearchDir) -> Story:
+    """Return what a search's launches tell; nothing is launched.
+
+    Raise ForeignFileError for a search that is damaged, or too large to be followed again.
+    """
+    spec = parse_study(kept.study_text(), f"{kept.root}/study.toml")
+    if spec.tune is None:
+        raise ForeignFileError(f"{kept.root}/study.toml has no [tune] table", hint="restore it from a backup")
+    tune, launches = spec.tune, Launches(None, kept)
+    made: Narrowed | None = None
+    classes: list[ClassStory] = []
+    try:
+        made = narrowed(tune, look_around(spec, tune, launches))
+        if len(made.space.points) > MAX_POINTS:
+            raise BadInputError(
+                f"{kept.root} searches {len(made.space.points)} settings, at most {MAX_POINTS} are followed again",
+                hint=f"nearmetal tune --resume {kept.root} prints what was found",
+            )
+        for kind in tune.searches:
+            classes.append(_told(search_of(spec, tune, kind, launches, made.space), kind, tune.max_trials))
+            if classes[-1].proof is None:
+                break
+    except NotLaunchedError:
+        pass  # it ended, or is, before its first block
+    path = tuned_path(spec, tune).name
+    return Story(kept.root.name, kept.info, path, tune.method, launches.recalled, made, tuple(classes))
+
+
+def _told(one: Search, kind: TuneClass, max_trials: int) -> ClassStory:
+    """Return one class as far as its launches go."""
+    steps: list[SearchStep] = []
+    found: Found | None = None
+    proof: Confirmation | None = None
+    try:
+        found = search(one.laboratory, one.method, max_trials=max_trials, watch=steps.append)
+        proof = confirm(one.laboratory, found.winner, first_block=found.blocks)
+    except NotLaunchedError:
+        pass  # the rest is not measured yet, or never was
+    return ClassStory(kind.name, one.objective, tuple(steps), found, proof)
