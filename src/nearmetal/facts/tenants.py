@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.hosts.host import is_far, is_thrown_away, machines_of
+from nearmetal.study.facts import OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from nearmetal.hosts.host import Shell
 
-OTHERS = "others."
-"""Begins the counter of each of the busiest other programs: `others.NAME`, in ticks, of all machines together."""
 _SHOW = ("sh", "-c", "cat /proc/[0-9]*/stat 2> /dev/null; true")
 _STAT = re.compile(r"(\d+) \((.*)\) (.+)")
 _FLAGS, _USER, _SYSTEM, _BEGAN = 6, 11, 12, 19

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nearmetal.facts.tenants import OTHERS
+from nearmetal.study.facts import OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, UnavailableError
-from nearmetal.facts.tenants import OTHERS, look_for_tenants, used_between
+from nearmetal.facts.tenants import look_for_tenants, used_between
 from nearmetal.hosts.host import HYPERVISOR, is_far, machines_of
 from nearmetal.knobs.hold import check
 from nearmetal.run.between import BUSY
 from nearmetal.run.check import OF_MPI
 from nearmetal.run.resolve import resolution
 from nearmetal.run.trial import machine_itself, path_up
+from nearmetal.study.facts import OTHERS
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.plan import block
 from nearmetal.study.spec import AGAIN

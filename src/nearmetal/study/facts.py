@@ -21,6 +21,9 @@ VARIANT = "lab.variant"
 COMPUTERS, PROCESSORS = "nodes.computers", "nodes.processors"
 """How many computers the nodes are, and the least number of processors of one."""
 
+OTHERS = "others."
+"""Begins the counter of each of the busiest other programs of a launch, in ticks, of all machines together."""
+
 _MACHINE = ("cpu.model", "kernel.release", "kernel.version")
 _GUEST = "guest."
 _CODE = (".version", ".build", ".flavour")
