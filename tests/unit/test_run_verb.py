@@ -14,7 +14,7 @@ from nearmetal.cli.progress import _Left, _Quiet, virtual_words, watcher
 from nearmetal.cli.run import virtual_time_ns
 from nearmetal.hosts.host import Reached
 from nearmetal.report.terminal import Console
-from nearmetal.results.disturbed import disturbed, disturbed_launches
+from nearmetal.results.evidence import disturbed, disturbed_launches
 from nearmetal.study.shipped import find_study, read_study
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from nearmetal.hosts.host import InVirtualTime
-from nearmetal.results.disturbed import disturbed
+from nearmetal.results.evidence import disturbed
 from nearmetal.units import NS_PER_S, format_duration, format_wait
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.results.causes import causes
-from nearmetal.results.disturbed import disturbed_launches
-from nearmetal.results.evidence import counter_rows, fact_rows, failures, launches, timers
+from nearmetal.results.evidence import counter_rows, disturbed_launches, fact_rows, failures, launches, timers
 from nearmetal.results.records import (
     Cell,
     GroupId,
