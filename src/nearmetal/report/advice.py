@@ -59,6 +59,11 @@ class PathEvidence:
         return {k: v for one in self.trials for k, v in one.outcome.facts.items() if k.endswith(ending)}
 
     @property
+    def has_nic(self) -> bool:
+        """Return if a network card is on the path: paths between this machine's namespaces have none."""
+        return self.study.host.kind != "local"
+
+    @property
     def of_round_trips(self) -> PathEvidence:
         """Return the same with the trials of ping-pong alone: rules about moderation count two frames an iteration."""
         names = {w.name for w in self.study.workload if (w.operation or w.name) == "latency" or w.kind == "sockperf"}
@@ -94,17 +99,24 @@ def _function(seen: PathEvidence) -> Iterator[Advice]:
         )
 
 
+def _with_setting(seen: PathEvidence, name: str, knobs: str) -> str:
+    """Return the command that runs the study of `RUN` with one more setting; each trial restores what it changed."""
+    present = "" if "setting" in seen.study.model_fields_set else '[[setting]]\\nname = "as-found"\\n'
+    added = f'\\n{present}[[setting]]\\nname = "{name}"\\nknobs = {knobs}\\n'
+    return f"printf '{added}' | cat RUN/study.toml - > {name}.toml && nearmetal run {name}.toml"
+
+
 def _moderation(seen: PathEvidence) -> Iterator[Advice]:
     """Find fewer interrupts than frames: the NIC waits for company, and latency pays."""
     tried = [value for one in seen.study.setting for knob, value in one.knobs.items() if knob == "nic.rx-usecs"]
     trips = seen.of_round_trips
     interrupts = trips.count(r"irq\.\d+.*")
-    if 0 < interrupts < _SHARED_INTERRUPTS and not any(value in {0, 1} for value in tried):
+    if seen.has_nic and 0 < interrupts < _SHARED_INTERRUPTS and not any(value in {0, 1} for value in tried):
         yield Advice(
             seen.path.name,
             "no interrupt moderation while small messages matter",
             f"{interrupts:.2f} device interrupts an iteration for two frames",
-            '[[setting]] name = "rx0", knobs = { "nic.adaptive-rx" = "off", "nic.rx-usecs" = 0 }',
+            _with_setting(seen, "rx0", '{ "nic.adaptive-rx" = "off", "nic.rx-usecs" = 0 }'),
             6.5,
             "studies/sriov-gap.toml in the lab",
         )
@@ -146,8 +158,8 @@ def _pages(seen: PathEvidence) -> Iterator[Advice]:
 def _losses(seen: PathEvidence) -> Iterator[Advice]:
     """Find frames that were dropped, and segments sent again."""
     lost = sum(count_of(one, r"link\..+_dropped|tcp\..+\.RetransSegs") for one in seen.trials)
-    if lost > len(seen.trials):
-        attempt = '[[setting]] name = "rings", knobs = { "nic.ring-rx" = 4096 }'
+    if seen.has_nic and lost > len(seen.trials):
+        attempt = _with_setting(seen, "rings", '{ "nic.ring-rx" = 4096 }')
         evidence = f"{lost} drops and retransmits in {len(seen.trials)} trials"
         yield Advice(seen.path.name, "longer receive rings", evidence, attempt)
 
@@ -156,7 +168,7 @@ def _governor(seen: PathEvidence) -> Iterator[Advice]:
     """Find processors that change their clock."""
     slow = {str(v) for v in seen.facts("cpu.governor").values()} - {"performance", "not offered"}
     if slow:
-        attempt = '[[setting]] name = "full-clock", knobs = { "host.cpu-governor" = "performance" }'
+        attempt = _with_setting(seen, "full-clock", '{ "host.cpu-governor" = "performance" }')
         yield Advice(seen.path.name, "a constant clock", f"the governor is {', '.join(slow)}", attempt)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ STUDY = """
 format = 1
 name = "a"
 baseline = "native"
+[host]
+kind = "HOST"
 [[path]]
 name = "native"
 [[path]]
@@ -44,9 +47,10 @@ def remedies(
     facts: dict[str, object] | None = None,
     *,
     kind: str = "veth",
+    host: str = "lab",
     progress: str = "polling",
 ) -> list[str]:
-    study = parse_study(STUDY.replace("KIND", kind).replace("PROGRESS", progress), "s")
+    study = parse_study(STUDY.replace("KIND", kind).replace("HOST", host).replace("PROGRESS", progress), "s")
     return [one.remedy for one in advise(study, [trial(run, counters, facts or {})])]
 
 
@@ -105,6 +109,22 @@ def test_weak_evidence_says_nothing(
     run: RunDir, counters: dict[str, int], facts: dict[str, object], asked: dict[str, str]
 ) -> None:
     assert remedies(run, counters, facts, **asked) == []
+
+
+def test_a_path_without_a_card_gets_no_advice_on_cards(run: RunDir) -> None:
+    assert remedies(run, {"irq.24.eth0": 1000, "link.n0.eth0.rx_dropped": 7}, host="local") == []
+
+
+def test_the_command_of_a_setting_makes_a_study_that_parses(run: RunDir, tmp_path: Path) -> None:
+    text = STUDY.replace("KIND", "veth").replace("HOST", "lab").replace("PROGRESS", "polling")
+    (found,) = advise(parse_study(text, "s"), [trial(run, {"irq.24.eth0": 1000}, {})])
+    (tmp_path / "study.toml").write_text(text)
+    make, _, start = found.attempt.replace("RUN/", f"{tmp_path}/").partition(" && ")
+    subprocess.run(["sh", "-c", make], cwd=tmp_path, check=True)
+    assert start == "nearmetal run rx0.toml"
+    more = parse_study((tmp_path / "rx0.toml").read_text(), "rx0")
+    assert [one.name for one in more.setting] == ["as-found", "rx0"]
+    assert more.setting[1].knobs == {"nic.adaptive-rx": "off", "nic.rx-usecs": 0}
 
 
 def test_the_largest_measured_gain_comes_first(run: RunDir) -> None:
