@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
     from nearmetal.study.order import Order, Scalar
 
+OPTIONS = {
+    "base_ns.PATH": "round trip of a kind of path, in ns",
+    "fail.PATH": "a reason with which every trial of the path of this name fails",
+}
+"""What the reference page says of them (scripts/reference)."""
 BASE_NS = {"shm": 1_000, "veth": 10_000, "bridge": 11_000, "macvlan": 10_100, "tap": 24_000}
 NS_PER_KIB = 300
 FILE = "fake.json"
