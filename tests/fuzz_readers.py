@@ -160,7 +160,7 @@ def _in_a_file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
 
 def _in_a_folder(read: Callable[[Path], object]) -> Callable[[bytes], object]:
     """Return a reader of bytes of one that takes a path in a private folder."""
-    folder = tempfile.TemporaryDirectory(prefix="nm-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None)
+    folder = tempfile.TemporaryDirectory(prefix="nm-fuzz-")
     atexit.register(folder.cleanup)
     pid = os.getpid()
 
