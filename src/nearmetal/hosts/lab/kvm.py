@@ -113,7 +113,7 @@ def managed(shell: Shell, name: str, devices: Sequence[str], near: str, address:
         shell.run(["sh", "-c", _TAP + _NEXT_DOOR + _ROUTE, *places])
         return start(shell, name, [*devices, *_card(_FIRST_MAC)], {"address": address, "mac": _FIRST_MAC})
     shell.run(["sh", "-c", "set -e\n" + _NEXT_DOOR + _ROUTE, *places])
-    named = ["sh", "-c", f"set -e\n{_NAME}", "lab", name, address, shell.scratch, MANAGEMENT]
+    named = ["sh", "-c", "set -e\n" + _NAME, "lab", name, address, shell.scratch, MANAGEMENT]
     shell.run([str(native.build(CALLER)), _FIRST, "--", *named])
     for flag, words in zip(devices[::2], devices[1::2], strict=True):
         line = f"{flag.removeprefix('-')}_add {words}"
@@ -132,7 +132,7 @@ def stand() -> Shell:
     for end in ("in", "out"):
         os.mkfifo(f"{_MONITOR}.{end}")
     shell.run(["sh", "-c", _TAP + _NEXT_DOOR, "lab", MANAGEMENT_TAP, _NEAR, _FIRST])
-    shell.start(["sh", "-c", f"exec cat {_MONITOR}.out >{_SAID}"])
+    shell.start(["sh", "-c", 'exec cat "$1" >"$2"', "monitor", f"{_MONITOR}.out", str(_SAID)])
     monitor = ["-chardev", f"pipe,id=monitor,path={_MONITOR}", "-mon", "chardev=monitor,mode=control"]
     words = {"address": _FIRST, "mac": _FIRST_MAC}
     booting = start(shell, _STANDING, [*monitor, *_card(_FIRST_MAC)], words, folder=str(_FOLDER))
