@@ -155,7 +155,7 @@ kill -9 $waits; nm rollback --script; nm rollback; mtu; nm rollback"""
     # The watchdog may have been quicker than the verb: either way everything is as it was.
     assert ran.text.split()[-1] == "1500", ran.complaint() + ran.text
     assert "ip link set dev v0 mtu" in ran.text
-    assert b"nothing to put back" in ran.stderr
+    assert b"nothing to restore" in ran.stderr
 
 
 def test_management_interface_is_refused(tmp_path: Path, profile: Path) -> None:
