@@ -52,6 +52,7 @@ def median_ns(outcome: Outcome) -> float:
     return float(np.median(cell.ns[list(cell.value_ranks)][:, cell.warmup :]))
 
 
+@labs.LONG  # in `make test`: a machine of a cluster (test_lab_cluster.py)
 def test_a_machine_killed_in_a_trial_costs_that_trial_alone(lab: LabHost, known: labs.Known) -> None:
     outcomes: list[Outcome] = []
     thread = threading.Thread(target=lambda: outcomes.extend(labs.carry_out(lab, order("native", seed=9))))
@@ -93,6 +94,7 @@ def test_every_path_crosses_the_wire(lab: LabHost, path: str) -> None:
     assert all(count > 100 for count in outcome.proof.moved_packets.values())
 
 
+@labs.LONG
 def test_blocking_ranks_sleep_until_their_message_comes(known: labs.Known) -> None:
     polling, blocking = known.outcomes(order("native"), order("native", progress="blocking"))
     assert polling.status is blocking.status is TrialStatus.VALID, polling.reason or blocking.reason

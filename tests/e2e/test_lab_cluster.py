@@ -76,6 +76,7 @@ def test_every_path_stands_on_both_machines(lab: LabHost, path: str) -> None:
     assert all(count > 100 for count in outcome.proof.moved_packets.values())
 
 
+@labs.LONG
 def test_three_nodes_reduce(lab: LabHost) -> None:
     (outcome,) = labs.carry_out(lab, order("native", operation="allreduce"))
     assert outcome.facts["lab.nodes"] == 3
