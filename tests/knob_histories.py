@@ -174,7 +174,7 @@ class History:
         deadline = time.monotonic() + PATIENCE_S
         while (status := command.ended()) is None:
             if time.monotonic() > deadline or (hangs(command.process) and not self.watchdogs()):
-                os.kill(command.process, signal.SIGKILL)
+                command.signal(signal.SIGKILL)
             command.pause()
         return self.judge(command, status)
 
@@ -258,7 +258,7 @@ class History:
                 self.live = command
                 return
             if hangs(command.process) and not self.watchdogs():
-                os.kill(command.process, signal.SIGKILL)
+                command.signal(signal.SIGKILL)
             command.pause()
         os.close(command.answer)
         self.judge(command, status)
@@ -281,7 +281,7 @@ class History:
         if what == "yes":
             self.type_yes(command)
         elif what == "no":
-            os.kill(command.process, signal.SIGINT)
+            command.signal(signal.SIGINT)
         elif what == "cut":
             self.counts["cut"] += 1
             os.kill(os.getpid(), signal.SIGUSR1)
@@ -291,12 +291,12 @@ class History:
             slurm_does(what)
         elif what == "shutdown":
             self.kill_watchdogs(signal.SIGTERM)
-            os.kill(command.process, signal.SIGTERM)
+            command.signal(signal.SIGTERM)
         else:
             self.counts["kill"] += 1
             if what == "both":
                 self.kill_watchdogs()
-            os.kill(command.process, signal.SIGKILL)
+            command.signal(signal.SIGKILL)
         self.finish(command)
 
     @staticmethod

@@ -260,6 +260,10 @@ class Command:
         told = self.inside.read_text() if self.inside and self.inside.exists() else ""
         return int(told or self.pid)
 
+    def signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # a job may have ended meanwhile
+            os.kill(self.process, number)
+
     def text(self) -> str:
         return of_this_machine(self.said.read_text(errors="replace"))
 
