@@ -117,8 +117,8 @@ def _moderation(seen: PathEvidence) -> Iterator[Advice]:
             "no interrupt moderation while small messages matter",
             f"{interrupts:.2f} device interrupts an iteration for two frames",
             _with_setting(seen, "rx0", '{ "nic.adaptive-rx" = "off", "nic.rx-usecs" = 0 }'),
-            6.5,
-            "studies/sriov-gap.toml in the lab",
+            5.5,
+            "studies/sriov-gap.toml in the lab, at 8 B",
         )
 
 
