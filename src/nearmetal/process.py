@@ -11,15 +11,17 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _GRACE_S = 2.0
 _TAIL_LINES = 15
+_PROC = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +131,11 @@ def _drain(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
             if stream is not None:
                 stream.close()
         return error.stdout or b"", error.stderr or b""
+
+
+def of_each_process(file: str) -> Iterator[tuple[int, bytes]]:
+    """Yield each process's number and its `/proc/PID/FILE`, without those that may not be read or end meanwhile."""
+    # The pattern stops at the folder: one that goes on to the file looks at each, and fails where a process has ended.
+    for folder in _PROC.glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            yield int(folder.name), (folder / file).read_bytes()

@@ -137,13 +137,11 @@ def _segments() -> list[Folder]:
 
 def _users(paths: dict[str, int]) -> dict[str, int]:
     """Return files with a process that has each mapped, 0 where none has."""
-    # Not `*/maps`: to look for that file ends the search when a process ends meanwhile.
-    for place in (one / "maps" for one in Path("/proc").glob("[0-9]*")):
-        with contextlib.suppress(OSError):
-            for line in place.read_text(encoding="utf-8", errors="replace").splitlines() if paths else ():
-                path = line[line.find("/") :]
-                if path in paths:
-                    paths[path] = int(place.parent.name)
+    for pid, mapped in process.of_each_process("maps") if paths else ():
+        for line in mapped.decode(errors="replace").splitlines():
+            path = line[line.find("/") :]
+            if path in paths:
+                paths[path] = pid
     return paths
 
 

@@ -13,6 +13,7 @@ from nearmetal.errors import NearmetalError, TrialError, UnavailableError
 from nearmetal.facts import counters, proof
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.paths.table import PATHS
+from nearmetal.process import of_each_process
 from nearmetal.study.order import PathOrder
 
 pytestmark = pytest.mark.netns
@@ -137,10 +138,4 @@ def test_kill_minus_9_leaves_nothing() -> None:
 
 
 def _processes() -> str:
-    texts = []
-    for path in (one / "cmdline" for one in Path("/proc").glob("[0-9]*")):
-        try:
-            texts.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        except OSError:
-            continue
-    return "\n".join(texts)
+    return "\n".join(line.replace(b"\0", b" ").decode(errors="replace") for _, line in of_each_process("cmdline"))

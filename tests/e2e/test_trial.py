@@ -9,6 +9,7 @@ import pytest
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.local import LocalHost
 from nearmetal.hosts.namespaces import NamespaceShell
+from nearmetal.process import of_each_process
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
@@ -156,10 +157,5 @@ def test_an_mpi_that_cheats_is_caught(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def _command_lines() -> str:
-    texts = []
-    for path in (one / "cmdline" for one in Path("/proc").glob("[0-9]*")):
-        try:
-            texts.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        except OSError:
-            continue
+    texts = [line.replace(b"\0", b" ").decode(errors="replace") for _, line in of_each_process("cmdline")]
     return "\n".join(text for text in texts if "pytest" not in text and "50000000" in text)

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,6 +32,7 @@ from nearmetal.knobs.plan import plan
 from nearmetal.knobs.rollback import UnfinishedError
 from nearmetal.knobs.watchdog import WatchLimits
 from nearmetal.paths.table import find_path
+from nearmetal.process import of_each_process
 from nearmetal.run.guests import open_host
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
@@ -40,6 +40,7 @@ from nearmetal.study.spec import HostSpec, NodeSpec, parse_study
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from nearmetal.hosts.host import Shell
     from nearmetal.hosts.ssh.connect import SshAddress
@@ -433,11 +434,4 @@ os.kill(os.getpid(), 9)
 
 def running(word: str) -> bool:
     """Tell whether a process other than this one has a word in its command line."""
-    for path in (one / "cmdline" for one in Path("/proc").glob("[0-9]*")):
-        try:
-            said = path.read_bytes()
-        except OSError:
-            continue
-        if word.encode() in said.split(b"\0") and path.parent.name != str(os.getpid()):
-            return True
-    return False
+    return any(word.encode() in said.split(b"\0") and pid != os.getpid() for pid, said in of_each_process("cmdline"))

@@ -26,6 +26,7 @@ from nearmetal.errors import BadInputError, NearmetalError, TrialError, Unavaila
 from nearmetal.hosts.lab import image, lab, lives, wirecheck
 from nearmetal.hosts.lab.machine import MACHINES
 from nearmetal.hosts.lab.vm import Boot, Vm, console_tail
+from nearmetal.process import of_each_process
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 
 if TYPE_CHECKING:
@@ -244,11 +245,10 @@ def test_more_nodes_than_the_cluster_has_are_refused_before_a_machine_starts(clu
 def machines_of(emulator: Path) -> dict[int, str]:
     """Return the command lines of this test's emulators that run, whoever started them, by process."""
     lines = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            if "-plugin" in words and f"{emulator.parent}" in (folder / "environ").read_bytes().decode():
-                lines[int(folder.name)] = words
+    for pid, said in of_each_process("cmdline"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if b"-plugin" in said and f"{emulator.parent}".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                lines[pid] = said.replace(b"\0", b" ").decode()
     return lines
 
 

@@ -36,6 +36,7 @@ from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.knobs.folder import expire, open_journals
 from nearmetal.knobs.rollback import roll_back
+from nearmetal.process import of_each_process
 from nearmetal.run.schedule import run_study
 from nearmetal.scratch import Owner
 from nearmetal.store.disk import Disk
@@ -416,11 +417,7 @@ def kill_labs(folder: Path, boot: Boot, snapshot: Path | None, kills: int) -> No
 
 def emulators(folder: Path) -> list[str]:
     """Return the processes that work in a folder."""
-    found = []
-    for place in (one / "cmdline" for one in Path("/proc").glob("[0-9]*")):
-        with contextlib.suppress(OSError):
-            found += [place.parent.name] if f"{folder}/".encode() in place.read_bytes() else []
-    return found
+    return [str(pid) for pid, said in of_each_process("cmdline") if f"{folder}/".encode() in said]
 
 
 @pytest.mark.lab

@@ -1,6 +1,7 @@
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,36 @@ def test_a_child_that_keeps_the_pipe_open_is_not_waited_for() -> None:
 
 def test_a_signal_is_named() -> None:
     assert "SIGKILL" in process.run(["sh", "-c", "kill -9 $$"], timeout_s=600).complaint()
+
+
+def test_processes_that_end_while_they_are_looked_at_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel answers with ESRCH then, which a pattern that names the file does not take for "no"."""
+    for pid in (7, 8, 9):
+        (tmp_path / f"{pid}").mkdir()
+        (tmp_path / f"{pid}" / "stat").write_text(f"{pid}")
+    real = {"stat": Path.stat, "read_bytes": Path.read_bytes}
+
+    def ended(name: str) -> Callable[..., object]:
+        def look(path: Path, *args: object, **options: object) -> object:
+            if path == tmp_path / "8" / "stat":
+                raise ProcessLookupError
+            return real[name](path, *args, **options)
+
+        return look
+
+    for name in real:
+        monkeypatch.setattr(Path, name, ended(name))
+    monkeypatch.setattr(process, "_PROC", tmp_path)
+    assert sorted(process.of_each_process("stat")) == [(7, b"7"), (9, b"9")]
+
+
+def test_a_search_of_processes_stands_in_one_place() -> None:
+    """A pattern such as `[0-9]*/stat` fails where a process ends meanwhile: there were five of that kind."""
+    tree = Path(process.__file__).parent
+    found = [file.name for file in tree.rglob("*.py") if '"[0-9]*' in file.read_text()]
+    assert found == ["process.py"]
 
 
 def _timed_out(script: str) -> process.Finished:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.hosts.host import is_far, is_thrown_away, machines_of
+from nearmetal.process import of_each_process
 from nearmetal.study.facts import OTHERS
 
 if TYPE_CHECKING:
@@ -37,20 +37,13 @@ def look_for_tenants(shell: Shell) -> dict[str, int]:
     if is_thrown_away(shell):
         return {}
     if not is_far(shell):
-        return parse_processes("", _here(), mine=os.getpid())
+        here = (line.decode(errors="replace") for _, line in of_each_process("stat"))
+        return parse_processes("", here, mine=os.getpid())
     found: dict[str, int] = {}
     for machine in machines_of(shell):
         text = shell.run(_SHOW, node=machine, check=False).stdout.decode(errors="replace")
         found |= parse_processes(machine, text.splitlines(), mine=0)
     return found
-
-
-def _here() -> Iterable[str]:
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            yield file.read_text(errors="replace")
-        except OSError:  # it ended meanwhile
-            continue
 
 
 def parse_processes(machine: str, lines: Iterable[str], *, mine: int) -> dict[str, int]:
