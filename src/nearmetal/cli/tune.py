@@ -28,8 +28,8 @@ from nearmetal.tune.launches import Launches
 from nearmetal.tune.measure import orders, tuned_path
 from nearmetal.tune.narrow import look_around, narrowed, study_values
 from nearmetal.tune.profile import Profile, ProfileEvidence
+from nearmetal.tune.recall import search_of
 from nearmetal.tune.search import Confirmation, Found, confirm, search, step_line
-from nearmetal.tune.story import search_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

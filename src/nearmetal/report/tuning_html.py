@@ -15,16 +15,16 @@ from nearmetal.tune.front import front
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nearmetal.tune.recall import RecalledClass, RecalledSearch
     from nearmetal.tune.search import TrialNote
     from nearmetal.tune.space import Point, Space
-    from nearmetal.tune.story import ClassStory, Story
 
 MAX_LANES = 20
 """How many settings the race shows, those that stood longest first."""
 _LANE = 22.0
 
 
-def render(of: Story, *, above: Markup | None = None, may: str = ALONE) -> str:
+def render(of: RecalledSearch, *, above: Markup | None = None, may: str = ALONE) -> str:
     """Return the page as text; write it as UTF-8."""
     meta = f"Study {of.info.study_name}, {of.info.created_utc}: path {of.path}, method {of.method}, "
     head = element(
@@ -44,7 +44,7 @@ def render(of: Story, *, above: Markup | None = None, may: str = ALONE) -> str:
     return page(f"Search {of.name}", body, may=may, skip="answer")
 
 
-def _section(of: Story, one: ClassStory, number: int) -> Markup:
+def _section(of: RecalledSearch, one: RecalledClass, number: int) -> Markup:
     assert of.made is not None
     space = of.made.space
     lines = [element("p", _answer(space, one), class_="lead")]
@@ -72,7 +72,7 @@ _RACE_NOTE = (
 )
 
 
-def _answer(space: Space, one: ClassStory) -> str:
+def _answer(space: Space, one: RecalledClass) -> str:
     """Return the answer in a sentence, or how far the search got."""
     if one.found is None:
         leader = tuning.named(space, one.steps[-1].leader) if one.steps else "nothing"
@@ -89,7 +89,7 @@ def _answer(space: Space, one: ClassStory) -> str:
 # ---- the race
 
 
-def _race(space: Space, one: ClassStory) -> Markup:
+def _race(space: Space, one: RecalledClass) -> Markup:
     """Return a lane a setting over the blocks: where it was measured, and where it left."""
     notes = [note for step in one.steps for note in step.notes]
     by_point: dict[Point, list[TrialNote]] = {}
@@ -121,7 +121,7 @@ def _race(space: Space, one: ClassStory) -> Markup:
     return charts.chart(label, *parts, width=1150.0, height=frame.bottom + (64.0 if more else 44.0))
 
 
-def _left_after(one: ClassStory, point: Point) -> int:
+def _left_after(one: RecalledClass, point: Point) -> int:
     """Return the last block after which a setting was still in, 0 where it left with its first."""
     return max((number for number, step in enumerate(one.steps, 1) if point in step.standing), default=0)
 
@@ -165,7 +165,7 @@ _FRAME = PlotArea(70.0, 34.0, 452.0, 288.0)
 _MOST_CHOICES = 3
 
 
-def _choice(space: Space, one: ClassStory) -> Markup:
+def _choice(space: Space, one: RecalledClass) -> Markup:
     """Return every measured setting by two objectives each, those that none beats in all joined."""
     assert one.found is not None
     made = front(space, one.found.notes)

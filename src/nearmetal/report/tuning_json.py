@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 from nearmetal.report.schema import IntervalJson, finite, interval
 
 if TYPE_CHECKING:
+    from nearmetal.tune.recall import RecalledClass, RecalledSearch
     from nearmetal.tune.search import SearchStep
     from nearmetal.tune.space import Point, Space
-    from nearmetal.tune.story import ClassStory, Story
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class SearchJson:
     classes: list[SearchClassJson]
 
 
-def searched(of: Story) -> SearchJson:
+def searched(of: RecalledSearch) -> SearchJson:
     """Return a search."""
     return SearchJson(
         search_format=1,
@@ -85,7 +85,7 @@ def searched(of: Story) -> SearchJson:
     )
 
 
-def _class(space: Space, one: ClassStory) -> SearchClassJson:
+def _class(space: Space, one: RecalledClass) -> SearchClassJson:
     return SearchClassJson(
         name=one.name,
         winner=space.setting(one.found.winner) if one.found else None,

@@ -11,11 +11,11 @@ from nearmetal.report.prediction_json import PlacementFile, PredictionFile
 from nearmetal.serve import pages
 from nearmetal.serve.catalogue import BesideKind
 from nearmetal.store.rundir import SearchDir
-from nearmetal.tune.story import story
+from nearmetal.tune.recall import recall
 
 if TYPE_CHECKING:
     from nearmetal.serve.catalogue import Beside
-    from nearmetal.tune.story import Story
+    from nearmetal.tune.recall import RecalledSearch
 
 
 def as_page(one: Beside) -> str:
@@ -23,7 +23,7 @@ def as_page(one: Beside) -> str:
     above, may = pages.over_beside(one), pages.PLAIN
     match one.kind:
         case BesideKind.SEARCH:
-            return tuning_html.render(_story(one), above=above, may=may)
+            return tuning_html.render(_recalled(one), above=above, may=may)
         case BesideKind.TRACE:
             return trace_html.as_html(view_trace(read_trace(one.place)), above=above, may=may)
         case BesideKind.PREDICTION:
@@ -36,7 +36,7 @@ def as_json(one: Beside) -> str:
     """Return the same for a program."""
     match one.kind:
         case BesideKind.SEARCH:
-            return schema.as_json(tuning_json.searched(_story(one))) + "\n"
+            return schema.as_json(tuning_json.searched(_recalled(one))) + "\n"
         case BesideKind.TRACE:
             return trace_text.as_json(view_trace(read_trace(one.place)))
         case BesideKind.PREDICTION:
@@ -45,5 +45,5 @@ def as_json(one: Beside) -> str:
             return schema.as_json(prediction_json.read(one.place, PlacementFile)) + "\n"
 
 
-def _story(one: Beside) -> Story:
-    return story(SearchDir.open(one.place))
+def _recalled(one: Beside) -> RecalledSearch:
+    return recall(SearchDir.open(one.place))

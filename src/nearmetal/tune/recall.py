@@ -6,6 +6,7 @@ it: which settings were measured when, which were dropped, and the proof.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,7 @@ def _method(spec: Study, tune: TuneSpec, space: Space) -> Method:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassStory:
+class RecalledClass:
     """One class: its blocks; what was found and its proof, None as long as they are not on disk."""
 
     name: str
@@ -73,7 +74,7 @@ class ClassStory:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class RecalledSearch:
     """A search as far as its launches go; `made` is None where not even the present setting was looked at."""
 
     name: str
@@ -82,7 +83,7 @@ class Story:
     method: str
     launches: int
     made: Narrowed | None
-    classes: tuple[ClassStory, ...]
+    classes: tuple[RecalledClass, ...]
 
     @property
     def ended(self) -> bool:
@@ -91,7 +92,7 @@ class Story:
 
 
 @timed
-def story(kept: SearchDir) -> Story:
+def recall(kept: SearchDir) -> RecalledSearch:
     """Return what a search's launches tell; nothing is launched.
 
     Raise ForeignFileError for a search that is damaged, or too large to be followed again.
@@ -101,8 +102,8 @@ def story(kept: SearchDir) -> Story:
         raise ForeignFileError(f"{kept.root}/study.toml has no [tune] table", hint="restore it from a backup")
     tune, launches = spec.tune, Launches(None, kept)
     made: Narrowed | None = None
-    classes: list[ClassStory] = []
-    try:
+    classes: list[RecalledClass] = []
+    with contextlib.suppress(NotLaunchedError):  # it ended, or is, before its first block
         made = narrowed(tune, look_around(spec, tune, launches))
         if len(made.space.points) > MAX_POINTS:
             raise BadInputError(
@@ -110,23 +111,19 @@ def story(kept: SearchDir) -> Story:
                 hint=f"nearmetal tune --resume {kept.root} prints what was found",
             )
         for kind in tune.searches:
-            classes.append(_told(search_of(spec, tune, kind, launches, made.space), kind, tune.max_trials))
+            classes.append(_recalled_class(search_of(spec, tune, kind, launches, made.space), kind, tune.max_trials))
             if classes[-1].proof is None:
                 break
-    except NotLaunchedError:
-        pass  # it ended, or is, before its first block
     path = tuned_path(spec, tune).name
-    return Story(kept.root.name, kept.info, path, tune.method, launches.recalled, made, tuple(classes))
+    return RecalledSearch(kept.root.name, kept.info, path, tune.method, launches.recalled, made, tuple(classes))
 
 
-def _told(one: Search, kind: TuneClass, max_trials: int) -> ClassStory:
+def _recalled_class(one: Search, kind: TuneClass, max_trials: int) -> RecalledClass:
     """Return one class as far as its launches go."""
     steps: list[SearchStep] = []
     found: Found | None = None
     proof: Confirmation | None = None
-    try:
+    with contextlib.suppress(NotLaunchedError):  # the rest is not measured yet, or never was
         found = search(one.laboratory, one.method, max_trials=max_trials, watch=steps.append)
         proof = confirm(one.laboratory, found.winner, first_block=found.blocks)
-    except NotLaunchedError:
-        pass  # the rest is not measured yet, or never was
-    return ClassStory(kind.name, one.objective, tuple(steps), found, proof)
+    return RecalledClass(kind.name, one.objective, tuple(steps), found, proof)
