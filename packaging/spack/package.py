@@ -28,6 +28,7 @@ class Nearmetal(PythonPackage):
     depends_on("py-pyarrow@18:", type="run")
     depends_on("py-pydantic@2.9:", type="run")
     depends_on("py-rich@13:", type="run")
+    depends_on("py-rtoml@0.14:", type="run")
     depends_on("py-scipy@1.13:", type="run")
     depends_on("py-starlette@0.40:", type="run")
     depends_on("py-uvicorn@0.30:", type="run")

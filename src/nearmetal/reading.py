@@ -1,4 +1,4 @@
-"""The one way in for bytes that somebody else wrote: JSON, TOML and files, bounded in size and depth.
+"""The one way in for bytes that somebody else wrote: JSON and files, bounded in size and depth.
 
 Where a run, a profile or a trace came from is not known, so no reader may be made to recurse, to allocate or to wait
 without end. Standard library only.
@@ -11,7 +11,6 @@ import os
 import re
 import threading
 import time
-import tomllib
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -34,20 +33,13 @@ MAX_DIGITS = 20
 
 _SHORT = 1 << 16
 """JSON of fewer characters is not timed: to watch takes longer than to read."""
-_TOO_DEEP = f"it nests deeper than {MAX_DEPTH} levels"
+TOO_DEEP = f"it nests deeper than {MAX_DEPTH} levels"
 _CHUNK_BYTES = 1 << 16
 _HOLDS = (dict, list)
 _HALF = re.compile("[\ud800-\udfff]")
 _LONG = re.compile(f"[0-9]{{{MAX_DIGITS + 1}}}")
 _DIGITS = bytes(ord("0") if chr(byte).isdecimal() and byte < 128 else ord(" ") for byte in range(256))
 """Translates digits to zeros and all else to spaces: to look for a long number then is to look for zeros."""
-_TOML_TEXT = re.compile(
-    r"""("{3}(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5}|\Z)|'{3}(?:[^']|'(?!''))*+(?:'{3,5}|\Z)"""
-    r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?)|\#[^\n]*+""",
-    re.DOTALL,
-)
-"""A string of TOML, which may be a part of a key, or a comment; one without end goes to the end of its line or text."""
-_TOML_KEY = re.compile(r"[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++)*+")
 
 
 class _OverTimeError(BaseException):
@@ -166,25 +158,8 @@ def _parse_json(text: str | bytes) -> Any:
     try:
         held = json.loads(text, parse_int=_whole if _LONG.search(text) else None)
     except RecursionError as error:
-        raise ValueError(_TOO_DEEP) from error
-    _check_depth(held)
-    return held
-
-
-@timed
-def parse_toml(text: str) -> dict[str, Any]:
-    """Return what a TOML text holds; raise ValueError for anything else, and for one that nests too deep.
-
-    Long keys (`a.a.a.a`) are looked for first: tomllib takes time and memory in the square of their parts.
-    """
-    bare = _TOML_TEXT.sub(lambda found: "s" if found[1] else "", text)
-    if max((key[0].count(".") for key in _TOML_KEY.finditer(bare)), default=0) >= MAX_DEPTH:
-        raise ValueError(_TOO_DEEP)
-    try:
-        held = tomllib.loads(text)
-    except RecursionError as error:
-        raise ValueError(_TOO_DEEP) from error
-    _check_depth(held)
+        raise ValueError(TOO_DEEP) from error
+    check_depth(held)
     return held
 
 
@@ -194,7 +169,7 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
-def _check_depth(held: Any) -> None:
+def check_depth(held: Any) -> None:
     """Raise ValueError for objects and lists that nest too deep, without recursion.
 
     The parsers bound their own recursion, but what they return may still be too deep for those who walk it.
@@ -207,4 +182,4 @@ def _check_depth(held: Any) -> None:
             one for outer in level for one in (outer.values() if type(outer) is dict else outer) if type(one) in _HOLDS
         ]
     if level:
-        raise ValueError(_TOO_DEEP)
+        raise ValueError(TOO_DEEP)

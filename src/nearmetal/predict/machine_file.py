@@ -23,7 +23,8 @@ from nearmetal.predict.doubts import Doubt
 from nearmetal.predict.models import Cores, Machine, NamedMachine, Network, Topology
 from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
-from nearmetal.reading import parse_toml, read_text
+from nearmetal.reading import read_text
+from nearmetal.study.toml import parse_toml
 from nearmetal.units import is_whole, parse_duration_ns
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import stat
-import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -21,9 +20,11 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
 from nearmetal.predict.trace_file import FIRST_RANK
 from nearmetal.predict.trace_file import SUFFIX as TRACE_SUFFIX
+from nearmetal.reading import read_text
 from nearmetal.report.prediction_json import PLACEMENT_SUFFIX, PREDICTION_SUFFIX
 from nearmetal.store.listing import LIST
 from nearmetal.store.rundir import RunDir, RunInfo, SearchDir, is_being_written, is_of_fabric
+from nearmetal.study.toml import parse_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -189,8 +190,8 @@ def _entry(name: str, root: Path) -> Entry:
 def _paths(study: Path, _: tuple[int, int, int]) -> tuple[str, ...]:
     """Return the names of a study's paths; a file whose size, time and inode are the same is not read again."""
     try:
-        raw = tomllib.loads(study.read_text(encoding="utf-8")).get("path", [])
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raw = parse_toml(read_text(study)).get("path", [])
+    except ValueError as error:
         raise ForeignFileError(f"{study} is damaged: {error}") from error
     tables = raw if isinstance(raw, list) else []
     return tuple(str(one["name"]) for one in tables if isinstance(one, dict) and "name" in one)

@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from nearmetal.errors import BadInputError, listed
-from nearmetal.reading import parse_toml, read_text
+from nearmetal.reading import read_text
 from nearmetal.study.fields import AGAIN as AGAIN  # noqa: PLC0414 (of the names in a study, which this file is about)
 from nearmetal.study.fields import (
     MOST,
@@ -43,6 +43,7 @@ from nearmetal.study.fields import (
     listed_of,
 )
 from nearmetal.study.order import Progress  # noqa: TC001 (pydantic reads it when it runs)
+from nearmetal.study.toml import parse_toml
 from nearmetal.units import NS_PER_S
 
 if TYPE_CHECKING:
