@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from nearmetal import limits, reading
 from nearmetal.errors import BadInputError, ForeignFileError
@@ -27,9 +28,11 @@ from nearmetal.reading import MAX_DEPTH, parse_json, read_bytes, timed
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.store.archive import archive, unarchive
 from nearmetal.store.bundle import read_bundle
+from nearmetal.store.record import TrialRecord
 from nearmetal.study.changes import changes
 from nearmetal.study.spec import parse_study
 from nearmetal.study.toml import parse_toml
+from nearmetal.typed import read_typed
 from nearmetal.units import decimal, parse_duration_ns, parse_size_bytes, to_whole, whole
 from nearmetal.workloads.fabric_file import read_fabric_file
 from nearmetal.workloads.foreign import read_foreign
@@ -177,6 +180,16 @@ def test_thousands_of_wrong_entries_are_not_worded_one_by_one(wrong: str, errors
     with pytest.raises(BadInputError) as caught:
         parse_study(f'name = "a"\nbaseline = "p"\n{text}', "many.toml")
     assert caught.value.message.startswith(f"many.toml has {errors}:")
+
+
+@pytest.mark.parametrize("wrong", ['"cells": [{items}]', '"parts": [{items}]', '"order": {{"knobs": {{{keys}}}}}'])
+def test_a_record_of_thousands_of_wrong_entries_is_read_to_the_first(wrong: str) -> None:
+    keys = ", ".join(f'"k{number}": {{}}' for number in range(1000))
+    text = wrong.format(items=", ".join(["{}"] * 1000), keys=keys)
+    with pytest.raises(ValueError, match="Field required") as caught:
+        read_typed(TrialRecord, f"{{{text}}}")
+    assert isinstance(caught.value.__cause__, ValidationError)
+    assert caught.value.__cause__.error_count() < 20
 
 
 def test_names_that_are_given_twice_are_counted_once() -> None:
