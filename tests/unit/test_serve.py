@@ -2,11 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import html
-import os
 import re
-import shutil
-import threading
-import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,18 +12,17 @@ from starlette.datastructures import Headers
 from starlette.testclient import TestClient
 
 from fake_fabric import MadeUpHost, make_fabric
-from fake_runs import list_anew, rewrite
-from nearmetal.errors import BadInputError, ForeignFileError
+from fake_runs import list_anew
 from nearmetal.report import fabric_html
 from nearmetal.report.progress import progress, sentence
 from nearmetal.serve import openapi, overview, pages
 from nearmetal.serve.answers import Answers
 from nearmetal.serve.app import make_app
-from nearmetal.serve.cache import Cache, Recent
-from nearmetal.serve.catalogue import Catalogue, state
+from nearmetal.serve.cache import Recent
+from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.guard import Door
-from nearmetal.store.rundir import RunDir, is_being_written
-from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
+from nearmetal.store.rundir import RunDir
+from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -229,29 +224,6 @@ def test_the_list_is_narrowed_by_study_host_path_and_date(
     assert client.get("/?since=yesterday").status_code == 400
 
 
-def test_any_number_of_runs_are_compared_with_one_base(client: TestClient, runs: Path) -> None:
-    make_run(runs / "slower2", Recipe(study=SMALL, blocks=5, cost={**COST, "tap": 4.8}))
-    make_run(runs / "same", Recipe(study=SMALL, blocks=5, seed=8))
-    try:
-        page = TestClient(make_app(Catalogue(runs), DOOR), base_url="http://127.0.0.1:8470", headers=SIGNED_IN).get(
-            "/compare?run=slower2&run=same&run=first&base=first"
-        )
-        assert page.status_code == 200
-        head = re.search(r"Every cell against first</caption>(.*?)</thead>", page.text)
-        assert head
-        assert re.findall(r">([^<>]+)</th>", head[1]) == ["cell", "first", "slower2", "same"]
-        tap = re.search(r">tap latency 8 B[^<]*</th>(.*?)</tr>", page.text)
-        assert tap
-        assert re.search(r"(1\.9|2\.0)\d+ worse", tap[1])
-        assert "/compare?run=same&amp;base=first" in page.text
-    finally:
-        shutil.rmtree(runs / "slower2")
-        shutil.rmtree(runs / "same")
-    many = "&".join(f"run=r{n}" for n in range(13))
-    assert client.get(f"/compare?{many}&base=first").status_code == 400
-    assert client.get("/api/v1/compare?run=a&run=b&base=first").status_code == 400
-
-
 def test_a_run_is_shown_as_the_report_shows_it(client: TestClient) -> None:
     page = client.get("/runs/first")
     assert page.status_code == 200
@@ -409,20 +381,6 @@ def test_progress_in_words(tmp_path: Path) -> None:
 # ---- two runs
 
 
-def test_two_runs_are_compared_as_the_gate_does(tmp_path: Path) -> None:
-    make_run(tmp_path / "first", Recipe(study=SMALL, blocks=5))
-    make_run(tmp_path / "slower", Recipe(study=SMALL, blocks=5, cost={**COST, "bridge": 1.5}, seed=8))
-    client = TestClient(make_app(Catalogue(tmp_path), DOOR), base_url="http://127.0.0.1:8470", headers=SIGNED_IN)
-    told = client.get("/api/v1/compare", params={"run": "slower", "base": "first"}).json()
-    assert told["verdict"] == "worse"
-    assert {one["path"]: one["stands"] for one in told["cells"]}["bridge"] == "worse"
-    page = client.get("/compare", params={"run": "slower", "base": "first"})
-    assert page.status_code == 200
-    assert "slower against first" in page.text
-    assert '<span class="verdict slower">worse</span>' in page.text
-    assert client.get("/compare", params={"run": "first", "base": "slower"}).text.count("better") >= 1
-
-
 @pytest.mark.parametrize(
     ("query", "status"),
     [
@@ -447,119 +405,8 @@ def test_status_codes_of_comparisons(client: TestClient, query: str, status: int
         assert 'href="/compare?run=mixed&amp;base=first&amp;allow_mixed=true"' in page.text
 
 
-# ---- foreign and damaged directories
-
-
 def test_a_directory_that_is_a_run_is_the_only_one(runs: Path) -> None:
     assert [one.name for one in Catalogue(runs / "first").entries()] == ["first"]
-
-
-def test_names_that_are_no_text_are_shown_and_found(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1)).root.rename(tmp_path / os.fsdecode(b"a\xff\n\x1b[31m"))
-    client = TestClient(make_app(Catalogue(tmp_path), DOOR), base_url="http://127.0.0.1:8470", headers=SIGNED_IN)
-    name = client.get("/api/v1/runs").json()["runs"][0]["name"]
-    assert name == "a\\udcff\\n\\x1b[31m"
-    assert client.get(f"/api/v1{pages.run_path(name)}/progress").status_code == 200
-    assert client.get(pages.run_path(name)).status_code == 200
-
-
-def test_no_directory_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="is not a directory"):
-        Catalogue(tmp_path / "nope")
-
-
-@pytest.mark.parametrize("place", ["run.json", "study.toml", "trials", "trials/000000.json", "samples/000000.parquet"])
-def test_links_are_not_followed_out_of_a_run(tmp_path: Path, place: str) -> None:
-    make_run(tmp_path / "runs" / "run", Recipe(study=SMALL, blocks=1))
-    path = tmp_path / "runs" / "run" / place
-    path.rename(tmp_path / "elsewhere")
-    path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ForeignFileError):
-        state(tmp_path / "runs" / "run")
-
-
-def test_linked_directories_are_not_on_the_list(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1))
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "link").symlink_to(tmp_path / "run")
-    assert Catalogue(tmp_path / "runs").entries() == ()
-
-
-@pytest.mark.parametrize("place", ["run.json", "study.toml", "trials/x.json"])
-def test_a_pipe_blocks_nobody(tmp_path: Path, place: str) -> None:
-    make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1))
-    (tmp_path / "run" / place).unlink(missing_ok=True)
-    os.mkfifo(tmp_path / "run" / place)
-    app = make_app(Catalogue(tmp_path), DOOR)
-    with TestClient(app, base_url="http://127.0.0.1:8470", headers=SIGNED_IN) as opened:
-        assert opened.get("/").status_code == 200
-        assert opened.get("/runs/run").status_code == 422
-
-
-def test_a_run_that_claims_too_much_is_not_read(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1))
-    record = tmp_path / "run" / "trials" / "000000.json"
-    rewrite(record, lambda raw: raw["cells"][0].update(iterations=10**12))
-    app = make_app(Catalogue(tmp_path), DOOR)
-    with TestClient(app, base_url="http://127.0.0.1:8470", headers=SIGNED_IN) as opened:
-        answer = opened.get("/api/v1/runs/run")
-    assert answer.status_code == 422
-    assert "at most 200000000 are served" in answer.json()["error"]["message"]
-
-
-def test_whether_a_run_is_being_written(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", Recipe(study=SMALL, blocks=1))
-    assert not is_being_written(tmp_path / "run")
-    with RunDir.open_for_writing(tmp_path / "run"):
-        assert is_being_written(tmp_path / "run")
-        assert Catalogue(tmp_path).entries()[0].running
-    assert not is_being_written(tmp_path / "run")
-
-
-# ---- caches
-
-
-def test_a_text_is_made_once_for_all_who_wait() -> None:
-    made: list[int] = []
-
-    def make() -> bytes:
-        made.append(threading.get_ident())
-        time.sleep(0.05)
-        return b"text"
-
-    async def ask() -> list[bytes]:
-        cache = Cache(1 << 20)
-        gone = asyncio.create_task(cache.get("key", make))
-        await asyncio.sleep(0.01)
-        gone.cancel()
-        return await asyncio.gather(*(cache.get("key", make) for _ in range(50)))
-
-    assert asyncio.run(ask()) == [b"text"] * 50
-    assert len(made) == 1
-
-
-def test_failures_are_kept_and_the_cache_is_bounded() -> None:
-    made: list[str] = []
-
-    def make(name: str) -> bytes:
-        made.append(name)
-        if name == "bad":
-            raise ForeignFileError("damaged")
-        return bytes(1000)
-
-    async def ask() -> None:
-        cache = Cache(limit_bytes=10_000)
-        for _ in range(2):
-            with pytest.raises(ForeignFileError, match="damaged"):
-                await cache.get("bad", lambda: make("bad"))
-        for number in range(100):
-            await cache.get(number, lambda: make("good"))
-        assert cache._held_bytes <= 10_000
-        assert len(cache._texts) <= 5
-        assert 99 in cache._texts
-
-    asyncio.run(ask())
-    assert made.count("bad") == 1
 
 
 # ---- the document

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, NearmetalError
+from nearmetal.gate import many
 from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, published_files
 from nearmetal.report.published import tables
 from nearmetal.report.terminal import Console
+from nearmetal.results.between import judge_runs
 from nearmetal.results.paths import View, build_view
 from nearmetal.results.published import shape
 from nearmetal.results.published_rows import published_named
@@ -18,7 +20,8 @@ from nearmetal.store.rundir import RunDir
 
 
 @click.command(name="compare")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--base", type=click.Path(path_type=Path), help="Compare any number of runs with this one, path by path.")
 @click.option(
     "--format",
     "form",
@@ -37,12 +40,30 @@ from nearmetal.store.rundir import RunDir
 )
 @click.option("--allow-mixed", is_flag=True, help="Compare trials even if kernel, MPI, NIC or code differ.")
 def command(
-    run: Path, form: str, published: str, named: tuple[str, ...], *, everything: bool, allow_mixed: bool
+    runs: tuple[Path, ...],
+    base: Path | None,
+    form: str,
+    published: str,
+    named: tuple[str, ...],
+    *,
+    everything: bool,
+    allow_mixed: bool,
 ) -> None:
     """Compare the paths of RUN, a run directory: the answer first, then the ratios behind it.
 
-    The table has at most 40 lines; --all and the other formats add levels, intervals, counters and facts.
+    The table has at most 40 lines; --all and the other formats add levels, intervals, counters and facts. With --base,
+    runs are compared with another run instead, the worst first.
     """
+    if base is not None:
+        if form != "table" or published or everything:
+            raise BadInputError(
+                "--base prints one table", hint="`nearmetal gate RUN --base RUN --format json` for one run in full"
+            )
+        _with_base(runs, base, allow_mixed=allow_mixed)
+        return
+    if len(runs) > 1:
+        raise BadInputError(f"{len(runs)} runs, and no base", hint="name the run to compare them with: --base RUN")
+    run = runs[0]
     table = published_named(published) if published else None
     view = build_view(RunDir.open(run), allow_mixed=allow_mixed, distributions=False)
     if table is not None:
@@ -66,6 +87,24 @@ def command(
 
 
 _LINES = 40
+
+
+def _with_base(runs: tuple[Path, ...], base: Path, *, allow_mixed: bool) -> None:
+    """Print runs against one base; one that cannot be compared is named on stderr and does not hide the others."""
+    against, gates = RunDir.open(base).held(), []
+    for run in dict.fromkeys(runs):
+        if run.resolve() == base.resolve():
+            continue
+        try:
+            gates.append(judge_runs(RunDir.open(run).held(), against, allow_mixed=allow_mixed))
+        except NearmetalError as error:
+            click.echo(f"left out: {run}: {error.message}", err=True)
+    if not gates:
+        raise BadInputError(f"no run can be compared with {base}", hint=f"name other runs of the same study as {base}")
+    console, gates = Console(highlight=False), many.ranked(gates)
+    for standing, which in many.standings(gates):
+        console.print(f"{standing}: {which}", markup=False)
+    as_table.draw(console, [many.table(gates)])
 
 
 def _beside(view: View, table: Published, named: tuple[str, ...], form: str) -> None:

@@ -16,6 +16,7 @@ from nearmetal.stats.between import Difference, Standing, difference, floor_betw
 from nearmetal.stats.equivalence import ALPHA, margin_log
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.query import disagreements
+from nearmetal.study.spec import parse_study
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,6 +101,12 @@ def _definitions(records: Sequence[TrialRecord]) -> dict[tuple[str, str], str]:
             [workload.kind, options, workload.placement, workload.progress], sort_keys=True
         )
     return found
+
+
+def judge_runs(run: RunDir, base: RunDir, *, allow_mixed: bool = False) -> Gate:
+    """Judge every cell of the base by the recorded blocks and the margin of the run's study; raises as `read_pair`."""
+    margin = parse_study(run.study_text(), str(run.root / "study.toml")).margin
+    return judge(read_pair(run, base, Question(margin, allow_mixed=allow_mixed)))
 
 
 def judge(pair: RunPair, fresh: RunSeries | None = None, *, suspects: Sequence[CellId] = ()) -> Gate:

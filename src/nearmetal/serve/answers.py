@@ -18,7 +18,7 @@ from nearmetal.predict.trace_view import view_trace
 from nearmetal.report import as_html, as_json, fabric_html, fabric_json, schema, trace_html
 from nearmetal.report.markup import Markup
 from nearmetal.report.progress import RunProgress, progress
-from nearmetal.results.between import Question, judge, read_pair
+from nearmetal.results.between import judge_runs
 from nearmetal.results.paths import build_view
 from nearmetal.results.waterfalls import waterfalls
 from nearmetal.serve import beside, overview, pages
@@ -26,7 +26,7 @@ from nearmetal.serve.cache import Cache, Recent
 from nearmetal.serve.catalogue import state, state_beside
 from nearmetal.serve.over_time import over_time
 from nearmetal.stats.summary import Metric
-from nearmetal.store.query import refuse_fabric
+from nearmetal.store.query import MixedError, refuse_fabric
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
 
@@ -249,10 +249,8 @@ class Answers:
         if len(runs) == 1:
             return await self._compared(runs[0], base, "page", pages.compare_page, allow_mixed=allow_mixed)
 
-        def make(*opened: RunDir) -> str:
-            return pages.compare_many([_judged(one, opened[-1], allow_mixed=allow_mixed) for one in opened[:-1]])
-
-        return await self._text(every, f"compared many {allow_mixed}", make)
+        known = "\n".join([f"{await self._state(one)} {one.name}" for one in every])
+        return await self._kept(f"{known} compared {allow_mixed}", lambda: _many(every, allow_mixed=allow_mixed))
 
     async def compare_json(self, run: str, base: str, *, allow_mixed: bool) -> Text:
         """Return one run against another as JSON, as `nearmetal gate --format json` prints it."""
@@ -264,7 +262,7 @@ class Answers:
         both = (await self.entry(run), await self.entry(base))
 
         def make(run: RunDir, base: RunDir) -> str:
-            return draw(_judged(run, base, allow_mixed=allow_mixed))
+            return draw(judge_runs(run, base, allow_mixed=allow_mixed))
 
         return await self._text(both, f"compared {what} {allow_mixed}", make)
 
@@ -294,16 +292,31 @@ def _profiled(run: RunDir) -> list[TrialRecord]:
     return [record for record in run.trials() if record.valid and record.outcome.profiled]
 
 
-def _judged(run: RunDir, base: RunDir, *, allow_mixed: bool) -> Gate:
-    margin = parse_study(run.study_text(), str(run.root / "study.toml")).margin
-    return judge(read_pair(run, base, Question(margin, allow_mixed=allow_mixed)))
+def _many(every: Sequence[Entry], *, allow_mixed: bool) -> str:
+    """Return runs against the last one, read one after another; what is wrong with one of them does not hide others."""
+    base, gates, left_out = _opened(every[-1]), [], {}
+    for one in every[:-1]:
+        try:
+            gates.append(judge_runs(_opened(one), base, allow_mixed=allow_mixed))
+        except MixedError:
+            raise  # the page offers to compare all the same
+        except NearmetalError as error:
+            left_out[one.name] = error.message
+    if not gates:
+        raise BadInputError(
+            f"none of these runs can be compared with {every[-1].name}: {next(iter(left_out.values()))}"
+        )
+    return pages.compare_many(every[-1].name, gates, left_out)
+
+
+def _opened(one: Entry) -> RunDir:
+    run = RunDir.open(one.root).held()
+    _check_size(run)
+    return run
 
 
 def _of_runs(of: Sequence[Entry], make: Callable[..., str]) -> str:
-    runs = [RunDir.open(one.root) for one in of]
-    for run in runs:
-        _check_size(run)
-    return make(*runs)
+    return make(*map(_opened, of))
 
 
 def _made(make: Callable[[], str]) -> bytes:
@@ -316,7 +329,7 @@ def _made(make: Callable[[], str]) -> bytes:
 def _glance_of(one: Entry) -> Markup:
     """Return what a list shows of a run, or why it shows nothing."""
     try:
-        run = RunDir.open(one.root)
+        run = RunDir.open(one.root).held()
         _check_size(run, MAX_GLANCE_SAMPLES)
         return overview.glance(build_view(run, allow_mixed=True, distributions=False))
     except NearmetalError as error:

@@ -176,7 +176,8 @@ def _offering_mixed(request: Request) -> Iterator[None]:
     try:
         yield
     except MixedError as error:
-        query = urlencode({**request.query_params, "allow_mixed": "true"})
+        asked = [pair for pair in request.query_params.multi_items() if pair[0] != "allow_mixed"]
+        query = urlencode([*asked, ("allow_mixed", "true")])
         raise _MixedPageError(error, f"{quote(request.url.path)}?{query}") from error
 
 
@@ -256,9 +257,6 @@ def _flag(asked: Mapping[str, str]) -> bool:
     return _FLAGS[_one_of(asked, "allow_mixed", _FLAGS)]
 
 
-MOST_COMPARED = 12
-
-
 def _compared(request: Request) -> tuple[list[str], str, bool]:
     """Return the runs, their base, and whether mixed trials are wanted; a base among the runs is left out."""
     asked = _query(request, run="", base="", allow_mixed="false")
@@ -267,8 +265,6 @@ def _compared(request: Request) -> tuple[list[str], str, bool]:
     runs = [one for one in runs if one != base] or runs
     if not runs or not base:
         raise BadQueryError("a comparison needs two runs", hint="?run=NAME&base=NAME")
-    if len(runs) > MOST_COMPARED:
-        raise BadQueryError(f"{len(runs)} runs are too many for one page", hint=f"choose at most {MOST_COMPARED}")
     return runs, base, _flag(asked)
 
 

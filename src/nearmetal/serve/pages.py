@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from nearmetal.fabric.against import AGAINST_SEED, against
 from nearmetal.fabric.survey import survey
 from nearmetal.gate import as_table as gate_as_table
+from nearmetal.gate import many
 from nearmetal.gate import words as gate_words
 from nearmetal.report import as_html, charts, fabric_html, fabric_text, waterfall_html, words
-from nearmetal.report.markup import Markup, element, page, policy, together
+from nearmetal.report.markup import Markup, element, page, policy, scrolling, together
 from nearmetal.report.progress import RunProgress, last_trials, sentence
 from nearmetal.stats.between import Standing
 from nearmetal.stats.summary import Metric
@@ -19,7 +19,7 @@ from nearmetal.stats.summary import Metric
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nearmetal.results.gated import Gate, Side
+    from nearmetal.results.gated import Gate
     from nearmetal.results.paths import View
     from nearmetal.results.waterfalls import Waterfall
     from nearmetal.serve.catalogue import Beside, Entry
@@ -191,8 +191,8 @@ def compare_page(gate: Gate) -> str:
     changes = [element("li", str(one)) for one in gate.changes]
     reasons = [element("li", f"{one.cell}: {gate_words.cell(one)}") for one in gate.cells if not one.standing.passes]
     return _two_runs(
-        _name(gate.run),
-        _name(gate.base),
+        many.name(gate.run),
+        many.name(gate.base),
         f"{gate.run.blocks} and {gate.base.blocks} blocks. Figures from {gate.run.host_label}.",
         [element("div", *lead, class_="honest warn")] if gate.mixed else [],
         element("p", *_finding(gate), class_="lead"),
@@ -234,8 +234,8 @@ def _finding(gate: Gate) -> list[str]:
     """Return the finding in one sentence."""
     counts = [f"{gate.count(one)} {one}" for one in Standing if gate.count(one)]
     return [
-        f"Against {_name(gate.base)}, of which {words.percent(gate.margin)} more still counts as equal, "
-        f"{_name(gate.run)} is ",
+        f"Against {many.name(gate.base)}, of which {words.percent(gate.margin)} more still counts as equal, "
+        f"{many.name(gate.run)} is ",
         element("span", str(gate.verdict), class_=f"verdict {_COLOURS[gate.verdict]}"),
         f": {', '.join(counts) or 'nothing could be judged'}, of {len(gate.judged)} cells.",
     ]
@@ -253,10 +253,6 @@ _TWO_RUNS = (
 )
 
 
-def _name(side: Side) -> str:
-    return PurePath(side.root).name
-
-
 def compare_fabrics(run: RunDir, base: RunDir) -> str:
     """Return the page that sets one fabric against another of the same nodes."""
     ours, theirs = survey(run), survey(base)
@@ -272,28 +268,61 @@ def compare_fabrics(run: RunDir, base: RunDir) -> str:
     )
 
 
-def compare_many(gates: Sequence[Gate]) -> str:
-    """Return the page that sets several runs against one base, cell by cell."""
-    base = gates[0].base
-    names = [_name(gate.run) for gate in gates]
-    base_name = _name(base)
-    labels = {label: None for gate in gates for label in (gate.run.host_label, base.host_label)}
-    standings = element("ul", *(element("li", _pair_link(gate), together(*_finding(gate))) for gate in gates))
+def compare_many(base_name: str, gates: Sequence[Gate], left_out: Mapping[str, str]) -> str:
+    """Return the page that sets runs against one base: a run a row, a path a column, the worst first.
+
+    `left_out` is why a run could not be compared, by its name.
+    """
+    ranked = many.ranked(gates)
+    labels = dict.fromkeys(label for gate in ranked for label in (gate.run.host_label, gate.base.host_label))
+    if len(ranked) <= many.MOST_IN_CELLS:
+        names = [many.name(gate.run) for gate in ranked]
+        cells = as_html.table_region(gate_as_table.many(ranked, names, base_name))
+    else:
+        cells = element("p", f"Cells of at most {many.MOST_IN_CELLS} runs are shown in one table.", class_="note")
+    stand: list[str] = [f"Against {base_name}, of which {words.percent(ranked[0].margin)} more still counts as equal: "]
+    for number, (standing, which) in enumerate(many.standings(ranked)):
+        stand += [
+            "; " if number else "",
+            element("span", standing, class_=f"verdict {_COLOURS[standing]}"),
+            f" {which}",
+        ]
     return _two_runs(
-        f"{len(gates)} runs",
+        f"{len(gates) + len(left_out)} runs",
         base_name,
-        f"Figures from {'; '.join(labels)}.",
+        f"What these figures are: {'; '.join(labels)}.",
         [],
-        standings,
+        element("p", *stand, ".", class_="lead"),
+        scrolling(_heat(ranked), f"Runs against {base_name}, path by path"),
+        element("p", many.NOTE, " Point at a field to read it; a run's name leads to all of its cells.", class_="note"),
+        *(element("p", f"{name} is left out: {why}.", class_="honest warn") for name, why in left_out.items()),
         element("p", _TWO_RUNS, class_="note"),
-        as_html.table_region(gate_as_table.many(gates, names, base_name)),
-        links=[(run_path(one), one) for one in (base_name, *names)],
+        cells,
+        links=[(run_path(base_name), base_name)],
     )
 
 
+def _heat(gates: Sequence[Gate]) -> Markup:
+    """Return a table of runs and paths, every field in the colour of its standing."""
+    titles, fields = many.matrix(gates)
+    head = [element("th", title, scope="col", class_="words") for title in ("run", "created (UTC)", "stands")]
+    head += [element("th", title, scope="col") for title in titles]
+    rows = [
+        element(
+            "tr",
+            element("th", _pair_link(gate), scope="row"),
+            element("td", gate.run.created_utc.removesuffix("+00:00").replace("T", " "), class_="words"),
+            element("td", element("span", gate.verdict, class_=f"verdict {_COLOURS[gate.verdict]}"), class_="words"),
+            *(element("td", one.text, title=one.said, class_=one.standing and _COLOURS[one.standing]) for one in row),
+        )
+        for gate, row in zip(gates, fields, strict=True)
+    ]
+    return element("table", element("thead", element("tr", *head)), element("tbody", *rows))
+
+
 def _pair_link(gate: Gate) -> Markup:
-    query = urlencode({"run": _name(gate.run), "base": _name(gate.base)})
-    return together(element("a", _name(gate.run), href=f"/compare?{query}"), ": ")
+    query = urlencode({"run": many.name(gate.run), "base": many.name(gate.base)})
+    return element("a", many.name(gate.run), href=f"/compare?{query}")
 
 
 # ---- refusals

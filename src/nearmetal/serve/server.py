@@ -16,6 +16,8 @@ from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.serve.app import make_app
 from nearmetal.serve.guard import Door, machine_names
 from nearmetal.serve.patience import patient
+from nearmetal.store.record import TrialRecord
+from nearmetal.typed import adapter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,12 +127,13 @@ def _answers(path: Path) -> bool:
 
 
 def preload() -> None:
-    """Load what the first answer would otherwise wait for: two thirds of a second of imports."""
+    """Load and build what the first answer would otherwise wait for: two thirds of a second."""
     for name in _NEEDED:
         import_module(name)
     for name in _WHERE_INSTALLED:
         if find_spec(name):
             import_module(name)
+    adapter(TrialRecord)
 
 
 def serve(catalogue: Catalogue, listening: Listening, head_s: float = HEAD_S) -> None:

@@ -118,6 +118,7 @@ class RunDir(Closing):
         self._study = study
         self._last_line = ""
         self._summaries: dict[tuple[int, int, StoredCell], Summary] = {}
+        self._held: list[TrialRecord] | None = None
 
     @classmethod
     def create(
@@ -278,11 +279,18 @@ class RunDir(Closing):
 
         self._disk.put(self.root / place, write_and_sum)
 
+    def held(self) -> Self:
+        """Return itself, with the trials as they are now: several questions get answers of one state, read once."""
+        self._held = self.trials()
+        return self
+
     def trials(self) -> list[TrialRecord]:
         """Return every finished trial in the order of the plan.
 
         Raise ForeignFileError for a record that is damaged or gone.
         """
+        if self._held is not None:
+            return [*self._held]
         records, listed = self._records(), self.listed() or {}
         by_name = {record.name: record for record in records}
         if problems := [*gone(self.root, listed, by_name), *replaced(self.root, listed, by_name)]:

@@ -1,0 +1,94 @@
+"""Any number of runs against one base: which are worse, and on which path; the same on a terminal and on a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from nearmetal.gate import words as gate_words
+from nearmetal.report import words
+from nearmetal.report.tables import Table
+from nearmetal.stats.between import Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nearmetal.results.gated import Gate, GateCell, Side
+
+MOST_IN_CELLS = 12
+"""How many runs one table shows cell by cell."""
+_MOST_NAMED = 6
+_WORST_FIRST = (Standing.WORSE, Standing.UNDECIDED, Standing.BETTER, Standing.WITHIN)
+_MARKS = {Standing.WORSE: "▼", Standing.UNDECIDED: "?", Standing.BETTER: "▲", Standing.WITHIN: "≈"}
+NOTE = "Each field is the path's costliest cell, as times the base's cost; its mark is that of the path's worst cell."
+
+
+def name(side: Side) -> str:
+    """Return a run's name: the last part of its path."""
+    return PurePath(side.root).name
+
+
+def ranked(gates: Sequence[Gate]) -> list[Gate]:
+    """Return the runs, the worst first."""
+
+    def key(gate: Gate) -> tuple[int, float, str]:
+        return (_WORST_FIRST.index(gate.verdict), -max(map(_cost, gate.judged), default=0.0), name(gate.run))
+
+    return sorted(gates, key=key)
+
+
+def standings(gates: Sequence[Gate]) -> Iterator[tuple[Standing, str]]:
+    """Yield how many runs stand how, and which, the worst first."""
+    for standing in _WORST_FIRST:
+        if named := [name(gate.run) for gate in gates if gate.verdict is standing]:
+            more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+            yield standing, f"{len(named)} of {len(gates)} ({', '.join(named[:_MOST_NAMED])}{more})"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One run on one path under one setting: `text` to show, `said` to read about it, None where nothing was found."""
+
+    standing: Standing | None
+    text: str
+    said: str
+
+
+def matrix(gates: Sequence[Gate]) -> tuple[tuple[str, ...], list[tuple[Field, ...]]]:
+    """Return the titles of the columns, a path and setting each, and a row of fields a run."""
+    keys = list(dict.fromkeys((one.cell.path, one.cell.setting) for gate in gates for one in gate.judged))
+    several = len({setting for _, setting in keys}) > 1
+    titles = tuple(f"{path}, {setting}" if several else path for path, setting in keys)
+    rows = [
+        tuple(_field([one for one in gate.judged if (one.cell.path, one.cell.setting) == key]) for key in keys)
+        for gate in gates
+    ]
+    return titles, rows
+
+
+def table(gates: Sequence[Gate]) -> Table:
+    """Return the same for a terminal."""
+    titles, rows = matrix(gates)
+    drawn = [
+        (name(gate.run), str(gate.verdict), *(field.text for field in row))
+        for gate, row in zip(gates, rows, strict=True)
+    ]
+    return Table(f"Runs against {name(gates[0].base)}", ("run", "stands", *titles), tuple(drawn), NOTE)
+
+
+def _field(cells: Sequence[GateCell]) -> Field:
+    known = [one for one in cells if one.found]
+    if not known:
+        return Field(None, words.NOTHING, "nothing to compare")
+    worst = max(known, key=_cost)
+    standing = min((one.standing for one in cells), key=_WORST_FIRST.index)
+    tally = ((sum(cell.standing is one for cell in cells), one) for one in _WORST_FIRST)
+    counts = ", ".join(f"{count} {one}" for count, one in tally if count)
+    said = f"{worst.cell}: {gate_words.cell(worst)}. Of {len(cells)} cells: {counts}"
+    return Field(standing, f"{_MARKS[standing]} {words.ratio(_cost(worst))}", said)
+
+
+def _cost(one: GateCell) -> float:
+    """Return the cost ratio of a cell, above 1 where the run is worse; 0 where nothing was found."""
+    return float(one.found.ratio**one.shown.better.sign) if one.found else 0.0

@@ -1,0 +1,135 @@
+"""Runs against each other: two cell by cell, any number path by path, in the browser and on the terminal."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from starlette.testclient import TestClient
+
+from nearmetal.cli.main import run as nearmetal
+from nearmetal.serve.app import make_app
+from nearmetal.serve.catalogue import Catalogue
+from nearmetal.serve.guard import Door
+from nearmetal.store.rundir import RunDir
+from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL = STUDY.replace('sizes = [8, "1 KiB", "64 KiB"]', "sizes = [8]")
+DOOR = Door(8470)
+SIGNED_IN = {"Authorization": f"Bearer {DOOR.token}"}
+
+
+@pytest.fixture(scope="module")
+def thirty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A base, 26 runs like it, two that are slower on one path, and one of another study."""
+    folder = tmp_path_factory.mktemp("runs")
+    make_run(folder / "base", Recipe(study=SMALL, blocks=5))
+    same = make_run(folder / "r00", Recipe(study=SMALL, blocks=5, seed=8))
+    for number in range(1, 27):
+        shutil.copytree(same.root, folder / f"r{number:02d}")
+    make_run(folder / "slow-tap", Recipe(study=SMALL, blocks=5, cost={**COST, "tap": 4.8}))
+    make_run(folder / "slow-bridge", Recipe(study=SMALL, blocks=5, cost={**COST, "bridge": 1.5}))
+    make_run(folder / "other", Recipe(study=SMALL.replace('"latency"', '"bandwidth"'), blocks=5))
+    return folder
+
+
+def serving(folder: Path) -> TestClient:
+    return TestClient(make_app(Catalogue(folder), DOOR), base_url="http://127.0.0.1:8470", headers=SIGNED_IN)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(one.name for one in folder.iterdir() if one.name != "base")
+
+
+def test_thirty_runs_stand_in_one_table_the_worst_first(thirty: Path) -> None:
+    page = serving(thirty).get("/compare", params={"run": names(thirty), "base": "base"})
+    assert page.status_code == 200
+    lead = re.sub("<[^>]+>", "", page.text.partition('class="lead">')[2].partition("</p>")[0])
+    assert "worse 2 of 29 (slow-tap, slow-bridge)" in lead
+    rows = re.findall(r'<tr><th scope="row"><a href="/compare\?run=([^&]+)&amp;base=base">.*?</tr>', page.text)
+    assert rows[:2] == ["slow-tap", "slow-bridge"]
+    assert len(rows) == 29
+    tap = re.search(
+        r'<td title="tap latency 8 B[^"]*worse: [12][.]\d+ times the base[^"]*" class="slower">▼ ([12][.]\d+)<',
+        page.text,
+    )
+    assert tap
+    assert 1.9 < float(tap[1]) < 2.1
+    assert "other is left out" in page.text
+    assert "Cells of at most 12 runs" in page.text
+
+
+def test_the_terminal_compares_as_many_and_names_what_it_leaves_out(
+    thirty: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["compare", *(str(thirty / one) for one in names(thirty)), "--base", str(thirty / "base")]
+    assert nearmetal(argv) == 0
+    told = capsys.readouterr()
+    assert told.out.startswith("worse: 2 of 29 (slow-tap, slow-bridge)\n")
+    lines = told.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines if " worse " in line] == ["slow-tap", "slow-bridge"]
+    assert told.err.startswith(f"left out: {thirty}/other: ")
+    assert nearmetal(["compare", str(thirty / "r00"), str(thirty / "r01")]) == 2
+    assert "--base RUN" in capsys.readouterr().err
+    assert nearmetal(["compare", str(thirty / "other"), "--base", str(thirty / "base")]) == 2
+
+
+def test_a_page_reads_each_run_once(thirty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    records = RunDir._records
+
+    def counted(self: RunDir) -> list[object]:
+        read.append(self.root.name)
+        return records(self)  # type: ignore[return-value]
+
+    monkeypatch.setattr(RunDir, "_records", counted)
+    client = serving(thirty)
+    assert client.get("/runs/slow-tap").status_code == 200
+    assert client.get("/compare?run=r00&run=r01&base=base").status_code == 200
+    assert sorted(read) == ["base", "r00", "r01", "slow-tap"]
+
+
+def test_runs_of_mixed_provenance_are_offered_all_together(tmp_path: Path) -> None:
+    make_run(tmp_path / "base", Recipe(study=SMALL, blocks=5))
+    for name in ("first", "second"):
+        facts = Recipe(study=SMALL, blocks=5, facts=lambda order: {"kernel.release": f"6.{order.block}"})
+        make_run(tmp_path / name, facts)
+    refused = serving(tmp_path).get("/compare?run=first&run=second&base=base")
+    assert refused.status_code == 422
+    assert 'href="/compare?run=first&amp;run=second&amp;base=base&amp;allow_mixed=true"' in refused.text
+
+
+def test_two_runs_are_compared_as_the_gate_does(tmp_path: Path) -> None:
+    make_run(tmp_path / "first", Recipe(study=SMALL, blocks=5))
+    make_run(tmp_path / "slower", Recipe(study=SMALL, blocks=5, cost={**COST, "bridge": 1.5}, seed=8))
+    client = serving(tmp_path)
+    told = client.get("/api/v1/compare", params={"run": "slower", "base": "first"}).json()
+    assert told["verdict"] == "worse"
+    assert {one["path"]: one["stands"] for one in told["cells"]}["bridge"] == "worse"
+    page = client.get("/compare", params={"run": "slower", "base": "first"})
+    assert page.status_code == 200
+    assert "slower against first" in page.text
+    assert '<span class="verdict slower">worse</span>' in page.text
+    assert client.get("/compare", params={"run": "first", "base": "slower"}).text.count("better") >= 1
+
+
+def test_a_few_runs_are_shown_cell_by_cell(tmp_path: Path) -> None:
+    make_run(tmp_path / "first", Recipe(study=SMALL, blocks=5))
+    make_run(tmp_path / "slower2", Recipe(study=SMALL, blocks=5, cost={**COST, "tap": 4.8}))
+    make_run(tmp_path / "same", Recipe(study=SMALL, blocks=5, seed=8))
+    page = serving(tmp_path).get("/compare?run=slower2&run=same&run=first&base=first")
+    assert page.status_code == 200
+    head = re.search(r"Every cell against first</caption>(.*?)</thead>", page.text)
+    assert head
+    assert re.findall(r">([^<>]+)</th>", head[1]) == ["cell", "first", "slower2", "same"]
+    tap = re.search(r">tap latency 8 B[^<]*</th>(.*?)</tr>", page.text)
+    assert tap
+    assert re.search(r"(1\.9|2\.0)\d+ worse", tap[1])
+    assert "/compare?run=same&amp;base=first" in page.text
+    assert serving(tmp_path).get("/api/v1/compare?run=a&run=b&base=first").status_code == 400
