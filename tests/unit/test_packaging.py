@@ -116,7 +116,7 @@ def test_self_test_tells_what_does_not_work(
     said = capsys.readouterr().out
     assert "63 files as recorded" in said
     assert said.count("no namespaces here") == len(FLAVOURS)
-    monkeypatch.setitem(_EXAMPLE, "tap", 2.0)
+    monkeypatch.setitem(_EXAMPLE, "vf, tuned", 2.0)
     assert nearmetal(["self-test"]) == 1
     assert "the example's ratios are" in capsys.readouterr().out
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from nearmetal.report.advice import RULES, advise
+from nearmetal.results.paths import build_view
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
@@ -23,10 +24,12 @@ def command(run: Path, form: str) -> None:
     The evidence comes from the run's own counters and facts; the expected gains were measured by other studies. Try a
     setting in a study: each trial restores what it changed.
     """
-    opened = RunDir.open(run)
+    opened = RunDir.open(run).held()
     refuse_fabric(opened)
     study = parse_study(opened.study_text(), f"{run}/study.toml")
-    found = advise(study, opened.trials())
+    several = len(study.setting) > 1 and any(one.valid for one in opened.trials())
+    contrasts = build_view(opened, allow_mixed=True, distributions=False).settings if several else ()
+    found = advise(study, opened.trials(), contrasts)
     if form == "json":
         click.echo(json.dumps([asdict(one) for one in found], indent=1))
         return

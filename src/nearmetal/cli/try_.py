@@ -35,8 +35,8 @@ def command(*, no_browser: bool) -> None:
         click.echo(
             f"the run is {folder / _NAME} until Ctrl-C; beside the browser, in another terminal:\n"
             f"  nearmetal compare {folder / _NAME}\n"
-            f"  nearmetal explain {folder / _NAME}\n"
-            "your own: nearmetal run paths",
+            f"  nearmetal advise {folder / _NAME}\n"
+            "your own: nearmetal run paths, or between two machines: nearmetal between HOST1 HOST2",
             err=True,
         )
         if not no_browser and _has_a_screen():

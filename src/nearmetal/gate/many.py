@@ -47,7 +47,7 @@ def standings(gates: Sequence[Gate]) -> Iterator[tuple[Standing, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class PathStanding:
     """One run on one path under one setting: `text` to show, `said` to read about it, None where nothing was found."""
 
     standing: Standing | None
@@ -55,7 +55,7 @@ class Field:
     said: str
 
 
-def matrix(gates: Sequence[Gate]) -> tuple[tuple[str, ...], list[tuple[Field, ...]]]:
+def matrix(gates: Sequence[Gate]) -> tuple[tuple[str, ...], list[tuple[PathStanding, ...]]]:
     """Return the titles of the columns, a path and setting each, and a row of fields a run."""
     keys = list(dict.fromkeys((one.cell.path, one.cell.setting) for gate in gates for one in gate.judged))
     several = len({setting for _, setting in keys}) > 1
@@ -77,16 +77,16 @@ def table(gates: Sequence[Gate]) -> Table:
     return Table(f"Runs against {name(gates[0].base)}", ("run", "stands", *titles), tuple(drawn), NOTE)
 
 
-def _field(cells: Sequence[GateCell]) -> Field:
+def _field(cells: Sequence[GateCell]) -> PathStanding:
     known = [one for one in cells if one.found]
     if not known:
-        return Field(None, words.NOTHING, "nothing to compare")
+        return PathStanding(None, words.NOTHING, "nothing to compare")
     worst = max(known, key=_cost)
     standing = min((one.standing for one in cells), key=_WORST_FIRST.index)
     tally = ((sum(cell.standing is one for cell in cells), one) for one in _WORST_FIRST)
     counts = ", ".join(f"{count} {one}" for count, one in tally if count)
     said = f"{worst.cell}: {gate_words.cell(worst)}. Of {len(cells)} cells: {counts}"
-    return Field(standing, f"{_MARKS[standing]} {words.ratio(_cost(worst))}", said)
+    return PathStanding(standing, f"{_MARKS[standing]} {words.ratio(_cost(worst))}", said)
 
 
 def _cost(one: GateCell) -> float:

@@ -6,16 +6,23 @@ for a small message's latency, `gain` is that ratio and `source` the study; it o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import math
+import shlex
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
 from nearmetal.results.evidence import count_of, per_iteration
+from nearmetal.stats.equivalence import Finding
+from nearmetal.stats.summary import HEADLINE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from nearmetal.results.records import SettingContrast
     from nearmetal.store.rundir import TrialRecord
+    from nearmetal.study.order import Scalar
     from nearmetal.study.spec import PathSpec, Study
 
 _LADDER = "studies/nasa-ladder.toml in the lab"
@@ -44,6 +51,7 @@ class PathEvidence:
     study: Study
     path: PathSpec
     trials: tuple[TrialRecord, ...]
+    contrasts: tuple[SettingContrast, ...] = ()
 
     def count(self, pattern: str) -> float:
         """Return the median over trials of a counter, per iteration; 0 where no trial recorded counters."""
@@ -67,7 +75,7 @@ class PathEvidence:
     def of_round_trips(self) -> PathEvidence:
         """Return the same with the trials of ping-pong alone: rules about moderation count two frames an iteration."""
         names = {w.name for w in self.study.workload if (w.operation or w.name) == "latency" or w.kind == "sockperf"}
-        return PathEvidence(self.study, self.path, tuple(t for t in self.trials if t.order.workload.label in names))
+        return replace(self, trials=tuple(t for t in self.trials if t.order.workload.label in names))
 
 
 def _card(seen: PathEvidence) -> Iterator[Advice]:
@@ -106,6 +114,32 @@ def _with_setting(seen: PathEvidence, name: str, knobs: str) -> str:
     return f"printf '{added}' | cat RUN/study.toml - > {name}.toml && nearmetal run {name}.toml"
 
 
+def _measured_setting(seen: PathEvidence) -> Iterator[Advice]:
+    """Find a further setting of this study that is shown to be faster than the first and slower nowhere."""
+    for setting in seen.study.setting[1:]:
+        found = [one.comparison.headline for one in seen.contrasts if one.setting == setting.name]
+        costs = [one.comparison.cost(HEADLINE) for one in seen.contrasts if one.setting == setting.name]
+        better = sum(one.finding is Finding.FASTER for one in found)
+        if not better or any(one.finding is Finding.SLOWER for one in found):
+            continue
+        first = seen.study.setting[0].name
+        yield Advice(
+            seen.path.name,
+            f"setting `{setting.name}`: {', '.join(f'{knob} = {value}' for knob, value in setting.knobs.items())}",
+            f"faster than `{first}` in {better} of {len(found)} cells of this run",
+            _with_profile(setting.name, setting.knobs),
+            float(f"{math.exp(-sum(map(math.log, costs)) / len(costs)):.3g}"),
+            "this run, geometric mean over its cells",
+        )
+
+
+def _with_profile(name: str, knobs: Mapping[str, Scalar]) -> str:
+    """Return the commands that write a setting as a profile and apply it, rolled back unless it is confirmed."""
+    known = {knob: str(value) for knob, value in knobs.items()}
+    text = json.dumps({"profile_format": 1, "name": name, "workload_class": "any", "interfaces": [], "setting": known})
+    return f"echo {shlex.quote(text)} > {name}.json && nearmetal apply {name}.json --host HOST -i INTERFACE"
+
+
 def _moderation(seen: PathEvidence) -> Iterator[Advice]:
     """Find fewer interrupts than frames: the NIC waits for company, and latency pays."""
     tried = [value for one in seen.study.setting for knob, value in one.knobs.items() if knob == "nic.rx-usecs"]
@@ -125,7 +159,7 @@ def _moderation(seen: PathEvidence) -> Iterator[Advice]:
 def _polling(seen: PathEvidence) -> Iterator[Advice]:
     """Find ranks that sleep and wake for each message."""
     blocking = {w.name for w in seen.study.workload if w.progress == "blocking"}
-    own = PathEvidence(seen.study, seen.path, tuple(t for t in seen.trials if t.order.workload.label in blocking))
+    own = replace(seen, trials=tuple(t for t in seen.trials if t.order.workload.label in blocking))
     switches = own.count(r"sched\.context_switches")
     if blocking and switches > _FEW_SWITCHES:
         yield Advice(
@@ -173,6 +207,7 @@ def _governor(seen: PathEvidence) -> Iterator[Advice]:
 
 
 RULES: tuple[Callable[[PathEvidence], Iterator[Advice]], ...] = (
+    _measured_setting,
     _card,
     _function,
     _moderation,
@@ -185,10 +220,21 @@ RULES: tuple[Callable[[PathEvidence], Iterator[Advice]], ...] = (
 """Every rule: a new one is one function and one row."""
 
 
-def advise(study: Study, records: Sequence[TrialRecord]) -> list[Advice]:
-    """Return what is worth trying on every path but the baseline, or on it alone; the largest known gain first."""
+def advise(study: Study, records: Sequence[TrialRecord], contrasts: Sequence[SettingContrast] = ()) -> list[Advice]:
+    """Return what is worth trying on every path but the baseline, or on it alone; the largest known gain first.
+
+    `contrasts` are the view's comparisons of settings.
+    """
     subjects = [path for path in study.path if path.name != study.baseline] or study.path
     valid = [one for one in records if one.valid]
-    seen = [PathEvidence(study, p, tuple(one for one in valid if one.order.path.label == p.name)) for p in subjects]
+    seen = [
+        PathEvidence(
+            study,
+            path,
+            tuple(one for one in valid if one.order.path.label == path.name),
+            tuple(one for one in contrasts if one.path == path.name),
+        )
+        for path in subjects
+    ]
     found = [advice for one in seen if one.trials for rule in RULES for advice in rule(one)]
     return sorted(found, key=lambda one: -(one.gain or 1.0))

@@ -66,12 +66,14 @@ def answer(view: View, console: Console, *, lines: int = 40) -> None:
     with console.capture() as captured:
         console.print(Text(view.title, style="bold"))
         _verdicts(view, console, lines // 3)
+        for sentence in _most([one.rstrip(".") for one in steps.gains(view)], "gains of settings"):
+            _talk(console, f"{sentence}.")
         _talk(console, words.noise_sentence(view) + words.launches_sentence(view))
         _talk(console, f"Figures from {view.host_label}.")
         _talk(console, words.blocks_sentence(view))
         for sentence in (
             *_most([f"MIXED PROVENANCE, compared on request: {one}" for one in view.mixed], "differences"),
-            *view.causes,
+            *_most(view.causes, "causes of modes"),
             *_most(steps.next_steps(view), "steps"),
         ):
             _talk(console, f"{sentence}.")
@@ -100,7 +102,7 @@ def _verdicts(view: View, console: Console, most: int) -> None:
 
 def _most(sentences: Sequence[str], what: str) -> list[str]:
     left_out = len(sentences) - _MOST_STEPS
-    return [*sentences[:_MOST_STEPS], f"{left_out} more {what}"] if left_out > 0 else [*sentences]
+    return [*sentences[:_MOST_STEPS], f"{what} not shown: {left_out}"] if left_out > 0 else [*sentences]
 
 
 _MOST_STEPS = 3

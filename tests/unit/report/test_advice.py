@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import replace
+from importlib import resources
 from typing import TYPE_CHECKING
 
 import pytest
 
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.report.advice import advise
+from nearmetal.results.paths import build_view
+from nearmetal.store.archive import unarchive
+from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
+from nearmetal.tune.profile import Profile
 from tests.unit.report.synthetic_run import Recipe, make_run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nearmetal.store.rundir import RunDir, TrialRecord
+    from nearmetal.store.rundir import TrialRecord
 
 STUDY = """
 format = 1
@@ -125,6 +130,35 @@ def test_the_command_of_a_setting_makes_a_study_that_parses(run: RunDir, tmp_pat
     more = parse_study((tmp_path / "rx0.toml").read_text(), "rx0")
     assert [one.name for one in more.setting] == ["as-found", "rx0"]
     assert more.setting[1].knobs == {"nic.adaptive-rx": "off", "nic.rx-usecs": 0}
+
+
+def test_a_setting_that_the_run_shows_to_be_faster_comes_with_its_profile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with resources.as_file(resources.files("nearmetal.serve") / "example.zip") as archive:
+        unarchive(archive, tmp_path / "example")
+    assert nearmetal(["advise", str(tmp_path / "example")]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("1. vf: try setting `tuned`: nic.rx-usecs = 0\n")
+    assert "faster than `default` in 4 of 4 cells of this run" in told
+    command = told.partition("how: ")[2].partition(" && ")[0]
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
+    assert Profile.read(tmp_path / "tuned.json").setting == {"nic.rx-usecs": "0"}
+
+
+def test_a_setting_that_is_slower_somewhere_is_not_advised(tmp_path: Path) -> None:
+    with resources.as_file(resources.files("nearmetal.serve") / "example.zip") as archive:
+        unarchive(archive, tmp_path / "example")
+    opened = RunDir.open(tmp_path / "example")
+    view, study = build_view(opened, distributions=False), parse_study(opened.study_text(), "s")
+    contrasts = [one for one in view.settings if one.path == "vf"]
+    assert [one.path for one in advise(study, opened.trials(), contrasts)] == ["vf"]
+    assert advise(study, opened.trials(), [one for one in view.settings if one.path != "vf"]) == []
+    slower = view.cells[0].of("vf")
+    assert slower
+    assert slower.comparison
+    worse = [replace(contrasts[0], comparison=slower.comparison), *contrasts[1:]]
+    assert advise(study, opened.trials(), worse) == []
 
 
 def test_the_largest_measured_gain_comes_first(run: RunDir) -> None:

@@ -97,7 +97,7 @@ def test_a_baseline_that_differs_from_itself_asks_for_pinned_ranks(tmp_path: Pat
     as_table.answer(view, Console(file=text, width=80, color_system=None))
     said = " ".join(text.getvalue().split())
     assert "next for bridge, 2 cells: pin ranks and interrupts; or set a margin of 33 %, if you can accept it." in said
-    assert f"{len(next_steps(view)) - 3} more steps." in said
+    assert f"steps not shown: {len(next_steps(view)) - 3}." in said
     assert text.getvalue().count("\n") <= 40
 
 
@@ -118,5 +118,9 @@ def test_what_a_setting_gains_is_a_sentence_of_its_own(tmp_path: Path) -> None:
     as_table.render(view, Console(file=text, width=80, color_system=None))
     assert "macvlan, tuned" in text.getvalue()
     assert max(map(len, text.getvalue().splitlines())) <= 80
+    short = io.StringIO()
+    as_table.answer(view, Console(file=short, width=80, color_system=None))
+    assert said[0] in short.getvalue(), "the short answer begins with it"
+    assert "gains of settings not shown: 2." in short.getvalue()
     same = build_view(make_run(tmp_path / "same", Recipe(study=study)))
     assert gains(same)[0] == "tuned against plain, latency over veth: shown to differ by less than 5 %."
