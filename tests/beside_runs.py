@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from click.testing import CliRunner
@@ -12,12 +15,15 @@ from nearmetal.cli.predict import command as predict
 from nearmetal.cli.tune import command as tune
 from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
 from nearmetal.predict.trace import Trace
+from nearmetal.store.bundle import read_bundle
+from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.study.order import PROFILE_FOLDER, Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.study.spec import digest
+from nearmetal.workloads.samples import decode
 from tests.trace_writer import write_trace
 from tests.unit.test_trace_view import RANKS, ring_rank
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from click import Command
 
 PATTERN = """
@@ -110,6 +116,42 @@ def _path(latency_us: int) -> PathModel:
 
 def _run(command: Command, *argv: str) -> None:
     CliRunner().invoke(command, list(argv), catch_exceptions=False, standalone_mode=False)
+
+
+TRACED_STUDY = """
+name = "traced"
+baseline = "bridge"
+path = [{ name = "bridge" }, { name = "vf" }]
+[[workload]]
+name = "latency"
+sizes = [64]
+options = { waterfall = true }
+[[workload]]
+name = "cg"
+options = { trace = true }
+"""
+
+
+def make_traced(root: Path) -> Path:
+    """A run with messages traced on two paths, as the lab recorded them, and with the MPI calls of an application."""
+    info = RunInfo("traced", digest(TRACED_STUDY), "lab", "figures of a test", "0", "2026-01-01T00:00:00+00:00")
+    calls = root.parent / "calls"
+    calls.mkdir()
+    write_trace(Trace(tuple(ring_rank(rank) for rank in range(RANKS))), calls)
+    of_calls = {f"{PROFILE_FOLDER}{one.name}": one.read_bytes() for one in calls.iterdir()}
+    shutil.rmtree(calls)
+    golden = Path(__file__).parent / "golden"
+    with RunDir.create(root, info, TRACED_STUDY) as run:
+        for path, name in (("bridge", "waterfall-bridge-v1.zip"), ("vf", "waterfall-v1.zip")):
+            files = read_bundle(golden / name)
+            message = WorkloadOrder("latency", "engine", {"waterfall": True})
+            app = WorkloadOrder("cg", "npb", {"trace": True})
+            for workload, kept in ((message, files), (app, {**of_calls, "samples": files["samples"]})):
+                order = Order(len(run.trials()), 0, PathOrder(path, path), workload, "default")
+                outcome = Outcome(TrialStatus.VALID, files=kept)
+                cells = decode(replace(outcome, files={"samples": files["samples"]})) if workload is message else []
+                run.append(order, outcome, cells, attempt=1, started_utc="2026-01-01T00:00:00+00:00")
+    return root
 
 
 def make_search(folder: Path) -> Path:

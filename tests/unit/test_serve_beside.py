@@ -22,7 +22,7 @@ from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.guard import Door
 from nearmetal.store.rundir import SearchDir
 from nearmetal.units import format_duration
-from tests.beside_runs import make_beside, make_history, make_search
+from tests.beside_runs import make_beside, make_history, make_search, make_traced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,6 +118,24 @@ def test_a_trace_shows_ranks_calls_sizes_and_who_sends_to_whom(client: TestClien
     for text in ("rank 0, host0", "Allreduce", "Who sends to whom", "Message sizes", "% MPI", "&lt;script&gt;"):
         assert text in page
     assert client.get("/api/v1/traces/ring").json()["recorded_calls"] == (1 + 1000 + 1000 + 10 + 1) * 4
+
+
+def test_traced_messages_and_calls_of_a_run_have_pages_that_its_report_leads_to(tmp_path: Path) -> None:
+    make_traced(tmp_path / "traced")
+    with serving(tmp_path) as opened:
+        report = opened.get("/runs/traced").text
+        assert 'href="/runs/traced/waterfall"' in report
+        assert 'href="/runs/traced/traces/1"' in report
+        waterfall = opened.get("/runs/traced/waterfall").text
+        assert "vf, default takes 78.8 us more than bridge: 84.8 us more in moderation wait." in waterfall
+        calls = opened.get("/runs/traced/traces/1").text
+        assert "cg on bridge, trial 1" in calls
+        assert 'href="/runs/traced/traces/3">cg on vf, trial 3</a>' in calls
+        for page in (waterfall, calls):
+            start = page.partition("<main")[2]
+            assert 0 < start.find('class="lead"') < start.find("<svg")
+        assert opened.get("/runs/traced/traces/0").status_code == 404, "it left no calls"
+        assert opened.get("/runs/traced/traces/../1").status_code == 404
 
 
 def test_no_answer_is_stale(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import click
@@ -40,5 +41,10 @@ def command(
             hint="give a workload `options = { waterfall = true }`, as studies/sriov-waterfall.toml does",
         )
     baseline = parse_study(opened.study_text(), str(opened.root / "study.toml")).baseline
-    draw = as_json if form == "json" else as_text
-    click.echo(draw(found, baseline, opened.info.host_label), nl=False)
+    label = opened.info.host_label
+    height = shutil.get_terminal_size((80, _LINES)).lines
+    click.echo(as_json(found, baseline, label) if form == "json" else as_text(found, baseline, label, height), nl=False)
+
+
+_LINES = 40
+"""Of a screen, where the output is no terminal's."""

@@ -23,7 +23,8 @@ def section(found: Sequence[Waterfall], baseline: str, table: Callable[[Table], 
     blocks: list[Markup] = []
     for of, lanes in waterfall_text.by_size(found, baseline):
         blocks.append(element("h3", f"One message of {of}"))
-        blocks += [element("p", text) for text in waterfall_text.sentences(lanes)]
+        first, *more = waterfall_text.sentences(lanes)
+        blocks += [element("p", first, class_="lead"), *(element("p", text) for text in more)]
         blocks.append(element("figure", picture(of, lanes)))
         figures = element("summary", "The figures as a table")
         blocks.append(element("details", figures, table(waterfall_text.table(lanes)), class_="prints"))

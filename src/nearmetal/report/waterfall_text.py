@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 _WIDTH = 80
 _LANES = 4
 """How many lanes a table of a terminal holds beside each other."""
+_FEWEST_PARTS = 4
+_ROWS_BESIDE = 6
+"""Lines of a table beside its parts: its head, in two lines if it must be, three figures and its note."""
 LETTERS = dict(zip(PARTS, "PsvwdMirRWp?", strict=True))
 """The letter of each part in a bar."""
 
@@ -90,10 +94,19 @@ def us(ns: float) -> str:
     return f"{ns / NS_PER_US:.{min(3, words.decimals(ns / NS_PER_US, 3))}f}"
 
 
-def table(lanes: Sequence[Lane]) -> Table:
-    """Return the mean time of every part, and the difference to the baseline; `*` marks the part that adds most."""
+def table(lanes: Sequence[Lane], most: int = len(PARTS)) -> Table:
+    """Return the mean time of every part, and the difference to the baseline; `*` marks the part that adds most.
+
+    Of more parts than `most`, the shortest are left out, and a row says how many.
+    """
     parts = [part for part in PARTS if any(part in lane.of.parts_ns for lane in lanes)]
-    rows = [(f"{LETTERS[part]}  {part}", *(_time(lane, part) for lane in lanes)) for part in parts]
+    longest = sorted(parts, key=lambda part: -max(lane.of.parts_ns.get(part, 0.0) for lane in lanes))
+    kept = longest if len(parts) <= most else longest[: most - 1]
+    rows = [(f"{LETTERS[part]}  {part}", *(_time(lane, part) for lane in lanes)) for part in parts if part in kept]
+    if short := [part for part in parts if part not in kept]:
+        sums = (sum(lane.of.parts_ns.get(part, 0.0) for part in short) for lane in lanes)
+        more = (" " * len(" +0000.00*") if lane.base else "" for lane in lanes)
+        rows.append((f"   {len(short)} shorter parts", *(f"{us(ns)}{gap}" for ns, gap in zip(sums, more, strict=True))))
     rows.append(("   sum", *(_sum(lane) for lane in lanes)))
     rows.append(("   p99", *(us(lane.of.p99.measured_ns / 2) for lane in lanes)))
     rows.append(("   untraced mean", *(us(ns) if (ns := lane.of.untraced_ns) else "not known" for lane in lanes)))
@@ -114,17 +127,22 @@ def _sum(lane: Lane) -> str:
     return f"{us(lane.of.mean_ns)}{more}"
 
 
-def as_text(found: Sequence[Waterfall], baseline: str, host_label: str) -> str:
-    """Return the first workload and size for a terminal: at most 80 columns, and one screen of lines."""
+def as_text(found: Sequence[Waterfall], baseline: str, host_label: str, height: int = 40) -> str:
+    """Return the first workload and size for a terminal: at most 80 columns, and below `height` lines where it can.
+
+    Parts that do not fit are summed up, the shortest of them, but for the longest three.
+    """
     (of, lanes), *others = by_size(found, baseline)
     lines = [f"Where one message of {of} spends its time: {len(lanes[0].of.trips)} traced round trips each", ""]
     lines += [*sentences(lanes)[:_LANES], "", *_bars(lanes), ""]
-    lines += _drawn(table(lanes[:_LANES]))
+    last = []
     if len(lanes) > _LANES:
-        lines.append(f"{len(lanes) - _LANES} more lanes: choose with --path and --setting.")
+        last.append(f"{len(lanes) - _LANES} more lanes: choose with --path and --setting.")
     if others:
-        lines.append(f"Also traced, see --size and --workload: {', '.join(other for other, _ in others)}.")
-    return "\n".join([*lines, f"These are {host_label}."]) + "\n"
+        last.append(f"Also traced, see --size and --workload: {', '.join(other for other, _ in others)}.")
+    last += textwrap.wrap(f"These are {host_label}.", _WIDTH)
+    room = height - 1 - len(lines) - len(last) - _ROWS_BESIDE
+    return "\n".join([*lines, *_drawn(table(lanes[:_LANES], max(_FEWEST_PARTS, room))), *last]) + "\n"
 
 
 def _bars(lanes: Sequence[Lane]) -> list[str]:
@@ -157,13 +175,20 @@ def _bar(one: Waterfall, axis: Scale) -> str:
 
 
 def _drawn(of: Table) -> list[str]:
-    rows = [of.head, *of.rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(of.head))]
-    lines = [
+    """Return a table's lines; names of lanes stand in two where they are too wide for one."""
+    lines = _columns([of.head, *of.rows])
+    if max(map(len, lines)) > _WIDTH:
+        path, setting = (tuple(name.partition(", ")[part] for name in of.head) for part in (0, 2))
+        lines = _columns([path, setting, *of.rows])
+    return [*lines, of.note]
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
         "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
         for row in rows
     ]
-    return [*lines, of.note]
 
 
 def as_json(found: Sequence[Waterfall], baseline: str, host_label: str) -> str:

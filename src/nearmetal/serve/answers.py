@@ -289,7 +289,7 @@ class Answers:
 
 def _profiled(run: RunDir) -> list[TrialRecord]:
     """Return the valid trials that left a trace of MPI calls."""
-    return [record for record in run.trials() if record.valid and record.outcome.profiled]
+    return [record for record in run.trials() if record.valid and run.keeps("mpi", record)]
 
 
 def _many(every: Sequence[Entry], *, allow_mixed: bool) -> str:

@@ -374,8 +374,12 @@ class RunDir(Closing):
 
     def _bundle(self, folder: str, record: TrialRecord, most_bytes: int) -> dict[str, bytes]:
         path = self._archive(folder, record)
-        kept = path.exists() if record.sums is None else path.relative_to(self.root).as_posix() in record.sums
-        return read_bundle(path, most_bytes, self.sum_of(record, path)) if kept else {}
+        return read_bundle(path, most_bytes, self.sum_of(record, path)) if self.keeps(folder, record) else {}
+
+    def keeps(self, folder: str, record: TrialRecord) -> bool:
+        """Tell whether a trial left files of a kind, a key of `PLACES`; a record that was read does not hold them."""
+        path = self._archive(folder, record)
+        return path.exists() if record.sums is None else path.relative_to(self.root).as_posix() in record.sums
 
     def samples_path(self, record: TrialRecord) -> Path:
         """Return the path of a trial's samples."""

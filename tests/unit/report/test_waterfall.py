@@ -250,3 +250,18 @@ def test_summaries_are_asked_for_only_beside_a_trace(run: RunDir, monkeypatch: p
     read.clear()
     assert waterfalls(run) == []
     assert read == []
+
+
+@pytest.mark.parametrize(("height", "shorter"), [(27, 3), (24, 6), (10, 6)])
+def test_the_shortest_parts_are_summed_up_where_the_screen_is_low(one: Waterfall, height: int, shorter: int) -> None:
+    lanes = [replace(found, setting=setting) for setting in ("default", "tuned") for found in _two(one)]
+    text = waterfall_text.as_text(lanes, "native", "figures of a test", height)
+    assert height < 24 or len(text.splitlines()) < height
+    assert max(map(len, text.splitlines())) <= 80
+    drawn = re.search(rf"{shorter} shorter parts +([\d.]+) +([\d.]+)", text)
+    assert drawn
+    kept = [part for part in one.parts_ns if f"  {part} " in text]
+    assert max(one.parts_ns, key=lambda part: one.parts_ns[part]) in kept
+    assert len(kept) == len(one.parts_ns) - shorter
+    whole = waterfall_text.as_text(lanes, "native", "figures of a test", 60)
+    assert "shorter parts" not in whole
