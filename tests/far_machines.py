@@ -8,10 +8,12 @@ import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import kube_api
+from kube_api import KubeApi
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.kubectl import KubectlHost
 from nearmetal.hosts.namespaces import NamespaceShell
@@ -117,41 +119,59 @@ def two_machines(folder: Path, mpi: str = "openmpi") -> Iterator[Far]:
 
 _KUBECTL = """#!/bin/sh
 # Stands for kubectl: takes the words that nearmetal uses, in the order in which the real one wants them.
-printf '%s\\n' "$*" >> {folder}/asked
 [ "$1" = --context=test ] && [ "$2" = --namespace=hpc ] || {{ echo "error: no context" >&2; exit 1; }}
 shift 2
 if [ "$1 $2 $4" = "get pods --output=json" ]; then cat {folder}/pods.json; exit; fi
 [ "$1 $2 $3 $5 $6" = "exec --stdin --container=mpi -- /bin/sh" ] || {{ echo "error: unknown command" >&2; exit 1; }}
 [ -f "{folder}/pod-$4" ] || {{ echo "Error from server (NotFound): pods \\"$4\\" not found" >&2; exit 1; }}
-exec {folder}/pod-"$4"
+exec {folder}/pod-"$4" /bin/sh
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _Pods:
+    """Two pods on one cable, one more that is gone, and what enters each: `pod-NAME PROGRAM` in `folder`."""
+
+    folder: Path
+    items: list[dict[str, Any]]
+    options: dict[str, str | int | float | bool]
+
+    @property
+    def entered(self) -> dict[str, list[str]]:
+        """Return what starts a program in each running pod."""
+        names = [one["metadata"]["name"] for one in self.items if one["status"]["phase"] == "Running"]
+        return {name: [str(self.folder / f"pod-{name}")] for name in names}
+
+
+@contextlib.contextmanager
+def _two_pods(folder: Path) -> Iterator[_Pods]:
+    with cabled(folder) as (shell, sshd, ends):
+        items = [_pod("mpi-gone", "Succeeded", "")]
+        for number, end in enumerate(ends):
+            enter = folder / f"pod-mpi-{number}"
+            enter.write_text(f'#!/bin/sh\nexport HOME={folder}/home\nexec {shlex.join(shell._enter(end.node))} "$@"\n')
+            enter.chmod(0o755)
+            items.append(_pod(f"mpi-{number}", "Running", end.address))
+        ours = {key: value for key, value in far_options(sshd).items() if key in {"mpi_prefix", "cache"}}
+        named = {"context": "test", "namespace": "hpc", "container": "mpi", "selector": "job-name=mpi"}
+        reach = {"interface": ends[0].interface, "remote_shell": f"ssh -F {folder / 'between'}"}
+        yield _Pods(folder, items, ours | named | reach)
+
+
+def _pod(name: str, phase: str, address: str) -> dict[str, Any]:
+    labels = {"name": name, "namespace": "hpc", "labels": {"job-name": "mpi"}}
+    return {"kind": "Pod", "apiVersion": "v1", "metadata": labels, "status": {"phase": phase, "podIP": address}}
 
 
 @contextlib.contextmanager
 def pods(folder: Path) -> Iterator[KubectlHost]:
-    """Give a kubectl host of two pods that a label selects; `asked` in `folder` holds what kubectl was told."""
-    with cabled(folder) as (shell, sshd, ends):
-        (folder / "kubectl").write_text(_KUBECTL.format(folder=folder))
-        items = [{"metadata": {"name": "mpi-gone"}, "status": {"phase": "Succeeded"}}]
-        for number, end in enumerate(ends):
-            pod = folder / f"pod-mpi-{number}"
-            pod.write_text(f"#!/bin/sh\nexport HOME={folder}/home\nexec {shlex.join(shell._enter(end.node))} /bin/sh\n")
-            pod.chmod(0o755)
-            items.append({"metadata": {"name": f"mpi-{number}"}, "status": {"phase": "Running", "podIP": end.address}})
-        (folder / "kubectl").chmod(0o755)
-        (folder / "pods.json").write_text(json.dumps({"items": items}))
-        ours = {key: value for key, value in far_options(sshd).items() if key in {"mpi_prefix", "cache"}}
-        options = ours | {
-            "kubectl": str(folder / "kubectl"),
-            "context": "test",
-            "namespace": "hpc",
-            "container": "mpi",
-            "selector": "job-name=mpi",
-            "interface": ends[0].interface,
-            "remote_shell": f"ssh -F {folder / 'between'}",
-        }
-        host = KubectlHost([], options)
-        try:
-            yield host
-        finally:
-            host.close()
+    """Give a kubectl host of two pods that a label selects: by the real kubectl if there is one, else by a script."""
+    with _two_pods(folder) as two, contextlib.ExitStack() as opened:
+        if kube_api.why_not():
+            (folder / "kubectl").write_text(_KUBECTL.format(folder=folder))
+            (folder / "kubectl").chmod(0o755)
+            (folder / "pods.json").write_text(json.dumps({"items": two.items}))
+            two.options["kubectl"] = str(folder / "kubectl")
+        else:
+            opened.enter_context(kube_api.reached(KubeApi(two.items, two.entered), folder / "kubeconfig"))
+        yield opened.enter_context(contextlib.closing(KubectlHost([], two.options)))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING
 
 import pytest
 
+import kube_api
+from kube_api import KubeApi
 from nearmetal.errors import BadInputError, ForeignFileError, UnavailableError
+from nearmetal.hosts.far.stream import LostError
 from nearmetal.hosts.kubectl import KubectlHost
 from nearmetal.study.spec import NodeSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 POD = NodeSpec(name="mpi-0")
@@ -58,3 +63,47 @@ def test_pods_that_do_not_run_are_left_out(tmp_path: Path) -> None:
 def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(BadInputError, match="the kubectl host has no option 'identity'"):
         KubectlHost([POD], {"identity": "x"})
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeApi]:
+    """A pod that is this machine, behind the real kubectl."""
+    if kube_api.why_not():
+        pytest.skip(kube_api.why_not())
+    monkeypatch.setenv("HOME", str(tmp_path))
+    pod = {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {"name": "mpi-0", "namespace": "hpc"},
+        "status": {"phase": "Running"},
+    }
+    with kube_api.reached(KubeApi([pod], {"mpi-0": ["env"]}), tmp_path / "kubeconfig") as served:
+        yield served
+
+
+IN_TEST: dict[str, str | int | float | bool] = {"context": "test", "namespace": "hpc", "container": "mpi"}
+
+
+def test_the_real_kubectl_carries_input_output_and_status(api: KubeApi) -> None:
+    with contextlib.closing(KubectlHost([POD], IN_TEST)) as host:
+        machine = host._machines["mpi-0"]
+        data = bytes(range(256)) * 1000
+        said = machine.run(["sh", "-c", "cat; echo lost >&2; exit 7"], timeout_s=600, stdin=data)
+        assert (said.exit_status, said.stdout, said.stderr) == (7, data, b"lost\n")
+    assert all("command=%2Fbin%2Fsh&container=mpi" in asked for asked in api.asked if "/exec" in asked)
+
+
+def test_a_pod_that_is_gone_is_named_in_the_words_of_the_server(api: KubeApi) -> None:
+    with pytest.raises(UnavailableError, match=r'pods "mpi-9" not found'):
+        KubectlHost([NodeSpec(name="mpi-9")], IN_TEST)
+
+
+def test_a_pod_that_dies_while_a_program_runs_is_lost_and_comes_back(api: KubeApi) -> None:
+    with contextlib.closing(KubectlHost([POD], IN_TEST)) as host:
+        machine = host._machines["mpi-0"]
+        machine.run(["true"])
+        for shell in api.running:
+            shell.kill()
+        with pytest.raises(LostError, match="mpi-0"):
+            machine.run(["true"])
+        assert machine.run(["echo", "again"]).stdout == b"again\n"
