@@ -13,6 +13,7 @@ import hashlib
 import json
 import re
 import shutil
+import socket
 import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -54,7 +55,13 @@ class KubeApi(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answers)
         self.pods, self.entered = pods, entered
         self.running: list[subprocess.Popen[bytes]] = []
+        self.connections: list[socket.socket] = []
         self.asked: list[str] = []
+
+    def hang_up(self) -> None:
+        """Drop every connection to a pod without a goodbye."""
+        while self.connections:
+            self.connections.pop().shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
         """Serve no more, and end what runs in the pods."""
@@ -138,6 +145,7 @@ class _Answers(BaseHTTPRequestHandler):
         self.send_header("Sec-WebSocket-Protocol", "v5.channel.k8s.io")
         self.end_headers()
         self.close_connection = True
+        self.server.connections.append(self.connection)
         pipe = subprocess.PIPE
         argv = [*self.server.entered[pod], *query["command"]]
         child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)

@@ -107,3 +107,14 @@ def test_a_pod_that_dies_while_a_program_runs_is_lost_and_comes_back(api: KubeAp
         with pytest.raises(LostError, match="mpi-0"):
             machine.run(["true"])
         assert machine.run(["echo", "again"]).stdout == b"again\n"
+
+
+def test_a_program_whose_connection_drops_is_lost_not_failed(api: KubeApi) -> None:
+    with contextlib.closing(KubectlHost([POD], IN_TEST)) as host:
+        machine = host._machines["mpi-0"]
+        program = machine.keep(["sh", "-c", "echo begun; exec sleep 600"])
+        assert program.first_lines(1, 600) == ["begun"]
+        api.hang_up()
+        with pytest.raises(LostError, match=r"(?s)lost mpi-0 while sh ran: .*unexpected EOF$"):
+            program.wait(600, "mpi-0")
+    assert api.running[-1].wait(600) == 0, "its guardian ended it"

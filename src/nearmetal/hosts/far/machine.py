@@ -34,7 +34,8 @@ _BEGIN = b"""LC_ALL=C; export LC_ALL; set -f; trash=
 trap 'test -z "$trash" || rm -rf -- $trash || { sleep 3; rm -rf -- $trash; }' EXIT
 """
 
-# One compound command: sh reads it to its end before it starts, so nothing of it is left for `cat` to swallow.
+# One compound command: sh reads it to its end before it starts, so nothing of it is left for `cat` to swallow. The
+# status comes with a mark, not as the far shell's own: kubectl and srun comment on that, and have their own failures.
 _KEEP = b"""{ exec 3<&0
 setsid %s < %s &
 child=$!
@@ -43,7 +44,8 @@ guardian=$!
 wait "$child"
 status=$?
 kill "$guardian" 2> /dev/null
-exit "$status"
+printf '%%s %%s\n' %s "$status" >&2
+exit 0
 }
 """
 
@@ -104,7 +106,7 @@ class FarMachine:
     ) -> KeptProgram:
         """Start a program that stays until it is stopped or the connection is gone."""
         self.connect()
-        return KeptProgram(tuple(argv), self._keep(quote.command([*prefix, *argv], env), b"/dev/null"))
+        return self._keep(argv, quote.command([*prefix, *argv], env), b"/dev/null")
 
     def hold(self, argv: Sequence[str]) -> KeptProgram:
         """Start a program whose own input is the stream: it reads the end of it when the connection is gone."""
@@ -195,25 +197,29 @@ class FarMachine:
             self.remove_at_end(source)
             self._answer(b"(umask 077; set -C; : > %s)" % quote.word(source))
             self.write(source, stdin)
-        kept = KeptProgram(tuple(argv), self._keep(line, quote.word(source)))
+        kept = self._keep(argv, line, quote.word(source))
         try:
             return kept.wait(timeout_s, self.name)
         finally:
             if stdin and self._stream is not None:
                 self.remove(source)
 
-    def _keep(self, line: bytes, source: bytes) -> Stream:
+    def _keep(self, argv: Sequence[str], line: bytes, source: bytes) -> KeptProgram:
         stream = self._carrier.open()
-        stream.write(_KEEP % (line, source))
-        return stream
+        stream.write(_KEEP % (line, source, self._mark))
+        return KeptProgram(tuple(argv), stream, self._mark)
 
 
 class KeptProgram:
-    """A far program that has a stream and a guardian of its own."""
+    """A far program that has a stream of its own, and a guardian that ends it; `mark` precedes its status on stderr.
 
-    def __init__(self, argv: tuple[str, ...], stream: Stream) -> None:
+    Without a mark the status is that of the stream.
+    """
+
+    def __init__(self, argv: tuple[str, ...], stream: Stream, mark: bytes = b"") -> None:
         self._argv = argv
         self._stream = stream
+        self._mark = mark
         self._started_ns = time.monotonic_ns()
 
     def ended(self) -> Finished | None:
@@ -237,19 +243,27 @@ class KeptProgram:
             timed_out = not self._stream.inbox.wait(timeout_s)
         finally:
             self.stop()
-        finished = self._finished(timed_out=timed_out)
         end = self._stream.inbox.ended
-        if end is not None and end[0] is None and not timed_out:
+        if end is not None and not timed_out and self._end()[0] is None:
             raise LostError(
                 f"lost {where} while {self._argv[0]} ran: {end[1] or 'the connection was closed'}",
                 hint="its guardian ends the program there; the next trial connects anew",
             )
-        return finished
+        return self._finished(timed_out=timed_out)
+
+    def _end(self) -> tuple[int | None, bytes]:
+        """Return the program's status, or None where its end was not told, and what it said on stderr."""
+        said = self._stream.inbox.taken()[1]
+        if not self._mark:
+            return (self._stream.inbox.ended or (None, ""))[0], said
+        before, found, after = said.rpartition(self._mark + b" ")
+        status = after.partition(b"\n")[0]
+        return (int(status), before) if found and status.isdigit() else (None, said)
 
     def _finished(self, *, timed_out: bool = False) -> Finished:
-        out, err = self._stream.inbox.taken()
-        status = (self._stream.inbox.ended or (None, ""))[0]
+        status, err = self._end()
         elapsed_ns = time.monotonic_ns() - self._started_ns
+        out = self._stream.inbox.taken()[0]
         return Finished(self._argv, _as_signal(status), out, err, elapsed_ns, timed_out=timed_out)
 
 
