@@ -14,6 +14,7 @@ Exit code 1 when a figure misses its goal.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import sys
 from dataclasses import dataclass
@@ -21,12 +22,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.stats.compare import BlockFigures, compare, correct_family, enough
+from nearmetal.stats.compare import BlockFigures, compare, correct_family, enough, estimate_ratio
 from nearmetal.stats.conclude import Criteria
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.stopping import StoppingPlan, look
 from nearmetal.stats.summary import Metric
-from nearmetal.stats.widen import Company
+from nearmetal.stats.widen import OCCASIONS, Company
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -254,6 +255,29 @@ def _boots(rng: np.random.Generator) -> FloatArray:
     return rng.normal(0.0, 0.02, 3)[np.arange(CAP) % 3] + rng.normal(0.0, LAUNCH_SD / 3, CAP)
 
 
+def occasions(reports: int, seed: int) -> Iterator[Row]:
+    """Yield how often the interval of several occasions, 2 % apart, of 10 blocks each holds what the next one finds."""
+    shapes = {
+        "normal": lambda rng, n: rng.normal(0.0, 1.0, n),
+        "skewed": lambda rng, n: rng.exponential(1.0, n) - 1.0,
+        "one hour of five 3 sd slower": lambda rng, n: np.where(rng.random(n) < 0.2, 3.0, 0.0),
+    }
+    for number, ((shape, draw), blocks_sd) in enumerate(itertools.product(shapes.items(), (0.01, LAUNCH_SD))):
+        for count in (2, 3, 5):
+            rng = np.random.default_rng([seed, 7, number, count])
+            held = []
+            for _ in range(10 * reports):
+                *mine, another = 0.02 * draw(rng, count + 1) + rng.normal(0.0, blocks_sd / math.sqrt(10), count + 1)
+                pair = BlockFigures(np.exp(mine), np.ones(count), launches=10 * count, company=OCCASIONS)
+                interval = estimate_ratio(pair, rng=rng).interval
+                held.append(interval is not None and interval.contains(math.exp(another)))
+            what = f"{count} occasions hold the next: {shape}, launches {blocks_sd:.0%} apart"
+            share, asked = float(np.mean(held)), shape == "normal"
+            yield Row(what, share, len(held), 0.93 if asked else None, least=True)
+            if asked:
+                yield Row("... and no wider than it must be", share, len(held), 0.97)
+
+
 def power(reports: int, seed: int) -> Iterator[Row]:
     """Yield how often a true gap of 10 % is found by 10 blocks, alone and among twelve comparisons."""
     for number, cells in enumerate((1, 12)):
@@ -288,7 +312,7 @@ def trials(reports: int, seed: int) -> Iterator[Row]:
         yield Row(f"... and near-metal in all {CELLS} cells", float(np.mean(shown)), n, None)
 
 
-PARTS = (trials, power, opposite, false_near_metal, coverage, false_far)
+PARTS = (trials, power, opposite, occasions, false_near_metal, coverage, false_far)
 
 
 def main() -> int:

@@ -294,7 +294,7 @@ def test_each_invocation_carries_out_one_occasion_and_the_report_speaks_of_all(
         trials.append(len(RunDir.open(out).trials()))
     assert trials == [trials[0], 2 * trials[0], 3 * trials[0], 3 * trials[0]]
     last = capsys.readouterr()
-    assert "3 occasions; the intervals cover the spread between them" in " ".join(last.out.split())
+    assert "3 occasions; the intervals are for another one, at another hour or boot" in " ".join(last.out.split())
     assert "occasion 3 of 3" not in last.err
     cap = parse_study(STUDY, "t").trials.max_blocks
     for record in RunDir.open(out).trials():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats as reference
@@ -19,7 +21,8 @@ from nearmetal.stats.conclude import Criteria, conclude, rarest_excluded
 from nearmetal.stats.equivalence import Better, Evidence, Finding, Verdict, judge, margin_log, tost_p
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.paired import hedges_gz, holm, moments, paired_t_test, rank_biserial, wilcoxon_signed_rank
-from nearmetal.stats.summary import Metric, Summary, by_occasion, summarize
+from nearmetal.stats.summary import Metric, Summary, summarize
+from nearmetal.stats.widen import OCCASIONS
 
 # Student (1908): extra hours of sleep of ten patients under two drugs. The paired t-test gives t = -4.0621 on 9
 # degrees of freedom, p = 0.002833 (as in every textbook and in R's `sleep`).
@@ -344,28 +347,52 @@ def test_noise_floor_tells_an_order_effect() -> None:
 
 
 def test_an_interval_over_occasions_covers_the_next_one_and_one_over_blocks_does_not() -> None:
-    """Occasions differ by 3 %, blocks of one by 1 %; the true ratio is 1."""
+    """Occasions differ by 3 %, blocks of one by 1 %; what a fourth finds varies as they do."""
     rng = np.random.default_rng(5)
     occasions, blocks, studies = 3, 8, 1500
-    which = [occasion for occasion in range(occasions) for _ in range(blocks)]
-    covered = {"occasions": 0, "blocks": 0}
+    covered = {"occasions": 0, "levels": 0, "blocks": 0}
     for _ in range(studies):
-        shift = rng.normal(0, 0.03, occasions)
-        path = np.exp(shift[which] + rng.normal(0, 0.01, len(which)))
-        means = np.array([*by_occasion(dict(enumerate(path.tolist())), which.__getitem__).values()])
-        both = (BlockFigures(path, np.ones(len(which))), BlockFigures(means, np.ones(occasions)))
-        for name, one in zip(("blocks", "occasions"), both, strict=True):
-            interval = estimate_ratio(one, rng=rng).interval if name == "occasions" else _student(one)
+        shift = rng.normal(0, 0.03, occasions + 1)
+        *logs, fourth = shift[:, None] + rng.normal(0, 0.01, (occasions + 1, blocks))
+        path = np.exp(np.concatenate(logs))
+        means = np.exp(np.mean(logs, axis=1))
+        compared = BlockFigures(means, np.ones(occasions), company=OCCASIONS)
+        found = {
+            "occasions": estimate_ratio(compared, rng=rng).interval,
+            "levels": estimate_level(means, company=OCCASIONS).interval,
+            "blocks": _student(BlockFigures(path, np.ones(path.size))),
+        }
+        for name, interval in found.items():
             assert interval is not None
-            covered[name] += interval.low <= 1 <= interval.high
+            covered[name] += interval.contains(math.exp(fourth.mean()))
     assert covered["occasions"] / studies == pytest.approx(0.95, abs=0.015)
-    assert covered["blocks"] / studies < 0.6
+    assert covered["levels"] == covered["occasions"]
+    assert covered["blocks"] / studies < 0.5
 
 
 def _student(figures: BlockFigures) -> Interval:
     log_ratios = figures.log_ratios
     reach = float(reference.t.ppf(0.975, log_ratios.size - 1)) * log_ratios.std(ddof=1) / np.sqrt(log_ratios.size)
     return Interval(float(np.exp(log_ratios.mean() - reach)), float(np.exp(log_ratios.mean() + reach)), 0.95)
+
+
+def test_occasions_are_judged_by_what_another_one_would_give() -> None:
+    """The mean of 3, 4 and 5 % slower is shown to differ from 1; another occasion may lie on either side of it."""
+    costs = np.exp([0.03, 0.04, 0.05])
+    mean = estimate_ratio(BlockFigures(costs, np.ones(3)), rng=rng())
+    another = estimate_ratio(BlockFigures(costs, np.ones(3), company=OCCASIONS, launches=3), rng=rng())
+    reach = float(reference.t.ppf(0.975, 2)) * 0.01
+    assert another.interval is not None
+    assert np.log([another.interval.low, another.interval.high]) == pytest.approx(
+        [0.04 - reach * math.sqrt(4 / 3), 0.04 + reach * math.sqrt(4 / 3)]
+    )
+    assert mean.interval is not None
+    assert np.log([mean.interval.low, mean.interval.high]) == pytest.approx(
+        [0.04 - reach / math.sqrt(3), 0.04 + reach / math.sqrt(3)]
+    )
+    assert mean.evidence is not None
+    assert another.evidence is not None
+    assert mean.evidence.p_difference < 0.05 < another.evidence.p_difference
 
 
 def test_occasions_pair_by_block_and_average_in_the_logarithm() -> None:
@@ -375,6 +402,7 @@ def test_occasions_pair_by_block_and_average_in_the_logarithm() -> None:
     assert figures[MEAN].path.tolist() == pytest.approx([2.0, 9.0])
     assert figures[MEAN].baseline.tolist() == pytest.approx([1.0, 3.0])
     assert figures[MEAN].launches == 3
+    assert figures[MEAN].company.occasions
 
 
 def test_both_launches_of_the_baseline_stand_for_a_block() -> None:

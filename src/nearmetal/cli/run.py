@@ -62,7 +62,7 @@ def command(
     at once.
 
     Resume an interrupted run with --resume DIR: no finished trial is lost or repeated. The interval of a single
-    occasion says nothing about another hour or another boot; with --occasions 3 it covers the spread between them.
+    occasion says nothing about another hour or another boot; with --occasions 3 it is that of another one.
     """
     if (study is None) == (resume is None):
         raise BadInputError(

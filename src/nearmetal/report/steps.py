@@ -1,9 +1,11 @@
-"""What would decide an undecided cell, the cheapest step first: more blocks, more iterations, another pace."""
+"""What would decide an undecided cell, the cheapest step first: more blocks or occasions, iterations, another pace."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
+
+from scipy import special
 
 from nearmetal.report.tables import Table
 from nearmetal.report.words import cell_title, percent
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from nearmetal.stats.compare import CellComparison, RatioEstimate
 
 _MOST_BLOCKS = 1000
+_MOST_OCCASIONS = 30
 _WIDEST_MARGIN = 0.5
+_CHANGING = f"find out what changes between occasions: not even {_MOST_OCCASIONS} of them would decide it"
 _OPEN = {Verdict.UNDECIDED, Verdict.DIFFERS}
 
 
@@ -37,6 +41,20 @@ def blocks_to_settle(one: RatioEstimate) -> int | None:
     if distance <= 0.0 or half >= distance * math.sqrt(_MOST_BLOCKS / one.n):
         return None
     return max(1, math.ceil(one.n * (half / distance) ** 2) - one.n)
+
+
+def occasions_to_settle(one: RatioEstimate) -> int | None:
+    """Return the same in occasions, None beyond 30: what another one may give has a spread that no number shrinks."""
+    assert one.evidence is not None
+    half = (one.evidence.difference.high - one.evidence.difference.low) / 2.0
+    distance = abs(one.evidence.margin_log - abs(math.log(one.ratio)))
+    spread = half / _reach(one.n)
+    return next((k - one.n for k in range(one.n + 1, _MOST_OCCASIONS + 1) if spread * _reach(k) < distance), None)
+
+
+def _reach(occasions: int) -> float:
+    """Return the half-width of a prediction interval (`stats.widen`), in standard deviations between occasions."""
+    return float(special.stdtrit(occasions - 1, 0.975)) * math.sqrt(1.0 + 1.0 / occasions)
 
 
 def next_step(cell: Cell, one: PathCell, block_ns: float) -> str:
@@ -58,6 +76,9 @@ def _for_width(found: CellComparison, block_ns: float) -> str:
         return "none: mean, median and p99 disagree"
     if decisive.evidence is None:
         return f"{_blocks(max(1, FIRST_LOOK_BLOCKS - decisive.n), block_ns)}: not enough for an interval yet"
+    if decisive.launches:
+        more = occasions_to_settle(decisive)
+        return f"{more} more {'occasion' if more == 1 else 'occasions'}" if more else _CHANGING
     more = blocks_to_settle(decisive)
     if more:
         return _blocks(more, block_ns)

@@ -214,7 +214,7 @@ def blocks_sentence(view: View) -> str:
     if view.occasions == 1:
         occasion = "one occasion: the intervals say nothing about another hour or boot"
     else:
-        occasion = f"{view.occasions} occasions; the intervals cover the spread between them"
+        occasion = f"{view.occasions} occasions; the intervals are for another one, at another hour or boot"
     return f"{view.valid_trials} valid trials in {view.blocks} blocks ({planned} planned), {occasion}.{cautions}"
 
 

@@ -44,7 +44,7 @@ from nearmetal.stats.compare import (
 from nearmetal.stats.equivalence import ALPHA, Verdict
 from nearmetal.stats.order import Curve, ecdf, order, quantile_ranks, tail_curve
 from nearmetal.stats.summary import HEADLINE, Metric, by_occasion, over_blocks, summarize
-from nearmetal.stats.widen import Company
+from nearmetal.stats.widen import OCCASIONS, Company
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.study.facts import FactScope, describes_machine, scope_of
 from nearmetal.study.order import TRACE_OPTION
@@ -273,11 +273,10 @@ def _supported(n: int) -> float:
 def _level(ns: dict[int, float], refused: str, shown: Shown, method: _Method) -> Level:
     if not ns:
         return Level(0, None, None, IntervalMethod.NONE, refused)
-    boots = tuple(method.variants[block] for block in ns) if method.variants and method.occasion is None else ()
+    company = Company(variants=tuple(method.variants[block] for block in ns) if method.variants else ())
     if method.occasion is not None:
-        ns = by_occasion(ns, method.occasion)
-    values = np.array([shown.value(value) for value in ns.values()])
-    alone = estimate_level(values, company=Company(variants=boots))
+        ns, company = by_occasion(ns, method.occasion), OCCASIONS
+    alone = estimate_level([shown.value(value) for value in ns.values()], company=company)
     return Level(alone.n, alone.value, alone.interval, alone.method)
 
 

@@ -27,6 +27,7 @@ class IntervalMethod(StrEnum):
     WILD_BOOTSTRAP_T = "wild bootstrap-t over blocks"
     STUDENT_T = "Student's t over blocks (fewer than 5 blocks)"
     REPEATED = "repeated confidence interval (alpha spending)"
+    ANOTHER = "Student's t, for another occasion"
     NONE = "none (too few blocks)"
 
 
@@ -43,8 +44,7 @@ def mean_intervals(
     if values.size >= MIN_BLOCKS:
         return IntervalMethod.WILD_BOOTSTRAP_T, wild_bootstrap_t(values, levels, rng)
     of = moments(values)
-    ends = tuple(Interval(of.mean - of.reach(level), of.mean + of.reach(level), level) for level in levels)
-    return IntervalMethod.STUDENT_T, ends
+    return IntervalMethod.STUDENT_T, tuple(of.interval(level) for level in levels)
 
 
 def wild_bootstrap_t(

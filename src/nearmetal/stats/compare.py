@@ -37,7 +37,7 @@ from nearmetal.stats.modes import slow_launches
 from nearmetal.stats.paired import holm
 from nearmetal.stats.stopping import StoppingPlan, as_ratio, look, sequential_evidence
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, over_blocks
-from nearmetal.stats.widen import ALONE, LEAST_BLOCKS, Company, evidence_of
+from nearmetal.stats.widen import ALONE, LEAST_BLOCKS, OCCASIONS, Company, evidence_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -214,8 +214,8 @@ def pair_launches(
     block under each: the geometric mean of those that a block has stands for it, which takes a quarter off the variance
     of the ratio where there are two. `value` turns durations (ns) into the figure shown, `margin` is that of
     `Summary.figure`. With `occasion`, which gives that of a block, the geometric means over each occasion's blocks are
-    compared: blocks of one occasion share its hour or boot, so their spread says nothing of another. `variants` gives
-    the boot that a block ran in, where a run has several.
+    compared: blocks of one occasion share its hour or boot, so their spread says nothing of another, and the evidence
+    is about what another one gives. `variants` gives the boot that a block ran in, where a run has several.
     """
     figures: dict[Metric, BlockFigures] = {}
     refused: dict[Metric, str] = {}
@@ -232,7 +232,7 @@ def pair_launches(
             boots = tuple(variants[block] for block in blocks) if variants else ()
             company = Company(base[1] - base[0] if len(base) == 2 else np.empty(0), boots)
             if occasion is not None:
-                path, baseline, company = by_occasion(path, occasion), by_occasion(baseline, occasion), ALONE
+                path, baseline, company = by_occasion(path, occasion), by_occasion(baseline, occasion), OCCASIONS
             figures[metric] = BlockFigures(
                 np.array([*path.values()]),
                 np.array([*baseline.values()]),
@@ -308,8 +308,9 @@ def estimate_level(figures: FloatArray | Sequence[float], *, company: Company = 
     """Return the level of one figure, one positive value a block, shape (n,) with n >= 1; else raise BadInputError.
 
     A ratio to 1 is the figure itself, with the interval that the ratios of `compare` have too: widened for drift, for
-    dependent blocks and for what `company` says of them. Two such intervals that overlap say nothing about their
-    ratio, because blocks are paired: what differs is for `compare` to tell.
+    dependent blocks and for what `company` says of them; for another occasion, where values are of occasions. Two such
+    intervals that overlap say nothing about their ratio, because blocks are paired: what differs is for `compare` to
+    tell.
     """
     values = np.asarray(figures, dtype=np.float64)
     rng = np.random.default_rng(values.size)
@@ -333,6 +334,14 @@ def _evidence(
     if log_costs.size < 2:
         return log_costs.size, IntervalMethod.NONE, None
     plain = tests.moments(log_costs)
+    if company.occasions:
+        return (
+            log_costs.size,
+            IntervalMethod.ANOTHER,
+            evidence_of(
+                log_costs, company, bound=bound, alpha=alpha, interval=lambda of, alpha: of.interval(1.0 - alpha)
+            ),
+        )
     method, made = mean_intervals(log_costs, (1.0 - alpha, 1.0 - 2.0 * alpha), rng)
     intervals = dict(zip((alpha, 2.0 * alpha), made, strict=True))
 

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from nearmetal.stats.interval import Interval
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -48,6 +50,11 @@ class PairedMoments:
     def reach(self, level: float) -> float:
         """Return the half-width of Student's interval of the mean."""
         return float(special.stdtrit(self.df, (1.0 + level) / 2.0)) * self.standard_error
+
+    def interval(self, level: float) -> Interval:
+        """Return Student's interval."""
+        reach = self.reach(level)
+        return Interval(self.mean - reach, self.mean + reach, level)
 
 
 def moments(differences: FloatArray) -> PairedMoments:

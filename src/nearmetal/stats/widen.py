@@ -18,6 +18,10 @@ Twins: the baseline runs under two names, whose true ratio is 1. Where theirs is
 the path makes so much of a difference; its size is not corrected for but added to both ends, as Phillips, Eberhardt and
 Parry (1997), "Guidelines for expressing the uncertainty of measurement results containing uncorrected bias", J. Res.
 NIST 102(5), do with a known bias.
+
+Occasions: where each value is that of an occasion (an hour, a boot, an allocation), the interval is to hold what
+another one gives, not the mean of all: Student's prediction interval, whose error is sd sqrt(1 + 1/n) (Hahn and Meeker
+1991, "Statistical Intervals"). No widening beside it: occasions are few, and far apart.
 """
 
 from __future__ import annotations
@@ -49,18 +53,20 @@ class Company:
     """What else is known of the blocks of a comparison; each is empty or has one entry a block.
 
     `twins`: log ratio of the baseline's second name to its first, NaN where one of them is missing. `variants`: the
-    boot that the block ran in.
+    boot that the block ran in. `occasions`: each value is one of an occasion, and the evidence is about another one.
     """
 
     twins: FloatArray = field(default_factory=lambda: np.empty(0))
     variants: tuple[int, ...] = ()
+    occasions: bool = False
 
     def first(self, blocks: int) -> Company:
         """Return what is known of the first blocks."""
-        return Company(self.twins[:blocks], self.variants[:blocks])
+        return Company(self.twins[:blocks], self.variants[:blocks], self.occasions)
 
 
 ALONE = Company()
+OCCASIONS = Company(occasions=True)
 
 
 def evidence_of(
@@ -78,13 +84,14 @@ def evidence_of(
     over all looks.
     """
     plain = moments(values)
-    of, why = widened(plain, values, company.variants)
+    of, why = (another(plain), "") if company.occasions else widened(plain, values, company.variants)
     offset = offset_of(company.twins, alpha, overall)
     if offset:
         why = "; ".join(filter(None, (why, f"the baseline differs from itself by {100.0 * math.expm1(offset):.2g} %")))
 
     def ends(level_alpha: float) -> Interval:
-        found = for_skewness(interval(of, level_alpha), plain, values)
+        found = interval(of, level_alpha)
+        found = found if company.occasions else for_skewness(found, plain, values)
         return Interval(found.low - offset, found.high + offset, found.level)
 
     shift = max(0.0, abs(of.mean) - offset)
@@ -101,6 +108,11 @@ def evidence_of(
         wider=why,
         offset=offset,
     )
+
+
+def another(plain: PairedMoments) -> PairedMoments:
+    """Return the moments with the error of what one more value is predicted to be."""
+    return replace(plain, standard_error=plain.sd * math.sqrt(1.0 + 1.0 / plain.n))
 
 
 def widened(plain: PairedMoments, values: FloatArray, variants: tuple[int, ...] = ()) -> tuple[PairedMoments, str]:

@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from nearmetal.report import as_table
-from nearmetal.report.steps import blocks_to_settle, gains, next_step, next_steps, open_cells
+from nearmetal.report.steps import blocks_to_settle, gains, next_step, next_steps, occasions_to_settle, open_cells
 from nearmetal.results.paths import View, build_view
-from nearmetal.stats.compare import BlockFigures, estimate_ratio
-from nearmetal.stats.equivalence import Verdict
-from nearmetal.stats.widen import Company
+from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
+from nearmetal.stats.equivalence import Finding, Verdict
+from nearmetal.stats.widen import OCCASIONS, Company
 from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
@@ -72,6 +72,28 @@ def test_an_estimate_on_the_margin_is_settled_by_no_number_of_blocks() -> None:
     noise = np.array([-0.02, 0.02, -0.01, 0.01, 0.0, 0.0])
     on = estimate_ratio(BlockFigures(1.05 * np.exp(noise), np.ones(6)), rng=np.random.default_rng(1))
     assert blocks_to_settle(on) is None
+
+
+@pytest.mark.parametrize(
+    ("gap", "spread", "more"), [(1.0, 0.015, 2), (1.0, 0.018, 4), (1.1, 0.016, 3), (1.0, 0.03, None)]
+)
+def test_a_run_of_several_occasions_asks_for_occasions(gap: float, spread: float, more: int | None) -> None:
+    """What another occasion may give has a spread of its own: with 3 % no number of them shows less than 5 %."""
+
+    def found(count: int) -> RatioEstimate:
+        noise = np.linspace(-1.0, 1.0, count)
+        noise *= spread / noise.std(ddof=1)
+        pair = BlockFigures(gap * np.exp(noise), np.ones(count), company=OCCASIONS, launches=8 * count)
+        return estimate_ratio(pair, rng=np.random.default_rng(1))
+
+    assert found(3).finding in {Finding.UNDECIDED, Finding.DIFFERS}
+    assert occasions_to_settle(found(3)) == more
+    for count in range(4, 8):
+        evidence = found(count).evidence
+        assert evidence is not None
+        bound, interval = evidence.margin_log, evidence.difference
+        settled = interval.low > bound if gap > 1.0 else interval.inside(-bound, bound)
+        assert settled == (more is not None and count >= 3 + more)
 
 
 def test_what_the_baseline_differs_from_itself_shrinks_with_no_block() -> None:
