@@ -123,6 +123,19 @@ static void measure_in_windows(const struct op *op, const struct sync_method *me
     }
 }
 
+/* Return how often the kernel has moved this process to another processor, -1 where it does not say. */
+static int64_t moves_so_far(void) {
+    char line[128];
+    long long count = -1;
+    FILE *const file = fopen("/proc/self/sched", "r");
+    while (file != NULL && count < 0 && fgets(line, sizeof line, file) != NULL)
+        if (sscanf(line, "se.nr_migrations : %lld", &count) != 1)
+            count = -1;
+    if (file != NULL)
+        fclose(file);
+    return count;
+}
+
 static void measure_prepared(const struct op *op, const struct sync_method *method, const struct options *options,
                              struct op_run *run, struct cell *cell) {
     if (options->check)
@@ -130,6 +143,7 @@ static void measure_prepared(const struct op *op, const struct sync_method *meth
     struct sync sync = {.comm = run->comm,
                         .pace_ns = pauses(op, run) ? options->pace_ns : 0,
                         .seed = (uint64_t)options->seed ^ (uint64_t)run->message_bytes};
+    const int64_t before = moves_so_far();
     if (method->has_window) {
         sync.offset = sync_estimate_offset(run->comm);
         measure_in_windows(op, method, options, &sync, run, cell);
@@ -138,6 +152,7 @@ static void measure_prepared(const struct op *op, const struct sync_method *meth
         timed_loop(op, method, &sync, run, cell);
     }
     MPI_Barrier(run->comm);
+    cell->migrations = before < 0 ? -1 : moves_so_far() - before;
     cell->sync_window_ns = sync.window_ns;
     if (options->check)
         check_rounds(op, run, cell);

@@ -17,6 +17,7 @@ struct gathered {
     int64_t *clock_cost_ns;  /* by rank */
     char *names;             /* NAME_CHARS a rank */
     int64_t *offset_ns;      /* by cell, then by rank: offset and error */
+    int64_t *migrations;     /* by cell, then by rank */
     int64_t *check_failures; /* by cell */
     int64_t *stamps;         /* room for the longest array of any cell */
 };
@@ -35,16 +36,18 @@ static bool gathered_allocate(const struct record *record, struct gathered *all)
     all->clock_cost_ns = calloc(ranks, sizeof(int64_t));
     all->names = calloc(ranks, NAME_CHARS);
     all->offset_ns = calloc(ranks * record->cell_count * 2, sizeof(int64_t));
+    all->migrations = calloc(ranks * record->cell_count, sizeof(int64_t));
     all->check_failures = calloc(record->cell_count, sizeof(int64_t));
     all->stamps = calloc(longest(record) + 1, sizeof(int64_t));
-    return all->clock_cost_ns != NULL && all->names != NULL && all->offset_ns != NULL && all->check_failures != NULL &&
-           all->stamps != NULL;
+    return all->clock_cost_ns != NULL && all->names != NULL && all->offset_ns != NULL && all->migrations != NULL &&
+           all->check_failures != NULL && all->stamps != NULL;
 }
 
 static void gathered_free(struct gathered *all) {
     free(all->clock_cost_ns);
     free(all->names);
     free(all->offset_ns);
+    free(all->migrations);
     free(all->check_failures);
     free(all->stamps);
 }
@@ -59,26 +62,26 @@ static void gather_facts(const struct record *record, struct gathered *all) {
     for (size_t c = 0; c < record->cell_count; c++) {
         const struct cell *cell = &record->cells[c];
         int64_t *offsets_ns = all->offset_ns == NULL ? NULL : all->offset_ns + c * 2 * (size_t)all->ranks;
+        int64_t *migrations = all->migrations == NULL ? NULL : all->migrations + c * (size_t)all->ranks;
         int64_t *failures = all->check_failures == NULL ? NULL : all->check_failures + c;
         MPI_Gather(&cell->offset, 2, MPI_INT64_T, offsets_ns, 2, MPI_INT64_T, 0, record->comm);
+        MPI_Gather(&cell->migrations, 1, MPI_INT64_T, migrations, 1, MPI_INT64_T, 0, record->comm);
         MPI_Reduce(&cell->check_failures, failures, 1, MPI_INT64_T, MPI_SUM, 0, record->comm);
     }
 }
 
 /* ---- the header ---- */
 
-static void add_clock_lists(struct text *header, const struct record *record, const struct gathered *all) {
-    static const char *const keys[] = {"clock_offset_ns", "clock_error_ns"};
+/* A number of every rank of every cell, every `stride`-th of `values`. */
+static void add_rank_lists(struct text *header, const struct record *record, const struct gathered *all,
+                           const char *key, const int64_t *values, size_t stride) {
     const size_t ranks = (size_t)all->ranks;
-    for (size_t k = 0; k < 2; k++) {
-        text_add(header, ",\"%s\":[", keys[k]);
-        for (size_t c = 0; c < record->cell_count; c++) {
-            if (c > 0)
-                text_add(header, ",");
-            launch_add_list(header, NULL, all->offset_ns + c * 2 * ranks + k, ranks, 2);
-        }
-        text_add(header, "]");
+    text_add(header, ",\"%s\":[", key);
+    for (size_t c = 0; c < record->cell_count; c++) {
+        text_add(header, c == 0 ? "" : ",");
+        launch_add_list(header, NULL, values + c * stride * ranks, ranks, stride);
     }
+    text_add(header, "]");
 }
 
 /* One int64 field of every cell. */
@@ -118,7 +121,9 @@ static void build_header(struct text *header, const struct record *record, const
         text_add(header, ",\"buffers\":\"%s\"", record->options->many_buffers ? "many" : "single");
     add_cells(header, record);
     launch_add_clock(header, all->clock_cost_ns, all->ranks);
-    add_clock_lists(header, record, all);
+    add_rank_lists(header, record, all, "clock_offset_ns", all->offset_ns, 2);
+    add_rank_lists(header, record, all, "clock_error_ns", all->offset_ns + 1, 2);
+    add_rank_lists(header, record, all, "migrations", all->migrations, 1);
     text_add(header, ",\"check_rounds\":%lld", (long long)record->cells[0].check_rounds);
     launch_add_list(header, "check_failures", all->check_failures, record->cell_count, 1);
     launch_end_header(header, all->names, all->ranks);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import resource
 from typing import TYPE_CHECKING
@@ -12,7 +13,9 @@ import pytest
 
 from nearmetal import process
 from nearmetal.errors import TrialError
+from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 from nearmetal.workloads.build import build_engine
+from nearmetal.workloads.engine import SAMPLES, Engine
 from nearmetal.workloads.operations import OPERATIONS
 from nearmetal.workloads.sample_file import read_sample_file, to_cell_samples
 from tests.engine_files import FLAG_WARMUP, encode_sample_file, iteration_values, start_spread_ns
@@ -152,6 +155,22 @@ def test_a_rank_that_dies_leaves_no_file(flavour: str, tmp_path: Path, meddling:
     assert not finished.ok
     assert not finished.timed_out
     assert [path.name for path in tmp_path.iterdir()] == [meddling[flavour].name]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a rank is moved only where there is another processor")
+@every_mpi
+def test_ranks_count_how_often_they_are_moved_to_another_processor(
+    flavour: str, tmp_path: Path, meddling: dict[str, Path]
+) -> None:
+    """Rank 1 is pinned to another processor at each receive: 23 of either size, the first perhaps to where it is."""
+    bench = bench_of(flavour, tmp_path)
+    harm = (("LD_PRELOAD", build_meddling(flavour, meddling[flavour])), ("MEDDLE", "move"))
+    assert bench.launch("--op", "latency", "--sizes", "8,16", *SHORT, environment=harm).ok
+    header = read_sample_file(bench.out.read_bytes()).header
+    assert [ranks[1] in range(22, 27) for ranks in header.migrations] == [True, True], header.migrations
+    order = Order(0, 0, PathOrder("shm", "shm"), WorkloadOrder("w", "engine", {}))
+    both = sum(count for ranks in header.migrations for count in ranks)
+    assert Engine().counters(order, {SAMPLES: bench.out.read_bytes()}) == {"sched.migrations": both}
 
 
 REFUSED = {

@@ -1,7 +1,9 @@
 /* A preloaded library that does harm to MPI programs, through the profiling interface. MEDDLE says which:
  * "flip": one byte of everything received is changed; "die": rank 1 is gone at its 40th send or receive; "stop":
- * it stands still there; "linger": it takes 50 ms for each. */
+ * it stands still there; "linger": it takes 50 ms for each; "move": it
+ * goes on on another processor after each. */
 #include <mpi.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,12 +21,27 @@ static void flip(void *bytes) {
         ((unsigned char *)bytes)[0] ^= 0x40;
 }
 
+/* Go on on the next of the processors that the program was given. */
+static void move(int turn) {
+    static cpu_set_t all;
+    cpu_set_t one;
+    if (CPU_COUNT(&all) == 0)
+        sched_getaffinity(0, sizeof all, &all);
+    CPU_ZERO(&one);
+    for (int cpu = 0, left = turn % CPU_COUNT(&all); left >= 0; cpu++)
+        if (CPU_ISSET(cpu, &all) && left-- == 0)
+            CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof one, &one);
+}
+
 static void maybe_die(void) {
     static int calls;
     int rank;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 1 && ++calls == 40 && (asked("die") || asked("stop")))
         raise(asked("die") ? SIGKILL : SIGSTOP);
+    if (rank == 1 && asked("move"))
+        move(calls);
     if (rank == 1 && asked("linger"))
         nanosleep(&(const struct timespec){.tv_nsec = 50000000}, NULL);
 }

@@ -2,7 +2,8 @@
 
 Names are `irq.<line>`, `softirq.<name>`, `cpu.<state>` (USER_HZ ticks), `sched.context_switches`,
 `kvm.<statistic>` (a hypervisor's exits, injected interrupts, halts of its guests), `tcp.<node>.<counter>` and
-`link.<node>.<interface>.<counter>`. Parsing is pure; reading goes through a shell.
+`link.<node>.<interface>.<counter>`; `sched.migrations` is counted by the engine's ranks themselves.
+Parsing is pure; reading goes through a shell.
 Formats: the kernel's Documentation/filesystems/proc.rst and net/ipv4/proc.c, net/core/net-procfs.c.
 """
 

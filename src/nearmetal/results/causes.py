@@ -37,6 +37,7 @@ _SURE = 0.01
 _FOLLOWED = {
     "context switches": (r"sched\.context_switches", "ranks that sleep and are woken"),
     "rescheduling interrupts": (r"irq\.RES", "ranks woken on another processor"),
+    "moves of ranks between processors": (r"sched\.migrations", "the scheduler moves ranks; pin them"),
     "ticks of stolen processor time": (r"cpu\.steal", "the hypervisor's other guests"),
 }
 

@@ -88,6 +88,7 @@ _PER_ITERATION: tuple[tuple[str, Callable[[Mapping[str, int]], int]], ...] = (
     ("interrupts injected into guests", _sum_of(r"kvm\.irq_injections")),
 )
 _PER_TRIAL: tuple[tuple[str, str, Callable[[Mapping[str, int]], int]], ...] = (
+    ("moves of ranks between processors", "a trial", _sum_of(r"sched\.migrations")),
     ("TCP segments retransmitted", "a trial", _sum_of(r"tcp\..+\.RetransSegs")),
     ("TCP timeouts", "a trial", _sum_of(r"tcp\..+\.TCPTimeouts")),
     ("packets dropped or damaged", "a trial", _sum_of(r"link\..+_(dropped|errors)")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import TrialError
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 SAMPLES = "samples"
 """The name of the engine's file in an outcome."""
+MIGRATIONS = "sched.migrations"
+"""The counter of ranks' moves from one processor to another, over all ranks and sizes."""
 
 _NUMBERS = {
     "iterations": "--iterations",
@@ -64,6 +68,14 @@ class Engine:
                 f"the engine failed ({meaning}): {finished.complaint()}",
                 hint="`nearmetal show RUN --trial N` prints the launch line and all that was said",
             )
+
+    def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
+        """Return how often ranks were moved to another processor while they measured, nothing where no kernel says."""
+        del order
+        (head_bytes,) = struct.unpack_from("<I", files[SAMPLES], 12)
+        header = json.loads(files[SAMPLES][16 : 16 + head_bytes])
+        moves = [count for ranks in header["migrations"] for count in ranks]
+        return {} if min(moves) < 0 else {MIGRATIONS: sum(moves)}
 
     def least_packets(self, order: Order) -> int:
         """Return the packets that the smallest operation cannot do without: one an iteration and size.

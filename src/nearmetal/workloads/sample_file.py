@@ -6,7 +6,7 @@ the file exactly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,7 +34,8 @@ class SampleHeader:
     whole cell. `clock_cost_ns` is what one stamp costs. `check_rounds` is 0 when payloads were not checked;
     `check_failures` counts wrong messages over all ranks. `sync_window_ns` is 0 unless `sync` is `window`.
     `pace_ns` is the longest pause before an iteration, drawn by `seed`; 0 is back to back. `buffers` says how many a
-    window has; files from before it was a choice do not say it (many).
+    window has; files from before it was a choice do not say it (many). `migrations` counts moves to another processor,
+    -1 where the kernel does not say; files from before it was counted have none.
     """
 
     engine: str
@@ -52,6 +53,7 @@ class SampleHeader:
     clock_cost_ns: tuple[int, ...]
     clock_offset_ns: tuple[tuple[int, ...], ...]
     clock_error_ns: tuple[tuple[int, ...], ...]
+    migrations: tuple[tuple[int, ...], ...] = field(default=(), kw_only=True)
     check_rounds: int
     check_failures: tuple[int, ...]
     mpi_standard: str
@@ -64,7 +66,7 @@ class SampleHeader:
     def __post_init__(self) -> None:
         """Raise ValueError where it contradicts itself."""
         by_cell = (self.iterations, self.warmup, self.sync_window_ns, self.datatypes, self.check_failures)
-        by_cell_and_rank = (self.clock_offset_ns, self.clock_error_ns)
+        by_cell_and_rank = (self.clock_offset_ns, self.clock_error_ns, *([self.migrations] if self.migrations else []))
         cells = len(self.sizes_bytes)
         if cells == 0 or self.ranks < 1 or self.kind not in _KINDS:
             raise ValueError(f"{cells} cells, {self.ranks} ranks, kind {self.kind!r}")
@@ -72,7 +74,7 @@ class SampleHeader:
             raise ValueError(f"{self.ranks} ranks in pairs")
         if any(len(column) != cells for column in (*by_cell, *by_cell_and_rank)):
             raise ValueError(f"a list is not of {cells} cells")
-        by_rank = (self.clock_cost_ns, self.processors, *self.clock_offset_ns, *self.clock_error_ns)
+        by_rank = (self.clock_cost_ns, self.processors, *self.clock_offset_ns, *self.clock_error_ns, *self.migrations)
         if any(len(column) != self.ranks for column in by_rank):
             raise ValueError(f"a list is not of {self.ranks} ranks")
         if min(self.sizes_bytes) < 0 or min(self.warmup) < 0 or min(self.iterations) < 1:

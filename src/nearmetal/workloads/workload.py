@@ -63,5 +63,5 @@ class Counting(Protocol):
     """A workload whose program counts things itself, beside its samples."""
 
     def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
-        """Return those counters, named `tool.<what>`; called after `verify`."""
+        """Return those counters, `tool.<what>` or a counter's own name; called after `verify`."""
         ...

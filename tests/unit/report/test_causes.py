@@ -116,9 +116,17 @@ def test_modes_as_far_apart_as_the_moderation_timer_name_it(
     assert said.endswith("the modes are 124 us apart, as nic.rx-usecs is") == named
 
 
-@pytest.mark.parametrize(("follows", "said"), [(1, "ranks that sleep and are woken"), (-1, ""), (0, "")])
-def test_modes_that_come_with_context_switches_are_wake_ups(
-    recorded: RunDir, seen: View, follows: int, said: str
+@pytest.mark.parametrize(
+    ("counter", "follows", "said"),
+    [
+        ("sched__context_switches", 1, "ranks that sleep and are woken"),
+        ("sched__migrations", 1, "the scheduler moves ranks; pin them"),
+        ("sched__context_switches", -1, ""),
+        ("sched__migrations", 0, ""),
+    ],
+)
+def test_modes_that_come_with_a_counter_have_its_cause(
+    recorded: RunDir, seen: View, counter: str, follows: int, said: str
 ) -> None:
     """Eight launches, more and more of whose iterations fall into a slow mode."""
     rng = np.random.default_rng(1)
@@ -132,7 +140,7 @@ def test_modes_that_come_with_context_switches_are_wake_ups(
         trials.append(TrialSummary(launch, 1, launch, "", summarize(ns)))
         rank = {1: launch, -1: 8 - launch, 0: (3 * launch) % 8}[follows]
         moved = replace(record, order=replace(record.order, trial=launch), attempt=1)
-        records.append(counted(moved, sched__context_switches=1000 + 100 * rank))
+        records.append(counted(moved, **{counter: 1000 + 100 * rank}))
     path = replace(own, trials=tuple(trials))
     found = causes([replace(cell, paths=(path,))], records)
     assert [one.rpartition(": ")[2] for one in found] == ([said] if said else [])
