@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 HERE = Path(__file__).parent
-_PLAYER = ("knob_histories.py", "knob_world.py", "knob_lab.py")
+_PLAYER = ("knob_histories.py", "knob_player.py", "knob_world.py", "knob_lab.py")
 START = """
 import base64, io, lzma, sys, tarfile
 folder = sys.argv[1]

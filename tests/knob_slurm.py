@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import slurm
-from knob_histories import PATIENCE_S, History, quick_apply
+from knob_histories import History, quick_apply
+from knob_player import PATIENCE_S
 from knob_ssh import SshHistory, over_ssh
 from knob_world import DEVICES, OF_SLURM, Boot, Command, Fault, enter
 from nearmetal.cli.main import run as run_verb
@@ -103,16 +104,26 @@ class SlurmHistory(SshHistory):
         return status
 
     def roll_back(self, fault: Fault | None = None, *, away: bool = False, boot: Boot | None = None) -> int:
-        """Roll back what was set on this node by who was on it, and by trials from elsewhere."""
+        """Roll back by one of the node's names: from elsewhere, or as who is on it does."""
+        if boot or self.random.random() < 0.5:
+            return super().roll_back(fault, away=away, boot=boot)
+        return self.roll_back_there(fault or Fault(), away=away)
 
+    def roll_back_there(self, fault: Fault, *, away: bool = False) -> int:
         def on_the_node() -> int:
             if away:
                 enter(self.other)
             return run_verb(["rollback"])
 
-        there = super().roll_back(fault, away=away, boot=boot)
-        self.note("rollback", "of the node itself")
-        return max(abs(there), abs(self.finish(self.start(on_the_node, Fault()))))
+        self.note("rollback", f"of the node itself {fault} away={away}")
+        self.counts["another namespace"] += away
+        return self.finish(self.start(on_the_node, fault))
+
+    def once_more(self) -> int:
+        # What is damaged is named by every name of the node, and set aside by the one in whose folder it is.
+        super().roll_back()
+        self.roll_back_there(Fault())
+        return self.roll_back()
 
     def power_off(self) -> None:
         super().power_off()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -37,12 +39,22 @@ class Machine:
         self._env = {**os.environ, "HOME": str(home), "PYTHONPATH": source, "XDG_STATE_HOME": str(home / "state")}
         self._argv = [sys.executable, "-c", "from nearmetal.cli.main import main; main()"]
 
-    def verb(self, *words: str, said: str = "") -> process.Finished:
-        return process.run([*self._argv, *words], timeout_s=PATIENCE_S, env=self._env, stdin=said.encode())
+    def verb(self, *words: str, said: str = "", there: bool = False) -> process.Finished:
+        argv = [*self._place(there), *self._argv, *words]
+        return process.run(argv, timeout_s=PATIENCE_S, env=self._env, stdin=said.encode())
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def _place(self, there: bool) -> list[str]:
+        return self.inside._enter(NODE) if there else []
+
+    def share_home(self) -> Path:
+        """Let both sides have one home, as the nodes of a cluster; return where its journals are."""
+        shared = self.sshd.folder / "home/.local/state"
+        self._env["XDG_STATE_HOME"] = str(shared)
+        return shared / "nearmetal/journal"
+
+    def start(self, *words: str, there: bool = False) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*self._argv, *words],
+            [*self._place(there), *self._argv, *words],
             env=self._env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -134,6 +146,30 @@ def test_a_far_machine_has_one_lock_for_everybody(far: Machine, profile: str, tm
         assert "somebody else holds the knobs of far" in refused.stderr.decode()
         out, _ = applying.communicate("yes\n", timeout=PATIENCE_S)
     assert "CONFIRMED" in out
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_machine_that_is_known_by_two_names_is_put_back_by_either(far: Machine, profile: str, by_hand: bool) -> None:
+    journals = far.share_home()
+    names = ([], ["far"])
+    with far.start("apply", profile, *(["--host", "far"] * (not by_hand)), there=by_hand):
+        eventually(lambda: far.mtu() == "1400", "the profile was not applied")
+        for place in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                line = place.read_bytes()
+                if profile.encode() in line or (b"nearmetal-watchdog" in line and str(journals).encode() in line):
+                    os.kill(int(place.parent.name), signal.SIGKILL)
+    refused = far.verb("apply", profile, *(["--host", "far"] * by_hand), said="yes\n", there=not by_hand)
+    assert refused.exit_status == 1, refused.text
+    assert "nic.mtu of v0, which was 1500" in refused.stderr.decode()
+    assert far.mtu() == "1400"
+    rolled = far.verb("rollback", *names[by_hand], there=not by_hand)
+    assert "put back: nic.mtu of v0" in rolled.text, rolled.complaint()
+    assert rolled.ok
+    assert far.mtu() == "1500"
+    for name, there in zip(names, (True, False), strict=True):
+        assert "nothing to restore" in far.verb("rollback", *name, there=there).stderr.decode()
+    assert [path for path in journals.rglob("*") if path.suffix in {".sh", ".watchdog"}] == []
 
 
 def test_the_management_interface_of_a_far_machine_is_refused(far: Machine, profile: str) -> None:

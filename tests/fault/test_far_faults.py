@@ -355,7 +355,7 @@ def test_of_an_apply_and_a_trial_on_a_far_machine_the_newest_is_put_back_first(
             begun = session.begin(shell, intended, folder, host=host)
             begun.apply()
             begun.journal.close()
-        assert put_everything_back(shell, state / "m0", state, "m0")
+        assert put_everything_back(shell, "m0", state / "m0", state, [state / "m0"])
     assert mtus(far) == ["1500", "1500"]
 
 

@@ -58,7 +58,7 @@ def moved(machine: KnobMachine, path: str, text: str) -> None:
 
 
 def put_back(machine: KnobMachine, folder: Path, *, force: bool = False) -> bool:
-    return put_everything_back(machine, folder, None, "local", force=force)
+    return put_everything_back(machine, "local", folder, folder, [folder], force=force)
 
 
 class TestOrder:
@@ -101,6 +101,8 @@ class TestPlace:
         [
             (HERE, 9, Claim.MINE),
             (replace(HERE, network="net:[1] cookie 8"), 9, Claim.ELSEWHERE),
+            (replace(HERE, network="net:[1]"), 9, Claim.MINE),
+            (replace(HERE, network="net:[2]"), 9, Claim.ELSEWHERE),
             (replace(HERE, network="net:[2]", vanishes=True), 9, Claim.PAST),
             (replace(HERE, mount="mnt:[2]"), 9, Claim.UNKNOWN),
             (replace(HERE, machine="container"), 9, Claim.ELSEWHERE),
@@ -328,3 +330,50 @@ def test_what_is_left_is_named_before_the_journal_ends(
     with pytest.raises(SystemExit):
         put_back(machine, folder)
     assert "left: nic.mtu of eth1, which was 1500, is 1234: somebody else set it" in capsys.readouterr().out
+
+
+class TestNames:
+    """Journals under another name of this machine, in a folder beside its own: homes are shared."""
+
+    @pytest.fixture
+    def other(self, folder: Path) -> Path:
+        (folder / "far").mkdir()
+        return folder / "far"
+
+    def test_the_newest_is_put_back_first_under_whatever_name(
+        self, machine: KnobMachine, folder: Path, other: Path
+    ) -> None:
+        for place, mtu in ((other, "1400"), (folder, "1300"), (other, "1200")):
+            abandoned(machine, place, mtu=mtu)
+        with pytest.raises(UnfinishedError, match="mtu of eth1, which was 1300"):
+            refuse_unfinished(machine, other, "far")
+        assert put_back(machine, folder)
+        assert machine.nic("eth1")["mtu"] == "1500"
+        assert open_journals(other) == []
+
+    def test_another_machine_is_left_alone(self, machine: KnobMachine, folder: Path, other: Path) -> None:
+        path = abandoned(machine, other, mtu="1400")
+        moved(machine, "/proc/sys/kernel/random/boot_id", "of another machine")
+        refuse_unfinished(machine, other, "far")
+        assert put_back(machine, folder)
+        assert machine.nic("eth1")["mtu"] == "1400"
+        assert open_journals(other) == [path]
+
+    def test_what_is_damaged_is_named_and_stays_for_its_own_machine(
+        self, machine: KnobMachine, folder: Path, other: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = abandoned(machine, other, mtu="1400")
+        path.write_bytes(b"")
+        refuse_unfinished(machine, other, "far")
+        assert not put_back(machine, folder)
+        assert "unknown: nic.mtu of eth1" in capsys.readouterr().out
+        assert path.exists()
+
+    def test_a_session_that_lives_under_another_name_is_left_alone(
+        self, machine: KnobMachine, folder: Path, other: Path
+    ) -> None:
+        path = abandoned(machine, other, mtu="1400")
+        with host_lock(other):
+            assert put_back(machine, folder)
+        assert open_journals(other) == [path]
+        assert machine.nic("eth1")["mtu"] == "1400"

@@ -95,9 +95,13 @@ def command(
         raise BadInputError(f"{profile} sets knobs of interfaces and names none", hint="name them with --interface")
     targets = [Target("", interface) for interface in interfaces] or [Target("")]
     guard = WatchLimits(confirm_s + _SPARE_S, interfaces, probe, storm)
-    with open_shell(host) as shell, places.host_locks(shell, host, folder), contextlib.ExitStack() as confirming:
+    with (
+        open_shell(host) as shell,
+        places.host_locks(shell, host, folder) as held,
+        contextlib.ExitStack() as confirming,
+    ):
         expire(folder)
-        settle(shell, host, folder)
+        settle(shell, host, folder, held)
         intended = plan(shell, knobs, targets, allow_management=allow_management)
         for rival in intended.rivals:
             click.echo(f"warning: {rival}", err=True)

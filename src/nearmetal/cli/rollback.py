@@ -12,12 +12,14 @@ from nearmetal.cli.reach import open_shell
 from nearmetal.errors import BadInputError, ExitCode, ForeignFileError, NearmetalError, QuarantinedError
 from nearmetal.hosts.host import HYPERVISOR, is_far
 from nearmetal.knobs import places
-from nearmetal.knobs.folder import age, expire, set_aside, survey, undo_scripts
+from nearmetal.knobs.folder import expire, forget_scripts, set_aside, survey, undo_scripts
 from nearmetal.knobs.rollback import UnfinishedError, forget, roll_back
 from nearmetal.knobs.trust import trusted_bytes
 from nearmetal.knobs.undo import NAMED, Undone
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nearmetal.hosts.host import FarShell, Shell
 
 
@@ -42,54 +44,53 @@ def command(host: str, journals: Path | None, *, script: bool, force: bool, forg
     Journals of finished sessions are kept for 30 days.
     """
     folder = journals or places.folder_of(host)
-    with open_shell(host) as shell, places.host_locks(shell, host, folder):
+    with open_shell(host) as shell, places.host_locks(shell, host, folder) as held:
         if forgotten:
             return _forget(folder, forgotten)
         if script:
             return _print_scripts(folder)
-        # Trials on several machines keep one journal, beside those of this machine.
-        trials = folder if journals else places.folder_of(places.LOCAL)
-        done = put_everything_back(shell, folder, trials if host != places.LOCAL else None, host, force=force)
+        home = folder if journals else places.folder_of(places.LOCAL)
+        done = put_everything_back(shell, host, folder, home, held, force=force)
     if host == places.LOCAL and (others := survey(folder).far_machines()):
         click.echo(f"trials on far machines did not end: {', '.join(others)}", err=True)
         click.echo(f"hint: their watchdogs put values back; `nearmetal rollback {others[0]}` looks", err=True)
     return ExitCode.OK if done else ExitCode.FAILED
 
 
-def put_everything_back(shell: Shell, folder: Path, trials: Path | None, host: str, *, force: bool = False) -> bool:
+def put_everything_back(
+    shell: Shell, host: str, folder: Path, home: Path, held: Sequence[Path], *, force: bool = False
+) -> bool:
     """Replay the journals of a host and say what became of each value; tell whether all are what they were.
 
-    `trials` keeps the journals of trials on far machines, of which this host may be one. The caller holds the lock.
+    See `places.interrupted_on`; the caller holds the locks of `held`.
     """
     expire(folder)
-    found = survey(folder)
-    own = [(path, "") for path, _ in found.waiting()]
-    own += [(path, host) for path, _ in survey(trials).waiting(host)] if trials else []
-    own.sort(key=lambda one: age(one[0]), reverse=True)
-    # All of them: one that is damaged or stuck must not keep the others from being put back.
-    failed = [path for path, error in found.refused if not _set_aside(path, error)]
-    failed += [path for path, machine in own if not _put_back(shell, path, machine, force=force)]
-    if not own and not failed:
+    with places.interrupted_on(shell, host, folder, home, held) as found:
+        # All of them: one that is damaged or stuck must not keep the others from being put back.
+        failed = [path for path, error in survey(folder).refused if not _set_aside(path, error)]
+        failed += [path for path, error in found.damaged if not _name(path, error)]
+        failed += [path for path, machine in found.journals if not _put_back(shell, path, machine, force=force)]
+    if not found.journals and not failed:
         click.echo("nothing to restore", err=True)
     return not failed
 
 
-def settle(shell: Shell, host: str, folder: Path) -> None:
+def settle(shell: Shell, host: str, folder: Path, held: Sequence[Path]) -> None:
     """Refuse to go on after an interrupted session; on a terminal, offer to put back first what it left changed.
 
-    The caller holds the lock of the folder.
+    The caller holds the locks of the folders `held`, of which the host's own `folder` is one.
     """
     try:
-        places.refuse_unfinished_on(shell, held=[folder])
+        places.refuse_unfinished_on(shell, held=held)
     except UnfinishedError as error:
         if not sys.stdin.isatty():
             raise
         click.echo(error.render(), err=True)
         if not click.confirm("restore them now?", err=True):
             raise
-        if not put_everything_back(shell, folder, places.folder_of(places.LOCAL) if is_far(shell) else None, host):
+        if not put_everything_back(shell, host, folder, places.folder_of(places.LOCAL), held):
             raise
-        places.refuse_unfinished_on(shell, held=[folder])
+        places.refuse_unfinished_on(shell, held=held)
 
 
 def offer_rollback() -> None:
@@ -99,8 +100,8 @@ def offer_rollback() -> None:
             places.refuse_unfinished_here()
         except UnfinishedError:
             folder = places.folder_of(places.LOCAL)
-            with open_shell(places.LOCAL) as shell, places.host_locks(shell, places.LOCAL, folder):
-                settle(shell, places.LOCAL, folder)
+            with open_shell(places.LOCAL) as shell, places.host_locks(shell, places.LOCAL, folder) as held:
+                settle(shell, places.LOCAL, folder, held)
 
 
 def settle_far(shell: FarShell) -> None:
@@ -109,12 +110,12 @@ def settle_far(shell: FarShell) -> None:
         places.refuse_unfinished_on(shell, measuring=True)
     except UnfinishedError:
         name = shell.machine_name(HYPERVISOR)
-        with places.host_locks(shell, name, places.folder_of(name)):
-            settle(shell, name, places.folder_of(name))
+        with places.host_locks(shell, name, places.folder_of(name)) as held:
+            settle(shell, name, places.folder_of(name), held)
 
 
-def _set_aside(path: Path, error: NearmetalError) -> bool:
-    """Name a journal that cannot be read, and what its undo scripts know; keep it from coming up again. Never well."""
+def _name(path: Path, error: NearmetalError) -> bool:
+    """Name a journal that cannot be read, and what its undo scripts know. Never well."""
     click.echo(error.render(), err=True)
     for script in undo_scripts(path):
         try:
@@ -126,6 +127,12 @@ def _set_aside(path: Path, error: NearmetalError) -> bool:
             if line.startswith(NAMED):
                 click.echo(f"unknown: {line.removeprefix(NAMED)}")
         click.echo(f"hint: read {script}, then run it with sh on its machine", err=True)
+    return False
+
+
+def _set_aside(path: Path, error: NearmetalError) -> bool:
+    """Name a journal of this host's that cannot be read, and keep it from coming up again. Never well."""
+    _name(path, error)
     if isinstance(error, ForeignFileError):
         try:
             click.echo(f"set aside as {set_aside(path)}", err=True)
@@ -151,6 +158,8 @@ def _put_back(shell: Shell, path: Path, machine: str, *, force: bool) -> bool:
             f"`--force` takes it for this place; `--forget {path.name}` gives it up",
             err=True,
         )
+    elif not is_far(shell):  # whoever set it from elsewhere, under another name, left scripts on this side, too
+        forget_scripts(places.folder_of(places.LOCAL) / path.name)
     return not undone.unproven
 
 
@@ -181,7 +190,7 @@ def _forget(folder: Path, journal: Path) -> int:
 def _print_scripts(folder: Path) -> int:
     """Print the undo scripts that stand beside the journals, newest session first."""
     found = survey(folder)
-    for path, _ in found.waiting():
+    for path in dict.fromkeys(path for path, name, _ in found.waiting() if not name):
         for script in undo_scripts(path):
             click.echo(trusted_bytes(script).decode(), nl=False)
     for _, error in found.refused:

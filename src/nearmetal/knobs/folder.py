@@ -43,13 +43,18 @@ class JournalFolder:
     journals: tuple[tuple[Path, JournalState], ...]
     refused: tuple[tuple[Path, NearmetalError], ...]
 
-    def waiting(self, machine: str = "") -> list[tuple[Path, JournalState]]:
+    def waiting(self) -> list[tuple[Path, str, JournalState]]:
         """Return those that did not end, or ended in quarantine, newest first.
 
-        They are those of this machine, or with `machine` those of trials on far machines that wait for that one.
+        Of a trial on far machines there is one for each that it waits for, with its name and what happened there; the
+        name of other journals is empty.
         """
-        still = [(path, state) for path, state in self.journals if state.end in {None, EndState.QUARANTINED}]
-        return [(path, state) for path, state in still if (machine in state.waiting if machine else not state.machines)]
+        return [
+            (path, name, state.on(name) if name else state)
+            for path, state in self.journals
+            if state.end in {None, EndState.QUARANTINED}
+            for name in (sorted(state.waiting) if state.machines else [""])
+        ]
 
     def far_machines(self) -> tuple[str, ...]:
         """Return the far machines that journals of trials still wait for."""
@@ -68,8 +73,8 @@ def survey(folder: Path) -> JournalFolder:
 
 
 def open_journals(folder: Path, machine: str = "") -> list[Path]:
-    """Return the journals that wait for a roll-back, newest first; see `JournalFolder.waiting`."""
-    return [path for path, _ in survey(folder).waiting(machine)]
+    """Return the journals that wait for a roll-back of a machine, newest first; see `JournalFolder.waiting`."""
+    return [path for path, name, _ in survey(folder).waiting() if name == machine]
 
 
 def new_journal(folder: Path) -> Path:

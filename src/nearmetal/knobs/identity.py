@@ -116,7 +116,7 @@ def claim(then: Place, now: Present, elapsed_s: float) -> tuple[Claim, str]:
 def _same_boot(then: Place, here: Place) -> tuple[Claim, str]:
     if not then.network:
         return Claim.UNKNOWN, "the journal does not say in which network namespace it was"
-    if then.network != here.network or then.machine != here.machine:
+    if not _same_network(then.network, here.network) or then.machine != here.machine:
         if then.vanishes:
             return Claim.PAST, "its namespaces ended with their process"
         return Claim.ELSEWHERE, f"it was in network namespace {then.network} of {then.name}, this is {here.network}"
@@ -125,3 +125,9 @@ def _same_boot(then: Place, here: Place) -> tuple[Claim, str]:
             return Claim.PAST, "its namespaces ended with their process"
         return Claim.UNKNOWN, f"it was in mount namespace {then.mount}, this is {here.mount}"
     return Claim.MINE, ""
+
+
+def _same_network(then: str, here: str) -> bool:
+    """Tell whether two are one network namespace; a far machine tells no cookie, and then the number has to do."""
+    pair = [network.partition(" cookie ") for network in (then, here)]
+    return then == here or (pair[0][0] == pair[1][0] and not all(cookie for _, _, cookie in pair))

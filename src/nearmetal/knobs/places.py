@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError
-from nearmetal.hosts.host import is_far
+from nearmetal.hosts.host import HYPERVISOR, is_far
 from nearmetal.hosts.machine import MachineShell
-from nearmetal.knobs.folder import host_lock, journal_folder
+from nearmetal.knobs.folder import age, host_lock, journal_folder, survey
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.nic import listing
-from nearmetal.knobs.rollback import refuse_unfinished
+from nearmetal.knobs.rollback import journals_of, refuse_unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from nearmetal.errors import NearmetalError
     from nearmetal.hosts.host import FarShell, Shell
 
 LOCAL = "local"
@@ -28,14 +31,25 @@ _HOLD_SCRIPT = 'echo "$0" > "$1"; exec sleep 86400'
 
 
 @contextmanager
-def host_locks(shell: Shell, host: str, folder: Path) -> Iterator[None]:
-    """Hold the locks of a host's knobs, here and on a far machine itself; raise TrialError when another holds one."""
-    with host_lock(folder), _far_lock(shell, host) if is_far(shell) else nullcontext():
-        yield
+def host_locks(shell: Shell, host: str, folder: Path) -> Iterator[list[Path]]:
+    """Hold the locks of a host's knobs, here and on a far machine itself; raise TrialError when another holds one.
+
+    Give the folders of journals that are locked: two for a machine that shares this one's home.
+    """
+    with host_lock(folder), _far_lock(shell, host) if is_far(shell) else nullcontext("") as token:
+        shared = token and _holder(folder_of(LOCAL)) == token
+        yield [folder, folder_of(LOCAL)] if shared else [folder]
+
+
+def _holder(folder: Path) -> str:
+    try:
+        return (folder / "lock.holder").read_text().strip()
+    except (OSError, ValueError):
+        return ""
 
 
 @contextmanager
-def _far_lock(shell: FarShell, host: str) -> Iterator[None]:
+def _far_lock(shell: FarShell, host: str) -> Iterator[str]:
     place = f"{shell.site.state}/journal/lock"
     token = secrets.token_hex(8)
     shell.run(["mkdir", "-p", "-m", "700", "--", f"{shell.site.state}/journal"])
@@ -49,7 +63,7 @@ def _far_lock(shell: FarShell, host: str) -> Iterator[None]:
                     f"somebody else holds the knobs of {host} ({place} there)", hint="wait until that ends"
                 )
             time.sleep(_LOCK_PAUSE_S)
-        yield
+        yield token
     finally:
         holder.stop()
 
@@ -82,16 +96,63 @@ def refuse_unfinished_on(
     A session that holds the lock of a folder is alive, and may have changed something for now; but for the folders
     `held`, whose locks are the caller's. See `refuse_unfinished`.
     """
-    for folder in folders_for(shell, home or folder_of(LOCAL)):
-        with ExitStack() as stack:
-            if not folder.is_dir():
-                continue
+    home = home or folder_of(LOCAL)
+    for folder in _all_folders(home):
+        with _unless_in_use(folder, held) as locked:
+            if locked:
+                refuse_unfinished(shell, folder, "" if folder == home else folder.name, measuring=measuring)
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The open journals of a host, newest first, each with the name that it gives the host.
+
+    `damaged` are journals that cannot be read, in folders of other names: of which machine they are nobody can tell.
+    """
+
+    journals: tuple[tuple[Path, str], ...]
+    damaged: tuple[tuple[Path, NearmetalError], ...]
+
+
+@contextmanager
+def interrupted_on(shell: Shell, host: str, folder: Path, home: Path, held: Sequence[Path]) -> Iterator[Interrupted]:
+    """Give what waits for a roll-back of a host, and hold the locks.
+
+    `folder` is the host's own, `home` keeps those of trials and, in folders of their names, of other hosts: of the same
+    machine under another name. A folder that another session has locked is left out, but for what has the host's name.
+    """
+    with ExitStack() as stack:
+        found: list[tuple[Path, str]] = []
+        damaged: list[tuple[Path, NearmetalError]] = []
+        for one in dict.fromkeys((folder, *_all_folders(home))):
+            locked = stack.enter_context(_unless_in_use(one, held))
+            there = survey(one)
+            told = journals_of(shell, HYPERVISOR, host, there, named=one == folder)
+            found += [(path, name) for path, name, _ in told if locked or name == host]
+            damaged += there.refused if one != folder else ()
+        found.sort(key=lambda one: age(one[0]), reverse=True)
+        yield Interrupted(tuple(found), tuple(damaged))
+
+
+def _all_folders(home: Path) -> Iterator[Path]:
+    """Yield where this user's journals are: `home`, then the folders in it of far machines' names."""
+    if home.is_dir():
+        yield home
+        # Others' are not acted upon; see `trust`.
+        yield from sorted(one for one in home.iterdir() if one.is_dir() and one.stat().st_uid == os.geteuid())
+
+
+@contextmanager
+def _unless_in_use(folder: Path, held: Sequence[Path]) -> Iterator[bool]:
+    """Hold the lock of a folder that is not `held` already; tell whether it is, or another session's."""
+    with ExitStack() as stack:
+        try:
             if folder not in held:
-                try:
-                    stack.enter_context(host_lock(folder))
-                except TrialError:
-                    continue
-            refuse_unfinished(shell, folder, measuring=measuring)
+                stack.enter_context(host_lock(folder))
+        except TrialError:
+            yield False
+        else:
+            yield True
 
 
 def interfaces(shell: Shell) -> list[Target]:

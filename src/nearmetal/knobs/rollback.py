@@ -23,11 +23,12 @@ from nearmetal.knobs.knob import Scope, Target
 from nearmetal.knobs.table import find
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from nearmetal.hosts.host import FarShell, Shell
     from nearmetal.knobs.access import Access
+    from nearmetal.knobs.folder import JournalFolder
     from nearmetal.knobs.journal import Device, JournalState, SavedValue
 
 OVER = frozenset({EndState.CONFIRMED, EndState.RESTORED, EndState.FORGOTTEN})
@@ -138,20 +139,41 @@ def forget_far_scripts(shell: FarShell, path: Path, node: str) -> None:
     run_c(shell, ("sh", "-c", _FORGET_SCRIPT, "forget", shell.site.state, path.name), node)
 
 
-def refuse_unfinished(shell: Shell, folder: Path, *, measuring: bool = False) -> None:
+def journals_of(
+    shell: Shell, node: str, host: str, folder: JournalFolder, *, named: bool
+) -> Iterator[tuple[Path, str, JournalState]]:
+    """Yield the open journals of a node's machine: path, the name that the journal gives it, what happened there.
+
+    They are those under its name, `host` - `named` tells that the folder has that name - and, since a machine may have
+    several names, those of values of its boot and namespaces.
+    """
+    here: Present | None = None
+    for path, name, state in folder.waiting():
+        if (name == host) if name else named:
+            yield path, name, state
+        elif state.touched():
+            here = here or _present(shell, node)
+            cells = {number: cell for number, cell in state.cells.items() if _is_here(cell, here)}
+            if cells:
+                yield path, name, replace(state, cells=cells)
+
+
+def _is_here(cell: SavedValue, here: Present) -> bool:
+    return bool(cell.place.boot) and claim(cell.place, here, 0.0)[0] in {Claim.MINE, Claim.UNKNOWN}
+
+
+def refuse_unfinished(shell: Shell, folder: Path, called: str = "", *, measuring: bool = False) -> None:
     """Raise UnfinishedError when an earlier session left settings of a shell's machines changed.
 
-    So does a journal that cannot be read, or that does not say of which machine it is. Where values are only measured
-    under, `measuring`, those that are as they were are in nobody's way. The caller holds the lock. A far machine's
-    journals are in a folder of its name, those of its trials beside this machine's.
+    So does a journal that cannot be read, or that does not say of which machine it is, in a folder that is `called` as
+    one of them; this machine's is called nothing. Where values are only measured under, `measuring`, those that are as
+    they were are in nobody's way. The caller holds the lock.
     """
     found = survey(folder)
-    left = [(error.message, "") for _, error in found.refused]
-    for node in shell.machines if is_far(shell) else (HYPERVISOR,):
-        name = shell.machine_name(node) if is_far(shell) else ""
-        states = [state for _, state in found.waiting()] if folder.name == name or not name else []
-        states += [state.on(name) for _, state in found.waiting(name)] if name else []
-        for state in states:
+    nodes = {node: shell.machine_name(node) for node in shell.machines} if is_far(shell) else {HYPERVISOR: ""}
+    left = [(error.message, "") for _, error in found.refused if called in {"", *nodes.values()}]
+    for node, name in nodes.items():
+        for _, _, state in journals_of(shell, node, name, found, named=called == name):
             left += [(text, name) for text in _left_changed(shell, state, node, measuring=measuring)]
     if left:
         where = next((f" {name}" for _, name in left if name), "")

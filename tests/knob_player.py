@@ -1,0 +1,190 @@
+"""The verbs of a history of knob sessions: started in forked children, with faults, and judged; and their watchdogs.
+
+See `knob_histories.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest import mock
+
+from knob_world import KNOBS, Boot, Command, Fault, QuickShell, enter, hangs, runs, state
+from nearmetal.cli import reach
+from nearmetal.knobs import identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE_S = 600.0
+
+
+class Player:
+    """Starts verbs on real devices, waits for them, and keeps what they named and what should be on."""
+
+    def __init__(self, seed: int, other: tuple[int, int]) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.other = other
+        self.root = Path(tempfile.mkdtemp(prefix="history-"))
+        self.folder = self.root / "state/nearmetal/journal"
+        self.boot = Boot()
+        self.before = state()
+        self.expected = dict(self.before)
+        self.excused: set[str] = set()
+        self.touched: set[str] = set()
+        self.named: set[str] = set()
+        self.log: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.live: Command | None = None
+
+    def note(self, deed: str, details: str = "") -> None:
+        self.counts[deed] += 1
+        self.log.append(f"{deed} {details}")
+
+    # ---- commands
+
+    def start(
+        self,
+        verb: Callable[[], int],
+        fault: Fault,
+        *,
+        away: bool = False,
+        boot: Boot | None = None,
+        acts: Fault | None = None,
+    ) -> Command:
+        """Fork a child that runs a verb; what it says goes to a file. `acts` is a fault that it sees to itself."""
+        said, fault = self.root / f"said-{len(self.log)}", replace(fault, acted=self.acted())
+        said.touch()
+        ends = os.pipe()
+        pid = os.fork()
+        if not pid:
+            self._child(verb, fault, said, ends, away=away, boot=boot or self.boot)
+        os.close(ends[0])
+        return Command(pid, said, ends[1], replace(acts or fault, acted=self.acted()))
+
+    def acted(self) -> Path:
+        """Return the file that comes into being when the fault of the latest deed happens."""
+        return self.root / f"acted-{len(self.log)}"
+
+    def _child(
+        self, verb: Callable[[], int], fault: Fault, said: Path, ends: tuple[int, int], *, away: bool, boot: Boot
+    ) -> None:
+        status = 99
+        try:
+            os.close(ends[1])
+            os.dup2(ends[0], 0)
+            output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, mode) for n, mode in ((0, "r"), (1, "w"), (2, "w")))
+            os.environ |= {"XDG_STATE_HOME": str(self.root / "state"), "TMPDIR": str(self.root), "SSH_CONNECTION": ""}
+            tempfile.tempdir = str(self.root)
+            self.reach(boot, away=away)
+            fault.install(self.folder)
+            status = verb()
+        except BaseException:  # noqa: BLE001 - nothing of the child may go on as the player
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(status)
+
+    def reach(self, boot: Boot, *, away: bool) -> None:
+        """Let the verbs of a child reach the machine, or with `away` another one."""
+        if away:
+            enter(self.other)
+        QuickShell.boot = boot
+        told = "\n".join(f"echo '{line}'" for line in (boot.machine, "host", boot.boot))
+        spaces = "readlink /proc/self/ns/net; readlink /proc/self/ns/mnt"
+        identity._WHERE_SCRIPT = f"# machine-id\n{told}\n{spaces}\necho '{boot.up_s} 0'\n"
+        mock.patch.object(reach, "MachineShell", QuickShell).start()  # fails where there is no such name
+
+    def journals(self) -> list[Path]:
+        return sorted(self.folder.rglob("*.journal"), key=lambda path: path.name)
+
+    def marks(self, line: bytes) -> bool:
+        """Tell whether a command line is that of a watchdog of this history."""
+        return b"nearmetal-watchdog" in line and str(self.folder).encode() in line
+
+    def finish(self, command: Command) -> int:
+        """Wait until a command ended; one that hangs is killed when its watchdog has acted."""
+        os.close(command.answer)
+        deadline = time.monotonic() + PATIENCE_S
+        while (status := command.ended()) is None:
+            if time.monotonic() > deadline or (hangs(command.process) and not self.watchdogs()):
+                command.signal(signal.SIGKILL)
+            command.pause()
+        return self.judge(command, status)
+
+    def judge(self, command: Command, status: int) -> int:
+        said = command.text()
+        if command.fault.happened():
+            self.counts[command.fault.kind] += 1
+        self.log.append(f"  -> {status}: {said.strip()!r}")
+        if "Traceback" in said:
+            raise AssertionError(f"a traceback: {said}")
+        if status:
+            self.named |= {name for name in KNOBS if name in said}
+        if status and self.live is None:  # one that waits keeps its watchdog
+            self.settle()
+        if command.knobs and ("CONFIRMED" in said or (status < 0 and self.confirmed() and self.kept(command.knobs))):
+            self.expected |= command.knobs
+            self.excused -= set(command.knobs)
+        return status
+
+    def confirmed(self) -> bool:
+        """Tell whether the newest journal says so: a command that died after that did not say it any more."""
+        newest = self.journals()[-1:]
+        return bool(newest) and b'"state": "confirmed"' in newest[0].read_bytes()[-200:]
+
+    def kept(self, knobs: dict[str, str]) -> bool:
+        """Tell whether a setting is on as a whole: killed while it confirmed, its watchdog may have returned it."""
+        now = state()
+        return all(now[name] == value for name, value in knobs.items())
+
+    # ---- watchdogs
+
+    def watchdogs(self) -> list[int]:
+        """Return the watchdogs of this history that live: their command line names its folder."""
+        found = []
+        for place in (one / "cmdline" for one in Path("/proc").glob("[0-9]*")):
+            with contextlib.suppress(OSError):
+                if self.marks(place.read_bytes()):
+                    found.append(int(place.parent.name))
+        return found
+
+    def settle(self) -> None:
+        """Wait until watchdogs whose command died have acted."""
+        deadline = time.monotonic() + PATIENCE_S
+        while found := self.watchdogs():
+            while any(runs(pid) for pid in found):  # to look at every process takes longer
+                if time.monotonic() > deadline:
+                    raise AssertionError("a watchdog does not act")
+                time.sleep(0.02)
+
+    def power_off(self) -> None:
+        self.kill_watchdogs()
+        if self.live is not None:
+            os.kill(self.live.pid, signal.SIGKILL)
+            os.waitpid(self.live.pid, 0)
+            os.close(self.live.answer)
+            self.live = None
+
+    def kill_watchdogs(self, by: signal.Signals = signal.SIGKILL) -> None:
+        for pid in self.watchdogs():
+            if by == signal.SIGKILL:
+                self.note("kill watchdog", str(pid))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, by)
