@@ -55,6 +55,8 @@ static void timed_loop(const struct op *op, const struct sync_method *method, co
         cell->flags[i] |= start(sync, i);
         if (sync->pace_ns > 0)
             sync_pause(sync, i);
+        if (run->compute.for_ns > 0)
+            compute_run(&run->compute);
         cell->begin_ns[i] = clock_stamp_ns();
         call(run);
         cell->end_ns[i] = clock_stamp_ns();
@@ -111,7 +113,7 @@ static int64_t most_missed(const struct op_run *run, const struct cell *cell) {
 static void measure_in_windows(const struct op *op, const struct sync_method *method, const struct options *options,
                                struct sync *sync, struct op_run *run, struct cell *cell) {
     const bool asked = options->sync_window_ns > 0;
-    sync->window_ns = asked ? options->sync_window_ns : find_window_ns(op, run) + options->pace_ns;
+    sync->window_ns = asked ? options->sync_window_ns : find_window_ns(op, run) + options->pace_ns + options->compute_ns;
     for (int attempt = 1;; attempt++) {
         cell_clear(cell);
         sync_open_windows(sync);
@@ -171,12 +173,18 @@ int64_t measure_cell(const struct op *op, const struct sync_method *method, cons
         wanted_bytes = (int64_t)run.wanted_bytes;
         measure_complain_memory(comm, wanted_bytes, "message buffers");
     }
+    const size_t set_bytes = compute_prepare(&run.compute, options->compute_ns, options->working_set_bytes);
+    if (set_bytes > 0) {
+        wanted_bytes += (int64_t)set_bytes;
+        measure_complain_memory(comm, (int64_t)set_bytes, "the working set of --compute-us");
+    }
     MPI_Allreduce(&wanted_bytes, &most_wanted_bytes, 1, MPI_INT64_T, MPI_MAX, comm);
     if (most_wanted_bytes == 0) {
         cell->type_name = op_type_name(&run);
         measure_prepared(op, method, options, &run, cell);
     }
     op->clean(&run);
+    compute_free(&run.compute);
     return most_wanted_bytes;
 }
 

@@ -7,7 +7,7 @@
 
 static const struct op *const table[] = {
     &op_latency, &op_multi_latency, &op_bw,        &op_bibw,     &op_message_rate, &op_barrier, &op_bcast,
-    &op_reduce,  &op_allreduce,     &op_allgather, &op_alltoall, &op_gather,       &op_scatter, &op_halo,
+    &op_reduce,  &op_allreduce,     &op_allgather, &op_alltoall, &op_gather,       &op_scatter, &op_exchange, &op_halo,
 };
 
 size_t op_count(void) { return sizeof table / sizeof table[0]; }

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "compute.h"
+
 enum op_kind { OP_ROUND_TRIP, OP_WINDOW, OP_COLLECTIVE, OP_EXCHANGE };
 
 enum { OP_MAX_NEIGHBOURS = 4 };
@@ -30,6 +32,7 @@ struct op_run {
     size_t slot_bytes; /* windows and exchanges: from one slot to the next */
     MPI_Datatype type; /* reductions */
     int type_count;    /* reductions */
+    struct compute compute; /* before each iteration */
     MPI_Comm grid;     /* exchange */
     int neighbours[OP_MAX_NEIGHBOURS], directions[OP_MAX_NEIGHBOURS], neighbour_count;
 };
@@ -71,6 +74,6 @@ void op_release(struct op_run *run);
 
 extern const struct op op_latency, op_multi_latency, op_bw, op_bibw, op_message_rate;
 extern const struct op op_barrier, op_bcast, op_reduce, op_allreduce, op_allgather, op_alltoall, op_gather, op_scatter;
-extern const struct op op_halo;
+extern const struct op op_exchange, op_halo;
 
 #endif

@@ -43,6 +43,12 @@ static int64_t latency_validate(const struct op_run *run, int round) {
     return !payload_matches(run->receive, run->receive_bytes, payload_key(run->peer, run->rank, 0, round));
 }
 
+/* Both at once. */
+static void exchange_call(struct op_run *run) {
+    MPI_Sendrecv(run->send, run->message_bytes, MPI_BYTE, run->peer, TAG, run->receive, run->message_bytes, MPI_BYTE,
+                 run->peer, TAG, run->comm, MPI_STATUS_IGNORE);
+}
+
 /* ---- windows of messages in flight ---- */
 
 static bool window_prepare(struct op_run *run) {
@@ -112,9 +118,9 @@ static void bibw_call(struct op_run *run) {
 }
 
 #define OF_PAIRS(word, sort) .name = word, .kind = sort, .min_ranks = 2, .even_ranks = true, .has_size = true
-#define ROUND_TRIPS                                                                                                    \
-    .prepare = latency_prepare, .fill = latency_fill, .call = latency_call, .validate = latency_validate,              \
-    .clean = op_release
+#define ONE_MESSAGE                                                                                                    \
+    .prepare = latency_prepare, .fill = latency_fill, .validate = latency_validate, .clean = op_release
+#define ROUND_TRIPS ONE_MESSAGE, .call = latency_call
 #define WINDOWS .prepare = window_prepare, .fill = window_fill, .clean = op_release
 
 const struct op op_latency = {OF_PAIRS("latency", OP_ROUND_TRIP), ROUND_TRIPS, .max_ranks = 2};
@@ -125,3 +131,4 @@ const struct op op_bibw = {OF_PAIRS("bibw", OP_WINDOW), WINDOWS, .max_ranks = 2,
                            .validate = window_validate_received};
 const struct op op_message_rate = {OF_PAIRS("message_rate", OP_WINDOW), WINDOWS, .call = window_call,
                                    .validate = window_validate};
+const struct op op_exchange = {OF_PAIRS("exchange", OP_EXCHANGE), ONE_MESSAGE, .call = exchange_call};

@@ -25,6 +25,8 @@ const char options_usage[] =
     "single)\n"
     "  --pace-us N            pause before each iteration, drawn from 0 to N us for each (default 0: back to back)\n"
     "  --seed N               decides the pauses (default 0)\n"
+    "  --compute-us N         compute for N us before each iteration, as applications do (default 0)\n"
+    "  --working-set BYTES    what is computed on, read and written in turn (default 1048576)\n"
     "  --check                verify the payload in rounds of its own, before and after the timed ones\n"
     "  --list                 print the operations, one a line, and end\n"
     "\n"
@@ -79,6 +81,8 @@ static const struct argument table[] = {
     {FIELD("--sync-window-us", sync_window_ns), .least = 1, .most = 60000000},
     {FIELD("--pace-us", pace_ns), .least = 0, .most = 60000000},
     {FIELD("--seed", seed), .least = 0, .most = INT64_MAX},
+    {FIELD("--compute-us", compute_ns), .least = 0, .most = 60000000},
+    {FIELD("--working-set", working_set_bytes), .least = 4096, .most = 1 << 30},
     {FIELD("--check", check), .switched = true},
     {FIELD("--list", list), .switched = true},
     {FIELD("--help", help), .switched = true},
@@ -95,7 +99,8 @@ bool options_parse(int argc, char *const argv[], struct options *options, char m
                                 .large_from_bytes = 65536,
                                 .iterations_large = -1,
                                 .warmup_large = -1,
-                                .window_messages = 64};
+                                .window_messages = 64,
+                                .working_set_bytes = 1 << 20};
     if (!arguments_parse(argc, argv, table, TABLE_ROWS, options, message))
         return false;
     if (options->iterations_large < 0)
@@ -104,6 +109,7 @@ bool options_parse(int argc, char *const argv[], struct options *options, char m
         options->warmup_large = options->warmup;
     options->sync_window_ns *= 1000;
     options->pace_ns *= 1000;
+    options->compute_ns *= 1000;
     return options->help || options->list || arguments_complete(table, TABLE_ROWS, options, message);
 }
 

@@ -25,6 +25,8 @@ struct options {
     int64_t sync_window_ns;   /* --sync-window-us, in ns; 0: measured for each size */
     int64_t pace_ns;          /* --pace-us, in ns: the longest pause before an iteration; 0: none */
     int64_t seed;             /* --seed: decides the pauses */
+    int64_t compute_ns;       /* --compute-us, in ns: how long each rank computes before an iteration; 0: not */
+    int64_t working_set_bytes; /* --working-set: what it computes on */
     bool many_buffers;        /* --buffers many: a buffer for each message of a window */
     bool check;               /* --check */
     bool list;                /* --list */

@@ -117,6 +117,9 @@ static void build_header(struct text *header, const struct record *record, const
     if (record->options->pace_ns > 0)
         text_add(header, ",\"pace_ns\":%lld,\"seed\":%lld", (long long)record->options->pace_ns,
                  (long long)record->options->seed);
+    if (record->options->compute_ns > 0)
+        text_add(header, ",\"compute_ns\":%lld,\"working_set_bytes\":%lld", (long long)record->options->compute_ns,
+                 (long long)record->options->working_set_bytes);
     if (record->op->kind == OP_WINDOW)
         text_add(header, ",\"buffers\":\"%s\"", record->options->many_buffers ? "many" : "single");
     add_cells(header, record);

@@ -242,6 +242,25 @@ def check_paces(bench: Instrument) -> None:
     assert not windows.cells[0].missed.any()
 
 
+def check_computing(bench: Instrument) -> None:
+    """Each rank computes before the stamp, for as long as it was asked to, and in no sample."""
+    computes = ("--compute-us", "50", "--working-set", "8192")
+    alone = bench.measure("--op", "exchange", "--sizes", "64", *SHORT, "--check")
+    exchange_ns = SEND + WIRE + 64 * BYTE + RECV + STAMP
+    assert durations(alone).tolist() == [[exchange_ns] * 8] * 2
+    assert (alone.header.compute_ns, alone.header.check_failures) == (0, (0,))
+    cold = bench.measure("--op", "exchange", "--sizes", "64", *SHORT, *computes)
+    assert durations(cold).tolist() == [[exchange_ns] * 8] * 2
+    assert cold.cells[0].value_ranks == (0, 1)
+    assert (cold.header.compute_ns, cold.header.working_set_bytes) == (50_000, 8192)
+    more = np.diff(true_begins(cold), axis=1) - np.diff(true_begins(alone), axis=1)
+    assert ((more >= 50_000) & (more <= 50_000 + 3 * STAMP)).all()
+    paired = bench.measure("--op", "latency", "--sizes", "8", *SHORT, *computes)
+    assert (np.diff(true_begins(paired)[0]) >= 50_000).all()
+    windows = bench.measure("--op", "allreduce", "--sizes", "8", *SHORT, *computes, "--sync", "window", ranks=4)
+    assert windows.header.sync_window_ns == (3 * (STAMP + CALL + max(EXTRAS)) + 20_000 + 50_000,)
+
+
 CHECKS: tuple[Callable[[Instrument], None], ...] = (
     check_round_trips,
     check_windows,
@@ -250,6 +269,7 @@ CHECKS: tuple[Callable[[Instrument], None], ...] = (
     check_time_windows,
     check_windows_that_are_missed,
     check_paces,
+    check_computing,
 )
 
 
@@ -274,9 +294,15 @@ PLANTED = {
     ),
     "a stamp before the pause": (
         "measure.c",
-        r"(if \(sync->pace_ns > 0\)\s+sync_pause\(sync, i\);)(\s+cell->begin.*?;)",
+        r"(if \(sync->pace_ns > 0\)\s+sync_pause\(sync, i\);)(.*?cell->begin.*?;)",
         r"\2 \1",
     ),
+    "computing in the sample": (
+        "measure.c",
+        r"(if \(run->compute\.for_ns > 0\)\s+compute_run\(&run->compute\);)(\s+cell->begin.*?;)",
+        r"\2 \1",
+    ),
+    "computing for half of the time": ("compute.c", r"\+ compute->for_ns", "+ compute->for_ns / 2"),
     "a window without its acknowledgement": ("ops_p2p.c", r"MPI_Recv\(ack_of\(.*?;", ";"),
     "a clock offset of the wrong sign": ("sync.c", r"stamp_ns - \(begin_ns", "-stamp_ns + (begin_ns"),
     "an offset of the wrong sign in a window": ("sync.c", r"first_ns \+ sync->offset", "first_ns - sync->offset"),

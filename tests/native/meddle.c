@@ -54,6 +54,14 @@ int MPI_Recv(void *bytes, int count, MPI_Datatype type, int source, int tag, MPI
     return result;
 }
 
+int MPI_Sendrecv(const void *out, int sent, MPI_Datatype type, int to, int tag, void *in, int count,
+                 MPI_Datatype in_type, int from, int in_tag, MPI_Comm comm, MPI_Status *status) {
+    const int result = PMPI_Sendrecv(out, sent, type, to, tag, in, count, in_type, from, in_tag, comm, status);
+    if (in_type == MPI_BYTE && in_tag == 1)
+        flip(in);
+    return result;
+}
+
 int MPI_Irecv(void *bytes, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm, MPI_Request *request) {
     last_posted = bytes;
     return PMPI_Irecv(bytes, count, type, source, tag, comm, request);

@@ -15,6 +15,9 @@ static void test_options_are_read(void) {
     CHECK(options.pace_ns == 0 && options.seed == 0 && !options.many_buffers);
     CHECK(PARSE("--op bw --out f --pace-us 500 --seed 9223372036854775807 --buffers many", &options, message));
     CHECK(options.pace_ns == 500000 && options.seed == INT64_MAX && options.many_buffers);
+    CHECK(options.compute_ns == 0 && options.working_set_bytes == 1 << 20);
+    CHECK(PARSE("--op exchange --out f --compute-us 400 --working-set 4096", &options, message));
+    CHECK(options.compute_ns == 400000 && options.working_set_bytes == 4096);
 }
 
 static void test_bad_options_are_named(void) {
@@ -35,6 +38,8 @@ static void test_bad_options_are_named(void) {
         {"--op bw --out", "--out"},
         {"--op bw --out f --buffers two", "'two'"},
         {"--op bw --out f --pace-us -1", "--pace-us"},
+        {"--op bw --out f --compute-us -1", "--compute-us"},
+        {"--op bw --out f --working-set 4095", "--working-set"},
         {"--op bw --out f --seed 9223372036854775808", "--seed"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -32,6 +32,8 @@ _NUMBERS = {
     "warmup_large": "--warmup-large",
     "sync_window_us": "--sync-window-us",
     "pace_us": "--pace-us",
+    "compute_us": "--compute-us",
+    "working_set": "--working-set",
 }
 _OPTIONS = {*_NUMBERS, "operation", "sizes", "sync", "buffers", "check", "waterfall"}
 _EXIT_STATUSES = {2: "it refused its arguments", 3: "a payload arrived damaged"}

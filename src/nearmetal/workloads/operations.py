@@ -145,6 +145,7 @@ _ROWS = (
     Operation("alltoall", "MPI_Alltoall", "collective", "us", duration_us),
     Operation("gather", "MPI_Gather to rank 0", "collective", "us", duration_us),
     Operation("scatter", "MPI_Scatter from rank 0", "collective", "us", duration_us),
+    Operation("exchange", "each of a pair sends and receives at once", "exchange", "us", duration_us, even_ranks=True),
     Operation("halo", "messages to the neighbours on a periodic grid", "exchange", "us", duration_us),
 )
 

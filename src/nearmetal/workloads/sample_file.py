@@ -33,9 +33,10 @@ class SampleHeader:
     `clock_offset_ns` is a rank's clock minus rank 0's, and the truth lies within `clock_error_ns` of it during the
     whole cell. `clock_cost_ns` is what one stamp costs. `check_rounds` is 0 when payloads were not checked;
     `check_failures` counts wrong messages over all ranks. `sync_window_ns` is 0 unless `sync` is `window`.
-    `pace_ns` is the longest pause before an iteration, drawn by `seed`; 0 is back to back. `buffers` says how many a
-    window has; files from before it was a choice do not say it (many). `migrations` counts moves to another processor,
-    -1 where the kernel does not say; files from before it was counted have none.
+    `pace_ns` is the longest pause before an iteration, drawn by `seed`; 0 is back to back. Each rank computed on
+    `working_set_bytes` for `compute_ns` before an iteration; 0 is not at all. `buffers` says how many a window has;
+    files from before it was a choice do not say it (many). `migrations` counts moves to another processor, -1 where
+    the kernel does not say; files from before it was counted have none.
     """
 
     engine: str
@@ -61,6 +62,8 @@ class SampleHeader:
     processors: tuple[str, ...]
     pace_ns: int = 0
     seed: int = 0
+    compute_ns: int = 0
+    working_set_bytes: int = 0
     buffers: str = ""
 
     def __post_init__(self) -> None:

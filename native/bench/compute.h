@@ -1,0 +1,23 @@
+/* Work between iterations: a rank that computes comes to its message with caches full of its own data, and the path of
+ * a message through the library and the kernel is cold. Back to back it never is. */
+#ifndef NMBENCH_COMPUTE_H
+#define NMBENCH_COMPUTE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct compute {
+    int64_t for_ns;
+    size_t count;
+    double *numbers; /* owned; NULL where nothing is computed */
+    size_t at;       /* where the next piece begins */
+};
+
+/* Take and touch the working set; returns 0, or the bytes that were too much. Nothing is taken for 0 ns. */
+size_t compute_prepare(struct compute *compute, int64_t for_ns, int64_t working_set_bytes);
+void compute_free(struct compute *compute);
+
+/* Read and write the working set, piece after piece, for `for_ns`; a piece takes less than a microsecond. */
+void compute_run(struct compute *compute);
+
+#endif
