@@ -166,6 +166,12 @@ iterations = 10
 warmup = 2
 options = { window = 16 }
 """
+COMPUTED_US = (0, 20, 100, 400)
+EXCHANGES = "".join(
+    f'[[workload]]\nname = "exchange-{computed_us}"\noperation = "exchange"\nsizes = [8, 1024, 16384]\n'
+    f"iterations = 200\nwarmup = 20\noptions = {{ compute_us = {computed_us} }}\n"
+    for computed_us in COMPUTED_US
+)
 
 
 def paths_toml() -> str:
@@ -194,7 +200,7 @@ def grid(app: App) -> str:
 def measure_paths(folder: Path, blocks: int, further: str = "") -> RunDir:
     """Carry the micro-benchmarks out with `nearmetal run`, or go on with the run that is there."""
     study, out = folder / "micro.toml", folder / "micro"
-    study.write_text(HEAD.format(name="micro", blocks=blocks) + further + paths_toml() + MICRO)
+    study.write_text(HEAD.format(name="micro", blocks=blocks) + further + paths_toml() + MICRO + EXCHANGES)
     command = [str(Path(sys.executable).with_name("nearmetal")), "run"]
     command += ["--resume", str(out)] if out.is_dir() else [str(study), "--out", str(out)]
     with (folder / "micro.log").open("w") as log:

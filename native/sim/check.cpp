@@ -39,6 +39,13 @@ void check_machine(const Job &job) {
                     "machine: a duration below 0 or above 40 hours");
             check_table(job, s.tail);
         }
+        ColdPoint before{0, 0};
+        for (const ColdPoint &point : path.cold) {
+            require(point.computed_ps > before.computed_ps && point.extra_ps >= before.extra_ps &&
+                        is_duration(point.computed_ps) && is_duration(point.extra_ps),
+                    "machine: what computing adds to a message does not rise");
+            before = point;
+        }
     }
     check_table(job, m.stage.delivery_tail);
     check_table(job, m.wakeup_tail);

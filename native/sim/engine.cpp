@@ -1,5 +1,5 @@
-// The engine's frame and the programs of ranks. Messages are in engine_message.cpp, the network in engine_network.cpp,
-// what is said of programs that do not end in engine_stuck.cpp.
+// The engine's frame and the programs of ranks. Waits are in engine_wait.cpp, messages in engine_message.cpp, the network
+// in engine_network.cpp, what is said of programs that do not end in engine_stuck.cpp.
 #include "engine.hpp"
 
 #include <algorithm>
@@ -8,10 +8,7 @@
 namespace nearmetal {
 
 namespace {
-constexpr std::uint32_t kInternalSlots = 3; // behind the slots of the program: blocking send, receive, collective
-constexpr std::uint32_t kSendSlot = 0, kRecvSlot = 1, kCollectiveSlot = 2;
-constexpr std::uint32_t kInternalSet = kNone - 1; // as a wait set: the three above
-constexpr std::uint64_t kLookEvery = 1 << 16;     // steps: some milliseconds
+constexpr std::uint64_t kLookEvery = 1 << 16; // steps: some milliseconds
 } // namespace
 
 Engine::Engine(const Job &job, std::uint64_t seed, std::uint32_t replica, Budget budget)
@@ -377,92 +374,6 @@ bool Engine::run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_i
     advance(index);
     give_way(rank);
     return false; // when it is over already, the rank is on the runnable list
-}
-
-// ---------------------------------------------------------------- waiting
-
-template <typename Visit> void Engine::each_slot(const Rank &r, std::uint32_t set, Visit visit) {
-    const Program &p = program(r);
-    if (set == kInternalSet) {
-        for (std::uint32_t i = 0; i < kInternalSlots; ++i)
-            visit(slot(r, p.slots + i));
-        return;
-    }
-    for (const std::uint32_t index : p.slot_sets[set])
-        visit(slot(r, index));
-}
-
-bool Engine::wait(std::uint32_t rank, std::uint32_t set) {
-    Rank &r = ranks_[rank];
-    std::uint32_t left = 0;
-    each_slot(r, set, [&](Slot &s) {
-        if (s.state == SlotState::kReady) {
-            r.clock = awake(rank, s.time) + s.overhead_ps;
-            s.time = r.clock;
-            s.state = SlotState::kDone;
-        } else if (s.state >= SlotState::kSending && !s.waited) {
-            s.waited = true;
-            ++left;
-        }
-    });
-    if (left == 0) {
-        finish_wait(r, set);
-        return true;
-    }
-    r.left = left;
-    r.computes_until = r.clock;
-    r.wait_set = set;
-    r.state = State::kWaiting;
-    give_way(rank);
-    return false;
-}
-
-// Go on with a wait that was interrupted: count anew what is still to come.
-bool Engine::wait_again(std::uint32_t rank) {
-    const Rank &r = ranks_[rank];
-    each_slot(r, r.wait_set, [](Slot &s) { s.waited = false; });
-    return wait(rank, r.wait_set);
-}
-
-void Engine::finish_wait(Rank &r, std::uint32_t set) {
-    each_slot(r, set, [&](Slot &s) {
-        if (s.state == SlotState::kDone)
-            r.clock = std::max(r.clock, s.time);
-        s = Slot{};
-    });
-}
-
-void Engine::resume(std::uint32_t rank) {
-    Rank &r = ranks_[rank];
-    r.state = State::kInCall;
-    finish_wait(r, r.wait_set);
-    r.wait_set = kNone;
-    runnable_.push_back(rank);
-}
-
-void Engine::complete_slot(std::uint32_t rank, std::uint32_t index, Ps time) {
-    Rank &r = ranks_[rank];
-    if (index == kNobody) {
-        wake(rank, time);
-        return;
-    }
-    Slot &s = slot(r, index);
-    s.state = SlotState::kDone;
-    s.time = time;
-    if (s.waited && r.state == State::kWaiting && --r.left == 0)
-        resume(rank);
-    wake(rank, time);
-}
-
-// The first arrival after a sleep pays for waking the process; a process that still has work is awake.
-Ps Engine::awake(std::uint32_t rank, Ps time) {
-    Rank &r = ranks_[rank];
-    if (r.clock >= time)
-        return r.clock;
-    if (!machine_->blocking || time - r.clock <= machine_->spin_ps)
-        return time + turn(rank);
-    const Ps jitter = machine_->wakeup_tail ? job_->tables[machine_->wakeup_tail - 1].draw(draw(rank, r.draws, 0)) : 0;
-    return time + turn(rank) + machine_->wakeup_ps + jitter;
 }
 
 std::uint32_t Engine::draw(std::uint32_t stream, std::uint32_t &counter, std::uint32_t purpose) const {

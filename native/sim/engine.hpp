@@ -85,6 +85,7 @@ class Engine {
     };
     struct Rank {
         Ps clock = 0, tx_free = 0, compute = 0;
+        Ps compute_at_send = 0, compute_at_recv = 0; // what it had computed when it last did that: since, it grew cold
         Ps computes_until = 0; // when waiting: a wait may begin ahead of the global clock
         std::uint32_t pc = 0, draws = 0, left = 0, wait_set = kNone;
         std::uint32_t slot_base = 0, loop_base = 0, comm_base = 0, program = 0;
@@ -136,6 +137,9 @@ class Engine {
         bool posting = false; // this round's messages are being posted
         bool granted = false; // the process has paid for the next round, wherever it is now
     };
+    static constexpr std::uint32_t kInternalSlots = 3; // behind those of the program: blocking send, receive, collective
+    static constexpr std::uint32_t kSendSlot = 0, kRecvSlot = 1, kCollectiveSlot = 2;
+    static constexpr std::uint32_t kInternalSet = kNone - 1; // as a wait set: the three above
     static constexpr std::uint32_t kContextOwner = 0x80000000; // owner is a Context; else a slot of the rank
     static constexpr std::uint32_t kNobody = 0x7FFFFFFF;       // owner of a request that the program has freed
 
@@ -252,7 +256,8 @@ class Engine {
     [[nodiscard]] bool looks(const Rank &r, Ps time) const {
         return in_call(r) && !(machine_->async_progress && r.state == State::kWaiting && time < r.computes_until);
     }
-    [[nodiscard]] Ps recv_overhead(const Message &m) const;
+    Ps send_overhead(const Message &m);
+    Ps recv_overhead(const Message &m);
     Ps awake(std::uint32_t rank, Ps time);
     std::uint32_t draw(std::uint32_t stream, std::uint32_t &counter, std::uint32_t purpose) const;
     Ps stage_jitter(std::uint32_t domain);

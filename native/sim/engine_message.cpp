@@ -49,7 +49,7 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
     m.send_owner = owner;
     const bool eager = bytes <= to.eager_up_to_bytes && !synchronous;
     m.kind = eager ? MessageKind::kEager : MessageKind::kRequest;
-    const Ps overhead = own_time(rank, to.segment(wire_bytes(m)).send_overhead(wire_bytes(m)));
+    const Ps overhead = send_overhead(m);
     r.clock += overhead;
     result_.overhead_ps += overhead;
     ++result_.messages;

@@ -12,8 +12,33 @@ const PathModel &Engine::path(std::uint32_t a, std::uint32_t b) const {
     return machine_->paths[static_cast<int>(between)];
 }
 
-Ps Engine::recv_overhead(const Message &m) const {
-    return own_time(m.dst, path(m.src, m.dst).segment(m.bytes).recv_overhead(m.bytes));
+Ps PathModel::cold_extra(Ps computed_ps) const {
+    ColdPoint before{0, 0};
+    for (const ColdPoint &point : cold) {
+        if (computed_ps < point.computed_ps) {
+            const auto risen = static_cast<__int128>(point.extra_ps - before.extra_ps) *
+                               std::max(computed_ps - before.computed_ps, Ps{0});
+            return before.extra_ps + static_cast<Ps>(risen / (point.computed_ps - before.computed_ps));
+        }
+        before = point;
+    }
+    return before.extra_ps;
+}
+
+Ps Engine::send_overhead(const Message &m) {
+    Rank &r = ranks_[m.src];
+    const PathModel &way = path(m.src, m.dst);
+    const Ps cold = way.cold_extra(r.compute - r.compute_at_send);
+    r.compute_at_send = r.compute;
+    return own_time(m.src, way.segment(wire_bytes(m)).send_overhead(wire_bytes(m)) + cold);
+}
+
+Ps Engine::recv_overhead(const Message &m) {
+    Rank &r = ranks_[m.dst];
+    const PathModel &way = path(m.src, m.dst);
+    const Ps cold = way.cold_extra(r.compute - r.compute_at_recv);
+    r.compute_at_recv = r.compute;
+    return own_time(m.dst, way.segment(m.bytes).recv_overhead(m.bytes) + cold);
 }
 
 // Put a message on its way at `time` >= now; returns when its last byte has left the sender.

@@ -28,8 +28,15 @@ struct Segment {
     }
 };
 
+// What a message costs beyond the back-to-back one of a measurement once its process has computed for so long: the
+// path through library and kernel has left the caches.
+struct ColdPoint {
+    Ps computed_ps, extra_ps;
+};
+
 struct PathModel {
     std::vector<Segment> segments;                       // rising bounds
+    std::vector<ColdPoint> cold;                         // rising; from (0, 0) on lines, constant beyond the last
     std::uint64_t eager_up_to_bytes = ~std::uint64_t{0}; // larger messages use rendezvous
     std::uint64_t copy_fs_per_byte = 0; // of what a process can send and receive in all; 0: no limit on both at once
 
@@ -39,6 +46,8 @@ struct PathModel {
             ++at;
         return segments[at];
     }
+
+    [[nodiscard]] Ps cold_extra(Ps computed_ps) const;
 };
 
 enum class PairClass : std::uint8_t { kSameDomain = 0, kSameHost = 1, kInter = 2 };

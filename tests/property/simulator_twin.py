@@ -64,6 +64,8 @@ class Rank:
     copy_free: int = 0
     at: int = 0
     draws: int = 0
+    computed: int = 0
+    cold_since: dict[str, int] = field(default_factory=dict)
     state: str = "computing"
     slots: dict[int, Slot] = field(default_factory=dict)
     wait_for: list[int] = field(default_factory=list)
@@ -187,7 +189,9 @@ class Twin:
         while rank.at < len(rank.steps):
             step = rank.steps[rank.at]
             if isinstance(step, int):
-                rank.clock += self.gap(index, step)
+                gap = self.gap(index, step)
+                rank.clock += gap
+                rank.computed += gap
                 rank.at += 1
                 continue
             if step.kind is not OpKind.WAIT and rank.clock > self.now:
@@ -262,6 +266,7 @@ class Twin:
         m = Message(index, op.peer, op.tag, op.comm, op.message_bytes, "eager" if eager else "request", slot)
         segment = path.segment(m.wire)
         rank.clock += segment.send_overhead_ps + m.wire * segment.overhead_fs_per_byte // 1000
+        rank.clock += self.cold(rank, path, "send")
         rank.slots[slot] = Slot("done", rank.clock) if eager else Slot("pending")
         self.inject(self.keep(m), rank.clock)
 
@@ -289,12 +294,24 @@ class Twin:
         rank = self.ranks[m.dst]
         segment = self.path(m.src, m.dst).segment(m.size)
         overhead = segment.recv_overhead_ps + m.size * segment.overhead_fs_per_byte // 1000
+        overhead += self.cold(rank, self.path(m.src, m.dst), "receive")
         if rank.state == "waiting":
             rank.clock = self.awake(rank, m.time) + overhead
             self.complete(m.dst, m.recv_slot, rank.clock)
         else:
             slot = rank.slot(m.recv_slot)
             slot.state, slot.time, slot.overhead = "ready", m.time, overhead
+
+    @staticmethod
+    def cold(rank: Rank, path: PathModel, what: str) -> int:
+        computed = rank.computed - rank.cold_since.get(what, 0)
+        rank.cold_since[what] = rank.computed
+        below = (0, 0)
+        for point in path.cold:
+            if computed < point[0]:
+                return below[1] + (point[1] - below[1]) * max(computed - below[0], 0) // (point[0] - below[0])
+            below = point
+        return below[1]
 
     def inject(self, m_index: int, time: int) -> int:
         m = self.message(m_index)

@@ -32,12 +32,15 @@ segments = st.builds(
     Segment, st.just(UNBOUNDED), durations, durations, durations, durations, st.integers(0, 10**6),
     st.integers(0, 10**6), residuals, st.sampled_from([0, 0, 300_000]),
 )  # fmt: skip
+rising = st.lists(st.integers(1, 20_000_000), min_size=1, max_size=3, unique=True).map(sorted)
+cold = st.just(()) | st.builds(lambda gaps, more: tuple(zip(gaps, more, strict=False)), rising, rising)
 paths = st.builds(
-    lambda small, large, eager, copy: PathModel((Segment(500, *_fields(small)), large), eager, copy),
+    lambda small, large, eager, copy, cold: PathModel((Segment(500, *_fields(small)), large), eager, copy, cold=cold),
     segments,
     segments,
     st.sampled_from([0, 400, 2000, UNBOUNDED]),
     st.sampled_from([0, 0, 500_000, 3_000_000]),
+    cold,
 )
 
 

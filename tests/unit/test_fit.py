@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import BadInputError, ForeignFileError
-from nearmetal.predict.fit import RoundTrips, Windows, fit_copy, fit_path, fit_port
+from nearmetal.predict.fit import Exchanges, RoundTrips, Windows, fit_cold, fit_copy, fit_path, fit_port
 from nearmetal.predict.models import Cores, Distribution, Machine, ModelFile, NamedMachine, read_model, write_model
 from nearmetal.predict.native import Placement
 from nearmetal.predict.residual import one_way_quantiles
@@ -200,6 +200,23 @@ def test_both_ways_at_once_tell_the_overheads_apart() -> None:
     assert small.latency_ps == pytest.approx((one_way_ns(0) - o_s - o_r) * 1000, rel=0.02)
     for size in (0, 64, 4096, 1 << 20):
         assert path.segment(size).one_way_ps(size) == pytest.approx(one_way_ns(size) * 1000, rel=0.01)
+
+
+def test_what_computing_adds_is_split_between_both_ends_and_never_falls() -> None:
+    def exchanged(computed_ns: int, size: int, ns: float) -> Exchanges:
+        return Exchanges(size, computed_ns, np.array([ns - 100, ns, ns + 5000]))
+
+    hot = [exchanged(0, 8, 8_000), exchanged(0, 1024, 9_000)]
+    after = [
+        exchanged(400_000, 8, 11_000),
+        exchanged(400_000, 1024, 12_400),
+        exchanged(100_000, 8, 8_000 - 50),  # faster than back to back: noise
+        exchanged(20_000, 8, 8_600),
+        exchanged(20_000, 64, 99_000),  # of a size that was not exchanged back to back
+    ]
+    for order in (hot + after, after[::-1] + hot):
+        assert fit_cold(order) == ((20_000_000, 300_000), (100_000_000, 300_000), (400_000_000, 1_600_000))
+    assert fit_cold(hot) == fit_cold(after) == ()
 
 
 def test_between_measured_sizes_a_time_stays_between_theirs() -> None:

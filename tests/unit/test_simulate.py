@@ -107,6 +107,28 @@ def test_ranks_that_share_a_core_take_turns() -> None:
     assert run_ns(computing(3, 3, 3, 3), shared(2)) == 6_000_000 + 2000
 
 
+def test_a_message_after_computing_costs_both_ends_more_and_the_next_one_does_not() -> None:
+    points = ((100 * US, 300_000), (400 * US, 900_000))
+    cold = replace(MACHINE, inter=replace(MACHINE.inter, cold=points))
+
+    def exchanges(computed_us: int, count: int, machine: Machine) -> int:
+        gaps = (Distribution((0.0,), (computed_us * US,)),)
+        one = [
+            program([Op(OpKind.SENDRECV, peer=1 - rank, recv_peer=1 - rank, message_bytes=8)] * count, gaps=(0,))
+            for rank in range(2)
+        ]
+        ready = tuple(replace(each, steps=(DoGap(0), *each.steps)) for each in one)
+        return run_ns(Schedule(2, ready, gaps), machine)
+
+    for computed_us, more_ns in ((0, 0), (50, 150), (100, 300), (250, 600), (400, 900), (5000, 900)):
+        for count in (1, 3):
+            hot_ns = exchanges(computed_us, count, MACHINE)
+            assert exchanges(computed_us, count, cold) - hot_ns == 2 * more_ns, (computed_us, count)
+            assert exchanges(computed_us, count, replace(cold, intra=MACHINE.inter, inter=MACHINE.inter)) == hot_ns
+    with pytest.raises(BadInputError, match="does not rise"):
+        replace(MACHINE.inter, cold=((100, 5), (100, 6)))
+
+
 def test_a_waiting_rank_gives_its_core_away_and_comes_back_at_the_end_of_a_slice() -> None:
     ring = (Op(OpKind.COLLECTIVE, collective=Collective.BARRIER),)
     # Rank 0 waits at 1 ms; rank 1 computes from 1 ms + 2 us for 10 ms; the barrier's messages follow.

@@ -17,7 +17,9 @@ Method, in this order; every step uses medians, so single slow messages move the
 5. Residual, for one way: each size with enough samples has its own; others take the mean of the quantile functions of
    their segment (Vincent averaging; Ratcliff, Psychological Bulletin 86, 1979). A round trip is the sum of two ways.
    One way is found by deconvolution (`predict/residual.py`).
-6. Sizes. Each measured size keeps its own median exactly; between two of them the time is on the line through both,
+6. Cold messages: what an exchange of both ends takes longer after both computed for some us than after none, the
+   median over its sizes, never falling. It lies in the processors: half in the send, half in the receive.
+7. Sizes. Each measured size keeps its own median exactly; between two of them the time is on the line through both,
    never above the larger nor below the smaller. Leaving every other of 23 sizes out, that misses the median by 5 to
    10 % on namespaces, lines in the logarithm of the size by 6 to 8 % with twice the worst error. The line of the
    segment holds only beyond the largest size, where `doubts` warns.
@@ -25,6 +27,7 @@ Method, in this order; every step uses medians, so single slow messages move the
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -71,6 +74,15 @@ class Windows:
     window_messages: int
     pairs: int
     ns: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanges:
+    """Samples of both ends sending at once after both computed for `computed_ns`: `ns` (n,), mean of both ends."""
+
+    message_bytes: int
+    computed_ns: int
+    ns: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +169,24 @@ def fit_copy(one_way: Sequence[Windows], both_ways: Sequence[Windows]) -> int:
     """
     alone, both = _rate(one_way), 2 * _rate(both_ways)
     return round(_FS_PER_NS / both) if 0 < both < NO_LOSS * 2 * alone else 0
+
+
+def fit_cold(exchanges: Sequence[Exchanges]) -> tuple[tuple[int, int], ...]:
+    """Return what computing adds to a send, and likewise to a receive, as `PathModel.cold`; () without exchanges.
+
+    Sizes that were not also exchanged back to back say nothing.
+    """
+    times: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for one in exchanges:
+        times[one.computed_ns, one.message_bytes].append(float(np.median(one.ns)))
+    found = {key: float(np.median(launches)) for key, launches in times.items()}
+    more: dict[int, list[float]] = defaultdict(list)
+    for (computed_ns, size), time in found.items():
+        if computed_ns > 0 and (0, size) in found:
+            more[computed_ns].append(time - found[0, size])
+    gaps = sorted(more)
+    extra = np.maximum.accumulate([0.0, *(float(np.median(more[gap])) / 2 for gap in gaps)])[1:]
+    return tuple((gap * _PS_PER_NS, round(one * _PS_PER_NS)) for gap, one in zip(gaps, extra, strict=True))
 
 
 def _rate(windows: Sequence[Windows]) -> float:

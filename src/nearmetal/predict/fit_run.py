@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import GUEST_KINDS, p99_errors, run_errors
-from nearmetal.predict.fit import RoundTrips, Windows, fit_copy, fit_path, fit_port
+from nearmetal.predict.fit import Exchanges, RoundTrips, Windows, fit_cold, fit_copy, fit_path, fit_port
 from nearmetal.predict.models import UNBOUNDED, Cores, Machine, ModelFile, NamedMachine, PathModel
 from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.study.facts import COMPUTERS, PROCESSORS
@@ -18,10 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nearmetal.store.rundir import RunDir, TrialRecord
+    from nearmetal.store.samples import StoredCell
 
 INTRA_KIND = "shm"
 """The recipe whose two ranks share a node."""
-PAIRED, STREAMING, BOTH_WAYS = "latency", ("bw", "message_rate"), "bibw"
+PAIRED, STREAMING, BOTH_WAYS, EXCHANGED = "latency", ("bw", "message_rate"), "bibw", "exchange"
 EAGER_BYTES = {("openmpi", INTRA_KIND): 4096, ("openmpi", ""): 65536}
 """Largest eager message of an MPI inside and between nodes, its header included: btl_sm_eager_limit and
 btl_tcp_eager_limit of Open MPI. Others are not known: their messages go eagerly unless the limit is given."""
@@ -44,6 +47,7 @@ class _Samples:
     round_trips: list[RoundTrips] = field(default_factory=list)
     windows: list[Windows] = field(default_factory=list)
     both_ways: list[Windows] = field(default_factory=list)
+    exchanges: list[Exchanges] = field(default_factory=list)
 
     @property
     def one_processor(self) -> bool:
@@ -154,7 +158,8 @@ def _path(samples: _Samples, eager_up_to_bytes: int | None) -> PathModel:
     if samples.one_processor:
         return fit_path(samples.round_trips, samples.windows, eager, one_processor=True)
     path = fit_path(samples.round_trips, samples.windows, eager, samples.both_ways)
-    return replace(path, copy_fs_per_byte=fit_copy(samples.windows, samples.both_ways))
+    copying = fit_copy(samples.windows, samples.both_ways)
+    return replace(path, copy_fs_per_byte=copying, cold=fit_cold(samples.exchanges))
 
 
 def _machine(samples: _Samples, path: PathModel, intra: PathModel | None) -> Machine:
@@ -171,6 +176,8 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
         return  # a suite's mean is no sample of what its launch spread over
     window = record.order.workload.number("window", 64)
     for cell in record.cells:
+        if cell.operation == EXCHANGED:
+            samples.exchanges.append(_exchange(run, record, cell))
         if cell.operation not in {PAIRED, BOTH_WAYS, *STREAMING}:
             continue
         ns = run.values(record, cell)
@@ -181,3 +188,12 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
             continue
         windows = Windows(cell.message_bytes, window, max(1, cell.ranks // 2), ns)
         (samples.both_ways if cell.operation == BOTH_WAYS else samples.windows).append(windows)
+
+
+def _exchange(run: RunDir, record: TrialRecord, cell: StoredCell) -> Exchanges:
+    """Return the exchanges of a cell: an end that begins earlier waits as much longer as the other waits shorter."""
+    rows = run.rows(record, cell)
+    rank, warm, ns = (rows[name].to_numpy() for name in ("rank", "warmup", "ns"))
+    ends = [ns[(rank == one) & ~warm] for one in range(cell.ranks)]
+    computed_us = record.order.workload.number("compute_us", 0)
+    return Exchanges(cell.message_bytes, computed_us * 1000, np.mean(ends, axis=0))

@@ -102,7 +102,9 @@ class PathModel:
 
     `copy_fs_per_byte` is the time that a process needs for each byte that it sends or receives, where one process must
     do both: a path that copies slows down when messages go both ways. 0: both ways at once cost nothing.
-    `measured_bytes` are the sizes that it was fitted from; () where that is not known.
+    `measured_bytes` are the sizes that it was fitted from; () where that is not known. `cold` says what sending costs a
+    process, and receiving likewise, beyond the back-to-back message once it has computed since it last did so:
+    (ps computed, ps more), both rising, on lines from (0, 0) and constant beyond the last; () where not measured.
     """
 
     segments: tuple[Segment, ...]
@@ -110,11 +112,14 @@ class PathModel:
     copy_fs_per_byte: int = 0
     fit: FitQuality | None = None
     measured_bytes: tuple[int, ...] = ()
+    cold: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         bounds = [segment.up_to_bytes for segment in self.segments]
         if not bounds or any(a >= b for a, b in pairwise(bounds)) or bounds[-1] != UNBOUNDED:
             raise BadInputError(f"segments of a path end at {bounds} bytes; they rise and the last has no bound")
+        if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(((0, 0), *self.cold))):
+            raise BadInputError(f"what computing adds to a message does not rise: {self.cold} ps")
 
     def segment(self, message_bytes: int) -> Segment:
         """Return the segment that holds for a size."""

@@ -166,6 +166,8 @@ def _path(job: _sim.Job, native: _sim.Machine, pair: int, path: PathModel) -> No
             segment.overhead_fs_per_byte,
         )
     native.set_path(pair, path.eager_up_to_bytes, path.copy_fs_per_byte)
+    for computed_ps, extra_ps in path.cold:
+        native.add_cold_point(pair, computed_ps, extra_ps)
 
 
 def _program(program: Program, tables: list[int]) -> _sim.Program:

@@ -237,8 +237,9 @@ def _describe(schedule: Schedule, stuck: _sim.Stuck) -> str:
 # ---------------------------------------------------------------- sensitivity
 
 
-def _scale_path(path: PathModel, change: Callable[[Segment], Segment]) -> PathModel:
-    return dataclasses.replace(path, segments=tuple(map(change, path.segments)))
+def _scale_path(path: PathModel, change: Callable[[Segment], Segment], cold_factor: float) -> PathModel:
+    cold = tuple((computed_ps, round(extra_ps * cold_factor)) for computed_ps, extra_ps in path.cold)
+    return dataclasses.replace(path, segments=tuple(map(change, path.segments)), cold=cold)
 
 
 def _scaled(machine: Machine, parameter: str, factor: float) -> Machine:
@@ -262,10 +263,11 @@ def _scaled(machine: Machine, parameter: str, factor: float) -> Machine:
         }[name]
         return dataclasses.replace(segment, **{field: round(getattr(segment, field) * factor) for field in fields})
 
+    cold_factor = factor if name == "overhead" else 1.0
     if which == "intra":
-        intra = _scale_path(machine.intra, change) if machine.intra else None
+        intra = _scale_path(machine.intra, change, cold_factor) if machine.intra else None
         return dataclasses.replace(machine, intra=intra)
-    return dataclasses.replace(machine, inter=_scale_path(machine.inter, change))
+    return dataclasses.replace(machine, inter=_scale_path(machine.inter, change, cold_factor))
 
 
 SENSITIVITY_PARAMETERS = (
