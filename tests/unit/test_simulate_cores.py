@@ -1,0 +1,103 @@
+"""Ranks that share processors: what each gets, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nearmetal.predict.models import (
+    Cores,
+    Distribution,
+    Machine,
+)
+from nearmetal.predict.native import Placement
+from nearmetal.predict.patterns import Pattern, schedule_from_pattern
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.simulate import simulate
+from nearmetal.predict.trace import (
+    DoCall,
+    DoGap,
+)
+
+from .simulated import MACHINE, US, computing, path, program, recv, run_ns, send
+
+
+def shared(cores: int, **rest: int) -> Machine:
+    given = Cores(cores, one_computer=True, slice_ps=4000 * US, switch_ps=2 * US)
+    return replace(MACHINE, cores=replace(given, **rest))  # type: ignore[arg-type]
+
+
+def test_ranks_that_share_a_core_take_turns() -> None:
+    # 10 ms each in slices of 4 ms: 4 4 4 4 2 2, with five switches between them.
+    assert run_ns(computing(10, 10), shared(1)) == 20_000_000 + 5 * 2000
+    assert run_ns(computing(10, 10), shared(2)) == 10_000_000
+    assert run_ns(computing(10, 10), replace(shared(1), cores=Cores(1))) == 10_000_000  # a computer each
+    assert run_ns(computing(3, 3, 3, 3), shared(2)) == 6_000_000 + 2000
+
+
+def test_a_waiting_rank_gives_its_core_away_and_comes_back_at_the_end_of_a_slice() -> None:
+    ring = (Op(OpKind.COLLECTIVE, collective=Collective.BARRIER),)
+    # Rank 0 waits at 1 ms; rank 1 computes from 1 ms + 2 us for 10 ms; the barrier's messages follow.
+    found = run_ns(computing(1, 10, ops=ring), shared(1))
+    assert 11_000_000 < found < 11_000_000 + 20_000
+    # A message that comes while the other computes is seen when its slice is over.
+    receiver = program([recv(0)], ranks=3)
+    hog = Program((DoGap(0),), (), (Comm(0, size=3),), (0,))
+    sender = Program((DoGap(0), DoCall(0)), (send(1),), (Comm(0, size=3),), (1,))
+    gaps = (Distribution((0.0,), (10_000 * US,)), Distribution((0.0,), (1000 * US,)))
+    schedule = Schedule(3, (sender, receiver, hog), gaps)
+    alone = simulate(schedule, shared(3), Placement.block(3, 1))
+    assert int(alone.makespan_ns[0]) == 10_000_000
+    crowded = simulate(schedule, shared(1), Placement.block(3, 1), replicas=8)
+    assert 11_000_000 <= crowded.makespan_ns.min() <= crowded.makespan_ns.max() < 11_000_000 + 50_000
+
+
+def test_a_node_that_polls_uses_up_its_share_of_a_core() -> None:
+    """Rank 0 computes for 10 ms, rank 1 waits for it: on one core twice as long, unless a yield reaches rank 0."""
+    sender = Program((DoGap(0), DoCall(0)), (send(1),), (Comm(0, size=2),), (0,))
+    schedule = Schedule(2, (sender, program([recv(0)])), (Distribution((0.0,), (10_000 * US,)),))
+    by_node = shared(1, shared_by_node=True)
+    assert run_ns(schedule, by_node, per_host=1) == pytest.approx(20_000_000, rel=1e-3)
+    assert run_ns(schedule, by_node, per_host=2) == pytest.approx(10_000_000, rel=1e-3)
+    assert run_ns(schedule, shared(1), per_host=1) == pytest.approx(10_000_000, rel=1e-3)
+
+
+@pytest.mark.parametrize("by_node", [False, True])
+def test_cores_are_balanced_between_ranks(by_node: bool) -> None:
+    """Three equal ranks on two cores take half as long again as one: not twice as long, as on fixed cores."""
+    quick = shared(2, slice_ps=1000 * US, switch_ps=0, shared_by_node=by_node)
+    assert run_ns(computing(10, 10, 10), quick) == 15_000_000
+    assert run_ns(computing(10, 10, 10, 10), quick) == 20_000_000
+    assert run_ns(computing(10, 10, 10, 10, 10), quick) == pytest.approx(25_000_000, rel=1e-9)
+    usual = shared(2, shared_by_node=by_node)  # slices of 4 ms: the last rank may be alone for one
+    assert 150_000_000 <= run_ns(computing(100, 100, 100), usual) <= 154_200_000
+
+
+def test_a_node_with_few_ranks_leaves_what_it_cannot_use_to_the_others() -> None:
+    """On 3 cores a node of one rank has one of its own; the four ranks of the other node share two."""
+    machine = shared(3, shared_by_node=True)
+    placement = Placement.of_hosts(np.array([0, 1, 1, 1, 1], np.uint32))
+    found = simulate(computing(10, 10, 10, 10, 10), machine, placement, keep_marks=True)
+    assert int(found.makespan_ns[0]) == 20_000_000
+    alone = simulate(computing(30, 10, 10, 10, 10), machine, placement)
+    assert int(alone.makespan_ns[0]) == 30_000_000
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+def test_shared_cores_change_when_not_what(cores: int) -> None:
+    pattern = Pattern(
+        kind="halo", ranks=8, steps=20, message_bytes=4096, compute="3 ms", compute_spread=0.5, allreduce_bytes=8
+    )
+    schedule = schedule_from_pattern(pattern)
+    for path_model in (MACHINE, Machine(intra=path(100, eager=1000), inter=path(eager=1000))):
+        machine = replace(path_model, cores=shared(cores).cores)
+        crowded = simulate(schedule, machine, Placement.block(8, 2), replicas=4, threads=1)
+        free = simulate(schedule, path_model, Placement.block(8, 2), replicas=4)
+        assert (crowded.messages, crowded.message_bytes) == (free.messages, free.message_bytes)
+        assert (crowded.makespan_ns > free.makespan_ns).all()
+        # No core does more than its share, and none of the work is lost.
+        assert crowded.makespan_ns[0] * cores >= crowded.compute_ns
+        again = simulate(schedule, machine, Placement.block(8, 2), replicas=4, threads=2)
+        assert (again.makespan_ns == crowded.makespan_ns).all()
