@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nearmetal.knobs.access import Access, Reading, file_access, read_all, write_one
+from nearmetal.knobs.access import Access, Reading, file_access, read_all
 from nearmetal.knobs.knob import CpuList, Scope, Stage, Step, joined, parse_cpus
 from nearmetal.knobs.nic import listing
 
@@ -63,15 +63,6 @@ class IrqAffinity:
     def read(self, shell: Shell, target: Target) -> Reading:
         """Return the common list, or each vector's."""
         return joined(read_all(shell, self.accesses(shell, target)))
-
-    def write(self, shell: Shell, target: Target, value: str) -> None:
-        """Write every vector's list."""
-        for step in self.steps(shell, target, value):
-            write_one(shell, step.access, step.value)
-
-    def verify(self, shell: Shell, target: Target, value: str) -> Reading:  # noqa: ARG002 - the protocol passes it
-        """Read the lists back."""
-        return self.read(shell, target)
 
 
 KNOBS = (IrqAffinity(),)

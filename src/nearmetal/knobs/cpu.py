@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nearmetal.knobs.access import Access, Pick, Reading, file_access, read_all, write_one
+from nearmetal.knobs.access import Access, Pick, Reading, file_access, read_all
 from nearmetal.knobs.knob import FLAG, PlainKnob, Scope, Stage, Step, Whole, Word
 from nearmetal.knobs.netdev import sysctl_knob
 from nearmetal.knobs.nic import listing
@@ -72,18 +72,6 @@ class IdleLatency:
         if not states:
             return Reading(None, "the machine offers no idle states")
         return Reading(str(max(allowed, default=0)))
-
-    def write(self, shell: Shell, target: Target, value: str) -> None:
-        """Allow and forbid states."""
-        for step in self.steps(shell, target, value):
-            write_one(shell, step.access, step.value)
-
-    def verify(self, shell: Shell, target: Target, value: str) -> Reading:
-        """Return `value` when just the states within it are allowed, else what is allowed."""
-        steps = self.steps(shell, target, value)
-        readings = read_all(shell, (step.access for step in steps))
-        held = all(step.value == reading.value for step, reading in zip(steps, readings, strict=True))
-        return Reading(value) if held else self.read(shell, target)
 
     def _states(self, shell: Shell, target: Target) -> list[str]:
         cpus = [name for name in listing(shell, target.node, _CPU) if name[3:].isdecimal() and name.startswith("cpu")]

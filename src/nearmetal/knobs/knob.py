@@ -13,7 +13,7 @@ from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from nearmetal.errors import BadInputError
-from nearmetal.knobs.access import Access, Reading, read_all, write_one
+from nearmetal.knobs.access import Access, Reading, read_all
 from nearmetal.units import whole
 
 if TYPE_CHECKING:
@@ -225,14 +225,6 @@ class Knob(Protocol):
         """Return its present value, or why it has none there."""
         ...
 
-    def write(self, shell: Shell, target: Target, value: str) -> None:
-        """Set it; raise KnobError when the kernel does not accept the value."""
-        ...
-
-    def verify(self, shell: Shell, target: Target, value: str) -> Reading:
-        """Return what it reads back after `write`."""
-        ...
-
 
 Locate = Callable[["Shell", Target], tuple[Access, ...]]
 
@@ -260,15 +252,6 @@ class PlainKnob:
     def read(self, shell: Shell, target: Target) -> Reading:
         """Return the value; several accesses that differ are joined with `;`."""
         return joined(read_all(shell, self.accesses(shell, target)))
-
-    def write(self, shell: Shell, target: Target, value: str) -> None:
-        """Carry its steps out."""
-        for step in self.steps(shell, target, value):
-            write_one(shell, step.access, step.value)
-
-    def verify(self, shell: Shell, target: Target, value: str) -> Reading:  # noqa: ARG002 - the protocol passes it
-        """Read it back."""
-        return self.read(shell, target)
 
 
 def joined(readings: list[Reading]) -> Reading:
