@@ -14,6 +14,8 @@ from click.testing import CliRunner
 from nearmetal.cli.main import run as cli
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError
+from nearmetal.hosts.fake import FakeHost
+from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
 from nearmetal.predict.trace import NONE, Call, CallKind, CallTime, CommKind, Communicator, DoCall, RankTrace
 from nearmetal.predict.validate import (
@@ -24,7 +26,11 @@ from nearmetal.predict.validate import (
     orders,
     timed_part_ns,
 )
+from nearmetal.run.trial import carry_out
 from nearmetal.store.rundir import RunDir
+from nearmetal.study import plan
+from nearmetal.study.spec import parse_study
+from nearmetal.workloads.samples import decode
 from tests.trace_writer import encode_rank, rank_file_name
 
 if TYPE_CHECKING:
@@ -129,6 +135,34 @@ def test_a_program_may_be_a_traced_workload_of_a_run(truth: Path, tmp_path: Path
     with pytest.raises(BadInputError, match="no traces of a workload 'app'") as error:
         said(f"{truth / 'run'}:app", *on)
     assert "trace = true" in str(error.value.hint)
+
+
+def test_one_part_at_a_time_is_as_it_was_measured(truth: Path, tmp_path: Path) -> None:
+    """Of veth the launches left traces, of every path there is ping-pong: each replaces its part, and only that."""
+    study = parse_study(STUDY.replace("sizes = [8]", "sizes = [8, 1024]"), "truth")
+    left = {f"mpi/{rank_file_name(rank)}": encode_rank(one_message(rank)) for rank in range(2)}
+    host = FakeHost(study.host.options)
+    with RunDir.create(tmp_path / "run", RunDir.open(truth / "run").info, STUDY) as run:
+        for order in plan.block(study, 0):
+            outcome = host.carry_out(order, carry_out)
+            samples = decode(outcome)
+            if (order.path.label, order.workload.label) == ("veth", "app"):
+                outcome = replace(outcome, files={**outcome.files, **left})
+            run.append(order, outcome, samples, attempt=1, started_utc="2026-11-22T00:00:00Z")
+    argv = (str(truth / "twice.toml"), "--on", str(truth / "model.json"), "--validate", str(tmp_path / "run"))
+    (truth / "twice.toml").write_text(PATTERN.format(ranks=2).replace("steps = 1", "steps = 2"))
+    cases = {case["path"]: case for case in json.loads(said(*argv, "--replicas", "1", "--format", "json"))}
+    own = fit_run(RunDir.open(tmp_path / "run"))
+    for name, latency_us in (("veth", 10), ("bridge", 5)):
+        case = cases[name]
+        predicted = {part: (error + 1) * case["measured_ns"] for part, error in case["error_with_measured"].items()}
+        assert case["predicted_ns"] == pytest.approx(2 * latency_us * 1000)
+        one_way_ns = own.find(name).machine.inter.segment(8).one_way_ps(8) / 1000
+        assert predicted.pop("messages") == pytest.approx(2 * one_way_ns, rel=0.5)
+        assert predicted == pytest.approx({"computing": latency_us * 1000} if name == "veth" else {})
+    told = " ".join(said(*argv, "--replicas", "1").split())
+    assert "computing: the error with traces of the measured launches themselves." in told
+    assert "messages: the error with paths fitted from the run of the launches." in told
 
 
 def test_the_figure_of_a_command_is_its_time(truth: Path) -> None:

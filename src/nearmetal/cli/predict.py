@@ -23,7 +23,15 @@ from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Schedule, schedule_from_trace
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
 from nearmetal.predict.trace_file import read_trace
-from nearmetal.predict.validate import Validated, marks_iterations, measured_launches, traced_launches, validate
+from nearmetal.predict.validate import (
+    Replays,
+    Validated,
+    marks_iterations,
+    measured_launches,
+    measured_parts,
+    traced_launches,
+    validate,
+)
 from nearmetal.report.prediction_json import (
     PREDICTION_SUFFIX,
     PredictedJson,
@@ -312,10 +320,8 @@ def _moderation_ns(replay: Replay, named: NamedMachine, placement: Placement, fo
 
 def _validate(replay: Replay, run: RunDir, workload: str, form: str) -> None:
     """Print predictions beside the launches of a run."""
-    measured = measured_launches(run, workload)
-    cases = validate(
-        replay.schedules, replay.machines, replay.model, measured, replicas=replay.replicas, seed=replay.seed
-    )
+    replays = Replays(replay.model, replay.replicas, replay.seed, measured_parts(run, workload))
+    cases = validate(replay.schedules, replay.machines, measured_launches(run, workload), replays)
     by_label = {label(named): named for named in replay.machines}
     doubts = {}
     for case in cases:
@@ -344,6 +350,7 @@ def _validated_record(case: Validated) -> dict[str, object]:
         "predicted_ns": case.predicted_ns,
         "interval_ns": case.interval_ns,
         "error": case.error,
+        "error_with_measured": {part: ns / case.measured_ns - 1 for part, ns in case.parts_ns.items()},
         "oracle_error": None if np.isnan(case.oracle) else case.oracle,
         "inside": None if np.isnan(case.inside) else case.inside,
     }

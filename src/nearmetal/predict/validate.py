@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import class_of, errors_of, run_errors
+from nearmetal.predict.fit_run import PAIRED, fit_records
 from nearmetal.predict.native import Placement
-from nearmetal.predict.schedule import OpKind
+from nearmetal.predict.schedule import OpKind, schedule_from_trace
 from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace import DoCall, walk
 from nearmetal.predict.trace_file import trace_of
@@ -21,7 +22,7 @@ from nearmetal.study.order import PROFILE_OPTION
 from nearmetal.study.spec import AGAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from nearmetal.predict.schedule import Schedule
     from nearmetal.predict.simulate import Prediction
     from nearmetal.predict.trace import Trace
-    from nearmetal.store.rundir import RunDir
+    from nearmetal.store.rundir import RunDir, TrialRecord
 
     Times = NDArray[np.float64]
 
@@ -41,6 +42,9 @@ KINDS = ("application", "command")
 TOLD_APART = 0.10
 """Paths count as different when their medians differ by more than this share and by more than the range of launches."""
 _SPLITS = 400
+Key = tuple[str, str, str]
+"""Path, setting and progress."""
+PARTS = ("computing", "messages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,22 @@ class MeasuredLaunches:
     timed_part: bool
     ns: Times
 
+    @property
+    def key(self) -> Key:
+        """Return path, setting and progress."""
+        return self.path, self.setting, self.progress
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredParts:
+    """Parts of a prediction as they were measured beside the very launches.
+
+    `computing` are traces of the program taken on the path itself, `messages` the path fitted from the same run.
+    """
+
+    computing: Mapping[Key, Sequence[Schedule]] = field(default_factory=dict)
+    messages: Mapping[Key, NamedMachine] = field(default_factory=dict)
+
 
 @dataclass(frozen=True, slots=True)
 class Validated:
@@ -64,6 +84,8 @@ class Validated:
     interval_ns: tuple[float, float] | None
     case_class: str
     oracle: float
+    parts_ns: Mapping[str, float] = field(default_factory=dict)
+    """What is predicted with one part as it was measured beside the launches, by `PARTS`; those that were measured."""
 
     @property
     def measured_ns(self) -> float:
@@ -110,6 +132,22 @@ def measured_launches(run: RunDir, workload: str = "") -> list[MeasuredLaunches]
     return [MeasuredLaunches(*key, np.array(times)) for key, times in sorted(found.items())]
 
 
+def measured_parts(run: RunDir, workload: str = "") -> MeasuredParts:
+    """Return what a run tells of the parts of a prediction: its own traces of the program, its own ping-pong."""
+    records = valid(run.trials())
+    computing: dict[Key, list[Schedule]] = defaultdict(list)
+    for record in records:
+        order = record.order
+        if workload in {"", order.workload.label} and run.keeps("mpi", record):
+            key = (order.path.label.removesuffix(AGAIN), order.setting, order.workload.progress)
+            computing[key].append(schedule_from_trace(_trace_of(run, record)))
+    sizes = {cell.message_bytes for record in records for cell in record.cells if cell.operation == PAIRED}
+    if len(sizes) < 2:
+        return MeasuredParts(computing)
+    fitted = fit_records(run, records).machines
+    return MeasuredParts(computing, {(one.path, one.setting, one.progress): one for one in fitted})
+
+
 def traced_launches(run: RunDir, workload: str) -> list[Trace]:
     """Return the traces of a run's workload, one a launch; raise BadInputError for a workload without."""
     traced = [one for one in valid(run.trials()) if one.order.workload.options.get(PROFILE_OPTION) is True]
@@ -120,7 +158,12 @@ def traced_launches(run: RunDir, workload: str) -> list[Trace]:
             f"{run.root} has no traces of a workload {workload!r}",
             hint=f"it has traces of {known}" if known else "an application leaves one with options = { trace = true }",
         )
-    return [trace_of(run.profile(one), f"{workload} of {run.root.name}, trial {one.order.trial}") for one in found]
+    return [_trace_of(run, one) for one in found]
+
+
+def _trace_of(run: RunDir, record: TrialRecord) -> Trace:
+    order = record.order
+    return trace_of(run.profile(record), f"{order.workload.label} of {run.root.name}, trial {order.trial}")
 
 
 def timed_part_ns(marks: NDArray[np.int64]) -> tuple[float, Times]:
@@ -161,47 +204,70 @@ def p99_iteration_ns(found: Prediction) -> float | None:
     return float(np.quantile(np.concatenate([timed_part_ns(marks)[1] for marks in found.marks]), 0.99))
 
 
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """What programs are replayed on paths with: how often, the seed, and the parts that were measured beside launches.
+
+    With `parts` each case is also predicted with one part as it was measured: what is left then is not that part's.
+    """
+
+    model: ModelFile
+    replicas: int
+    seed: int
+    parts: MeasuredParts = field(default_factory=MeasuredParts)
+
+    def validated(self, schedules: Sequence[Schedule], named: NamedMachine, launches: MeasuredLaunches) -> Validated:
+        """Return one measured case beside its predictions."""
+        placement = Placement.of_hosts(np.array(launches.placement, np.uint32))
+        case_class = class_of(named, placement)
+        times = self._times(schedules, named, launches, placement)
+        interval = errors_of(self.model.validated or run_errors(), case_class).interval(times.astype(np.int64))
+        instead = {
+            "computing": (self.parts.computing.get(launches.key), named),
+            "messages": (schedules, self.parts.messages.get(launches.key)),
+        }
+        parts_ns = {
+            part: float(np.median(self._times(its_schedules, its_path, launches, placement)))
+            for part, (its_schedules, its_path) in instead.items()
+            if its_schedules and its_path
+        }
+        predicted_ns = float(np.median(times))
+        return Validated(launches, predicted_ns, interval, case_class, oracle_error(launches.ns), parts_ns)
+
+    def _times(
+        self, schedules: Sequence[Schedule], named: NamedMachine, launches: MeasuredLaunches, placement: Placement
+    ) -> Times:
+        marked = launches.timed_part
+        found = simulate_launches(
+            schedules, named.replayed, placement, replicas=self.replicas, seed=self.seed, keep_marks=marked
+        )
+        if marked:
+            return np.array([timed_part_ns(marks)[0] for marks in found.marks])
+        return found.makespan_ns.astype(np.float64)
+
+
 def validate(
     schedules: Sequence[Schedule],
     machines: Sequence[NamedMachine],
-    model: ModelFile,
     measured: Sequence[MeasuredLaunches],
-    *,
-    replicas: int,
-    seed: int,
+    replays: Replays,
 ) -> list[Validated]:
     """Return every measured case whose path, setting and progress mode is among the machines.
 
     Raise BadInputError when there is none, or when the program was launched with another number of ranks.
     """
-    found: list[Validated] = []
-    for launches in measured:
-        key = (launches.path, launches.setting, launches.progress)
-        named = next((one for one in machines if (one.path, one.setting, one.progress) == key), None)
-        if named is None:
-            continue
+    known = {(one.path, one.setting, one.progress): one for one in reversed(machines)}
+    cases = [one for one in measured if one.key in known]
+    for launches in cases:
         if len(launches.placement) != schedules[0].ranks:
             raise BadInputError(
                 f"the trace has {schedules[0].ranks} ranks, the measured launches {len(launches.placement)}",
                 hint="trace the program as it was launched",
             )
-        placement = Placement.of_hosts(np.array(launches.placement, np.uint32))
-        replayed = simulate_launches(
-            schedules, named.replayed, placement, replicas=replicas, seed=seed, keep_marks=launches.timed_part
-        )
-        times = (
-            np.array([timed_part_ns(marks)[0] for marks in replayed.marks])
-            if launches.timed_part
-            else replayed.makespan_ns.astype(np.float64)
-        )
-        case_class = class_of(named, placement)
-        errors = errors_of(model.validated or run_errors(), case_class)
-        interval = errors.interval(times.astype(np.int64))
-        found.append(Validated(launches, float(np.median(times)), interval, case_class, oracle_error(launches.ns)))
-    if not found:
-        known = ", ".join(sorted({f"{one.path} / {one.setting} / {one.progress}" for one in measured}))
-        raise BadInputError("no measured case is of a path, setting and progress of the model", hint=f"it has {known}")
-    return found
+    if not cases:
+        has = ", ".join(sorted({" / ".join(one.key) for one in measured}))
+        raise BadInputError("no measured case is of a path, setting and progress of the model", hint=f"it has {has}")
+    return [replays.validated(schedules, known[one.key], one) for one in cases]
 
 
 def oracle_error(ns: Times) -> float:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from nearmetal.predict.calibration import LEVEL
 from nearmetal.predict.decide import SURE, cheapest
-from nearmetal.predict.validate import orders
+from nearmetal.predict.validate import PARTS, orders
 from nearmetal.units import format_duration
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 
 ENOUGH_LAUNCHES = 20
+_MEASURED_PART = {
+    "computing": "traces of the measured launches themselves",
+    "messages": "paths fitted from the run of the launches",
+}
 
 
 def label(named: NamedMachine) -> str:
@@ -114,7 +118,9 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
 def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
     """Return measured beside predicted, one line a case, and what they come to."""
     found = Table(title="Predicted against measured (medians)", title_justify="left")
-    for column in ("path / setting", "launches", "measured", "predicted", "error", "oracle", "inside"):
+    parts = [part for part in PARTS if any(part in case.parts_ns for case in cases)]
+    columns = ("path / setting", "launches", "measured", "predicted", "error", *parts, "oracle", "inside")
+    for column in columns:
         found.add_column(column)
     for case in cases:
         found.add_row(
@@ -123,6 +129,7 @@ def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
             format_duration(case.measured_ns),
             format_duration(case.predicted_ns),
             f"{case.error:+.1%}",
+            *(f"{case.parts_ns[part] / case.measured_ns - 1:+.1%}" if part in case.parts_ns else "" for part in parts),
             _share(case.oracle),
             _share(case.inside, 0),
         )
@@ -134,6 +141,7 @@ def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
     said = [
         f"Median absolute error {median(errors):.1%}, worst {max(errors):.1%}, of {len(cases)} cases.",
         f"Median error of an oracle that saw half of the launches: {oracle}.",
+        *(f"{part}: the error with {_MEASURED_PART[part]}." for part in parts),
         f"Order of paths: {wrong} wrong of {apart} pairs that measurement tells apart.",
         f"Inside: the share of launches in the {LEVEL:.0%} interval that was predicted.",
     ]
