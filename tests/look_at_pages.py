@@ -28,10 +28,10 @@ from nearmetal.serve.app import make_app
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.server import Listening, listen
 from nearmetal.store.archive import unarchive
-from tests.beside_runs import make_beside, make_history, make_search
+from tests.beside_runs import make_beside, make_history, make_search, make_traced
 from tests.browser import CHROMIUM
 from tests.fake_fabric import MadeUpHost, make_fabric
-from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
+from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,7 +45,11 @@ PAGES = {
     "report": "/runs/example",
     "live": "/runs/paths/live",
     "compare": "/compare?base=paths&run=later",
-    "many": "/compare?base=paths&run=later&run=example",
+    "many": "/compare?base=r00&" + "&".join(f"run=r{number:02d}" for number in range(1, 14)),
+    "few": "/compare?base=paths&run=later&run=slower",
+    "waterfall": "/runs/traced/waterfall",
+    "calls": "/runs/traced/traces/1",
+    "large": "/runs/large",
     "fabric": "/runs/fabric",
     "history": "/history?study=made-up&host=fake",
     "tune": "/searches/search",
@@ -70,10 +74,13 @@ def served(folder: Path) -> Iterator[Listening]:
         unarchive(archive, folder / "example")
     make_run(folder / "paths", Recipe(study=STUDY, blocks=6))
     make_run(folder / "later", Recipe(study=STUDY, blocks=6, seed=8))
+    make_run(folder / "slower", Recipe(study=STUDY, blocks=6, seed=9, cost={**COST, "tap": 2.9}))
+    make_run(folder / "large", Recipe(study=STUDY.replace('sizes = [8, "1 KiB", "64 KiB"]', SIZES), blocks=6))
     make_fabric(folder / "fabric", MadeUpHost(Faults(latency_nodes={2: 1.4}, bandwidth_links={(4, 6): 2.0})))
     make_beside(folder)
     make_history(folder)
     make_search(folder)
+    make_traced(folder / "traced")
     listening = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(make_app(Catalogue(folder), listening.door), log_config=None))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening.socket]})

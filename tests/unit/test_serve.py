@@ -184,7 +184,7 @@ def test_the_list_shows_what_each_run_found_and_reads_unknown_runs_in_between(ru
     assert "are being read" not in page
     row = re.search(r'href="/runs/first".*?</tr>', page)
     assert row
-    assert '<span class="verdict slower">slower</span> bridge, tap' in row[0]
+    assert '<span class="verdict slower">slower</span> bridge; tap' in row[0]
     assert re.search(
         r'class="spark".*<title>bridge [\d.]+ times veth; macvlan', row[0].replace("><", ">\n<"), re.DOTALL
     )

@@ -94,13 +94,13 @@ def verdicts(view: View, *, distributions: bool = True) -> Markup:
         "section",
         element("h2", "Verdicts"),
         element("p", _lead(view), class_="lead"),
+        *([element("p", " ".join(gains))] if (gains := steps.gains(view)) else []),
         element(
             "div",
             element("ul", *(_card(view, one) for one in view.verdicts), class_="cards"),
             element("div", overview.sections(view, href)),
             class_="answer",
         ),
-        *(element("p", sentence) for sentence in steps.gains(view)),
         table_region(steps.open_cells(view)),
         element("p", words.noise_sentence(view) + words.launches_sentence(view)),
         element("p", words.method_sentence(view), class_="note"),
@@ -242,10 +242,9 @@ def _panel(view: View, cell: Cell) -> Markup:
             _figure("Cumulative distribution", charts.ecdf_chart(view, cell)),
             _figure("Percentiles, out to the maximum", charts.tail_chart(view, cell), _TAIL_NOTE),
             _figure("Drift over blocks", charts.drift_chart(view, cell)),
+            element("div", table_region(tables.within_trials(view, cell)), *details),
             class_="pair",
         ),
-        table_region(tables.within_trials(view, cell)),
-        *details,
     )
 
 
@@ -272,8 +271,8 @@ def table_region(table: Table) -> Markup:
     head = element("tr", *(element("th", h, scope="col", class_=_words(table, i)) for i, h in enumerate(table.head)))
     body = [element("tr", *(_entry(table, i, text) for i, text in enumerate(row))) for row in table.rows]
     drawn = element("table", element("caption", table.title), element("thead", head), element("tbody", *body))
-    note = [element("p", table.note, class_="note")] if table.note else []
-    return together(scrolling(drawn, table.title), *note)
+    notes = (element("p", line, class_="note") for line in table.note.splitlines())
+    return together(scrolling(drawn, table.title), *notes)
 
 
 def _words(table: Table, column: int) -> str | None:
@@ -285,13 +284,19 @@ def _entry(table: Table, column: int, text: str) -> Markup:
     figure, _, interval = text.partition("\n")
     small = [element("small", interval)] if interval else []
     if column == 0:
-        return element("th", figure, scope="row")
+        return element("th", figure, *small, scope="row")
     if text in set(Verdict):
         verdict = Verdict(text)
         return element(
             "td", element("span", f"{_GLYPHS[verdict]} {text}", class_=verdict_class(verdict)), class_="words"
         )
+    if len(text) > _LONGEST_ENTRY and not _words(table, column):
+        return element("td", f"{text[:_LONGEST_ENTRY]}...", title=text)
     return element("td", figure, *small, class_=_words(table, column))
+
+
+_LONGEST_ENTRY = 60
+"""Of the text of a figure or fact; an entry of words wraps."""
 
 
 # ---- the rest
@@ -309,9 +314,12 @@ def _evidence(view: View) -> Markup:
         "section",
         element("h2", "What differs between paths"),
         table_region(tables.facts(view)) or element("p", same),
-        table_region(tables.modes(view)),
-        table_region(tables.counters(view)),
-        table_region(tables.noise(view)),
+        element(
+            "div",
+            element("div", table_region(tables.modes(view)), table_region(tables.noise(view))),
+            element("div", table_region(tables.counters(view))),
+            class_="pair",
+        ),
         id="evidence",
     )
 

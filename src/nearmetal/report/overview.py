@@ -38,9 +38,15 @@ NOTE = (
 
 
 def panels(view: View) -> list[tuple[str, tuple[Cell, ...]]]:
-    """Return title and cells of each chart: one a group of sizes; groups of one size share one a setting."""
+    """Return title and cells of each chart: one a group of sizes; groups of one size share one a setting.
+
+    Where an operation has several settings and few sizes, one chart holds them all, a setting beside the other.
+    """
     found: list[tuple[str, tuple[Cell, ...]]] = []
     by_group = [(group, view.cells_of(group)) for group in view.groups]
+    what = {(group.workload, group.operation) for group in view.groups}
+    if len(what) == 1 and len(by_group) > 1 and sum(len(cells) for _, cells in by_group) <= _MOST_COLUMNS:
+        return [(f"{view.groups[0].workload}, every setting", tuple(cell for _, cells in by_group for cell in cells))]
     for (lone, setting), groups in groupby(by_group, lambda one: (len(one[1]) == 1, one[0].setting)):
         held = list(groups)
         if lone and len(held) > 1:
@@ -50,6 +56,9 @@ def panels(view: View) -> list[tuple[str, tuple[Cell, ...]]]:
         else:
             found += [(words.group_title(view, group), cells) for group, cells in held]
     return found
+
+
+_MOST_COLUMNS = 14
 
 
 def cost(comparison_ratio: float, cell: Cell) -> float:
@@ -94,7 +103,8 @@ def picture(
     y = scale_of(view, frame.bottom, frame.top)
     edge = 1.0 + view.criteria.margin
     band = {"y": y(edge), "height": y(1 / edge) - y(edge), "x": frame.left, "width": frame.right - frame.left}
-    several = len({cell.group for cell in cells}) > 1
+    settings = [cell.group.setting for cell in cells]
+    several = len({(cell.group.workload, cell.group.operation) for cell in cells}) > 1
     names = [cell.group.workload if several else words.size(cell) for cell in cells]
     xs, step = columns(len(cells), frame)
     paths = [entry for entry in view.shown_paths if not entry.baseline]
@@ -103,7 +113,8 @@ def picture(
         element("rect", class_="margin", **band),
         y_axis(frame, y, f"cost, times {view.baseline} (log scale, stretched within the margin)"),
         element("line", class_="one", x1=frame.left, x2=frame.right, y1=y(1), y2=y(1)),
-        _slanted(names, xs, frame) if several else x_axis(frame, _named(names, xs), "message size"),
+        _slanted(names, xs, frame) if several else x_axis(frame, _named(names, xs), _titles(settings)),
+        *(_beside(settings, xs, frame) if len(set(settings)) > 1 else []),
     ]
     last: dict[str, tuple[PathEntry, float]] = {}
     for cell, x in zip(cells, xs, strict=True):
@@ -125,6 +136,24 @@ def picture(
 
 def _named(names: Sequence[str], xs: Sequence[float]) -> Scale:
     return Scale(0.0, 1e4, 0.0, 1e4, float, tuple(zip(xs, names, strict=True)))
+
+
+def _titles(settings: Sequence[str]) -> str:
+    return "message size" if len(set(settings)) == 1 else ""
+
+
+def _beside(settings: Sequence[str], xs: Sequence[float], frame: PlotArea) -> Iterator[Markup]:
+    """Yield the name of each setting under its columns, and a line between one and the next."""
+    start = 0
+    for setting, held in groupby(settings):
+        end = start + len(list(held))
+        if start:
+            between = (xs[start - 1] + xs[start]) / 2
+            yield element("line", class_="one", x1=between, x2=between, y1=frame.top, y2=frame.bottom + 40)
+        title = f"message size, setting {setting}"
+        yield element("text", title, class_="axis", x=(xs[start] + xs[end - 1]) / 2, y=frame.bottom + 36,
+                      text_anchor="middle")  # fmt: skip
+        start = end
 
 
 def _slanted(names: Sequence[str], xs: Sequence[float], frame: PlotArea) -> Markup:

@@ -43,6 +43,8 @@ def _body(view: TraceView) -> Markup:
             for warning in trace_text.warnings(view)
         ),
     )
+    times = _table("Time of ranks", trace_text.TIME_COLUMNS, trace_text.time_rows(view))
+    ranks = element("details", element("summary", "The figures as a table"), times, class_="prints")
     return together(
         head,
         element(
@@ -52,25 +54,30 @@ def _body(view: TraceView) -> Markup:
                 element("p", f"{trace_text.time_sentence(view)}. {_most(view)}", class_="lead"),
                 element(
                     "div",
-                    element("div", element("h2", "Where ranks spend their time"), element("figure", _times(view))),
+                    element(
+                        "div", element("h2", "Where ranks spend their time"), element("figure", _times(view)), ranks
+                    ),
                     element("div", element("h2", "Who sends to whom"), _matrix(view)),
                     class_="pair",
                 ),
                 id="verdicts",
             ),
-            _section("Message sizes", _sizes(view)),
-            _section("Time of ranks", _table("Time of ranks", trace_text.TIME_COLUMNS, trace_text.time_rows(view))),
-            _section(
-                "Messages that cross nodes",
-                _table("Messages that cross nodes", trace_text.CROSSING_COLUMNS, trace_text.crossing_rows(view)),
-            ),
-            _section(
-                "Collectives by time",
-                _table("Collectives", trace_text.CALL_COLUMNS, trace_text.call_rows(view.collectives, view)),
-            ),
-            _section(
-                "Other calls by time",
-                _table("Other calls", trace_text.CALL_COLUMNS, trace_text.call_rows(others, view)),
+            element(
+                "div",
+                _section("Message sizes", _sizes(view)),
+                _section(
+                    "Messages that cross nodes",
+                    _table("Messages that cross nodes", trace_text.CROSSING_COLUMNS, trace_text.crossing_rows(view)),
+                ),
+                _section(
+                    "Collectives by time",
+                    _table("Collectives", trace_text.CALL_COLUMNS, trace_text.call_rows(view.collectives, view)),
+                ),
+                _section(
+                    "Other calls by time",
+                    _table("Other calls", trace_text.CALL_COLUMNS, trace_text.call_rows(others, view)),
+                ),
+                class_="pair",
             ),
         ),
     )
@@ -110,7 +117,10 @@ def _section(title: str, *parts: Markup, name: str | None = None) -> Markup:
 def _table(label: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
     if not rows:
         return element("p", "None.")
-    head = element("tr", *(element("th", column, scope="col") for column in columns))
+    kinds = ("words", *(None for _ in columns[1:]))
+    head = element(
+        "tr", *(element("th", one, scope="col", class_=kind) for one, kind in zip(columns, kinds, strict=True))
+    )
     body = [
         element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
     ]
@@ -184,7 +194,10 @@ def _sizes(view: TraceView) -> Markup:
     if not rows:
         return element("p", "No point-to-point messages.")
     head = element(
-        "tr", *(element("th", text, scope="col") for text in ("size", "messages", "volume", "share of the most"))
+        "tr",
+        element("th", "size", scope="col", class_="words"),
+        *(element("th", text, scope="col") for text in ("messages", "volume")),
+        element("th", "share of the most", scope="col", class_="words"),
     )
     return scrolling(element("table", element("thead", head), element("tbody", *rows)), "Messages by size")
 

@@ -104,6 +104,8 @@ _PER_TRIAL: tuple[tuple[str, str, Callable[[Mapping[str, int]], int]], ...] = (
 def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> tuple[FactRow, ...]:
     """Return counters by path: the median over trials, per iteration of each workload (warm-up included) or per trial.
 
+    Those of an iteration stand apart for each setting, too: knobs change them.
+
     Counters are read around the whole launch, so start and end of the MPI job are part of them.
     """
     by_path = {
@@ -111,14 +113,17 @@ def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> 
         for path in paths
         if not path.again
     }
-    workloads = list(dict.fromkeys(record.order.workload.label for record in records))
+    kinds = list(dict.fromkeys((record.order.workload.label, record.order.setting) for record in records))
+    workloads, settings = ({kind[at] for kind in kinds} for at in (0, 1))
     rows = [
         FactRow(
             name,
-            "an iteration" if len(workloads) == 1 else f"an iteration of {workload}",
-            tuple(_median_of(_of(mine, workload), count, _iterations) for mine in by_path.values()),
+            "an iteration"
+            + (f" of {workload}" if len(workloads) > 1 else "")
+            + (f" under {setting}" if len(settings) > 1 else ""),
+            tuple(_median_of(_of(mine, workload, setting), count, _iterations) for mine in by_path.values()),
         )
-        for workload in sorted(workloads)
+        for workload, setting in sorted(kinds)
         for name, count in _PER_ITERATION
     ]
     rows += [
@@ -128,8 +133,8 @@ def counter_rows(records: Sequence[TrialRecord], paths: Sequence[PathEntry]) -> 
     return tuple(row for row in rows if any(row.values))
 
 
-def _of(records: Sequence[TrialRecord], workload: str) -> list[TrialRecord]:
-    return [record for record in records if record.order.workload.label == workload]
+def _of(records: Sequence[TrialRecord], workload: str, setting: str) -> list[TrialRecord]:
+    return [one for one in records if (one.order.workload.label, one.order.setting) == (workload, setting)]
 
 
 def _median_of(

@@ -222,7 +222,7 @@ def glance(view: View) -> Markup:
     for verdict in Verdict:
         paths = [words.judged(view, one) for one in view.verdicts if one.verdict is verdict]
         if paths:
-            found.append(together(element("span", str(verdict), class_=verdict_class(verdict)), f" {', '.join(paths)}"))
+            found.append(together(element("span", str(verdict), class_=verdict_class(verdict)), f" {'; '.join(paths)}"))
     lines: list[str] = [part for one in found for part in (element("br"), one)][1:]
     return together(element("td", *(lines or [words.NOTHING]), class_="words"), element("td", _spark(view)))
 
