@@ -30,8 +30,7 @@ from nearmetal.store.archive import archive, unarchive
 from nearmetal.store.bundle import read_bundle
 from nearmetal.store.record import TrialRecord
 from nearmetal.study.changes import changes
-from nearmetal.study.spec import parse_study
-from nearmetal.study.toml import parse_toml
+from nearmetal.study.spec import parse_study, parse_toml
 from nearmetal.typed import read_typed
 from nearmetal.units import decimal, parse_duration_ns, parse_size_bytes, to_whole, whole
 from nearmetal.workloads.fabric_file import read_fabric_file

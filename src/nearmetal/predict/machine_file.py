@@ -24,7 +24,7 @@ from nearmetal.predict.models import Cores, Machine, NamedMachine, Network, Topo
 from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
 from nearmetal.reading import read_text
-from nearmetal.study.toml import parse_toml
+from nearmetal.study.spec import parse_toml
 from nearmetal.units import is_whole, parse_duration_ns
 
 if TYPE_CHECKING:

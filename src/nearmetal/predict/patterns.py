@@ -28,7 +28,7 @@ from nearmetal.predict.models import Distribution
 from nearmetal.predict.schedule import PS_PER_NS, Collective, Comm, Op, OpKind, Peer, Program, Schedule
 from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
 from nearmetal.reading import read_text
-from nearmetal.study.toml import parse_toml
+from nearmetal.study.spec import parse_toml
 from nearmetal.units import parse_duration_ns
 
 if TYPE_CHECKING:

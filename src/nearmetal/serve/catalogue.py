@@ -24,7 +24,7 @@ from nearmetal.reading import read_text
 from nearmetal.report.prediction_json import PLACEMENT_SUFFIX, PREDICTION_SUFFIX
 from nearmetal.store.listing import LIST
 from nearmetal.store.rundir import RunDir, RunInfo, SearchDir, is_being_written, is_of_fabric
-from nearmetal.study.toml import parse_toml
+from nearmetal.study.spec import parse_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

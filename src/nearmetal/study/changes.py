@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from nearmetal.errors import listed
-from nearmetal.study.toml import parse_toml
+from nearmetal.study.spec import parse_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,9 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
+import rtoml
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -21,7 +22,7 @@ from pydantic import (
 )
 
 from nearmetal.errors import BadInputError, listed
-from nearmetal.reading import read_text
+from nearmetal.reading import TOO_DEEP, check_depth, read_text, timed
 from nearmetal.study.fields import AGAIN as AGAIN  # noqa: PLC0414 (of the names in a study, which this file is about)
 from nearmetal.study.fields import (
     MOST,
@@ -43,7 +44,6 @@ from nearmetal.study.fields import (
     listed_of,
 )
 from nearmetal.study.order import Progress  # noqa: TC001 (pydantic reads it when it runs)
-from nearmetal.study.toml import parse_toml
 from nearmetal.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -290,6 +290,22 @@ class Study(_Model):
             if unknown := sorted(set(one.workloads) - set(known)):
                 raise ValueError(f"tune.classes: {one.name!r} names the workload {unknown[0]!r}; known: {known}")
         return self
+
+
+@timed
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return what a TOML text holds; raise ValueError for anything else, and for one that nests too deep.
+
+    Not by tomllib: that takes up to 1.6 s of processor time a MB, and time in the square of the parts of `a.a.a`.
+    """
+    try:
+        held = rtoml.loads(text, none_value=None)
+    except rtoml.TomlParsingError as error:
+        if "recursion" in str(error):  # its own limit, which is above ours
+            raise ValueError(TOO_DEEP) from error
+        raise
+    check_depth(held)
+    return held
 
 
 def parse_study(text: str, source: str) -> Study:
