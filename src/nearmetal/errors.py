@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 _T = TypeVar("_T")
 _MOST_LISTED = 12
@@ -31,6 +31,14 @@ def listed(things: Sequence[_T], line: Callable[[_T], str] = str) -> list[str]:
     """Return a line for each of the first dozen things, and one that says how many more there are."""
     more = len(things) - _MOST_LISTED
     return [*map(line, things[:_MOST_LISTED]), *[f"and {more:,} more"] * (more > 0)]
+
+
+def meant(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a hint for a name that is not known: the closest known one, else `otherwise`, else all that are known."""
+    import difflib  # noqa: PLC0415 (only for a typo)
+
+    close = difflib.get_close_matches(name, names := list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else otherwise or f"known: {', '.join(names)}"
 
 
 class ExitCode(IntEnum):

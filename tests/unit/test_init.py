@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING
 
 import pytest
@@ -90,3 +91,24 @@ def test_any_text_survives_being_written_as_toml() -> None:
 
     value = {"a b": 'x"\\\n\t\x7f é', "n": [1, 2.5, True]}
     assert tomllib.loads(f"v = {toml(value)}")["v"] == value
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--host", "local", "--paths", "veht"], "there is no path 'veht'\nhint: did you mean 'veth'?"),
+        (["--host", "local", "--paths", "veth", "--workloads", "latnecy"], "hint: did you mean 'latency'?"),
+        (["--host", "local"], "nobody answers 'Data paths, the baseline first'\nhint: give --paths"),
+        (["--host", "ssh"], "hint: give --machines"),
+    ],
+)
+def test_a_typo_is_told_before_the_next_question_and_silence_is_no_answer(
+    tmp_path: Path,
+    flags: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert nearmetal(["init", str(tmp_path / "s.toml"), *flags]) == 2
+    assert said in capsys.readouterr().err

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -15,9 +16,6 @@ from nearmetal.run.check import check_study
 from nearmetal.study.draft import Draft, draft_text
 from nearmetal.study.spec import parse_study
 from nearmetal.workloads.operations import operation_named
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _PATHS = {"local": "veth,bridge", "lab": "native,vf", "ssh": "native", "slurm": "native"}
 _HOSTS = click.Choice(list(_PATHS))
@@ -47,20 +45,19 @@ def command(  # noqa: PLR0917 (click passes by name)
     """
     if study.exists():
         raise BadInputError(f"{study} already exists", hint="choose another file name, or remove it")
-    host = host or click.prompt("Where", type=_HOSTS, default="local", err=True)
+    host = host or _asked("Where", "--host", default="local", type=_HOSTS)
     if host == "ssh":
-        machines = machines or click.prompt("Machines, such as hpc1,hpc2", err=True)
+        machines = machines or _asked("Machines, such as hpc1,hpc2", "--machines")
     draft = Draft(
         name=study.stem,
         host=host,
-        paths=_words(paths or click.prompt("Data paths, the baseline first", default=_PATHS[host], err=True)),
-        workloads=_words(workloads or click.prompt("Operations, such as latency,bw", default="latency", err=True)),
-        sizes=parse_sizes(sizes or click.prompt("Message sizes", default="8,64K", err=True)),
-        margin_percent=margin
-        or click.prompt("Difference that still counts as equal, in percent", type=_MARGIN, default=5.0, err=True),
         nodes=tuple(node_named(word, {}) for word in _words(machines or "")) if host == "ssh" else (),
+        paths=_paths(paths or _asked("Data paths, the baseline first", "--paths", default=_PATHS[host]), host),
+        workloads=_operations(workloads or _asked("Operations, such as latency,bw", "--workloads", default="latency")),
+        sizes=parse_sizes(sizes or _asked("Message sizes", "--sizes", default="8,64K")),
+        margin_percent=margin
+        or _asked("Difference that still counts as equal, in percent", "--margin", default=5.0, type=_MARGIN),
     )
-    _check(draft)
     text = draft_text(draft)
     check_study(parse_study(text, str(study)))
     study.write_text(text)
@@ -71,19 +68,34 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _check(draft: Draft) -> None:
-    """Raise BadInputError for what a study cannot say: its own checks speak of keys, not of questions."""
-    if not draft.paths or not draft.workloads:
-        raise BadInputError("a study needs a path and a workload", hint="nearmetal init --help")
-    for name in _recipes(draft):
+def _asked(question: str, flag: str, **how: Any) -> Any:
+    """Ask; raise BadInputError where nobody answers."""
+    try:
+        return click.prompt(question, err=True, **how)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        raise BadInputError(f"nobody answers {question!r}", hint=f"give {flag}, or run it on a terminal") from None
+
+
+def _paths(text: str, host: str) -> tuple[str, ...]:
+    """Return the paths; raise BadInputError for one that the host cannot make: a study's checks speak of keys."""
+    names = _words(text)
+    if not names:
+        raise BadInputError("a study needs a path", hint="nearmetal init --help")
+    for name in names if host in {"local", "lab"} else ():
         find_path(name)
-    for name in draft.workloads:
-        operation = operation_named(name)
-        if not operation.has_size:
+    return names
+
+
+def _operations(text: str) -> tuple[str, ...]:
+    names = _words(text)
+    if not names:
+        raise BadInputError("a study needs a workload", hint="nearmetal init --help")
+    for name in names:
+        if not operation_named(name).has_size:
             raise BadInputError(
                 f"{name} takes no message size", hint="leave it out here and add it to the study file without `sizes`"
             )
-
-
-def _recipes(draft: Draft) -> Sequence[str]:
-    return draft.paths if draft.host in {"local", "lab"} else ()
+    return names

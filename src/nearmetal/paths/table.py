@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, meant
 from nearmetal.paths.bridge import Bridge
 from nearmetal.paths.declared import Declared
 from nearmetal.paths.guests import GUEST_PATHS
@@ -39,4 +39,4 @@ def find_path(kind: str) -> Path:
     try:
         return PATHS[kind]
     except KeyError:
-        raise BadInputError(f"there is no path {kind!r}", hint=f"one of: {', '.join(PATHS)}") from None
+        raise BadInputError(f"there is no path {kind!r}", hint=meant(kind, PATHS)) from None

@@ -32,6 +32,10 @@ _SHARED_INTERRUPTS = 1.5
 """A round trip brings two frames: fewer interrupts than this an iteration say that frames waited for a common one."""
 
 
+_NIC_INTERRUPTS = r"irq\.(?!\d+\.(virtio\d+-(req|stats|config|reporting)|nvme|ahci|megasas|mpt3|xhci|i8042|ttyS))\d+.*"
+"""Interrupts of devices that may be network cards, whatever their drivers call them: those of disks are told apart."""
+
+
 @dataclass(frozen=True, slots=True)
 class Advice:
     """One remedy for one path: why it may help here, what it gained elsewhere (None: not measured), how to try it."""
@@ -68,8 +72,9 @@ class PathEvidence:
 
     @property
     def has_nic(self) -> bool:
-        """Return if a network card is on the path: paths between this machine's namespaces have none."""
-        return self.study.host.kind != "local"
+        """Return if the path ends in a network card: a virtual cable or a macvlan has no rings and no moderation."""
+        kinds = set(self.facts(".kind").values())
+        return self.study.host.kind != "local" and ("physical" in kinds or not kinds)
 
     @property
     def of_round_trips(self) -> PathEvidence:
@@ -144,7 +149,7 @@ def _moderation(seen: PathEvidence) -> Iterator[Advice]:
     """Find fewer interrupts than frames: the NIC waits for company, and latency pays."""
     tried = [value for one in seen.study.setting for knob, value in one.knobs.items() if knob == "nic.rx-usecs"]
     trips = seen.of_round_trips
-    interrupts = trips.count(r"irq\.\d+.*")
+    interrupts = trips.count(_NIC_INTERRUPTS)
     if seen.has_nic and 0 < interrupts < _SHARED_INTERRUPTS and not any(value in {0, 1} for value in tried):
         yield Advice(
             seen.path.name,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, meant
 from nearmetal.reading import read_text
 from nearmetal.study.spec import parse_study
 
@@ -36,11 +35,8 @@ def find_study(word: Path) -> Path:
     known = shipped()
     if word.name in known:
         return known[word.name]
-    close = difflib.get_close_matches(word.name, known, n=1)
-    raise BadInputError(
-        f"there is no file and no shipped study {word.name!r}",
-        hint=f"did you mean {close[0]!r}?" if close else "`nearmetal studies` lists those that come with it",
-    )
+    hint = meant(word.name, known, "`nearmetal studies` lists those that come with it")
+    raise BadInputError(f"there is no file and no shipped study {word.name!r}", hint=hint)
 
 
 def read_study(path: Path) -> tuple[Study, str]:

@@ -5,7 +5,6 @@ The schema is these classes; docs/reference/study.md is generated from them.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -21,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from nearmetal.errors import BadInputError, listed
+from nearmetal.errors import BadInputError, listed, meant
 from nearmetal.reading import TOO_DEEP, check_depth, read_text, timed
 from nearmetal.study.fields import AGAIN as AGAIN  # noqa: PLC0414 (of the names in a study, which this file is about)
 from nearmetal.study.fields import (
@@ -368,8 +367,7 @@ def _line(detail: ErrorDetails) -> str:
 def _did_you_mean(detail: ErrorDetails) -> str:
     *parents, key = [step for step in detail["loc"] if isinstance(step, str)]
     known = _known_keys(parents)
-    close = difflib.get_close_matches(str(key), known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known here: {', '.join(known)}"
+    return f"; {meant(str(key), known)}"
 
 
 def _known_keys(parents: list[str]) -> list[str]:

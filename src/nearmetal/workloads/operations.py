@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.errors import BadInputError, ForeignFileError, meant
 from nearmetal.units import to_whole
 
 if TYPE_CHECKING:
@@ -155,5 +155,5 @@ OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
 def operation_named(name: str) -> Operation:
     """Return an operation; raise BadInputError for a name that is not in the table."""
     if name not in OPERATIONS:
-        raise BadInputError(f"there is no operation {name!r}", hint=f"known: {', '.join(OPERATIONS)}")
+        raise BadInputError(f"there is no operation {name!r}", hint=meant(name, OPERATIONS))
     return OPERATIONS[name]

@@ -103,6 +103,7 @@ def test_each_remedy_follows_from_its_evidence(
     ("counters", "facts", "asked"),
     [
         ({"irq.24.eth0": 1600}, {}, {}),
+        ({"irq.36.virtio1-req.0": 900, "irq.37.nvme0q1": 90, "irq.32.virtio0-reporting_vq": 2}, {}, {}),
         ({"sched.context_switches": 900}, {}, {"progress": "blocking"}),
         ({"cpu.steal": 9, "cpu.user": 991}, {}, {}),
         ({"link.n0.eth0.rx_dropped": 1}, {}, {}),
@@ -117,7 +118,10 @@ def test_weak_evidence_says_nothing(
 
 
 def test_a_path_without_a_card_gets_no_advice_on_cards(run: RunDir) -> None:
-    assert remedies(run, {"irq.24.eth0": 1000, "link.n0.eth0.rx_dropped": 7}, host="local") == []
+    counters, cable = {"irq.24.eth0": 1000, "link.n0.eth0.rx_dropped": 7}, {"n0.eth0.kind": "veth"}
+    assert remedies(run, counters, host="local") == []
+    assert remedies(run, counters, cable, host="ssh") == []
+    assert len(remedies(run, counters, {"n0.eth0.kind": "physical"}, host="ssh")) == 2
 
 
 def test_the_command_of_a_setting_makes_a_study_that_parses(run: RunDir, tmp_path: Path) -> None:
