@@ -58,6 +58,8 @@ PAGES = {
     "placement": "/placements/halo",
     "refusal": "/runs/none",
 }
+UNSHOWN = {"few", "large", "calls", "live", "refusal"}
+"""Pages that are looked at, and not shown in the docs."""
 EVERY = os.environ.get("NEARMETAL_PICTURES", "")
 """A folder for every page whole, in every view and as PDF: to look at them by eye."""
 VIEWS: dict[str, dict[str, Any]] = {
@@ -100,7 +102,7 @@ def look(browser: Browser, listening: Listening, name: str, shown: str, out: Pat
     while page.get_by_text("being read").count():
         page.goto(listening.at("/"))
     page.goto(listening.at("").partition("?")[0] + PAGES[name])
-    if shown == "light":
+    if shown == "light" and name not in UNSHOWN:
         page.screenshot(path=out / f"{name}.png")
     if EVERY:
         page.screenshot(path=Path(EVERY) / f"{name}-{shown}.png", full_page=True)
