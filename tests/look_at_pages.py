@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import threading
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from importlib import resources
 from pathlib import Path
 from statistics import median
@@ -137,11 +137,12 @@ def weigh(browser: Browser, folder: Path) -> tuple[int, float]:
 
 def main(out: Path, names: Sequence[str] = ()) -> int:
     """Look at every page in every view, or at those named; weigh a large one; return 1 where anything is wrong."""
-    bad = 0
+    bad, out = 0, out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
-        served(Path(folder) / "runs") as listening,
+        chdir(folder),
+        served(Path("runs")) as listening,
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])

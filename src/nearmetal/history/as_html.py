@@ -37,7 +37,7 @@ def render(history: History, *, above: Markup | None = None, may: str = ALONE, l
             element("h1", history.source),
             element("p", f"{len(history.runs)} runs; {history.metric} of each.", class_="meta"),
             *(
-                element("p", f"Figures from {label}.", class_="honest")
+                element("p", element("strong", "What these figures are: "), f"{label}.", class_="honest")
                 for label in dict.fromkeys(run.entry.host_label for run in history.runs)
             ),
         ),
@@ -54,16 +54,20 @@ def render(history: History, *, above: Markup | None = None, may: str = ALONE, l
             ),
             element("section", element("h2", "Series without a change"), _charts(history, calm), *_more(left_out)),
             element(
-                "section",
-                element("h2", "All series"),
-                *(table_region(history_words.overview(history, group)) for group in groups),
-            ),
-            element(
-                "section",
-                element("h2", "Runs"),
-                table_region(history_words.runs(history)),
-                *([element("h3", "Left out")] if left else []),
-                *([element("ul", *(element("li", one) for one in left))] if left else []),
+                "div",
+                element(
+                    "section",
+                    element("h2", "All series"),
+                    *(table_region(history_words.overview(history, group)) for group in groups),
+                ),
+                element(
+                    "section",
+                    element("h2", "Runs"),
+                    table_region(history_words.runs(history)),
+                    *([element("h3", "Left out")] if left else []),
+                    *([element("ul", *(element("li", one) for one in left))] if left else []),
+                ),
+                class_="pair",
             ),
         ),
     )

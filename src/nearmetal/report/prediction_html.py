@@ -142,17 +142,29 @@ def placed(of: PlacementFile, *, above: Markup | None = None, may: str = ALONE) 
         (one.name, one.method, format_duration(one.median_ns), _gain(one), f"{one.inter_share:.0%}")
         for one in of.candidates
     )
-    head = ("path / setting / progress", "placement", "median", "gain on in-order", "traffic between nodes")
+    head = ("path / setting / progress", "placement", "median", "gain on in-order", "between nodes")
     content = [
         element("p", _best(of), class_="lead"),
         *([element("figure", _medians(of))] if of.candidates else []),
-        element("h2", "All placements, fastest first"),
-        table_region(Table("Placements", head, rows, "Gain: middle and 95 % of replicas, against host after host.", 2)),
-        *_even(of.break_even),
-        element("h2", "Where ranks go"),
-        table_region(_hosts(of)),
-        element("h3", f"For {of.launcher}"),
-        element("pre", of.launcher_file),
+        element(
+            "div",
+            element(
+                "section",
+                element("h2", "All placements, fastest first"),
+                table_region(
+                    Table("Placements", head, rows, "Gain: middle and 95 % of replicas, against host after host.", 2)
+                ),
+            ),
+            element(
+                "section",
+                *_even(of.break_even),
+                element("h2", "Where ranks go"),
+                table_region(_hosts(of)),
+                element("h3", f"For {of.launcher}"),
+                element("pre", of.launcher_file),
+            ),
+            class_="pair",
+        ),
         *([element("h2", "What it rests on and was not measured")] if of.doubts else []),
         *([element("ul", *(element("li", one) for one in of.doubts))] if of.doubts else []),
     ]

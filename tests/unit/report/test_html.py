@@ -141,6 +141,25 @@ def test_groups_of_one_size_share_a_chart(tmp_path: Path) -> None:
     assert titles == [("latency", 3), ("barrier, allreduce", 2)]
 
 
+def test_settings_of_few_sizes_stand_side_by_side_on_one_scale(tmp_path: Path) -> None:
+    two = '[[setting]]\nname = "plain"\n[[setting]]\nname = "tuned"\n[trials]'
+    study = STUDY.replace("[trials]", two)
+    view = build_view(make_run(tmp_path / "run", Recipe(study=study, blocks=5, setting_cost={"tuned": 0.25})))
+    ((title, cells),) = overview.panels(view)
+    assert title == "latency, every setting"
+    assert [cell.group.setting for cell in cells] == ["plain"] * 3 + ["tuned"] * 3
+    drawn = overview.picture(view, title, cells, None)
+    names = re.findall(r'x="([\d.]+)"[^>]*>message size, setting (\w+)<', drawn)
+    assert [name for _, name in names] == ["plain", "tuned"]
+    sizes = [float(x) for x in re.findall(r'x="([\d.]+)"[^>]*>(?:8 B|1 KiB|64 KiB)<', drawn)]
+    assert sizes[1] < float(names[1][0]) - 100 < sizes[4] == float(names[1][0])
+    page = as_html.render(view)
+    assert '<th scope="row">tap<small>latency 1 KiB</small></th>' in page, "a row says which size it is of"
+    many = study.replace('sizes = [8, "1 KiB", "64 KiB"]', "sizes = [1, 2, 4, 8, 16, 32, 64, 128]")
+    apart = overview.panels(build_view(make_run(tmp_path / "many", Recipe(study=many, blocks=3)), distributions=False))
+    assert [title for title, _ in apart] == ["latency, setting plain", "latency, setting tuned"]
+
+
 def test_two_modes_are_drawn_as_two(view: View) -> None:
     cell = view.cells[0]
     modes = Modes((Mode(0.7, 40_000.0, 39_000.0, 41_000.0), Mode(0.3, 90_000.0, 88_000.0, 92_000.0)), "by chance")
