@@ -37,6 +37,7 @@ from nearmetal.study import plan
 from nearmetal.study.order import TrialStatus
 from nearmetal.study.spec import AGAIN, parse_study
 from nearmetal.workloads.mpi.table import find_mpi
+from support import validation as judged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +85,7 @@ class Case:
     @property
     def own_cores(self) -> bool:
         """Tell whether every rank, and a relay, had a core to itself."""
-        return self.ranks + (self.path in shared.WITH_RELAY) <= len(os.sched_getaffinity(0))
+        return self.ranks + (self.path in judged.WITH_RELAY) <= len(os.sched_getaffinity(0))
 
 
 def argv(lmp: str, folder: Path) -> list[str]:
@@ -173,7 +174,7 @@ def wrong_orders(cases: list[Case]) -> tuple[int, int]:
                 continue
             difference = float(np.median(b.measured_ns) / np.median(a.measured_ns)) - 1
             noise = max(float(np.ptp(one.measured_ns) / np.median(one.measured_ns)) for one in (a, b))
-            if abs(difference) > max(shared.TOLD_APART, noise):
+            if abs(difference) > max(judged.TOLD_APART, noise):
                 apart += 1
                 wrong += (np.median(b.predicted_ns) > np.median(a.predicted_ns)) != (difference > 0)
     return apart, wrong
@@ -188,8 +189,8 @@ def table(cases: list[Case]) -> list[str]:
     for case in cases:
         measured = float(np.median(case.measured_ns))
         lines.append(
-            f"| {case.ranks} | {case.placement} | {case.path} | {shared.milliseconds(measured)} | "
-            f"{np.ptp(case.measured_ns) / measured:.0%} | {shared.milliseconds(float(np.median(case.predicted_ns)))} | "
+            f"| {case.ranks} | {case.placement} | {case.path} | {judged.milliseconds(measured)} | "
+            f"{np.ptp(case.measured_ns) / measured:.0%} | {judged.milliseconds(float(np.median(case.predicted_ns)))} | "
             f"{case.error:+.1%} |"
         )
     return lines
@@ -226,7 +227,7 @@ def main() -> int:
             for ranks in (2, 4):
                 profile(folder, lmp, ranks, launch)
         cases = list(predict(folder, fit_run(micro), measure(folder, lmp, options.launches)))
-        where = shared.where(micro)
+        where = judged.where(micro)
     print("\n".join([*table(cases), *summary(cases)]))
     if options.write:
         head = [

@@ -16,17 +16,13 @@ the right order wherever measurement tells them apart; measured p99 inside the p
 from __future__ import annotations
 
 import argparse
-import csv
-import datetime as dt
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from dataclasses import dataclass, field, fields
-from itertools import combinations
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,14 +30,13 @@ import numpy as np
 
 from nearmetal.hosts.table import open_host
 from nearmetal.predict import calibration
-from nearmetal.predict.calibration import OWN, RELAY, SHARED, validated_cases
 from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import schedule_from_trace
 from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.tracing import run_traced
-from nearmetal.predict.validate import TOLD_APART, timed_part_ns
+from nearmetal.predict.validate import oracle_error, timed_part_ns
 from nearmetal.run.trial import carry_out
 from nearmetal.store.rundir import RunDir
 from nearmetal.study import plan
@@ -50,10 +45,10 @@ from nearmetal.study.spec import AGAIN, parse_study
 from nearmetal.workloads.apps import APPLICATIONS, build_apps
 from nearmetal.workloads.mpi.table import find_mpi
 from nearmetal.workloads.samples import decode
-from support.coverage import coverage
+from support.validation import App, Case, coverage_table, goals, page, table, where, write_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from nearmetal.hosts.host import Host
     from nearmetal.predict.models import Machine
@@ -61,9 +56,8 @@ if TYPE_CHECKING:
     from nearmetal.study.order import Order
 
 PATHS = ("veth", "bridge", "macvlan", "tap")
-POINT_TO_POINT, WITH_RELAY = ("veth", "tap"), ("tap",)
-"""Paths that join two nodes only, and paths whose messages go through a process of their own."""
-GOAL_ALL, GOAL_OWN_CORES, GOAL_P99 = 0.10, 0.05, 0.85
+POINT_TO_POINT = ("veth", "tap")
+"""Paths that join two nodes only."""
 PLACEMENTS = {
     (2, "spread"): (0, 1),
     (4, "spread"): (0, 1, 2, 3),
@@ -73,51 +67,6 @@ PLACEMENTS = {
 MICRO_BLOCKS = 5
 SWEEPS = 40
 """How often the measured number of launches is predicted."""
-
-
-@dataclass(frozen=True)
-class App:
-    """One application, class and number of ranks."""
-
-    name: str
-    letter: str
-    ranks: int
-
-    @property
-    def label(self) -> str:
-        """Return its name in studies and file names."""
-        return f"{self.name}-{self.letter}-{self.ranks}"
-
-
-@dataclass(frozen=True)
-class Case:
-    """An application on a path with a placement: measured and predicted, in ns."""
-
-    app: App
-    path: str
-    placement: str
-    launches: int
-    measured_ns: float
-    noise: float
-    predicted_ns: float
-    measured_p99_ns: float
-    p99_low_ns: float
-    p99_high_ns: float
-
-    @property
-    def error(self) -> float:
-        """Return the relative error of the predicted time."""
-        return self.predicted_ns / self.measured_ns - 1
-
-    @property
-    def own_cores(self) -> bool:
-        """Tell whether every rank had a core to itself; a path with a relay needs a core for that."""
-        return self.app.ranks + (self.path in WITH_RELAY) <= len(os.sched_getaffinity(0))
-
-    @property
-    def p99_inside(self) -> bool:
-        """Tell whether the measured p99 of iterations is inside the predicted 90 % interval."""
-        return self.p99_low_ns <= self.measured_p99_ns <= self.p99_high_ns
 
 
 def applications() -> list[App]:
@@ -308,10 +257,23 @@ def predict(
         measured_p99_ns=float(np.quantile(np.concatenate(measured.iterations_ns), 0.99)),
         p99_low_ns=float(low),
         p99_high_ns=float(high),
+        oracle=oracle_error(total_ns),
     )
 
 
-def all_cases(apps: list[App], micro: RunDir, measured: dict[tuple[str, str], Measured], folder: Path) -> list[Case]:
+def hot(machine: Machine) -> Machine:
+    """Return a machine on which a message after computing costs what it costs back to back."""
+    intra = replace(machine.intra, cold=()) if machine.intra else None
+    return replace(machine, intra=intra, inter=replace(machine.inter, cold=()))
+
+
+def all_cases(
+    apps: list[App],
+    micro: RunDir,
+    measured: dict[tuple[str, str], Measured],
+    folder: Path,
+    change: Callable[[Machine], Machine],
+) -> list[Case]:
     """Predict everything that was measured."""
     model = fit_run(micro)
     cases = []
@@ -322,174 +284,9 @@ def all_cases(apps: list[App], micro: RunDir, measured: dict[tuple[str, str], Me
                 found = measured.get((f"{app.label}-{placement}", path), Measured())
                 if ranks != app.ranks or not found.total_ns:
                     continue
-                machines = model.find(path).replayed
+                machines = [change(machine) for machine in model.find(path).replayed]
                 cases.append(predict(app, path, placement, machines=machines, schedules=schedules, measured=found))
     return cases
-
-
-# ---------------------------------------------------------------- judging
-
-
-def median_error(cases: list[Case]) -> float:
-    """Return the median absolute error; NaN without cases."""
-    return float(np.median([abs(case.error) for case in cases])) if cases else float("nan")
-
-
-def orders(cases: list[Case]) -> tuple[int, int]:
-    """Return how many pairs of paths measurement tells apart, and how many of them are predicted the wrong way."""
-    groups: dict[tuple[App, str], list[Case]] = defaultdict(list)
-    for case in cases:
-        groups[case.app, case.placement].append(case)
-    apart = wrong = 0
-    for group in groups.values():
-        for a, b in combinations(group, 2):
-            difference = b.measured_ns / a.measured_ns - 1
-            if abs(difference) > max(TOLD_APART, a.noise, b.noise):
-                apart += 1
-                wrong += (b.predicted_ns > a.predicted_ns) != (difference > 0)
-    return apart, wrong
-
-
-@dataclass(frozen=True)
-class Goal:
-    """One figure to reach."""
-
-    what: str
-    found: str
-    reached: bool
-
-
-def goals(cases: list[Case]) -> list[Goal]:
-    """Return the figures of the validation and whether each is reached."""
-    own = [case for case in cases if case.own_cores]
-    shared = [case for case in cases if not case.own_cores]
-    apart, wrong = orders(cases)
-    inside = sum(case.p99_inside for case in cases)
-    return [
-        Goal("median absolute error, all cases, at most 10 %", f"{median_error(cases):.1%} of {len(cases)} cases",
-             median_error(cases) <= GOAL_ALL),
-        Goal("median absolute error, ranks with their own cores, at most 5 %",
-             f"{median_error(own):.1%} of {len(own)} cases (ranks that share cores: {median_error(shared):.1%} of "
-             f"{len(shared)})", median_error(own) <= GOAL_OWN_CORES),
-        Goal("paths in the right order", f"{wrong} wrong of {apart} pairs that measurement tells apart", wrong == 0),
-        Goal("measured p99 of iterations inside the predicted 90 % interval, at least 85 % of cases",
-             f"{inside} of {len(cases)} cases ({inside / len(cases):.0%})", inside >= GOAL_P99 * len(cases)),
-    ]  # fmt: skip
-
-
-def milliseconds(ns: float) -> str:
-    """Return a duration with three significant digits, in ms."""
-    return f"{ns / 1e6:.3g}" if ns < 1e9 else f"{ns / 1e6:.0f}"
-
-
-def table(cases: list[Case]) -> list[str]:
-    """Return one line a case, in Markdown."""
-    head = "| application | ranks | placement | path | measured, ms | launches' range | predicted, ms | error | p99 of iterations: measured in predicted, ms |"  # noqa: E501
-    lines = [head, "|---|---|---|---|---|---|---|---|---|"]
-    for case in cases:
-        p99 = f"{milliseconds(case.measured_p99_ns)} {'in' if case.p99_inside else '**not in**'} "
-        p99 += f"[{milliseconds(case.p99_low_ns)}, {milliseconds(case.p99_high_ns)}]"
-        lines.append(
-            f"| {case.app.name} {case.app.letter} | {case.app.ranks} | {case.placement} | {case.path} | "
-            f"{milliseconds(case.measured_ns)} | {case.noise:.0%} | {milliseconds(case.predicted_ns)} | "
-            f"{case.error:+.1%} | {p99} |"
-        )
-    return lines
-
-
-def where(run: RunDir) -> str:
-    """Say when, where and with what a run was made."""
-    facts = run.trials()[0].outcome.facts
-    today, cores = dt.datetime.now(dt.UTC).date().isoformat(), len(os.sched_getaffinity(0))
-    return (
-        f"{today}, {facts['cpu.model']}, {cores} processors, Linux {platform.release()}, "
-        f"{facts['mpi.flavour']}-{facts['mpi.version']}. Load average before: {LOAD_BEFORE:.1f}."
-    )
-
-
-def coverage_table() -> list[str]:
-    """Return how the intervals of the cases that ship do on applications that they were not made from, in Markdown."""
-    lines = [
-        "| class | cases | run time inside | width | p99 of iterations inside | width |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name in (OWN, SHARED, RELAY):
-        cells = []
-        for error in (lambda case: case.run_error, lambda case: case.p99_error):
-            inside, total, width = coverage(validated_cases(), name, error)
-            cells.append(f"{inside} of {total} ({inside / total:.0%}) | x{width:.1f}")
-        lines.append(f"| {name} | {total} | {' | '.join(cells)} |")
-    return lines
-
-
-def write_cases(cases: list[Case]) -> None:
-    """Write the cases that the package ships, of which intervals are made."""
-    rows = []
-    for case in cases:
-        name = RELAY if case.path in WITH_RELAY else OWN if case.own_cores else SHARED
-        times = (case.measured_ns, case.predicted_ns, case.measured_p99_ns, case.p99_low_ns, case.p99_high_ns)
-        app = case.app
-        rows.append([name, app.name, app.letter, app.ranks, case.placement, case.path, case.launches])
-        rows[-1] += [f"{ns / 1e6:.6g}" for ns in times]
-    with (Path(calibration.__file__).parent / "validated.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([one.name for one in fields(calibration.ValidatedCase)])
-        writer.writerows(rows)
-
-
-def page(cases: list[Case], failures: list[str], made: str) -> str:
-    """Return the docs page."""
-    reached = goals(cases)
-    by_app = defaultdict(list)
-    for case in cases:
-        by_app[case.app.name, case.app.ranks].append(case)
-    lines = [
-        "# How far predictions are off",
-        "",
-        "Written by `python bench/validate_predict.py --write docs/explanation/prediction-validation.md`.",
-        made,
-        "",
-        "**Fitted from**: `latency`, `bw` and `bibw` of nearmetal's engine on `shm` and the four paths, nothing else.",
-        "**Only checked**: every application below. What an application does comes from a profile inside one node.",
-        "",
-        "| goal | found | |",
-        "|---|---|---|",
-        *(f"| {one.what} | {one.found} | {'reached' if one.reached else '**missed**'} |" for one in reached),
-        "",
-        f"{len(failures)} launches failed and are left out: {'; '.join(sorted(set(failures)))}."
-        if failures
-        else "Every launch was valid.",
-        "Paths are told apart when their measured medians differ by more than "
-        f"{TOLD_APART:.0%} and by more than the range of launches.",
-        "",
-        "| application | ranks | cases | median absolute error | worst |",
-        "|---|---|---|---|---|",
-        *(
-            f"| {name} | {ranks} | {len(group)} | {median_error(group):.1%} | "
-            f"{max((case.error for case in group), key=abs):+.1%} |"
-            for (name, ranks), group in sorted(by_app.items())
-        ),
-        "",
-        "## Intervals",
-        "",
-        *COVERAGE_HEAD,
-        *coverage_table(),
-        "",
-        "## Every case",
-        "",
-        *table(cases),
-        "",
-    ]
-    return "\n".join(lines)
-
-
-LOAD_BEFORE = os.getloadavg()[0]
-COVERAGE_HEAD = (
-    "`nearmetal predict` makes its 90 % intervals of the errors of these cases, by class. Here each program's cases",
-    "are held against intervals made of the other applications' alone. The width is high / low, without the spread of",
-    "replayed launches.",
-    "",
-)
 
 
 def main() -> int:
@@ -502,6 +299,7 @@ def main() -> int:
     )
     parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4], help="Only these numbers of ranks.")
     parser.add_argument("--only", nargs="*", help="Only these applications, such as cg-S-2.")
+    parser.add_argument("--hot", action="store_true", help="Also predict without what computing adds to messages.")
     parser.add_argument("--coverage", action="store_true", help="Only print how the intervals that ship do.")
     options = parser.parse_args()
     if options.coverage:
@@ -518,7 +316,11 @@ def main() -> int:
             for app in apps:
                 trace(folder, app, launch)
         measured = measure_applications(folder, apps, options.launches)
-        cases = all_cases(apps, micro, measured, folder)
+        cases = all_cases(apps, micro, measured, folder, lambda machine: machine)
+        if options.hot:
+            print("messages back to back, whatever was computed before:")
+            for one in goals(all_cases(apps, micro, measured, folder, hot)):
+                print(f"  {one.what}: {one.found}")
         made = where(micro)
     failures = [reason for one in measured.values() for reason in one.failures]
     print("\n".join(table(cases)))

@@ -1,0 +1,240 @@
+"""Cases of a validation of predictions: what they come to, and the page that tells it."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import os
+import platform
+from collections import defaultdict
+from dataclasses import dataclass, fields
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.predict import calibration
+from nearmetal.predict.calibration import OWN, RELAY, SHARED, validated_cases
+from nearmetal.predict.validate import TOLD_APART
+from support.coverage import coverage
+
+if TYPE_CHECKING:
+    from nearmetal.store.rundir import RunDir
+
+WITH_RELAY = ("tap",)
+"""Paths whose messages go through a process of their own."""
+LOAD_BEFORE = os.getloadavg()[0]
+GOAL_ALL, GOAL_OWN_CORES, GOAL_P99 = 0.10, 0.05, 0.85
+
+
+@dataclass(frozen=True)
+class App:
+    """One application, class and number of ranks."""
+
+    name: str
+    letter: str
+    ranks: int
+
+    @property
+    def label(self) -> str:
+        """Return its name in studies and file names."""
+        return f"{self.name}-{self.letter}-{self.ranks}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """An application on a path with a placement: measured and predicted, in ns."""
+
+    app: App
+    path: str
+    placement: str
+    launches: int
+    measured_ns: float
+    noise: float
+    predicted_ns: float
+    measured_p99_ns: float
+    p99_low_ns: float
+    p99_high_ns: float
+    oracle: float
+
+    @property
+    def error(self) -> float:
+        """Return the relative error of the predicted time."""
+        return self.predicted_ns / self.measured_ns - 1
+
+    @property
+    def own_cores(self) -> bool:
+        """Tell whether every rank had a core to itself; a path with a relay needs a core for that."""
+        return self.app.ranks + (self.path in WITH_RELAY) <= len(os.sched_getaffinity(0))
+
+    @property
+    def p99_inside(self) -> bool:
+        """Tell whether the measured p99 of iterations is inside the predicted 90 % interval."""
+        return self.p99_low_ns <= self.measured_p99_ns <= self.p99_high_ns
+
+
+def median_error(cases: list[Case]) -> float:
+    """Return the median absolute error; NaN without cases."""
+    return float(np.median([abs(case.error) for case in cases])) if cases else float("nan")
+
+
+def median_oracle(cases: list[Case]) -> float:
+    """Return the median error of guesses from half of the very launches; NaN without cases."""
+    return float(np.median([case.oracle for case in cases])) if cases else float("nan")
+
+
+def orders(cases: list[Case]) -> tuple[int, int]:
+    """Return how many pairs of paths measurement tells apart, and how many of them are predicted the wrong way."""
+    groups: dict[tuple[App, str], list[Case]] = defaultdict(list)
+    for case in cases:
+        groups[case.app, case.placement].append(case)
+    apart = wrong = 0
+    for group in groups.values():
+        for a, b in combinations(group, 2):
+            difference = b.measured_ns / a.measured_ns - 1
+            if abs(difference) > max(TOLD_APART, a.noise, b.noise):
+                apart += 1
+                wrong += (b.predicted_ns > a.predicted_ns) != (difference > 0)
+    return apart, wrong
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One figure to reach."""
+
+    what: str
+    found: str
+    reached: bool
+
+
+def goals(cases: list[Case]) -> list[Goal]:
+    """Return the figures of the validation and whether each is reached."""
+    own = [case for case in cases if case.own_cores]
+    shared = [case for case in cases if not case.own_cores]
+    apart, wrong = orders(cases)
+    inside = sum(case.p99_inside for case in cases)
+    return [
+        Goal("median absolute error, all cases, at most 10 %", f"{median_error(cases):.1%} of {len(cases)} cases",
+             median_error(cases) <= GOAL_ALL),
+        Goal("median absolute error, ranks with their own cores, at most 5 %",
+             f"{median_error(own):.1%} of {len(own)} cases (ranks that share cores: {median_error(shared):.1%} of "
+             f"{len(shared)}); of an oracle {median_oracle(own):.1%}", median_error(own) <= GOAL_OWN_CORES),
+        Goal("paths in the right order", f"{wrong} wrong of {apart} pairs that measurement tells apart", wrong == 0),
+        Goal("measured p99 of iterations inside the predicted 90 % interval, at least 85 % of cases",
+             f"{inside} of {len(cases)} cases ({inside / len(cases):.0%})", inside >= GOAL_P99 * len(cases)),
+    ]  # fmt: skip
+
+
+def milliseconds(ns: float) -> str:
+    """Return a duration with three significant digits, in ms."""
+    return f"{ns / 1e6:.3g}" if ns < 1e9 else f"{ns / 1e6:.0f}"
+
+
+def table(cases: list[Case]) -> list[str]:
+    """Return one line a case, in Markdown."""
+    head = "| application | ranks | placement | path | measured, ms | launches' range | predicted, ms | error | p99 of iterations: measured in predicted, ms |"  # noqa: E501
+    lines = [head, "|---|---|---|---|---|---|---|---|---|"]
+    for case in cases:
+        p99 = f"{milliseconds(case.measured_p99_ns)} {'in' if case.p99_inside else '**not in**'} "
+        p99 += f"[{milliseconds(case.p99_low_ns)}, {milliseconds(case.p99_high_ns)}]"
+        lines.append(
+            f"| {case.app.name} {case.app.letter} | {case.app.ranks} | {case.placement} | {case.path} | "
+            f"{milliseconds(case.measured_ns)} | {case.noise:.0%} | {milliseconds(case.predicted_ns)} | "
+            f"{case.error:+.1%} | {p99} |"
+        )
+    return lines
+
+
+def where(run: RunDir) -> str:
+    """Say when, where and with what a run was made."""
+    facts = run.trials()[0].outcome.facts
+    today, cores = dt.datetime.now(dt.UTC).date().isoformat(), len(os.sched_getaffinity(0))
+    return (
+        f"{today}, {facts['cpu.model']}, {cores} processors, Linux {platform.release()}, "
+        f"{facts['mpi.flavour']}-{facts['mpi.version']}. Load average before: {LOAD_BEFORE:.1f}."
+    )
+
+
+def coverage_table() -> list[str]:
+    """Return how the intervals of the cases that ship do on applications that they were not made from, in Markdown."""
+    lines = [
+        "| class | cases | run time inside | width | p99 of iterations inside | width |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in (OWN, SHARED, RELAY):
+        cells = []
+        for error in (lambda case: case.run_error, lambda case: case.p99_error):
+            inside, total, width = coverage(validated_cases(), name, error)
+            cells.append(f"{inside} of {total} ({inside / total:.0%}) | x{width:.1f}")
+        lines.append(f"| {name} | {total} | {' | '.join(cells)} |")
+    return lines
+
+
+def write_cases(cases: list[Case]) -> None:
+    """Write the cases that the package ships, of which intervals are made."""
+    rows = []
+    for case in cases:
+        name = RELAY if case.path in WITH_RELAY else OWN if case.own_cores else SHARED
+        times = (case.measured_ns, case.predicted_ns, case.measured_p99_ns, case.p99_low_ns, case.p99_high_ns)
+        app = case.app
+        rows.append([name, app.name, app.letter, app.ranks, case.placement, case.path, case.launches])
+        rows[-1] += [f"{ns / 1e6:.6g}" for ns in times]
+    with (Path(calibration.__file__).parent / "validated.csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([one.name for one in fields(calibration.ValidatedCase)])
+        writer.writerows(rows)
+
+
+def page(cases: list[Case], failures: list[str], made: str) -> str:
+    """Return the docs page."""
+    reached = goals(cases)
+    by_app = defaultdict(list)
+    for case in cases:
+        by_app[case.app.name, case.app.ranks].append(case)
+    lines = [
+        "# How far predictions are off",
+        "",
+        "Written by `python bench/validate_predict.py --write docs/explanation/prediction-validation.md`.",
+        made,
+        "",
+        "**Fitted from**: `latency`, `bw`, `bibw` and `exchange` on `shm` and the four paths, nothing else.",
+        "**Only checked**: every application below. What an application does comes from a profile inside one node.",
+        "",
+        "| goal | found | |",
+        "|---|---|---|",
+        *(f"| {one.what} | {one.found} | {'reached' if one.reached else '**missed**'} |" for one in reached),
+        "",
+        f"{len(failures)} launches failed and are left out: {'; '.join(sorted(set(failures)))}."
+        if failures
+        else "Every launch was valid.",
+        "Paths are told apart when their measured medians differ by more than "
+        f"{TOLD_APART:.0%} and by more than the range of launches.",
+        "",
+        "| application | ranks | cases | median absolute error | worst |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {name} | {ranks} | {len(group)} | {median_error(group):.1%} | "
+            f"{max((case.error for case in group), key=abs):+.1%} |"
+            for (name, ranks), group in sorted(by_app.items())
+        ),
+        "",
+        "## Intervals",
+        "",
+        *COVERAGE_HEAD,
+        *coverage_table(),
+        "",
+        "## Every case",
+        "",
+        *table(cases),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+COVERAGE_HEAD = (
+    "`nearmetal predict` makes its 90 % intervals of the errors of these cases, by class. Here each program's cases",
+    "are held against intervals made of the other applications' alone. The width is high / low, without the spread of",
+    "replayed launches.",
+    "",
+)
