@@ -7,7 +7,7 @@ import datetime as dt
 import os
 import platform
 from collections import defaultdict
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.predict import calibration
-from nearmetal.predict.calibration import OWN, RELAY, SHARED, validated_cases
+from nearmetal.predict.calibration import OWN, RELAY, SHARED, ValidatedCase
 from nearmetal.predict.validate import TOLD_APART
 from support.coverage import coverage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nearmetal.store.rundir import RunDir
 
 WITH_RELAY = ("tap",)
@@ -113,7 +115,8 @@ def goals(cases: list[Case]) -> list[Goal]:
     own = [case for case in cases if case.own_cores]
     shared = [case for case in cases if not case.own_cores]
     apart, wrong = orders(cases)
-    inside = sum(case.p99_inside for case in cases)
+    inside, judged = p99_coverage([kept(case) for case in cases])
+    alone = sum(case.p99_inside for case in cases)
     return [
         Goal("median absolute error, all cases, at most 10 %", f"{median_error(cases):.1%} of {len(cases)} cases",
              median_error(cases) <= GOAL_ALL),
@@ -121,8 +124,9 @@ def goals(cases: list[Case]) -> list[Goal]:
              f"{median_error(own):.1%} of {len(own)} cases (ranks that share cores: {median_error(shared):.1%} of "
              f"{len(shared)}); of an oracle {median_oracle(own):.1%}", median_error(own) <= GOAL_OWN_CORES),
         Goal("paths in the right order", f"{wrong} wrong of {apart} pairs that measurement tells apart", wrong == 0),
-        Goal("measured p99 of iterations inside the predicted 90 % interval, at least 85 % of cases",
-             f"{inside} of {len(cases)} cases ({inside / len(cases):.0%})", inside >= GOAL_P99 * len(cases)),
+        Goal("measured p99 of iterations inside the 90 % interval that `predict` prints, at least 85 % of cases",
+             f"{inside} of {judged} cases ({inside / judged:.0%}), each application held out (within the spread of "
+             f"replayed launches alone: {alone})", inside >= GOAL_P99 * judged),
     ]  # fmt: skip
 
 
@@ -156,8 +160,8 @@ def where(run: RunDir) -> str:
     )
 
 
-def coverage_table() -> list[str]:
-    """Return how the intervals of the cases that ship do on applications that they were not made from, in Markdown."""
+def coverage_table(cases: Sequence[ValidatedCase]) -> list[str]:
+    """Return how intervals made of some cases do on applications that they were not made from, in Markdown."""
     lines = [
         "| class | cases | run time inside | width | p99 of iterations inside | width |",
         "|---|---|---|---|---|---|",
@@ -165,25 +169,33 @@ def coverage_table() -> list[str]:
     for name in (OWN, SHARED, RELAY):
         cells = []
         for error in (lambda case: case.run_error, lambda case: case.p99_error):
-            inside, total, width = coverage(validated_cases(), name, error)
-            cells.append(f"{inside} of {total} ({inside / total:.0%}) | x{width:.1f}")
+            inside, total, width = coverage(cases, name, error)
+            cells.append(f"{inside} of {total} ({inside / max(1, total):.0%}) | x{width:.1f}")
         lines.append(f"| {name} | {total} | {' | '.join(cells)} |")
     return lines
 
 
-def write_cases(cases: list[Case]) -> None:
+def p99_coverage(cases: Sequence[ValidatedCase]) -> tuple[int, int]:
+    """Return how many cases have their p99 in the interval that `predict` prints, its application held out."""
+    found = [coverage(cases, name, lambda case: case.p99_error) for name in (OWN, SHARED, RELAY)]
+    return sum(inside for inside, _, _ in found), len(cases)
+
+
+def kept(case: Case) -> ValidatedCase:
+    """Return a case as the package ships it."""
+    name = RELAY if case.path in WITH_RELAY else OWN if case.own_cores else SHARED
+    times = (case.measured_ns, case.predicted_ns, case.measured_p99_ns, case.p99_low_ns, case.p99_high_ns)
+    app = case.app
+    ms = (float(f"{ns / 1e6:.6g}") for ns in times)
+    return ValidatedCase(name, app.name, app.letter, app.ranks, case.placement, case.path, case.launches, *ms)
+
+
+def write_cases(cases: Sequence[ValidatedCase]) -> None:
     """Write the cases that the package ships, of which intervals are made."""
-    rows = []
-    for case in cases:
-        name = RELAY if case.path in WITH_RELAY else OWN if case.own_cores else SHARED
-        times = (case.measured_ns, case.predicted_ns, case.measured_p99_ns, case.p99_low_ns, case.p99_high_ns)
-        app = case.app
-        rows.append([name, app.name, app.letter, app.ranks, case.placement, case.path, case.launches])
-        rows[-1] += [f"{ns / 1e6:.6g}" for ns in times]
     with (Path(calibration.__file__).parent / "validated.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([one.name for one in fields(calibration.ValidatedCase)])
-        writer.writerows(rows)
+        writer.writerow([one.name for one in fields(ValidatedCase)])
+        writer.writerows([f"{one:.6g}" if isinstance(one, float) else one for one in astuple(case)] for case in cases)
 
 
 def page(cases: list[Case], failures: list[str], made: str) -> str:
@@ -222,7 +234,7 @@ def page(cases: list[Case], failures: list[str], made: str) -> str:
         "## Intervals",
         "",
         *COVERAGE_HEAD,
-        *coverage_table(),
+        *coverage_table([kept(case) for case in cases]),
         "",
         "## Every case",
         "",
