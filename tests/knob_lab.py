@@ -70,10 +70,10 @@ def _echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
 
 
 class _Types:
-    """Stands for pydantic's TypeAdapter of a profile, which the player has written itself."""
+    """Stands for what pydantic makes of a profile's type; the player has written the profile itself."""
 
     def __init__(self, kind: Callable[..., Any]) -> None:
-        self._kind = kind
+        self._kind = self.core_schema = kind
 
     def validate_json(self, text: str, **_: object) -> Any:
         fields = json.loads(text)
@@ -116,18 +116,24 @@ def coalesce(device: str, rx_usecs: int | None = None) -> int:
     return int(words[_RX_USECS])
 
 
-def main() -> int:
-    """Play in the guest: `FOLDER DEVICE FIRST LAST`."""
+def stand_in(folder: str) -> None:
+    """Let the player be imported where there is Python's own library alone; `folder` holds what was packed."""
     import nearmetal
     import nearmetal.knobs
 
     for package in (nearmetal, nearmetal.knobs):
         name = package.__name__.replace(".", "/")
-        package.__path__.append(f"{sys.argv[1]}/player/{name}")
+        package.__path__.append(f"{folder}/player/{name}")
     kinds = dict.fromkeys(("Path", "IntRange"), lambda *_, **__: None)
     _stand_in("click", command=_unchanged, argument=_unchanged, option=_unchanged, echo=_echo, **kinds)
     _stand_in("pydantic", TypeAdapter=_Types, ValidationError=OSError)
+    _stand_in("pydantic_core", SchemaValidator=_Types)
     _stand_in("nearmetal.cli.main", run=_run_verb)
+
+
+def main() -> int:
+    """Play in the guest: `FOLDER DEVICE FIRST LAST`."""
+    stand_in(sys.argv[1])
     import knob_histories
     import knob_world
 

@@ -42,3 +42,10 @@ def test_no_setting_is_left_changed_without_being_named(seed: int, histories: in
     assert played.ok, played.text
     assert f"| **histories** | {histories} |" in played.text
     assert "otherwise wrong** | **0** |" in played.text
+
+
+def test_the_player_of_the_lab_needs_no_package_of_others() -> None:
+    paths = [str(PLAYER.parent), str(Path(nearmetal.__file__).parents[1])]
+    program = f"import sys; sys.path[:0] = {paths}; import knob_lab; knob_lab.stand_in('.'); import knob_histories"
+    alone = process.run([sys.executable, "-S", "-I", "-c", program], timeout_s=600)
+    assert alone.ok, alone.complaint()
