@@ -12,6 +12,7 @@ from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.facts.look import MachineLook, parse
 from nearmetal.run.between import LinkRequest, MachinePair, check_looks, doubts, node_named, propose
+from nearmetal.run.check import check_study
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import NodeSpec, parse_study
 
@@ -75,7 +76,21 @@ def test_the_proposal_is_a_study_of_everything_that_is_there() -> None:
         ("hpc1", 0, "eth0"),
         ("hpc2", 2201, "eth0"),
     ]
-    assert any("no RDMA device on vm1, vm2, hpc1, hpc2" in line for line in proposal.left_out)
+    assert proposal.left_out == ("verbs: no RDMA device on vm1, vm2, hpc1, hpc2",)
+
+
+def test_verbs_are_measured_where_the_compared_interfaces_have_them() -> None:
+    def proposed(**changed: object) -> tuple[list[str], str]:
+        card = replace(LOOK, rdma=("mlx5_0",), verbs="mlx5_0", tools=LOOK.tools | {"ib_write_lat"})
+        seen = {"vm1": replace(card, identity="a"), "vm2": replace(card, identity="b", **changed)}  # type: ignore[arg-type]
+        proposal = propose(asked(sizes=(1, 64)), seen)
+        study = parse_study(proposal.text, "p")
+        check_study(study)
+        return [f"{w.kind} {w.operation} {w.sizes}" for w in study.workload][2:], "".join(proposal.left_out)
+
+    assert proposed() == (["perftest ib_write_lat [2, 64]"], "")
+    assert proposed(verbs="") == ([], "verbs: `rdma link show` names no device for eth0 of vm2")
+    assert proposed(tools=LOOK.tools) == ([], "verbs: no ib_write_lat on vm2 (Debian: apt install perftest)")
 
 
 def test_the_budget_decides_the_number_of_blocks_and_never_asks_for_fewer_than_five() -> None:

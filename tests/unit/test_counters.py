@@ -3,16 +3,19 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.errors import NearmetalError
+from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.facts import proof, rdma
 from nearmetal.facts.counters import parse_links, parse_snmp
 from nearmetal.facts.tenants import look_for_tenants, parse_processes, used_between
 from nearmetal.hosts import many_files
 from nearmetal.hosts.machine import MachineShell
+from nearmetal.paths.path import Endpoint, Endpoints
 
 DEV = """Inter-|   Receive                                                |  Transmit
  face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed
@@ -52,6 +55,47 @@ def test_files_come_apart_as_they_were(files: list[tuple[bytes, bool]]) -> None:
     paths = [str(index) for index in range(len(files))]
     expected = {path: body for path, (body, there) in zip(paths, files, strict=True) if there}
     assert many_files.split(said, paths, mark) == expected
+
+
+def test_rdma_ports_count_for_their_interface_however_it_is_told(tmp_path: Path) -> None:
+    for path, value in {
+        "mlx5_0/ports/1/gid_attrs/ndevs/0": "ens1f0",
+        "mlx5_0/ports/1/counters/port_rcv_packets": "100",
+        "mlx5_0/ports/1/counters/port_xmit_packets": "90",
+        "mlx5_0/ports/1/hw_counters/out_of_sequence": "3",
+        "mlx4_0/ports/1/counters/port_rcv_packets": "7",
+        "mlx4_0/device/net/ib0/mtu": "2044",
+        "siw0/ports/1/counters/port_rcv_packets": "5",
+        "rxe0/ports/1/gid_attrs/ndevs/0": "eth0",
+        "rxe0/ports/1/hw_counters/sent_pkts": "11",
+        "rxe0/ports/1/hw_counters/rcvd_pkts": "12",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(f"{value}\n")
+    script = rdma._SCRIPT.replace("/sys/class/infiniband", str(tmp_path))
+    said = subprocess.run(["sh", "-c", script, "sh", *rdma._PACKETS, *rdma._OTHERS], capture_output=True, check=True)
+    assert rdma.parse_rdma("n0", said.stdout.decode()) == {
+        "rdma.n0.ens1f0.rx_packets": 100, "rdma.n0.ens1f0.tx_packets": 90, "rdma.n0.ens1f0.out_of_sequence": 3,
+        "rdma.n0.ib0.rx_packets": 7, "rdma.n0.siw0.rx_packets": 5,
+        "rdma.n0.eth0.tx_packets": 11, "rdma.n0.eth0.rx_packets": 12,
+    }  # fmt: skip
+    nothing = subprocess.run(
+        ["sh", "-c", script.replace(str(tmp_path), "/none"), "sh", "x"], capture_output=True, check=True
+    )
+    assert (nothing.stdout, nothing.stderr) == (b"", b"")
+
+
+def test_traffic_that_only_an_rdma_device_sees_proves_the_path() -> None:
+    ends = Endpoints(
+        (Endpoint("n0", "ens1", "10.0.0.1"), Endpoint("n1", "ens1", "10.0.0.2")), "10.0.0.0/24", alone=False
+    )
+    counted = {f"rdma.{n}.ens1.{way}_packets": 500 for n in ("n0", "n1") for way in ("rx", "tx")}
+    seen_twice = {"link.n0.ens1.rx_packets": 480, "rdma.n0.other.rx_packets": 9, "rdma.n0.ens1.out_of_sequence": 8}
+    found = proof.of_counters({**counted, **seen_twice}, ends)
+    assert (found.moved_packets, found.stray_packets) == ({"n0.ens1": 1000, "n1.ens1": 1000}, {"n0.other": 9})
+    proof.check(found, ends, least_packets=1000)
+    with pytest.raises(TrialError, match="did not take the path"):
+        proof.check(proof.of_counters(seen_twice, ends), ends, least_packets=1000)
 
 
 def stat(pid: int, name: str, ticks: int, *, began: int = 5, flags: int = 0) -> str:

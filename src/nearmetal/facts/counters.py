@@ -1,9 +1,9 @@
 """What happened during a trial: kernel counters read before and after, as flat names and integers.
 
 Names are `irq.<line>`, `softirq.<name>`, `cpu.<state>` (USER_HZ ticks), `sched.context_switches`,
-`kvm.<statistic>` (a hypervisor's exits, injected interrupts, halts of its guests), `tcp.<node>.<counter>` and
-`link.<node>.<interface>.<counter>`; `sched.migrations` is counted by the engine's ranks themselves.
-Parsing is pure; reading goes through a shell.
+`kvm.<statistic>` (a hypervisor's exits, injected interrupts, halts of its guests), `tcp.<node>.<counter>`,
+`link.<node>.<interface>.<counter>` and `rdma.<node>.<interface>.<counter>`; `sched.migrations` is counted by the
+engine's ranks themselves. Parsing is pure; reading goes through a shell.
 Formats: the kernel's Documentation/filesystems/proc.rst and net/ipv4/proc.c, net/core/net-procfs.c.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError
+from nearmetal.facts.rdma import HAS_RDMA, rdma_counters
 from nearmetal.hosts.host import machines_of
 
 if TYPE_CHECKING:
@@ -93,12 +94,14 @@ def read_counters(shell: Shell, nodes: Sequence[str]) -> dict[str, int]:
     machines = machines_of(shell)
     counts: dict[str, int] = {}
     for place in dict.fromkeys([*machines, *nodes]):
-        wanted = (*_MACHINE_FILES, *_KVM_FILES) if place in machines else ()
+        wanted = (*_MACHINE_FILES, *_KVM_FILES, HAS_RDMA) if place in machines else ()
         wanted += _NODE_FILES if place in nodes else ()
         files = _Files(place, shell.read_all(wanted, node=place))
         if place in machines:
             for name, value in _machine_counters(files).items():
                 counts[name] = counts.get(name, 0) + value
+        if HAS_RDMA in files.content:
+            counts |= rdma_counters(shell, place)
         if place in nodes:
             counts |= _node_counters(files)
     return counts

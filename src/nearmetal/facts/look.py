@@ -43,6 +43,7 @@ if [ "$address" ]; then
     fi
 fi
 say rdma "$(ls /sys/class/infiniband 2> /dev/null | tr '\n' ' ')"
+say verbs "$(rdma link show 2> /dev/null | sed -n "s|^link \([^ /]*\).* netdev ${interface:-none} *$|\1|p" | head -n 1)"
 for program in mpirun mpiexec; do
     command -v "$mpi$program" > /dev/null || continue
     say launcher "$("$mpi$program" --version 2>&1 | tr '\n' ' ' | cut -c 1-200)"
@@ -60,7 +61,8 @@ class MachineLook:
     """What one machine said. Text is empty, and a count 0, where the machine does not offer it.
 
     `identity` differs between machines and between the network namespaces of one; `address` is the other machine's as
-    this one resolves it, `interface` what leads there.
+    this one resolves it, `interface` what leads there and `verbs` its RDMA device;
+    `rdma` are all such devices.
     """
 
     host: str
@@ -77,6 +79,7 @@ class MachineLook:
     driver: str
     adaptive: bool
     rdma: tuple[str, ...]
+    verbs: str
     mpi: str
     compiler: bool
     tools: frozenset[str]
@@ -120,6 +123,7 @@ def parse(text: str) -> MachineLook:
         driver=said.get("driver", ""),
         adaptive=said.get("adaptive") == "on",
         rdma=tuple(said.get("rdma", "").split()),
+        verbs=said.get("verbs", ""),
         mpi=_flavour(said.get("launcher", "")),
         compiler="compiler" in said,
         tools=frozenset(value for key, value in pairs if key == "tool"),

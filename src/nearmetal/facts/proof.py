@@ -25,18 +25,24 @@ _LAUNCHERS = (".lo", f".{MANAGEMENT}", f".{MANAGEMENT_TAP}")
 
 
 def of_counters(counted: Mapping[str, int], endpoints: Endpoints) -> Proof:
-    """Sort the packets that were counted on the nodes into the path's interfaces and all others."""
+    """Sort the packets that were counted on the nodes into the path's interfaces and all others.
+
+    Packets of an RDMA device count for its interface, which does not see them, or sees the same (soft-RoCE).
+    """
     own = {f"{end.node}.{end.interface}" for end in endpoints.ends if end.interface}
     beneath = {f"{end.node}.{end.interface}" for end in endpoints.beneath}
     moved = dict.fromkeys(sorted(own), 0)
     stray: dict[str, int] = {}
+    seen: dict[str, dict[str, int]] = {"link": {}, "rdma": {}}
     for name, count in counted.items():
-        if not name.startswith("link.") or not name.endswith("_packets"):
-            continue
-        interface = name.removeprefix("link.").rsplit(".", 1)[0]
+        kind, _, rest = name.partition(".")
+        if kind in seen and rest.endswith("_packets"):
+            interface = rest.rsplit(".", 1)[0]
+            seen[kind][interface] = seen[kind].get(interface, 0) + count
+    for interface in dict.fromkeys([*seen["link"], *seen["rdma"]]):
         if interface not in beneath:
             side = moved if interface in own else stray
-            side[interface] = side.get(interface, 0) + count
+            side[interface] = max(one.get(interface, 0) for one in seen.values())
     return Proof(moved, stray)
 
 

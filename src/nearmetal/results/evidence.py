@@ -92,6 +92,11 @@ _PER_TRIAL: tuple[tuple[str, str, Callable[[Mapping[str, int]], int]], ...] = (
     ("TCP segments retransmitted", "a trial", _sum_of(r"tcp\..+\.RetransSegs")),
     ("TCP timeouts", "a trial", _sum_of(r"tcp\..+\.TCPTimeouts")),
     ("packets dropped or damaged", "a trial", _sum_of(r"link\..+_(dropped|errors)")),
+    (
+        "RDMA packets sent again, late or refused",
+        "a trial",
+        _sum_of(r"rdma\..+_(err|errors|discards|sequence|request)"),
+    ),
     ("retransmits, by the tool's own count", "a trial", _sum_of(r"tool\.retransmits")),
     ("datagrams lost, by the tool's own count", "a trial", _sum_of(r"tool\.lost_datagrams")),
     ("fairness between pairs (Jain's index)", "millionths", _sum_of(r"tool\.fairness_ppm")),

@@ -24,6 +24,7 @@ BUSY = 0.5
 """The load of a processor from which a machine is called busy."""
 _LEAST_BANDWIDTH_BYTES = 1024
 _BANDWIDTH_BYTES = 64 * 1024 * 1024
+_LEAST_VERBS_BYTES = 2
 _LEAST_SOCKPERF_BYTES, _MOST_SOCKPERF_BYTES = 14, 65_000
 
 
@@ -126,7 +127,11 @@ def propose(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> Proposal:
         left_out.append(f"TCP round trips: no sockperf on {lacking} (Debian: apt install sockperf)")
     elif small:
         workloads.append(("tcp", {"kind": "sockperf", "sizes": small, "options": {"seconds": 1}}))
-    left_out.append(f"verbs: {_no_verbs(asked, looks)}")
+    if why := _no_verbs(asked, looks):
+        left_out.append(f"verbs: {why}")
+    else:
+        sizes = sorted({max(size, _LEAST_VERBS_BYTES) for size in asked.sizes})
+        workloads.append(("verbs", {"kind": "perftest", "operation": "ib_write_lat", "sizes": sizes}))
     if not workloads:
         raise UnavailableError(
             "there is nothing to measure with:\n  " + "\n  ".join(left_out),
@@ -158,17 +163,28 @@ def _lacking(asked: LinkRequest, looks: Mapping[str, MachineLook], tool: str) ->
 
 
 def _no_verbs(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> str:
-    without = [n.name for pair in asked.pairs for n in pair.nodes if not looks[n.name].rdma]
-    if without:
+    """Return why RDMA writes cannot be measured on the interfaces that are compared, or ''."""
+    seen = {n.name: looks[n.name] for pair in asked.pairs for n in pair.nodes}
+    if without := [name for name, one in seen.items() if not one.rdma]:
         return f"no RDMA device on {', '.join(without)}"
-    return "not measured here; run ib_write_lat on each pair and compare its output with `nearmetal import`"
+    if others := [f"{one.interface} of {name}" for name, one in seen.items() if not one.verbs]:
+        return f"`rdma link show` names no device for {', '.join(others)}"
+    lacking = _lacking(asked, looks, "ib_write_lat")
+    return f"no ib_write_lat on {lacking} (Debian: apt install perftest)" if lacking else ""
+
+
+_WORDS = {
+    "latency": "MPI ping-pong latency",
+    "bw": "MPI bandwidth",
+    "tcp": "TCP round trips (sockperf)",
+    "verbs": "latency of RDMA writes (ib_write_lat)",
+}
 
 
 def _words(name: str, entry: Mapping[str, object]) -> str:
     sizes = entry["sizes"]
     assert isinstance(sizes, list)
-    what = {"latency": "MPI ping-pong latency", "bw": "MPI bandwidth", "tcp": "TCP round trips (sockperf)"}[name]
-    return f"{what}: {', '.join(map(format_size, sizes))}"
+    return f"{_WORDS[name]}: {', '.join(map(format_size, sizes))}"
 
 
 def _within_budget(
