@@ -73,8 +73,26 @@ def test_a_compiler_of_another_version_is_a_reason_not_a_surprise(bare: Path) ->
 def test_without_any_mpi_the_hint_names_a_command(bare: Path) -> None:
     with pytest.raises(UnavailableError) as caught:
         find_mpi("mpich")
-    assert "pip install --prefix" in caught.value.hint
+    assert f"`{sys.prefix}/bin/python -m pip install --prefix {sys.prefix}/mpi/mpich mpich`" in caught.value.hint
     assert "apt install mpich" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("left", "command"),
+    [
+        ("uv-receipt.toml", "uv pip install --python PREFIX/bin/python"),
+        ("pipx_metadata.json", "pipx runpip nearmetal install"),
+    ],
+)
+def test_an_environment_without_pip_is_told_what_installs_into_it(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, command: str
+) -> None:
+    (tmp_path / left).touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    with pytest.raises(UnavailableError) as caught:
+        find_mpi("mpich")
+    wanted = f"`{command} --prefix PREFIX/mpi/mpich mpich`".replace("PREFIX", str(tmp_path))
+    assert caught.value.hint.startswith(wanted)
 
 
 def test_an_explicit_place_is_the_only_one(bare: Path, tmp_path: Path) -> None:

