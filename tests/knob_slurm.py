@@ -24,7 +24,7 @@ import slurm
 from knob_histories import History, quick_apply
 from knob_player import PATIENCE_S
 from knob_ssh import SshHistory, over_ssh
-from knob_world import DEVICES, OF_SLURM, Boot, Command, Fault, enter
+from knob_world import DEVICES, OF_SLURM, Boot, Command, Fault
 from nearmetal.cli.main import run as run_verb
 from nearmetal.hosts.batch.host import BatchHost
 from nearmetal.hosts.batch.slurm import Slurm
@@ -107,23 +107,7 @@ class SlurmHistory(SshHistory):
         """Roll back by one of the node's names: from elsewhere, or as who is on it does."""
         if boot or self.random.random() < 0.5:
             return super().roll_back(fault, away=away, boot=boot)
-        return self.roll_back_there(fault or Fault(), away=away)
-
-    def roll_back_there(self, fault: Fault, *, away: bool = False) -> int:
-        def on_the_node() -> int:
-            if away:
-                enter(self.other)
-            return run_verb(["rollback"])
-
-        self.note("rollback", f"of the node itself {fault} away={away}")
-        self.counts["another namespace"] += away
-        return self.finish(self.start(on_the_node, fault))
-
-    def once_more(self) -> int:
-        # What is damaged is named by every name of the node, and set aside by the one in whose folder it is.
-        super().roll_back()
-        self.roll_back_there(Fault())
-        return self.roll_back()
+        return self.roll_back_by_hand(fault or Fault(), away=away)
 
     def power_off(self) -> None:
         super().power_off()

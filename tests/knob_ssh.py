@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knob_histories import History, quick_trials
-from knob_world import Boot
+from knob_world import Boot, Fault, enter
+from nearmetal.cli.main import run as run_verb
 from nearmetal.hosts.ssh.host import SshHost
 from nearmetal.run import trial
 from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
@@ -71,6 +72,22 @@ class SshHistory(History):
             outcome = host.carry_out(Order(0, 0, path, workload, knobs=words, timeout_s=20.0), trial.carry_out)
         sys.stderr.write(outcome.reason)
         return outcome.status is not TrialStatus.VALID
+
+    def roll_back_by_hand(self, fault: Fault, *, away: bool = False) -> int:
+        """Roll back as one does who did not come over ssh."""
+
+        def on_the_machine() -> int:
+            if away:
+                enter(self.other)
+            return run_verb(["rollback"])
+
+        self.note("rollback", f"of the machine itself {fault} away={away}")
+        self.counts["another namespace"] += away
+        return self.finish(self.start(on_the_machine, fault))
+
+    def once_more(self) -> int:
+        self.roll_back_by_hand(Fault())  # sets damaged journals of trials aside, which `far` only names
+        return self.roll_back()
 
     def tuned(self, device: str) -> str:
         path = f'[[path]]\nname = "p"\nkind = "declared"\noptions = {{ interface = "{device}" }}\n'

@@ -366,7 +366,9 @@ class TestNames:
         path.write_bytes(b"")
         refuse_unfinished(machine, other, "far")
         assert not put_back(machine, folder)
-        assert "unknown: nic.mtu of eth1" in capsys.readouterr().out
+        said = capsys.readouterr()
+        assert "unknown: nic.mtu of eth1" in said.out
+        assert "`nearmetal rollback far` on this side sets it aside" in said.err
         assert path.exists()
 
     def test_a_session_that_lives_under_another_name_is_left_alone(

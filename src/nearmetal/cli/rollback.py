@@ -68,7 +68,11 @@ def put_everything_back(
     with places.interrupted_on(shell, host, folder, home, held) as found:
         # All of them: one that is damaged or stuck must not keep the others from being put back.
         failed = [path for path, error in survey(folder).refused if not _set_aside(path, error)]
-        failed += [path for path, error in found.damaged if not _name(path, error)]
+        for path, error in found.damaged:
+            _name(path, error)
+            where = places.LOCAL if path.parent == home else path.parent.name
+            click.echo(f"hint: `nearmetal rollback {where}` on this side sets it aside", err=True)
+            failed.append(path)
         failed += [path for path, machine in found.journals if not _put_back(shell, path, machine, force=force)]
     if not found.journals and not failed:
         click.echo("nothing to restore", err=True)
@@ -114,8 +118,8 @@ def settle_far(shell: FarShell) -> None:
             settle(shell, name, places.folder_of(name), held)
 
 
-def _name(path: Path, error: NearmetalError) -> bool:
-    """Name a journal that cannot be read, and what its undo scripts know. Never well."""
+def _name(path: Path, error: NearmetalError) -> None:
+    """Name a journal that cannot be read, and what its undo scripts know."""
     click.echo(error.render(), err=True)
     for script in undo_scripts(path):
         try:
@@ -127,7 +131,6 @@ def _name(path: Path, error: NearmetalError) -> bool:
             if line.startswith(NAMED):
                 click.echo(f"unknown: {line.removeprefix(NAMED)}")
         click.echo(f"hint: read {script}, then run it with sh on its machine", err=True)
-    return False
 
 
 def _set_aside(path: Path, error: NearmetalError) -> bool:
