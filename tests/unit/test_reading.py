@@ -397,6 +397,21 @@ def test_readers_take_time_in_proportion(name: str) -> None:
     assert cost(8 * few) < 30 * max(cost(few), 2e-5)
 
 
+def test_blanks_in_the_json_of_perftest_cost_no_more_than_its_lines() -> None:
+    report = (DATA / "written-perftest-6.2-send_lat.json").read_bytes()
+
+    def cost(more: bytes) -> float:
+        least = float("inf")
+        for _ in range(3):
+            begin = time.process_time()
+            with contextlib.suppress(ForeignFileError):
+                read_foreign(report.replace(b":", b":" + more, 1))
+            least = min(least, time.process_time() - begin)
+        return least
+
+    assert cost(b" " * 20_000) < 20 * max(cost(b' 1,\n"x":' * 2_500), 1e-4)
+
+
 # ---------------------------------------------------------------- stored files
 
 

@@ -112,7 +112,7 @@ def parse_summary(text: str, *, dumped: bool) -> PerftestResult:
     return PerftestResult(f"ib_{verb}_bw", _UNITS[match["unit"]], _some(rows), dumped, ended)
 
 
-_PAIR = re.compile(r'^[ \t]*"?([\w.]{1,40})"?:[ \t]*"?([^",{\n]{1,200})"?,?$', re.MULTILINE)
+_PAIR = re.compile(r'^[ \t]*+"?([\w.]{1,40})"?:[ \t]*+"?([^",{\n]{1,200})"?,?$', re.MULTILINE)
 
 
 def parse_json_report(data: bytes) -> PerftestResult:
