@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -168,6 +169,10 @@ def test_two_machines_get_an_answer_from_one_command(
         refused = nearmetal([*words, "-o", "remote_shell=ssh -F /dev/null -p 1 -o BatchMode=yes"])
     assert {w.name for w in study.workload} >= {"latency"}
     assert all(node.interface for node in study.host.node), "the interface that leads to the other machine"
+    assert re.search(
+        r"answer for m0 and m1:\n  latency, .*: 64 B: [\d.]+ us \(me(di)?an\)\n(.*\n)*  Noise floor: ", said.out
+    )
+    assert "near-metal" not in said.out + said.err, "nothing is compared"
     assert "largest doubt: " in said.out
     assert "next: compare with a baseline: nearmetal between m0 m1 --against" in said.out
     assert "will measure MPI ping-pong latency: 64 B" in said.err

@@ -13,6 +13,7 @@ from nearmetal.cli.run import carry_out
 from nearmetal.cli.sizes import parse_sizes
 from nearmetal.errors import BadInputError, ExitCode, UnavailableError
 from nearmetal.facts.look import look
+from nearmetal.report import words
 from nearmetal.run.begin import begin
 from nearmetal.run.between import LinkRequest, MachinePair, check_looks, doubts, node_named, propose
 from nearmetal.stats.equivalence import Verdict
@@ -139,6 +140,11 @@ def _show(asked: LinkRequest, looks: dict[str, MachineLook]) -> None:
 
 def _answer(asked: LinkRequest, looks: dict[str, MachineLook], view: View, root: Path) -> None:
     names = [node.name for pair in asked.pairs for node in pair.nodes]
+    if len(asked.pairs) == 1:
+        click.echo(f"answer for {names[0]} and {names[1]}:")
+        for sentence in words.alone(view):
+            click.echo(f"  {sentence}")
+        click.echo(f"  {words.noise_sentence(view)}")
     again = f"nearmetal between {' '.join(names[:2])}"
     click.echo(f"largest doubt: {doubts(asked, looks)[0]}")
     if len(asked.pairs) == 1:

@@ -43,7 +43,7 @@ class KubectlHost(far.FarHost):
         interface = str(options.get("interface", ""))
         named = [node.model_copy(update={"interface": node.interface or interface}) for node in pods]
         carriers = [ProgramCarrier(node.name, _exec_argv(base, options, node.address or node.name)) for node in named]
-        super().__init__(named, carriers, options, label=f"in pods: {', '.join(node.name for node in named)}")
+        super().__init__(named, carriers, options, label=f"pods: {', '.join(node.name for node in named)}")
 
 
 def open_kubectl(spec: HostSpec) -> KubectlHost:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from nearmetal.stats.conclude import rarest_excluded
 from nearmetal.stats.equivalence import Verdict
-from nearmetal.stats.summary import HEADLINE
+from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nearmetal.results.records import Cell, Failure, GroupId, Level, PathVerdict, View
     from nearmetal.stats.compare import CellComparison, RatioEstimate
     from nearmetal.stats.interval import Interval
@@ -220,6 +222,8 @@ def blocks_sentence(view: View) -> str:
 
 def method_sentence(view: View) -> str:
     """Return how ratios and verdicts were made."""
+    if len(view.shown_paths) == 1 and not view.settings:
+        return f"Figures are geometric means over blocks; there is no path but {view.baseline} to compare them with."
     methods = sorted({str(c.headline.method) for _, _, c in view.compared()})
     asked = view.criteria
     by = " and ".join(methods) or "no method: nothing could be compared"
@@ -234,6 +238,24 @@ def method_sentence(view: View) -> str:
         "differs: not equal, but not shown to be beyond the margin. Holm-corrected over all sizes, operations and "
         "settings of a path."
     )
+
+
+def alone(view: View) -> list[str]:
+    """Return a sentence for each operation of a study with one path: what its messages take, or how fast they go.
+
+    Medians of launches where they can be stated, else means.
+    """
+    return [f"{group.workload}, {_sizes(view.cells_of(group))}" for group in view.groups]
+
+
+def _sizes(cells: Sequence[Cell]) -> str:
+    said = []
+    for cell in cells:
+        median, mean = (cell.paths[0].levels[metric] for metric in (Metric.MEDIAN, HEADLINE))
+        of, value = ("median", median.value) if median.value is not None else ("mean", mean.value)
+        if value is not None:
+            said.append(f"{size(cell)}: {figure(value)} {cell.shown.unit} ({of})")
+    return f"{cells[0].shown.name}: {'; '.join(said) or 'no valid trial'}"
 
 
 def short(name: str, most: int = 12) -> str:

@@ -83,7 +83,9 @@ def rehearse(
 
 
 def limits(study: Study) -> Iterator[str]:
-    """Yield what the study is too small to conclude, whatever its trials give."""
+    """Yield what the study is too small to conclude, whatever its trials give; nothing where it compares nothing."""
+    if len(study.path) == 1 and len(study.setting) <= 1:
+        return
     can = resolution(study)
     if can.iterations and can.percentile < _HEADLINE_PERCENTILE:
         yield f"{can.iterations} iterations hold no p99 of a launch, which near-metal asks for: see `nearmetal plan`"

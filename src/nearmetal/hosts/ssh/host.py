@@ -38,7 +38,7 @@ class SshHost(far.FarHost):
             raise BadInputError("the ssh host has no machines", hint="give [[host.node]] tables, or a `hosts_file`")
         self._connector = Connector(_access(options))
         carriers = [SshCarrier(self._connector, _place(node)) for node in nodes]
-        super().__init__(nodes, carriers, options, label=f"over ssh: {', '.join(node.name for node in nodes)}")
+        super().__init__(nodes, carriers, options, label=f"machines over ssh: {', '.join(node.name for node in nodes)}")
 
     def close(self) -> None:
         """Close every connection; calling twice does nothing more."""
