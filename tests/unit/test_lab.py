@@ -101,6 +101,8 @@ def test_the_shipped_rules_keep_what_a_trial_needs() -> None:
         assert rules.keeps(path), path
     for path in ("usr/lib/gcc/x86_64-linux-gnu/12/cc1", "var/lib/dpkg/status", "usr/include/mpi.h", "boot/initrd.img"):
         assert not rules.keeps(path), path
+    for path in ("etc/resolv.conf", "etc/hostname", "etc/apt/sources.list"):
+        assert not rules.keeps(path), f"{path} is the builder's own"
 
 
 def test_modules_bring_what_they_depend_on() -> None:
