@@ -13,10 +13,13 @@
 #include <unistd.h>
 
 enum { LOOK_NS = 100000000, SPINS_A_LOOK = 8, FAILURES_BORNE = 4, WAITS_A_PROBE = 128, PROBE_NS = 100000 };
+enum { BLOCK_NS_MOST = 600 }; /* how far before its grant a busy node may have to stop */
 
 static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *limit) {
     return syscall(SYS_futex, (uint32_t *)word, operation, value, limit, NULL, 0);
 }
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static bool ready(const struct member *m) {
     return cluster_granted_ns(m->shared, m->self) >= atomic_load_explicit(&m->me->need_ns, memory_order_acquire);
@@ -173,19 +176,38 @@ static bool spin_until_ready(struct member *m) {
     return false;
 }
 
-bool cluster_wait_idle(struct member *m) {
+/* Of two nodes, let one that works and now sleeps be woken only when the other is well ahead of it: woken at once it could
+ * go on for one step, and where both share a core each step would cost two switches. The other can get there, since it
+ * may go on until a block before this one's promise and the lookahead. Among three that is not so: two that sleep thus
+ * could wait for each other. */
+static void sleep_for_long(struct member *m) {
+    const int64_t reachable_ns = m->lookahead_ns - BLOCK_NS_MOST;
+    if (m->nodes == 2 && reachable_ns > 0)
+        atomic_store_explicit(&m->me->need_ns,
+                              m->me->promise_ns + m->lookahead_ns + least(reachable_ns, m->lookahead_ns / 2),
+                              memory_order_release);
+}
+
+static bool wait_until_ready(struct member *m, bool works) {
     if (ready(m))
         return true;
     const int64_t since_ns = wire_host_ns();
     m->counts->waits++;
-    const bool granted = spin_until_ready(m) || sleep_until_ready(m);
+    bool granted = spin_until_ready(m);
+    if (!granted) {
+        if (works)
+            sleep_for_long(m);
+        granted = sleep_until_ready(m);
+    }
     m->counts->waited_ns += wire_host_ns() - since_ns;
     return granted;
 }
 
+bool cluster_wait_idle(struct member *m) { return wait_until_ready(m, false); }
+
 bool cluster_wait(struct member *m, int64_t need_ns) {
     atomic_store_explicit(&m->me->need_ns, need_ns, memory_order_release);
-    return cluster_wait_idle(m);
+    return wait_until_ready(m, true);
 }
 
 bool cluster_wait_for_room(struct member *m, int to, struct watch *seen) {
