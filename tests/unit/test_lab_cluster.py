@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socket
 import threading
@@ -23,6 +24,7 @@ from nearmetal.hosts.far.stream import LostError
 from nearmetal.hosts.host import HYPERVISOR, OnNode, machines_of
 from nearmetal.hosts.lab import cluster, kvm, nodes, plain_files, remote, wire
 from nearmetal.hosts.lab.frames import Seat
+from nearmetal.hosts.lab.lab import cores_of, slots_of
 from nearmetal.hosts.lab.machine import MACHINES, MANAGEMENT, STANDING_PATHS, Files, emulator_argv
 from nearmetal.paths import ports
 from nearmetal.paths.guests import GUEST_PATHS
@@ -133,6 +135,13 @@ def test_machines_that_serve_several_launches_make_each_one_cheaper() -> None:
     study, _ = read_study(Path(__file__).parents[2] / "studies" / "sriov-gap.toml")
     alone = study.model_copy(update={"host": study.host.model_copy(update={"options": {"nodes": 2}})})
     assert estimate(study)[0] < estimate(alone)[0]
+
+
+def test_two_pairs_of_machines_share_two_cores_and_each_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
+    assert [slots_of({"nodes": nodes} if nodes else {}) for nodes in (0, 2, 3, 16)] == [2, 2, 1, 1]
+    assert [cores_of(slot, 2) for slot in range(3)] == [{3}, {5}, {3}]
+    assert cores_of(0, 1) == {3, 5}
 
 
 def test_as_many_machines_start_as_a_trial_needs() -> None:

@@ -48,7 +48,7 @@ OPTIONS = {
     "launches": "with `nodes`: how many launches of a block, on one path, machines carry out before they end (1)",
     "variants": "boots of the machine that blocks take in turn (3); each is 550 MB in the cache",
     "standing_guests": "with `nodes`: guests are started before the snapshot, and lives find them running (true)",
-    "slots": "trials side by side, each machine on a core of its own (one a core, at most 2)",
+    "slots": "trials side by side, on cores of their own (one a core, at most 2; of more than two nodes 1)",
     **WIRE,
 }
 
@@ -133,6 +133,7 @@ class LabHost:
         self._ready: dict[_Which, _Ready] = {}
         self._lives: set[Vm] = set()
         self._clocks: dict[str, float] = {}
+        self._taken: list[int] = []
         self._lock = threading.Lock()
         self._closed = False
 
@@ -245,7 +246,20 @@ class LabHost:
         else:
             memory = stack.enter_context(wire.shared_memory())  # without a name, so nothing of it outlives the machines
             stack.enter_context(self._watched(memory))
-            yield from self._cluster.start(ready.boot, orders, seed, memory, stack)
+            with _kept_to(stack.enter_context(self._slot())):
+                yield from self._cluster.start(ready.boot, orders, seed, memory, stack)
+
+    @contextlib.contextmanager
+    def _slot(self) -> Iterator[set[int]]:
+        """Give the cores of a slot that is free: machines that wait for each other are best off among themselves."""
+        with self._lock:
+            slot = min(range(self._slots), key=self._taken.count)
+            self._taken.append(slot)
+        try:
+            yield cores_of(slot, self._slots)
+        finally:
+            with self._lock:
+                self._taken.remove(slot)
 
     @contextlib.contextmanager
     def _known(self, life: Vm) -> Iterator[None]:
@@ -327,7 +341,25 @@ def machine_of(options: Mapping[str, Scalar]) -> LabMachine:
 def slots_of(options: Mapping[str, Scalar]) -> int:
     """Return how many machines run side by side; raise BadInputError where that is no number."""
     side_by_side = min(_SLOTS, len(os.sched_getaffinity(0)))
-    return at_once(options, "slots", max(1, side_by_side // max(1, nodes_of(options))))
+    # Two machines rarely work at the same time until ranks poll, so that two pairs of them fill two cores.
+    return at_once(options, "slots", max(1, side_by_side * 2 // max(2, nodes_of(options))))
+
+
+def cores_of(slot: int, slots: int) -> set[int]:
+    """Return a slot's share of the cores."""
+    cores = sorted(os.sched_getaffinity(0))
+    return set(cores[slot % len(cores) :: slots])
+
+
+@contextlib.contextmanager
+def _kept_to(cores: set[int]) -> Iterator[None]:
+    """Keep the programs that this thread starts to these cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _seed(order: Order) -> int:
