@@ -1,33 +1,44 @@
 """The lab's own figures: image, boot, trial, memory, and that every repeat is the same to the byte.
 
-Run it on a machine with two free cores: `.venv/bin/python bench/lab.py [REPEATS]` (20 by default).
+Run it on a machine with two free cores: `.venv/bin/python bench/lab.py [REPEATS [TRIAL...]]` (20 by default;
+with names of trials, exactness alone). Repeats take turns through the conditions below.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import cycle, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest import mock
 
-from nearmetal.hosts.lab import image
+from nearmetal.hosts.lab import cluster, image, wire
 from nearmetal.hosts.lab.lab import LabHost, find_emulator, open_lab
 from nearmetal.hosts.lab.machine import MACHINES
 from nearmetal.hosts.lab.vm import Boot, Vm
 from nearmetal.hosts.lab.wirecheck import fitting_wire
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
 GOALS = {"boot to snapshot": "< 25 s", "trial": "< 6 s", "memory": "< 1.5 GiB"}
 ENGINE = {"operation": "latency", "sizes": [8, 1024], "iterations": 400, "warmup": 50}
 REPEATS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 
 
-def order(path: str, seed: int) -> Order:
-    """Return a short latency trial."""
-    workload = WorkloadOrder("latency", "engine", dict(ENGINE))
+def order(path: str, seed: int, operation: str = "latency", nodes: int = 2) -> Order:
+    """Return a short trial."""
+    workload = WorkloadOrder(operation, "engine", {**ENGINE, "operation": operation}, placement=tuple(range(nodes)))
     return Order(0, 0, PathOrder(path, path, {"rx_usecs": 0}), workload, seed=seed)
 
 
@@ -60,14 +71,14 @@ def boot_figures() -> None:
 
 def trial_figures(host: LabHost) -> None:
     """Time one trial of each path."""
-    host.carry_out(order("native", 1), lambda *_: Outcome(TrialStatus.FAILED))
+    carry_out(host, order("native", 1))
     for path in ("native", "vf"):
         peaks: list[float] = []
         done = threading.Event()
         watcher = threading.Thread(target=watch, args=(host, peaks, done))
         watcher.start()
         started_s = time.monotonic()
-        outcome = host.carry_out(order(path, 1), lambda *_: Outcome(TrialStatus.FAILED))
+        outcome = carry_out(host, order(path, 1))
         elapsed_s = time.monotonic() - started_s
         done.set()
         watcher.join()
@@ -85,24 +96,106 @@ def watch(host: LabHost, peaks: list[float], done: threading.Event) -> None:
                 continue
 
 
-def determinism(host: LabHost) -> None:
-    """Repeat three trials, and run one with three seeds."""
-    orders = [order(path, seed) for path, seed in (("native", 1), ("vf", 2), ("bridge", 3))]
-    started_s = time.monotonic()
-    with ThreadPoolExecutor(host.slots) as pool:
-        runs = list(
-            pool.map(lambda entry: host.carry_out(entry, lambda *_: Outcome(TrialStatus.FAILED)), orders * REPEATS)
-        )
-        others = list(
-            pool.map(
-                lambda seed: host.carry_out(order("vf", seed), lambda *_: Outcome(TrialStatus.FAILED)), (11, 12, 13)
-            )
-        )
-    for index, wanted in enumerate(orders):
-        prints = {fingerprint(outcome) for outcome in runs[index :: len(orders)]}
-        print(f"{wanted.path.label}: {REPEATS} repeats, {len(prints)} distinct outcomes (goal 1)")
-    print(f"3 seeds: {len({fingerprint(outcome) for outcome in others})} distinct outcomes (goal 3)")
-    print(f"{len(runs) + len(others)} trials in {time.monotonic() - started_s:.0f} s, {host.slots} side by side")
+LOAD = 8
+HELD_BACK_S = 1.0
+
+
+@contextlib.contextmanager
+def as_it_is(_: LabHost) -> Iterator[None]:
+    """Change nothing."""
+    yield
+
+
+@contextlib.contextmanager
+def loaded(_: LabHost) -> Iterator[None]:
+    """Let others want the cores too."""
+    others = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(LOAD)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+@contextlib.contextmanager
+def on_one_core(_: LabHost) -> Iterator[None]:
+    """Give all machines the same core."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+@contextlib.contextmanager
+def held_back(host: LabHost) -> Iterator[None]:
+    """Stop the first machine again and again, so that others are as far ahead of it as they may be."""
+    over = threading.Event()
+
+    def hold() -> None:
+        while not over.wait(HELD_BACK_S):
+            for pid in host.running_pids[:1]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+                    over.wait(HELD_BACK_S)
+                    os.kill(pid, signal.SIGCONT)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    try:
+        yield
+    finally:
+        over.set()
+        holder.join()
+
+
+@contextlib.contextmanager
+def fuzzed(_: LabHost) -> Iterator[None]:
+    """Break the machines' loops at other places in every run."""
+    told = wire.plugin_argument
+    with mock.patch.object(cluster.wire, "plugin_argument", lambda *a, **k: f"{told(*a, **k)},fuzz=1"):
+        yield
+
+
+CONDITIONS: dict[str, Callable[[LabHost], contextlib.AbstractContextManager[None]]] = {
+    "as it is": as_it_is,
+    f"{LOAD} others want the cores": loaded,
+    "one core": on_one_core,
+    "node 0 held back": held_back,
+    "loops broken at random": fuzzed,
+}
+TRIALS = {
+    "native": ("base", order("native", 1)),
+    "bridge": ("base", order("bridge", 2)),
+    "allreduce": ("base", order("native", 3, "allreduce", 4)),
+    "guest-vf": ("kvm", order("guest-vf", 4)),
+}
+
+
+def carry_out(host: LabHost, wanted: Order) -> Outcome:
+    """Carry a trial out, in the lab alone."""
+    return host.carry_out(wanted, lambda *_: Outcome(TrialStatus.FAILED))
+
+
+def exactness(name: str) -> bool:
+    """Repeat a trial under all conditions, and run it with two other seeds; tell whether the seed alone decides."""
+    machine, wanted = TRIALS[name]
+    host = open_lab({"machine": machine, "nodes": wanted.nodes}, print)
+    began_s, prints = time.monotonic(), set()
+    with contextlib.closing(host):
+        host.prepare([wanted])
+        for condition in islice(cycle(CONDITIONS), REPEATS):
+            with CONDITIONS[condition](host):
+                prints.add(found := fingerprint(carry_out(host, wanted)))
+            print(f"{name}, {condition}: {found[:12]}, load {os.getloadavg()[0]:.0f}", flush=True)
+        others = {fingerprint(carry_out(host, replace(wanted, seed=seed))) for seed in (101, 102)}
+    print(
+        f"{name}: {REPEATS} repeats, {len(prints)} distinct outcomes (goal 1); 3 seeds, {len(prints | others)} (goal 3)"
+    )
+    print(f"{name}: {REPEATS + 2} trials in {time.monotonic() - began_s:.0f} s", flush=True)
+    return len(prints) == 1 and len(prints | others) == 3
 
 
 def fingerprint(outcome: Outcome) -> str:
@@ -111,9 +204,15 @@ def fingerprint(outcome: Outcome) -> str:
     return hashlib.sha256(repr((outcome.counters, sorted(outcome.files.items()))).encode()).hexdigest()
 
 
+def main(trials: list[str]) -> int:
+    """Print figures; 1 when a repeat was not the same."""
+    if not trials:
+        boot_figures()
+        with contextlib.closing(open_lab({"machine": "base"}, print)) as host:
+            trial_figures(host)
+    same = [exactness(name) for name in trials or TRIALS]
+    return 0 if all(same) else 1
+
+
 if __name__ == "__main__":
-    boot_figures()
-    lab = open_lab({"machine": "base"}, print)
-    trial_figures(lab)
-    determinism(lab)
-    lab.close()
+    sys.exit(main(sys.argv[2:]))
