@@ -59,7 +59,7 @@ void Engine::add_crew(std::uint32_t cores) {
 
 // A kernel that groups processes by session shares a core evenly between hosts that are sessions of one machine, and a
 // rank that polls uses its host's share up. With equally many ranks on each core there is nothing to balance, so which
-// ranks share one is drawn anew in each replica; each host has a core of its own there, as many times slower as there
+// ranks share one is drawn again in each replica; each host has a core of its own there, as many times slower as there
 // are.
 void Engine::split_by_host(const std::vector<std::uint32_t> &ranks) {
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> own; // (core, host) -> crew

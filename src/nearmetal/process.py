@@ -55,7 +55,7 @@ class Finished:
             how = f"ended with status {self.exit_status}"
         said = (self.stderr or self.stdout).decode(errors="backslashreplace").strip().splitlines()
         tail = "\n  ".join(said[-_TAIL_LINES:])
-        return f"{self.argv[0]} {how}" + (f":\n  {tail}" if tail else " and said nothing")
+        return f"{self.argv[0]} {how}" + (f":\n  {tail}" if tail else " and printed nothing")
 
 
 def end_session(process: subprocess.Popen[bytes]) -> None:

@@ -119,7 +119,7 @@ def test_a_pair_with_nothing_between_is_refused_with_every_reason() -> None:
     lost = looks(vm1=replace(LOOK, address=""), vm2=replace(LOOK, identity="x", interface="lo"))
     with pytest.raises(UnavailableError) as raised:
         check_looks([PAIR], lost)
-    assert "vm1 does not know the name 'vm2'" in raised.value.message
+    assert "vm1 cannot resolve the name 'vm2'" in raised.value.message
     assert "over its loopback" in raised.value.message
 
 

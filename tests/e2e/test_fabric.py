@@ -135,7 +135,7 @@ def test_lost_retests_name_nobody(desk: Desk) -> None:
     assert desk.fabric(desk.study, "--out", "run")[0] == 4
     code, out, _ = desk.fabric("run")
     assert code == 4
-    assert "Nothing is named: the suspects were not measured again." in out
+    assert "Nothing can be named: the suspects were not measured again." in out
     assert "Suspected, not measured again:" in out
 
 
@@ -189,7 +189,7 @@ def test_fabrics_that_cannot_be_paired_are_refused(desk: Desk) -> None:
 def test_few_nodes_say_what_they_cannot_tell(desk: Desk, nodes: int) -> None:
     code, out, _ = desk.fabric(desk.study, "--nodes", str(nodes), "--out", "run")
     assert code == 0
-    assert ("nobody can say which node or link is the odd one" in desk.flat(out)) == (nodes < 4)
+    assert ("it is impossible to say which node or link is slow" in desk.flat(out)) == (nodes < 4)
 
 
 REFUSED = {

@@ -96,7 +96,7 @@ def test_accept_with_nobody_waiting_says_so(tmp_path: Path, profile: Path) -> No
 echo yes | nm apply "$1"; nm apply "$1" --accept; echo "status $?" """
     ran = _in_namespace(tmp_path, script, str(profile))
     said = ran.stderr.decode()
-    assert said.count("nobody waits for p to be accepted on local") == 2
+    assert said.count("no `apply` of p is waiting on local") == 2
     assert "Traceback" not in said
     assert ran.text.count("status 1") == 2
 
@@ -118,7 +118,7 @@ nm rollback; echo "status $?"; mtu"""
         ran.stderr.decode().count("left settings changed: nic.gro of v0, which was off; nic.mtu of v0, which was 1500")
         == 3
     )
-    assert ran.stderr.decode().count("hint: `nearmetal rollback` puts them back") == 3
+    assert ran.stderr.decode().count("hint: run `nearmetal rollback` to restore them") == 3
     assert not (tmp_path / "run").exists()
 
 

@@ -156,9 +156,9 @@ EDITS = {
     "seed: 3 -> 4": ("seed = 3", "seed = 4"),
     'workload[latency].sizes: [8, "1 KiB"] -> [8]': ('[8, "1 KiB"]', "[8]"),
     'margin: "5 %" -> "50 %"': ("5 %", "50 %"),
-    "path[macvlan].name: not there": ("[[workload]]", '[[path]]\nname = "macvlan"\n[[workload]]'),
+    "path[macvlan].name: missing": ("[[workload]]", '[[path]]\nname = "macvlan"\n[[workload]]'),
     "no value differs, only comments": ("seed = 3", "seed = 3 # lucky"),
-    "it is no longer TOML": ("seed = 3", "seed = "),
+    "it is not valid TOML any more": ("seed = 3", "seed = "),
 }
 
 

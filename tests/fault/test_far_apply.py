@@ -143,7 +143,7 @@ def test_a_far_machine_has_one_lock_for_everybody(far: Machine, profile: str, tm
         far._env["XDG_STATE_HOME"] = str(tmp_path / "elsewhere")
         refused = far.verb("apply", profile, "--host", "far", "--confirm", "1")
         assert refused.exit_status == 1
-        assert "somebody else holds the knobs of far" in refused.stderr.decode()
+        assert "another session holds the knobs of far" in refused.stderr.decode()
         out, _ = applying.communicate("yes\n", timeout=PATIENCE_S)
     assert "CONFIRMED" in out
 

@@ -231,7 +231,7 @@ def test_a_machine_that_vanishes_fails_the_trial_and_leaves_nothing_running(far:
     assert outcome.status is TrialStatus.FAILED
     assert "m0" in outcome.reason
     eventually(lambda: not running("2345.5"), "the guardian did not end the helper")
-    assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID, "the next trial connects anew"
+    assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID, "the next trial reconnects"
 
 
 def test_knobs_come_back_by_themselves_when_the_connection_drops(far: far_machines.Far, tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_nothing_is_measured_on_far_machines_that_a_killed_trial_left_changed(
     assert refused.status is TrialStatus.FAILED
     for name in ("m0", "m1"):
         assert f"nic.mtu of eth0, which was 1500 (on {name})" in refused.reason
-    assert refused.hint.startswith("`nearmetal rollback m0` puts them back")
+    assert refused.hint.startswith("run `nearmetal rollback m0` to restore them")
     far.inside.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n0")
     far.inside.run(["ip", "link", "set", "eth0", "mtu", "1500"], node="n1")
     # As the watchdog leaves it: all is as it was, though the journal is open.

@@ -156,7 +156,7 @@ def test_undo_script_leaves_what_somebody_else_set(shell: NamespaceShell, tmp_pa
     shell.run(["ip", "link", "set", "v0", "mtu", "1300"], node=NODE)
     said = shell.run(["sh", "-c", begun.undo_script], node=NODE, check=False)
     assert said.exit_status == 4
-    assert "left, somebody else set it: nic.mtu of n0/v0, now 1300" in said.text
+    assert "left, another program set it: nic.mtu of n0/v0, now 1300" in said.text
     assert _mtu(shell) == "1300"
     shell.run(["ip", "link", "set", "v0", "mtu", "1500"], node=NODE)
     begun.restore()

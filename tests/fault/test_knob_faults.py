@@ -97,7 +97,7 @@ def test_full_disk_before_the_first_write_means_no_write(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(StoreError, match="no knob was touched"), hold(machine, ENDS, SETTING, folder):
+    with pytest.raises(StoreError, match="no setting was changed"), hold(machine, ENDS, SETTING, folder):
         pytest.fail("nothing may be measured")
     assert machine.writes == []
     assert [path.name for path in folder.iterdir()] == ["lock"]
@@ -170,7 +170,7 @@ def test_roll_back_leaves_and_names_what_somebody_else_changed(machine: KnobMach
     assert machine.nic("eth1")["rx-usecs"] == "77"
     assert machine.nic("eth1")["gro"] == "on"
     assert machine.nic("eth1")["adaptive-rx"] == "on"
-    assert "nic.rx-usecs of eth1, which was 16, is 77: somebody else set it" in undone.foreign
+    assert "nic.rx-usecs of eth1, which was 16, is 77: another program set it" in undone.foreign
 
 
 def test_roll_back_twice_writes_nothing_the_second_time(machine: KnobMachine, folder: Path) -> None:
@@ -344,7 +344,7 @@ def test_what_is_stuck_is_told_also_when_the_journal_cannot_be_ended(
     with pytest.raises(QuarantinedError, match=r"nic\.rx-frames of eth1 is 8 and was 32"):
         begun.restore()
     refuse.clear()
-    with pytest.raises(StoreError, match="every setting is as it was, but no space left"):
+    with pytest.raises(StoreError, match="every setting is back to its old value, but no space left"):
         begun.restore()
     assert machine.nic("eth1")["rx-frames"] == "32"
 

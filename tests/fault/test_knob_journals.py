@@ -157,7 +157,7 @@ class TestPlace:
         machine.writes.clear()
         assert put_back(machine, folder)
         assert machine.writes == []
-        assert "past: nic.mtu of eth1, which was 1500: the machine was started anew since" in capsys.readouterr().out
+        assert "past: nic.mtu of eth1, which was 1500: the machine has been rebooted since" in capsys.readouterr().out
         assert open_journals(folder) == []
 
     def test_a_journal_of_format_1_needs_force(self, machine: KnobMachine, folder: Path) -> None:
@@ -245,7 +245,7 @@ class TestDamage:
         monkeypatch.setattr(Journal, "reopen", staticmethod(read_only))
         assert not put_back(machine, folder)
         assert machine.nic("eth1")["mtu"] == "1500"
-        assert "every setting is as it was, but Read-only file system" in capsys.readouterr().err
+        assert "every setting is back to its old value, but Read-only file system" in capsys.readouterr().err
 
 
 class TestTrust:
@@ -329,7 +329,7 @@ def test_what_is_left_is_named_before_the_journal_ends(
     monkeypatch.setattr(Journal, "append", killed)
     with pytest.raises(SystemExit):
         put_back(machine, folder)
-    assert "left: nic.mtu of eth1, which was 1500, is 1234: somebody else set it" in capsys.readouterr().out
+    assert "left: nic.mtu of eth1, which was 1500, is 1234: another program set it" in capsys.readouterr().out
 
 
 class TestNames:

@@ -44,14 +44,14 @@ def test_confounders_are_named_with_their_figures() -> None:
     assert "br0 1500, vnet5 9000, guest 9000" in told
     assert "irqbalance" in told
     assert "C6 (133 us)" in told
-    assert "ordinary pages" not in told
+    assert "no huge pages" not in told
 
 
 def test_a_plain_emulated_guest() -> None:
     told = "\n".join(warnings([parse_domain(PLAIN)], HypervisorFacts()))
     assert "TCG" in told
     assert "2 of 2 vCPUs are not pinned" in told
-    assert "ordinary pages" in told
+    assert "no huge pages" in told
     assert "not by vhost" in told
 
 

@@ -142,7 +142,7 @@ def test_dots_in_strings_and_comments_are_no_depth(value: str) -> None:
 
 
 def test_an_edit_that_nests_too_deep_is_told() -> None:
-    said = ["it is no longer TOML: it nests deeper than 64 levels"]
+    said = ["it is not valid TOML any more: it nests deeper than 64 levels"]
     assert changes("a = 1", "a" + ".a" * 3000 + " = 1") == said
 
 

@@ -215,7 +215,7 @@ def test_a_full_disk_on_standard_output_is_an_error_of_one_line(attack: Path, ve
     assert ended.returncode == 1
     assert ended.stderr.splitlines() == [
         "error: cannot write to standard output: No space left on device",
-        "hint: free space, or write somewhere else",
+        "hint: free some space, or write to another place",
     ]
 
 

@@ -111,7 +111,7 @@ def _looked(asked: LinkRequest) -> dict[str, MachineLook]:
     try:
         from nearmetal.hosts.ssh.host import SshHost  # noqa: PLC0415 (asyncssh may be missing)
     except ImportError as error:
-        raise UnavailableError(f"this needs asyncssh: {error}", hint="pip install 'nearmetal[ssh]'") from error
+        raise UnavailableError(f"asyncssh is missing: {error}", hint="pip install 'nearmetal[ssh]'") from error
     others = {node.name: pair.reach(node) for pair in asked.pairs for node in pair.nodes}
     looks: dict[str, MachineLook] = {}
     host = SshHost([node for pair in asked.pairs for node in pair.nodes], asked.options)

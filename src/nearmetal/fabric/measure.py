@@ -48,7 +48,7 @@ def whole_order(study: Study, path_name: str, nodes: int, *, bisection: bool) ->
     count = nodes or (len(workload.placed) if workload else 0) or listed
     if count < 2:
         raise BadInputError(
-            "it is not said how many nodes the fabric has" if count == 0 else f"{count} node has no pairs",
+            "the number of nodes is missing" if count == 0 else f"{count} node has no pairs",
             hint="--nodes N with N from 2 up, or a workload of kind 'fabric' with a placement",
         )
     order = Order(
@@ -113,4 +113,4 @@ def _launch(order: Order, host: Host, run: RunDir) -> FabricFile:
 
 
 def _reason(outcome: Outcome) -> str:
-    return outcome.reason or "the launch failed and said nothing"
+    return outcome.reason or "the launch failed and printed nothing"

@@ -183,9 +183,7 @@ def warnings(guests: Iterable[Guest], below: HypervisorFacts) -> list[str]:
     """Return the known confounders as sentences, each with the figures seen and the remedy."""
     found = [warning for guest in guests for warning in (*_of_guest(guest), *_of_nics(guest, below))]
     if below.irqbalance:
-        found.append(
-            "irqbalance runs on this machine and moves interrupts while you measure: stop it, or pin and ban them"
-        )
+        found.append("irqbalance is running and moves interrupts while you measure: stop it, or ban the measured ones")
     if below.deep_idle:
         states = ", ".join(f"{name} ({latency_us} us)" for name, latency_us in below.deep_idle.items())
         found.append(
@@ -196,12 +194,12 @@ def warnings(guests: Iterable[Guest], below: HypervisorFacts) -> list[str]:
 
 def _of_guest(guest: Guest) -> Iterable[str]:
     if guest.virtualization == "qemu":
-        yield f"{guest.name}: it is emulated (TCG), not virtualized; its times say nothing about a machine with KVM"
+        yield f"{guest.name}: it is emulated (TCG), not virtualized; its timing says nothing about KVM"
     free = guest.vcpus - len(guest.pins)
     if free:
         yield f"{guest.name}: {free} of {guest.vcpus} vCPUs are not pinned: `virsh vcpupin {guest.name} VCPU CPU`"
     if not guest.hugepages:
-        yield f"{guest.name}: its memory is in ordinary pages: <memoryBacking><hugepages/></memoryBacking>"
+        yield f"{guest.name}: its memory has no huge pages: <memoryBacking><hugepages/></memoryBacking>"
     if guest.pins and not guest.emulator_pin:
         yield f"{guest.name}: the emulator's threads may run on the vCPUs' cores: `virsh emulatorpin {guest.name} CPUS`"
 
@@ -218,4 +216,4 @@ def _of_nics(guest: Guest, below: HypervisorFacts) -> Iterable[str]:
             mtus["guest"] = nic.mtu
         if len(set(mtus.values())) > 1:
             told = ", ".join(f"{name} {mtu}" for name, mtu in mtus.items())
-            yield f"{where} joins different MTUs: {told}; large frames are cut or lost"
+            yield f"{where} joins different MTUs: {told}; large frames are dropped or fragmented"

@@ -61,7 +61,7 @@ def check(proof: Proof, endpoints: Endpoints, least_packets: int) -> None:
                 raise TrialError(
                     f"only {moved} packets crossed {interface}, the workload needs at least {least_packets}: "
                     "the traffic did not take the path",
-                    hint="the MPI found a shorter way (shared memory, loopback); its launch line is in the record",
+                    hint="the MPI used a shortcut (shared memory, loopback); see its launch line in the trial's record",
                 )
         allowed = STRAY_ALLOWANCE + STRAY_SHARE * sum(proof.moved_packets.values())
     else:
@@ -72,5 +72,5 @@ def check(proof: Proof, endpoints: Endpoints, least_packets: int) -> None:
         raise TrialError(
             f"{loopback} packets crossed loopback or management and {sum(strays.values())} crossed "
             f"{sorted(strays) or 'no other'} interfaces: the traffic did not keep to the path",
-            hint="the MPI used another way beside the path; its launch line is in the record",
+            hint="the MPI also used another route; see its launch line in the trial's record",
         )

@@ -81,6 +81,6 @@ def _refuse_another_state(series: RunSeries, records: Sequence[TrialRecord]) -> 
     if found:
         lines = "\n  ".join(f"{one.fact}: {one.values[0]} in the run, {', '.join(one.values[1:])} now" for one in found)
         raise UnavailableError(
-            f"what is here is no longer what {series.run.root} measured:\n  {lines}",
-            hint="bring that state back, or judge the recorded blocks alone with --no-remeasure",
+            f"this machine is no longer in the state that {series.run.root} measured:\n  {lines}",
+            hint="restore that state, or use --no-remeasure to judge only the recorded blocks",
         )

@@ -37,7 +37,7 @@ def render(history: History, *, above: Markup | None = None, may: str = ALONE, l
             element("h1", history.source),
             element("p", f"{len(history.runs)} runs; {history.metric} of each.", class_="meta"),
             *(
-                element("p", element("strong", "What these figures are: "), f"{label}.", class_="honest")
+                element("p", element("strong", "Where these figures come from: "), f"{label}.", class_="honest")
                 for label in dict.fromkeys(run.entry.host_label for run in history.runs)
             ),
         ),

@@ -175,7 +175,7 @@ class Database(Closing):
         missing = {(name, "BASE TABLE") for name in _TABLES} - set(kinds)
         if missing:
             names = ", ".join(sorted(name for name, _ in missing))
-            raise ForeignFileError(f"{self.path} lacks {names}", hint="restore it from a backup, or add the runs anew")
+            raise ForeignFileError(f"{self.path} lacks {names}", hint="restore it from a backup, or add the runs again")
 
 
 @contextlib.contextmanager
@@ -193,7 +193,7 @@ def _explained(path: Path) -> Iterator[None]:
             ) from error
         raise ForeignFileError(
             f"{path} cannot be read as a history: {said}",
-            hint="name another file; a damaged one is made again by adding its runs to a new one",
+            hint="use another file; to replace a damaged one, add its runs to a new file",
         ) from error
 
 
@@ -233,7 +233,7 @@ def _connect(path: Path, *, write: bool, wait_s: float) -> duckdb.DuckDBPyConnec
             if time.monotonic() >= end:
                 raise StoreError(
                     f"{path} has been in use by another process for {wait_s:g} s",
-                    hint="wait for it to end, then repeat the command",
+                    hint="wait until it ends, then repeat the command",
                 )
             time.sleep(_POLL_S)
     finally:

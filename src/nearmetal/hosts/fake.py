@@ -44,7 +44,7 @@ class FakeHost:
     """Carries nothing out: answers from a formula, seeded by the order alone."""
 
     kind = "fake"
-    label = "made-up figures of the fake host: they describe no machine"
+    label = "the fake host, computed by a formula: they describe no machine"
     slots = 1
 
     def __init__(self, options: Mapping[str, Scalar]) -> None:
@@ -55,7 +55,7 @@ class FakeHost:
         del body
         reason = self._options.get(f"fail.{order.path.label}")
         if reason:
-            return Outcome(TrialStatus.FAILED, reason=str(reason), hint="the study asked the fake host for this")
+            return Outcome(TrialStatus.FAILED, reason=str(reason), hint="the study asked the fake host to fail")
         base_ns = int(self._options.get(f"base_ns.{order.path.kind}", BASE_NS.get(order.path.kind, 20_000)))
         factors = [self._options.get(f"times.{knob}={value}", 1.0) for knob, value in order.knobs.items()]
         factor = math.prod(map(float, factors))

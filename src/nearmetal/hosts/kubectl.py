@@ -76,7 +76,7 @@ def _selected(base: tuple[str, ...], options: Mapping[str, Scalar]) -> list[Node
     argv = [*base, "get", "pods", f"--selector={selector}", "--output=json"]
     finished = process.run(argv, timeout_s=_GET_TIMEOUT_S)
     if not finished.ok:
-        raise UnavailableError(finished.complaint(), hint="try the same command by hand")
+        raise UnavailableError(finished.complaint(), hint="run the same command yourself")
     found = [pod for pod in _items(finished.stdout) if pod[1] == "Running"]
     if not found:
         raise UnavailableError(f"no pod with {selector} is running", hint=f"kubectl get pods --selector={selector}")

@@ -142,7 +142,7 @@ def host_lock(folder: Path, *, patience_s: float = 0.0) -> Iterator[None]:
                 holder = lock.read().strip() or "unknown"
                 raise TrialError(
                     f"process {holder} holds the knobs of this host ({folder / _LOCK_NAME})",
-                    hint="wait until it ends; the lock goes with the process",
+                    hint="wait until it ends; the lock is released with the process",
                 )
             time.sleep(_LOCK_PAUSE_S)
         with contextlib.suppress(OSError):  # for the message above; a full disk must not keep a roll-back away
@@ -168,7 +168,7 @@ def _opened(folder: Path) -> IO[str]:
             return os.fdopen(os.open(place, flags | os.O_RDONLY))
     except OSError as error:
         raise StoreError(
-            f"cannot use the directory of undo journals {folder}: {error.strerror}; no knob was touched",
+            f"cannot use the directory of undo journals {folder}: {error.strerror}; no setting was changed",
             hint="XDG_STATE_HOME can name another place for it",
         ) from error
 
@@ -179,5 +179,5 @@ def _locked(lock: IO[str]) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        raise StoreError(f"cannot lock {lock.name}: {error.strerror}; no knob was touched") from error
+        raise StoreError(f"cannot lock {lock.name}: {error.strerror}; no setting was changed") from error
     return True

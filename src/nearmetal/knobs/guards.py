@@ -43,7 +43,7 @@ class Rival:
 
     def __str__(self) -> str:
         """Return the warning."""
-        return f"{self.program} runs and may change {', '.join(self.knobs)} meanwhile; stop it while you measure"
+        return f"{self.program} is running and may change {', '.join(self.knobs)}; stop it while you measure"
 
 
 def rivals(shell: Shell, node: str, knobs: Iterable[str]) -> tuple[Rival, ...]:
@@ -71,13 +71,13 @@ def refuse_management(shell: Shell, target: Target) -> None:
         connection = run_c(shell, ("printenv", "SSH_CONNECTION"), target.node).text
     peer = connection.partition(" ")[0]
     if peer and device in run_c(shell, ("ip", "-o", "route", "get", peer), target.node).text:
-        _refuse(target, f"leads to {peer}, where you are logged in from")
+        _refuse(target, f"leads to {peer}, which you are logged in from")
 
 
 def _refuse(target: Target, why: str) -> None:
     raise BadInputError(
         f"{target} is the management interface: it {why}",
-        hint="tune another interface, or pass --allow-management when you can reach the machine some other way",
+        hint="tune another interface, or pass --allow-management if you can reach the machine another way",
     )
 
 

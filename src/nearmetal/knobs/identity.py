@@ -109,8 +109,8 @@ def claim(then: Place, now: Present, elapsed_s: float) -> tuple[Claim, str]:
     if (then.machine, then.name) != (here.machine, here.name):
         return Claim.ELSEWHERE, f"it was on {then.name}, machine id {then.machine}"
     if now.up_s > elapsed_s:
-        return Claim.ELSEWHERE, f"it was on another boot, and this {here.name} has been up since before"
-    return Claim.PAST, "the machine was started anew since"
+        return Claim.ELSEWHERE, f"it was on another boot of {here.name}"
+    return Claim.PAST, "the machine has been rebooted since"
 
 
 def _same_boot(then: Place, here: Place) -> tuple[Claim, str]:

@@ -229,7 +229,7 @@ def put_durably(path: Path, content: bytes) -> int:
             raise
     except OSError as error:
         raise StoreError(
-            f"cannot write {path}: {error.strerror}; no knob was touched",
+            f"cannot write {path}: {error.strerror}; no setting was changed",
             hint="free some space or choose another directory for journals",
         ) from error
     return descriptor

@@ -60,7 +60,7 @@ def _far_lock(shell: FarShell, host: str) -> Iterator[str]:
         while shell.run(["cat", "--", f"{place}.holder"], check=False).text.strip() != token:
             if holder.ended() or time.monotonic() > deadline:
                 raise TrialError(
-                    f"somebody else holds the knobs of {host} ({place} there)", hint="wait until that ends"
+                    f"another session holds the knobs of {host} ({place} there)", hint="wait until that ends"
                 )
             time.sleep(_LOCK_PAUSE_S)
         yield token

@@ -64,10 +64,14 @@ def _raise_stuck(undone: undo.Undone, undo_script: str, path: Path) -> None:
 
 
 def _not_ended(undone: undo.Undone, failure: StoreError) -> StoreError:
-    how = "not as they were: " + "; ".join(undone.unproven) if undone.unproven else "every setting is as it was"
+    how = (
+        "not back to their old values: " + "; ".join(undone.unproven)
+        if undone.unproven
+        else "every setting is back to its old value"
+    )
     return StoreError(
         f"{how}, but {failure.message}",
-        hint="`nearmetal rollback` looks at the settings once more and ends the journal",
+        hint="`nearmetal rollback` checks the settings once more and closes the journal",
     )
 
 
@@ -178,9 +182,9 @@ def refuse_unfinished(shell: Shell, folder: Path, called: str = "", *, measuring
     if left:
         where = next((f" {name}" for _, name in left if name), "")
         raise UnfinishedError(
-            "an earlier session did not end and left settings changed: "
+            "an earlier session was interrupted and left settings changed: "
             + "; ".join(f"{text} (on {name})" if name else text for text, name in left),
-            hint=f"`nearmetal rollback{where}` puts them back; nothing was changed now",
+            hint=f"run `nearmetal rollback{where}` to restore them; nothing was changed now",
         )
 
 

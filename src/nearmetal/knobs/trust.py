@@ -57,13 +57,13 @@ def _check(path: Path, about: os.stat_result, allowed: frozenset[int]) -> None:
     if about.st_uid not in allowed:
         raise UntrustedError(
             f"{path} belongs to {_name(about.st_uid)}, and what it says would be written to this machine",
-            hint="look at what is in it; if you trust it, take a copy of your own",
+            hint="read it; if you trust it, make your own copy",
         )
     if about.st_mode & stat.S_IWOTH or (about.st_mode & stat.S_IWGRP and not _alone(about)):
         raise UntrustedError(
             f"{path} can be written by others (mode {stat.S_IMODE(about.st_mode):o}), and what it says would be "
             "written to this machine",
-            hint=f"look at what is in it, then: chmod go-w {path}",
+            hint=f"read it, then: chmod go-w {path}",
         )
 
 

@@ -92,7 +92,7 @@ def _undo_once(shell: Shell, state: JournalState, candidates: Sequence[SavedValu
     return Undone(
         put_back=tuple(name_of(c) for c in here if found[c.cell].value != goals[c.cell] == after[c.cell].value),
         foreign=tuple(
-            f"{name_of(cell)}, which was {cell.old}, is {found[cell.cell].value}: somebody else set it"
+            f"{name_of(cell)}, which was {cell.old}, is {found[cell.cell].value}: another program set it"
             for cell in here
             if cell.cell in foreign
         ),
@@ -171,7 +171,7 @@ def script(cells: Iterable[SavedValue]) -> str:
 def _judge(cell: SavedValue) -> str:
     # What a disturbed value became cannot be known in advance: any value of it counts as caused by the session.
     ours = "|".join(map(shlex.quote, dict.fromkeys((cell.old, *cell.accept)))) if cell.new is not None else "?*"
-    foreign = shlex.quote(f"left, somebody else set it: {name_of(cell)}, now ")
+    foreign = shlex.quote(f"left, another program set it: {name_of(cell)}, now ")
     return f"""    now=$({_value_of(cell)})
     goal_{cell.cell}={shlex.quote(cell.old)}
     case "$now" in

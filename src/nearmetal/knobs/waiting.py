@@ -82,8 +82,8 @@ class Meeting:
     def accept(self, host: str) -> None:
         """Accept, and wait for the outcome; raise TrialError when nobody waits, or when it was too late."""
         nobody = TrialError(
-            f"nobody waits for {self.profile} to be accepted on {host}",
-            hint="it was confirmed or has returned already; `nearmetal apply` applies it anew",
+            f"no `apply` of {self.profile} is waiting on {host}",
+            hint="it was already confirmed or rolled back; run `nearmetal apply` to apply it again",
         )
         try:
             descriptor = os.open(self._place, _FLAGS)
@@ -103,7 +103,7 @@ class Meeting:
             if os.pread(descriptor, len(_KEPT), 0) != _KEPT:
                 raise TrialError(
                     f"{self.profile} was not kept: the apply ended before it was confirmed",
-                    hint="its own terminal says why; `nearmetal rollback` looks whether everything returned",
+                    hint="its terminal says why; `nearmetal rollback` checks that every setting is restored",
                 )
         except OSError as error:
             raise StoreError(f"cannot accept, {self._place}: {error.strerror}") from error

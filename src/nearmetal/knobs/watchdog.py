@@ -169,7 +169,7 @@ class Watchdog:
         armed = run_c(shell, argv, node, stdin=undo_script.encode())
         process, _, started = armed.text.strip().partition(" ")
         if not armed.ok or not process.isdecimal() or not started.isdecimal():
-            raise TrialError(f"the watchdog did not start, so no knob was touched: {armed.complaint()}")
+            raise TrialError(f"the watchdog did not start, so no setting was changed: {armed.complaint()}")
         return Watchdog(shell, node, process, started, report_path)
 
     @property
@@ -196,7 +196,7 @@ class Watchdog:
         if not ended.ok:
             raise TrialError(
                 f"the watchdog, process {self._process}, is still putting values back: {ended.complaint()}",
-                hint="`nearmetal rollback` says later whether everything is as it was",
+                hint="`nearmetal rollback` will check later that every setting is restored",
             )
         return self.report()
 

@@ -71,7 +71,7 @@ def _header(view: View) -> Markup:
         element("p", "nearmetal report", class_="eyebrow"),
         element("h1", view.title),
         element("p", f"Study {view.name}, {view.created_utc}. {words.blocks_sentence(view)}", class_="meta"),
-        element("p", element("strong", "What these figures are: "), f"{view.host_label}.", class_="honest"),
+        element("p", element("strong", "Where these figures come from: "), f"{view.host_label}.", class_="honest"),
         *([element("div", *mixed, class_="honest warn")] if view.mixed else []),
         element(
             "nav",
@@ -309,7 +309,7 @@ def _settings(view: View) -> Markup:
 
 
 def _evidence(view: View) -> Markup:
-    same = "All facts that were recorded are the same on every path."
+    same = "All recorded facts are the same on every path."
     return element(
         "section",
         element("h2", "What differs between paths"),
@@ -331,7 +331,7 @@ def _failures(view: View) -> Markup:
     return element(
         "section",
         element("h2", "Failed trials"),
-        element("p", "Failed trials stay on record and are part of no comparison.", class_="note"),
+        element("p", "Failed trials stay on record and are left out of every comparison.", class_="note"),
         table_region(tables.failures(view)),
         *(element("p", f"Next step: {hint}.") for hint in hints),
         id="failed",

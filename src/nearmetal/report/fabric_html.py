@@ -42,7 +42,7 @@ def _body(of: Survey) -> Markup:
         element("p", "nearmetal fabric", class_="eyebrow"),
         element("h1", f"{len(of.names)} nodes on path {of.path}"),
         element("p", f"{of.info.created_utc}. {fabric_text.rounds_sentence(of)}.", class_="meta"),
-        element("p", element("strong", "What these figures are: "), f"{of.info.host_label}.", class_="honest"),
+        element("p", element("strong", "Where these figures come from: "), f"{of.info.host_label}.", class_="honest"),
     )
     order = node_order(slowness(of, METRICS[0]))
     maps = [_map(of, metric, table, order) for metric in METRICS if (table := table_of(of, metric)) is not None]

@@ -89,7 +89,7 @@ def verdict_sentence(of: Survey) -> str:
         count = "1 thing stands" if len(of.named) == 1 else f"{len(of.named)} things stand"
         return f"{count} out by more than {percent(of.margin)}, confirmed by re-tests:"
     if not of.complete:
-        return "Nothing is named: the suspects were not measured again."
+        return "Nothing can be named: the suspects were not measured again."
     few = Role.DIRECTION if not of.screened.fits else None
     if few:
         return f"No direction of a pair is slower by more than {percent(of.margin)}; {few_sentence(of)}."
@@ -98,7 +98,7 @@ def verdict_sentence(of: Survey) -> str:
 
 def few_sentence(of: Survey) -> str:
     """Return why a very small fabric is judged by directions only."""
-    return f"with {len(of.names)} nodes nobody can say which node or link is the odd one"
+    return f"with {len(of.names)} nodes it is impossible to say which node or link is slow"
 
 
 def open_sentence(of: Survey) -> str:

@@ -78,7 +78,7 @@ def data(of: ChartKind) -> list[Datum]:
     ]
     if not found:
         raise BadInputError(
-            f"the run has no {of.kind} of {of.group.workload}", hint="more blocks: nearmetal run --resume"
+            f"the run has no {of.kind} of {of.group.workload}", hint="measure more blocks: nearmetal run --resume"
         )
     return found
 
@@ -156,7 +156,7 @@ def convert(svg: str, kind: str) -> bytes:
         import cairosvg  # noqa: PLC0415 (an extra)
     except (ImportError, OSError) as error:  # OSError: the package is there and the system's library is not
         raise UnavailableError(
-            f"PDF and PNG are made by cairosvg, which is not here: {error}",
+            f"PDF and PNG are made by cairosvg, which is not installed: {error}",
             hint="pip install 'nearmetal[plot]', and libcairo of the system (Debian: apt install libcairo2); "
             "or -o FILE.svg, which Inkscape and rsvg-convert turn into both",
         ) from error

@@ -42,7 +42,7 @@ def _figure_table(found: TableShape) -> Table:
         f"{found.figures.table.source}: published | ours ({found.unit})",
         ("size", *names),
         tuple(rows),
-        f"Absolute figures are of different machines and not judged; {found.figures.table.note}.",
+        f"Absolute figures come from different machines and are not judged; {found.figures.table.note}.",
     )
 
 
@@ -82,7 +82,7 @@ def _order_table(found: TableShape) -> Table:
     rows = [(_size(size), " < ".join(theirs), " < ".join(ours), agrees) for size, theirs, ours, agrees in found.orders]
     same = sum(agrees == SAME for *_, agrees in found.orders)
     return Table(
-        "Order of the configurations, least figure first",
+        "Order of the configurations, smallest figure first",
         ("size", "published", "ours", "order"),
         tuple(rows),
         f"The same order in {same} of {len(rows)} rows that both have; undecided where our intervals overlap.",

@@ -128,7 +128,7 @@ def _cost(comparison: CellComparison) -> float:
     return math.log(comparison.cost(HEADLINE))
 
 
-_INTERVALS = "Below each ratio its 95 % interval; p of the difference of means, Holm-corrected."
+_INTERVALS = "Below each ratio is its 95 % interval; p is that of the difference of means, Holm-corrected."
 
 
 def tests(view: View, group: GroupId) -> Table:
@@ -156,8 +156,8 @@ def tests(view: View, group: GroupId) -> Table:
         f"{words.group_title(view, group)}: tests on the means",
         ("size", "path", "n", "paired t", "Wilcoxon", "difference", "TOST", "Hedges' g", "why"),
         tuple(rows),
-        "p-values of the paired t-test and of Wilcoxon's stand alone, as papers print them; those of difference and "
-        "equivalence (TOST) are Holm-corrected and decide.",
+        "p-values of the paired t-test and of Wilcoxon's test are uncorrected, as papers print them; those of "
+        "difference and equivalence (TOST) are Holm-corrected and decide.",
         left=2,
     )
 
@@ -165,7 +165,7 @@ def tests(view: View, group: GroupId) -> Table:
 def settings(view: View) -> Table:
     """Return each further setting against the study's first; no rows where the study has one setting."""
     return Table(
-        "Settings against the first setting of the study, path by path",
+        "Each setting against the study's first one, by path",
         ("cell", "setting", *Metric, "verdict"),
         tuple(_setting(one) for one in view.settings),
         left=2,
@@ -195,7 +195,7 @@ def noise(view: View) -> Table:
         f"Noise floor: {view.baseline} against itself",
         ("cell", "ratio", "95 % interval", "noise floor", "spread of a block"),
         tuple(rows),
-        "The floor is the farther end of the interval from 1; no threshold: every comparison has its own interval.",
+        "The floor is the end of the interval farther from 1. It is no threshold: each comparison has its own.",
     )
 
 
@@ -206,8 +206,8 @@ def facts(view: View) -> Table:
 
 def counters(view: View) -> Table:
     """Return what happened during the trials, by path."""
-    note = "Medians over trials. Counted around the whole launch: start and end of the MPI job are part of it."
-    return _by_path(view, "What happened during the trials", "counter", view.counters, note)
+    note = "Medians over trials, counted around the whole launch, including start and end of the MPI job."
+    return _by_path(view, "Counters during the trials", "counter", view.counters, note)
 
 
 def _by_path(view: View, title: str, what: str, rows: Sequence[FactRow], note: str) -> Table:
@@ -240,7 +240,7 @@ def failures(view: View) -> Table:
         ("trial", "path", "workload", "then", "reason"),
         tuple(rows),
         left=5,
-        note="Whole reasons, launch lines and last words: nearmetal show RUN --trial N.",
+        note="Full reasons, launch lines and output: nearmetal show RUN --trial N.",
     )
 
 
@@ -270,7 +270,7 @@ def modes(view: View) -> Table:
                 (words.cell_title(view, cell), one.path, where, f"{typical.distance:.2f}", centres, typical.order)
             )
     return Table(
-        "Modes: launches whose iterations form several groups",
+        "Modes: launches whose iterations fall into several groups",
         ("cell", "path", "launches", "apart", "centres (share)", "order"),
         tuple(rows),
         "".join(f"{cause}.\n" for cause in view.causes)

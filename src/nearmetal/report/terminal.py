@@ -75,7 +75,8 @@ class _Guarded:
             raise ReaderGoneError from error
         except OSError as error:
             raise OutputError(
-                f"cannot write to standard {self._name}: {error.strerror}", hint="free space, or write somewhere else"
+                f"cannot write to standard {self._name}: {error.strerror}",
+                hint="free some space, or write to another place",
             ) from error
 
 

@@ -32,7 +32,7 @@ def render(of: RecalledSearch, *, above: Markup | None = None, may: str = ALONE)
         element("p", "nearmetal tune", class_="eyebrow"),
         element("h1", of.name),
         element("p", f"{meta}{of.launches} launches so far.", class_="meta"),
-        element("p", element("strong", "What these figures are: "), f"{of.info.host_label}.", class_="honest"),
+        element("p", element("strong", "Where these figures come from: "), f"{of.info.host_label}.", class_="honest"),
     )
     sections = [_section(of, one, number) for number, one in enumerate(of.classes)]
     if not sections:

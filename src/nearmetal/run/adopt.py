@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 HOST_KIND = "import"
 HOST_LABEL = (
-    "files of other programs: nearmetal measured none of it, the order of the launches is unknown, and a mean supports "
+    "files of other programs: not measured by nearmetal, the order of the launches is unknown, and a mean supports "
     "no percentile"
 )
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
@@ -95,10 +95,10 @@ def _read(files: Sequence[tuple[str, Path]]) -> list[Adopted]:
             adopted.append(Adopted(str(path), label, block, one))
     if problems:
         count = "1 file" if len(problems) == 1 else f"{len(problems)} files"
-        hint = "name files of what programs printed: nearmetal import native=a.txt vm=b.txt"
+        hint = "name output files of benchmarks: nearmetal import native=a.txt vm=b.txt"
         raise ForeignFileError(f"{count} cannot be adopted:\n  " + "\n  ".join(problems), hint=hint)
     if not adopted:
-        raise BadInputError("no files to adopt", hint="nearmetal import native=a.txt vm=b.txt")
+        raise BadInputError("no files to import", hint="nearmetal import native=a.txt vm=b.txt")
     return adopted
 
 
@@ -122,10 +122,10 @@ def _study_text(name: str, baseline: str, labels: Sequence[str], adopted: Sequen
     """Return the study that these files could have come from; JSON's strings are TOML's, too."""
     blocks = max(_LEAST_BLOCKS, 1 + max(one.block for one in adopted))
     lines = [
-        "# Made by `nearmetal import`: nothing can be run again from it.",
+        "# Made by `nearmetal import`; it cannot be run again.",
         "format = 1",
         f"name = {json.dumps(name)}",
-        'title = "Figures adopted from files of other programs"',
+        'title = "Results imported from files of other programs"',
         f"baseline = {json.dumps(baseline)}",
         "",
         "[host]",

@@ -107,11 +107,11 @@ def _problems(pair: MachinePair, looks: Mapping[str, MachineLook]) -> Iterable[s
         return
     for node, seen in zip(pair.nodes, (first, second), strict=True):
         if not seen.address:
-            yield f"{node.name} does not know the name {pair.reach(node)!r}"
+            yield f"{node.name} cannot resolve the name {pair.reach(node)!r}"
         elif not seen.interface:
             yield f"{node.name} has no route to {seen.address}"
         elif seen.interface == "lo":
-            yield f"{node.name} reaches {seen.address} over its loopback: that is an address of its own"
+            yield f"{node.name} reaches {seen.address} over its loopback: it is one of its own addresses"
 
 
 def propose(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> Proposal:
@@ -134,7 +134,7 @@ def propose(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> Proposal:
         workloads.append(("verbs", {"kind": "perftest", "operation": "ib_write_lat", "sizes": sizes}))
     if not workloads:
         raise UnavailableError(
-            "there is nothing to measure with:\n  " + "\n  ".join(left_out),
+            "these machines have nothing to measure with:\n  " + "\n  ".join(left_out),
             hint="install an MPI on each machine, or name it: -o mpi_prefix=DIRECTORY",
         )
     measured = tuple(_words(name, entry) for name, entry in workloads)
@@ -235,11 +235,9 @@ def doubts(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> list[str]:
     if busy:
         found.append(f"machines were busy before the first trial (load of the last minute: {', '.join(busy)})")
     if len(asked.pairs) > 1 and len(kinds) > 1:
-        found.append("the machines differ in kernel or processor, so the ratio is not of the network alone")
+        found.append("the machines differ in kernel or CPU, so the ratio is not only that of the network")
     if adaptive:
-        found.append(
-            f"interrupt moderation is adaptive on {', '.join(adaptive)}: latency depends on the pace of messages"
-        )
+        found.append(f"interrupt moderation is adaptive on {', '.join(adaptive)}: latency depends on the message rate")
     if lazy:
-        found.append(f"processors of {', '.join(lazy)} change their clock (governor is not `performance`)")
-    return [*found, "one occasion: another hour or another boot may differ by more than the interval says"]
+        found.append(f"the CPU frequency changes on {', '.join(lazy)} (the governor is not `performance`)")
+    return [*found, "one occasion: another hour or boot may differ by more than the interval says"]

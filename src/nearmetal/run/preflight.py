@@ -53,12 +53,12 @@ def preflight(study: Study, host: Host, warn: Callable[[str], object]) -> None:
     for sentence in limits(study):
         warn(sentence)
     orders = [order for order in block(study, 0) if order.path.label != study.baseline + AGAIN]
-    hint = "mend them or take them out of the study; `nearmetal run STUDY --anyway` measures what is left"
+    hint = "fix them or remove them from the study; `nearmetal run STUDY --anyway` measures the rest"
     rehearse(study.name, orders, host, warn, hint=hint)
 
 
 def rehearse(
-    name: str, orders: Sequence[Order], host: Host, warn: Callable[[str], object], *, hint: str = "mend them first"
+    name: str, orders: Sequence[Order], host: Host, warn: Callable[[str], object], *, hint: str = "fix them first"
 ) -> None:
     """Try everything that the orders need, each thing once; raise UnavailableError with every reason, and the hint.
 
@@ -78,7 +78,7 @@ def rehearse(
     if found.reasons:
         count = "1 reason" if len(found.reasons) == 1 else f"{len(found.reasons)} reasons"
         raise UnavailableError(
-            f"the study {name!r} cannot be carried out here, for {count}:\n" + "\n".join(found.lines()), hint=hint
+            f"the study {name!r} cannot run here, for {count}:\n" + "\n".join(found.lines()), hint=hint
         )
 
 
@@ -88,7 +88,7 @@ def limits(study: Study) -> Iterator[str]:
         return
     can = resolution(study)
     if can.iterations and can.percentile < _HEADLINE_PERCENTILE:
-        yield f"{can.iterations} iterations hold no p99 of a launch, which near-metal asks for: see `nearmetal plan`"
+        yield f"{can.iterations} iterations are too few for the p99 that near-metal needs: see `nearmetal plan`"
     if can.blocks < can.blocks_for_mode:
         yield f"{can.blocks} blocks cannot show near-metal, which needs {can.blocks_for_mode}: see `nearmetal plan`"
 
@@ -162,7 +162,7 @@ class _Found:
                 raise UnavailableError(
                     f"{shell.machine_name(nodes[0])} cannot log in to {shell.machine_name(node)}, known there as "
                     f"{shell.launch_name(node)!r}: {finished.complaint()}",
-                    hint="name what reaches it in the host's option `remote_shell`, or mend `reach` of the node",
+                    hint="set the host's option `remote_shell` to what reaches it, or correct `reach` of the node",
                 )
 
     @contextlib.contextmanager

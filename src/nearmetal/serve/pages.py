@@ -86,7 +86,7 @@ def waterfall_page(one: Entry, label: str, baseline: str, found: Sequence[Waterf
             "header",
             element("p", "nearmetal explain", class_="eyebrow"),
             element("h1", one.name),
-            element("p", element("strong", "What these figures are: "), f"{label}.", class_="honest"),
+            element("p", element("strong", "Where these figures come from: "), f"{label}.", class_="honest"),
         ),
         element("main", waterfall_html.section(found, baseline, as_html.table_region)),
     )
@@ -290,7 +290,7 @@ def compare_many(base_name: str, gates: Sequence[Gate], left_out: Mapping[str, s
     return _two_runs(
         f"{len(gates) + len(left_out)} runs",
         base_name,
-        f"What these figures are: {'; '.join(labels)}.",
+        f"Where these figures come from: {'; '.join(labels)}.",
         [],
         element("p", *stand, ".", class_="lead"),
         scrolling(_heat(ranked), f"Runs against {base_name}, path by path"),

@@ -20,9 +20,9 @@ def changes(was: str, now: str) -> list[str]:
     try:
         old, new = (dict(_flat("", parse_toml(text))) for text in (was, now))
     except ValueError as error:
-        return [f"it is no longer TOML: {error}"]
+        return [f"it is not valid TOML any more: {error}"]
     lines = [
-        f"{place}: {old.get(place, 'not there')} -> {new.get(place, 'not there')}"
+        f"{place}: {old.get(place, 'missing')} -> {new.get(place, 'missing')}"
         for place in {**old, **new}
         if old.get(place) != new.get(place)
     ]

@@ -51,15 +51,15 @@ def draft_text(draft: Draft) -> str:
     """Return a commented study: every line that one is likely to change says what it does."""
     sizes = ", ".join(toml(format_size(size)) if size >= 1024 else str(size) for size in draft.sizes)
     lines = [
-        "# `nearmetal plan FILE` says how long this takes, `nearmetal run FILE` carries it out.",
+        "# `nearmetal plan FILE` shows how long this takes, `nearmetal run FILE` runs it.",
         "# Every key: docs/reference/study.md.",
         "format = 1",
         f"name = {toml(draft.name)}",
-        f"baseline = {toml(draft.paths[0])}  # the path that the others are compared with; measured twice",
+        f"baseline = {toml(draft.paths[0])}  # the path to compare the others with; measured twice",
         f"margin = {toml(f'{draft.margin_percent:g} %')}  # differences up to this still count as equal",
         "",
         "[host]",
-        f"kind = {toml(draft.host)}  # local, lab, ssh or slurm: where trials are carried out",
+        f"kind = {toml(draft.host)}  # local, lab, ssh or slurm: where trials run",
         *node_tables(draft.nodes),
     ]
     for path in draft.paths:
@@ -80,7 +80,7 @@ def draft_text(draft: Draft) -> str:
         "",
         "[trials]",
         "min_blocks = 5   # launches of every combination before the first look",
-        "max_blocks = 12  # more only where a comparison is still undecided",
+        "max_blocks = 12  # more only while a comparison is undecided",
         "",
     ]
     return "\n".join(lines)

@@ -207,6 +207,6 @@ def _object(text: str, what: str, version: int) -> dict[str, Any]:
         raise ForeignFileError(f"this is not an {what}: {error}") from error
     if not isinstance(raw, dict) or raw.pop("order_format", None) != version:
         raise ForeignFileError(
-            f"this is not an {what} of format {version}", hint="both sides must be the same version of nearmetal"
+            f"this is not an {what} of format {version}", hint="both sides must run the same version of nearmetal"
         )
     return raw

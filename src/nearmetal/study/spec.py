@@ -90,7 +90,7 @@ class HostSpec(_Model):
     libvirt: Texts = Field(
         default_factory=list,
         description="URIs of the libvirts that run the guests, such as `qemu:///system` or `qemu+ssh://hv1/system`: "
-        "what guests are given goes into every trial's facts, and confounders are warned of before the first.",
+        "the guests' configuration is recorded with every trial, and confounders give a warning before the first.",
     )
     options: Keyed = Field(default_factory=dict, description="What that kind of host understands.")
 
@@ -162,7 +162,7 @@ class WorkloadSpec(_Model):
     @model_validator(mode="after")
     def _sizes_given_once(self) -> Self:
         if len(set(self.sizes)) != len(self.sizes):
-            raise ValueError("a size is given twice")
+            raise ValueError("a message size is given twice")
         return self
 
 
@@ -273,7 +273,7 @@ class Study(_Model):
         counts = Counter(entry.name for entry in entries)
         twice = sorted(name for name, count in counts.items() if count > 1)
         if twice:
-            raise ValueError(f"two of them have the name {twice[0]!r}: names must differ")
+            raise ValueError(f"two of them have the name {twice[0]!r}; names must be unique")
         return list(entries)
 
     @model_validator(mode="after")

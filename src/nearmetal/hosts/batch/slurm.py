@@ -35,10 +35,10 @@ _ENDS = {
         "was preempted by a job of higher priority",
         "use another partition or QOS; finished trials are kept",
     ),
-    "NODE_FAIL": ("lost a node", "look at `sinfo -R`; finished trials are kept, run the same command again"),
+    "NODE_FAIL": ("lost a node", "check `sinfo -R`; finished trials are kept, so run the same command again"),
     "CANCELLED": ("was cancelled", "run the same command again to continue the run"),
     "OUT_OF_MEMORY": ("ran out of memory", "ask for whole nodes, or for fewer ranks"),
-    "DEADLINE": ("passed its deadline", "ask the site's staff about job deadlines"),
+    "DEADLINE": ("passed its deadline", "ask your site's support about job deadlines"),
     "BOOT_FAIL": ("could not boot its nodes", "look at `sinfo -R`, and name the nodes in `exclude`"),
 }
 
@@ -66,7 +66,7 @@ class Slurm:
         finished = _ask(["scontrol", "--oneliner", "show", "job", job])
         if not finished.ok:
             if "Invalid job id" in finished.stderr.decode(errors="replace"):
-                return JobState(job, Phase.ENDED, "GONE", "slurmctld has forgotten it")
+                return JobState(job, Phase.ENDED, "GONE", "slurmctld no longer knows it")
             raise UnavailableError(f"cannot ask Slurm about job {job}: {finished.complaint()}")
         state, nodes = parse_job(job, finished.text)
         if state.phase is not Phase.RUNNING:

@@ -42,7 +42,7 @@ class FarHost:
 
     kind = "far"
     slots = 1
-    hint = "check the machine by hand"
+    hint = "check the machine manually"
 
     def __init__(
         self, nodes: Sequence[NodeSpec], carriers: Sequence[Carrier], options: Mapping[str, Scalar], *, label: str

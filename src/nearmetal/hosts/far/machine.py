@@ -247,7 +247,7 @@ class KeptProgram:
         if end is not None and not timed_out and self._end()[0] is None:
             raise LostError(
                 f"lost {where} while {self._argv[0]} ran: {end[1] or 'the connection was closed'}",
-                hint="its guardian ends the program there; the next trial connects anew",
+                hint="the program there is ended; the next trial reconnects",
             )
         return self._finished(timed_out=timed_out)
 
