@@ -207,11 +207,11 @@ def _run(path: Path) -> object:
     marker, _, listed = path.read_bytes().partition(b"\n\n")
     root = path.with_name("run")
     root.mkdir(exist_ok=True)
-    chain, lines = "", b""
+    chain, lines = "", []
     for line in listed.splitlines():
         chain = hashlib.sha256(chain.encode() + b" " + line + b"\n").hexdigest()
-        lines += chain.encode() + b" " + line + b"\n"
-    for content in (listed, lines):
+        lines.append(chain.encode() + b" " + line + b"\n")
+    for content in (listed, b"".join(lines)):
         (root / LIST).write_bytes(content)
         _refused(lambda _: read_list(root / LIST), content)
     (root / "run.json").write_bytes(_with_its_seal(marker))
@@ -223,12 +223,12 @@ def _journal(path: Path) -> object:
     from nearmetal.knobs.journal import _frame, read_state
 
     path.chmod(0o600)
-    data, chain, lines = path.read_bytes(), 0, b""
+    data, chain, lines = path.read_bytes(), 0, []
     _refused(lambda _: read_state(path), data)
     for body in data.splitlines():
         chain = zlib.crc32(body, chain)
-        lines += _frame(body, chain)
-    path.write_bytes(lines)
+        lines.append(_frame(body, chain))
+    path.write_bytes(b"".join(lines))
     state = read_state(path)
     return [state.on(name) for name in state.waiting], [(state.ours(c), state.unseen(c)) for c in state.cells.values()]
 
