@@ -200,7 +200,7 @@ def _under_its_name(path: Path) -> object:
 
 
 def _run(path: Path) -> object:
-    """Read what marks a run, and the list of its records: the bytes behind the first empty line."""
+    """Read what marks a run, and the list of its records: the bytes behind the first empty line, with right chains."""
     from nearmetal.store.listing import LIST, read_list
     from nearmetal.store.rundir import RunDir
 
@@ -209,8 +209,9 @@ def _run(path: Path) -> object:
     root.mkdir(exist_ok=True)
     chain, lines = "", []
     for line in listed.splitlines():
-        chain = hashlib.sha256(chain.encode() + b" " + line + b"\n").hexdigest()
-        lines.append(chain.encode() + b" " + line + b"\n")
+        head, _, rest = line.partition(b" ")
+        chain = hashlib.sha256(chain.encode() + b" " + rest + b"\n").hexdigest()
+        lines.append((chain.encode() if len(head) == len(chain) else head) + b" " + rest + b"\n")
     for content in (listed, b"".join(lines)):
         (root / LIST).write_bytes(content)
         _refused(lambda _: read_list(root / LIST), content)
