@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def command(run: Path, form: str) -> None:
     for number, one in enumerate(found, 1):
         gain = f"{one.gain:g} times as fast in {one.source}" if one.gain else "not measured by any shipped study"
         click.echo(f"{number}. {one.path}: try {one.remedy}\n   evidence: {one.evidence}\n   gain: {gain}")
-        click.echo(f"   how: {one.attempt.replace('RUN/', f'{run}/')}")
+        click.echo(f"   how: {one.attempt.replace('RUN/', f'{shlex.quote(str(run))}/')}")
     if not found:
         click.echo(f"none of {len(RULES)} rules finds a reason in this run's counters and facts")
     click.echo(f"next: change a copy of {run}/study.toml and run it; or let `nearmetal tune` search")

@@ -94,7 +94,7 @@ def _card(seen: PathEvidence) -> Iterator[Advice]:
         remedy, gain = "`vhost` instead of the emulator's own back end", 1.8
         evidence = f"{', '.join(backends)} is `qemu` in libvirt's description"
     if remedy and (exits or backends):
-        attempt = "libvirt: <driver name='vhost'/>; in the lab a path of kind `vhost`"
+        attempt = _with_path(seen, "vhost", "libvirt: <driver name='vhost'/> in the guest's <interface>")
         yield Advice(seen.path.name, remedy, evidence, attempt, gain, _LADDER)
 
 
@@ -106,10 +106,21 @@ def _function(seen: PathEvidence) -> Iterator[Advice]:
             seen.path.name,
             "an SR-IOV virtual function instead of vhost",
             f"{exits:.1f} KVM exits an iteration",
-            "a path of kind `guest-vf` beside it in the study",
+            _with_path(seen, "guest-vf", "libvirt: <interface type='hostdev'> of a VF, and its guest as another path"),
             1.5,
             _LADDER,
         )
+
+
+def _with_path(seen: PathEvidence, kind: str, elsewhere: str) -> str:
+    """Return what tries another recipe: a look at the run that has it, in the lab a command, else what to change."""
+    there = [path.name for path in seen.study.path if path.recipe == kind]
+    if there:
+        return f"it is the path `{there[0]}` of this run: nearmetal compare RUN/"
+    if seen.study.host.kind != "lab":
+        return elsewhere
+    added = f'\\n[[path]]\\nname = "{kind}"\\n'
+    return f"printf '{added}' | cat RUN/study.toml - > {kind}.toml && nearmetal run {kind}.toml"
 
 
 def _with_setting(seen: PathEvidence, name: str, knobs: str) -> str:
@@ -171,7 +182,8 @@ def _polling(seen: PathEvidence) -> Iterator[Advice]:
             seen.path.name,
             "polling ranks, where each has a core to itself",
             f"{switches:.1f} context switches an iteration of {', '.join(sorted(blocking))}",
-            'progress = "polling" in the workload',
+            'sed \'s/^progress *= *"blocking"/progress = "polling"/\' RUN/study.toml > polling.toml '
+            "&& nearmetal run polling.toml",
         )
 
 

@@ -124,16 +124,41 @@ def test_a_path_without_a_card_gets_no_advice_on_cards(run: RunDir) -> None:
     assert len(remedies(run, counters, {"n0.eth0.kind": "physical"}, host="ssh")) == 2
 
 
-def test_the_command_of_a_setting_makes_a_study_that_parses(run: RunDir, tmp_path: Path) -> None:
-    text = STUDY.replace("KIND", "veth").replace("HOST", "lab").replace("PROGRESS", "polling")
-    (found,) = advise(parse_study(text, "s"), [trial(run, {"irq.24.eth0": 1000}, {})])
+@pytest.mark.parametrize(
+    ("counters", "kind", "progress", "file"),
+    [
+        ({"irq.24.eth0": 1000}, "veth", "polling", "rx0"),
+        ({"link.n0.eth0.rx_dropped": 7}, "veth", "polling", "rings"),
+        ({"sched.context_switches": 4000}, "veth", "blocking", "polling"),
+        ({"kvm.exits": 5000}, "virtio", "polling", "vhost"),
+        ({"kvm.exits": 5000}, "vhost", "polling", "guest-vf"),
+    ],
+)
+def test_each_command_that_changes_the_study_makes_one_that_parses(
+    run: RunDir, tmp_path: Path, counters: dict[str, int], kind: str, progress: str, file: str
+) -> None:
+    text = STUDY.replace("KIND", kind).replace("HOST", "lab").replace("PROGRESS", progress)
+    (found,) = advise(parse_study(text, "s"), [trial(run, counters, {})])
     (tmp_path / "study.toml").write_text(text)
     make, _, start = found.attempt.replace("RUN/", f"{tmp_path}/").partition(" && ")
     subprocess.run(["sh", "-c", make], cwd=tmp_path, check=True)
-    assert start == "nearmetal run rx0.toml"
-    more = parse_study((tmp_path / "rx0.toml").read_text(), "rx0")
-    assert [one.name for one in more.setting] == ["as-found", "rx0"]
-    assert more.setting[1].knobs == {"nic.adaptive-rx": "off", "nic.rx-usecs": 0}
+    assert start == f"nearmetal run {file}.toml"
+    more = parse_study((tmp_path / f"{file}.toml").read_text(), file)
+    tried = {
+        "rx0": more.setting[-1].knobs == {"nic.adaptive-rx": "off", "nic.rx-usecs": 0},
+        "rings": [one.name for one in more.setting] == ["as-found", "rings"],
+        "polling": more.workload[0].progress == "polling",
+        "vhost": more.path[-1].recipe == "vhost",
+        "guest-vf": more.path[-1].recipe == "guest-vf",
+    }
+    assert tried[file]
+
+
+def test_a_recipe_that_the_run_has_is_looked_up_in_it(run: RunDir) -> None:
+    text = STUDY.replace("KIND", "virtio").replace("HOST", "lab").replace("PROGRESS", "polling")
+    study = parse_study(text.replace("[[workload]]", '[[path]]\nname = "vhost"\n[[workload]]'), "s")
+    (found,) = advise(study, [trial(run, {"kvm.exits": 5000}, {})])
+    assert found.attempt == "it is the path `vhost` of this run: nearmetal compare RUN/"
 
 
 def test_a_setting_that_the_run_shows_to_be_faster_comes_with_its_profile(
