@@ -4,7 +4,7 @@ Dependence and drift: where the slowest movements of the blocks, the first q cos
 than the rest (F test at 10 %), the mean's error is made of those q alone, with q degrees of freedom: the equal-weighted
 cosine estimate of Lazarus, Lewis, Stock and Watson (2018), "HAR inference: recommendations for practice", J. Bus. Econ.
 Stat. 36(4), with their q = 0.4 n^(2/3), rounded up and at least 2. Blocks that alternate make intervals wide by
-themselves.
+themselves. The contenders of a race, eight blocks at most, are not asked: their error is always made so.
 
 Variants: where the blocks ran in k boots of a machine, and those differ more than blocks of one do (F test at 25 %, the
 "sometimes pool" rule of Bozivich, Bancroft and Hartley (1956), Ann. Math. Stat. 27(4)), the boot is a random effect,
@@ -54,19 +54,22 @@ class Company:
 
     `twins`: log ratio of the baseline's second name to its first, NaN where one of them is missing. `variants`: the
     boot that the block ran in. `occasions`: each value is one of an occasion, and the evidence is about another one.
+    `wandering`: blocks are taken to follow each other, for they are too few to be asked.
     """
 
     twins: FloatArray = field(default_factory=lambda: np.empty(0))
     variants: tuple[int, ...] = ()
     occasions: bool = False
+    wandering: bool = False
 
     def first(self, blocks: int) -> Company:
         """Return what is known of the first blocks."""
-        return Company(self.twins[:blocks], self.variants[:blocks], self.occasions)
+        return replace(self, twins=self.twins[:blocks], variants=self.variants[:blocks])
 
 
 ALONE = Company()
 OCCASIONS = Company(occasions=True)
+WANDERING = Company(wandering=True)
 
 
 def evidence_of(
@@ -84,7 +87,7 @@ def evidence_of(
     over all looks.
     """
     plain = moments(values)
-    of, why = (another(plain), "") if company.occasions else widened(plain, values, company.variants)
+    of, why = (another(plain), "") if company.occasions else widened(plain, values, company)
     offset = offset_of(company.twins, alpha, overall)
     if offset:
         why = "; ".join(filter(None, (why, f"the baseline differs from itself by {100.0 * math.expm1(offset):.2g} %")))
@@ -115,18 +118,18 @@ def another(plain: PairedMoments) -> PairedMoments:
     return replace(plain, standard_error=plain.sd * math.sqrt(1.0 + 1.0 / plain.n))
 
 
-def widened(plain: PairedMoments, values: FloatArray, variants: tuple[int, ...] = ()) -> tuple[PairedMoments, str]:
+def widened(plain: PairedMoments, values: FloatArray, company: Company = ALONE) -> tuple[PairedMoments, str]:
     """Return the moments with the error that the blocks deserve, and why it is not the plain one."""
     others = (
-        (low_frequency(plain, values), "its blocks drift or follow each other"),
-        (between_variants(plain, values, variants), "boots of the machine differ"),
+        (low_frequency(plain, values, sure=company.wandering), "its blocks drift or follow each other"),
+        (between_variants(plain, values, company.variants), "boots of the machine differ"),
     )
     of, why = max(((one, why) for one, why in ((plain, ""), *others) if one), key=lambda one: one[0].reach(1.0 - ALPHA))
     return of, f"{why}, which makes its interval {of.reach(0.95) / plain.reach(0.95):.2g} times as wide" if why else ""
 
 
-def low_frequency(plain: PairedMoments, values: FloatArray) -> PairedMoments | None:
-    """Return moments whose error is that of the slowest movements, None where those do not stand out."""
+def low_frequency(plain: PairedMoments, values: FloatArray, *, sure: bool = False) -> PairedMoments | None:
+    """Return moments whose error is that of the slowest movements; None where those do not stand out, unless `sure`."""
     n = values.size
     if n < LEAST_BLOCKS or plain.sd == 0.0:
         return None
@@ -134,7 +137,7 @@ def low_frequency(plain: PairedMoments, values: FloatArray) -> PairedMoments | N
     waves = np.cos(np.pi * np.arange(1, q + 1)[:, None] * (np.arange(n) + 0.5) / n) * math.sqrt(2.0 / n)
     low = float(((waves @ (values - plain.mean)) ** 2).sum()) / q
     rest = (plain.sd**2 * (n - 1) - low * q) / (n - 1 - q)
-    if rest > 0.0 and special.fdtrc(q, n - 1 - q, low / rest) > _LOW_FREQUENCY_P:
+    if not sure and rest > 0.0 and special.fdtrc(q, n - 1 - q, low / rest) > _LOW_FREQUENCY_P:
         return None
     return replace(plain, standard_error=math.sqrt(low / n), df=q)
 

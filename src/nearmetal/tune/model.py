@@ -6,7 +6,8 @@ Rasmussen (2011), "Additive Gaussian processes", NIPS 24; Rasmussen and Williams
 Learning, chapters 2 and 5). On a knob of three or more numbers, neighbouring values count as agreeing partly.
 
 Observations are costs relative to the present setting of the same block, so those of one block share the error of
-that block's present trial; the covariance says so. Outliers, which launches have, are given less weight
+that block's present trial; the covariance says so. Outliers, which launches have, are given less weight, those of the
+present setting too: each trial's variance grows with the error that the belief ascribes to it
 (Huber (1964), "Robust estimation of a location parameter").
 """
 
@@ -72,18 +73,19 @@ class Model:
         signal = self._parts[:, rows][:, :, rows]
         # The error of the block's present trial, which the block's costs share.
         shared = (blocks[:, None] == blocks[None, :]).astype(np.float64)
-        inflation = np.ones(len(rows))
+        own, present = np.ones(len(rows)), np.ones(len(rows))
         for _ in range(_REWEIGHTINGS):
-            noise = shared + np.diag(inflation)
+            noise = shared * present + np.diag(own)
             self._fit(np.concatenate((signal, noise[None])), costs)
             prior = self._prior(self._fitted)
             variances = np.exp(self._fitted)
             total = np.tensordot(variances[:-1], signal, 1) + variances[-1] * noise
             factor = linalg.cho_factor(total + _JITTER * np.eye(len(rows)), lower=True)
             weights = linalg.cho_solve(factor, costs)
-            residuals = costs - np.tensordot(variances[:-1], signal, 1) @ weights
-            scale = math.exp(self._fitted[-1] / 2) * math.sqrt(2.0)
-            inflation = np.maximum(1.0, np.abs(residuals) / (_HUBER * scale)) ** 2
+            # The expected errors of the trials and of their blocks' present trials, in standard deviations.
+            sd = math.sqrt(variances[-1])
+            own = np.maximum(1.0, np.abs(sd * own * weights) / _HUBER) ** 2
+            present = np.maximum(1.0, np.abs(sd * present * (shared @ weights)) / _HUBER) ** 2
         across = prior[:, rows]
         covariance = prior - across @ linalg.cho_solve(factor, across.T)
         return Belief(across @ weights, covariance, math.exp(self._fitted[-1] / 2))
@@ -101,16 +103,19 @@ class Model:
 
         The gradient is that of Rasmussen and Williams, equation 5.9; the covariance is linear in the variances.
         """
+        shape, rows = parts.shape[1:], parts.reshape(len(parts), -1)
         jitter = _JITTER * np.eye(len(costs))
 
         def surprise(theta: FloatArray) -> tuple[float, FloatArray]:
             variances = np.exp(theta)
-            factor = linalg.cho_factor(np.tensordot(variances, parts, 1) + jitter, lower=True)
-            weights = linalg.cho_solve(factor, costs)
+            factor = linalg.cholesky((variances @ rows).reshape(shape) + jitter, lower=True)
+            lower = np.tril(linalg.lapack.dpotri(factor, lower=1)[0])
+            inverse = lower + np.tril(lower, -1).T
+            weights = inverse @ costs
             away = (theta - self._start) / _TIE
-            value = 0.5 * float(costs @ weights) + float(np.log(np.diag(factor[0])).sum()) + 0.5 * float(away @ away)
-            inner = linalg.cho_solve(factor, np.eye(len(costs))) - np.outer(weights, weights)
-            return value, 0.5 * variances * np.tensordot(parts, inner, 2) + away / _TIE
+            value = 0.5 * float(costs @ weights) + float(np.log(np.diag(factor)).sum()) + 0.5 * float(away @ away)
+            inner = inverse - np.outer(weights, weights)
+            return value, 0.5 * variances * (rows @ inner.ravel()) + away / _TIE
 
         bounds = [(_LOWEST, _HIGHEST)] * len(self._start)
         found = optimize.minimize(

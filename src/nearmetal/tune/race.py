@@ -12,7 +12,8 @@ Race: the contenders are measured in the same blocks and each is compared with t
 leaves when the repeated confidence interval of its difference excludes zero or lies within the tolerance; the chance
 that the best contender is ever dropped for a worse leader is at most `error`, split over the contenders (Maron and
 Moore (1997), "The racing algorithm"; Birattari and others (2002), "A racing algorithm for configuring
-metaheuristics"; intervals from `nearmetal.stats.stopping`).
+metaheuristics"; intervals from `nearmetal.stats.stopping`). Blocks so few cannot tell whether contenders wander from
+block to block, so the intervals always allow for it (`nearmetal.stats.widen`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy as np
 from scipy import linalg, special
 
 from nearmetal.stats.stopping import FIRST_LOOK_BLOCKS, StoppingPlan, sequential_evidence
+from nearmetal.stats.widen import LEAST_BLOCKS, WANDERING
 from nearmetal.tune.model import Belief, Model
 from nearmetal.tune.sweeps import Tally
 
@@ -49,7 +51,8 @@ class RacePlan:
     """How a race is run; fixed before the first block.
 
     `width` settings are screened a block, beside the present one. Screening ends after `max_screen_blocks`, or when the
-    expected gain is below `tolerance` / 4 (a log ratio: 0.01 is 1 %). A value is left behind when the chance that it is
+    expected gain is below `tolerance` / 20 (a log ratio: 0.01 is 1 %): the gain of one more look is small long before
+    that of many. A value is left behind when the chance that it is
     needed is below `doubt`. At most `contenders` race, for at most
     `race_blocks` blocks, with `error` as the chance of dropping the best of them wrongly.
     """
@@ -181,7 +184,7 @@ class Race:
             return False
         if self._blocks >= self._plan.max_screen_blocks:
             return True
-        return float(self._expected_gain().max()) < self._plan.tolerance / 4
+        return float(self._expected_gain().max()) < self._plan.tolerance / 20
 
     def _expected_gain(self) -> FloatArray:
         """Return each point's expected improvement over the leader."""
@@ -231,11 +234,11 @@ def survivors(costs: FloatArray, plan: RacePlan) -> list[bool]:
 def _undecided(differences: FloatArray, plan: RacePlan, rivals: int) -> bool:
     looks = StoppingPlan(
         max_blocks=plan.race_blocks,
-        min_blocks=3,
+        min_blocks=LEAST_BLOCKS,
         alpha=min(0.4, plan.error / rivals),
         margin=math.expm1(plan.tolerance),
     )
-    found = sequential_evidence(differences, looks)
+    found = sequential_evidence(differences, looks, WANDERING)
     if found is None:
         return True
     interval = found[1].difference
