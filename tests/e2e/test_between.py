@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from far_machines import two_machines
+from far_machines import need_ssh, two_machines
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.facts.look import MachineLook, parse
@@ -179,3 +179,12 @@ def test_two_machines_get_an_answer_from_one_command(
     assert len(RunDir.open(tmp_path / "run").trials()) >= 5
     assert refused == 3
     assert "cannot log in to" in capsys.readouterr().err
+
+
+def test_a_machine_that_is_not_reached_comes_with_the_command_that_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    need_ssh()
+    assert nearmetal(["between", "me@127.0.0.1:1", "127.0.0.2:1"]) == 3
+    said = capsys.readouterr().err
+    assert said.startswith("error: cannot connect to 127.0.0.1 (127.0.0.1 port 1): ")
+    assert said.endswith("hint: check it with `ssh -p 1 me@127.0.0.1`\n")
+    assert "Errno" not in said

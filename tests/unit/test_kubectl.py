@@ -60,9 +60,10 @@ def test_pods_that_do_not_run_are_left_out(tmp_path: Path) -> None:
         KubectlHost([], program(tmp_path, f"cat {tmp_path}/said") | {"selector": "a=b"})
 
 
-def test_an_unknown_option_is_refused() -> None:
-    with pytest.raises(BadInputError, match="the kubectl host has no option 'identity'"):
-        KubectlHost([POD], {"identity": "x"})
+def test_an_unknown_option_is_refused_with_the_one_that_may_be_meant() -> None:
+    with pytest.raises(BadInputError, match="the kubectl host has no option 'mpi_prefx'") as refused:
+        KubectlHost([POD], {"mpi_prefx": "x"})
+    assert refused.value.hint == "did you mean 'mpi_prefix'?"
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, meant
 from nearmetal.results.published_tables import Column, Published, Statistic
 from nearmetal.workloads.apps import CLASSES
 
@@ -196,5 +196,5 @@ PUBLISHED: dict[str, Published] = {row.name: row for row in (*_PRINTED, *_STATED
 def published_named(name: str) -> Published:
     """Return a table; raise BadInputError with the known names otherwise."""
     if name not in PUBLISHED:
-        raise BadInputError(f"there is no published table {name!r}", hint=f"one of: {', '.join(PUBLISHED)}")
+        raise BadInputError(f"there is no published table {name!r}", hint=meant(name, PUBLISHED))
     return PUBLISHED[name]

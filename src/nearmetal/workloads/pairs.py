@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.errors import BadInputError, TrialError, UnavailableError, meant
 from nearmetal.workloads.crew import LOG, Command, crew_argv, crew_environment, overlap, read_log
 from nearmetal.workloads.workload import Launch
 
@@ -73,7 +73,7 @@ def check_options(workload: WorkloadOrder, known: Collection[str]) -> None:
     if unknown:
         raise BadInputError(
             f"workload {workload.label!r}: {workload.kind} has no option {unknown[0]!r}",
-            hint=f"known: {', '.join(sorted(known))}",
+            hint=meant(unknown[0], sorted(known)),
         )
 
 

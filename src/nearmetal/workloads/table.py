@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, meant
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.command import CommandWorkload
 from nearmetal.workloads.engine import Engine
@@ -29,4 +29,4 @@ def find_workload(kind: str) -> Workload:
     try:
         return WORKLOADS[kind]
     except KeyError:
-        raise BadInputError(f"there is no workload {kind!r}", hint=f"one of: {', '.join(WORKLOADS)}") from None
+        raise BadInputError(f"there is no workload {kind!r}", hint=meant(kind, WORKLOADS)) from None

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError
+from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError, meant
 from nearmetal.hosts.batch.scheduler import JobState, Phase, Request, Scheduler
 from nearmetal.hosts.batch.slurm import Slurm
 from nearmetal.hosts.far.bind import bind
@@ -73,7 +73,7 @@ class BatchHost:
         unknown = sorted(set(options) - set(OPTIONS))
         if unknown:
             raise BadInputError(
-                f"the {scheduler.kind} host has no option {unknown[0]!r}", hint=f"known: {', '.join(OPTIONS)}"
+                f"the {scheduler.kind} host has no option {unknown[0]!r}", hint=meant(unknown[0], OPTIONS)
             )
         self.kind = scheduler.kind
         self.label = f"allocations of {scheduler.kind}, launched by its own starter"

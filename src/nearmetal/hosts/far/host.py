@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError
+from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError, meant
 from nearmetal.hosts.far.bind import Bound, bind
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
@@ -115,5 +115,5 @@ def check_options(kind: str, options: Mapping[str, Scalar], known: Mapping[str, 
     """Raise BadInputError for an option that a host does not have, or a number of connections that is none."""
     unknown = sorted(set(options) - set(known))
     if unknown:
-        raise BadInputError(f"the {kind} host has no option {unknown[0]!r}", hint=f"known: {', '.join(known)}")
+        raise BadInputError(f"the {kind} host has no option {unknown[0]!r}", hint=meant(unknown[0], known))
     at_once(options, "parallel", 32)

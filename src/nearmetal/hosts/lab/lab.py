@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nearmetal import process
-from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError, UnavailableError
+from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError, UnavailableError, meant
 from nearmetal.hosts.host import Reached, at_once
 from nearmetal.hosts.lab import image, wire, wirecheck
 from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, nodes_of
@@ -325,7 +325,7 @@ def open_lab(options: Mapping[str, Scalar], say: Callable[[str], None]) -> LabHo
     """
     unknown = sorted(options.keys() - OPTIONS.keys())
     if unknown:
-        raise BadInputError(f"the lab has no option {unknown[0]!r}", hint=f"known: {', '.join(OPTIONS)}")
+        raise BadInputError(f"the lab has no option {unknown[0]!r}", hint=meant(unknown[0], OPTIONS))
     machine, slots, variants = machine_of(options), slots_of(options), at_once(options, "variants", _VARIANTS)
     cluster, launches = cluster_of(options, machine, slots), at_once(options, "launches", 1)
     if launches > 1 and not cluster:

@@ -60,7 +60,9 @@ class SshAddress:
     @property
     def command(self) -> str:
         """The command with which a person reaches it."""
-        return f"ssh {f'-p {self.port} ' if self.port else ''}{self.address}"
+        user, port = f"{self.user}@" if self.user else "", f"-p {self.port} " if self.port else ""
+        jump = f"-J {self.jump} " if self.jump else ""
+        return f"ssh {jump}{port}{user}{self.address}"
 
 
 class Connector:
@@ -239,4 +241,5 @@ def _explained(place: SshAddress, error: OSError | asyncssh.Error) -> Unavailabl
             f"{place} refuses the login",
             hint="load your key into ssh-agent, or name its file in the option `identity`; there are no passwords",
         )
-    return UnavailableError(f"cannot connect to {place}: {error}", hint="check it with plain ssh first")
+    why = (error.strerror if isinstance(error, OSError) else "") or error
+    return UnavailableError(f"cannot connect to {place}: {why}", hint=f"check it with `{place.command}`")

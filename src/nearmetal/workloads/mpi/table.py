@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, meant
 from nearmetal.hosts.host import is_far
 from nearmetal.workloads.mpi import starter
 from nearmetal.workloads.mpi.mpi import Flavour, Job, Mpi, MpiLaunch, find
@@ -23,7 +23,7 @@ FLAVOURS: dict[str, Flavour] = {flavour.name: flavour for flavour in (OPENMPI, M
 def flavour_named(name: str) -> Flavour:
     """Return a flavour; raise BadInputError for a name that is not in the table."""
     if name not in FLAVOURS:
-        raise BadInputError(f"{name!r} is not an MPI that nearmetal launches", hint=f"known: {', '.join(FLAVOURS)}")
+        raise BadInputError(f"{name!r} is not an MPI that nearmetal launches", hint=meant(name, FLAVOURS))
     return FLAVOURS[name]
 
 
