@@ -127,7 +127,7 @@ def _mpi() -> list[CheckLine]:
 
 
 def _wire() -> CheckLine:
-    """Tell whether the lab's machines can be coupled: the first time a cluster of two small ones runs, for a second."""
+    """Return whether the lab's machines can be coupled: at first a cluster of two small ones runs, for a second."""
 
     def attempt() -> str:
         fitting_wire(*find_emulator())

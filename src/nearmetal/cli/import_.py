@@ -35,7 +35,8 @@ def command(files: tuple[str, ...], out: Path | None, baseline: str, *, allow_mi
     for one in adopted:
         found = one.found
         values = sum(cell.ns.shape[1] for cell in found.cells)
-        what = f"{len(found.cells)} cells, {values} values"
+        cells = "1 cell" if len(found.cells) == 1 else f"{len(found.cells)} cells"
+        what = f"{cells}, {values} {'value' if values == 1 else 'values'}"
         program = f"{found.program} {found.version}".strip()
         console.print(f"{one.file}: {program}, {one.label}, block {one.block}: {what}", markup=False)
         for lack in found.lacks:

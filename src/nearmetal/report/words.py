@@ -217,7 +217,8 @@ def blocks_sentence(view: View) -> str:
         occasion = "one occasion: the intervals say nothing about another hour or boot"
     else:
         occasion = f"{view.occasions} occasions; the intervals are for another one, at another hour or boot"
-    return f"{view.valid_trials} valid trials in {view.blocks} blocks ({planned} planned), {occasion}.{cautions}"
+    blocks = "1 block" if view.blocks == 1 else f"{view.blocks} blocks"
+    return f"{view.valid_trials} valid trials in {blocks} ({planned} planned), {occasion}.{cautions}"
 
 
 def method_sentence(view: View) -> str:

@@ -36,7 +36,7 @@ class Shown:
 
     @property
     def rate(self) -> bool:
-        """Tell whether larger is better, and so whether the order of figures is that of durations reversed."""
+        """Return whether larger is better, and so whether the order of figures is that of durations reversed."""
         return self.better is Better.LARGER
 
     def value(self, ns: float) -> float:

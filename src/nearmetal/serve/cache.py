@@ -72,7 +72,7 @@ class Cache:
         return await self._once.get(key, make, lambda text: self._keep(key, text))
 
     def knows(self, key: Hashable) -> bool:
-        """Tell whether the text of a key is there already."""
+        """Return whether the text of a key is there already."""
         return key in self._texts
 
     def _keep(self, key: Hashable, text: bytes | NearmetalError) -> None:

@@ -63,7 +63,7 @@ class Door:
         return f"nearmetal-{self.port}"
 
     def knows_host(self, header: str | None) -> bool:
-        """Tell whether a Host header is this server's; the port may be another, that of a tunnel.
+        """Return whether a Host header is this server's; the port may be another, that of a tunnel.
 
         An address is no name, so DNS cannot have been made to lie about it; on loopback it must be a loopback one.
         """
@@ -78,7 +78,7 @@ class Door:
         return self.beyond_loopback or address.is_loopback
 
     def admits(self, headers: Headers) -> bool:
-        """Tell whether a request carries the token or the cookie; the time taken says nothing of how near it was."""
+        """Return whether a request carries the token or the cookie; the time taken says nothing of how near it was."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and _same(given.strip(), self.token):
             return True

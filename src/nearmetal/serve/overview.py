@@ -43,7 +43,7 @@ class Filter:
     until: str = ""
 
     def holds(self, one: Entry) -> bool:
-        """Tell whether a run belongs to the list; one that cannot be read does only while nothing is asked for."""
+        """Return whether a run belongs to the list; one that cannot be read does only while nothing is asked for."""
         if one.info is None:
             return self == Filter()
         day = one.info.created_utc[:10]

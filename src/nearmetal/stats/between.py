@@ -44,7 +44,7 @@ class Standing(StrEnum):
 
     @property
     def passes(self) -> bool:
-        """Tell whether the run costs at most the margin more, as shown."""
+        """Return whether the run costs at most the margin more, as shown."""
         return self in {Standing.WITHIN, Standing.BETTER}
 
 
@@ -78,7 +78,7 @@ class Difference:
 
     @property
     def beyond(self) -> bool:
-        """Tell whether the estimate itself, interval aside, costs more than the margin: it looks worse."""
+        """Return whether the estimate itself, interval aside, costs more than the margin: it looks worse."""
         return (self.log_cost.low + self.log_cost.high) / 2.0 > margin_log(self.margin)
 
 

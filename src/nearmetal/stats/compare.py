@@ -245,7 +245,7 @@ def pair_launches(
 def enough(
     figures: Mapping[Metric, BlockFigures], refused: Mapping[Metric, str], criteria: Criteria, plan: StoppingPlan
 ) -> bool:
-    """Tell whether a comparison of durations needs no more blocks; `figures` and `refused` as in `compare`.
+    """Return whether a comparison of durations needs no more blocks; `figures` and `refused` as in `compare`.
 
     It does not stop on a small spread alone: that few launches agree says nothing of a mode that they have not met.
     """

@@ -25,11 +25,11 @@ class Interval:
             raise ValueError(f"interval ends are not in order: {self.low} > {self.high}")
 
     def contains(self, value: float) -> bool:
-        """Tell whether `value` lies in the closed interval."""
+        """Return whether `value` lies in the closed interval."""
         return self.low <= value <= self.high
 
     def inside(self, low: float, high: float) -> bool:
-        """Tell whether the whole interval lies strictly between `low` and `high`."""
+        """Return whether the whole interval lies strictly between `low` and `high`."""
         return low < self.low and self.high < high
 
     def scaled(self, factor: float) -> Interval:

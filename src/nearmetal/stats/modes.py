@@ -55,7 +55,7 @@ class Modes:
         return self.modes[-1].centre_ns / self.modes[0].centre_ns
 
     def gap_at(self, ns: float) -> bool:
-        """Tell whether a duration lies in the gap between two modes."""
+        """Return whether a duration lies in the gap between two modes."""
         return any(a.high_ns < ns < b.low_ns for a, b in zip(self.modes, self.modes[1:], strict=False))
 
     def __str__(self) -> str:
