@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.errors import NearmetalError, TrialError
-from nearmetal.facts import proof, rdma
+from nearmetal.facts import counters, proof, rdma
 from nearmetal.facts.counters import parse_links, parse_snmp
 from nearmetal.facts.tenants import look_for_tenants, parse_processes, used_between
 from nearmetal.hosts import many_files
@@ -83,6 +83,17 @@ def test_rdma_ports_count_for_their_interface_however_it_is_told(tmp_path: Path)
         ["sh", "-c", script.replace(str(tmp_path), "/none"), "sh", "x"], capture_output=True, check=True
     )
     assert (nothing.stdout, nothing.stderr) == (b"", b"")
+
+
+def test_ports_are_asked_only_where_the_kernel_offers_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "siw0/ports/1/counters").mkdir(parents=True)
+    (tmp_path / "siw0/ports/1/counters/port_rcv_packets").write_text("5\n")
+    monkeypatch.setattr(rdma, "_SCRIPT", rdma._SCRIPT.replace("/sys/class/infiniband", str(tmp_path)))
+    for there, found in (("/none", []), ("/proc/version", ["rdma..siw0.rx_packets"])):
+        monkeypatch.setattr(counters, "HAS_RDMA", there)
+        with MachineShell() as shell:
+            read = counters.read_counters(shell, [""])
+        assert [name for name in read if name.startswith("rdma.")] == found
 
 
 def test_traffic_that_only_an_rdma_device_sees_proves_the_path() -> None:
