@@ -6,8 +6,9 @@
 Each occasion of each run counts as a run of its own; all must be of one study. Compared are levels (one path) and
 ratios (path / baseline, with the intervals of the sequential plan), by the mean. Equal runs differ by chance, and both
 vary: how many intervals do not hold another's estimate where occasions make no difference is printed beside what was
-found (Student's t of the difference, Welch's degrees of freedom). Last come the occasions taken together: how often
-the interval that all but one make holds the one left out (goal: 93 to 97 %; cells of one run are no independent draws).
+found (Student's t of the difference, Welch's degrees of freedom). Cells of too few blocks for an interval are left out.
+Last come the occasions taken together: how often the interval that all but one make holds the one left out (goal: 93 to
+97 %; cells of one run are no independent draws).
 Exit code 1 when more intervals exclude another's estimate than chance allows (5 %, one-sided, pairs taken as
 independent).
 """
@@ -91,19 +92,21 @@ def _found(run: RunDir, study: Study, records: list[TrialRecord]) -> Found:
     found: Found = {}
     for cell, mine in seen.items():
         values, _ = over_blocks(mine, HEADLINE, study.margin)
-        found["level", cell] = _estimate(BlockFigures(np.array([*values.values()]), np.ones(len(values))), None)
+        kept = {"level": _estimate(BlockFigures(np.array([*values.values()]), np.ones(len(values))), None)}
         theirs = [seen[key] for key in (replace(cell, path=name) for name in both) if key in seen]
         if cell.path not in both and theirs:
             figures, _ = pair_launches(mine, theirs, margin=study.margin)
-            found["ratio", cell] = _estimate(figures[HEADLINE], stopping_plan(study))
+            kept["ratio"] = _estimate(figures[HEADLINE], stopping_plan(study))
+        found |= {(kind, cell): one for kind, one in kept.items() if one is not None}
     return found
 
 
-def _estimate(figures: BlockFigures, plan: StoppingPlan | None) -> Estimate:
+def _estimate(figures: BlockFigures, plan: StoppingPlan | None) -> Estimate | None:
+    """Return an estimate, None where blocks are too few for an interval."""
     made = estimate_ratio(figures, rng=np.random.default_rng(figures.path.size), plan=plan)
-    of = moments(figures.log_ratios[: made.n])
     if made.interval is None:
-        raise SystemExit(f"same_again: {made.n} blocks have no interval")
+        return None
+    of = moments(figures.log_ratios[: made.n])
     return Estimate(of.mean, of.standard_error, of.df, made.interval)
 
 
