@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from starlette.testclient import TestClient
 
 from nearmetal.cli.main import run as nearmetal
+from nearmetal.gate import many
+from nearmetal.results.between import judge_runs
 from nearmetal.serve.app import make_app
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.guard import Door
+from nearmetal.stats.between import Standing
 from nearmetal.store.rundir import RunDir
 from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
@@ -93,6 +97,32 @@ def test_a_page_reads_each_run_once(thirty: Path, monkeypatch: pytest.MonkeyPatc
     assert client.get("/runs/slow-tap").status_code == 200
     assert client.get("/compare?run=r00&run=r01&base=base").status_code == 200
     assert sorted(read) == ["base", "r00", "r01", "slow-tap"]
+
+
+def test_a_lower_rate_is_a_cost_above_one(tmp_path: Path) -> None:
+    study = SMALL.replace('name = "latency"', 'name = "bw"')
+    make_run(tmp_path / "base", Recipe(study=study, blocks=5))
+    make_run(tmp_path / "slow", Recipe(study=study, blocks=5, cost={**COST, "tap": 4.8}))
+    make_run(tmp_path / "quick", Recipe(study=study, blocks=5, cost={**COST, "tap": 1.2}))
+    page = serving(tmp_path).get("/compare?run=quick&run=slow&base=base").text
+    assert re.findall(r'base=base">(\w+)</a>', page) == ["slow", "quick"], "the worst first"
+    assert re.search(r'class="slower">▼ (2\.0|1\.9)', page)
+    assert re.search(r'class="faster">▲ 0\.(50|49)', page)
+
+
+def test_a_field_shows_the_costliest_cell_and_the_worst_standing(tmp_path: Path) -> None:
+    base = make_run(tmp_path / "base", Recipe(blocks=5))
+    slow, same = (
+        judge_runs(make_run(tmp_path / name, Recipe(blocks=5, seed=8, cost={**COST, "tap": cost})), base)
+        for name, cost in (("slow", 4.8), ("same", COST["tap"]))
+    )
+    mixed = [one if one.cell.message_bytes == 1024 else two for one, two in zip(slow.cells, same.cells, strict=True)]
+    titles, (row,) = many.matrix([replace(slow, cells=tuple(mixed))])
+    found = row[titles.index("tap")]
+    assert found.standing is Standing.WORSE
+    assert re.fullmatch(r"▼ (2\.0|1\.9)\d+", found.text)
+    assert "tap latency 1 KiB" in found.said
+    assert found.said.endswith("Of 3 cells: 1 worse, 2 within")
 
 
 def test_runs_of_mixed_provenance_are_offered_all_together(tmp_path: Path) -> None:
