@@ -21,7 +21,7 @@ from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.program import ProgramCarrier
 from nearmetal.hosts.far.shell import NodesShell
 from nearmetal.hosts.far.stream import LostError
-from nearmetal.hosts.host import HYPERVISOR, OnNode, machines_of
+from nearmetal.hosts.host import HYPERVISOR, OnNode, Site, machines_of
 from nearmetal.hosts.lab import cluster, kvm, nodes, plain_files, remote, wire
 from nearmetal.hosts.lab.frames import Seat
 from nearmetal.hosts.lab.lab import cores_of, slots_of
@@ -31,6 +31,7 @@ from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.paths.table import PATHS
 from nearmetal.process import Finished
+from nearmetal.run import trial
 from nearmetal.run.estimate import estimate
 from nearmetal.run.trial import StandingPath, carry_out
 from nearmetal.study.order import Order, PathOrder, Proof, WorkloadOrder
@@ -129,6 +130,24 @@ def test_a_launch_refuses_a_path_that_is_not_its_own() -> None:
     standing = StandingPath(2, PathOrder("vf", "vf"), Endpoints((), ""))
     outcome = carry_out(Machines(), order(0, 1), standing)
     assert "path 'native' cannot be used where path 'vf' stands" in outcome.reason
+
+
+@pytest.mark.parametrize("thrown_away", [True, False])
+def test_a_watchdog_guards_only_machines_that_outlive_the_trial(
+    monkeypatch: pytest.MonkeyPatch, thrown_away: bool
+) -> None:
+    far = type("Far", (Machines,), {"site": Site("cache", "state"), "thrown_away": thrown_away})
+    guards: list[object] = []
+
+    def hold(*_: object, guard: object, **__: object) -> None:
+        guards.append(guard)
+        raise TrialError("far enough")
+
+    monkeypatch.setattr(trial, "hold", hold)
+    monkeypatch.setattr(trial.places, "refuse_unfinished_on", lambda *_, **__: None)
+    outcome = carry_out(far(), order(0, 1), StandingPath(2, PathOrder("native", "native"), ENDS))
+    assert outcome.reason == "far enough"
+    assert [guard is None for guard in guards] == [thrown_away]
 
 
 def test_machines_that_serve_several_launches_make_each_one_cheaper() -> None:

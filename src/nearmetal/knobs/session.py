@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nearmetal.errors import StoreError, TrialError
-from nearmetal.hosts.host import is_far
+from nearmetal.hosts.host import is_far, is_thrown_away
 from nearmetal.knobs import drivers, undo
 from nearmetal.knobs.access import KnobError, file_access, read_all, read_one, write_one
 from nearmetal.knobs.folder import forget_scripts, new_journal
@@ -222,13 +222,13 @@ sync -- "$1/$2" "$1" 2> /dev/null || sync
 
 
 def _leave_script(shell: Shell, node: str, path: Path, number: int, script: str) -> str:
-    """Leave a node's undo script beside the journal, on a far machine there too; return where a report would go.
+    """Leave a node's undo script beside the journal, on a far machine that stays there too; return a report's place.
 
     It is on the disk before the first write, and can be read and run by hand.
     """
     name = f"{path.name}.{number}"
     os.close(put_durably(path.with_name(f"{name}.undo.sh"), script.encode()))
-    if not is_far(shell):
+    if not is_far(shell) or is_thrown_away(shell):
         return str(path.with_name(f"{name}.watchdog"))
     place = f"{shell.site.state}/journal"
     shell.run(["sh", "-c", _PUT_SCRIPT, "put", place, f"{name}.undo.sh"], node=node, stdin=script.encode())

@@ -90,7 +90,8 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
         for node in nodes:
             shell.add_node(node)
     standing.left -= 1
-    if is_far(shell):
+    lasting = is_far(shell) and not is_thrown_away(shell)
+    if lasting:
         places.refuse_unfinished_on(shell, measuring=True)
     guard = _guard(order)
     with (
@@ -101,7 +102,7 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
             endpoints,
             order.knobs,
             journal_folder(),
-            guard=guard if is_far(shell) else None,
+            guard=guard if lasting else None,
             machine=machine,
             machine_guard=guard if machine else None,
             patience_s=_LOCK_PATIENCE_S,
