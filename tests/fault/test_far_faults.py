@@ -410,9 +410,11 @@ def test_a_carrier_that_dies_at_once_is_an_error(tmp_path: Path) -> None:
         FarMachine(ProgramCarrier("n9", ("/no/such/program",))).connect()
 
 
-def test_what_a_session_made_on_a_machine_goes_with_it_when_it_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("told", ["", "SIGTERM", "SIGHUP"])
+def test_what_a_session_made_on_a_machine_goes_with_it_when_it_is_killed(tmp_path: Path, told: str) -> None:
+    """Also where the far shell is told to end before its input does, as in a job that is cancelled."""
     deeds = """
-import os
+import os, signal, sys
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.program import ProgramCarrier
 
@@ -423,9 +425,12 @@ for name in ("kept", "given back"):
 machine.remove(f"{os.getcwd()}/given-back")
 os.mkdir("given-back")
 print(*sorted(os.listdir()), flush=True)
+if sys.argv[1]:
+    os.kill(int(machine.process), getattr(signal, sys.argv[1]))
 os.kill(os.getpid(), 9)
 """
-    session = subprocess.run([sys.executable, "-c", deeds], cwd=tmp_path, capture_output=True, text=True, check=False)
+    argv = [sys.executable, "-c", deeds, told]
+    session = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert session.returncode == -signal.SIGKILL, session.stderr
     assert session.stdout.split() == ["given-back", "kept"]
     eventually(lambda: not (tmp_path / "kept").exists(), "what the killed session made is still there")

@@ -29,8 +29,10 @@ SHORT_S = 20.0
 _GRACE_S = 5.0
 _CHUNK_BYTES = 32 * 1024
 
-# `trash` holds what is to go with the far shell. Programs that are being ended may still write into it, hence twice.
+# `trash` holds what is to go with the far shell. Programs that are being ended may still write into it, hence twice. A
+# signal (a job that is cancelled) does not end the shell before its input does: sh leaves its own trap out then.
 _BEGIN = b"""LC_ALL=C; export LC_ALL; set -f; trash=
+trap : TERM HUP
 trap 'test -z "$trash" || rm -rf -- $trash || { sleep 3; rm -rf -- $trash; }' EXIT
 """
 
