@@ -12,11 +12,13 @@ const PathModel &Engine::path(std::uint32_t a, std::uint32_t b) const {
     return machine_->paths[static_cast<int>(between)];
 }
 
+__extension__ typedef __int128 Wide; // a product of two durations
+
 Ps PathModel::cold_extra(Ps computed_ps) const {
     ColdPoint before{0, 0};
     for (const ColdPoint &point : cold) {
         if (computed_ps < point.computed_ps) {
-            const auto risen = static_cast<__int128>(point.extra_ps - before.extra_ps) *
+            const auto risen = static_cast<Wide>(point.extra_ps - before.extra_ps) *
                                std::max(computed_ps - before.computed_ps, Ps{0});
             return before.extra_ps + static_cast<Ps>(risen / (point.computed_ps - before.computed_ps));
         }

@@ -157,8 +157,8 @@ def test_a_knob_passes_the_contract(check: Callable[..., None], tmp_path: Path) 
     check(test_knobs.TestEveryKnob(), ALIAS, **given)
     place = "/sys/class/net/eth1/netdev_group"
     machine = KnobMachine.make(tmp_path / "machine", {"eth1": {}}, {place: "0\n"})
-    ALIAS.write(machine, Target("", "eth1"), "5")
-    assert ALIAS.verify(machine, Target("", "eth1"), "5").value == "5"
+    test_knobs.put(machine, ALIAS, Target("", "eth1"), "5")
+    assert ALIAS.read(machine, Target("", "eth1")).value == "5"
 
 
 @pytest.mark.netns

@@ -119,4 +119,4 @@ def test_what_is_in_no_table_is_refused_with_what_is(find: object) -> None:
     with pytest.raises(BadInputError) as refused:
         find("waltz")  # type: ignore[operator]
     assert "waltz" in refused.value.message
-    assert "one of: " in refused.value.hint
+    assert "known: " in refused.value.hint
