@@ -209,7 +209,10 @@ def _run(path: Path) -> object:
     root.mkdir(exist_ok=True)
     chain, lines = "", []
     for line in listed.splitlines():
-        head, _, rest = line.partition(b" ")
+        head, blank, rest = line.partition(b" ")
+        if not blank:  # no chain makes a line of it, and to hash so many takes longer than to read them
+            lines.append(line + b"\n")
+            continue
         chain = hashlib.sha256(chain.encode() + b" " + rest + b"\n").hexdigest()
         lines.append((chain.encode() if len(head) == len(chain) else head) + b" " + rest + b"\n")
     for content in (listed, b"".join(lines)):
