@@ -21,6 +21,7 @@ from nearmetal.run.schedule import run_study
 from nearmetal.store.disk import Disk
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir
+from nearmetal.study.facts import VIRTUAL_TIME
 from nearmetal.study.spec import Study, parse_study
 from nearmetal.units import format_duration
 
@@ -111,7 +112,7 @@ def carry_out(
 
 def virtual_time_ns(records: Iterable[TrialRecord]) -> int:
     """Return how long the launches of trials in the lab took on its own clock, in ns; 0 where none ran there."""
-    return sum(one.outcome.elapsed_ns for one in records if one.outcome.facts.get("lab.virtual_time"))
+    return sum(one.outcome.elapsed_ns for one in records if one.outcome.facts.get(VIRTUAL_TIME))
 
 
 @contextlib.contextmanager

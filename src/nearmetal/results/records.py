@@ -190,8 +190,10 @@ class HowToRepeat:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Everything that a report shows of one run; `block_ns` is what a block took, its launches one after another.
+    """Everything that a report shows of one run.
 
+    `block_ns` is what a block took, its launches one after another; 0 where they ran on a clock of their own, which
+    does not tell how long one waits.
     `traced` tells whether trials were traced, and so whether the run has waterfalls (`results.waterfalls`).
     `cautions` are sentences on figures that are a timer's and on busy machines, `causes` on why launches fall into
     modes.

@@ -21,6 +21,9 @@ VARIANT = "lab.variant"
 COMPUTERS, PROCESSORS = "nodes.computers", "nodes.processors"
 """How many computers the nodes are, and the least number of processors of one."""
 
+VIRTUAL_TIME = "lab.virtual_time"
+"""True of a trial whose durations are of the lab's own clock."""
+
 OTHERS = "others."
 """Begins the counter of each of the busiest other programs of a launch, in ticks, of all machines together."""
 

@@ -175,6 +175,17 @@ def test_a_setting_that_the_run_shows_to_be_faster_comes_with_its_profile(
     assert Profile.read(tmp_path / "tuned.json").setting == {"nic.rx-usecs": "0"}
 
 
+def test_a_next_step_in_the_lab_tells_no_time_of_the_lab_s_own_clock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with resources.as_file(resources.files("nearmetal.serve") / "example.zip") as archive:
+        unarchive(archive, tmp_path / "example")
+    assert nearmetal(["compare", str(tmp_path / "example")]) == 0
+    steps = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next for")]
+    assert any("more blocks" in line for line in steps)
+    assert not any("about" in line for line in steps)
+
+
 def test_a_setting_that_is_slower_somewhere_is_not_advised(tmp_path: Path) -> None:
     with resources.as_file(resources.files("nearmetal.serve") / "example.zip") as archive:
         unarchive(archive, tmp_path / "example")

@@ -25,7 +25,7 @@ from nearmetal.hosts.lab.guest import OUTCOME_NAME
 from nearmetal.hosts.lab.lives import carry_out
 from nearmetal.hosts.lab.machine import LabMachine, machine_named
 from nearmetal.hosts.lab.vm import Boot, Vm
-from nearmetal.study.facts import VARIANT
+from nearmetal.study.facts import VARIANT, VIRTUAL_TIME
 from nearmetal.study.order import Outcome, TrialStatus
 
 if TYPE_CHECKING:
@@ -313,7 +313,7 @@ class LabHost:
             "lab.standing_guest": ready.boot.machine.guest,
             VARIANT: ready.variant,
             "lab.emulator": self._version,
-            "lab.virtual_time": True,
+            VIRTUAL_TIME: True,
             **(self._cluster.facts(order) if self._cluster else {}),
         }
 
