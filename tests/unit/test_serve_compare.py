@@ -71,7 +71,7 @@ def test_thirty_runs_stand_in_one_table_the_worst_first(thirty: Path) -> None:
 def test_the_terminal_compares_as_many_and_names_what_it_leaves_out(
     thirty: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["compare", *(str(thirty / one) for one in names(thirty)), "--base", str(thirty / "base")]
+    argv = ["compare", *(str(thirty / one) for one in names(thirty)), "--against", str(thirty / "base")]
     assert nearmetal(argv) == 0
     told = capsys.readouterr()
     assert told.out.startswith("worse: 2 of 29 (slow-tap, slow-bridge)\n")
@@ -80,8 +80,8 @@ def test_the_terminal_compares_as_many_and_names_what_it_leaves_out(
     assert [line.split()[0] for line in lines if " worse " in line] == ["slow-tap", "slow-bridge"]
     assert told.err.startswith(f"left out: {thirty}/other: ")
     assert nearmetal(["compare", str(thirty / "r00"), str(thirty / "r01")]) == 2
-    assert "--base RUN" in capsys.readouterr().err
-    assert nearmetal(["compare", str(thirty / "other"), "--base", str(thirty / "base")]) == 2
+    assert "--against RUN" in capsys.readouterr().err
+    assert nearmetal(["compare", str(thirty / "other"), "--against", str(thirty / "base")]) == 2
 
 
 def test_a_page_reads_each_run_once(thirty: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,9 @@ from nearmetal.store.rundir import RunDir
 
 @click.command(name="compare")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--base", type=click.Path(path_type=Path), help="Compare any number of runs with this one, path by path.")
+@click.option(
+    "--against", "base", type=click.Path(path_type=Path), help="Compare any number of runs with this one, path by path."
+)
 @click.option(
     "--format",
     "form",
@@ -51,18 +53,18 @@ def command(
 ) -> None:
     """Compare the paths of RUN, a run directory: the answer first, then the ratios behind it.
 
-    The table has at most 40 lines; --all and the other formats add levels, intervals, counters and facts. With --base,
-    runs are compared with another run instead, the worst first.
+    The table has at most 40 lines; --all and the other formats add levels, intervals, counters and facts. With
+    --against, runs are compared with another run instead, the worst first.
     """
     if base is not None:
         if form != "table" or published or everything:
             raise BadInputError(
-                "--base prints one table", hint="`nearmetal gate RUN --base RUN --format json` for one run in full"
+                "--against prints one table", hint=f"one run in full: nearmetal gate RUN --against {base} --format json"
             )
         _with_base(runs, base, allow_mixed=allow_mixed)
         return
     if len(runs) > 1:
-        raise BadInputError(f"{len(runs)} runs, and no base", hint="name the run to compare them with: --base RUN")
+        raise BadInputError(f"{len(runs)} runs, and no base", hint="name the run to compare them with: --against RUN")
     run = runs[0]
     table = published_named(published) if published else None
     view = build_view(RunDir.open(run), allow_mixed=allow_mixed, distributions=False)
