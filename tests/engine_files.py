@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.workloads import fabric_file, sample_file
-from nearmetal.workloads.framed_file import padded
+from nearmetal.workloads.framed_file import SAMPLE_FILE, padded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -64,7 +64,7 @@ def encode_sample_file(header: SampleHeader, cells: Sequence[SampleCell]) -> byt
         for rank in range(header.ranks):
             parts += [cell.begin_ns[rank].astype("<i8").tobytes(), cell.end_ns[rank].astype("<i8").tobytes()]
             parts.append(cell.flags[rank].tobytes().ljust(padded(cell.flags.shape[1]), b"\0"))
-    return close_frame(sample_file.FORMAT, _header_fields(header), parts)
+    return close_frame(SAMPLE_FILE, _header_fields(header), parts)
 
 
 def _header_fields(header: SampleHeader) -> dict[str, object]:

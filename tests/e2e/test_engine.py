@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nearmetal import process
-from nearmetal.errors import TrialError
+from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 from nearmetal.workloads.build import build_engine
 from nearmetal.workloads.engine import SAMPLES, Engine
@@ -171,6 +171,9 @@ def test_ranks_count_how_often_they_are_moved_to_another_processor(
     order = Order(0, 0, PathOrder("shm", "shm"), WorkloadOrder("w", "engine", {}))
     both = sum(count for ranks in header.migrations for count in ranks)
     assert Engine().counters(order, {SAMPLES: bench.out.read_bytes()}) == {"sched.migrations": both}
+    for torn in (b"", bench.out.read_bytes()[:200]):
+        with pytest.raises(ForeignFileError):  # an outcome, and no end of the run
+            Engine().counters(order, {SAMPLES: torn})
 
 
 REFUSED = {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import struct
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import TrialError
 from nearmetal.workloads.build import build_engine, mpi_for
+from nearmetal.workloads.framed_file import SAMPLE_FILE, open_frame
 from nearmetal.workloads.pairs import check_options
 from nearmetal.workloads.parallel import parallel_launch
 
@@ -74,9 +74,8 @@ class Engine:
     def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
         """Return how often ranks were moved to another processor while they measured, nothing where no kernel says."""
         del order
-        (head_bytes,) = struct.unpack_from("<I", files[SAMPLES], 12)
-        header = json.loads(files[SAMPLES][16 : 16 + head_bytes])
-        moves = [count for ranks in header["migrations"] for count in ranks]
+        header, _ = open_frame(files[SAMPLES], SAMPLE_FILE)
+        moves = [count for ranks in json.loads(header)["migrations"] for count in ranks]
         return {} if min(moves) < 0 else {MIGRATIONS: sum(moves)}
 
     def least_packets(self, order: Order) -> int:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.reading import timed
-from nearmetal.workloads.framed_file import FileFormat, open_frame, padded, read_header, torn
+from nearmetal.workloads.framed_file import FileFormat, open_frame, padded, torn
+from nearmetal.workloads.framed_header import read_header
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

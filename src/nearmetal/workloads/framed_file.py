@@ -1,7 +1,7 @@
 """The frame around what the engines write: magic, version, JSON header, blocks, length and check sum.
 
 Laid down by native/common/sample_file.c; docs/reference/sample-file.md has the table. The reader believes nothing
-before the check sum has been found right.
+before the check sum has been found right. Standard library only.
 """
 
 from __future__ import annotations
@@ -9,12 +9,8 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import TypeVar
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.typed import read_typed
-
-_H = TypeVar("_H")
 
 _TRAILER_MAGIC = b"NMTRAILR"
 _PREAMBLE = struct.Struct("<8sII")
@@ -30,6 +26,10 @@ class FileFormat:
     version: int
     name: str
     program: str
+
+
+SAMPLE_FILE = FileFormat(b"NMSAMPLE", 1, "sample file", "nmbench")
+"""What `nmbench` and `nmapps` write; see `sample_file`."""
 
 
 def open_frame(data: bytes, of: FileFormat) -> tuple[bytes, bytes]:
@@ -69,14 +69,3 @@ def torn(of: FileFormat, seen: str) -> ForeignFileError:
 def padded(count: int) -> int:
     """Return how many bytes a block of `count` bytes takes."""
     return -(-count // _ALIGN_BYTES) * _ALIGN_BYTES
-
-
-def read_header(header: type[_H], raw: bytes, of: FileFormat) -> _H:
-    """Return the header as a record that checks itself; raise ForeignFileError for one that is not of this version."""
-    try:
-        return read_typed(header, raw)
-    except ValueError as error:
-        raise ForeignFileError(
-            f"the {of.name}'s header is not one of version {of.version}: {error}",
-            hint="the check sum is right, so the writer was wrong; report it",
-        ) from error

@@ -14,15 +14,14 @@ import numpy as np
 from nearmetal.errors import TrialError
 from nearmetal.reading import timed
 from nearmetal.store.samples import CellSamples
-from nearmetal.workloads.framed_file import FileFormat, open_frame, padded, read_header, torn
+from nearmetal.workloads.framed_file import SAMPLE_FILE, open_frame, padded, torn
+from nearmetal.workloads.framed_header import read_header
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-VERSION = 1
 FLAG_MISSED_WINDOW = 2
 
-FORMAT = FileFormat(b"NMSAMPLE", VERSION, "sample file", "nmbench")
 _KINDS = frozenset({"round_trip", "window", "collective", "exchange"})
 
 
@@ -156,8 +155,8 @@ def to_cell_samples(file: SampleFile) -> tuple[CellSamples, ...]:
 @timed
 def read_sample_file(data: bytes) -> SampleFile:
     """Read a whole file's bytes; raise ForeignFileError that names what is wrong with them."""
-    text, blocks = open_frame(data, FORMAT)
-    header = read_header(SampleHeader, text, FORMAT)
+    text, blocks = open_frame(data, SAMPLE_FILE)
+    header = read_header(SampleHeader, text, SAMPLE_FILE)
     return SampleFile(header, _read_cells(blocks, header))
 
 
@@ -165,7 +164,7 @@ def _read_cells(blocks: bytes, header: SampleHeader) -> tuple[SampleCell, ...]:
     entries = [warmup + iterations for warmup, iterations in zip(header.warmup, header.iterations, strict=True)]
     wanted = header.ranks * sum(16 * n + padded(n) for n in entries)
     if wanted != len(blocks):
-        raise torn(FORMAT, f"its header promises {wanted} bytes of stamps, it holds {len(blocks)}")
+        raise torn(SAMPLE_FILE, f"its header promises {wanted} bytes of stamps, it holds {len(blocks)}")
     cells = []
     offset = 0
     for index, count in enumerate(entries):
