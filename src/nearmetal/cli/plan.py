@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +9,11 @@ import click
 from rich.table import Table
 
 from nearmetal.report import words
+from nearmetal.report.schema import as_json
 from nearmetal.report.terminal import Console
 from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
+from nearmetal.run.plan_json import plan_json
 from nearmetal.run.resolve import USUAL_SD, resolution
 from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.shipped import read_study
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nearmetal.run.resolve import Resolution
-    from nearmetal.study.spec import Study
-
-PLAN_FORMAT = 1
-"""Raised when a key goes or changes its meaning; new keys may come within a format."""
 
 
 @click.command(name="plan")
@@ -38,7 +34,7 @@ def command(study: Path, *, order: bool, form: str) -> None:
     spec, _ = read_study(study)
     check_study(spec)
     if form == "json":
-        click.echo(json.dumps(as_object(spec), indent=1))
+        click.echo(as_json(plan_json(spec)))
         return
     console = Console()
     per_block = len(combinations(spec))
@@ -72,34 +68,6 @@ def command(study: Path, *, order: bool, form: str) -> None:
     if order:
         for entry in block(spec, 0):
             console.print(f"{entry.trial:5d}  {entry.path.label}  {entry.workload.label}  {entry.setting}")
-
-
-def as_object(spec: Study) -> dict[str, object]:
-    """Return the plan as plain values; docs/reference/report-json.md is its schema."""
-    shortest, longest = estimate(spec)
-    return {
-        "plan_format": PLAN_FORMAT,
-        "study": {"name": spec.name, "title": spec.title, "baseline": spec.baseline, "seed": spec.seed},
-        "host": {"kind": spec.host.kind},
-        "blocks": {"least": spec.trials.min_blocks, "most": spec.trials.max_blocks},
-        "trials_a_block": len(combinations(spec)),
-        "about_ns": {"least": shortest, "most": longest},
-        "workloads": [
-            {
-                **one.model_dump(mode="json", include={"name", "kind", "sizes", "iterations", "warmup", "progress"}),
-                "operation": one.operation or one.name,
-                "nodes_of_ranks": one.placed,
-                "longest_pause_ns": longest_pause_ns(spec, one),
-            }
-            for one in spec.workload
-        ],
-        "settings": [{"name": one.name, "knobs": one.knobs} for one in spec.setting],
-        "resolves": asdict(resolution(spec)),
-        "first_block": [
-            {"trial": one.trial, "path": one.path.label, "workload": one.workload.label, "setting": one.setting}
-            for one in block(spec, 0)
-        ],
-    }
 
 
 def resolves(found: Resolution, margin: float) -> tuple[Table, list[str]]:

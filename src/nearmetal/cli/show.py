@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import pyarrow.csv
 from rich.table import Table
 
+# ruff: noqa: TC001 (pydantic reads these when it runs)
 from nearmetal.errors import BadInputError
-from nearmetal.report import as_json, as_osu, words
+from nearmetal.report import as_json, as_osu, schema, words
+from nearmetal.report.schema import HostJson, SummaryJson
 from nearmetal.report.terminal import Console
 from nearmetal.results.osu import rank_means
 from nearmetal.results.shown import shown_for
 from nearmetal.stats.summary import Metric
 from nearmetal.store.rundir import open_either
+from nearmetal.study.order import TrialStatus
 from nearmetal.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -29,8 +32,59 @@ if TYPE_CHECKING:
     from nearmetal.store.samples import StoredCell
 
 
-SHOW_FORMAT = 1
-"""Raised when a key goes or changes its meaning; new keys may come within a format."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptBriefJson:
+    """One attempt at a trial in a few keys."""
+
+    trial: int
+    attempt: int
+    block: int
+    path: str
+    workload: str
+    setting: str
+    started_utc: str
+    elapsed_ns: int
+    status: TrialStatus
+    reason: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownCellJson(SummaryJson):
+    """A launch's part of a cell."""
+
+    operation: str
+    message_bytes: int
+    warmup: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyCellJson:
+    """A cell without one good sample."""
+
+    operation: str
+    message_bytes: int
+    warmup: int
+    n: Literal[0] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptWholeJson(AttemptBriefJson):
+    """All that is known of an attempt but its raw samples."""
+
+    cells: list[ShownCellJson | EmptyCellJson]
+    order: dict[str, Any]
+    outcome: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowJson:
+    """The trials of a run, or the attempts at one: docs/reference/report-json.md."""
+
+    show_format: Literal[1]
+    study: str
+    host: HostJson
+    trials: list[AttemptWholeJson] | list[AttemptBriefJson]
 
 
 @click.command(name="show")
@@ -51,8 +105,10 @@ def command(run: Path, trial: int | None, form: str | None, written: str, *, sam
     elif samples:
         _samples(opened, _attempts(opened, trial)[-1])
     elif written == "json":
-        some = [_whole(opened, one) for one in _attempts(opened, trial)] if trial is not None else None
-        _print_json(opened, [_brief(one) for one in opened.trials()] if some is None else some)
+        host = HostJson(kind=opened.info.host_kind, label=opened.info.host_label)
+        whole = [_whole(opened, one) for one in _attempts(opened, trial)] if trial is not None else None
+        trials = [_brief(one) for one in opened.trials()] if whole is None else whole
+        click.echo(schema.as_json(ShowJson(show_format=1, study=opened.info.study_name, host=host, trials=trials)))
     elif trial is None:
         _list(opened, opened.trials())
     else:
@@ -113,38 +169,34 @@ def _one(run: RunDir, record: TrialRecord) -> None:
         click.echo(f"said:\n{outcome.said}")
 
 
-def _print_json(run: RunDir, trials: list[dict[str, object]]) -> None:
-    host = {"kind": run.info.host_kind, "label": run.info.host_label}
-    whole = {"show_format": SHOW_FORMAT, "study": run.info.study_name, "host": host, "trials": trials}
-    click.echo(json.dumps(whole, indent=1))
-
-
-def _brief(record: TrialRecord) -> dict[str, object]:
-    """Return a trial in a few keys; docs/reference/report-json.md is the schema."""
+def _brief(record: TrialRecord) -> AttemptBriefJson:
     outcome = record.outcome
-    return {
-        **record.keys,
-        "started_utc": record.started_utc,
-        "elapsed_ns": outcome.elapsed_ns,
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "hint": outcome.hint,
-    }
+    return AttemptBriefJson(
+        **record.keys,  # type: ignore[arg-type]  # ints and texts by name
+        started_utc=record.started_utc,
+        elapsed_ns=outcome.elapsed_ns,
+        status=outcome.status,
+        reason=outcome.reason,
+        hint=outcome.hint,
+    )
 
 
-def _whole(run: RunDir, record: TrialRecord) -> dict[str, object]:
-    """Return all that is known of a trial but its raw samples."""
-    cells = []
-    for cell in record.cells:
-        said = _said(run, record, cell)
-        own = asdict(as_json.summary(said)) if said else {"n": 0}
-        cells.append({"operation": cell.operation, "message_bytes": cell.message_bytes, "warmup": cell.warmup, **own})
-    return {
-        **_brief(record),
-        "cells": cells,
-        "order": json.loads(record.order.to_json()),
-        "outcome": json.loads(record.outcome.to_json()),
-    }
+def _whole(run: RunDir, record: TrialRecord) -> AttemptWholeJson:
+    return AttemptWholeJson(
+        **asdict(_brief(record)),
+        cells=[_shown(run, record, cell) for cell in record.cells],
+        order=json.loads(record.order.to_json()),
+        outcome=json.loads(record.outcome.to_json()),
+    )
+
+
+def _shown(run: RunDir, record: TrialRecord, cell: StoredCell) -> ShownCellJson | EmptyCellJson:
+    said = _said(run, record, cell)
+    if said is None:
+        return EmptyCellJson(operation=cell.operation, message_bytes=cell.message_bytes, warmup=cell.warmup)
+    summary = as_json.summary(said)
+    own = {field.name: getattr(summary, field.name) for field in fields(summary)}
+    return ShownCellJson(operation=cell.operation, message_bytes=cell.message_bytes, warmup=cell.warmup, **own)
 
 
 def _said(run: RunDir, record: TrialRecord, cell: StoredCell) -> Summary | None:
