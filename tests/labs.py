@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
 from nearmetal.errors import NearmetalError
+from nearmetal.hosts.lab import remote
 from nearmetal.hosts.lab.lab import LabHost, open_lab
 
 if TYPE_CHECKING:
@@ -52,3 +55,22 @@ class Known:
         new = {repr(one): one for one in orders if repr(one) not in self._outcomes}
         self._outcomes |= dict(zip(new, carry_out(self._host, *new.values()), strict=True))
         return [self._outcomes[repr(one)] for one in orders]
+
+
+@contextlib.contextmanager
+def node_service(patch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Run a node's service on this machine's loopback; give its name."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        patch.setattr(remote, "PORT", free.getsockname()[1])
+    listener = remote.of_node("127.0.0.1")
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):  # the listener is shut down below
+            remote.serve(listener)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield "127.0.0.1"
+    listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    listener.close()

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import re
 import socket
-import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from nearmetal import process
-from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
+import labs
+from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.facts import proof
 from nearmetal.hosts.far.machine import FarMachine
-from nearmetal.hosts.far.program import ProgramCarrier
 from nearmetal.hosts.far.shell import NodesShell
 from nearmetal.hosts.far.stream import LostError
 from nearmetal.hosts.host import HYPERVISOR, OnNode, Site, machines_of
-from nearmetal.hosts.lab import cluster, kvm, nodes, plain_files, remote, wire
-from nearmetal.hosts.lab.frames import Seat
+from nearmetal.hosts.lab import cluster, nodes, remote, wire
 from nearmetal.hosts.lab.lab import cores_of, slots_of
-from nearmetal.hosts.lab.machine import MACHINES, MANAGEMENT, STANDING_PATHS, Files, emulator_argv
+from nearmetal.hosts.lab.machine import MACHINES, MANAGEMENT, Files, emulator_argv
 from nearmetal.paths import ports
 from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.paths.path import Endpoint, Endpoints
@@ -318,20 +313,8 @@ def test_ranks_on_machines_of_their_own_do_not_share_cores(monkeypatch: pytest.M
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A node's service on this machine's loopback; return its name."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        monkeypatch.setattr(remote, "PORT", free.getsockname()[1])
-    listener = remote.of_node("127.0.0.1")
-
-    def serve() -> None:
-        with contextlib.suppress(OSError):  # the listener is shut down below
-            remote.serve(listener)
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    yield "127.0.0.1"
-    listener.shutdown(socket.SHUT_RDWR)
-    thread.join()
-    listener.close()
+    with labs.node_service(monkeypatch) as name:
+        yield name
 
 
 def test_the_far_shell_runs_programs_on_a_node(served: str, tmp_path: Path) -> None:
@@ -364,180 +347,3 @@ def test_a_node_that_does_not_serve_is_named(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(remote, "PORT", free.getsockname()[1])
     with pytest.raises(LostError, match=r"node 127\.0\.0\.1 cannot be reached"):
         FarMachine(nodes.NodeCarrier("127.0.0.1")).connect()
-
-
-@dataclass
-class Console:
-    """A machine of the lab whose guest says this on its console; nothing is started."""
-
-    said: bytes = b""
-    ended: Callable[[], Finished | None] = lambda: None
-    started: list[str] = field(default_factory=list)
-    scratch: str = "/tmp/nm-test"
-
-    def start(self, argv: Sequence[str], *, node: str = "") -> Console:
-        self.started += argv
-        return self
-
-    def read(self, path: str, *, node: str = "") -> bytes:
-        if not self.said:
-            raise NearmetalError(f"cannot read {path}")
-        return self.said
-
-
-@pytest.fixture
-def with_kvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kvm, "_DEVICE", Path("/dev/null"))
-    monkeypatch.setattr(kvm, "BOOT_TIMEOUT_S", 0.0)
-
-
-def test_a_machine_without_kvm_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kvm, "_DEVICE", Path("/dev/kvm-of-nobody"))
-    console = Console()
-    with pytest.raises(UnavailableError, match="node g0 must be a guest") as caught:
-        kvm.start(console, "g0", [], {})  # type: ignore[arg-type]
-    assert 'machine = "kvm"' in caught.value.hint
-    assert console.started == []
-
-
-@pytest.mark.usefixtures("with_kvm")
-def test_a_guest_is_told_who_it_is_and_is_up_when_it_serves() -> None:
-    console = Console(said=f"[ 1.0] booting\n{remote.READY}\n".encode())
-    booting = kvm.start(console, "g1", ["-device", "igb"], {"address": "10.78.0.102"})  # type: ignore[arg-type]
-    booting.wait(lambda: True)
-    line = " ".join(console.started)
-    assert "lab.name=g1 lab.scratch=/tmp/nm-test lab.address=10.78.0.102" in line
-    assert "-device igb" in line
-
-
-@pytest.mark.usefixtures("with_kvm")
-@pytest.mark.parametrize(
-    ("ended", "reason"),
-    [
-        (None, r"^guest g0 did not come up: it did not answer within 0 s; its console: \[ 1.0\] Kernel panic$"),
-        (Finished(("qemu",), 1, b"", b"no such card", 1), r"no such card.*; its console: \[ 1.0\] Kernel panic$"),
-    ],
-)
-def test_a_guest_that_does_not_come_up_leaves_its_last_words(ended: Finished | None, reason: str) -> None:
-    console = Console(said=b"[ 1.0] Kernel panic\n", ended=lambda: ended)
-    booting = kvm.start(console, "g0", [], {})  # type: ignore[arg-type]
-    with pytest.raises(TrialError, match=reason):
-        booting.wait(lambda: True)
-
-
-@pytest.mark.usefixtures("with_kvm")
-def test_a_guest_becomes_a_node_behind_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All machines are this one here."""
-    waited_for: list[str] = []
-    for script in ("_TAP", "_NEXT_DOOR", "_ROUTE"):
-        monkeypatch.setattr(kvm, script, "true\n")
-    monkeypatch.setattr(kvm.Booting, "wait", lambda *_: None)
-    monkeypatch.setattr(nodes, "NodeCarrier", lambda name: ProgramCarrier(name, ("sh",)))
-    monkeypatch.setattr(remote, "reach", waited_for.append)
-    monkeypatch.setattr(remote, "finished", lambda _, argv, **how: process.run(argv, **how))
-    with nodes.ClusterShell(Seat(0, 2)) as shell:
-        for node in ("n0", "n1"):
-            shell.add_node(node)
-        monkeypatch.setattr(shell, "start", lambda *_, **__: Console())
-        known = shell.boot_guest("n1", ["-device", "igb"])
-        assert shell.machines == ("n0", "n1")
-        assert known() == "g1"
-        assert waited_for == ["n1", "g1"]
-        assert shell.machines == ("n0", "n1")  # a guest is a node, and no machine that is asked for its counters
-        assert shell.run(["sh", "-c", "echo $TMPDIR"], node="g1").text == f"{shell.scratch}/g1\n"
-
-
-def test_paths_into_guests_find_them_standing_unless_one_end_is_bare() -> None:
-    assert {path.kind for path in GUEST_PATHS} == STANDING_PATHS
-    machines = cluster.Cluster(2)
-    assert machines.has_guests(path("vhost"))
-    assert not machines.has_guests(path("vhost", ends="one"))  # its node 0 holds none
-    assert not machines.has_guests(path("native"))
-    fresh = cluster.cluster_of({"nodes": 2, "standing_guests": False}, MACHINES["kvm"], 1)
-    assert fresh is not None
-    assert not fresh.has_guests(path("vhost"))
-    with pytest.raises(BadInputError, match="standing_guests"):
-        cluster.cluster_of({"nodes": 2, "standing_guests": 0}, MACHINES["kvm"], 1)
-
-
-@dataclass
-class Standing(Console):
-    """A machine with a guest that stands; its emulator answers so."""
-
-    answers: bytes = b""
-    asked: list[str] = field(default_factory=list)
-    written: list[bytes] = field(default_factory=list)
-
-    def run(self, argv: Sequence[str], **_: object) -> None:
-        self.asked += argv
-
-    def write(self, path: str, data: bytes, **_: object) -> None:
-        assert path == f"{kvm._MONITOR}.in"
-        self.written.append(data)
-
-    def read(self, path: str, *, node: str = "") -> bytes:
-        return self.answers if path == str(kvm._SAID) else super().read(path)
-
-
-@pytest.fixture
-def standing(monkeypatch: pytest.MonkeyPatch, with_kvm: None) -> Standing:
-    monkeypatch.setattr(kvm, "stands", lambda: True)
-    return Standing(said=f"{remote.READY}\n".encode(), answers=b'{"QMP": {}}\n{"return": {}}\n{"retu')
-
-
-def test_a_standing_guest_is_named_and_its_card_plugged_in(standing: Standing) -> None:
-    devices = ["-netdev", "tap,id=net,vhost=on", "-device", "virtio-net-pci,netdev=net"]
-    booting = kvm.managed(standing, "g1", devices, "10.78.0.2", "10.78.0.102")  # type: ignore[arg-type]
-    booting.wait(lambda: True)
-    lines = [json.loads(order)["arguments"]["command-line"] for order in standing.written]
-    assert lines == ["netdev_add tap,id=net,vhost=on", "device_add virtio-net-pci,netdev=net"]
-    assert standing.started == []  # it runs already
-    assert "g1" in standing.asked
-
-
-def test_a_card_that_cannot_be_plugged_in_fails_the_trial_with_the_reason(standing: Standing) -> None:
-    standing.answers += b'rn": "Error: vfio 0000:01:10.0: no such group"}\n'
-    booting = kvm.managed(standing, "g1", ["-device", "vfio-pci"], "10.78.0.2", "10.78.0.102")  # type: ignore[arg-type]
-    with pytest.raises(TrialError, match=r"(?s)guest g1 did not come up: .*no such group"):
-        booting.wait(lambda: False)
-
-
-def test_a_guest_s_random_numbers_follow_from_what_it_is_told(served: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    stirred: list[bytes] = []
-    monkeypatch.setattr(plain_files, "stir", stirred.append)
-    assert remote.stir(served, b"luck", timeout_s=20).status == 0
-    assert stirred == [b"luck"]
-
-
-class Patient:
-    """A guest that is waited for."""
-
-    def wait(self, answers: Callable[[], bool]) -> None:
-        while not answers():
-            pass
-
-
-@pytest.mark.usefixtures("with_kvm")
-def test_a_standing_guest_gets_its_luck_once_it_has_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    card, answer = "/sys/class/net/eth0/address", remote.Said()
-    stirred: list[tuple[str, int]] = []
-
-    def stir(name: str, data: bytes, **_: object) -> remote.Said:
-        stirred.append((name, len(data)))
-        return answer
-
-    looks: list[dict[str, bytes]] = [{card: b"mac"}, {}, {card: b"mac"}, {}, {}]
-    monkeypatch.setattr(nodes.ClusterShell, "add_node", lambda *_: None)
-    monkeypatch.setattr(nodes.ClusterShell, "machines", ("n0", "n1"))
-    monkeypatch.setattr(kvm, "stands", lambda: True)
-    monkeypatch.setattr(kvm, "managed", lambda *_: Patient())
-    monkeypatch.setattr(remote, "read_all", lambda *_, **__: looks.pop())
-    monkeypatch.setattr(remote, "stir", stir)
-    known = nodes.ClusterShell(Seat(0, 2)).boot_guest("n1", ["-device", "vfio-pci"])
-    answer.status = 0
-    assert known() == "g1"
-    assert stirred == [("g1", 16)]
-    assert len(looks) == 2  # it was looked for until it was there
-    answer.status, answer.stderr = 255, bytearray(b"out of reach")
-    with pytest.raises(TrialError, match="g1 was not given its seed: out of reach"):
-        known()
