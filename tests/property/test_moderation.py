@@ -12,7 +12,7 @@ from nearmetal.predict import _sim
 from nearmetal.predict.moderation import PS_PER_US, Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import native_stage
 
-from .moderation_twin import run_stage
+from .interrupt_stage_twin import run_stage
 
 LOG = {1: "interrupt", 2: "poll", 3: "rearm"}
 
