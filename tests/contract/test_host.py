@@ -104,6 +104,7 @@ def order(opened: tuple[Host, str]):
 def test_it_says_what_it_is(host: Host) -> None:
     assert host.kind
     assert host.label
+    assert "figures" not in host.label, "it ends sentences that begin with them"
     assert host.slots >= 1
 
 

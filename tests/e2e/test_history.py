@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import math
 import random
@@ -10,6 +12,7 @@ import signal
 import stat
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -31,7 +34,8 @@ from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.changes import Change
 from nearmetal.stats.compare import LevelEstimate
 from nearmetal.stats.equivalence import Better
-from nearmetal.store.rundir import RunDir
+from nearmetal.store.archive import unarchive
+from nearmetal.store.rundir import RunDir, RunInfo
 from tests.beside_runs import HISTORY_STUDY, make_history
 
 
@@ -308,3 +312,16 @@ def test_occasions_count_once_each_and_by_the_figures_of_the_report(tmp_path: Pa
         assert len(own.trials) == 6
         mean_ns = math.exp(math.fsum(map(math.log, one.ns.values())) / 2)
         assert one.shown.value(mean_ns) == pytest.approx(own.levels[metric].value)
+
+
+def test_a_run_keeps_its_place_in_a_history_when_its_label_is_worded_anew(tmp_path: Path) -> None:
+    """The example was recorded when the lab's label still began with `instruction-counted figures of`."""
+    with resources.as_file(resources.files("nearmetal.serve") / "example.zip") as archive:
+        unarchive(archive, tmp_path / "example")
+    raw = json.loads((tmp_path / "example" / "run.json").read_bytes())
+    assert raw["host_label"].startswith("instruction-counted figures of")
+    what = json.dumps({one.name: raw[one.name] for one in dataclasses.fields(RunInfo)}, sort_keys=True).encode()
+    first = min((tmp_path / "example" / "trials").iterdir()).read_bytes()
+    found = collect(tmp_path / "example").entry
+    assert found.run_id == hashlib.sha256(what + b"\0" + first).hexdigest()
+    assert found.host_label.startswith("an emulated machine")

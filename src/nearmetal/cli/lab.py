@@ -61,7 +61,7 @@ def status(*, verify: bool) -> int:
     console.print(table)
     for machine in MACHINES.values():
         console.print(f"{machine.name}: {machine.about}; {machine.memory_mib} MiB")
-    console.print(f"figures from the lab are {LABEL}")
+    console.print(f"figures are from {LABEL}")
     return ExitCode.UNAVAILABLE if problems else ExitCode.OK
 
 

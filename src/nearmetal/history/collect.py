@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
 from nearmetal.history.records import EntryCell, KeptRun, RunEntry
+from nearmetal.reading import parse_json, read_text
 from nearmetal.results.series import RunSeries, read_series
 from nearmetal.stats.summary import HEADLINE, Metric
-from nearmetal.store.rundir import RunDir, trial_name
+from nearmetal.store.rundir import RunDir, RunInfo, trial_name
 from nearmetal.study.facts import FactScope, scope_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def _identity(run: RunDir, series: RunSeries) -> str:
     """Return the SHA-256 of what a run is and of its first trial: both are written once and never changed."""
     first = min(series.run.trials(), key=lambda record: (record.order.block, record.order.trial, record.attempt))
     record = run.root / "trials" / f"{trial_name(first.order.trial, first.attempt)}.json"
-    what = json.dumps(asdict(run.info), sort_keys=True).encode()
+    raw = parse_json(read_text(run.root / run.MARKER))
+    what = json.dumps({one.name: raw[one.name] for one in fields(RunInfo)}, sort_keys=True).encode()
     return hashlib.sha256(what + b"\0" + record.read_bytes()).hexdigest()
 
 

@@ -288,7 +288,7 @@ class Host(Protocol):
 
     @property
     def label(self) -> str:
-        """One sentence that says what figures from this host are, shown wherever they are shown."""
+        """Where figures are from and what they are good for, as the end of a sentence; shown wherever they are."""
         ...
 
     @property

@@ -114,30 +114,23 @@ def _blocks(more: int, block_ns: float) -> str:
 
 def next_steps(view: View) -> list[str]:
     """Return what would settle each path, as sentences: a step for all cells that it settles."""
-    grouped: dict[tuple[str, str], list[str]] = {}
+    grouped: dict[tuple[str, str], list[Cell]] = {}
     for cell in view.cells:
         for one in cell.paths:
             if step := next_step(cell, one, view.block_ns):
-                grouped.setdefault((one.path, step), []).append(cell_title(view, cell))
-    return [
-        f"next for {path}, {cells[0] if len(cells) == 1 else f'{len(cells)} cells'}: {step}"
-        for (path, step), cells in grouped.items()
-    ]
+                grouped.setdefault((one.path, step), []).append(cell)
+    return [f"next for {path}, {cell_title(view, *cells)}: {step}" for (path, step), cells in grouped.items()]
 
 
 def open_cells(view: View) -> Table:
     """Return every path with undecided cells: how many, why, and what would decide them."""
-    grouped: dict[tuple[str, str, str], list[str]] = {}
+    grouped: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in view.cells:
         for one in cell.paths:
             step = next_step(cell, one, view.block_ns)
             if step and one.comparison is not None:
-                key = (one.path, one.comparison.conclusion.reason, step)
-                grouped.setdefault(key, []).append(cell_title(view, cell))
-    rows = [
-        (path, cells[0] if len(cells) == 1 else f"{len(cells)} cells", f"{why}; next: {step}")
-        for (path, why, step), cells in grouped.items()
-    ]
+                grouped.setdefault((one.path, one.comparison.conclusion.reason, step), []).append(cell)
+    rows = [(path, cell_title(view, *cells), f"{why}; next: {step}") for (path, why, step), cells in grouped.items()]
     return Table(
         "Undecided cells, and the cheapest next step", ("path", "cell", "why, and next step"), tuple(rows), left=3
     )

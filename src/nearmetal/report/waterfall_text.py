@@ -139,7 +139,7 @@ def as_text(found: Sequence[Waterfall], baseline: str, host_label: str, height: 
         last.append(f"{len(lanes) - _LANES} more lanes: choose with --path and --setting.")
     if others:
         last.append(f"Also traced, see --size and --workload: {', '.join(other for other, _ in others)}.")
-    last += textwrap.wrap(f"These are {host_label}.", _WIDTH)
+    last += textwrap.wrap(f"Figures from {host_label}.", _WIDTH)
     room = height - 1 - len(lines) - len(last) - _ROWS_BESIDE
     return "\n".join([*lines, *_drawn(table(lanes[:_LANES], max(_FEWEST_PARTS, room))), *last]) + "\n"
 

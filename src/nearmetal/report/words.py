@@ -23,6 +23,7 @@ REFUSED = "refused"
 SIGNIFICANT_DIGITS = 4
 _LEAST_RATIO, _MOST_RATIO = 0.001, 1000
 _WIDE = 1.5
+_MOST_NAMED = 4
 
 
 def decimals(value: float, digits: int = SIGNIFICANT_DIGITS) -> int:
@@ -104,10 +105,22 @@ def group_title(view: View, group: GroupId) -> str:
     return f"{name}, setting {group.setting}" if several else name
 
 
-def cell_title(view: View, cell: Cell) -> str:
-    """Return a group's title with the size."""
-    title = group_title(view, cell.group)
-    return f"{title}, {size(cell)}" if cell.message_bytes else title
+def cell_title(view: View, *cells: Cell) -> str:
+    """Return each group's title with its sizes, which are counted where there are many."""
+    sizes: dict[GroupId, list[str]] = {}
+    for cell in cells:
+        sizes.setdefault(cell.group, []).extend([size(cell)] if cell.message_bytes else [])
+    titles = [", ".join((group_title(view, group), *_together(own))) for group, own in sizes.items()]
+    left_out = len(titles) - _MOST_NAMED
+    more = [f"{left_out} more operation{'' if left_out == 1 else 's'}"] if left_out > 0 else []
+    return "; ".join(titles[:_MOST_NAMED] + more)
+
+
+def _together(sizes: list[str]) -> list[str]:
+    """Return sizes as one phrase, none where there is none."""
+    if len(sizes) > _MOST_NAMED:
+        return [f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"]
+    return [" and ".join(filter(None, (", ".join(sizes[:-1]), sizes[-1])))] if sizes else []
 
 
 def counter(value: Scalar | None) -> str:

@@ -77,13 +77,15 @@ __all__ = [
 ]
 
 _PLACE = "profiles-go-to"
+_OF_OLD_LABELS = "instruction-counted figures of "
+"""What the lab's label began with until November 2026; every sentence with a label says that it is about figures."""
 MAX_FABRIC_BYTES = 1 << 32
 """Of a fabric's file: 1,024 nodes take a third of a gigabyte with the defaults, 2,048 four times that."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What a run is; `host_label` says what its figures are and is shown with them."""
+    """What a run is; `host_label` says where its figures are from and is shown with them."""
 
     study_name: str
     study_sha256: str
@@ -168,6 +170,7 @@ class RunDir(Closing):
         if raw.keys() != wanted or not all(isinstance(v, str) and is_text(v) for v in raw.values()):
             raise ForeignFileError(f"{root}/{cls.MARKER} lacks or misnames a field", hint="restore it from a backup")
         study = raw.pop("study", None)
+        raw["host_label"] = raw["host_label"].removeprefix(_OF_OLD_LABELS)
         return cls(root, RunInfo(**raw), Disk(), study=study, run_format=run_format)
 
     @classmethod

@@ -181,7 +181,9 @@ def test_a_next_step_in_the_lab_tells_no_time_of_the_lab_s_own_clock(
     with resources.as_file(resources.files("nearmetal.serve") / "example.zip") as archive:
         unarchive(archive, tmp_path / "example")
     assert nearmetal(["compare", str(tmp_path / "example")]) == 0
-    steps = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next for")]
+    said = capsys.readouterr().out
+    assert "Figures from an emulated machine" in said, "what the lab's label said when this run was recorded reads on"
+    steps = [line for line in said.splitlines() if line.startswith("next for")]
     assert any("more blocks" in line for line in steps)
     assert not any("about" in line for line in steps)
 

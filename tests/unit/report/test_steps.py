@@ -11,6 +11,7 @@ from rich.console import Console
 
 from nearmetal.report import as_table
 from nearmetal.report.steps import blocks_to_settle, gains, next_step, next_steps, occasions_to_settle, open_cells
+from nearmetal.report.words import cell_title
 from nearmetal.results.paths import View, build_view
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 from nearmetal.stats.equivalence import Finding, Verdict
@@ -43,6 +44,19 @@ def test_launches_that_are_missing_are_counted_and_timed(tmp_path: Path) -> None
 def test_launches_too_short_for_a_p99_ask_for_iterations(tmp_path: Path) -> None:
     view = build_view(make_run(tmp_path / "run", Recipe(iterations=200, cost=SAME)))
     assert steps(view) == {"at least 368 iterations per launch"}
+    assert "next for tap, latency, 8 B, 1 KiB and 64 KiB: at least 368 iterations per launch" in next_steps(view)
+
+
+def test_steps_name_the_sizes_they_are_for(view: View) -> None:
+    """Of many sizes the ends and their number, of many operations the first few."""
+    first = view.cells[0]
+    cells = [replace(first, message_bytes=2**power) for power in range(6)]
+    assert cell_title(view, *cells[:2]) == "latency, 1 B and 2 B"
+    assert cell_title(view, *cells) == "latency, 6 sizes from 1 B to 32 B"
+    assert cell_title(view, replace(first, message_bytes=0)) == "latency"
+    others = [replace(first, group=replace(first.group, operation=name)) for name in ("p", "q", "r", "s", "t")]
+    named = "; ".join(f"latency ({name}), {{0}}" for name in ("p", "q", "r", "s")).format("8 B")
+    assert cell_title(view, *others) == f"{named}; 1 more operation"
 
 
 def test_blocks_before_the_first_look_are_counted(tmp_path: Path) -> None:
@@ -118,7 +132,7 @@ def test_a_baseline_that_differs_from_itself_asks_for_pinned_ranks(tmp_path: Pat
     text = io.StringIO()
     as_table.answer(view, Console(file=text, width=80, color_system=None))
     said = " ".join(text.getvalue().split())
-    assert "next for bridge, 2 cells: pin ranks and interrupts; or set a margin of 33 %, if you can accept it." in said
+    assert "next for bridge, latency, 8 B and 1 KiB: pin ranks and interrupts; or set a margin of 33 %" in said
     assert f"steps not shown: {len(next_steps(view)) - 3}." in said
     assert text.getvalue().count("\n") <= 40
 

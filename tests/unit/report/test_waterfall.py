@@ -51,7 +51,7 @@ name = "default"
 
 def _run(root: Path, plain: dict[str, Scalar]) -> RunDir:
     """A run with one traced trial and one untraced of the same samples, under its own options."""
-    info = RunInfo("one", digest(STUDY), "lab", "figures of a test", "0", "2026-01-01T00:00:00+00:00")
+    info = RunInfo("one", digest(STUDY), "lab", "a test", "0", "2026-01-01T00:00:00+00:00")
     made = RunDir.create(root, info, STUDY)
     files = read_bundle(GOLDEN)
     for number, (label, options) in enumerate((("traced", {"waterfall": True}), ("plain", plain))):
@@ -109,15 +109,15 @@ def _two(one: Waterfall) -> list[Waterfall]:
 
 
 def test_the_text_answers_first_and_fits_a_screen(one: Waterfall) -> None:
-    lines = waterfall_text.as_text(_two(one), "native", "figures of a test").splitlines()
+    lines = waterfall_text.as_text(_two(one), "native", "a test").splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 40
     assert re.fullmatch(r"vf, default takes (\S+) us more than native: \1 us more in moderation wait\.", lines[2])
-    assert lines[-1] == "These are figures of a test."
+    assert lines[-1] == "Figures from a test."
 
 
 def test_bars_lie_on_one_axis_with_its_unit(one: Waterfall) -> None:
-    lines = waterfall_text.as_text(_two(one), "native", "figures of a test").splitlines()
+    lines = waterfall_text.as_text(_two(one), "native", "a test").splitlines()
     ruler, ticks, native, vf = lines[4:8]
     assert ruler.endswith(" us")
     assert len(ruler.split()) >= 4
@@ -139,7 +139,7 @@ def test_the_part_that_adds_most_is_marked(one: Waterfall) -> None:
 
 def test_many_lanes_and_sizes_stay_on_one_screen(one: Waterfall) -> None:
     many = [replace(one, path=f"path{n}", message_bytes=size) for size in (64, 128) for n in range(9)]
-    lines = waterfall_text.as_text(many, "path0", "figures of a test").splitlines()
+    lines = waterfall_text.as_text(many, "path0", "a test").splitlines()
     assert len(lines) <= 40
     assert "5 more lanes: choose with --path and --setting." in lines
     assert "Also traced, see --size and --workload: 128 B (traced)." in lines
@@ -255,7 +255,7 @@ def test_summaries_are_asked_for_only_beside_a_trace(run: RunDir, monkeypatch: p
 @pytest.mark.parametrize(("height", "shorter"), [(27, 3), (24, 6), (10, 6)])
 def test_the_shortest_parts_are_summed_up_where_the_screen_is_low(one: Waterfall, height: int, shorter: int) -> None:
     lanes = [replace(found, setting=setting) for setting in ("default", "tuned") for found in _two(one)]
-    text = waterfall_text.as_text(lanes, "native", "figures of a test", height)
+    text = waterfall_text.as_text(lanes, "native", "a test", height)
     assert height < 24 or len(text.splitlines()) < height
     assert max(map(len, text.splitlines())) <= 80
     drawn = re.search(rf"{shorter} shorter parts +([\d.]+) +([\d.]+)", text)
@@ -263,5 +263,5 @@ def test_the_shortest_parts_are_summed_up_where_the_screen_is_low(one: Waterfall
     kept = [part for part in one.parts_ns if f"  {part} " in text]
     assert max(one.parts_ns, key=lambda part: one.parts_ns[part]) in kept
     assert len(kept) == len(one.parts_ns) - shorter
-    whole = waterfall_text.as_text(lanes, "native", "figures of a test", 60)
+    whole = waterfall_text.as_text(lanes, "native", "a test", 60)
     assert "shorter parts" not in whole

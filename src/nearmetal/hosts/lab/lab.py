@@ -53,7 +53,7 @@ OPTIONS = {
 }
 
 LABEL = (
-    "instruction-counted figures of an emulated machine: sound for comparing paths, moderation and software cost on "
+    "an emulated machine whose clock counts instructions: sound for comparing paths, moderation and software cost on "
     "that machine, not a forecast of any real machine's microseconds"
 )
 
