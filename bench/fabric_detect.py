@@ -72,7 +72,7 @@ def judge(nodes: int, faults: Faults, seed: int, plan: list[Round]) -> tuple[Nam
 
 
 def check_rounds(nodes: int, plan: list[Round]) -> bool:
-    """Tell whether the rounds are as few as can be, disjoint, and hold each pair once."""
+    """Return whether the rounds are as few as can be, disjoint, and hold each pair once."""
     met = {a * nodes + b if a < b else b * nodes + a for pairs in plan for a, b in pairs}
     disjoint = all(len({node for pair in pairs for node in pair}) == nodes for pairs in plan)
     return disjoint and len(plan) == nodes - 1 and len(met) == nodes * (nodes - 1) // 2

@@ -60,7 +60,7 @@ class Estimate:
     interval: Interval
 
     def holds(self, other: Estimate) -> bool:
-        """Tell whether the interval holds another's estimate."""
+        """Return whether the interval holds another's estimate."""
         return self.interval.contains(math.exp(other.mean))
 
     def expected_not_to(self, other: Estimate) -> float:

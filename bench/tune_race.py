@@ -159,7 +159,7 @@ NOISES: dict[str, Callable[[np.random.Generator], FloatArray]] = {
 
 
 def drops_best(noise: Callable[[np.random.Generator], FloatArray], seed: int) -> bool:
-    """Tell whether the best of contenders leaves a race, though the others cost the tolerance more, and a little."""
+    """Return whether the best of contenders leaves a race, though the others cost the tolerance more, and a little."""
     drawn = noise(np.random.default_rng([seed, 5]))
     costs = (drawn[:, :-1] - drawn[:, -1:]).T
     costs[1:] += 1.001 * PLAN.tolerance

@@ -84,7 +84,7 @@ class Case:
 
     @property
     def own_cores(self) -> bool:
-        """Tell whether every rank, and a relay, had a core to itself."""
+        """Return whether every rank, and a relay, had a core to itself."""
         return self.ranks + (self.path in judged.WITH_RELAY) <= len(os.sched_getaffinity(0))
 
 

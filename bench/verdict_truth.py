@@ -158,7 +158,7 @@ class Row:
 
     @property
     def met(self) -> bool:
-        """Tell whether the goal is met, give or take two standard errors of the goal."""
+        """Return whether the goal is met, give or take two standard errors of the goal."""
         if self.goal is None:
             return True
         slack = 2.0 * math.sqrt(self.goal * (1.0 - self.goal) / self.n)

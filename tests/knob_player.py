@@ -115,7 +115,7 @@ class Player:
         return sorted(self.folder.rglob("*.journal"), key=lambda path: path.name)
 
     def marks(self, line: bytes) -> bool:
-        """Tell whether a command line is that of a watchdog of this history."""
+        """Return whether a command line is that of a watchdog of this history."""
         return b"nearmetal-watchdog" in line and str(self.folder).encode() in line
 
     def finish(self, command: Command) -> int:
@@ -145,12 +145,12 @@ class Player:
         return status
 
     def confirmed(self) -> bool:
-        """Tell whether the newest journal says so: a command that died after that did not say it any more."""
+        """Return whether the newest journal says so: a command that died after that did not say it any more."""
         newest = self.journals()[-1:]
         return bool(newest) and b'"state": "confirmed"' in newest[0].read_bytes()[-200:]
 
     def kept(self, knobs: dict[str, str]) -> bool:
-        """Tell whether a setting is on as a whole: killed while it confirmed, its watchdog may have returned it."""
+        """Return whether a setting is on as a whole: killed while it confirmed, its watchdog may have returned it."""
         now = state()
         return all(now[name] == value for name, value in knobs.items())
 

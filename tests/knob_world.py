@@ -287,14 +287,14 @@ def enter(namespaces: tuple[int, int]) -> None:
 
 
 def hangs(pid: int) -> bool:
-    """Tell whether a process waits in pause(2): that is how a fault hangs."""
+    """Return whether a process waits in pause(2): that is how a fault hangs."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/syscall").read_text().split()[0] == _PAUSE
     return False
 
 
 def runs(pid: int) -> bool:
-    """Tell whether a process runs: one that has ended, and that nobody has noticed, has no command line."""
+    """Return whether a process runs: one that has ended, and that nobody has noticed, has no command line."""
     try:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     except OSError:

@@ -161,7 +161,7 @@ class _Planted(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 
 def seen(name: str, path: Path, tree: ast.Module, tests: Sequence[str]) -> bool:
-    """Tell whether a test fails, crashes or does not end with this error; raise RuntimeError where none is found."""
+    """Return whether a test fails, crashes or does not end with this error; raise RuntimeError where none is found."""
     child = os.fork()
     if child == 0:
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))

@@ -67,12 +67,12 @@ class Case:
 
     @property
     def own_cores(self) -> bool:
-        """Tell whether every rank had a core to itself; a path with a relay needs a core for that."""
+        """Return whether every rank had a core to itself; a path with a relay needs a core for that."""
         return self.app.ranks + (self.path in WITH_RELAY) <= len(os.sched_getaffinity(0))
 
     @property
     def p99_inside(self) -> bool:
-        """Tell whether the measured p99 of iterations is inside the predicted 90 % interval."""
+        """Return whether the measured p99 of iterations is inside the predicted 90 % interval."""
         return self.p99_low_ns <= self.measured_p99_ns <= self.p99_high_ns
 
 

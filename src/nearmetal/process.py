@@ -37,7 +37,7 @@ class Finished:
 
     @property
     def ok(self) -> bool:
-        """Tell whether it ended by itself with status 0."""
+        """Return whether it ended by itself with status 0."""
         return self.exit_status == 0 and not self.timed_out
 
     @property

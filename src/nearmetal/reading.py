@@ -148,7 +148,7 @@ def check_numbers(data: bytes) -> None:
 
 
 def is_text(found: str) -> bool:
-    """Tell whether a file can hold a text: JSON may hold halves of characters."""
+    """Return whether a file can hold a text: JSON may hold halves of characters."""
     return not _HALF.search(found)
 
 

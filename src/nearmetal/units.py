@@ -47,7 +47,7 @@ def whole(text: str, most: int = MOST) -> int:
 
 
 def is_whole(text: str, most: int = MOST) -> bool:
-    """Tell whether a text is a whole number from 0 to `most` in ASCII digits, which `str.isdigit` does not."""
+    """Return whether a text is a whole number from 0 to `most` in ASCII digits, which `str.isdigit` does not."""
     return text.isascii() and text.isdecimal() and len(text) <= _MOST_LETTERS and int(text) <= most
 
 

@@ -438,5 +438,5 @@ os.kill(os.getpid(), 9)
 
 
 def running(word: str) -> bool:
-    """Tell whether a process other than this one has a word in its command line."""
+    """Return whether a process other than this one has a word in its command line."""
     return any(word.encode() in said.split(b"\0") and pid != os.getpid() for pid, said in of_each_process("cmdline"))

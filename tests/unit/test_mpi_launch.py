@@ -26,7 +26,7 @@ APART = Job(
 
 
 def has(argv: tuple[str, ...], *words: str) -> bool:
-    """Tell whether the words stand in argv one after another."""
+    """Return whether the words stand in argv one after another."""
     return any(argv[start : start + len(words)] == words for start in range(len(argv)))
 
 

@@ -431,10 +431,10 @@ def test_a_machine_file_and_its_options_change_the_machine(files: tuple[str, str
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (("--topology", "fat-tree:2:2"), "--topology says nothing without --hop"),
-        (("--hop", "300 ns"), "--hop says nothing without --topology"),
-        (("--topology", "flat", "--hop", "300 ns"), "--hop says nothing without --topology"),
-        (("--delivery", "2 us"), "--delivery says nothing without --interrupts"),
+        (("--topology", "fat-tree:2:2"), "--topology has no effect without --hop"),
+        (("--hop", "300 ns"), "--hop has no effect without --topology"),
+        (("--topology", "flat", "--hop", "300 ns"), "--hop has no effect without --topology"),
+        (("--delivery", "2 us"), "--delivery has no effect without --interrupts"),
         (("--loss", "5%"), "--loss is a limit for --decide"),
     ],
 )

@@ -53,7 +53,7 @@ class Wanted:
     trial: int | None = None
 
     def holds(self, record: TrialRecord, cell: StoredCell) -> bool:
-        """Tell whether a cell of a trial is wanted."""
+        """Return whether a cell of a trial is wanted."""
         found = keys(record, cell)
         return all(value is None or found[name] == value for name, value in self._asked())
 

@@ -140,7 +140,7 @@ def _no_ctrl_c() -> Iterator[None]:
 
 
 def _say_what_is_known(session: Session, peer: str) -> None:
-    """Tell what the writes changed besides, and which read-backs prove nothing; verify moderation where one can."""
+    """Warn of side effects of the writes and of read-backs that prove nothing; verify moderation where possible."""
     for what, how in session.disturbed().items():
         click.echo(f"warning: {what} changed as well: {how}", err=True)
     for knob, reason in session.readback_doubts().items():

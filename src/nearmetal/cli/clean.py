@@ -42,7 +42,7 @@ def command(*, remove: bool, everything: bool) -> int:
 
 
 def _deal_with(one: Folder, *, remove: bool) -> bool:
-    """Say what something is, and remove it where that is asked for; tell whether that could be done."""
+    """Print what something is, and remove it if asked to; return False if it could not be removed."""
     size, mounted = f"{one.size_bytes() / 1e6:.1f} MB", one.mounts()
     done = ""
     if remove:

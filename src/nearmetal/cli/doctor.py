@@ -1,4 +1,4 @@
-"""`nearmetal doctor`: what works here, what is missing, and the command that mends it.
+"""`nearmetal doctor`: what works here, what is missing, and the command that fixes it.
 
 Every check tries the real thing: a path counts as working when a packet crossed it.
 """
@@ -45,7 +45,7 @@ _NEEDED_PATHS = ("shm", "veth", "bridge", "macvlan")
 
 @dataclass(frozen=True, slots=True)
 class CheckLine:
-    """One line of the doctor: `needed` tells whether the shipped namespace study depends on it."""
+    """One line of the doctor: `needed`: whether the shipped namespace study depends on it."""
 
     what: str
     ok: bool

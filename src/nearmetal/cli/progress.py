@@ -32,7 +32,7 @@ _QUIET_AGAIN = 3
 
 
 def warn(sentence: str) -> None:
-    """Say what would spoil a measurement."""
+    """Warn about what would spoil a measurement."""
     click.echo(f"warning: {sentence}", err=True)
 
 

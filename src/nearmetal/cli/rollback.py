@@ -53,14 +53,14 @@ def command(host: str, journals: Path | None, *, script: bool, force: bool, forg
         done = put_everything_back(shell, host, folder, home, held, force=force)
     if host == places.LOCAL and (others := survey(folder).far_machines()):
         click.echo(f"trials on far machines did not end: {', '.join(others)}", err=True)
-        click.echo(f"hint: their watchdogs put values back; `nearmetal rollback {others[0]}` looks", err=True)
+        click.echo(f"hint: their watchdogs restore the settings; check with: nearmetal rollback {others[0]}", err=True)
     return ExitCode.OK if done else ExitCode.FAILED
 
 
 def put_everything_back(
     shell: Shell, host: str, folder: Path, home: Path, held: Sequence[Path], *, force: bool = False
 ) -> bool:
-    """Replay the journals of a host and say what became of each value; tell whether all are what they were.
+    """Replay the journals of a host and report each value; return whether all are what they were.
 
     See `places.interrupted_on`; the caller holds the locks of `held`.
     """
@@ -145,7 +145,7 @@ def _set_aside(path: Path, error: NearmetalError) -> bool:
 
 
 def _put_back(shell: Shell, path: Path, machine: str, *, force: bool) -> bool:
-    """Replay one journal and say what it did; tell whether every value was seen to be what it was."""
+    """Replay one journal and report what it did; return whether every value was read back as it was."""
     try:
         undone = roll_back(shell, path, machine, force=force, tell=lambda done: _tell(path, done))
     except QuarantinedError as error:
@@ -157,8 +157,8 @@ def _put_back(shell: Shell, path: Path, machine: str, *, force: bool) -> bool:
         return False
     if undone.elsewhere:
         click.echo(
-            f"{path} stays open\nhint: run `nearmetal rollback` there; where the journal does not tell, "
-            f"`--force` takes it for this place; `--forget {path.name}` gives it up",
+            f"{path} stays open\nhint: run `nearmetal rollback` there; if the journal names no machine, "
+            f"`--force` replays it here; `--forget {path.name}` discards it",
             err=True,
         )
     elif not is_far(shell):  # whoever set it from elsewhere, under another name, left scripts on this side, too

@@ -40,7 +40,7 @@ def command(directory: Path, port: int, address: str, place: Path | None, behind
         )
     preload()
     count = len(catalogue.entries())
-    click.echo(f"serving {count} run{'' if count == 1 else 's'} of {catalogue.root}; Ctrl-C ends it", err=True)
+    click.echo(f"serving {count} run{'' if count == 1 else 's'} of {catalogue.root}; stop with Ctrl-C", err=True)
     click.echo(listening.url)
     try:
         until_interrupted(catalogue, listening)

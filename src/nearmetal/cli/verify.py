@@ -24,7 +24,7 @@ def command(runs: tuple[Path, ...]) -> int:
 
 
 def _one(root: Path) -> ExitCode:
-    """Say what was found of one run; return its exit code."""
+    """Print what was found in one run; return its exit code."""
     found = verify(open_either(root))
     for problem in found.problems + found.gone:
         click.echo(problem)

@@ -122,7 +122,7 @@ class Retested:
 
     @property
     def named(self) -> bool:
-        """Tell whether it is more than a suspicion."""
+        """Return whether it is more than a suspicion."""
         return self.p_value <= ALPHA and self.p_sign <= SIGN_LEVEL
 
 

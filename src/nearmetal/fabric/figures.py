@@ -33,7 +33,7 @@ class Pairs:
 
     @property
     def has_bandwidth(self) -> bool:
-        """Tell whether windows were measured."""
+        """Return whether windows were measured."""
         return self.there_ns.size > 0
 
 

@@ -58,7 +58,7 @@ class Survey:
 
     @property
     def complete(self) -> bool:
-        """Tell whether nothing is left to measure."""
+        """Return whether nothing is left to measure."""
         return self.retested or not self.screened.suspects
 
 
@@ -192,13 +192,13 @@ def sentence(of: Survey, finding: Retested) -> str:
     times = f"{finding.ratio if finding.named else np.exp(one.log_excess):.3g} times"
     takes = "takes" if finding.named else "once took"
     told = finding.named and finding.one_sided and one.role is not Role.DIRECTION
-    only = ", the other way it does not" if told else ""
+    only = "; the reverse direction does not" if told else ""
     link = f"link {a} {'-' if one.metric == 'latency' else '->'} {b}"
     subject = {
         Role.NODE: f"node {a}: a message with it {takes} {times} what is typical",
         Role.SEND: f"node {a}: what it sends {takes} {times} what is typical{only}",
         Role.RECEIVE: f"node {a}: what it receives {takes} {times} what is typical{only}",
-        Role.LINK: f"{link}: {one.metric} {takes} {times} what its two nodes would let expect{only}",
-        Role.DIRECTION: f"link {a} -> {b}: {takes} {times} what the way back takes",
+        Role.LINK: f"{link}: {one.metric} {takes} {times} what is typical of its two nodes{only}",
+        Role.DIRECTION: f"link {a} -> {b}: {takes} {times} what the reverse direction takes",
     }
     return subject[one.role]

@@ -50,13 +50,13 @@ def render(gate: Gate) -> str:
     _family(lines, "verdict", "1 for the verdict on the run, 0 for the others.", verdicts)
     _family(lines, "margin_ratio", "The margin, as a share.", [(whole, gate.margin)])
     counts = [(whole | {"stands": str(one)}, float(gate.count(one))) for one in Standing]
-    _family(lines, "cells", "Cells that stand so.", counts)
+    _family(lines, "cells", "Number of cells with this standing.", counts)
     stands = [
         (_labels(gate, one) | {"stands": str(standing)}, float(one.standing is standing))
         for one in gate.judged
         for standing in Standing
     ]
-    _family(lines, "cell_stands", "1 for how the cell stands, 0 for the others.", stands)
+    _family(lines, "cell_stands", "1 for the cell's standing, 0 for the others.", stands)
     for name, about, take in _CELL_GAUGES:
         _family(lines, name, about, [(_labels(gate, one), v) for one in gate.cells if (v := take(one)) is not None])
     return "\n".join([*lines, "# EOF"]) + "\n"

@@ -111,7 +111,7 @@ class FarShell(Shell, Protocol):
 
 
 def is_far(shell: Shell | None) -> TypeGuard[FarShell]:
-    """Tell whether a shell is on machines that hold nothing of nearmetal's.
+    """Return whether a shell is on machines that hold nothing of nearmetal's.
 
     Asks the class alone: looking an attribute up on the shell would run its properties, and some refuse.
     """
@@ -119,7 +119,7 @@ def is_far(shell: Shell | None) -> TypeGuard[FarShell]:
 
 
 def is_thrown_away(shell: Shell) -> bool:
-    """Tell whether the machines of a shell end with the trial: nothing on them has to be put back or taken down."""
+    """Return whether the machines of a shell end with the trial: nothing on them has to be put back or taken down."""
     return getattr(type(shell), "thrown_away", False)
 
 

@@ -36,7 +36,7 @@ class Range:
     reason: str = ""
 
     def takes(self, value: int) -> bool:
-        """Tell whether the driver takes the value, rounded or not."""
+        """Return whether the driver takes the value, rounded or not."""
         if value in self.also:
             return True
         if self.rounding == "cap":
@@ -338,7 +338,7 @@ def _range(driver: str, name: str) -> Range | None:
 
 
 def legal(driver: str, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
-    """Tell whether a step from one state of the device to the next breaks no rule anew; orders single writes."""
+    """Return whether a step from one state of the device to the next breaks no rule anew; orders single writes."""
     return not _broken(driver, after) - _broken(driver, before)
 
 

@@ -108,7 +108,7 @@ def _driver(shell: Shell, target: Target) -> dict[str, str]:
 
 
 def _virtio_coalesces(shell: Shell, target: Target) -> bool:
-    """Tell whether a virtio NIC offers coalescing: feature bit 53 (virtio 1.2, section 5.1.3)."""
+    """Return whether a virtio NIC offers coalescing: feature bit 53 (virtio 1.2, section 5.1.3)."""
     shown = run_c(shell, ("cat", "--", f"/sys/class/net/{target.interface}/device/features"), target.node)
     return shown.text.strip()[_NOTF_COAL : _NOTF_COAL + 1] == "1"
 

@@ -128,6 +128,6 @@ def _same_boot(then: Place, here: Place) -> tuple[Claim, str]:
 
 
 def _same_network(then: str, here: str) -> bool:
-    """Tell whether two are one network namespace; a far machine tells no cookie, and then the number has to do."""
+    """Return whether two are one network namespace; a far machine tells no cookie, and then the number has to do."""
     pair = [network.partition(" cookie ") for network in (then, here)]
     return then == here or (pair[0][0] == pair[1][0] and not all(cookie for _, _, cookie in pair))

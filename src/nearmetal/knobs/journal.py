@@ -113,7 +113,7 @@ class JournalState:
     undone: set[str] = field(default_factory=set)
 
     def touched(self) -> bool:
-        """Tell whether any write may have happened."""
+        """Return whether any write may have happened."""
         return bool(self.intended)
 
     def ours(self, cell: SavedValue) -> frozenset[str]:
@@ -147,7 +147,7 @@ class JournalState:
         )
 
     def unseen(self, cell: SavedValue) -> bool:
-        """Tell whether the session died between a write that may have changed the cell and the look at it."""
+        """Return whether the session died between a write that may have changed the cell and the look at it."""
         return self.unfinished is not None and self.unfinished in {cell.cell, *cell.disturbed_by}
 
 

@@ -116,7 +116,7 @@ class Session:
         return undone, report
 
     def unguarded(self) -> bool:
-        """Tell whether a watchdog is gone: nobody would put values back any more if this process died."""
+        """Return whether a watchdog is gone: nobody would put values back any more if this process died."""
         return not all(watchdog.alive() for watchdog in self.watchdogs)
 
     def _forget_scripts(self) -> None:

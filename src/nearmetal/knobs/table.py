@@ -62,5 +62,5 @@ def find(name: str) -> Knob:
 
 
 def known(name: str) -> bool:
-    """Tell whether a name is that of a knob, of any kind."""
+    """Return whether a name is that of a knob, of any kind."""
     return name in _BY_NAME or name in {knob.name for knob in mpi.KNOBS} or coalesce.queue_knob(name) is not None

@@ -68,7 +68,7 @@ def _check(path: Path, about: os.stat_result, allowed: frozenset[int]) -> None:
 
 
 def _alone(about: os.stat_result) -> bool:
-    """Tell whether a group is its owner's private one, as distributions with umask 002 make it."""
+    """Return whether a group is its owner's private one, as distributions with umask 002 make it."""
     try:
         group = grp.getgrgid(about.st_gid)
     except KeyError:

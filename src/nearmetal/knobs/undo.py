@@ -113,7 +113,7 @@ def _undo_once(shell: Shell, state: JournalState, candidates: Sequence[SavedValu
 
 
 def _is_gone(reading: Reading) -> bool:
-    """Tell whether a value does not exist any more, rather than that it cannot be read."""
+    """Return whether a value does not exist any more, rather than that it cannot be read."""
     return reading.reason.endswith(_GONE)
 
 
@@ -121,7 +121,7 @@ _GONE = ("No such file or directory", "No such device")
 
 
 def _answerable(state: JournalState, cell: SavedValue, value: str | None) -> bool:
-    """Tell whether a value is as it was, or is one that the session wrote or caused."""
+    """Return whether a value is as it was, or is one that the session wrote or caused."""
     return value == cell.old or value in state.ours(cell) or state.unseen(cell)
 
 

@@ -34,7 +34,7 @@ class Waiting:
     token: Path
 
     def accepted(self) -> bool:
-        """Tell whether somebody accepted."""
+        """Return whether somebody accepted."""
         return self.token.exists()
 
     def answer(self) -> None:

@@ -178,7 +178,7 @@ class Watchdog:
         return int(self._process)
 
     def alive(self) -> bool:
-        """Tell whether it still watches."""
+        """Return whether it still watches."""
         argv = ("sh", "-c", _ALIVE_SCRIPT, "alive", self._process, self._born)
         return run_c(self._shell, argv, self._node).ok
 

@@ -37,7 +37,7 @@ class Endpoints:
 
     @property
     def networked(self) -> bool:
-        """Tell whether traffic between nodes shows on interfaces."""
+        """Return whether traffic between nodes shows on interfaces."""
         return bool(self.subnet)
 
 

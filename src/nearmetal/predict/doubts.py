@@ -172,4 +172,4 @@ def _of_virtual_nodes(named: NamedMachine) -> list[Doubt]:
     if not named.virtual or named.host in {"", "local", "lab", "fake"}:
         return []
     said = "the nodes are virtual machines, which cannot see whether they share processors: taken as not sharing any"
-    return [Doubt(said, "say how many guests a host has: --vms-per-host", 0.0)]
+    return [Doubt(said, "give the number of guests per host: --vms-per-host", 0.0)]

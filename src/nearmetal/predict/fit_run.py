@@ -51,7 +51,7 @@ class _Samples:
 
     @property
     def one_processor(self) -> bool:
-        """Tell whether both ends ran on the same single processor: it, not a wire, limits what is streamed."""
+        """Return whether both ends ran on the same single processor: it, not a wire, limits what is streamed."""
         return self.cores is not None and self.cores.count == 1 and (self.cores.one_computer or self.kind == INTRA_KIND)
 
     @property

@@ -63,14 +63,14 @@ class Changes:
             (
                 switches,
                 bool(self.hop),
-                "--topology says nothing without --hop, the time of each switch beyond the first",
+                "--topology has no effect without --hop, the time of each switch beyond the first",
             ),
             (
                 bool(self.hop),
                 switches or self.topology not in {"", "flat"},
-                "--hop says nothing without --topology, such as fat-tree:16:4",
+                "--hop has no effect without --topology, such as fat-tree:16:4",
             ),
-            (bool(self.delivery), bool(self.interrupts), "--delivery says nothing without --interrupts"),
+            (bool(self.delivery), bool(self.interrupts), "--delivery has no effect without --interrupts"),
         ):
             if given and not needs:
                 raise BadInputError(with_it, hint="give both, or neither")
@@ -113,7 +113,7 @@ class Changes:
             if count == 0:
                 raise BadInputError(
                     f"the run does not say how many processors a host has ({host or 'an older model file'})",
-                    hint="say it with --cores",
+                    hint="give it with --cores",
                 )
             machine = replace(machine, cores=Cores(count, shared_by_node=self.vms_per_host > 1))
         return replace(machine, compute_scale=machine.compute_scale * self.compute_scale)

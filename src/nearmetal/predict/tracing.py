@@ -43,7 +43,7 @@ class LaunchLine:
 
     @property
     def by_slurm(self) -> bool:
-        """Tell whether Slurm starts the ranks."""
+        """Return whether Slurm starts the ranks."""
         return self.launcher.name == "srun"
 
 
@@ -90,7 +90,7 @@ def mpi_of(launch: LaunchLine) -> Mpi:
     flavour = of_program if launch.by_slurm else _flavour_of_launcher(launch.launcher)
     if not flavour:
         raise UnavailableError(
-            f"it cannot be told which MPI {launch.launcher} and {launch.program or 'the program'} use",
+            f"cannot determine which MPI {launch.launcher} and {launch.program or 'the program'} use",
             hint=f"known: {', '.join(FLAVOURS)}; put the MPI's own mpirun first in the command",
         )
     if of_program and of_program != flavour:

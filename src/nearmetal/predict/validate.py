@@ -183,7 +183,7 @@ def timed_part_ns(marks: NDArray[np.int64]) -> tuple[float, Times]:
 
 
 def marks_iterations(schedule: Schedule, replicas: int) -> bool:
-    """Tell whether a program marks its iterations, and not so often that the marks of all replicas are too many."""
+    """Return whether a program marks its iterations, and not so often that the marks of all replicas are too many."""
     begins = {pair[0] for pair in MARKS}
     ranks = [(program, schedule.ranks if schedule.shared else 1) for program in schedule.programs]
     marks = sum(

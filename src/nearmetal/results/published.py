@@ -147,7 +147,7 @@ def _orders(figures: Figures, ours: Mapping[str, Mapping[int, float]], sources: 
 
 
 def _same_order(size: int, theirs: tuple[str, ...], figures: Figures, sources: _Sources) -> str:
-    """Say whether ours are in their order, pair by pair: two that our interval cannot tell apart leave it undecided."""
+    """Return whether ours are in their order; a pair that our interval cannot tell apart leaves it undecided."""
     verdicts = []
     for low, high in itertools.combinations(theirs, 2):
         published = figures.values[high][size] / figures.values[low][size]
@@ -184,7 +184,7 @@ def _ratio(one: tuple[Cell, _Blocks] | None, other: tuple[Cell, _Blocks] | None)
 
 
 def agreement(published: float, ours: RatioEstimate | None, bound: Bound = "") -> str:
-    """Say whether our ratio has the published one's direction: `undecided` while our interval holds both.
+    """Return whether our ratio has the published one's direction: `undecided` while our interval holds both.
 
     An effect that was published and that ours shows to be none is `different`, too. A bound is kept or not.
     """

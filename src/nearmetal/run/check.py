@@ -117,8 +117,8 @@ def _check_guests(study: Study, order: Order) -> None:
         return
     if order.workload.options.get(TRACE_OPTION):
         raise BadInputError(
-            f"workload {order.workload.label!r} asks for a kernel trace, which is of machines, and on path "
-            f"{order.path.label!r} ranks are in guests",
+            f"workload {order.workload.label!r} asks for a kernel trace, which covers machines only, and the "
+            f"ranks of path {order.path.label!r} run in guests",
             hint="counts of exits and interrupts are in every trial's record: nearmetal show RUN --trial N",
         )
     machine = machine_of(study.host.options)

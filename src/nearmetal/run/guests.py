@@ -48,7 +48,7 @@ def _below(shell: Shell, uri: str) -> tuple[HypervisorFacts, list[str]]:
         return look_below(shell), []
     try:
         if machine is None:
-            raise UnavailableError("only `+ssh` tells how to reach it")
+            raise UnavailableError("only a URI with `+ssh` leads to that machine")
         from nearmetal.hosts.ssh.machine import machine_shell  # noqa: PLC0415 (asyncssh may be missing)
 
         with machine_shell(machine) as far:

@@ -132,8 +132,8 @@ def document() -> _Object:
         "paths": {
             "/api/v1/runs": _get("runs", "List the runs", "Runs", by, order, *narrowed),
             "/api/v1/runs/{name}": _get("report", "Report on a run", "Report", _NAME, _MIXED),
-            "/api/v1/runs/{name}/fabric": _get("fabric", "Say what stands out in a fabric", "Fabric", _NAME),
-            "/api/v1/runs/{name}/progress": _get("progress", "Say how far a run has come", "Progress", _NAME),
+            "/api/v1/runs/{name}/fabric": _get("fabric", "Show what stands out in a fabric", "Fabric", _NAME),
+            "/api/v1/runs/{name}/progress": _get("progress", "Show how far a run has come", "Progress", _NAME),
             "/api/v1/history": _get("history", "Show runs over time", "History", metric, *narrowed),
             **{
                 f"/api/v1/{kind}/{{name}}": _get(answer.lower(), f"Show a {answer.lower()}", answer, _THING)

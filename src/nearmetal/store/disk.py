@@ -87,7 +87,7 @@ class SharedDisk(Disk):
 
 
 def _is_no_file(path: Path) -> bool:
-    """Tell whether a new file in its place would take a device, a pipe or a standard stream away."""
+    """Return whether a new file in its place would take a device, a pipe or a standard stream away."""
     return path.exists() and (path.parent.as_posix() == "/dev" or not (path.is_file() or path.is_dir()))
 
 

@@ -59,7 +59,7 @@ class TrialRecord:
 
     @property
     def valid(self) -> bool:
-        """Tell whether its samples may be compared."""
+        """Return whether its samples may be compared."""
         return self.outcome.status is TrialStatus.VALID
 
     @property
@@ -119,7 +119,7 @@ def read_record(path: Path) -> TrialRecord:
 
 
 def _is_sane(cell: StoredCell) -> bool:
-    """Tell whether figures can be made of a cell's summary; `verify` holds it against the samples."""
+    """Return whether figures can be made of a cell's summary; `verify` holds it against the samples."""
     of = cell.summary
     return of is None or (
         1 <= of.n <= cell.iterations - cell.warmup

@@ -205,7 +205,7 @@ class RunDir(Closing):
 
     @property
     def sealed(self) -> bool:
-        """Tell whether it is of a format that has sums."""
+        """Return whether it is of a format that has sums."""
         return self.run_format > FORMAT_WITHOUT_SUMS
 
     def listed(self) -> dict[str, str] | None:
@@ -225,7 +225,7 @@ class RunDir(Closing):
 
     @property
     def of_fabric(self) -> bool:
-        """Tell whether this is the run of a whole fabric: one launch for all pairs, no trials to compare."""
+        """Return whether this is the run of a whole fabric: one launch for all pairs, no trials to compare."""
         return is_of_fabric(self.root)
 
     def study_text(self) -> str:
@@ -380,7 +380,7 @@ class RunDir(Closing):
         return read_bundle(path, most_bytes, self.sum_of(record, path)) if self.keeps(folder, record) else {}
 
     def keeps(self, folder: str, record: TrialRecord) -> bool:
-        """Tell whether a trial left files of a kind, a key of `PLACES`; a record that was read does not hold them."""
+        """Return whether a trial left files of a kind, a key of `PLACES`; a record that was read does not hold them."""
         path = self._archive(folder, record)
         return path.exists() if record.sums is None else path.relative_to(self.root).as_posix() in record.sums
 
@@ -414,12 +414,12 @@ def open_either(root: Path) -> RunDir:
 
 
 def is_of_fabric(root: Path) -> bool:
-    """Tell whether a run directory is that of a whole fabric."""
+    """Return whether a run directory is that of a whole fabric."""
     return (root / "fabric").is_dir() and not (root / "samples").exists()
 
 
 def is_being_written(root: Path) -> bool:
-    """Tell whether a process of this machine holds the run's lock, without taking it for a moment.
+    """Return whether a process of this machine holds the run's lock, without taking it for a moment.
 
     Taking it, even shared, could make a `nearmetal run` that starts in this moment fail. The kernel lists locks in
     /proc/locks (proc_locks(5)), with the inode as the last part of the sixth column.

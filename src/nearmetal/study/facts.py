@@ -58,7 +58,7 @@ def scope_of(name: str) -> FactScope:
 
 
 def describes_machine(name: str) -> bool:
-    """Tell whether a fact is of the machine that measured: its processors, its kernel."""
+    """Return whether a fact is of the machine that measured: its processors, its kernel."""
     return name.startswith(("cpu.", "kernel."))
 
 

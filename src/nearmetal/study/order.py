@@ -158,17 +158,17 @@ class Outcome:
 
     @property
     def traced(self) -> bool:
-        """Tell whether its files hold a kernel's trace."""
+        """Return whether its files hold a kernel's trace."""
         return any(name.startswith(TRACE_FOLDER) for name in self.files)
 
     @property
     def profiled(self) -> bool:
-        """Tell whether its files hold a trace of MPI calls."""
+        """Return whether its files hold a trace of MPI calls."""
         return any(name.startswith(PROFILE_FOLDER) for name in self.files)
 
     @property
     def of_fabric(self) -> bool:
-        """Tell whether its files hold the samples of a whole fabric."""
+        """Return whether its files hold the samples of a whole fabric."""
         return any(name.startswith(FABRIC_FOLDER) for name in self.files)
 
     def to_json(self) -> str:

@@ -61,7 +61,7 @@ class NodeSpec(_Model):
     name: Name = Field(description="Its name in this study; paths name their machines by it.")
     address: Address = Field("", description="Where ssh finds it; the name when left out.")
     reach: Address = Field("", description="How the machines find each other; `address` when left out.")
-    user: User = Field("", description="Whom to log in as; ssh's own choice when left out.")
+    user: User = Field("", description="User to log in as; ssh's own choice when left out.")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(0, description="The port of its sshd; 0: ssh's own choice.")
     jump: str = Field(
         "", description="Jump hosts on the way, `user@host:port`, separated by commas; ssh's own when left out."

@@ -38,7 +38,7 @@ class Front:
 
     @property
     def disagree(self) -> bool:
-        """Tell whether there is anything to choose."""
+        """Return whether there is anything to choose."""
         return len(self.settings) > 1 and len(self.objectives) > 1
 
 

@@ -65,7 +65,7 @@ class StudyTrials:
     def warnings(self) -> list[str]:
         """Return what a reader of the result must know, as sentences."""
         doubts = [f"the read-back of {knob} proves nothing: {reason}" for knob, reason in self.doubts.items()]
-        return doubts + [f"{rival} runs and may have changed {knobs}" for rival, knobs in self.rivals.items()]
+        return doubts + [f"{rival} is running and may have changed {knobs}" for rival, knobs in self.rivals.items()]
 
     def _figures(self, path: PathSpec, setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
         for order in orders(self._study, path, setting, block):

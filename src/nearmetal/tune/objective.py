@@ -51,7 +51,7 @@ class Objective:
         return next((weight for pattern, weight in self.weights.items() if fnmatch.fnmatchcase(cell, pattern)), 0.0)
 
     def minds(self, cell: str) -> bool:
-        """Tell whether a cell has a weight or a limit."""
+        """Return whether a cell has a weight or a limit."""
         return self.weight(cell) > 0.0 or _any(cell, tuple(limit.cells for limit in self.limits))
 
     def log_costs(self, figures: Figures, present: Figures) -> dict[str, float]:

@@ -87,7 +87,7 @@ class RecalledSearch:
 
     @property
     def ended(self) -> bool:
-        """Tell whether every class has its proof."""
+        """Return whether every class has its proof."""
         return bool(self.classes) and self.classes[-1].proof is not None
 
 

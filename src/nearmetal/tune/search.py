@@ -282,7 +282,7 @@ def _limits(objective: Objective, cells: Mapping[str, Ratio]) -> tuple[tuple[str
 
 
 def _better(seen: Look) -> bool:
-    """Tell whether the winner is shown to beat the present setting, by however little."""
+    """Return whether the winner is shown to beat the present setting, by however little."""
     below = seen.interval is not None and seen.interval.high < 1.0
     return seen.finding is Finding.FASTER or (seen.finding is Finding.DIFFERS and below)
 

@@ -44,7 +44,7 @@ class Axis:
 
     @property
     def ordered(self) -> bool:
-        """Tell whether there are at least three numbers."""
+        """Return whether there are at least three numbers."""
         numbers = [value for value in self.values if value != AS_FOUND]
         return len(numbers) > 2 and all(value.isdecimal() for value in numbers)
 

@@ -265,7 +265,7 @@ class ApplicationWorkload:
 
 
 def _traced(order: Order) -> bool:
-    """Tell whether the order asks for a trace; raise BadInputError for anything but true or false."""
+    """Return whether the order asks for a trace; raise BadInputError for anything but true or false."""
     asked = order.workload.options.get(PROFILE_OPTION, False)
     if not isinstance(asked, bool):
         raise BadInputError(f"workload {order.workload.label!r}: trace = {asked!r}", hint="write trace = true")

@@ -88,7 +88,7 @@ class Fabric:
             meaning = _EXIT_STATUSES.get(finished.exit_status, "a node died or the MPI could not start")
             raise TrialError(
                 f"the fabric was not measured ({meaning}): {finished.complaint()}",
-                hint="mend the node that is named, or leave it out of the path's nodes, and measure again",
+                hint="repair the node that is named, or leave it out of the path's nodes, and measure again",
             )
 
     def least_packets(self, order: Order) -> int:

@@ -111,7 +111,7 @@ def start_server(shell: Shell, argv: Sequence[str], node: str, port: int, protoc
 
 
 def _listens(shell: Shell, node: str, port: int, protocol: str) -> bool:
-    """Tell whether something waits on a port, from the kernel's own tables: connecting would use up the server."""
+    """Return whether something waits on a port, from the kernel's own tables: connecting would use up the server."""
     wanted = f":{port:04X}"
     for table in (protocol, f"{protocol}6"):
         finished = shell.run(["cat", f"/proc/net/{table}"], node=node, check=False)

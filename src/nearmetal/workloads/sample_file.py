@@ -89,7 +89,7 @@ class SampleHeader:
 
     @property
     def in_pairs(self) -> bool:
-        """Tell whether rank i works with rank i + ranks/2 alone."""
+        """Return whether rank i works with rank i + ranks/2 alone."""
         return self.kind in {"round_trip", "window"}
 
 

@@ -62,12 +62,12 @@ class StreamOptions:
 
     @property
     def udp(self) -> bool:
-        """Tell whether datagrams are sent."""
+        """Return whether datagrams are sent."""
         return self.operation.startswith("udp_")
 
     @property
     def streaming(self) -> bool:
-        """Tell whether its figures are rates of bytes, which add up over pairs."""
+        """Return whether its figures are rates of bytes, which add up over pairs."""
         return self.operation.endswith("_stream")
 
 

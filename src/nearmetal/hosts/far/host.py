@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OPTIONS = {
     "parallel": "connections that are made at once (32)",
     "mpi_prefix": "directory of the MPI on the machines; PATH when left out",
-    "remote_shell": "what reaches one machine from another there (`ssh -o BatchMode=yes`)",
+    "remote_shell": "command that logs in from one machine to another (`ssh -o BatchMode=yes`)",
     "cache": "directory for programs built there (`~/.cache/nearmetal`)",
 }
 """What every host of far machines understands."""

@@ -54,7 +54,7 @@ class Cluster:
     """Whether machines of which each holds a guest are lives of a snapshot with it."""
 
     def has_guests(self, path: PathOrder) -> bool:
-        """Tell whether a life for that path starts with a guest on each machine."""
+        """Return whether a life for that path starts with a guest on each machine."""
         return self.standing_guests and path.kind in STANDING_PATHS and path.options.get("ends", "both") == "both"
 
     def start(

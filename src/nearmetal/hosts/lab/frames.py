@@ -38,7 +38,7 @@ class Seat:
 
     @property
     def alone(self) -> bool:
-        """Tell whether there is no other machine."""
+        """Return whether there is no other machine."""
         return self.nodes == 1
 
 

@@ -145,7 +145,7 @@ def stand() -> Shell:
 
 
 def stands() -> bool:
-    """Tell whether machines of this one's snapshot, and so all of a cluster, have a guest that stands."""
+    """Return whether machines of this one's snapshot, and so all of a cluster, have a guest that stands."""
     return _FOLDER.exists()
 
 

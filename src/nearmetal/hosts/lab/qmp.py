@@ -52,7 +52,7 @@ class Qmp:
 
     @property
     def has_more(self) -> bool:
-        """Tell whether something has arrived that was not looked at yet."""
+        """Return whether something has arrived that was not looked at yet."""
         return bool(self._events) or b"\n" in self._buffer
 
     def fileno(self) -> int:

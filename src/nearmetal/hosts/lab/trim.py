@@ -45,7 +45,7 @@ class TrimRules:
         return TrimRules(tuple(rules))
 
     def keeps(self, path: str) -> bool:
-        """Tell whether the file at `path` (no leading slash) stays."""
+        """Return whether the file at `path` (no leading slash) stays."""
         return next((keep for keep, pattern in self.rules if pattern.match(path)), True)
 
 

@@ -59,7 +59,7 @@ def _first(
 
 
 def oversubscribed(shell: Shell, nodes: Sequence[str]) -> bool:
-    """Tell whether a machine is given more ranks than it has cores; namespaces of one machine share its cores."""
+    """Return whether a machine is given more ranks than it has cores; namespaces of one machine share its cores."""
     return 0 < processors(shell, nodes) < len(nodes)
 
 

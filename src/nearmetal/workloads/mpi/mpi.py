@@ -83,7 +83,7 @@ class Job:
 
     @property
     def one_node(self) -> bool:
-        """Tell whether all ranks share a node."""
+        """Return whether all ranks share a node."""
         return len(set(self.nodes)) == 1
 
     @property
