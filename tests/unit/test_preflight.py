@@ -122,8 +122,8 @@ class NoLogin:
         return b"0.00 0.00 0.00 1/2 3"
 
     def run(self, argv: Sequence[str], **_: object) -> Finished:
-        if argv[0] == self.agent:
-            return Finished(tuple(argv), 255, b"", b"Permission denied (publickey).", 1)
+        if self.agent in argv:
+            return Finished(tuple(argv), 0, b"machine-n1\t255\tPermission denied (publickey).\n", b"", 1)
         if argv[0] == "sh":
             return Finished(tuple(argv), 0, b"", b"", 1)
         raise TrialError("this machine does nothing")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from nearmetal.hosts.host import Host, Shell
     from nearmetal.paths.path import Endpoints
+    from nearmetal.process import Finished
     from nearmetal.study.order import Order
     from nearmetal.study.spec import Study
 
@@ -43,6 +45,17 @@ _VERSION_S = 30.0
 _TICKS_PER_S = 100
 """USER_HZ, the unit of /proc on every architecture that Linux has now."""
 _WORTH_NAMING = 0.1
+_LOG_INS = """agent=$1
+shift
+for node do
+    {
+        said=$("$agent" "$node" true </dev/null 2>&1)
+        printf '%s\\t%s\\t%s\\n' "$node" "$?" "$(printf %s "$said" | tail -n 1)"
+    } &
+done
+wait
+"""
+"""A line for each node: its name, the status of a log-in and the last line that it printed."""
 
 
 def preflight(study: Study, host: Host, warn: Callable[[str], object]) -> None:
@@ -153,17 +166,22 @@ class _Found:
             self.looked.add(name)
 
     def _log_in(self, shell: Shell, nodes: Sequence[str]) -> None:
-        """Raise UnavailableError unless the first node reaches the others as the launcher will."""
+        """Raise UnavailableError unless the first node reaches all others, tried at once, as the launcher will."""
         if not is_far(shell) or shell.machines == (HYPERVISOR,) or shell.site.starter:
             return
-        for node in nodes[1:]:
-            finished = shell.run([shell.agent, shell.launch_name(node), "true"], node=nodes[0], check=False)
-            if not finished.ok:
-                raise UnavailableError(
-                    f"{shell.machine_name(nodes[0])} cannot log in to {shell.machine_name(node)}, known there as "
-                    f"{shell.launch_name(node)!r}: {finished.complaint()}",
-                    hint="set the host's option `remote_shell` to what reaches it, or correct `reach` of the node",
-                )
+        names = {shell.launch_name(node): shell.machine_name(node) for node in nodes[1:]}
+        finished = shell.run(["sh", "-c", _LOG_INS, "sh", shell.agent, *names], node=nodes[0], check=False)
+        answers = {line[0]: line[1:] for line in (one.split("\t", 2) for one in finished.text.splitlines())}
+        refused = [
+            f"{there}, known there as {name!r}: {answer[-1] or f'status {answer[0]}'}"
+            for name, there in names.items()
+            if (answer := answers.get(name, [finished.complaint()]))[0] != "0"
+        ]
+        if refused:
+            raise UnavailableError(
+                f"{shell.machine_name(nodes[0])} cannot log in to {'; '.join(refused)}",
+                hint="set the host's option `remote_shell` to what reaches it, or correct `reach` of the node",
+            )
 
     @contextlib.contextmanager
     def _keeping(self, part: str) -> Iterator[None]:
@@ -184,14 +202,16 @@ def _same_mpi(shell: Shell, order: Order) -> None:
     mpi = mpi_for(shell, order.mpi)
     if not is_far(shell) or not mpi.mpirun:
         return
-    first, *others = (
-        (node, shell.run([mpi.mpirun, "--version"], node=node, timeout_s=_VERSION_S, check=False))
-        for node in shell.machines
-    )
-    for node, said in others:
-        if said.stdout != first[1].stdout:
+
+    def version(node: str) -> Finished:
+        return shell.run([mpi.mpirun, "--version"], node=node, timeout_s=_VERSION_S, check=False)
+
+    with ThreadPoolExecutor(max_workers=32) as pool:
+        first, *others = pool.map(version, shell.machines)
+    for node, said in zip(shell.machines[1:], others, strict=True):
+        if said.stdout != first.stdout:
             found = "another version is" if said.ok else "nothing that runs"
-            here, there = map(shell.machine_name, (first[0], node))
+            here, there = map(shell.machine_name, (shell.machines[0], node))
             raise UnavailableError(
                 f"{mpi.label} is at {mpi.mpirun} on {here}; on {there} {found}",
                 hint="install the same MPI in the same directory of every machine, and name it: `mpi_prefix`",
