@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -34,8 +35,8 @@ def render(history: History, *, above: Markup | None = None, may: str = ALONE, l
         element(
             "header",
             element("p", "nearmetal history", class_="eyebrow"),
-            element("h1", history.source),
-            element("p", f"{len(history.runs)} runs; {history.metric} of each.", class_="meta"),
+            element("h1", Path(history.source).name),
+            element("p", f"{history.source}: {len(history.runs)} runs; {history.metric} of each.", class_="meta"),
             *(
                 element("p", element("strong", "Where these figures come from: "), f"{label}.", class_="honest")
                 for label in dict.fromkeys(run.entry.host_label for run in history.runs)

@@ -115,7 +115,5 @@ def found(history: History) -> str:
     text = f"{len(history.marked)} of {len(history.series)} series changed level."
     least = min((len(one.points) for one in history.series), default=0)
     short = f" The shortest series has {least} runs: fewer than 8 cannot show a change." if least < 8 else ""
-    return (
-        f"{text} Ranks and permutations, corrected over the series: of those marked, at most "
-        f"{words.percent(history.alpha)} are marked for nothing.{short}"
-    )
+    share = words.percent(history.alpha)
+    return f"{text} Found by ranks and permutations; of those marked, at most {share} are false positives.{short}"

@@ -55,11 +55,11 @@ def _body(of: Survey) -> Markup:
                 element("h2", "What stands out"),
                 element("p", fabric_text.verdict_sentence(of), class_="lead"),
                 _findings(of),
-                element("p", fabric_text.method_sentence(), class_="note"),
                 id="verdicts",
             ),
             element("div", *maps, class_="pair"),
             _bisection(of),
+            element("p", fabric_text.method_sentence(), class_="note"),
         ),
     )
 
@@ -133,7 +133,7 @@ def _map(of: Survey, metric: FabricMetric, table: FloatArray, order: Sequence[in
     return element(
         "section",
         element("h2", metric.name.capitalize()),
-        element("p", fabric_text.level_sentence(table, metric)),
+        element("p", fabric_text.levels(table, metric)),
         element("figure", picture, element("figcaption", caption)),
     )
 

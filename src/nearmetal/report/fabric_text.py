@@ -44,7 +44,7 @@ def as_text(of: Survey) -> str:
     for metric in METRICS:
         table = table_of(of, metric)
         if table is not None:
-            lines += ["", level_sentence(table, metric), *heat_map(of, metric)]
+            lines += ["", f"{metric.name}: {levels(table, metric)}", *heat_map(of, metric)]
     lines += ["", f"  {legend()}"]
     if of.bisection:
         lines += ["", *bisection_sentences(of)]
@@ -118,10 +118,10 @@ def evidence(finding: Retested) -> str:
     )
 
 
-def level_sentence(table: FloatArray, metric: FabricMetric) -> str:
+def levels(table: FloatArray, metric: FabricMetric) -> str:
     """Return the median pair's figure and the range."""
     low, middle, high = (float(value) for value in np.nanquantile(table, (0.0, 0.5, 1.0)))
-    return f"{metric.name}: median {_amount(middle)} {metric.unit}, pairs from {_amount(low)} to {_amount(high)}"
+    return f"median {_amount(middle)} {metric.unit}, pairs from {_amount(low)} to {_amount(high)}"
 
 
 def heat_map(of: Survey, metric: FabricMetric) -> list[str]:
@@ -208,6 +208,6 @@ def method_sentence() -> str:
         "Log times of all pairs are split by a robust fit into a part of each node and a residual of each link. What "
         "stands out is measured again, ten times, with all other nodes at work; a node or link is named when its "
         "re-tests exceed the limit more often than those of healthy pairs would, corrected for all suspects (at most "
-        f"{ALPHA:.0%} chance of naming anything healthy), and their median is beyond it. A slow direction is told by "
-        "bandwidth; half a round trip cannot show one."
+        f"{ALPHA:.0%} chance of naming anything healthy), and their median is beyond it. Only bandwidth "
+        "shows a slow direction; half a round trip cannot."
     )

@@ -198,11 +198,17 @@ def compare_page(gate: Gate) -> str:
         element("p", *_finding(gate), class_="lead"),
         element("p", gate_words.noise(gate)),
         element("p", _TWO_RUNS, class_="note"),
-        element("h2", "What differs besides the figures"),
-        element("ul", *changes) if changes else element("p", "No fact that was recorded."),
-        element("h2", "Cell by cell"),
-        *(as_html.table_region(one) for one in gate_as_table.tables(gate)),
-        *([element("h3", "Why the others are not within"), element("ul", *reasons)] if reasons else []),
+        element(
+            "div",
+            element("section", element("h2", "Cell by cell"), *map(as_html.table_region, gate_as_table.tables(gate))),
+            element(
+                "section",
+                element("h2", "What differs besides the figures"),
+                element("ul", *changes) if changes else element("p", "Nothing that was recorded."),
+                *([element("h2", "Why the others are not within"), element("ul", *reasons)] if reasons else []),
+            ),
+            class_="pair",
+        ),
     )
 
 

@@ -12,7 +12,7 @@ The split is then placed where it leaves the least absolute deviation from the m
 over a run or two.
 
 Many series are asked at once: their first splits are corrected for the false discovery rate, so that at most 5 % of
-the series that are marked are marked for nothing, and a set of quiet series stays unmarked altogether 95 times of 100.
+the series that are marked are false positives, and a set of quiet series stays unmarked altogether 95 times of 100.
 
 Runs count as exchangeable while nothing changes. A level that wanders from run to run has many change points, and they
 are found: they are no false alarms, but no single cause either.
