@@ -288,14 +288,19 @@ def test_each_invocation_carries_out_one_occasion_and_the_report_speaks_of_all(
     first = capsys.readouterr()
     assert "one occasion: the intervals say" in first.out
     assert f"occasion 1 of 3 is done; at another hour, boot or allocation:\nnearmetal run --resume {out}" in first.err
-    trials = [len(RunDir.open(out).trials())]
+    trials, told = [len(RunDir.open(out).trials())], []
+    cap = parse_study(STUDY, "t").trials.max_blocks
     for _ in range(3):  # the last finds nothing more to do
         assert nearmetal(["run", "--resume", str(out), "--occasions", "3"]) == 0
         trials.append(len(RunDir.open(out).trials()))
+        last = capsys.readouterr()
+        told.append([line for line in last.err.splitlines() if "trials on" in line])
+    assert [lines[0].partition(":")[0] for lines in told[:2]] == [
+        f"occasion {number}, block 1 of at most {cap}" for number in (2, 3)
+    ], "and not a line for each block of earlier occasions"
+    assert told[2] == []
     assert trials == [trials[0], 2 * trials[0], 3 * trials[0], 3 * trials[0]]
-    last = capsys.readouterr()
-    assert "3 occasions; the intervals are for another one, at another hour or boot" in " ".join(last.out.split())
+    assert "planned at each), 3 occasions; the intervals are for another one" in " ".join(last.out.split())
     assert "occasion 3 of 3" not in last.err
-    cap = parse_study(STUDY, "t").trials.max_blocks
     for record in RunDir.open(out).trials():
         assert record.outcome.facts["run.occasion"] == 1 + record.order.block // cap

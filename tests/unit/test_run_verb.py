@@ -33,6 +33,9 @@ def test_the_time_left_comes_from_the_blocks_of_this_call() -> None:
     assert left.words(4, 1000.0) == "", "a run that goes on knows nothing of the earlier call's pace"
     assert left.words(5, 1120.0) == ", about 10 min left at most"
     assert left.words(9, 1400.0) == ", about 80 s left at most"
+    again = _Left(most_blocks=10)
+    again.words(20, 0.0)
+    assert again.words(25, 300.0) == ", about 5 min left at most", "of the third occasion"
     assert _Left(3).words(0, 0.0) == ""
     quick = _Left(3)
     quick.words(0, 0.0)

@@ -93,7 +93,8 @@ class _Left:
         if self._first is None:
             self._first = number, now_s
         begun, since_s = self._first
-        left_s = (now_s - since_s) / (number - begun) * (self._most - number) if number > begun else 0.0
+        to_come = self._most - number % self._most
+        left_s = (now_s - since_s) / (number - begun) * to_come if number > begun else 0.0
         return f", about {format_wait(round(left_s * NS_PER_S))} left at most" if left_s >= _WORTH_SAYING_S else ""
 
 
@@ -111,6 +112,13 @@ class _Quiet:
         return f"warning: busy from trial {record.order.trial} on: {why}; intervals will be wide" if begins else ""
 
 
+def _place(study: Study, number: int) -> str:
+    """Return which block it is, and of which occasion where it is not the first."""
+    occasion, block = divmod(number, study.trials.max_blocks)
+    place = f"block {block + 1} of at most {study.trials.max_blocks}"
+    return f"occasion {occasion + 1}, {place}" if occasion else place
+
+
 class _Bar:
     def __init__(self, study: Study, progress: Progress) -> None:
         self._study = study
@@ -121,8 +129,7 @@ class _Bar:
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
         del open_paths
-        cap = self._study.trials.max_blocks
-        text = f"block {number + 1} of at most {cap}{self._left.words(number, time.monotonic())}"
+        text = f"{_place(self._study, number)}{self._left.words(number, time.monotonic())}"
         self._progress.reset(self._task, total=trials, description=text, last="")
 
     def trial_ended(self, record: TrialRecord) -> None:
@@ -139,11 +146,9 @@ class _Lines:
         self._quiet = _Quiet()
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
-        cap = self._study.trials.max_blocks
         left = self._left.words(number, time.monotonic())
-        self._console.print(
-            f"block {number + 1} of at most {cap}: {trials} trials on {' '.join(open_paths)}{left}", markup=False
-        )
+        place = _place(self._study, number)
+        self._console.print(f"{place}: {trials} trials on {' '.join(open_paths)}{left}", markup=False)
 
     def trial_ended(self, record: TrialRecord) -> None:
         for said in _said(record, self._quiet):

@@ -49,7 +49,7 @@ def report(view: View) -> schema.ReportJson:
         ],
         verdicts=[_verdict(one) for one in view.verdicts],
         noise_floor=view.noise_floor,
-        cells=[_cell(cell, view.block_ns) for cell in view.cells],
+        cells=[_cell(view, cell) for cell in view.cells],
         settings=[
             schema.ContrastJson(
                 path=one.path,
@@ -83,7 +83,7 @@ def _verdict(one: PathVerdict) -> schema.VerdictJson:
     )
 
 
-def _cell(cell: Cell, block_ns: float) -> schema.CellJson:
+def _cell(view: View, cell: Cell) -> schema.CellJson:
     return schema.CellJson(
         workload=cell.group.workload,
         operation=cell.group.operation,
@@ -93,7 +93,7 @@ def _cell(cell: Cell, block_ns: float) -> schema.CellJson:
         unit=cell.shown.unit,
         better=str(cell.shown.better),
         noise=_noise(cell.noise) if cell.noise else None,
-        paths=[_path(one, next_step(cell, one, block_ns)) for one in cell.paths],
+        paths=[_path(one, next_step(view, cell, one)) for one in cell.paths],
     )
 
 

@@ -65,7 +65,7 @@ def logarithmic(low: float, high: float, start: float, end: float, label: Label 
     low, high = low / pad, high * pad
     bare = Scale(low, high, start, end, math.log, ())
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    tiers = [[10.0**k for k in exponents if k % every == 0] for every in (4, 3, 2, 1)]
+    tiers = [[10.0**k for k in exponents if k % every == 0] for every in (32, 16, 8, 4, 3, 2, 1)]
     tiers += [[m * 10.0**k for k in exponents for m in steps] for steps in _STEPS]
     tiers += [_round_values(low, high, math.ceil, math.floor, most) for most in (5, 8)]
     fitting = [ticks for tier in tiers if _apart(bare, ticks := [v for v in tier if low <= v <= high]) >= _LEAST_APART]

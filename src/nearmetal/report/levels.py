@@ -45,12 +45,17 @@ def mode_centres(one: PathCell, cell: Cell, metric: Metric) -> list[tuple[float,
     return [(cell.shown.value(mode.centre_ns), mode.share) for mode in typical.modes]
 
 
+_FARTHEST = 1000.0
+
+
 def _reach(view: View, cells: Iterable[Cell], metric: Metric) -> tuple[float, float]:
+    """Return the ends of the axis; of an interval that bounds nothing only what leaves the levels to be seen."""
     ends = []
     for cell in cells:
         for _, one, level, value in _points(view, cell, metric):
-            ends += [value, *((level.interval.low, level.interval.high) if level.interval else ())]
-            ends += [centre for centre, _ in mode_centres(one, cell, metric)]
+            ends += [value, *(centre for centre, _ in mode_centres(one, cell, metric))]
+            if level.interval:
+                ends += [max(level.interval.low, value / _FARTHEST), min(level.interval.high, value * _FARTHEST)]
     finite = [value for value in ends if math.isfinite(value) and value > 0]
     return min(finite), max(finite)
 

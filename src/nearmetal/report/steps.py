@@ -23,6 +23,7 @@ _MOST_BLOCKS = 1000
 _MOST_OCCASIONS = 30
 _WIDEST_MARGIN = 0.5
 _CHANGING = f"find out what changes between occasions: not even {_MOST_OCCASIONS} of them would decide it"
+_QUIETER = "measure on a quieter machine"
 _OPEN = {Verdict.UNDECIDED, Verdict.DIFFERS}
 
 
@@ -57,7 +58,7 @@ def _reach(occasions: int) -> float:
     return float(special.stdtrit(occasions - 1, 0.975)) * math.sqrt(1.0 + 1.0 / occasions)
 
 
-def next_step(cell: Cell, one: PathCell, block_ns: float) -> str:
+def next_step(view: View, cell: Cell, one: PathCell) -> str:
     """Return the cheapest step that may settle a cell, empty where it is settled."""
     found = one.comparison
     if found is None or found.verdict not in _OPEN:
@@ -66,10 +67,13 @@ def next_step(cell: Cell, one: PathCell, block_ns: float) -> str:
         return _for_median(cell)
     if _only_tail_missing(found):
         return f"at least {support(P99)} iterations per launch"
-    return _blocks(found.conclusion.needs, block_ns) if found.conclusion.needs else _for_width(found, block_ns)
+    if found.conclusion.needs:
+        return _blocks(found.conclusion.needs, view.block_ns)
+    more = _for_width(found, view.block_ns, busy=view.busy)
+    return more if not view.busy or more.startswith(_QUIETER) else f"{_QUIETER}; else {more}"
 
 
-def _for_width(found: CellComparison, block_ns: float) -> str:
+def _for_width(found: CellComparison, block_ns: float, *, busy: bool) -> str:
     """Return how many more blocks make the first unsettled figure's interval narrow enough."""
     decisive = next((e for e in found.estimates.values() if e.finding in {Finding.UNDECIDED, Finding.DIFFERS}), None)
     if decisive is None:
@@ -84,11 +88,9 @@ def _for_width(found: CellComparison, block_ns: float) -> str:
         return _blocks(more, block_ns)
     gap = decisive.evidence.difference
     wide = math.expm1(max(abs(gap.low), abs(gap.high)))
-    calmer = (
-        "pin ranks and interrupts"
-        if decisive.evidence.offset
-        else "reduce noise: not even 1,000 blocks would decide it"
-    )
+    calmer = f"{_QUIETER if busy else 'reduce noise'}: not even 1,000 blocks would decide it"
+    if decisive.evidence.offset and not busy:
+        calmer = "pin ranks and interrupts"
     if wide <= _WIDEST_MARGIN:
         return f"{calmer}; or set a margin of {percent(wide)}, if you can accept it"
     return f"{calmer} (the interval reaches {percent(wide)} from 1)"
@@ -117,7 +119,7 @@ def next_steps(view: View) -> list[str]:
     grouped: dict[tuple[str, str], list[Cell]] = {}
     for cell in view.cells:
         for one in cell.paths:
-            if step := next_step(cell, one, view.block_ns):
+            if step := next_step(view, cell, one):
                 grouped.setdefault((one.path, step), []).append(cell)
     return [f"next for {path}, {cell_title(view, *cells)}: {step}" for (path, step), cells in grouped.items()]
 
@@ -127,7 +129,7 @@ def open_cells(view: View) -> Table:
     grouped: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in view.cells:
         for one in cell.paths:
-            step = next_step(cell, one, view.block_ns)
+            step = next_step(view, cell, one)
             if step and one.comparison is not None:
                 grouped.setdefault((one.path, one.comparison.conclusion.reason, step), []).append(cell)
     rows = [(path, cell_title(view, *cells), f"{why}; next: {step}") for (path, why, step), cells in grouped.items()]

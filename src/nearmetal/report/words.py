@@ -39,9 +39,14 @@ def figure(value: float) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """Return an interval: both ends with as many decimals as its middle deserves, a wide one with three digits each."""
+    """Return an interval: both ends with as many decimals as its middle deserves, a wide one with three digits each.
+
+    Ends over a million times apart bound nothing, such as those of two occasions that differ by far.
+    """
     if not math.isfinite(high):
         return f"{figure(low)}..unbounded"
+    if 0 < low < high / _MOST_RATIO**2:
+        return "unbounded"
     if low <= 0 or high / low > _WIDE:
         return f"{low:.{decimals(low, 3)}f}..{high:.{decimals(high, 3)}f}"
     places = decimals((low + high) / 2)
@@ -224,14 +229,15 @@ def launches_sentence(view: View) -> str:
 def blocks_sentence(view: View) -> str:
     """Return how much was measured, and what was planned."""
     least, most = view.planned_blocks
-    planned = f"{least}" if least == most else f"{least} to {most}"
+    planned = (f"{least}" if least == most else f"{least} to {most}") + " planned"
     cautions = "".join(f" CAUTION: {one}." for one in view.cautions)
     if view.occasions == 1:
         occasion = "one occasion: the intervals say nothing about another hour or boot"
     else:
         occasion = f"{view.occasions} occasions; the intervals are for another one, at another hour or boot"
+        planned += " at each"
     blocks = "1 block" if view.blocks == 1 else f"{view.blocks} blocks"
-    return f"{view.valid_trials} valid trials in {blocks} ({planned} planned), {occasion}.{cautions}"
+    return f"{view.valid_trials} valid trials in {blocks} ({planned}), {occasion}.{cautions}"
 
 
 def method_sentence(view: View) -> str:

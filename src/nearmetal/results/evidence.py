@@ -47,7 +47,8 @@ def timers(records: Sequence[TrialRecord]) -> tuple[str, ...]:
                 operation, _, size = key.removeprefix(TIMER).rpartition(".")
                 seen.setdefault((f"{operation} of {size} B", str(value)), []).append(record.order.path.label)
     return tuple(
-        f"{cell} takes {name} on {', '.join(dict.fromkeys(paths))}, in {len(paths)} trials: that is a timer's figure, "
+        f"{cell} takes {name} on {', '.join(dict.fromkeys(paths))}, "
+        f"in {len(paths)} trial{'' if len(paths) == 1 else 's'}: that is a timer's figure, "
         "not the path's"
         for (cell, name), paths in sorted(seen.items())
     )
@@ -224,6 +225,11 @@ def disturbed(counters: Mapping[str, int]) -> Disturbed:
         return Disturbed(0.0, 0.0, ())
     names = tuple(sorted(others, key=lambda name: (-others[name], name)))
     return Disturbed(min(1.0, sum(others.values()) / total), counters.get(_STEAL, 0) / total, names)
+
+
+def mostly_disturbed(records: Sequence[TrialRecord]) -> bool:
+    """Tell whether more than half of a run's launches were disturbed."""
+    return 2 * sum(bool(disturbed(record.outcome.counters).why) for record in records) > len(records)
 
 
 def disturbed_launches(records: Sequence[TrialRecord]) -> tuple[str, ...]:

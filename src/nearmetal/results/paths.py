@@ -14,7 +14,15 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.results.causes import causes
-from nearmetal.results.evidence import counter_rows, disturbed_launches, fact_rows, failures, launches, timers
+from nearmetal.results.evidence import (
+    counter_rows,
+    disturbed_launches,
+    fact_rows,
+    failures,
+    launches,
+    mostly_disturbed,
+    timers,
+)
 from nearmetal.results.records import (
     Cell,
     GroupId,
@@ -131,6 +139,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         provenance=_provenance(good),
         mixed=tuple(str(one) for one in mixed),
         cautions=(*timers(good), *disturbed_launches(good)),
+        busy=mostly_disturbed(good),
         causes=causes(cells, good),
         facts=fact_rows(good, paths),
         counters=counter_rows(good, paths),

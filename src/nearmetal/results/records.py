@@ -196,7 +196,7 @@ class View:
     does not tell how long one waits.
     `traced` tells whether trials were traced, and so whether the run has waterfalls (`results.waterfalls`).
     `cautions` are sentences on figures that are a timer's and on busy machines, `causes` on why launches fall into
-    modes.
+    modes. `busy` tells whether other programs disturbed most launches.
     """
 
     name: str
@@ -220,6 +220,7 @@ class View:
     provenance: tuple[tuple[str, Scalar], ...]
     mixed: tuple[str, ...]
     cautions: tuple[str, ...]
+    busy: bool
     causes: tuple[str, ...]
     facts: tuple[FactRow, ...]
     counters: tuple[FactRow, ...]

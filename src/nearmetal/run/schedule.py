@@ -41,7 +41,7 @@ class Watcher(Protocol):
     """Is told what happens during a run; the command line draws it."""
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
-        """Note that a block with that many trials still to run begins."""
+        """Note that a block with that many trials still to run begins; `number` counts on over occasions."""
         ...
 
     def trial_ended(self, record: TrialRecord) -> None:
@@ -108,7 +108,8 @@ def run_block(
     orders = [order for order in plan.block(study, number) if _combination(order) in wanted]
     attempts = _attempts(records)
     todo = [order for order in orders if order.trial not in attempts or attempts[order.trial] == 0]
-    watcher.block_started(number % study.trials.max_blocks, len(todo), sorted({path for path, _, _ in wanted}))
+    if todo:
+        watcher.block_started(number, len(todo), sorted({path for path, _, _ in wanted}))
     occasion = 1 + plan.occasion_of(study, number)
     for record in _carry_out_block(host, run, todo, occasion):
         records.append(record)

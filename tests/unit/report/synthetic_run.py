@@ -71,7 +71,8 @@ class Recipe:
     """How to make a run: `cost[path]` times a base duration, `spread` between blocks, what fails, what differs.
 
     `again` is what the baseline costs more under its second name, `boots` what each path but it costs more in the boot
-    that its block ran in, `stalls` are paths of which 3 % of the iterations take 1.45 times as long.
+    that its block ran in, `stalls` are paths of which 3 % of the iterations take 1.45 times as long. `busy` are the
+    blocks in which other programs use a third of the processors, `hours[k]` is what all costs more on occasion k.
     """
 
     study: str = STUDY
@@ -86,6 +87,8 @@ class Recipe:
     again: float = 1.0
     boots: tuple[float, ...] = ()
     stalls: frozenset[str] = frozenset()
+    busy: int = 0
+    hours: tuple[float, ...] = ()
 
 
 def make_run(root: Path, recipe: Recipe | None = None) -> RunDir:
@@ -134,6 +137,7 @@ def _outcome(order: Order, recipe: Recipe) -> Outcome:
             "softirq.NET_RX": 13_300 if networked else 12,
             "tcp.n0.RetransSegs": 2 if label == "tap" else 0,
             "link.n0.nm0.rx_packets": 6_700 if networked else 0,
+            **({"cpu.user": 100, "cpu.idle": 100, "others.cc1plus": 70} if order.block < recipe.busy else {}),
         },
     )
 
@@ -153,6 +157,7 @@ def _cell(order: Order, size: int, recipe: Recipe) -> CellSamples:
     cost = recipe.cost[label] * recipe.setting_cost.get(order.setting, 1.0)
     cost *= recipe.again if label != order.path.label else 1.0
     cost *= recipe.boots[order.block % len(recipe.boots)] if recipe.boots and label != "veth" else 1.0
+    cost *= recipe.hours[order.block * len(recipe.hours) // recipe.blocks] if recipe.hours else 1.0
     typical = (42_000 + size * 2.1) * cost * np.exp(rng.normal(0.0, recipe.spread))
     count = warmup + iterations
     # Bimodal with a heavy tail, as latencies are: a second mode 15 % up, and rare stalls of a Pareto length.

@@ -118,7 +118,13 @@ def test_figures_have_four_significant_digits(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "text"),
-    [(21.09, 21.21, "21.09..21.21"), (1.0172, 1784.8, "1.02..1785"), (2.0, float("inf"), "2.000..unbounded")],
+    [
+        (21.09, 21.21, "21.09..21.21"),
+        (1.0172, 1784.8, "1.02..1785"),
+        (2.0, float("inf"), "2.000..unbounded"),
+        (6.3e-8, 9.1e9, "unbounded"),
+        (0.00865, 28.9, "0.00865..28.9"),
+    ],
 )
 def test_intervals_show_digits_that_mean_something(low: float, high: float, text: str) -> None:
     assert words.span(low, high) == text

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from nearmetal.report import as_table
+from nearmetal.report import as_html, as_table
 from nearmetal.report.steps import blocks_to_settle, gains, next_step, next_steps, occasions_to_settle, open_cells
 from nearmetal.report.words import cell_title
 from nearmetal.results.paths import View, build_view
@@ -25,7 +25,7 @@ SAME = dict.fromkeys(COST, 1.0)
 
 
 def steps(view: View) -> set[str]:
-    return {next_step(cell, one, view.block_ns) for cell in view.cells for one in cell.paths if one.comparison}
+    return {next_step(view, cell, one) for cell in view.cells for one in cell.paths if one.comparison}
 
 
 def test_a_settled_report_has_no_next_step(view: View) -> None:
@@ -135,6 +135,27 @@ def test_a_baseline_that_differs_from_itself_asks_for_pinned_ranks(tmp_path: Pat
     assert "next for bridge, latency, 8 B and 1 KiB: pin ranks and interrupts; or set a margin of 33 %" in said
     assert f"steps not shown: {len(next_steps(view)) - 3}." in said
     assert text.getvalue().count("\n") <= 40
+
+
+def test_on_a_busy_machine_quiet_comes_before_more_blocks(tmp_path: Path) -> None:
+    recipe = Recipe(cost=SAME, spread=0.08, busy=4)
+    assert not any("quieter" in step for step in steps(build_view(make_run(tmp_path / "half", recipe))))
+    view = build_view(make_run(tmp_path / "most", replace(recipe, busy=5)))
+    assert "measure on a quieter machine; else 53 more blocks, about 8 min" in steps(view)
+    assert {step for step in steps(view) if not step.startswith("measure on a quieter machine")} == {
+        "2 more blocks, about 18 s"
+    }, "launches that are missing are missing anywhere"
+
+
+def test_occasions_that_differ_a_thousandfold_are_drawn_and_said_to_bound_nothing(tmp_path: Path) -> None:
+    """Student's interval of two values spans sixty decades then: no axis has ticks for it."""
+    view = build_view(make_run(tmp_path / "run", Recipe(blocks=16, hours=(1.0, 1000.0))))
+    assert view.occasions == 2
+    assert "unbounded" in as_html.render(view)
+    text = io.StringIO()
+    as_table.render(view, Console(file=text, width=80, color_system=None))
+    assert max(map(len, text.getvalue().splitlines())) <= 80
+    assert "0.000000" not in text.getvalue()
 
 
 def test_what_a_setting_gains_is_a_sentence_of_its_own(tmp_path: Path) -> None:
