@@ -13,7 +13,7 @@ import pytest
 
 from nearmetal import process
 from nearmetal.cli.main import run
-from nearmetal.errors import BadInputError, NearmetalError
+from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
 from nearmetal.predict.trace import CallFlag, CallKind, CommKind, DoCall
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.trace_view import call_name
@@ -276,6 +276,18 @@ def test_launcher_and_program_of_two_mpis_are_refused(tmp_path: Path) -> None:
     program = build(installed_mpi("mpich"), "trace_calls", tmp_path)
     with pytest.raises(BadInputError, match=r"is linked with libmpi\.so\.12 \(mpich\)"):
         mpi_of(understand(launch_line(installed_mpi("openmpi"), 2, program)))
+
+
+def test_a_launcher_that_path_lacks_is_the_one_of_the_programs_mpi(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = build(installed_mpi("mpich"), "trace_calls", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    line = understand(["mpirun", "-n", "2", program])
+    assert mpi_of(line).flavour == "mpich"
+    assert line.argv == (str(line.launcher), "-n", "2", program)
+    with pytest.raises(UnavailableError, match="no launcher"):
+        understand(["./mpirun", "-n", "2", program])
 
 
 def test_a_profiler_of_another_mpi_records_nothing_and_harms_nothing(tmp_path: Path) -> None:

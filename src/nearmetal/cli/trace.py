@@ -9,7 +9,7 @@ import click
 from nearmetal.errors import ExitCode
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.trace_view import RankMap, read_placement, regular_placement, view_trace
-from nearmetal.predict.tracing import run_traced
+from nearmetal.predict.tracing import run_traced, understand
 from nearmetal.report.trace_html import as_html
 from nearmetal.report.trace_text import as_json, as_text, rounded_size, warnings
 
@@ -42,7 +42,10 @@ def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> in
 
     Exits with 0 if every rank wrote a complete trace and the program ended with 0, else with 1.
     """
-    trace, status = run_traced(launch, output, processor_time=processor_time)
+    argv = understand(launch).argv
+    if argv[0] != launch[0]:
+        click.echo(f"{launch[0]} is not on PATH; using {argv[0]}", err=True)
+    trace, status = run_traced(argv, output, processor_time=processor_time)
     calls = sum(time.calls for rank in trace.ranks for time in rank.times)
     size = sum(path.stat().st_size for path in output.iterdir())
     click.echo(

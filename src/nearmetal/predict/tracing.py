@@ -6,6 +6,7 @@ launcher. The launcher itself is not traced: it is told to hand three variables 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -34,7 +35,7 @@ _FLAVOUR_OF_LIBRARY = {"libmpi.so.40": "openmpi", "libmpi.so.12": "mpich", "libm
 
 @dataclass(frozen=True, slots=True)
 class LaunchLine:
-    """A launch line as it was given: the launcher's place, and the program when one can be told from its options."""
+    """A launch line, its launcher by path where PATH has none: where it is, and the program if its options show one."""
 
     argv: tuple[str, ...]
     launcher: Path
@@ -57,16 +58,30 @@ def understand(argv: Sequence[str]) -> LaunchLine:
             f"the command starts with {argv[0]!r}, not with an MPI launcher ({', '.join(LAUNCHERS)})",
             hint=f"nearmetal trace -- mpirun -n 1 {argv[0]}",
         )
-    found = shutil.which(argv[0])
-    if found is None:
-        raise UnavailableError(f"there is no launcher {argv[0]!r} here", hint="load the MPI module, or give its path")
     program, executable = _find_program(argv[1:])
+    found = shutil.which(argv[0])
+    launcher = Path(found) if found else _off_path(argv[0], executable)
+    if launcher is None:
+        raise UnavailableError(f"there is no launcher {argv[0]!r} here", hint="load the MPI module, or give its path")
     if executable is not None and executable.has_mpi_inside:
         raise BadInputError(
             f"{program} has MPI linked in statically, so no profiler can be put in front of it",
             hint="link it with the shared MPI library (no -static, no libmpi.a)",
         )
-    return LaunchLine(tuple(argv), Path(found), program, executable)
+    return LaunchLine((argv[0] if found else str(launcher), *argv[1:]), launcher, program, executable)
+
+
+def _off_path(name: str, executable: Executable | None) -> Path | None:
+    """Return the launcher of this name in an MPI that studies use: the program's, else the first that has one."""
+    if Path(name).name != name:
+        return None
+    of_program = _FLAVOUR_OF_LIBRARY.get(executable.mpi_library, "") if executable else ""
+    for flavour in [of_program] if of_program else FLAVOURS:
+        with contextlib.suppress(UnavailableError):
+            launcher = Path(find_mpi(flavour).mpirun).with_name(name)
+            if launcher.is_file():
+                return launcher
+    return None
 
 
 def _find_program(arguments: Sequence[str]) -> tuple[Path | None, Executable | None]:
