@@ -111,6 +111,20 @@ def test_a_path_whose_peer_is_unplugged_never_comes_up(shell: NamespaceShell, mo
     assert caught.value.hint
 
 
+def test_a_ping_that_may_not_be_sent_is_not_a_link_that_is_down(shell: NamespaceShell) -> None:
+    """Dropping the capability from the bounding set takes it from ping too, as in a container without NET_RAW."""
+    names = nodes(shell, 2)
+    entered = shell._enter
+
+    def without(node: str = "") -> list[str]:
+        return [*entered(node), *(("setpriv", "--bounding-set", "-net_raw") if node == "n0" else ())]
+
+    shell._enter = without  # type: ignore[method-assign]
+    with pytest.raises(TrialError, match=r"(?s)n0 cannot try whether it reaches n1: ping .*not permitted") as caught:
+        PATHS["veth"].up(shell, PathOrder("veth", "veth"), names)
+    assert "NET_RAW" in caught.value.hint
+
+
 def test_a_timeout_leaves_no_process(shell: NamespaceShell) -> None:
     nodes(shell, 1)
     assert shell.run(["sleep", "61.25"], node="n0", timeout_s=0.3, check=False).timed_out

@@ -53,7 +53,12 @@ def wait_until_reachable(shell: Shell, nodes: Sequence[str], addresses: Sequence
     deadline = time.monotonic() + LINK_TIMEOUT_S
     for node, there in zip(nodes[1:], addresses[1:], strict=True):
         ping = ["ping", "-c", "1", "-W", "1", "-q", there]
-        while not shell.run(ping, node=nodes[0], check=False).ok:
+        while not (done := shell.run(ping, node=nodes[0], check=False)).ok:
+            if b"not permitted" in done.stderr:
+                raise TrialError(
+                    f"node {nodes[0]} cannot try whether it reaches {node}: {done.complaint()}",
+                    hint="ping needs CAP_NET_RAW: start the container with --cap-add NET_RAW",
+                )
             if time.monotonic() > deadline:
                 state = shell.run(["ip", "-br", "addr"], node=node, check=False).text.strip()
                 raise TrialError(
