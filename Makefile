@@ -1,5 +1,5 @@
 # Two commands matter: `make study` and `make test`. Both set up all they need first.
-.PHONY: help setup study lab lab-here setup-test test fuzz lint bench reference audit pictures verify-apps verify-store verify-kills verify-large verify-lab verify-knobs mutate netdevsim programs verify-programs verify-install lock clean
+.PHONY: help setup study lab lab-here setup-test test fuzz lint bench reference audit pictures verify-apps verify-store verify-kills verify-large verify-lab verify-knobs mutate netdevsim programs verify-programs verify-install verify-container lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -59,6 +59,9 @@ verify-programs: setup-test programs ## Run the studies of real programs, one tr
 
 verify-install: ## Install by pipx, `uv tool` and a manylinux wheel, each in a place of its own, and run its self-test (minutes)
 	@scripts/verify-install
+
+verify-container: setup ## Build the container recipe with buildah on a base from apt, and run its self-test (minutes, root)
+	@scripts/verify-container
 
 verify-large: setup ## Verify classes B and C of every application on one rank (hours, 7 GB)
 	@NEARMETAL_LARGE_CLASSES=BC .venv/bin/python -m pytest tests/e2e/test_applications.py -k large
