@@ -92,7 +92,9 @@ static bool know_until(CPUState *cpu, int64_t event_ns) {
     struct member *m = &machine.member;
     cluster_promise_idle(m, event_ns, machine_next_frame_ns);
     bool kept_lock = true;
-    if (cluster_granted_ns(m->shared, m->self) < m->me->need_ns) {
+    if (machine.options.person) {
+        cluster_wait_idle(m); /* the main loop would take a key, and so wake the CPU before what is promised */
+    } else if (cluster_granted_ns(m->shared, m->self) < m->me->need_ns) {
         async_run_on_cpu(cpu, pass_idle_time, NULL);
         bql_unlock();
         cluster_wait_idle(m);
@@ -125,13 +127,24 @@ static bool leap(CPUState *cpu) {
     return true;
 }
 
+/* Let QEMU's main loop have a turn; what is queued keeps it from leaping. */
+static void let_others(CPUState *cpu, void (*later)(CPUState *, void *)) {
+    async_run_on_cpu(cpu, later, NULL);
+    bql_unlock();
+    sched_yield();
+    bql_lock_impl(__FILE__, __LINE__);
+}
+
 static void pass_idle_time(CPUState *cpu, void *unused) {
     (void)unused;
     if (is_coupled && machine.began_ns < 0)
         return;
     machine.counts.idle_turns++;
     while (runstate_is_running() && all_cpu_threads_idle() && leap(cpu))
-        ;
+        if (machine.options.person && machine_now_ns() >= machine.member.me->promise_ns) {
+            let_others(cpu, pass_idle_time);
+            break;
+        }
     if (is_coupled && runstate_is_running() && !all_cpu_threads_idle()) {
         const int64_t now_ns = machine_now_ns();
         run_for(0, most(0, least(machine.known_ns, now_ns + step_ns(now_ns)) - now_ns));
@@ -152,10 +165,7 @@ static void hold_still(CPUState *cpu, void *unused) {
     (void)unused;
     if (!runstate_is_running() || !all_cpu_threads_idle())
         return;
-    async_run_on_cpu(cpu, hold_still, NULL);
-    bql_unlock();
-    sched_yield();
-    bql_lock_impl(__FILE__, __LINE__);
+    let_others(cpu, hold_still);
 }
 
 static void on_output(unsigned vcpu, void *unused) {

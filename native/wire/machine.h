@@ -14,6 +14,7 @@ struct options {
     const char *shared_path, *counts_path, *trace_path;
     int node, nodes;
     bool guests; /* it has guests of its own */
+    bool person; /* somebody types at its console */
     uint64_t seed, fuzz;
     int64_t lookahead_ns, step_ns, spin_ns, patience_s;
     struct link link[NETWORKS];

@@ -17,6 +17,7 @@ static struct number {
     {"nodes", 1, NODES_MAX, 1},
     {"seed", 0, INT64_MAX, 0},
     {"guests", 0, 1, 0},
+    {"person", 0, 1, 0},
     {"fuzz", 0, INT64_MAX, 0},
     {"step", 1, 1000000, 0},
     {"spin", 0, 1000000, SPIN_NS},
@@ -96,6 +97,7 @@ void options_read(struct options *options, int count, char **arguments) {
     wire_name_node(options->node);
     options->seed = (uint64_t)number_named("seed")->value;
     options->guests = number_named("guests")->value != 0;
+    options->person = number_named("person")->value != 0;
     options->fuzz = (uint64_t)number_named("fuzz")->value;
     options->spin_ns = cores() > 1 ? number_named("spin")->value : 0;
     options->patience_s = number_named("patience")->value;

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -211,3 +213,38 @@ def test_both_machines_of_a_message_are_traced(life: list[Outcome]) -> None:
     assert max(trip.residue for trip in trips) < 0.05
     # 2 us, and a frame of 8 bytes of header by MPI on a line of 1 Gbit/s
     assert {leg.ns["wire"] for trip in trips for leg in (trip.there, trip.back)} == {3408}
+
+
+SHELL = [sys.executable, "-m", "nearmetal", "lab", "shell"]
+
+
+@labs.LONG
+@pytest.mark.parametrize("node", ["n0", "n1"])
+def test_a_person_types_at_any_node_whenever_they_like(lab: LabHost, node: str) -> None:
+    """Keys come while the machines are idle, each at a prompt; one that woke a machine too early ended them all."""
+    lab.prepare()
+    lines = ["hostname", *(f"echo $(({number} * 7))" for number in range(1, 9)), "exit 3"]
+    with subprocess.Popen([*SHELL, node, "--path", "vf"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shell:
+        assert shell.stdin
+        assert shell.stdout
+        said, turn = b"", b""
+        for line in lines:
+            while not turn.endswith(b"# ") and (more := os.read(shell.stdout.fileno(), 4096)):
+                turn += more
+            said, turn = said + turn, b""
+            shell.stdin.write(f"{line}\n".encode())
+            shell.stdin.flush()
+        said += shell.stdout.read()
+    words = said.decode().splitlines()
+    assert shell.returncode == 3
+    assert words[0].startswith("n0 eth")
+    assert {node, *(str(number * 7) for number in range(1, 9))} <= set(words)
+
+
+@labs.LONG
+def test_a_command_on_a_guest_is_as_if_it_had_run_here(kvm: LabHost) -> None:
+    kvm.prepare()
+    command = [*SHELL, "g1", "--path", "vhost", "--", "sh", "-c", "hostname; echo why >&2; exit 3"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
+    assert (ended.returncode, ended.stdout) == (3, "g1\n")
+    assert ended.stderr.endswith("why\n")

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import ast
 import io
+import os
+import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import nearmetal
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
-from nearmetal.hosts.lab import closure, cpio, root, trim
+from nearmetal.hosts.lab import closure, cpio, root, terminal, trim
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
 from nearmetal.hosts.lab.image import Manifest
-from nearmetal.hosts.lab.machine import MACHINES, Files, emulator_argv, machine_named, shell_argv
+from nearmetal.hosts.lab.machine import MACHINES, Files, emulator_argv, machine_named
 
 PACKAGE = Path(nearmetal.__file__).parent
 FILES = Files(*(Path("/run") / name for name in ("kernel", "initrd", "order", "console", "answer", "qmp")))
@@ -54,10 +59,32 @@ def test_the_hypervisor_machine_keeps_its_memory_below_4_gib() -> None:
     assert "+svm" in argv("kvm")
 
 
-def test_a_console_is_not_on_the_counted_clock() -> None:
-    line = " ".join(shell_argv("qemu", MACHINES["base"], FILES))
-    assert "icount" not in line
-    assert "lab.shell" in line
+def test_a_person_may_have_the_console() -> None:
+    words = emulator_argv("qemu", MACHINES["base"], replace(FILES, terminal=Path("/run/tty")), seed=1, restore=True)
+    assert [words[place + 1] for place, word in enumerate(words) if word == "-serial"] == [
+        "unix:/run/tty,server=off",
+        "file:/run/answer",
+    ]
+
+
+def test_a_person_leaves_a_console_by_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (keys, typing), console = os.pipe(), socket.socket(socket.AF_UNIX)
+    with closing(console), socket.create_server(str(tmp_path / "tty"), family=socket.AF_UNIX) as listener:
+        console.connect(str(tmp_path / "tty"))
+        console.sendall(b"n0# ")
+        os.write(typing, b"ls\n")
+        with open(keys) as stdin, ThreadPoolExecutor(1) as pool:  # noqa: PTH123 - a descriptor has no path
+            monkeypatch.setattr(sys, "stdin", stdin)
+            left = pool.submit(terminal.attend, listener, lambda: False)
+            assert console.recv(100) == b"ls\n"
+            os.write(typing, b"\x1d")
+            assert left.result()
+    os.close(typing)
+
+
+def test_a_console_that_never_connects_ends_with_its_machine(tmp_path: Path) -> None:
+    with socket.create_server(str(tmp_path / "tty"), family=socket.AF_UNIX) as listener:
+        assert not terminal.attend(listener, lambda: True)
 
 
 def test_an_unknown_machine_names_those_there_are() -> None:

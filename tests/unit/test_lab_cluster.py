@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import labs
+from nearmetal.cli.main import run as cli
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.facts import proof
 from nearmetal.hosts.far.machine import FarMachine
@@ -48,6 +49,21 @@ LINKS = '[{"ifname": "lo"}, {"ifname": "eth0", "parentbus": "pci"}, {"ifname": "
 def test_a_cluster_has_2_to_16_nodes(wrong: Scalar) -> None:
     with pytest.raises(BadInputError, match="from 2 to 16"):
         cluster.nodes_of({"nodes": wrong})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["n2"], "there is no node 'n2' on path 'native'\nhint: one of: n0, n1"),
+        (["g0"], "there is no node 'g0' on path 'native'\nhint: one of: n0, n1"),
+        (["n3", "--path", "vhost"], "there is no node 'n3' on path 'vhost'\nhint: one of: n0, n1, g0, g1"),
+        (["--path", "veth"], "path 'veth' joins no machines of the lab\nhint: one of: native, vf, macvlan, bridge"),
+        (["--path", "natve"], "there is no path 'natve'\nhint: did you mean 'native'?"),
+    ],
+)
+def test_a_shell_is_on_a_node_that_there_is(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli(["lab", "shell", *words]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_without_nodes_one_machine_holds_all() -> None:

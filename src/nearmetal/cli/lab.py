@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-import subprocess
+import shutil
+import socket
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
 
 from nearmetal import scratch
-from nearmetal.errors import ExitCode, NearmetalError
-from nearmetal.hosts.lab import image
+from nearmetal.errors import BadInputError, ExitCode, NearmetalError, TrialError
+from nearmetal.hosts.lab import image, terminal
 from nearmetal.hosts.lab.lab import LABEL, find_emulator, open_lab
-from nearmetal.hosts.lab.machine import MACHINES, Files, machine_named, shell_argv
+from nearmetal.hosts.lab.machine import MACHINES
 from nearmetal.hosts.lab.root import require_builder
+from nearmetal.hosts.lab.wire import NODES_MAX
 from nearmetal.hosts.lab.wirecheck import WIRE_FITS, fitting_wire
+from nearmetal.paths.guests import GUEST_PATHS
+from nearmetal.paths.table import find_path
 from nearmetal.report.terminal import Console
+from nearmetal.run.session import SESSION, STATUS, STDERR, STDOUT
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.units import format_size
+
+if TYPE_CHECKING:
+    from nearmetal.hosts.lab.lab import LabHost
+    from nearmetal.study.order import Scalar
+
+CLUSTER_PATHS = ("native", "vf", "macvlan", "bridge", "tap", *(path.kind for path in GUEST_PATHS))
+"""The paths that machines of a cluster can be joined by."""
 
 
 @click.group(name="lab")
@@ -74,17 +91,69 @@ def clean(*, everything: bool) -> None:
 
 
 @command.command()
-@click.argument("machine", default="base")
-def shell(machine: str) -> int:
-    """Open a console on a fresh MACHINE. It runs on the real clock, so nothing measured there is reproducible."""
-    program, _ = find_emulator()
-    chosen = machine_named(machine)
-    built = image.current(lambda text: click.echo(text, err=True))
-    with scratch.folder("nearmetal-lab") as folder:
-        unused = Path(folder, "unused")
-        files = Files(built.kernel, built.initrd, unused, unused, unused, unused)
-        # The one program that is not started through nearmetal.process: the terminal is its own.
-        return subprocess.run(shell_argv(program, chosen, files), check=False).returncode
+@click.argument("node", default="n0")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+@click.option("--path", "kind", default="native", help="What joins the nodes: a path of the lab's (native).")
+@click.option("--nodes", default=2, type=click.IntRange(2, NODES_MAX), help="How many machines the cluster has (2).")
+def shell(node: str, argv: tuple[str, ...], kind: str, nodes: int) -> int:
+    """Open a shell on NODE of a cluster, or run COMMAND there, while a path is up.
+
+    NODE is n0, n1 ... or, on a path with guests, g0, g1 ... The machines are those of a trial, in virtual time, and end
+    with the shell; ctrl-] ends them, too.
+    """
+    guests = kind in {path.kind for path in GUEST_PATHS}
+    known = [f"{letter}{number}" for letter in ("ng" if guests else "n") for number in range(nodes)]
+    if find_path(kind).kind not in CLUSTER_PATHS:
+        raise BadInputError(f"path {kind!r} joins no machines of the lab", hint=f"one of: {', '.join(CLUSTER_PATHS)}")
+    if node not in known:
+        raise BadInputError(f"there is no node {node!r} on path {kind!r}", hint=f"one of: {', '.join(known)}")
+    options: dict[str, Scalar] = {"machine": "kvm" if guests else "base", "nodes": nodes, "variants": 1}
+    rows, columns = shutil.get_terminal_size()[::-1]
+    wanted: dict[str, Scalar | list[Scalar]] = {"node": node, "rows": rows, "columns": columns}
+    workload = WorkloadOrder(SESSION, SESSION, wanted | ({"argv": list(argv)} if argv else {}), tuple(range(nodes)))
+    order = Order(0, 0, PathOrder(kind, kind), workload, timeout_s=_LONGEST_S)
+    with closing(open_lab(options, lambda text: click.echo(text, err=True))) as host:
+        outcome = host.carry_out(order, _elsewhere) if argv else _at_terminal(host, order)
+    if outcome is None:
+        return ExitCode.OK
+    if outcome.status is not TrialStatus.VALID:
+        raise TrialError(outcome.reason, hint=outcome.hint)
+    sys.stdout.buffer.write(outcome.files[STDOUT])
+    sys.stderr.buffer.write(outcome.files[STDERR])
+    status = int(outcome.facts[STATUS])
+    return status if status >= 0 else _BY_SIGNAL - status
+
+
+_LONGEST_S = 86_400.0
+"""Of virtual time; at a prompt it passes faster than the clock on the wall."""
+_BY_SIGNAL = 128
+
+
+def _at_terminal(host: LabHost, order: Order) -> Outcome | None:
+    """Join this terminal to the cluster; return what came of the shell, or None when the person left it."""
+    with (
+        scratch.folder("nearmetal-lab") as folder,
+        closing(socket.socket(socket.AF_UNIX)) as listener,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        host.terminal = Path(folder, "console")
+        listener.bind(str(host.terminal))
+        listener.listen(1)
+        click.echo("in virtual time; leave with `exit`, or with ctrl-]", err=True)
+        session = pool.submit(host.carry_out, order, _elsewhere)
+        try:
+            left = terminal.attend(listener, session.done)
+        except BaseException:
+            host.close()
+            raise
+        if left:
+            host.close()
+            return None
+        return session.result()
+
+
+def _elsewhere(*_: object) -> Outcome:
+    raise AssertionError("the lab's own body carries it out")
 
 
 def _problem(check: object) -> NearmetalError | None:

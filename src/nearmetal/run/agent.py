@@ -17,6 +17,7 @@ from nearmetal.hosts.lab.guest_root import write_guest_initrd
 from nearmetal.hosts.lab.hypervisor import LabShell
 from nearmetal.hosts.lab.machine import GUEST_WORD
 from nearmetal.hosts.lab.nodes import ClusterShell, take
+from nearmetal.run import session
 from nearmetal.run.trial import StandingPath, carry_out
 from nearmetal.study.order import Outcome, TrialStatus
 
@@ -35,6 +36,9 @@ def carry_out_here(orders: Sequence[Order], seat: Seat, begin: Callable[[Order],
     while seat.node:  # it ends with node 0
         time.sleep(3600)
     try:
+        if orders[0].workload.kind == session.SESSION:
+            yield session.hold(ClusterShell(seat), orders[0])
+            return
         with LabShell() if seat.alone else ClusterShell(seat) as shell:
             standing = StandingPath(len(orders))
             yield carry_out(shell, orders[0], standing)

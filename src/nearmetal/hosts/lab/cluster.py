@@ -102,6 +102,7 @@ def _joined(boot: Boot, place: wire.WirePlace, seed: int, measured: wire.Link, c
         place,
         seed=seed,
         guests=boot.machine.iommu,
+        person=boot.terminal is not None and place.node == 0,
         counts=counts,
         measured=measured,
         management=_MANAGEMENT,

@@ -136,6 +136,8 @@ class LabHost:
         self._taken: list[int] = []
         self._lock = threading.Lock()
         self._closed = False
+        self.terminal: Path | None = None
+        """A listening socket that the console of node 0 is connected to, where a person has it."""
 
     @property
     def slots(self) -> int:
@@ -173,6 +175,7 @@ class LabHost:
     def _life(self, orders: Sequence[Order]) -> list[Outcome]:
         """Return the outcomes of a life's orders: of all, or up to the first that failed."""
         ready = self._prepared(self._which(orders[0]))
+        ready = replace(ready, boot=replace(ready.boot, terminal=self.terminal))
         outcomes: list[Outcome] = []
         try:
             outcomes += map(_outcome, self._live(ready, orders))

@@ -134,6 +134,8 @@ class Files:
     control: Path
     memory: Path | None = None
     """What the machine's memory is: written while it boots, and read, a page when it is needed, by every life."""
+    terminal: Path | None = None
+    """The listening socket that the console is connected to, in the place of its file."""
 
 
 def emulator_argv(
@@ -152,7 +154,7 @@ def emulator_argv(
         *("-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"),
         *("-rtc", "base=2026-01-01T00:00:00,clock=vm", "-seed", str(seed)),
         *("-kernel", str(files.kernel), "-initrd", str(files.initrd), "-append", machine.command_line),
-        *("-serial", f"file:{files.console}", "-serial", f"file:{files.answer}", "-device", "pvpanic"),
+        *("-serial", _console(files), "-serial", f"file:{files.answer}", "-device", "pvpanic"),
         *("-fw_cfg", f"name={ORDER_ITEM},file={files.order}", "-qmp", f"unix:{files.control},server=off"),
         *_devices(machine),
         *(_tick(machine) if restore else ()),
@@ -172,16 +174,8 @@ def _memory(machine: LabMachine, file: Path | None, restore: bool) -> tuple[str,
     return ("-object", memory, "-machine", "memory-backend=memory")
 
 
-def shell_argv(emulator: str, machine: LabMachine, files: Files) -> tuple[str, ...]:
-    """Return the command that starts the machine on this terminal, on the real-time clock: not reproducible."""
-    return (
-        emulator,
-        *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "mon:stdio"),
-        *("-M", "q35,kernel-irqchip=split" if machine.iommu else "q35"),
-        *("-cpu", machine.cpu, "-smp", str(machine.vcpus), "-m", str(machine.memory_mib), "-accel", "tcg"),
-        *("-kernel", str(files.kernel), "-initrd", str(files.initrd), "-append", f"{machine.command_line} lab.shell"),
-        *_devices(machine),
-    )
+def _console(files: Files) -> str:
+    return f"unix:{files.terminal},server=off" if files.terminal else f"file:{files.console}"
 
 
 def _devices(machine: LabMachine) -> tuple[str, ...]:

@@ -45,6 +45,8 @@ class Boot:
     """The shared object that mends the emulator, and couples machines."""
     memory: Path | None = None
     """The snapshot's file with the machine's memory; without it, all memory moves with the snapshot."""
+    terminal: Path | None = None
+    """The listening socket that node 0's console is connected to, in the place of its file."""
 
 
 class Vm(Closing):
@@ -78,6 +80,7 @@ class Vm(Closing):
             answer=self._folder / "answer",
             control=self._folder / "qmp",
             memory=boot.memory,
+            terminal=None if seat.node else boot.terminal,
         )
         try:
             self._files.order.write_bytes(frames.pack_order(order, seat))

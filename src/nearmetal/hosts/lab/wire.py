@@ -80,6 +80,7 @@ def plugin_argument(
     *,
     seed: int,
     guests: bool = False,
+    person: bool = False,
     counts: Path | None = None,
     trace: Path | None = None,
     measured: Link | None = None,
@@ -87,12 +88,13 @@ def plugin_argument(
 ) -> str:
     """Return what follows `-plugin` for one machine of a cluster.
 
-    `guests` tells that it has guests of its own under KVM. `counts` is where the machine writes, as JSON, how often it
-    waited and what it sent; `trace` takes a line for each frame. All machines of a cluster must be given the same links
-    and seed.
+    `guests` tells that it has guests of its own under KVM, `person` that somebody types at its console. `counts` is
+    where the machine writes, as JSON, how often it waited and what it sent; `trace` takes a line for each frame. All
+    machines of a cluster must be given the same links and seed.
     """
     options = [f"file={_escaped(library)}", f"shm={_escaped(place.memory)}", f"node={place.node}"]
     options += [f"nodes={place.nodes}", f"seed={seed}", *(["guests=1"] if guests else [])]
+    options += ["person=1"] if person else []
     options += [f"stat={_escaped(counts)}"] if counts else []
     options += [f"trace={_escaped(trace)}"] if trace else []
     return ",".join((*options, *(measured or Link()).arguments(""), *(management or Link()).arguments("1")))
