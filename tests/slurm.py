@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -52,7 +53,8 @@ TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 MpiDefault=none
-ReturnToService=2
+ReturnToService=1
+SlurmctldDebug=debug2
 KillWait=2
 OverTimeLimit=0
 TmpFS={s}/scratch-%n
@@ -128,6 +130,20 @@ def host(folder: Path, mpi: str = "openmpi", **options: str | float) -> Iterator
             yield made
         finally:
             made.close()
+
+
+def await_end_of_job(job: str, node: str) -> None:
+    """Wait until the controller has heard that a node is done with a job; the client programs are first in PATH."""
+    config = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, timeout=60, check=True)
+    log = Path(re.search(r"^SlurmctldLogFile\s*=\s*(.+)$", config.stdout, re.MULTILINE)[1])  # type: ignore[index]
+    told = re.compile(rf"_slurm_rpc_epilog_complete: JobId={job}\b.* Node={node}\b")
+    deadline = time.monotonic() + _START_S
+    while not told.search(log.read_text(errors="replace")):
+        if time.monotonic() > deadline:
+            raise AssertionError(
+                f"{node} is not done with job {job}; the controller's last words: {log.read_text()[-2000:]}"
+            )
+        time.sleep(0.1)
 
 
 def _wrappers(folder: Path, shell: NamespaceShell) -> Path:

@@ -219,12 +219,18 @@ def preempt(shell: Shell) -> None:
 
 
 def lose_a_node(shell: Shell) -> None:
-    """Take a node down, and mend it once the allocation is gone."""
+    """Take a node down, and mend it once Slurm has heard the end of the job there.
+
+    Slurm 22.05 does not wait for a node that is down, and takes the end of the old run for the end of the new one
+    where the node is back too early: the job then runs without the node, and the node serves nobody any more.
+    """
+    job = shell.site.starter.job  # type: ignore[attr-defined]  # a MachinesShell in a step
     tool("scontrol", "update", "nodename=n1", "state=down", "reason=test")
     try:
         until_lost(shell)
     finally:
-        tool("scontrol", "update", "nodename=n1", "state=resume", check=False)  # it may have come back by itself
+        slurm.await_end_of_job(job, "n1")
+        tool("scontrol", "update", "nodename=n1", "state=resume")
 
 
 @pytest.mark.parametrize("happens", [preempt, lose_a_node])

@@ -1,10 +1,15 @@
 """What Slurm says, read; what Slurm is told, written."""
 
+from dataclasses import dataclass, replace
+
 import pytest
 
 from nearmetal.errors import UnavailableError
-from nearmetal.hosts.batch.scheduler import Phase, Request
+from nearmetal.hosts.batch.host import BatchHost
+from nearmetal.hosts.batch.scheduler import JobState, Phase, Request
 from nearmetal.hosts.batch.slurm import Slurm, SrunStarter, parse_job, parse_time_s, submit_argv
+from nearmetal.hosts.far.stream import LostError
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 
 RUNNING = (
     "JobId=7 ArrayJobId=6 ArrayTaskId=1 JobName=nearmetal UserId=u(1) JobState=RUNNING Reason=None Dependency=(null) "
@@ -109,3 +114,54 @@ def test_an_order_in_which_mpich_would_not_find_its_neighbours_is_refused() -> N
         starter.command("mpich", ["n0", "n1", "n1", "n0"], "/s/ranks")
     assert "in turns" in raised.value.hint
     assert "--mpi=pmix" in SrunStarter("7", ("n0", "n1"), "pmix").command("mpich", ["n0", "n1", "n0"], "")[0]
+
+
+@dataclass
+class Scripted:
+    """A batch system whose jobs go through these states; a job's nodes are shells here."""
+
+    states: list[JobState]
+    kind: str = "scripted"
+    submitted: int = 0
+
+    def submit(self, request: Request) -> list[str]:
+        self.submitted += request.tasks
+        return [str(self.submitted)]
+
+    def look(self, job: str) -> JobState:
+        return replace(self.states.pop(0) if len(self.states) > 1 else self.states[0], job=job)
+
+    def cancel(self, job: str) -> None:
+        del job
+
+    def shell_argv(self, job: str, node: str) -> list[str]:
+        del job, node
+        return ["sh"]
+
+    def starter(self, state: JobState) -> SrunStarter:
+        return SrunStarter(state.job, state.nodes)
+
+    def explain(self, state: JobState) -> tuple[str, str]:
+        return f"job {state.job} is {state.phase}", ""
+
+
+@pytest.mark.parametrize("meanwhile", [Phase.WAITING, Phase.STUCK])
+def test_a_job_that_is_back_in_the_queue_is_awaited_and_no_second_one_asks_for_its_nodes(meanwhile: Phase) -> None:
+    """Also where it waits for the node that was lost."""
+    runs = JobState("", Phase.RUNNING, "RUNNING", nodes=("n0", "n1"), left_s=1000)
+    scheduler = Scripted([runs, JobState("", meanwhile, "PENDING"), replace(runs, restarts=1)])
+    seen: list[object] = []
+
+    def once(shell: object, order: Order) -> Outcome:
+        del order
+        seen.append(shell)
+        if len(seen) == 1:
+            raise LostError("lost n1")
+        return Outcome(TrialStatus.VALID)
+
+    order = Order(0, 0, PathOrder("p", "declared"), WorkloadOrder("l", "engine", placement=(0, 1)))
+    host = BatchHost(scheduler, {})
+    outcome = host.carry_out(order, once)
+    host.close()
+    assert outcome.status is TrialStatus.VALID, outcome.reason
+    assert (scheduler.submitted, outcome.facts["scripted.restarts"]) == (1, 1)

@@ -107,7 +107,7 @@ class BatchHost:
                     self._put_back(request, allocation)
                     return outcome
                 lost = self._after_loss(allocation, LostError(outcome.reason))
-            if allocation.state.phase is Phase.WAITING:  # put back into the queue: it will come again
+            if allocation.state.phase in {Phase.WAITING, Phase.STUCK}:  # back in the queue: it comes, or is given up
                 self._put_back(request, allocation)
         return Outcome(TrialStatus.FAILED, reason=lost[0], hint=lost[1])
 
