@@ -98,11 +98,12 @@ def together_chart(history: History) -> Markup:
     for one, number, values in lines:
         points = [(x[point.run], y(value)) for point, value in zip(one.points, values, strict=True)]
         parts.append(_line(one, number, points))
-        if number is not None and number < _NAMED:
-            name = words.short(str(one.cell), 26)
-            at = _WIDE.top + 8 + 17.0 * number
-            parts.append(element("path", class_=f"series c{number % charts.COLOURS} line", d=_key(at)))
-            parts.append(element("text", name, class_="name", x=_WIDE.right + 34, y=at + 4))
+    named = [(_look(number), words.short(str(one.cell), 26)) for number, one in enumerate(history.marked[:_NAMED])]
+    named += [(_look(None), f"{len(calm[:room])} without a change")] if calm[:room] else []
+    for row, (look, name) in enumerate(named):
+        at = _WIDE.top + 8 + 17.0 * row
+        parts.append(element("path", class_=f"series {look} line", d=f"M{pixels(_WIDE.right + 8)} {pixels(at)}h20"))
+        parts.append(element("text", name, class_="name", x=_WIDE.right + 34, y=at + 4))
     label = f"{len(history.series)} series over {len(history.runs)} runs; {len(history.marked)} changed level"
     return charts.chart(label, *parts, width=1150.0, height=310.0)
 
@@ -118,12 +119,12 @@ def _relative(one: Series) -> list[float]:
     return [value / middle if middle > 0 else 1.0 for value in values]
 
 
-def _key(at: float) -> str:
-    return f"M{pixels(_WIDE.right + 8)} {pixels(at)}h20"
+def _look(number: int | None) -> str:
+    return "again thin" if number is None else f"c{number % charts.COLOURS}"
 
 
 def _line(one: Series, number: int | None, points: Sequence[tuple[float, float]]) -> Markup:
-    look = "again thin" if number is None else f"c{number % charts.COLOURS}"
+    look = _look(number)
     tip = element("title", _caption(one))
     if len(points) == 1:
         return element("circle", tip, class_=f"series {look} mark", cx=points[0][0], cy=points[0][1], r=3.6)

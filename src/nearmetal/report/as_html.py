@@ -314,9 +314,10 @@ def _evidence(view: View) -> Markup:
         "section",
         element("h2", "What differs between paths"),
         table_region(tables.facts(view)) or element("p", same),
+        table_region(tables.modes(view)),
         element(
             "div",
-            element("div", table_region(tables.modes(view)), table_region(tables.noise(view))),
+            element("div", table_region(tables.noise(view))),
             element("div", table_region(tables.counters(view))),
             class_="pair",
         ),

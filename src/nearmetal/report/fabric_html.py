@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nearmetal.stats.interval import FloatArray
 
 MOST_CELLS = 96
-_PICTURE, _LEFT, _TOP = 560.0, 90.0, 70.0
+_PICTURE, _LEFT, _TOP = 560.0, 90.0, 56.0
 _OPACITY = (0.06, 0.25, 0.5, 0.75, 1.0)
 _COLOUR = "var(--bad)"
 _LABELS = 16
@@ -58,8 +58,8 @@ def _body(of: Survey) -> Markup:
                 id="verdicts",
             ),
             element("div", *maps, class_="pair"),
-            _bisection(of),
             element("p", fabric_text.method_sentence(), class_="note"),
+            _bisection(of),
         ),
     )
 
@@ -129,12 +129,15 @@ def _map(of: Survey, metric: FabricMetric, table: FloatArray, order: Sequence[in
     )
     each = "" if side == len(names) else f" Each square is the worst of about {len(names) / side:.3g} squared pairs."
     ordered = "" if names == list(of.names) else " Nodes that are close to each other stand together."
-    caption = f"Rows and columns are nodes, darker is slower.{ordered}{each} Point at a square to read it."
+    caption = (
+        "Rows and columns are nodes; shades are times the median pair, darker is slower."
+        f"{ordered}{each} Point at a square to read it."
+    )
     return element(
         "section",
         element("h2", metric.name.capitalize()),
         element("p", fabric_text.levels(table, metric)),
-        element("figure", picture, element("figcaption", caption)),
+        element("figure", picture, element("p", caption, class_="note")),
     )
 
 
@@ -168,7 +171,7 @@ def _pair(names: Sequence[str], side: int, row: int, column: int) -> str:
 
 def _scale() -> list[Markup]:
     """Return what the shades mean, below the map."""
-    words = (f"within {fabric_text.STEPS[0]:g} times the median", *(f"from {times:g}" for times in fabric_text.STEPS))
+    words = (f"below {fabric_text.STEPS[0]:g}", *(f"from {times:g}" for times in fabric_text.STEPS))
     drawn, x, y = [], _LEFT, _TOP + _PICTURE + 16
     for word, opacity in zip(words, ("0", *(f"{one:.2f}" for one in _OPACITY[1:])), strict=True):
         drawn.append(

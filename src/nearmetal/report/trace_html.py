@@ -155,7 +155,7 @@ def _matrix(view: TraceView) -> Markup:
         f"Rows send to columns. The darkest square is {trace_text.rounded_size(most)}; four decades below it are "
         "nearly white, and nothing is drawn where nothing was sent."
     )
-    return element("figure", picture, element("figcaption", caption))
+    return element("figure", picture, element("p", caption, class_="note"))
 
 
 def _group(position: int, side: int, ranks: int) -> str:
