@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import UnavailableError
-from nearmetal.tune.sweeps import Tally
+from nearmetal.tune.sweeps import Tallied
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -15,15 +14,14 @@ if TYPE_CHECKING:
     from nearmetal.tune.space import Point, Space
 
 
-class Sampler:
+class Sampler(Tallied):
     """One setting a block, chosen by an Optuna sampler."""
 
     def __init__(self, space: Space, *, trials: int, seed: int, kind: str = "tpe") -> None:
+        super().__init__(space)
         optuna = _optuna()
         makers = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
         self.name = f"optuna-{kind}"
-        self._space = space
-        self._tally = Tally(space.points)
         self._left = trials
         self._optuna = optuna
         self._study = optuna.create_study(sampler=makers[kind](seed=seed), direction="minimize")
@@ -49,25 +47,13 @@ class Sampler:
 
     def tell(self, costs: Costs) -> None:
         """Pass the cost on."""
-        self._tally.tell(costs)
+        super().tell(costs)
         for point, cost in costs.items():
             trial = self._asked.pop(point)
             if cost is None:
                 self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
             else:
                 self._study.tell(trial, cost)
-
-    def recommend(self) -> Point:
-        """Return the setting of least mean cost, as Optuna's `best_trial` does for single costs."""
-        return self._tally.best(self._space.points, self._space.present)
-
-    def hopeless_above(self) -> float:
-        """Return infinity: the samplers want every value."""
-        return math.inf
-
-    def standing(self) -> frozenset[Point]:
-        """Return the settings that have not failed."""
-        return self._tally.standing()
 
 
 def _optuna() -> ModuleType:

@@ -61,14 +61,37 @@ class Tally:
         return min([present, *points], key=lambda point: 0.0 if point == present else self.mean(point))
 
 
-class Grid:
+class Tallied:
+    """What the methods without a model share: settings are ranked by their mean costs, and no trial is cut short."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._tally = Tally(space.points)
+
+    def tell(self, costs: Costs) -> None:
+        """Take the costs of a block."""
+        self._tally.tell(costs)
+
+    def recommend(self) -> Point:
+        """Return the setting of least mean cost."""
+        return self._tally.best(self._space.points, self._space.present)
+
+    def hopeless_above(self) -> float:
+        """Return infinity: every figure is wanted."""
+        return math.inf
+
+    def standing(self) -> frozenset[Point]:
+        """Return the settings that have not failed."""
+        return self._tally.standing()
+
+
+class Grid(Tallied):
     """Every setting once a pass, as many passes as blocks are asked for; order is random within a pass."""
 
     name = "grid"
 
     def __init__(self, space: Space, *, blocks: int, seed: int, width: int = 8) -> None:
-        self._space = space
-        self._tally = Tally(space.points)
+        super().__init__(space)
         self._width = width
         rng = random.Random(seed)
         others = [point for point in space.points if point != space.present]
@@ -83,32 +106,15 @@ class Grid:
                 return asked
         return ()
 
-    def tell(self, costs: Costs) -> None:
-        """Take the costs of a block."""
-        self._tally.tell(costs)
 
-    def recommend(self) -> Point:
-        """Return the setting of least mean cost."""
-        return self._tally.best(self._space.points, self._space.present)
-
-    def hopeless_above(self) -> float:
-        """Return infinity: a grid is complete."""
-        return math.inf
-
-    def standing(self) -> frozenset[Point]:
-        """Return the settings that have not failed."""
-        return self._tally.standing()
-
-
-class OneAtATime:
+class OneAtATime(Tallied):
     """Each knob in turn over its values, the others at the best so far; stays where no value helped."""
 
     name = "one-at-a-time"
 
     def __init__(self, space: Space, *, blocks: int, seed: int) -> None:
-        self._space = space
+        super().__init__(space)
         self._blocks = blocks
-        self._tally = Tally(space.points)
         self._here = space.present
         self._axes = random.Random(seed).sample(range(len(space.axes)), len(space.axes))
         self._left = 0
@@ -126,7 +132,7 @@ class OneAtATime:
 
     def tell(self, costs: Costs) -> None:
         """Take the costs of a block; after the last block of a knob, move to its best value."""
-        self._tally.tell(costs)
+        super().tell(costs)
         self._left -= 1
         if self._left == 0:
             self._here = self._tally.best([self._here, *self._line(self._axes[0])], self._space.present)
@@ -135,14 +141,6 @@ class OneAtATime:
     def recommend(self) -> Point:
         """Return where the walk stands."""
         return self._here
-
-    def hopeless_above(self) -> float:
-        """Return infinity: every value of a knob is compared."""
-        return math.inf
-
-    def standing(self) -> frozenset[Point]:
-        """Return the settings that have not failed."""
-        return self._tally.standing()
 
     def _line(self, axis: int) -> list[Point]:
         count = len(self._space.axes[axis].values)
