@@ -47,6 +47,10 @@ void check_machine(const Job &job) {
             before = point;
         }
     }
+    for (const std::vector<CollectivePoint> &points : m.measured)
+        for (std::size_t i = 0; i < points.size(); ++i)
+            require(points[i].table < job.tables.size() && (i == 0 || points[i].bytes > points[i - 1].bytes),
+                    "machine: sizes of a measured collective do not rise, or have no times");
     check_table(job, m.stage.delivery_tail);
     check_table(job, m.wakeup_tail);
     require(m.nodes_per_leaf > 0 && m.leaves_per_group > 0, "machine: an empty switch");

@@ -353,11 +353,16 @@ bool Engine::run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_i
     const Program &p = program(r);
     const Comm &comm = p.comms[op.comm];
     const bool blocking = (op.flags & kNonblocking) == 0;
+    const std::uint32_t seq = sequence_[r.comm_base + op.comm]++;
+    if (as_measured(op, comm)) {
+        meet(rank, op, comm.context, seq);
+        return false;
+    }
     const std::uint32_t index = contexts_.take();
     Context &c = contexts_[index];
     c.rank = rank;
     c.op = op_index;
-    c.seq = sequence_[r.comm_base + op.comm]++;
+    c.seq = seq;
     c.slot = blocking ? p.slots + kCollectiveSlot : op.slot;
     c.algorithm = choose_algorithm(machine_->collectives, op.collective, comm_size(comm), op.bytes, op.sizes != kNone);
     detach(rank, c.slot);

@@ -4,8 +4,10 @@
 // tests follows the same text. A run is a pure function of (job, seed, replica).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -40,6 +42,7 @@ struct Result {
     Outcome outcome = Outcome::kFinished;
     Ps makespan_ps = 0;
     std::uint64_t messages = 0, inter_messages = 0, bytes = 0, inter_bytes = 0, events = 0, interrupts = 0;
+    std::uint64_t collectives_as_measured = 0;
     Ps compute_ps = 0;             // summed over ranks
     Ps overhead_ps = 0;            // of processors, in sends and receives; summed over ranks
     std::vector<Ps> finish_ps;     // per rank, when asked for
@@ -137,6 +140,10 @@ class Engine {
         bool posting = false; // this round's messages are being posted
         bool granted = false; // the process has paid for the next round, wherever it is now
     };
+    struct Meeting { // of all ranks, in a collective that takes as long as it was measured to take
+        std::uint32_t come = 0;
+        Ps last = 0; // when the last one came so far
+    };
     static constexpr std::uint32_t kInternalSlots = 3; // behind those of the program: blocking send, receive, collective
     static constexpr std::uint32_t kSendSlot = 0, kRecvSlot = 1, kCollectiveSlot = 2;
     static constexpr std::uint32_t kInternalSet = kNone - 1; // as a wait set: the three above
@@ -172,6 +179,9 @@ class Engine {
     bool run_sendrecv(std::uint32_t rank, const Op &op);
     bool run_probe(std::uint32_t rank, const Op &op);
     bool run_collective(std::uint32_t rank, const Op &op, std::uint32_t op_index);
+    [[nodiscard]] bool as_measured(const Op &op, const Comm &comm) const;
+    void meet(std::uint32_t rank, const Op &op, std::uint32_t context, std::uint32_t seq);
+    [[nodiscard]] Ps measured_time(const Op &op, std::uint32_t u) const;
     bool wait(std::uint32_t rank, std::uint32_t set);
     bool wait_again(std::uint32_t rank);
     void finish_wait(Rank &r, std::uint32_t set);
@@ -301,6 +311,7 @@ class Engine {
     std::vector<std::uint32_t> loops_;
     std::vector<std::uint32_t> visits_, visit_base_; // of gaps that are replayed in their order, by rank and site
     std::vector<std::uint32_t> sequence_; // collectives started, per rank and communicator
+    std::map<std::array<std::uint32_t, 3>, Meeting> meetings_; // by communicator, number in it, and collective
     LargeVector<Flow> flows_;
     std::unordered_map<std::uint64_t, Ps> more_flows_; // beyond kInlineFlows of a rank
     std::size_t more_flows_limit_ = 1 << 16;

@@ -12,8 +12,6 @@ const PathModel &Engine::path(std::uint32_t a, std::uint32_t b) const {
     return machine_->paths[static_cast<int>(between)];
 }
 
-__extension__ typedef __int128 Wide; // a product of two durations
-
 Ps PathModel::cold_extra(Ps computed_ps) const {
     ColdPoint before{0, 0};
     for (const ColdPoint &point : cold) {

@@ -1,4 +1,4 @@
-// A rank that waits for its requests, and what ends its wait.
+// A rank that waits, for its requests or for all others in a collective that was measured, and what ends its wait.
 #include "engine.hpp"
 
 #include <algorithm>
@@ -87,6 +87,59 @@ Ps Engine::awake(std::uint32_t rank, Ps time) {
         return time + turn(rank);
     const Ps jitter = machine_->wakeup_tail ? job_->tables[machine_->wakeup_tail - 1].draw(draw(rank, r.draws, 0)) : 0;
     return time + turn(rank) + machine_->wakeup_ps + jitter;
+}
+
+// ---------------------------------------------------------------- collectives as measured
+
+// Whether a collective takes the time that it was measured to take among all ranks.
+bool Engine::as_measured(const Op &op, const Comm &comm) const {
+    return machine_->was_measured(op.collective, op.bytes) && (op.flags & kNonblocking) == 0 && op.sizes == kNone &&
+           op.recv_sizes == kNone && comm.members.empty() && comm.size == job_->ranks;
+}
+
+// All leave together, the measured time after the last one called. What computing adds to a message comes on top: to
+// the first that a rank sends, and to the first that it receives.
+void Engine::meet(std::uint32_t rank, const Op &op, std::uint32_t context, std::uint32_t seq) {
+    Rank &r = ranks_[rank];
+    const PathModel &way = path(rank, rank == 0 ? 1 : 0);
+    const Ps out = way.cold_extra(r.compute - r.compute_at_send), in = way.cold_extra(r.compute - r.compute_at_recv);
+    r.compute_at_send = r.compute_at_recv = r.compute;
+    result_.overhead_ps += out + in;
+    r.clock += out;
+    const std::uint32_t index = program(r).slots + kCollectiveSlot;
+    slot(r, index) = {.overhead_ps = in, .state = SlotState::kCollective, .waited = true};
+    r.left = 1;
+    r.computes_until = r.clock;
+    r.wait_set = kInternalSet;
+    r.state = State::kWaiting;
+    const auto at = meetings_.try_emplace({context, seq, static_cast<std::uint32_t>(op.collective)}).first;
+    at->second.last = std::max(at->second.last, r.clock);
+    if (++at->second.come < job_->ranks) {
+        give_way(rank);
+        return;
+    }
+    const Ps end = at->second.last + measured_time(op, draw(rank, r.draws, 0));
+    meetings_.erase(at);
+    ++result_.collectives_as_measured;
+    for (std::uint32_t one = 0; one < job_->ranks; ++one) {
+        const std::uint32_t own = program(ranks_[one]).slots + kCollectiveSlot;
+        complete_slot(one, own, end + slot(ranks_[one], own).overhead_ps);
+    }
+}
+
+// On the line between two measured sizes, each at the quantile that was drawn.
+Ps Engine::measured_time(const Op &op, std::uint32_t u) const {
+    const std::vector<CollectivePoint> &points = machine_->measured[static_cast<std::size_t>(op.collective)];
+    std::size_t at = 0;
+    while (points[at].bytes < op.bytes)
+        ++at;
+    const Ps above = job_->tables[points[at].table].draw(u);
+    if (points[at].bytes == op.bytes)
+        return std::max(above, Ps{0});
+    const CollectivePoint &low = points[at - 1];
+    const Ps below = job_->tables[low.table].draw(u);
+    const Wide risen = static_cast<Wide>(above - below) * (op.bytes - low.bytes);
+    return std::max(below + static_cast<Ps>(risen / (points[at].bytes - low.bytes)), Ps{0});
 }
 
 } // namespace nearmetal

@@ -50,6 +50,12 @@ struct PathModel {
     [[nodiscard]] Ps cold_extra(Ps computed_ps) const;
 };
 
+// How long a collective of so many bytes takes all ranks together, from the call of the last to the end of the slowest.
+struct CollectivePoint {
+    std::uint64_t bytes;
+    std::uint32_t table; // position in Job::tables
+};
+
 enum class PairClass : std::uint8_t { kSameDomain = 0, kSameHost = 1, kInter = 2 };
 enum class Topology : std::uint8_t { kFlat, kFatTree, kDragonfly };
 
@@ -76,6 +82,7 @@ struct Machine {
     bool async_progress = false;   // the library moves rendezvous and collectives while the process computes
     std::uint64_t reduce_fs_per_byte = 0;
     CollectiveChoice collectives = CollectiveChoice::kOpenMpi;
+    std::vector<CollectivePoint> measured[kCollectives]; // by Collective; rising sizes; none: played as its messages
     double compute_scale = 1.0;
     // Cores of a computer, 0 where every rank has its own; a rank that waits gives way to one that shares its core.
     std::uint32_t cores = 0;
@@ -84,6 +91,10 @@ struct Machine {
     Ps slice_ps = 0;            // how long a rank computes before it has to give way
     Ps switch_ps = 0;           // from giving way until the other rank looks after its messages
 
+    [[nodiscard]] bool was_measured(Collective collective, std::uint64_t bytes) const {
+        const std::vector<CollectivePoint> &points = measured[static_cast<std::size_t>(collective)];
+        return !points.empty() && bytes >= points.front().bytes && bytes <= points.back().bytes;
+    }
     [[nodiscard]] std::uint32_t extra_switches(std::uint32_t a, std::uint32_t b) const {
         if (topology == Topology::kFlat)
             return 0;

@@ -284,6 +284,10 @@ void bind_machine(nb::module_ &m) {
         .def("add_cold_point", [](Machine &s, int pair, Ps computed_ps, Ps extra_ps) {
             require(pair >= 0 && pair < 3, "machine: no such class of pairs");
             s.paths[pair].cold.push_back({computed_ps, extra_ps});
+        })
+        .def("add_collective_point", [](Machine &s, std::uint32_t collective, std::uint64_t bytes, std::uint32_t table) {
+            require(collective < kCollectives, "machine: no such collective");
+            s.measured[collective].push_back({bytes, table});
         });
 }
 
@@ -370,6 +374,7 @@ void bind_results(nb::module_ &m) {
         .def_ro("inter_bytes", &Result::inter_bytes)
         .def_ro("events", &Result::events)
         .def_ro("interrupts", &Result::interrupts)
+        .def_ro("collectives_as_measured", &Result::collectives_as_measured)
         .def_ro("compute_ps", &Result::compute_ps)
         .def_ro("overhead_ps", &Result::overhead_ps)
         .def_ro("finish_ps", &Result::finish_ps)

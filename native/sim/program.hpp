@@ -40,6 +40,7 @@ enum class Collective : std::uint8_t {
     kNeighborAllgather,
     kNeighborAlltoall,
 };
+inline constexpr std::size_t kCollectives = static_cast<std::size_t>(Collective::kNeighborAlltoall) + 1;
 
 inline constexpr std::uint8_t kNonblocking = 1, kSynchronous = 2;
 

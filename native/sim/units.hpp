@@ -13,6 +13,7 @@
 namespace nearmetal {
 
 using Ps = std::int64_t; // picoseconds; 2^63 ps are 106 days
+__extension__ typedef __int128 Wide; // a product of two durations
 inline constexpr Ps kNever = std::numeric_limits<Ps>::max();
 inline constexpr Ps kLongest = Ps{1} << 60;     // what a run may last: 13 days
 inline constexpr Ps kLongestPart = Ps{1} << 57; // a single duration: 40 hours

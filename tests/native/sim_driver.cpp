@@ -37,6 +37,8 @@ void random_machine(Job &job) {
     machine.wakeup_ps = Ps{1'000'000} * pick(5);
     machine.async_progress = pick(4) == 0;
     machine.collectives = pick(2) ? CollectiveChoice::kOpenMpi : CollectiveChoice::kMpich;
+    if (pick(2))
+        machine.measured[static_cast<std::size_t>(Collective::kAllreduce)] = {{0, 0}, {500, 1}};
     machine.topology = static_cast<Topology>(pick(3));
     machine.hop_ps = 100'000;
     machine.has_stage = pick(2);

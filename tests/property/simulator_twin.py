@@ -1,6 +1,7 @@
 """A slow, plain Python twin of the simulator's core, written from docs/explanation/prediction.md.
 
-Point-to-point messages only: matching, eager and rendezvous, ports, order of a pair, residuals, waking. Times in ps.
+Point-to-point messages (matching, eager and rendezvous, ports, order of a pair, residuals, waking) and collectives that
+were measured. Times in ps.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from nearmetal.predict import _sim
 from nearmetal.predict.models import Recorded
 from nearmetal.predict.native import Placement, native_table
-from nearmetal.predict.schedule import Op, OpKind, Schedule
+from nearmetal.predict.schedule import Collective, Op, OpKind, Schedule
 from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Rank:
     deferred: list[int] = field(default_factory=list)
     flows: dict[int, int] = field(default_factory=dict)
     visits: dict[int, int] = field(default_factory=dict)
+    collectives: dict[int, int] = field(default_factory=dict)
 
     def slot(self, index: int) -> Slot:
         return self.slots.setdefault(index, Slot())
@@ -105,6 +107,7 @@ class Twin:
         self.free: list[int] = []
         hosts = placement.hosts
         self.tx_free, self.rx_free = [0] * hosts, [0] * hosts
+        self.meetings: dict[tuple[int, int, Collective], list[int]] = {}
         self.tables: dict[Distribution, tuple[list[int], list[int]]] = {}
 
     def run(self) -> tuple[str, int]:
@@ -132,8 +135,13 @@ class Twin:
     def draw(self, rank: int, table: Distribution | None) -> int:
         if table is None:
             return 0
-        u = _sim.philox([rank, self.ranks[rank].draws, self.replica, 0], self.seed)[0]
+        return self.quantile(table, self.uniform(rank))
+
+    def uniform(self, rank: int) -> int:
         self.ranks[rank].draws += 1
+        return _sim.philox([rank, self.ranks[rank].draws - 1, self.replica, 0], self.seed)[0]
+
+    def quantile(self, table: Distribution, u: int) -> int:
         points, values = self.tables.setdefault(table, native_table(table))
         at = bisect_right(points, u) - 1
         if at + 1 == len(points):
@@ -216,6 +224,9 @@ class Twin:
         """Returns whether the rank goes on at once."""
         if op.kind is OpKind.WAIT:
             return self.wait(index, list(self.schedule.program(index).slot_sets[op.slots]))
+        if op.kind is OpKind.COLLECTIVE:
+            self.meet(index, op)
+            return False
         internal_send, internal_recv = -2, -3
         if op.kind in {OpKind.RECV, OpKind.SENDRECV}:
             both = op.kind is OpKind.SENDRECV
@@ -257,6 +268,31 @@ class Twin:
             rank.state = "in call"
             self.finish_wait(rank)
             self.runnable.append(index)
+
+    def meet(self, index: int, op: Op) -> None:
+        """Wait for all; the last one lets all go on when the measured time is over."""
+        rank, path, slot = self.ranks[index], self.path(index, 0 if index else 1), -4
+        rank.clock += self.cold(rank, path, "send")
+        rank.slots[slot] = Slot("pending", overhead=self.cold(rank, path, "receive"), waited=True)
+        rank.wait_for, rank.state = [slot], "waiting"
+        number = rank.collectives[op.comm] = rank.collectives.get(op.comm, 0) + 1
+        came = self.meetings.setdefault((op.comm, number, op.collective), [])
+        came.append(rank.clock)
+        if len(came) < len(self.ranks):
+            return
+        end = max(came) + self.measured_time(op, self.uniform(index))
+        for other, waiting in enumerate(self.ranks):
+            self.complete(other, slot, end + waiting.slot(slot).overhead)
+
+    def measured_time(self, op: Op, u: int) -> int:
+        times = next(one.times_ps for one in self.machine.measured if one.collective == op.collective.name.lower())
+        at = next(i for i, (size, _) in enumerate(times) if size >= op.message_bytes)
+        (size, above), (small, below) = times[at], times[max(at - 1, 0)]
+        high, low = self.quantile(above, u), self.quantile(below, u)
+        if size == op.message_bytes:
+            return max(high, 0)
+        risen = abs(high - low) * (op.message_bytes - small) // (size - small)
+        return max(low + risen if high >= low else low - risen, 0)
 
     # -- messages
 

@@ -10,9 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearmetal.predict import _sim
-from nearmetal.predict.models import UNBOUNDED, Cores, Distribution, Machine, PathModel, Progress, Recorded, Segment
+from nearmetal.predict.models import (
+    UNBOUNDED,
+    Cores,
+    Distribution,
+    Machine,
+    MeasuredCollective,
+    PathModel,
+    Progress,
+    Recorded,
+    Segment,
+)
 from nearmetal.predict.native import Placement, native_job
-from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
 
 from .simulator_twin import Twin
@@ -118,11 +128,16 @@ def schedules(draw: Callable[..., object]) -> Schedule:
         do(src if flags[1] else dst, send if flags[1] else receive)
         if later_gap is not None:
             steps[dst].append(DoGap(int(str(later_gap))))
+    collective = draw(st.sampled_from(["", "BARRIER", "ALLREDUCE"]))
+    size = int(str(draw(st.integers(1, 1000)))) if collective == "ALLREDUCE" else 0
     repeat = int(str(draw(st.integers(1, 3))))
     programs = []
     for rank in range(ranks):
         wait = Op(OpKind.WAIT, slots=0)
         do(rank, wait)
+        if collective:
+            do(rank, Op(OpKind.COLLECTIVE, comm=1, collective=Collective[str(collective)], message_bytes=size))
+            steps[rank].append(DoGap(rank % 2))
         programs.append(
             Program(
                 (Repeat(repeat, tuple(steps[rank])),),
@@ -138,11 +153,30 @@ def schedules(draw: Callable[..., object]) -> Schedule:
     return Schedule(ranks, tuple(programs), (gap, recorded))
 
 
+def as_measured(machine: Machine, placement: Placement, tables: list[Distribution]) -> Machine:
+    nodes = tuple(map(int, placement.host_of))
+    barrier = MeasuredCollective("barrier", nodes, ((0, tables[0]),))
+    return replace(
+        machine,
+        measured=(barrier, MeasuredCollective("allreduce", nodes, tuple(zip((1, 500, 1000), tables, strict=True)))),
+    )
+
+
+times = st.lists(
+    st.lists(st.integers(-(10**6), 10**8), min_size=2, max_size=2).map(
+        lambda ends: Distribution((0.0, 0.9), tuple(sorted(ends)))
+    ),
+    min_size=3,
+    max_size=3,
+)
+
+
 @settings(deadline=None, max_examples=300)
 @given(schedules(), machines, st.integers(0, 2**64 - 1), st.data())
 def test_the_simulator_equals_its_twin(schedule: Schedule, machine: Machine, seed: int, data: st.DataObject) -> None:
     hosts = data.draw(st.lists(st.integers(0, 2), min_size=schedule.ranks, max_size=schedule.ranks))
     placement = Placement.of_hosts(np.array(hosts, dtype=np.uint32))
+    machine = as_measured(machine, placement, data.draw(times))
     native = _sim.simulate(native_job(schedule, machine, placement), seed, 0, 1, 1, False)[0]
     outcome, end_ps = Twin(schedule, machine, placement, seed).run()
     assert OUTCOMES[native.outcome] == outcome
@@ -163,6 +197,7 @@ def test_sharing_cores_costs_time_and_loses_nothing(
 ) -> None:
     """Without wildcards and blocking sends beyond the eager limit, who waits for whom does not depend on time."""
     placement = Placement.block(schedule.ranks, per_node)
+    machine = as_measured(machine, placement, [Distribution((0.0,), (size * 10**6,)) for size in (1, 2, 3)])
     crowded = replace(
         machine, cores=Cores(cores, one_computer=True, shared_by_node=grouped, slice_ps=5_000_000, switch_ps=100_000)
     )
@@ -172,3 +207,31 @@ def test_sharing_cores_costs_time_and_loses_nothing(
     if free.outcome == 0 and not wild:
         assert shared.outcome == 0
         assert (shared.messages, shared.bytes) == (free.messages, free.bytes)
+
+
+def test_a_measured_collective_ends_its_time_after_the_last_rank_came() -> None:
+    """Between two measured sizes on the line; ranks placed otherwise exchange the messages of its algorithm."""
+    way = PathModel((Segment(UNBOUNDED, 1_000_000),))
+    measured = MeasuredCollective(
+        "allreduce", (0, 1), ((8, Distribution((0.0,), (10_000_000,))), (16, Distribution((0.0,), (20_000_000,))))
+    )
+    machine = Machine(intra=way, inter=way, measured=(measured,))
+    gaps = tuple(Distribution((0.0,), (us * 10**6,)) for us in (30, 70))
+
+    def end_us(size: int, hosts: list[int], *, nonblocking: bool = False) -> tuple[float, int]:
+        op = Op(OpKind.COLLECTIVE, nonblocking, collective=Collective.ALLREDUCE, message_bytes=size)
+        ops = (op, Op(OpKind.WAIT, slots=0))
+        steps = (DoGap(0), DoCall(0), DoCall(1))
+        programs = tuple(
+            Program(steps, ops, (Comm(0, size=2),), gaps=(rank,), slot_sets=((0,),), slots=1) for rank in range(2)
+        )
+        placement = Placement.of_hosts(np.array(hosts, np.uint32))
+        job = native_job(Schedule(2, programs, gaps), machine, placement)
+        found = _sim.simulate(job, 1, 0, 1, 1, False)[0]
+        return found.makespan_ps / 1e6, found.collectives_as_measured
+
+    assert end_us(8, [0, 1]) == end_us(8, [5, 3]) == (80, 1)  # nodes have other numbers and are shared in the same way
+    assert end_us(12, [0, 1]) == (85, 1)
+    by_messages = (71, 0)
+    assert end_us(12, [0, 0]) == end_us(17, [0, 1]) == end_us(7, [0, 1]) == by_messages
+    assert end_us(12, [0, 1], nonblocking=True) == by_messages

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from nearmetal.cli.main import run as cli
 from nearmetal.facts.inventory import count_processors, sharing_facts
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
-from nearmetal.predict.fit_run import fit_records
+from nearmetal.predict.fit_run import fit_records, fit_run
 from nearmetal.predict.models import Cores
 from nearmetal.store.rundir import RunDir
 
@@ -26,7 +27,10 @@ name = "fitted"
 baseline = "veth"
 host = { kind = "fake" }
 path = [{ name = "veth" }, { name = "shm" }]
-workload = [{ name = "latency", sizes = [8, 1024], iterations = 30 }]
+workload = [
+  { name = "latency", sizes = [8, 1024], iterations = 30 },
+  { name = "allreduce", sizes = [8, 1024], iterations = 30 },
+]
 trials = { min_blocks = 3, max_blocks = 3 }
 """
 
@@ -118,3 +122,21 @@ def test_machines_are_told_apart_by_their_kernels(names: tuple[tuple[str, str], 
 @pytest.mark.parametrize(("listed", "count"), [("0", 1), ("0-1", 2), ("0-3,8,10-11", 7)])
 def test_processors_of_a_list_are_counted(listed: str, count: int) -> None:
     assert count_processors(listed) == count
+
+
+def test_collectives_are_taken_from_the_run_as_they_were_measured(measured: RunDir) -> None:
+    named = fit_run(measured).find("veth")
+    (found,) = named.machine.measured
+    assert (found.collective, found.nodes) == ("allreduce", (0, 1))
+    assert [size for size, _ in found.times_ps] == [1, 8, 1024]  # up to 64 B a message is one packet
+    cells = [
+        (run_cell.message_bytes, np.median(measured.values(one, run_cell)))
+        for one in measured.trials()
+        for run_cell in one.cells
+        if run_cell.operation == "allreduce" and one.order.path.label.startswith("veth")
+    ]
+    for size, times_ps in found.times_ps[1:]:
+        medians = [median for message_bytes, median in cells if message_bytes == size]
+        middle = np.interp(0.5, times_ps.probabilities, times_ps.values_ps) / 1000
+        assert min(medians) <= middle <= max(medians)
+    assert all(one.measured[0].times_ps != found.times_ps for one in named.launches)  # each launch has its own

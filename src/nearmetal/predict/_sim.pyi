@@ -69,6 +69,7 @@ class Machine:
     ) -> None: ...
     def set_path(self, pair: int, eager_up_to_bytes: int, copy_fs_per_byte: int, /) -> None: ...
     def add_cold_point(self, pair: int, computed_ps: int, extra_ps: int, /) -> None: ...
+    def add_collective_point(self, collective: int, size_bytes: int, table: int, /) -> None: ...
 
 class Program:
     code: list[int]
@@ -124,6 +125,7 @@ class Result:
     inter_bytes: int
     events: int
     interrupts: int
+    collectives_as_measured: int
     compute_ps: int
     overhead_ps: int
     finish_ps: list[int]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError
+from nearmetal.predict.models import SMALL_BYTES
 from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of
 from nearmetal.units import format_size
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from nearmetal.predict.native import Placement
     from nearmetal.predict.schedule import Schedule
 
-SMALL_BYTES = 64
-"""Up to here a message takes as long as the smallest that was measured: one packet, one cache line."""
 BEYOND_FACTOR, BEYOND_SHARE = 2.0, 0.10
 """A prediction is refused where this share of messages or bytes is this many times larger than the largest measured."""
 WIDE_FACTOR = 8.5

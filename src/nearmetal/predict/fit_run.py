@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import GUEST_KINDS, p99_errors, run_errors
 from nearmetal.predict.fit import Exchanges, RoundTrips, Windows, fit_cold, fit_copy, fit_path, fit_port
-from nearmetal.predict.models import UNBOUNDED, Cores, Machine, ModelFile, NamedMachine, PathModel
+from nearmetal.predict.models import (
+    SMALL_BYTES,
+    UNBOUNDED,
+    Cores,
+    Distribution,
+    Machine,
+    MeasuredCollective,
+    MeasuredName,
+    ModelFile,
+    NamedMachine,
+    PathModel,
+)
+from nearmetal.predict.residual import times_of
 from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.study.facts import COMPUTERS, PROCESSORS
 from nearmetal.study.spec import AGAIN
@@ -19,12 +31,16 @@ from nearmetal.workloads.figures import SUITES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from nearmetal.store.rundir import RunDir, TrialRecord
     from nearmetal.store.samples import StoredCell
 
 INTRA_KIND = "shm"
 """The recipe whose two ranks share a node."""
 PAIRED, STREAMING, BOTH_WAYS, EXCHANGED = "latency", ("bw", "message_rate"), "bibw", "exchange"
+COLLECTIVES = frozenset(get_args(MeasuredName))
+"""Those that no rank leaves before the last has come; of others one number a size would not tell who waits for whom."""
 EAGER_BYTES = {("openmpi", INTRA_KIND): 4096, ("openmpi", ""): 65536}
 """Largest eager message of an MPI inside and between nodes, its header included: btl_sm_eager_limit and
 btl_tcp_eager_limit of Open MPI. Others are not known: their messages go eagerly unless the limit is given."""
@@ -48,6 +64,8 @@ class _Samples:
     windows: list[Windows] = field(default_factory=list)
     both_ways: list[Windows] = field(default_factory=list)
     exchanges: list[Exchanges] = field(default_factory=list)
+    collectives: dict[tuple[MeasuredName, tuple[int, ...], int], list[NDArray[np.int64]]] = field(default_factory=dict)
+    """By name, the node of each rank, and bytes: the slowest rank's ns, an array a launch."""
 
     @property
     def one_processor(self) -> bool:
@@ -58,8 +76,10 @@ class _Samples:
     def cells(self) -> set[tuple[str, int, int]]:
         """What was measured: a launch with less than all launches together is no model of its own."""
         streams = [("bw", one) for one in self.windows] + [("bibw", one) for one in self.both_ways]
-        return {("latency", one.message_bytes, 2) for one in self.round_trips} | {
-            (name, one.message_bytes, one.pairs) for name, one in streams
+        return {
+            *(("latency", one.message_bytes, 2) for one in self.round_trips),
+            *((name, one.message_bytes, one.pairs) for name, one in streams),
+            *((name, size, len(nodes)) for name, nodes, size in self.collectives),
         }
 
 
@@ -69,7 +89,7 @@ class _Fitted:
 
     samples: _Samples
     path: PathModel
-    launches: tuple[PathModel, ...]
+    launches: tuple[tuple[_Samples, PathModel], ...]
 
 
 def fit_run(run: RunDir, *, eager_up_to_bytes: int | None = None) -> ModelFile:
@@ -104,7 +124,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         key: _Fitted(
             samples,
             _path(samples, eager_up_to_bytes),
-            tuple(_path(one, eager_up_to_bytes) for one in launches[key].values() if one.cells == samples.cells),
+            tuple((one, _path(one, eager_up_to_bytes)) for one in launches[key].values() if one.cells == samples.cells),
         )
         for key, samples in groups.items()
         if samples.round_trips
@@ -130,9 +150,10 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
 
 def _machines(found: _Fitted, intra: _Fitted | None) -> tuple[Machine, tuple[Machine, ...]]:
     """Return the machine of all launches and those of single ones, each with one launch inside a node."""
-    inside = intra.launches or (intra.path,) if intra else (None,)
+    inside = [path for _, path in intra.launches] or [intra.path] if intra else [None]
     single = tuple(
-        _machine(found.samples, path, inside[index % len(inside)]) for index, path in enumerate(found.launches)
+        replace(_machine(found.samples, path, inside[index % len(inside)]), measured=_measured(own))
+        for index, (own, path) in enumerate(found.launches)
     )
     return _machine(found.samples, found.path, intra.path if intra else None), single
 
@@ -164,11 +185,23 @@ def _path(samples: _Samples, eager_up_to_bytes: int | None) -> PathModel:
 
 def _machine(samples: _Samples, path: PathModel, intra: PathModel | None) -> Machine:
     collectives: Literal["openmpi", "mpich"] = "mpich" if samples.mpi == "mpich" else "openmpi"
+    measured = _measured(samples)
     if samples.kind == INTRA_KIND:
-        return Machine(intra=path, inter=path, cores=samples.cores, collectives=collectives)
+        return Machine(intra=path, inter=path, cores=samples.cores, collectives=collectives, measured=measured)
     streamed = any(w.message_bytes for w in samples.windows) and not samples.one_processor
     port = fit_port(samples.windows).fs_per_byte if streamed else 0
-    return Machine(intra=intra, inter=path, port_fs_per_byte=port, cores=samples.cores, collectives=collectives)
+    return Machine(intra, path, port_fs_per_byte=port, cores=samples.cores, collectives=collectives, measured=measured)
+
+
+def _measured(samples: _Samples) -> tuple[MeasuredCollective, ...]:
+    """Return what collectives took; where the smallest size is a packet, fewer bytes take as long."""
+    found: dict[tuple[MeasuredName, tuple[int, ...]], dict[int, Distribution]] = {}
+    for (name, nodes, size), launches in sorted(samples.collectives.items()):
+        times = found.setdefault((name, nodes), {})
+        if not times and 1 < size <= SMALL_BYTES:
+            times[1] = times_of(np.concatenate(launches))
+        times[size] = times_of(np.concatenate(launches))
+    return tuple(MeasuredCollective(*key, tuple(times.items())) for key, times in found.items())
 
 
 def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
@@ -178,10 +211,15 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
     for cell in record.cells:
         if cell.operation == EXCHANGED:
             samples.exchanges.append(_exchange(run, record, cell))
-        if cell.operation not in {PAIRED, BOTH_WAYS, *STREAMING}:
+        if cell.operation not in {PAIRED, BOTH_WAYS, *STREAMING, *COLLECTIVES}:
             continue
         ns = run.values(record, cell)
         if ns.size == 0:
+            continue
+        if cell.operation in COLLECTIVES:
+            key = (cell.operation, record.order.workload.placement, cell.message_bytes)
+            if not record.order.workload.number("compute_us", 0):
+                samples.collectives.setdefault(key, []).append(ns)  # type: ignore[arg-type]  # one of COLLECTIVES
             continue
         if cell.operation == PAIRED:
             samples.round_trips.append(RoundTrips(cell.message_bytes, ns))

@@ -102,6 +102,8 @@ class Changes:
         return found
 
     def _changed(self, machine: Machine, host: str) -> Machine:
+        if self.topology or self.hop or self.interrupts or self.vms_per_host or self.cores:
+            machine = replace(machine, measured=())  # collectives were measured without the change
         if self.topology or self.hop:
             machine = replace(machine, network=self._network())
         if self.interrupts:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MODEL_VERSION = 1
 UNBOUNDED = (1 << 63) - 1
 """As `up_to_bytes` of the last segment, and as the eager limit of a path without rendezvous."""
+SMALL_BYTES = 64
+"""Up to here a message takes as long as the smallest that was measured: one packet, one cache line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,22 @@ class Cores:
     switch_ps: int = 3_000_000
 
 
+MeasuredName = Literal["barrier", "allreduce", "allgather", "alltoall"]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCollective:
+    """How long a collective takes all ranks together: from the call of the last to the end of the slowest.
+
+    `nodes` is the node of each rank when it was measured, `times_ps` what it took at each size, by rising bytes (as in
+    `schedule.Op`). Only of collectives that no rank leaves before the last has come.
+    """
+
+    collective: MeasuredName
+    nodes: tuple[int, ...]
+    times_ps: tuple[tuple[int, Distribution], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Everything the simulator needs to know of a cluster.
@@ -191,7 +209,8 @@ class Machine:
     `intra` joins ranks of one domain (a guest, or a bare node; None when it was not measured), `inter` nodes, `host`
     two guests of one host (None: like `inter`). `port_fs_per_byte` is the wire that all virtual functions of a node
     share. `cores` is None when every rank has a core of its own. `stage` describes interrupts that are not
-    in the path models; None when those were measured with theirs.
+    in the path models; None when those were measured with theirs. `measured` holds where ranks are placed as they were
+    for it; other collectives are played as their messages.
     """
 
     intra: PathModel | None
@@ -209,6 +228,7 @@ class Machine:
     collectives: Literal["openmpi", "mpich"] = "openmpi"
     compute_scale: float = 1.0
     cores: Cores | None = None
+    measured: tuple[MeasuredCollective, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

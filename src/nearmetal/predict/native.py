@@ -10,12 +10,14 @@ import numpy as np
 from nearmetal.errors import BadInputError
 from nearmetal.predict import _sim
 from nearmetal.predict.models import UNBOUNDED, PathModel, Recorded, Segment
-from nearmetal.predict.schedule import Op, Program, Schedule, encode_steps
+from nearmetal.predict.schedule import Collective, Op, Program, Schedule, encode_steps
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
-    from nearmetal.predict.models import Distribution, Machine
+    from nearmetal.predict.models import Distribution, Machine, MeasuredCollective
     from nearmetal.predict.moderation import ModerationSetting, StageSetting
 
 _ONE = 1 << 32
@@ -105,6 +107,20 @@ def native_job(schedule: Schedule, machine: Machine, placement: Placement) -> _s
         ) from error
 
 
+def collectives_of(machine: Machine, placement: Placement) -> tuple[MeasuredCollective, ...]:
+    """Return the measured collectives that hold for a placement: as many ranks, which share nodes in the same way."""
+    here = [one for one in machine.measured if len(one.nodes) == len(placement.host_of)]
+    if not here:
+        return ()
+    hosts, domains = _renumbered(placement.host_of), _renumbered(placement.domain_of)
+    return tuple(one for one in here if _renumbered(one.nodes) == hosts == domains)
+
+
+def _renumbered(nodes: Iterable[int]) -> list[int]:
+    seen: dict[int, int] = {}
+    return [seen.setdefault(int(node), len(seen)) for node in nodes]
+
+
 def _sealed(schedule: Schedule, machine: Machine, placement: Placement) -> _sim.Job:
     job = _sim.Job()
     job.ranks = schedule.ranks
@@ -113,6 +129,10 @@ def _sealed(schedule: Schedule, machine: Machine, placement: Placement) -> _sim.
         for gap in schedule.gaps
     ]
     job.machine = _machine(job, machine)
+    for measured in collectives_of(machine, placement):
+        for message_bytes, times_ps in measured.times_ps:
+            table = job.add_table(*native_table(times_ps))
+            job.machine.add_collective_point(Collective[measured.collective.upper()], message_bytes, table)
     for program in schedule.programs:
         job.add_program(_program(program, first))
     if not schedule.shared:

@@ -69,3 +69,10 @@ def residual_of(samples: Sequence[NDArray[np.int64]]) -> Distribution:
     quantiles = np.mean([one_way_quantiles(ns, probabilities) for ns in samples], axis=0)
     values = np.maximum.accumulate(np.round(quantiles * _PS_PER_NS).astype(np.int64))
     return Distribution(tuple(map(float, probabilities)), tuple(map(int, values)))
+
+
+def times_of(ns: NDArray[np.int64]) -> Distribution:
+    """Return the distribution of durations (ns), as far as so many samples tell it."""
+    probabilities = _supported(ns.size)
+    values = np.round(np.quantile(ns, probabilities) * _PS_PER_NS).astype(np.int64)
+    return Distribution(tuple(map(float, probabilities)), tuple(map(int, values)))

@@ -58,6 +58,7 @@ class Prediction:
 
     `rank_compute_ns` and `rank_overhead_ns` are means over all replicas and ranks: computing, and what sends and
     receives take of the processor; the rest is waiting. `moderation_ns` is what an added interrupt stage costs.
+    `collectives_as_measured` counts collectives that took the time measured of them, not that of their messages.
     """
 
     makespan_ns: NDArray[np.int64]
@@ -70,6 +71,7 @@ class Prediction:
     rank_compute_ns: float
     rank_overhead_ns: float
     moderation_ns: float = 0.0
+    collectives_as_measured: int = 0
     marks: tuple[NDArray[np.int64], ...] = ()
     """Of each replica, when asked for: shape (marks, 3), each row a rank, a level (MPI_Pcontrol) and a time in ps."""
 
@@ -184,6 +186,7 @@ def _prediction(results: Sequence[_sim.Result], ranks: int, *, keep_marks: bool)
         inter_bytes=first.inter_bytes,
         interrupts=first.interrupts,
         compute_ns=first.compute_ps // 1000,
+        collectives_as_measured=first.collectives_as_measured,
         rank_compute_ns=float(np.mean([result.compute_ps for result in results])) / 1000 / ranks,
         rank_overhead_ns=float(np.mean([result.overhead_ps for result in results])) / 1000 / ranks,
         marks=tuple(result.marks() for result in results) if keep_marks else (),
@@ -295,7 +298,9 @@ def sensitivity(
 
     Elasticity: relative change of the run time over relative change of the parameter, from a `step` in each
     direction with the same random numbers; 1 means the time is proportional to it, 0 that it does not matter.
+    Collectives are played as their messages here, for a measured time says nothing about parameters.
     """
+    machine = dataclasses.replace(machine, measured=())
 
     def median_ns(changed: Machine) -> float:
         found = simulate(schedule, changed, placement, seed=seed, replicas=replicas, threads=threads)

@@ -94,6 +94,9 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
     """Return what the intervals are made of, and the largest doubt."""
     share = rows[0].found.inter_share
     said = [f"{share:.0%} of messages are between nodes."]
+    as_measured = max(row.found.collectives_as_measured for row in rows)
+    if as_measured:
+        said.append(f"{as_measured} collectives take the time measured among ranks placed like these.")
     for errors in dict.fromkeys(row.errors for row in rows):
         span = errors.span()
         if span is None:
