@@ -20,15 +20,17 @@ def coverage(
 ) -> tuple[int, int, float]:
     """Return how many cases of a class lie in the interval of the other applications, of how many, and its width.
 
-    Each application is left out in turn. The width is the median of high / low.
+    Each application is left out in turn; not judged are the cases of one whose others are too few for an interval. The
+    width is the median of high / low.
     """
     own = [case for case in cases if case.case_class == case_class]
-    inside, widths = 0, []
+    inside, judged, widths = 0, 0, []
     for application in sorted({case.application for case in own}):
         others = tuple(sorted(error(case) for case in own if case.application != application))
         span = Errors(case_class, others).span()
         if span is None:
             continue
         widths.append(span[1] / span[0])
-        inside += sum(span[0] <= math.exp(error(case)) <= span[1] for case in own if case.application == application)
-    return inside, len(own), float(np.median(widths)) if widths else math.nan
+        found = [span[0] <= math.exp(error(case)) <= span[1] for case in own if case.application == application]
+        inside, judged = inside + sum(found), judged + len(found)
+    return inside, judged, float(np.median(widths)) if widths else math.nan

@@ -125,8 +125,10 @@ def goals(cases: list[Case]) -> list[Goal]:
              f"{len(shared)}); of an oracle {median_oracle(own):.1%}", median_error(own) <= GOAL_OWN_CORES),
         Goal("paths in the right order", f"{wrong} wrong of {apart} pairs that measurement tells apart", wrong == 0),
         Goal("measured p99 of iterations inside the 90 % interval that `predict` prints, at least 85 % of cases",
-             f"{inside} of {judged} cases ({inside / judged:.0%}), each application held out (within the spread of "
-             f"replayed launches alone: {alone})", inside >= GOAL_P99 * judged),
+             f"{inside} of {judged} cases ({inside / max(1, judged):.0%}), each application held out "
+             f"({len(cases) - judged} have too few others for an interval; within the spread of replayed launches "
+             f"alone: {alone})",
+             judged > 0 and inside >= GOAL_P99 * judged),
     ]  # fmt: skip
 
 
@@ -176,9 +178,9 @@ def coverage_table(cases: Sequence[ValidatedCase]) -> list[str]:
 
 
 def p99_coverage(cases: Sequence[ValidatedCase]) -> tuple[int, int]:
-    """Return how many cases have their p99 in the interval that `predict` prints, its application held out."""
+    """Return how many cases have their p99 in the interval that `predict` prints, of how many, held out."""
     found = [coverage(cases, name, lambda case: case.p99_error) for name in (OWN, SHARED, RELAY)]
-    return sum(inside for inside, _, _ in found), len(cases)
+    return sum(inside for inside, _, _ in found), sum(judged for _, judged, _ in found)
 
 
 def kept(case: Case) -> ValidatedCase:

@@ -93,3 +93,11 @@ def test_coverage_leaves_one_application_out() -> None:
     only_odd, _, _ = coverage([*usual, *[replace(one, case_class="x") for one in odd]], OWN, lambda one: one.run_error)
     assert only_odd >= 54
     assert width < 2.5
+
+
+def test_coverage_does_not_judge_an_application_whose_others_are_too_few() -> None:
+    case = ValidatedCase(RELAY, "a", "S", 2, "spread", "tap", 4, 10.0, 10.0, 1.0, 1.0, 1.0)
+    few = [replace(case, application="b")] * 2
+    inside, judged, _ = coverage([*[case] * 20, *few], RELAY, lambda one: one.run_error)
+    assert (inside, judged) == (2, 2)  # two others are no interval for the 20 cases of a
+    assert coverage(few, RELAY, lambda one: one.run_error)[:2] == (0, 0)
