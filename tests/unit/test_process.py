@@ -91,3 +91,22 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+def test_a_program_says_its_version_once_while_its_file_stays_as_it_is(tmp_path: Path) -> None:
+    program, starts = tmp_path / "mpirun", tmp_path / "starts"
+
+    def starts_after(status: int, words: str) -> int:
+        program.write_text(f"#!/bin/sh\necho start >>{starts}\necho {words}\nexit {status}\n")
+        program.chmod(0o755)
+        starts.write_text("")
+        said = [process.version_of([str(program), "--version"], timeout_s=600).text for _ in range(3)]
+        assert said == [f"{words}\n"] * 3
+        return len(starts.read_text().splitlines())
+
+    assert starts_after(0, "version 5") == 1
+    assert starts_after(0, "version 5.1") == 1, "the file is another one"
+    assert starts_after(1, "no version at all") == 3, "a failure is not kept"
+    program.unlink()
+    with pytest.raises(UnavailableError):
+        process.version_of([str(program), "--version"], timeout_s=600)

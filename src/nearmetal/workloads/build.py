@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from nearmetal import native, process
-from nearmetal.errors import UnavailableError
+from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.hosts.far.build import program
 from nearmetal.hosts.host import FarShell, is_far
 from nearmetal.workloads.mpi.far import find_there
@@ -98,7 +98,10 @@ def _toolchain(mpi: Mpi, far: FarShell | None) -> str:
     argv = [mpi.mpicc, "--version"]
     if far is not None:
         return far.once(f"toolchain {mpi.mpicc}", lambda: _first_line(far.run(argv, timeout_s=_VERSION_TIMEOUT_S)))
-    return _first_line(process.run(argv, timeout_s=_VERSION_TIMEOUT_S, check=True))
+    finished = process.version_of(argv, timeout_s=_VERSION_TIMEOUT_S)
+    if not finished.ok:
+        raise NearmetalError(finished.complaint())
+    return _first_line(finished)
 
 
 def _first_line(finished: Finished) -> str:

@@ -216,7 +216,7 @@ def _first(folder: Path, names: tuple[str, ...], flag: str, pattern: re.Pattern[
     for name in names:
         program = folder / name
         if os.access(program, os.X_OK):
-            finished = process.run([str(program), flag], timeout_s=_VERSION_TIMEOUT_S)
+            finished = process.version_of([str(program), flag], timeout_s=_VERSION_TIMEOUT_S)
             match = pattern.search((finished.stdout + finished.stderr).decode(errors="replace"))
             if match:
                 return str(program), match[1]
