@@ -1,5 +1,5 @@
 # Two commands matter: `make study` and `make test`. Both set up all they need first.
-.PHONY: help setup study lab lab-here setup-test test fuzz lint bench reference audit pictures verify-apps verify-store verify-kills verify-large verify-lab verify-knobs mutate netdevsim programs verify-programs verify-install verify-container lock clean
+.PHONY: help setup study lab lab-here setup-test test fuzz lint bench reference audit pictures verify-apps verify-store verify-kills verify-large verify-lab verify-knobs mutate netdevsim programs verify-programs verify-install verify-container verify-aarch64 lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -62,6 +62,9 @@ verify-install: ## Install by pipx, `uv tool` and a manylinux wheel, each in a p
 
 verify-container: setup ## Build the container recipe with buildah on a base from apt, and run its self-test (minutes, root)
 	@scripts/verify-container
+
+verify-aarch64: setup ## Build the wheel for aarch64 by a cross compiler; run its self-test and the simulator's tests in QEMU (minutes)
+	@scripts/verify-aarch64
 
 verify-large: setup ## Verify classes B and C of every application on one rank (hours, 7 GB)
 	@NEARMETAL_LARGE_CLASSES=BC .venv/bin/python -m pytest tests/e2e/test_applications.py -k large
