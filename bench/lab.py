@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from nearmetal.hosts.lab import cluster, image, wire
+from nearmetal.hosts.lab import cluster, image, lab, wire
 from nearmetal.hosts.lab.lab import LabHost, find_emulator, open_lab
 from nearmetal.hosts.lab.machine import MACHINES
 from nearmetal.hosts.lab.vm import Boot, Vm
@@ -29,7 +29,7 @@ from nearmetal.hosts.lab.wirecheck import fitting_wire
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 GOALS = {"boot to snapshot": "< 25 s", "trial": "< 6 s", "memory": "< 1.5 GiB"}
 ENGINE = {"operation": "latency", "sizes": [8, 1024], "iterations": 400, "warmup": 50}
@@ -98,6 +98,8 @@ def watch(host: LabHost, peaks: list[float], done: threading.Event) -> None:
 
 LOAD = 8
 HELD_BACK_S = 1.0
+STOPPED_S = 0.1
+"""Shorter than what the wire takes for a machine that was stopped for good."""
 
 
 @contextlib.contextmanager
@@ -135,11 +137,11 @@ def held_back(host: LabHost) -> Iterator[None]:
     over = threading.Event()
 
     def hold() -> None:
-        while not over.wait(HELD_BACK_S):
+        while not over.wait(STOPPED_S):
             for pid in host.running_pids[:1]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGSTOP)
-                    over.wait(HELD_BACK_S)
+                    over.wait(STOPPED_S)
                     os.kill(pid, signal.SIGCONT)
 
     holder = threading.Thread(target=hold)
@@ -152,6 +154,21 @@ def held_back(host: LabHost) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def last_first(_: LabHost) -> Iterator[None]:
+    """Let the last machine run a second before the first may."""
+    told = lab.carry_out
+
+    def turned(machines: Sequence[Vm], *, timeout_s: float) -> Iterator[dict[str, bytes]]:
+        for machine in reversed(machines[1:]):
+            machine.control.send("cont")
+            time.sleep(HELD_BACK_S)
+        return told(machines, timeout_s=timeout_s)
+
+    with mock.patch.object(lab, "carry_out", turned):
+        yield
+
+
+@contextlib.contextmanager
 def fuzzed(_: LabHost) -> Iterator[None]:
     """Break the machines' loops at other places in every run."""
     told = wire.plugin_argument
@@ -161,10 +178,11 @@ def fuzzed(_: LabHost) -> Iterator[None]:
 
 CONDITIONS: dict[str, Callable[[LabHost], contextlib.AbstractContextManager[None]]] = {
     "as it is": as_it_is,
-    f"{LOAD} others want the cores": loaded,
     "one core": on_one_core,
+    "last machine first": last_first,
     "node 0 held back": held_back,
     "loops broken at random": fuzzed,
+    f"{LOAD} others want the cores": loaded,
 }
 TRIALS = {
     "native": ("base", order("native", 1)),
