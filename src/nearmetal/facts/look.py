@@ -116,7 +116,7 @@ def parse(text: str) -> MachineLook:
         cpu=said.get("cpu", ""),
         cpus=int(said["cpus"]) if said.get("cpus", "").isdecimal() else 0,
         load=_decimal(said.get("load", "")),
-        virtual=(said["virtual"] or "of an unnamed kind") if "virtual" in said else "",
+        virtual=(said["virtual"] or "unknown hypervisor") if "virtual" in said else "",
         governor=said.get("governor", ""),
         address=said.get("address", ""),
         interface=said.get("interface", ""),

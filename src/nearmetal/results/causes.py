@@ -82,7 +82,7 @@ def _moderation(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known)
     usecs, typical = _usecs(mine), one.multimodal[0]
     distance_ns = typical.modes[-1].centre_ns - typical.modes[0].centre_ns
     shown = [
-        f"with {what} no such modes, and {_interrupts(theirs):.1f}"
+        f"with {what} no such modes and {_interrupts(theirs):.1f} interrupts"
         for what, theirs in _without(cell, one, cells, known)
     ]
     if usecs and abs(distance_ns / (usecs * NS_PER_US) - 1.0) <= _SAME:

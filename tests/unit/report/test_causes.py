@@ -57,7 +57,8 @@ def default(seen: View) -> Cell:
 def test_alternation_is_traced_to_interrupt_moderation(seen: View) -> None:
     assert seen.causes == (
         ALTERNATE + "interrupt moderation sets the pace: 6.7 device interrupts an iteration at nic.rx-usecs = 3; with "
-        "nic.rx-usecs = 0 (tuned) no such modes, and 8.7; with random pauses (latency-random) no such modes, and 9.3",
+        "nic.rx-usecs = 0 (tuned) no such modes and 8.7 interrupts; with random pauses (latency-random) "
+        "no such modes and 9.3 interrupts",
     )
 
 
