@@ -218,12 +218,15 @@ def test_a_measured_collective_ends_its_time_after_the_last_rank_came() -> None:
     machine = Machine(intra=way, inter=way, measured=(measured,))
     gaps = tuple(Distribution((0.0,), (us * 10**6,)) for us in (30, 70))
 
-    def end_us(size: int, hosts: list[int], *, nonblocking: bool = False) -> tuple[float, int]:
+    def end_us(
+        size: int, hosts: list[int], *, nonblocking: bool = False, members: tuple[int, ...] = ()
+    ) -> tuple[float, int]:
         op = Op(OpKind.COLLECTIVE, nonblocking, collective=Collective.ALLREDUCE, message_bytes=size)
         ops = (op, Op(OpKind.WAIT, slots=0))
         steps = (DoGap(0), DoCall(0), DoCall(1))
+        comms = [Comm(0, members, members.index(rank)) if members else Comm(0, size=2) for rank in range(2)]
         programs = tuple(
-            Program(steps, ops, (Comm(0, size=2),), gaps=(rank,), slot_sets=((0,),), slots=1) for rank in range(2)
+            Program(steps, ops, (comms[rank],), gaps=(rank,), slot_sets=((0,),), slots=1) for rank in range(2)
         )
         placement = Placement.of_hosts(np.array(hosts, np.uint32))
         job = native_job(Schedule(2, programs, gaps), machine, placement)
@@ -235,3 +238,4 @@ def test_a_measured_collective_ends_its_time_after_the_last_rank_came() -> None:
     by_messages = (71, 0)
     assert end_us(12, [0, 0]) == end_us(17, [0, 1]) == end_us(7, [0, 1]) == by_messages
     assert end_us(12, [0, 1], nonblocking=True) == by_messages
+    assert end_us(12, [0, 1], members=(1, 0)) == by_messages  # measured in the order of the nodes
