@@ -57,9 +57,9 @@ class RacePlan:
     `race_blocks` blocks, with `error` as the chance of dropping the best of them wrongly.
     """
 
-    width: int = 6
+    width: int = 8
     min_screen_blocks: int = 4
-    max_screen_blocks: int = 20
+    max_screen_blocks: int = 16
     contenders: int = 4
     race_blocks: int = 8
     doubt: float = 0.01
