@@ -113,6 +113,15 @@ def test_a_killed_machine_ends_its_trial_with_its_name(lab: LabHost) -> None:
     assert lab.running_pids == []
 
 
+@labs.LONG
+def test_a_program_that_fills_its_node_is_named_with_its_end(lab: LabHost) -> None:
+    argv = ["python3", "-c", "held = [bytearray(1 << 24) for _ in range(1000)]"]
+    greedy = WorkloadOrder("greedy", "command", {"argv": list[Scalar](argv)}, placement=(1, 0))
+    (outcome,) = labs.carry_out(lab, replace(order("native"), workload=greedy))
+    assert outcome.status is TrialStatus.FAILED
+    assert "on its node: python3 was ended by SIGKILL" in outcome.reason
+
+
 @pytest.fixture(scope="module")
 def kvm() -> Iterator[LabHost]:
     with labs.opened("kvm", nodes=2, variants=1) as host:
