@@ -14,16 +14,14 @@ import click
 import pyarrow.csv
 from rich.table import Table
 
-# ruff: noqa: TC001 (pydantic reads these when it runs)
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_json, as_osu, schema, words
-from nearmetal.report.schema import HostJson, SummaryJson
+from nearmetal.report.schema import AttemptJson, HostJson, SummaryJson
 from nearmetal.report.terminal import Console
 from nearmetal.results.osu import rank_means
 from nearmetal.results.shown import shown_for
 from nearmetal.stats.summary import Metric
 from nearmetal.store.rundir import open_either
-from nearmetal.study.order import TrialStatus
 from nearmetal.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -33,19 +31,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptBriefJson:
+class AttemptBriefJson(AttemptJson):
     """One attempt at a trial in a few keys."""
 
-    trial: int
-    attempt: int
-    block: int
-    path: str
-    workload: str
-    setting: str
-    started_utc: str
-    elapsed_ns: int
-    status: TrialStatus
-    reason: str
     hint: str
 
 
@@ -175,7 +163,7 @@ def _brief(record: TrialRecord) -> AttemptBriefJson:
         **record.keys,  # type: ignore[arg-type]  # ints and texts by name
         started_utc=record.started_utc,
         elapsed_ns=outcome.elapsed_ns,
-        status=outcome.status,
+        status="valid" if record.valid else "failed",
         reason=outcome.reason,
         hint=outcome.hint,
     )

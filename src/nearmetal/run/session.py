@@ -28,7 +28,8 @@ STDOUT, STDERR = "session.stdout", "session.stderr"
 
 # A session's leader gets the terminal that it opens first for its own (tty_ioctl(4)).
 _ON_CONSOLE = 'exec </dev/ttyS0 >/dev/ttyS0 2>&1; stty $1; printf "%s\\r\\n" "$2"; shift 2; exec "$@"'
-_ON_PTY = 'import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(["sh", "-c", sys.argv[1]])))'
+_ON_PTY = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+_PROMPT = 'stty sane $2; PS1="$1# " exec sh -i'
 
 
 def hold(shell: ClusterShell, order: Order) -> Outcome:
@@ -51,11 +52,8 @@ def _held(shell: ClusterShell, order: Order, endpoints: Endpoints, nodes: list[s
     if isinstance(argv, list):
         return shell.run([str(word) for word in argv], node=node, timeout_s=order.timeout_s, check=False)
     size = f"rows {order.workload.number('rows', 24)} cols {order.workload.number('columns', 80)}"
-    prompt = f"PS1='{node}# ' exec sh -i"
-    if node == nodes[0]:
-        inner, mode = ["sh", "-c", prompt], f"sane {size}"
-    else:  # the terminal is that of the far end
-        far = ["python3", "-c", _ON_PTY, f"stty sane {size}; {prompt}"]
-        inner, mode = [str(native.build(CALLER)), node, "--", *far], f"raw -echo {size}"
+    inner, mode = ["sh", "-c", _PROMPT, "sh", node, size], f"sane {size}"
+    if node != nodes[0]:  # the terminal is that of the far end
+        inner, mode = [str(native.build(CALLER)), node, "--", "python3", "-c", _ON_PTY, *inner], f"raw -echo {size}"
     ends = "; ".join(f"{end.node} {end.interface} {end.address}" for end in endpoints.ends)
     return shell.run(["sh", "-c", _ON_CONSOLE, "lab", mode, ends, *inner], timeout_s=order.timeout_s, check=False)
