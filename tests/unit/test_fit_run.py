@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from nearmetal.store.rundir import TrialRecord
     from nearmetal.study.order import Scalar
 
 STUDY = """
@@ -140,3 +141,36 @@ def test_collectives_are_taken_from_the_run_as_they_were_measured(measured: RunD
         middle = np.interp(0.5, times_ps.probabilities, times_ps.values_ps) / 1000
         assert min(medians) <= middle <= max(medians)
     assert all(one.measured[0].times_ps != found.times_ps for one in named.launches)  # each launch has its own
+
+
+def relabelled(measured: RunDir, **changed: object) -> TrialRecord:
+    """Return a ping-pong inside a node as a trial of `veth`, with another workload."""
+    ping = next(
+        one for one in measured.trials() if one.order.path.label == "shm" and one.order.workload.label == "latency"
+    )
+    workload = replace(ping.order.workload, **changed)  # type: ignore[arg-type]
+    path = replace(ping.order.path, label="veth", kind="veth")
+    return replace(ping, order=replace(ping.order, path=path, workload=workload))
+
+
+@pytest.mark.parametrize("changed", [{"placement": (0, 0)}, {"pace_us": 500}, {"compute_us": 100}])
+def test_only_back_to_back_messages_over_the_path_are_fitted(measured: RunDir, changed: dict[str, object]) -> None:
+    """Ranks of one node, random pauses and computing once went into the model of the path between nodes, unsaid."""
+    records = [one for one in measured.trials() if one.order.path.label.startswith("veth")]
+    options = relabelled(measured).order.workload.options
+    other = relabelled(measured, **(changed if "placement" in changed else {"options": options | changed}))
+    expected = fit_records(measured, records).find("veth").machine
+    assert fit_records(measured, [*records, other]).find("veth").machine == expected
+
+
+def test_streams_of_pairs_inside_a_node_are_not_taken_for_the_wire(measured: RunDir) -> None:
+    """Rank i sends to rank i + n/2: of four ranks dealt over two nodes, every pair is inside one."""
+    records = [one for one in measured.trials() if one.order.path.label == "veth"]
+
+    def port(*placement: int) -> int:
+        ping = relabelled(measured, label="rate", placement=placement)
+        rate = replace(ping, cells=tuple(replace(cell, operation="message_rate", ranks=4) for cell in ping.cells))
+        return fit_records(measured, [*records, rate]).find("veth").machine.port_fs_per_byte
+
+    assert port(0, 1, 0, 1) == 0
+    assert port(0, 0, 1, 1) > 0

@@ -131,7 +131,8 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
     }
     if not fitted:
         raise BadInputError(
-            f"{run.root} has no ping-pong samples", hint="a study for prediction measures the operation `latency`"
+            f"{run.root} has no ping-pong samples of a path, back to back between nodes",
+            hint="a study for prediction measures the operation `latency`, without pace and with each rank on its node",
         )
     intra = {key[1:]: found for key, found in fitted.items() if found.samples.kind == INTRA_KIND}
     machines = tuple(
@@ -205,27 +206,36 @@ def _measured(samples: _Samples) -> tuple[MeasuredCollective, ...]:
 
 
 def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
-    if record.order.workload.kind in SUITES:
+    workload = record.order.workload
+    if workload.kind in SUITES:
         return  # a suite's mean is no sample of what its launch spread over
-    window = record.order.workload.number("window", 64)
+    if workload.number("pace_us"):
+        return  # after a pause a message is a cold one, and meets other interrupts
+    over_the_path = samples.kind == INTRA_KIND or _pairs_are_apart(workload.placement)
     for cell in record.cells:
-        if cell.operation == EXCHANGED:
+        name, size = cell.operation, cell.message_bytes
+        one_of_pairs = over_the_path and name in {PAIRED, BOTH_WAYS, EXCHANGED, *STREAMING}
+        if not (one_of_pairs or name in COLLECTIVES) or (name != EXCHANGED and workload.number("compute_us")):
+            continue
+        if name == EXCHANGED:
             samples.exchanges.append(_exchange(run, record, cell))
-        if cell.operation not in {PAIRED, BOTH_WAYS, *STREAMING, *COLLECTIVES}:
             continue
         ns = run.values(record, cell)
         if ns.size == 0:
             continue
-        if cell.operation in COLLECTIVES:
-            key = (cell.operation, record.order.workload.placement, cell.message_bytes)
-            if not record.order.workload.number("compute_us", 0):
-                samples.collectives.setdefault(key, []).append(ns)  # type: ignore[arg-type]  # one of COLLECTIVES
-            continue
-        if cell.operation == PAIRED:
-            samples.round_trips.append(RoundTrips(cell.message_bytes, ns))
-            continue
-        windows = Windows(cell.message_bytes, window, max(1, cell.ranks // 2), ns)
-        (samples.both_ways if cell.operation == BOTH_WAYS else samples.windows).append(windows)
+        if name in COLLECTIVES:
+            samples.collectives.setdefault((name, workload.placement, size), []).append(ns)  # type: ignore[arg-type]  # one of them
+        elif name == PAIRED:
+            samples.round_trips.append(RoundTrips(size, ns))
+        else:
+            windows = Windows(size, workload.number("window", 64), max(1, cell.ranks // 2), ns)
+            (samples.both_ways if name == BOTH_WAYS else samples.windows).append(windows)
+
+
+def _pairs_are_apart(placement: Sequence[int]) -> bool:
+    """Return whether the messages of every pair went between nodes: rank i of the first half and i of the second."""
+    half = len(placement) // 2
+    return all(first != second for first, second in zip(placement[:half], placement[half:], strict=True))
 
 
 def _exchange(run: RunDir, record: TrialRecord, cell: StoredCell) -> Exchanges:
