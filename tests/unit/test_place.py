@@ -6,8 +6,18 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import BadInputError
+from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.launcher_files import WRITERS
-from nearmetal.predict.models import UNBOUNDED, Machine, PathModel, Segment
+from nearmetal.predict.models import (
+    UNBOUNDED,
+    Distribution,
+    FitQuality,
+    Machine,
+    MeasuredCollective,
+    NamedMachine,
+    PathModel,
+    Segment,
+)
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import Pattern, schedule_from_pattern
 from nearmetal.predict.place import (
@@ -157,3 +167,32 @@ def test_each_launcher_gets_its_file(launcher: str, text: str) -> None:
     assert WRITERS[launcher](HOST_OF, hosts(2, 2)) == text
     with pytest.raises(BadInputError, match="slots"):
         WRITERS[launcher](HOST_OF, hosts(2, 1))
+
+
+@pytest.mark.parametrize(
+    ("size", "changed", "told"),
+    [
+        (4096, {}, False),
+        (4096, {"nonblocking": True}, True),
+        (1 << 20, {}, True),  # beyond what was measured of the collective
+        (4096, {"comm": 1}, True),
+    ],
+)
+def test_messages_of_collectives_that_are_taken_as_measured_are_not_doubted(
+    size: int, changed: dict[str, object], told: bool
+) -> None:
+    """Their rounds were counted among the messages larger than every ping-pong, and the prediction refused."""
+    ping = PathModel(path(20).segments, measured_bytes=(8, 1024), fit=FitQuality("test", 100, 0, 0))
+    took = Distribution((0.0,), (US,))
+    measured = MeasuredCollective("allreduce", (0, 1), ((8, took), (65_536, took)))
+    named = NamedMachine("vf", "as-found", "polling", Machine(None, ping, measured=(measured,)))
+    op = Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, message_bytes=size, **changed)  # type: ignore[arg-type]
+    programs = tuple(
+        Program((DoCall(0),), (op,), (Comm(0, size=2), Comm(1, (0, 1), rank)), slots=1) for rank in range(2)
+    )  # fmt: skip
+    schedule = Schedule(2, programs)
+    assert bool(find_doubts([schedule], named, Placement.block(2, 1))) == told
+    if op.message_bytes == 4096 and not op.nonblocking:  # as in the replay itself
+        found = simulate(schedule, named.machine, Placement.block(2, 1))
+        assert bool(found.collectives_as_measured) != told
+        assert bool(found.messages) == told

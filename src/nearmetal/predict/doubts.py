@@ -13,6 +13,7 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.models import SMALL_BYTES
+from nearmetal.predict.native import collectives_of
 from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of
 from nearmetal.units import format_size
 
@@ -48,7 +49,7 @@ class Doubt:
 def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: Placement) -> list[Doubt]:
     """Return what is doubtful about a prediction, by the share of messages or bytes, largest first."""
     found = [*_of_mpi(schedules[0], named), *_of_virtual_nodes(named), *_of_opaque_calls(schedules[0])]
-    sent = messages_of(schedules[0], MAX_SAMPLED_RANKS)
+    sent = messages_of(schedules[0], MAX_SAMPLED_RANKS, collectives_of(named.machine, placement))
     own = sent.source == sent.target
     same = (placement.domain_of[sent.source] == placement.domain_of[sent.target]) & ~own
     beside = (placement.host_of[sent.source] == placement.host_of[sent.target]) & ~own & ~same

@@ -11,11 +11,14 @@ from scipy import sparse
 from nearmetal.errors import BadInputError
 from nearmetal.predict import _sim
 from nearmetal.predict.schedule import Collective, OpKind, Peer
-from nearmetal.predict.trace import DoCall, walk
+from nearmetal.predict.trace import NONE, DoCall, walk
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
+    from nearmetal.predict.models import MeasuredCollective
     from nearmetal.predict.schedule import Comm, Op, Program, Schedule
 
     Ranks = NDArray[np.int64]
@@ -41,8 +44,13 @@ class Messages:
     count: Ranks
 
 
-def messages_of(schedule: Schedule, max_ranks: int | None = None) -> Messages:
-    """Return the messages that ranks send, rounds of collectives among them; of all, or of about `max_ranks`."""
+def messages_of(
+    schedule: Schedule, max_ranks: int | None = None, measured: Sequence[MeasuredCollective] = ()
+) -> Messages:
+    """Return the messages that ranks send, rounds of collectives among them; of all, or of about `max_ranks`.
+
+    Collectives that take the time `measured` of them send none.
+    """
     senders = np.arange(0, schedule.ranks, 1 if max_ranks is None else max(1, schedule.ranks // max_ranks))
     groups = (
         [(senders, schedule.programs[0])]
@@ -52,7 +60,7 @@ def messages_of(schedule: Schedule, max_ranks: int | None = None) -> Messages:
     rows: list[_Rows] = []
     for ranks, program in groups:
         for step, times in walk(program.steps):
-            if isinstance(step, DoCall):
+            if isinstance(step, DoCall) and not _as_measured(program, program.ops[step.index], schedule, measured):
                 rows += _of_op(ranks, program, program.ops[step.index], times)
     joined = [np.concatenate(column) for column in zip(*rows, strict=True)] if rows else [np.empty(0, np.int64)] * 4
     return Messages(*joined)
@@ -70,6 +78,17 @@ def traffic(schedule: Schedule) -> sparse.csr_array:
     total.setdiag(0)
     total.eliminate_zeros()
     return total
+
+
+def _as_measured(program: Program, op: Op, schedule: Schedule, measured: Sequence[MeasuredCollective]) -> bool:
+    """Return whether a replay takes the measured time of a call: `Engine::as_measured`."""
+    if op.kind is not OpKind.COLLECTIVE or op.nonblocking or not op.sizes == op.recv_sizes == NONE:
+        return False
+    comm = program.comms[op.comm]
+    return (not comm.members and comm.size == schedule.ranks) and any(
+        one.collective == op.collective.name.lower() and one.times_ps[0][0] <= op.message_bytes <= one.times_ps[-1][0]
+        for one in measured
+    )
 
 
 def _of_op(ranks: Ranks, program: Program, op: Op, times: int) -> list[_Rows]:
