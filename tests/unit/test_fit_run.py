@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from nearmetal.cli.main import run as cli
+from nearmetal.cli.predict import command as predict
 from nearmetal.facts.inventory import count_processors, sharing_facts
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
@@ -174,3 +177,16 @@ def test_streams_of_pairs_inside_a_node_are_not_taken_for_the_wire(measured: Run
 
     assert port(0, 1, 0, 1) == 0
     assert port(0, 0, 1, 1) > 0
+
+
+def test_the_path_inside_a_node_is_no_answer_unless_named(folder: Path) -> None:
+    """It once stood in the table as the fastest path between nodes."""
+    (folder.parent / "halo.toml").write_text('[pattern]\nkind = "halo"\nranks = 2\nsteps = 1\nmessage_bytes = 8\n')
+
+    def paths(*argv: str) -> set[str]:
+        argv = (str(folder.parent / "halo.toml"), "--on", str(folder), "--replicas", "1", "--format", "json", *argv)
+        found = CliRunner().invoke(predict, argv, catch_exceptions=False)
+        return {row["path"] for row in json.loads(found.stdout)}
+
+    assert paths() == {"veth"}
+    assert paths("--path", "shm", "--per-node", "2") == {"shm"}

@@ -34,7 +34,7 @@ from nearmetal.predict.place import (
 )
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate
-from nearmetal.predict.trace import DoCall
+from nearmetal.predict.trace import DoCall, Repeat
 from nearmetal.predict.traffic import inter_share, messages_of, traffic
 
 US, NS = 1_000_000, 1000
@@ -196,3 +196,27 @@ def test_messages_of_collectives_that_are_taken_as_measured_are_not_doubted(
         found = simulate(schedule, named.machine, Placement.block(2, 1))
         assert bool(found.collectives_as_measured) != told
         assert bool(found.messages) == told
+
+
+@pytest.mark.parametrize(("messages", "refused"), [(10, False), (200, True)])
+def test_traces_of_different_programs_are_told(messages: int, refused: bool) -> None:
+    """Their times were mixed, unsaid."""
+
+    def launch(command: tuple[str, ...], times: int) -> Schedule:
+        op = Op(OpKind.SEND, peer=1, message_bytes=8)
+        both = tuple(Program((Repeat(times, (DoCall(0),)),), (op,), (Comm(0, size=2),)) for _ in range(2))
+        return Schedule(2, both, command=command)
+
+    named, apart = NamedMachine("vf", "as-found", "polling", MACHINE), Placement.block(2, 1)
+    launches = [launch(("nmapps", "ep", "W"), 10), launch(("nmapps", "ep", "S"), messages)]
+    (doubt,) = find_doubts(launches, named, apart)
+    assert "2 command lines ('nmapps ep S', 'nmapps ep W')" in doubt.said
+    assert doubt.refuse == refused
+    assert not find_doubts([launches[0], launch(("nmapps", "ep", "W"), messages)], named, apart)
+
+
+def test_messages_between_nodes_over_a_path_inside_one_are_refused() -> None:
+    named = NamedMachine("shm", "as-found", "polling", MACHINE, kind="shm")
+    (doubt,) = find_doubts([halo(8, (2, 2, 2))], named, Placement.block(8, 4))
+    assert (doubt.refuse, doubt.said) == (True, "33% of messages are between nodes: shm was measured inside one")
+    assert not find_doubts([halo(8, (2, 2, 2))], named, Placement.block(8, 8))

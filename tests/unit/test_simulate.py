@@ -396,6 +396,8 @@ def test_dims_are_as_cubic_as_the_ranks_allow() -> None:
     assert cubic_dims(64) == (4, 4, 4)
     assert cubic_dims(131_072) == (64, 64, 32)
     assert cubic_dims(7) == (7, 1, 1)
+    flat = Pattern(kind="halo", ranks=16, dims=(16, 1), steps=1, message_bytes=8)
+    assert (flat.at(16), flat.at(64).dims) == (flat, (8, 8))  # as it is where it stays, and of as many dimensions
 
 
 @pytest.mark.parametrize(

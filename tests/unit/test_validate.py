@@ -17,10 +17,12 @@ from nearmetal.errors import BadInputError
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
-from nearmetal.predict.trace import NONE, Call, CallKind, CallTime, CommKind, Communicator, DoCall, RankTrace
+from nearmetal.predict.schedule import schedule_from_trace
+from nearmetal.predict.trace import NONE, Call, CallKind, CallTime, CommKind, Communicator, DoCall, RankTrace, Trace
 from nearmetal.predict.validate import (
     MeasuredLaunches,
     Validated,
+    doubts_of_launches,
     measured_launches,
     oracle_error,
     orders,
@@ -199,3 +201,62 @@ def test_only_pairs_that_measurement_tells_apart_have_an_order() -> None:
     assert orders([case(12, 99, 100, 101), case(10, 119, 120, 121)]) == (1, 1)
     assert orders([case(12, 99, 100, 101), case(10, 100, 120, 140)]) == (0, 0)
     assert orders([case(12, 100), case(10, 105)]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--decide",),
+        ("--sensitivity",),
+        ("--baseline", "veth"),
+        ("--save-model", "x"),
+        ("--per-node", "2"),
+        ("--vms-per-host", "2"),
+    ],
+)
+def test_an_option_that_validation_would_not_use_is_refused(truth: Path, argv: tuple[str, ...]) -> None:
+    on = (str(truth / "2.toml"), "--on", str(truth / "model.json"))
+    with pytest.raises(BadInputError, match=f"{argv[0]} has no effect with --validate"):
+        said(*on, "--validate", str(truth / "run"), *argv)
+    with pytest.raises(BadInputError, match="--workload has no effect without --validate"):
+        said(*on, "--workload", "app")
+    with pytest.raises(BadInputError, match="--eager has no effect on"):
+        said(*on, "--eager", "4 KiB")
+
+
+def test_launches_unlike_what_is_predicted_are_told(truth: Path) -> None:
+    (launches, *_) = measured_launches(RunDir.open(truth / "run"))
+    assert (launches.path, launches.command, launches.wall) == ("bridge", ("app",), True)
+    path = replace(machine("bridge", 5), host="lab", mpi="mpich 4.0", knobs="nic.rx-usecs = 3")
+    schedule = replace(schedule_from_trace(Trace((one_message(0), one_message(1)))), command=("other", "4"))
+    told = [doubt.said for doubt in doubts_of_launches([schedule], path, launches)]
+    assert told[:3] == [
+        "the paths were measured on the host lab, the launches on the host fake",
+        f"the paths were measured with mpich 4.0, the launches with {launches.about[1]}",
+        "the paths were measured under the setting nic.rx-usecs = 3, the launches under the setting as found",
+    ]
+    assert told[3] == "the trace is of 'other 4', the launches are of 'app'"
+    assert "wall clock" in told[4]
+    host, mpi, knobs = launches.about
+    same = replace(path, host=host, mpi=mpi, knobs=knobs)
+    for command in ((), ("app",), ("app", "8")):  # of a pattern, and of an application with its class left out
+        told = [doubt.said for doubt in doubts_of_launches([replace(schedule, command=command)], same, launches)]
+        assert len(told) == 1
+
+
+def test_a_rate_is_no_time_to_hold_predictions_against(truth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDir.open(truth / "run")
+    records = [
+        replace(one, order=replace(one.order, workload=replace(one.order.workload, options=options)))
+        for one in run.trials()
+        for options in [one.order.workload.options | {"unit": "MB/s"}]
+    ]
+    monkeypatch.setattr(RunDir, "trials", lambda _: records)
+    with pytest.raises(BadInputError, match="measures a rate, MB/s"):
+        measured_launches(run)
+
+
+def test_a_path_inside_a_node_is_held_against_ranks_of_one_node() -> None:
+    inside = MeasuredLaunches("shm", "as-found", "polling", (0, 1), False, np.array([1.0]))
+    assert inside.placed(replace(machine("shm", 1), kind="shm")).hosts == 1
+    assert inside.placed(machine("veth", 1)).hosts == 2

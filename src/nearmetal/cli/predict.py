@@ -17,8 +17,7 @@ from nearmetal.predict.decide import AnswerRow, compare
 from nearmetal.predict.doubts import Doubt, find_doubts, refuse_beyond
 from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.machine_file import Changes, read_changes
-from nearmetal.predict.models import ModelFile, NamedMachine, read_model, write_model
-from nearmetal.predict.native import Placement
+from nearmetal.predict.models import INTRA_KIND, ModelFile, NamedMachine, read_model, write_model
 from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Schedule, schedule_from_trace
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
@@ -26,6 +25,7 @@ from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.validate import (
     Replays,
     Validated,
+    doubts_of_launches,
     marks_iterations,
     measured_launches,
     measured_parts,
@@ -50,6 +50,8 @@ from nearmetal.units import parse_size_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from nearmetal.predict.native import Placement
+
 
 def load_schedules(program: Path, ranks: int | None) -> list[Schedule]:
     """Return the schedules of a pattern file, a trace directory, or RUN:WORKLOAD; only patterns come in other sizes."""
@@ -71,6 +73,8 @@ def load_model(source: Path, eager: str | None) -> ModelFile:
     """Return the models of a run directory (fitted now) or of a model file."""
     if source.is_dir():
         return fit_run(RunDir.open(source), eager_up_to_bytes=parse_size_bytes(eager) if eager else None)
+    if eager:
+        raise BadInputError(f"--eager has no effect on {source}, whose paths are fitted", hint="fit the run with it")
     return read_model(source)
 
 
@@ -160,14 +164,19 @@ def replay_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def prepare(programs: Sequence[Path], given: Mapping[str, Any]) -> Replay:
-    """Return what to replay, from the values of `replay_options`."""
+def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: bool = False) -> Replay:
+    """Return what to replay, from the values of `replay_options`.
+
+    The path inside a node is one to choose only where it is named, or where launches on it are to be predicted.
+    """
     schedules = [one for program in programs for one in load_schedules(program, given["ranks"])]
     named_changes = ("vms_per_host", "cores", "compute_scale", "topology", "hop", "interrupts", "delivery")
     changes = read_changes(given["machine_file"], **{name: given[name] for name in named_changes})
     model = load_model(given["source"], given["eager"])
     paths = [path for word in given["paths"] for path in word.split(",")]
     chosen = choose(model, paths, given["settings"], given["modes"])
+    if not paths and not validating and any(named.kind != INTRA_KIND for named in chosen):
+        chosen = [named for named in chosen if named.kind != INTRA_KIND]
     if not chosen:
         raise BadInputError("the run has no such combination of path, setting and progress mode")
     chosen.sort(key=lambda named: paths.index(named.path) if paths else 0)
@@ -228,7 +237,10 @@ def command(
     if kept is not None and truth is not None:
         raise BadInputError("--validate is no prediction to keep", hint="leave --save or --validate out")
     asked = _loss(loss or "10%") if decide else None
-    replay = prepare(programs, given)
+    of_one = {"--decide": decide, "--sensitivity": show_sensitivity, "--baseline": baseline, "--save-model": save_model}
+    placed = {"--per-node": per_node > 1, "--vms-per-host": given["vms_per_host"]}
+    _refuse_unused({"--workload": workload} if truth is None else of_one | placed, truth)
+    replay = prepare(programs, given, validating=truth is not None)
     if truth is not None:
         _validate(replay, RunDir.open(truth), workload, form)
         return
@@ -263,6 +275,14 @@ def command(
         Console(highlight=False).print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
     if decided:
         Console(highlight=False).print(decided)
+
+
+def _refuse_unused(options: Mapping[str, object], truth: Path | None) -> None:
+    """Raise BadInputError for an option that changes nothing without --validate, or with it."""
+    for option in (option for option, value in options.items() if value):
+        if truth is None:
+            raise BadInputError(f"{option} has no effect without --validate", hint="give both, or neither")
+        raise BadInputError(f"{option} has no effect with --validate", hint="ranks are placed as in the launches")
 
 
 def _save(
@@ -325,9 +345,10 @@ def _validate(replay: Replay, run: RunDir, workload: str, form: str) -> None:
     by_label = {label(named): named for named in replay.machines}
     doubts = {}
     for case in cases:
-        one = case.launches
-        where = f"{one.path} / {one.setting} / {one.progress}"
-        doubts[where] = replay.doubts(by_label[where], Placement.of_hosts(np.array(one.placement, np.uint32)))
+        where = " / ".join(case.launches.key)
+        named = by_label[where]
+        doubts[where] = replay.doubts(named, case.launches.placed(named))
+        doubts[where] += doubts_of_launches(replay.schedules, named, case.launches)
     tell_doubts(doubts)
     if form == "json":
         click.echo(json.dumps([_validated_record(case) for case in cases], indent=1))

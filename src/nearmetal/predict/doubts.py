@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.models import SMALL_BYTES
+from nearmetal.predict.models import INTRA_KIND, SMALL_BYTES
 from nearmetal.predict.native import collectives_of
 from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of
 from nearmetal.units import format_size
@@ -30,6 +30,8 @@ BEYOND_FACTOR, BEYOND_SHARE = 2.0, 0.10
 """A prediction is refused where this share of messages or bytes is this many times larger than the largest measured."""
 WIDE_FACTOR = 8.5
 """Measured sizes that are further apart leave the sizes between them unknown (8 B, 64 B, 512 B ... do not)."""
+ALIKE = 1.1
+"""Launches of one program differ by less in the number of their messages."""
 _FLAVOURS = {"Open MPI": "openmpi", "MPICH": "mpich"}
 
 
@@ -49,6 +51,7 @@ class Doubt:
 def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: Placement) -> list[Doubt]:
     """Return what is doubtful about a prediction, by the share of messages or bytes, largest first."""
     found = [*_of_mpi(schedules[0], named), *_of_virtual_nodes(named), *_of_opaque_calls(schedules[0])]
+    found += _of_several_programs(schedules)
     sent = messages_of(schedules[0], MAX_SAMPLED_RANKS, collectives_of(named.machine, placement))
     own = sent.source == sent.target
     same = (placement.domain_of[sent.source] == placement.domain_of[sent.target]) & ~own
@@ -62,6 +65,9 @@ def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: P
     if machine.intra is None and own.any():
         said = f"{share(own):.0%} of messages are of ranks to themselves: taken as a copy in memory, which is assumed"
         found.append(Doubt(said, "measure the path `shm` in the same run", share(own)))
+    if named.kind == INTRA_KIND and (apart := ~own & ~same).any():
+        said = f"{share(apart):.0%} of messages are between nodes: {named.path} was measured inside one"
+        found.append(Doubt(said, "name the paths between nodes with --path", share(apart), refuse=True))
     if machine.host is None and beside.any():
         said = f"{share(beside):.0%} of messages are between guests of one host: taken as between hosts"
         found.append(Doubt(said, "measure a path between two guests of one host", share(beside)))
@@ -158,6 +164,18 @@ def flavour_of(library: str) -> str:
     flavour = next((word for name, word in _FLAVOURS.items() if name in library), "")
     version = re.search(r"\d+(?:\.\d+)+", library)
     return f"{flavour} {version[0]}" if flavour and version else flavour
+
+
+def _of_several_programs(schedules: Sequence[Schedule]) -> list[Doubt]:
+    """Return that the traces are of several programs: replayed in turn, they give the time of none."""
+    commands = sorted({" ".join(one.command) for one in schedules if one.command})
+    if len(commands) < 2:
+        return []
+    sent = [messages_of(one, MAX_SAMPLED_RANKS) for one in schedules]
+    counts = [int(one.count.sum()) for one in sent]
+    said = f"the traces are of {len(commands)} command lines ({commands[0]!r:.60}, {commands[1]!r:.60})"
+    said += f" with {min(counts)} to {max(counts)} messages: their times are mixed"
+    return [Doubt(said, "give the launches of one program only", 1.0, refuse=max(counts) > ALIKE * min(counts))]
 
 
 def _of_opaque_calls(schedule: Schedule) -> list[Doubt]:

@@ -11,6 +11,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import GUEST_KINDS, p99_errors, run_errors
 from nearmetal.predict.fit import Exchanges, RoundTrips, Windows, fit_cold, fit_copy, fit_path, fit_port
 from nearmetal.predict.models import (
+    INTRA_KIND,
     SMALL_BYTES,
     UNBOUNDED,
     Cores,
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from nearmetal.store.rundir import RunDir, TrialRecord
     from nearmetal.store.samples import StoredCell
 
-INTRA_KIND = "shm"
-"""The recipe whose two ranks share a node."""
 PAIRED, STREAMING, BOTH_WAYS, EXCHANGED = "latency", ("bw", "message_rate"), "bibw", "exchange"
 COLLECTIVES = frozenset(get_args(MeasuredName))
 """Those that no rank leaves before the last has come; of others one number a size would not tell who waits for whom."""
@@ -60,6 +59,7 @@ class _Samples:
     mpi_label: str
     virtual: bool
     cores: Cores | None
+    knobs: str
     round_trips: list[RoundTrips] = field(default_factory=list)
     windows: list[Windows] = field(default_factory=list)
     both_ways: list[Windows] = field(default_factory=list)
@@ -93,7 +93,7 @@ class _Fitted:
 
 
 def fit_run(run: RunDir, *, eager_up_to_bytes: int | None = None) -> ModelFile:
-    """Return the machines of a run, one for each path (but `shm`), setting and progress mode with ping-pong samples."""
+    """Return the machines of a run, one for each path, setting and progress mode with ping-pong samples."""
     return fit_records(run, run.trials(), eager_up_to_bytes=eager_up_to_bytes)
 
 
@@ -113,8 +113,8 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         key = (order.path.label.removesuffix(AGAIN), order.setting, order.workload.progress)
         launch = (order.path.label, order.block)
         facts = record.outcome.facts
-        label = f"{order.mpi} {facts.get('mpi.version', '')}".strip()
-        about = (order.path.kind, order.mpi, label, facts.get("cpu.hypervisor") is True, _cores(run, record))
+        virtual = facts.get("cpu.hypervisor") is True
+        about = (order.path.kind, order.mpi, mpi_of(record), virtual, _cores(run, record), knobs_of(record))
         for samples in (
             groups.setdefault(key, _Samples(*about)),
             launches.setdefault(key, {}).setdefault(launch, _Samples(*about)),
@@ -143,10 +143,21 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
             mpi=found.samples.mpi_label,
             host=run.info.host_kind,
             virtual=found.samples.virtual,
+            knobs=found.samples.knobs,
         )
         for key, found in sorted(fitted.items(), key=lambda item: item[0])
     )
     return ModelFile("nearmetal-model", 1, str(run.root.name), machines, run_errors(), p99_errors())
+
+
+def mpi_of(record: TrialRecord) -> str:
+    """Return flavour and version of the MPI of a trial."""
+    return f"{record.order.mpi} {record.outcome.facts.get('mpi.version', '')}".strip()
+
+
+def knobs_of(record: TrialRecord) -> str:
+    """Return what the setting of a trial sets, in words."""
+    return ", ".join(f"{name} = {value}" for name, value in sorted(record.order.knobs.items()))
 
 
 def _machines(found: _Fitted, intra: _Fitted | None) -> tuple[Machine, tuple[Machine, ...]]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MODEL_VERSION = 1
 UNBOUNDED = (1 << 63) - 1
 """As `up_to_bytes` of the last segment, and as the eager limit of a path without rendezvous."""
+INTRA_KIND = "shm"
+"""The recipe whose two ranks share a node."""
 SMALL_BYTES = 64
 """Up to here a message takes as long as the smallest that was measured: one packet, one cache line."""
 
@@ -237,7 +239,7 @@ class NamedMachine:
 
     `machine` is fitted from all launches together, `launches` are fitted from one block of launches each. `kind` is the
     path's recipe, `mpi` the flavour and version, `host` the kind of host; empty where a file of an older version does
-    not tell. `virtual` says that the measured nodes ran on virtual processors.
+    not tell. `virtual` says that the measured nodes ran on virtual processors, `knobs` what the setting sets.
     """
 
     path: str
@@ -249,6 +251,7 @@ class NamedMachine:
     mpi: str = ""
     host: str = ""
     virtual: bool = False
+    knobs: str = ""
 
     @property
     def replayed(self) -> tuple[Machine, ...]:

@@ -69,9 +69,11 @@ class Pattern:
         parse_duration_ns(self.compute)
 
     def at(self, ranks: int) -> Pattern:
-        """Return the same pattern at another number of ranks; a fixed process grid is dropped."""
-        base = self.scaling_ranks or self.ranks
-        return replace(self, ranks=ranks, dims=(), scaling_ranks=base)
+        """Return the same pattern at another number of ranks, on a grid of as many dimensions, as cubic as can be."""
+        if ranks == self.ranks:
+            return self
+        dims = cubic_dims(ranks, len(self.dims)) if self.dims else ()
+        return replace(self, ranks=ranks, dims=dims, scaling_ranks=self.scaling_ranks or self.ranks)
 
     @property
     def shrink(self) -> float:

@@ -143,6 +143,8 @@ class Schedule:
     name: str = field(default="", compare=False)
     mpi: str = field(default="", compare=False)
     """Of a trace, what its MPI called itself."""
+    command: tuple[str, ...] = field(default=(), compare=False)
+    """Of a trace, the words of its command line but paths: what the program is and what it was told."""
     opaque_share: float = field(default=0.0, compare=False)
     """Share of a trace's calls that are not in it (one-sided, MPI-IO): their time is in the gaps, as it was then."""
 
@@ -178,7 +180,13 @@ def schedule_from_trace(trace: Trace) -> Schedule:
     library = trace.ranks[0].meta.get("library", "")
     opaque, recorded = trace.opaque_calls, sum(map(call_count, trace.ranks))
     share = opaque / (opaque + recorded) if opaque else 0.0
-    return Schedule(trace.world_ranks, programs, tuple(gaps), name=trace.source, mpi=library, opaque_share=share)
+    command = words_of(trace.ranks[0].meta.get("command", "").split())
+    return Schedule(trace.world_ranks, programs, tuple(gaps), trace.source, library, command, share)
+
+
+def words_of(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the name of a program and its arguments without paths, which differ between launches."""
+    return tuple([word.rpartition("/")[2] for word in command[:1]] + [word for word in command[1:] if "/" not in word])
 
 
 class _RankReader:

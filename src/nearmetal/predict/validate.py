@@ -11,15 +11,19 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import class_of, errors_of, run_errors
-from nearmetal.predict.fit_run import PAIRED, fit_records
+from nearmetal.predict.doubts import Doubt
+from nearmetal.predict.fit_run import PAIRED, fit_records, knobs_of, mpi_of
+from nearmetal.predict.models import INTRA_KIND
 from nearmetal.predict.native import Placement
-from nearmetal.predict.schedule import OpKind, schedule_from_trace
+from nearmetal.predict.schedule import OpKind, schedule_from_trace, words_of
 from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace import DoCall, walk
 from nearmetal.predict.trace_file import trace_of
 from nearmetal.store.query import valid
 from nearmetal.study.order import PROFILE_OPTION
 from nearmetal.study.spec import AGAIN
+from nearmetal.workloads.apps import PROGRAM, application_argv
+from nearmetal.workloads.figures import unit_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,11 +61,22 @@ class MeasuredLaunches:
     placement: tuple[int, ...]
     timed_part: bool
     ns: Times
+    about: tuple[str, str, str] = ("", "", "")
+    """The kind of host, the MPI and the knobs that it was launched with."""
+    command: tuple[str, ...] = ()
+    """The words of its command line but paths, as far as the study gives them."""
+    wall: bool = False
+    """The time is that of the whole launch, with the start-up of the MPI."""
 
     @property
     def key(self) -> Key:
         """Return path, setting and progress."""
         return self.path, self.setting, self.progress
+
+    def placed(self, named: NamedMachine) -> Placement:
+        """Return where its ranks ran: nodes of a path inside a node are one."""
+        nodes = [0] * len(self.placement) if named.kind == INTRA_KIND else self.placement
+        return Placement.of_hosts(np.array(nodes, np.uint32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +134,7 @@ def measured_launches(run: RunDir, workload: str = "") -> list[MeasuredLaunches]
             hint=f"name one with --workload: {', '.join(names)}" if names else "launch one: kind = 'command'",
         )
     found: dict[tuple[str, str, str, tuple[int, ...], bool], list[float]] = defaultdict(list)
+    about: dict[Key, TrialRecord] = {}
     for record in records:
         order = record.order
         if order.workload.label != (workload or names[0]):
@@ -129,7 +145,52 @@ def measured_launches(run: RunDir, workload: str = "") -> list[MeasuredLaunches]
         key = (order.path.label.removesuffix(AGAIN), order.setting, order.workload.progress)
         time = float(ns.max() if whole else np.median(ns))
         found[*key, tuple(order.workload.placement), whole is not None].append(time)
-    return [MeasuredLaunches(*key, np.array(times)) for key, times in sorted(found.items())]
+        about[key] = record
+    return [
+        MeasuredLaunches(*key, np.array(times), *_about(run, about[key[:3]])) for key, times in sorted(found.items())
+    ]
+
+
+def _about(run: RunDir, record: TrialRecord) -> tuple[tuple[str, str, str], tuple[str, ...], bool]:
+    """Return host, MPI and knobs of a launch, the words of its command line, and whether the wall clock timed it."""
+    workload = record.order.workload
+    options = workload.options
+    if workload.kind == "application":
+        command, wall = (PROGRAM, *application_argv(record.order)), False
+    else:
+        argv = options.get("argv")
+        command = words_of([str(word) for word in argv] if isinstance(argv, list) else [])
+        wall = options.get("figure", "wall") == "wall"
+        if unit_named(str(options.get("unit", "s"))).rate:
+            raise BadInputError(
+                f"workload {workload.label!r} of {run.root} measures a rate, {options['unit']}",
+                hint="predictions are of run times: let its `pattern` match the seconds that the program prints",
+            )
+    return (run.info.host_kind, mpi_of(record), knobs_of(record)), command, wall
+
+
+def doubts_of_launches(schedules: Sequence[Schedule], named: NamedMachine, launches: MeasuredLaunches) -> list[Doubt]:
+    """Return in what the launches differ from what is predicted, beside the time."""
+    found: list[Doubt] = []
+    for what, model, truth in zip(
+        ("on the host", "with", "under the setting"), (named.host, named.mpi, named.knobs), launches.about, strict=True
+    ):
+        if named.host and model != truth:
+            said = f"the paths were measured {what} {model or 'as found'}, the launches {what} {truth or 'as found'}"
+            found.append(Doubt(said, "hold predictions against launches on the host of the run", 1.0))
+    traced, ordered = schedules[0].command, launches.command
+    if traced and launches.timed_part:
+        traced = (PROGRAM, *traced[1:])  # a build has a name of its own
+    shorter = min(len(traced), len(ordered))
+    if traced[:shorter] != ordered[:shorter]:
+        said = f"the trace is of {' '.join(traced)!r:.80}, the launches are of {' '.join(ordered)!r:.80}"
+        found.append(Doubt(said, "name the launched program with --workload, or trace that", 1.0))
+    if launches.wall:
+        said = (
+            "the launches were timed by the wall clock: the start-up of the MPI is in them, and not in the prediction"
+        )
+        found.append(Doubt(said, "let the study read the seconds that the program prints: figure = 'regex'", 1.0))
+    return found
 
 
 def measured_parts(run: RunDir, workload: str = "") -> MeasuredParts:
@@ -218,7 +279,7 @@ class Replays:
 
     def validated(self, schedules: Sequence[Schedule], named: NamedMachine, launches: MeasuredLaunches) -> Validated:
         """Return one measured case beside its predictions."""
-        placement = Placement.of_hosts(np.array(launches.placement, np.uint32))
+        placement = launches.placed(named)
         case_class = class_of(named, placement)
         times = self._times(schedules, named, launches, placement)
         interval = errors_of(self.model.validated or run_errors(), case_class).interval(times.astype(np.int64))
