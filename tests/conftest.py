@@ -9,12 +9,9 @@ import os
 import secrets
 import shutil
 import tempfile
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
-
-if TYPE_CHECKING:
-    import pytest
 
 settings.register_profile("nearmetal", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("nearmetal")
@@ -37,6 +34,9 @@ os.fsync = _synced  # type: ignore[assignment]
 def pytest_configure(config: pytest.Config) -> None:
     """Name the cache of a run's far machines, who make it when they need it; workers of pytest-xdist inherit it."""
     if not hasattr(config, "workerinput"):
+        # pytest-xdist 3.8 names a test's group there; pytest 9.2 reads it no more, and each worker opens the lab anew.
+        if config.getoption("dist", default="no") == "loadgroup" and not hasattr(pytest.Item, "_nodeid"):
+            raise pytest.UsageError(f"pytest {pytest.__version__} ignores groups: install packaging/requirements.lock")
         folder = f"{tempfile.gettempdir()}/far-cache-{secrets.token_hex(8)}"
         os.environ["NEARMETAL_FAR_CACHE"] = folder
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))

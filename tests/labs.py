@@ -28,9 +28,9 @@ LONG = pytest.mark.skipif(not WHOLE, reason="minutes a test: `make verify-lab`")
 
 @contextlib.contextmanager
 def opened(machine: str, **options: Scalar) -> Iterator[LabHost]:
-    """Open the lab with a machine of that name; skip the test where it cannot run, with its reason."""
+    """Open the lab with a machine of that name, of one boot; skip the test where it cannot run, with its reason."""
     try:
-        host = open_lab({"machine": machine, **options}, lambda _: None)
+        host = open_lab({"machine": machine, "variants": 1, **options}, lambda _: None)
     except NearmetalError as error:
         pytest.skip(f"{error.message}; {error.hint}")
     with contextlib.closing(host):

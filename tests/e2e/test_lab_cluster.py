@@ -124,7 +124,7 @@ def test_a_program_that_fills_its_node_is_named_with_its_end(lab: LabHost) -> No
 
 @pytest.fixture(scope="module")
 def kvm() -> Iterator[LabHost]:
-    with labs.opened("kvm", nodes=2, variants=1) as host:
+    with labs.opened("kvm", nodes=2) as host:
         yield host
 
 
@@ -158,7 +158,7 @@ def test_one_end_may_be_a_bare_peer(kvm: LabHost, bare_ns: float) -> None:
 @labs.LONG
 def test_a_standing_guest_measures_what_one_measures_that_boots_in_its_trial(kvm: LabHost) -> None:
     (standing,) = labs.carry_out(kvm, order("vhost", rx_usecs=0))
-    with labs.opened("kvm", nodes=2, variants=1, standing_guests=False) as lab:
+    with labs.opened("kvm", nodes=2, standing_guests=False) as lab:
         (fresh,) = labs.carry_out(lab, order("vhost", rx_usecs=0))
     assert [one.facts["lab.standing_guest"] for one in (standing, fresh)] == [True, False]
     assert abs(median_ns(standing) / median_ns(fresh) - 1) < 0.03  # launches differ by 1 %
