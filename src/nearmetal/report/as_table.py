@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import rich.table
@@ -124,12 +125,34 @@ def _print(console: Console, table: Table) -> None:
     """Print a table, in parts one below the other when its columns do not fit; nothing when it has no rows."""
     if not table.rows:
         return
+    table, shortened = _shortened(table, console.width)
     for columns in _parts(table, console.width):
         console.print()
         console.print(Text(table.title, style="bold"))
         console.print(_drawn(table, columns, console.width))
     if table.note:
         _talk(console, table.note)
+    if shortened:
+        _talk(console, "Values that end in '...' are shortened; --format json has them whole.")
+
+
+def _shortened(table: Table, width: int) -> tuple[Table, bool]:
+    """Return a table of values with no line longer than half of what its labels leave, and whether any was cut.
+
+    A longer one would take the labels' room, or a table of its own for each path.
+    """
+    most = max(_SHORTEST_VALUE, (width - min(_needed(table, 0), _FIRST_COLUMN)) // 2 - 1)
+    if table.left > 1 or all(_needed(table, column) <= most for column in range(1, len(table.head))):
+        return table, False
+    rows = tuple(
+        (row[0], *("\n".join(_cut(line, most) for line in entry.split("\n")) for entry in row[1:]))
+        for row in table.rows
+    )
+    return replace(table, rows=rows), True
+
+
+def _cut(line: str, most: int) -> str:
+    return line if len(line) <= most else f"{line[: most - 3].rstrip()}..."
 
 
 def _drawn(table: Table, columns: Sequence[int], width: int) -> rich.table.Table:
@@ -169,6 +192,7 @@ def _parts(table: Table, width: int) -> list[list[int]]:
 
 
 _LONGEST_VERDICT = max(map(len, _STYLES))
+_SHORTEST_VALUE = 16
 _FIRST_COLUMN = 32
 """Names of counters are wrapped rather than let them push paths into another table."""
 

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from fake_runs import STUDY as FAKE_STUDY
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, words
 from nearmetal.results.paths import View, build_view
+from nearmetal.results.records import FactRow
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
@@ -46,6 +48,16 @@ def test_the_terminal_report_keeps_to_80_columns_and_needs_no_colour(view: View)
     assert "network namespaces of one machine" in text
     for word in ("slower", "faster", "near-metal"):
         assert word in text
+
+
+def test_facts_keep_their_labels_and_shorten_their_values(view: View) -> None:
+    said = "silent: 42899 interrupts/s and vector under 10843 packets/s: too little load to tell"
+    fact = FactRow("knob.effect.nic.rx-usecs.n0/eth0", "", (said, None, None, None, said))
+    lines = _terminal(replace(view, facts=(fact,))).splitlines()
+    rows = [line.split() for line in lines if line.startswith("knob.effect")]
+    assert rows[0] == [fact.name, "silent:", "42899", "interr...", "-", "-", "-"]
+    assert max(map(len, lines)) <= 80
+    assert sum(line.startswith("Values that end in '...'") for line in lines) == 1
 
 
 def test_many_paths_are_parted_into_tables_that_fit(tmp_path: Path) -> None:
