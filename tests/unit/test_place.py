@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -142,6 +144,19 @@ def test_break_even_lies_where_the_paths_costs_meet() -> None:
     assert not found.first_faster_below
     assert found.second_ns == tuple(sorted(found.second_ns))
     assert break_even(first, first, replicas=1).share is None
+    assert found.crossings == 1
+
+
+def test_curves_that_cross_twice_have_no_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = iter((5, 5, 4, 6, 5, 6, 4) + (5,) * 7)  # equal at two shares, which is no crossing
+
+    def next_time(*_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(makespan_ns=[next(told)])
+
+    monkeypatch.setattr("nearmetal.predict.place.simulate", next_time)
+    found = break_even(MACHINE, MACHINE, points=7)
+    assert (found.crossings, found.first_faster_below) == (2, True)
+    assert found.share == pytest.approx(2.5 / 6)
 
 
 def test_the_share_of_a_share_schedule_is_the_one_asked_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,10 @@ def command(
         judge = Judge(tuple(replay.schedules), named.replayed, replay.seed, replay.replicas)
         found += [(named, candidate) for candidate in recommend(judge, slots, dims=grid, tries=tries)]
     found.sort(key=lambda one: one[1].median_ns)
+    fastest = {label(named): (named, candidate) for named, candidate in reversed(found)}
+    for where, (named, candidate) in fastest.items():
+        more = replay.doubts(named, Placement.of_hosts(candidate.host_of))
+        doubts[where] = list({one.hint: one for one in (*doubts[where], *more)}.values())
     tell_doubts(doubts)
     _print(found)
     even = _break_even(*both, schedule, in_order(schedule.ranks, slots), replay.seed) if both else None
@@ -258,7 +263,9 @@ def _defaults(found: list[tuple[NamedMachine, Candidate]]) -> dict[NamedMachine,
 
 def _gains(candidate: Candidate, default: Candidate) -> tuple[float, float, float]:
     """Median of the paired ratios (both used the same random numbers), and the range of their middle 95 %."""
-    low, middle, high = np.quantile(1 - candidate.makespan_ns / default.makespan_ns, (0.025, 0.5, 0.975)).tolist()
+    low, middle, high = np.quantile(
+        1 - candidate.makespan_ns / np.maximum(default.makespan_ns, 1), (0.025, 0.5, 0.975)
+    ).tolist()
     return middle, low, high
 
 
@@ -271,8 +278,13 @@ def _break_even(
     first: NamedMachine, second: NamedMachine, schedule: Schedule, host_of: NDArray[np.uint32], seed: int
 ) -> BreakEvenJson:
     """Return both paths over all shares, for the program's mean message and its compute time between messages."""
-    seen = simulate(schedule, first.machine, Placement.of_hosts(host_of), seed=seed)
-    messages = max(1, seen.messages)
+    by_messages = replace(first.machine, measured=())
+    seen = simulate(schedule, by_messages, Placement.of_hosts(host_of), seed=seed)
+    messages = seen.messages
+    if messages == 0:
+        raise BadInputError(
+            f"{schedule.name} sends no message, so its paths have no break-even share", hint="leave --break-even out"
+        )
     # A step of `share_schedule` is 100 exchanges of each of 4 ranks, so it has 100 times the compute of one message.
     compute = Distribution((0.0,), (100_000 * (seen.compute_ns // messages),))
     found = break_even(
@@ -322,4 +334,6 @@ def _verdict(first: str, second: str, found: BreakEven) -> str:
     below, above = (first, second) if found.first_faster_below else (second, first)
     if found.share is None:
         return f"{below} is not slower at any share"
+    if found.crossings > 1:
+        return f"neither is faster on one side: the curves cross {found.crossings} times, first at {found.share:.0%}"
     return f"{below} is faster below {found.share:.0%} of messages between nodes, {above} above"

@@ -90,6 +90,8 @@ def compare(
     BadInputError for a baseline that was not predicted.
     """
     bare, bare_ns = _bare(predicted, baseline)
+    if bare_ns <= 0:
+        raise BadInputError("the program takes no time, so paths have no ratio", hint="trace it again, to its end")
     rows = []
     for named, found, doubts in predicted:
         median_ns = float(np.median(found.makespan_ns))

@@ -302,7 +302,8 @@ def _crossing_pair(graph: sparse.csr_array, host_of: Hosts, rng: np.random.Gener
 class BreakEven:
     """Run time (median, ns) on two machines against the share of messages between nodes; `share` where they meet.
 
-    `share` is None when one machine is faster at every share; `first_faster_below` tells which side is which.
+    `share` is None when one machine is faster at every share; `first_faster_below` tells which side is which. There is
+    an answer by sides only where the curves cross once.
     """
 
     shares: tuple[float, ...]
@@ -310,6 +311,7 @@ class BreakEven:
     second_ns: tuple[float, ...]
     share: float | None
     first_faster_below: bool
+    crossings: int
 
 
 def share_schedule(
@@ -365,12 +367,10 @@ def break_even(
 
     first_ns, second_ns = curve(first), curve(second)
     difference = np.array(first_ns) - np.array(second_ns)
-    signs = np.sign(difference)
-    crossings = np.flatnonzero((signs[:-1] != 0) & (signs[:-1] != signs[1:]))
+    apart = np.flatnonzero(difference)  # machines may be equal, as while nothing goes between nodes
+    turns = [(at, to) for at, to in itertools.pairwise(apart) if (difference[at] < 0) != (difference[to] < 0)]
     share = None
-    if crossings.size:
-        at = int(crossings[0])
-        before, after = difference[at], difference[at + 1]
-        share = shares[at] + (shares[at + 1] - shares[at]) * float(before / (before - after))
-    apart = difference[difference != 0]  # machines may be equal while nothing goes between nodes
-    return BreakEven(shares, first_ns, second_ns, share, bool(apart.size and apart[0] < 0))
+    if turns:
+        at, to = turns[0]
+        share = shares[at] + (shares[to] - shares[at]) * float(difference[at] / (difference[at] - difference[to]))
+    return BreakEven(shares, first_ns, second_ns, share, bool(apart.size and difference[apart[0]] < 0), len(turns))

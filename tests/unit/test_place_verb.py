@@ -1,0 +1,67 @@
+"""`nearmetal place` on small programs: what it refuses to recommend or to compare, and programs without time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal.cli.place import command as place
+from nearmetal.cli.predict import command as predict
+from nearmetal.errors import BadInputError
+from nearmetal.predict.models import Distribution, Machine, MeasuredCollective, ModelFile, NamedMachine, write_model
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule
+from nearmetal.predict.trace import DoCall
+from tests.unit.test_predict_verbs import measured, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def shared(*ops: Op) -> Schedule:
+    return Schedule(4, (Program(tuple(map(DoCall, range(len(ops)))), ops, (Comm(0, size=4),)),), name="mine")
+
+
+def placed(monkeypatch: pytest.MonkeyPatch, folder: Path, schedule: Schedule, *argv: str, **machine: object) -> str:
+    monkeypatch.setattr("nearmetal.cli.predict.load_schedules", lambda *_: [schedule])
+    slow, fast = measured(50, 8, 1 << 20), measured(1, 8, 1024)
+    machines = [
+        NamedMachine("veth", "as-found", "polling", replace(Machine(slow, fast), **machine)),  # type: ignore[arg-type]
+        NamedMachine("vf", "as-found", "polling", replace(Machine(slow, slow), **machine)),  # type: ignore[arg-type]
+    ]
+    write_model(ModelFile("nearmetal-model", 1, "run", tuple(machines)), folder / "model.json")
+    on = ("mine", "--on", str(folder / "model.json"), "--hosts", "a:2,b:2", "--replicas", "1", "--tries", "0")
+    return run(place, *on, *argv)[1]
+
+
+def test_sizes_that_only_the_recommended_placement_sends_between_nodes_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Doubts were those of the launcher's default alone, which keeps these large messages inside nodes."""
+    beside = Op(
+        OpKind.SENDRECV, rule=Peer.XOR, peer=1, recv_rule=Peer.XOR, recv_peer=1, message_bytes=1 << 20
+    )  # fmt: skip
+    with pytest.raises(BadInputError, match="100% of messages and 100% of bytes between nodes are larger"):
+        placed(monkeypatch, tmp_path, shared(beside), "--path", "veth")
+    told = placed(monkeypatch, tmp_path, shared(beside), "--path", "veth", "--extrapolate")
+    assert "warning: 100% of messages" in told
+
+
+def test_break_even_is_of_the_messages_of_collectives_taken_as_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They send none in a replay, and so the share was that of a program that sends messages of 0 B."""
+    reduce = Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, message_bytes=1024)
+    took = MeasuredCollective("allreduce", (0, 0, 1, 1), ((1024, Distribution((0.0,), (1000,))),))
+    argv = ("--break-even", "veth", "vf")
+    assert "messages of 1024 B" in placed(monkeypatch, tmp_path, shared(reduce), *argv, measured=(took,))
+    with pytest.raises(BadInputError, match="mine sends no message, so its paths have no break-even share"):
+        placed(monkeypatch, tmp_path, shared(), *argv)
+
+
+def test_a_program_that_takes_no_time_is_no_prediction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended in a division by zero."""
+    placed(monkeypatch, tmp_path, shared())
+    with pytest.raises(BadInputError, match="the program takes no time"):
+        run(predict, "mine", "--on", str(tmp_path / "model.json"), "--replicas", "1")
