@@ -131,7 +131,11 @@ class NoLogin:
 
 def test_what_a_study_is_too_small_for_is_a_warning() -> None:
     small = STUDY + "[trials]\nmin_blocks = 3\nmax_blocks = 3\n"
-    assert len(list(limits(parse_study(small.replace("sizes = [8]", "sizes = [8]\niterations = 200"), "s")))) == 2
+    said = list(limits(parse_study(small.replace("sizes = [8]", "sizes = [8]\niterations = 200"), "s")))
+    assert [one.partition(";")[0] for one in said] == [
+        "workload latency: 200 iterations are too few for a p99, which near-metal needs",
+        "3 blocks cannot show near-metal, which needs 14",
+    ]
     assert list(limits(parse_study(STUDY + "[trials]\nmax_blocks = 20\n", "s"))) == []
 
 

@@ -26,6 +26,7 @@ from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.plan import block
 from nearmetal.study.spec import AGAIN
 from nearmetal.workloads.build import mpi_for
+from nearmetal.workloads.engine import Engine
 from nearmetal.workloads.mpi.far import cores
 from nearmetal.workloads.table import find_workload
 
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 _NOT_REHEARSED = frozenset({"lab", "fake", "import"})
 """A look into the lab costs as much as a trial there, and its parts are known before; the fake needs nothing."""
-_HEADLINE_PERCENTILE = 0.99
 _VERSION_S = 30.0
 _TICKS_PER_S = 100
 """USER_HZ, the unit of /proc on every architecture that Linux has now."""
@@ -100,10 +100,14 @@ def limits(study: Study) -> Iterator[str]:
     if len(study.path) == 1 and len(study.setting) <= 1:
         return
     can = resolution(study)
-    if can.iterations and can.percentile < _HEADLINE_PERCENTILE:
-        yield f"{can.iterations} iterations are too few for the p99 that near-metal needs: see `nearmetal plan`"
+    for one in study.workload:
+        if one.kind == Engine.kind and one.iterations < can.proposed_iterations:
+            yield (
+                f"workload {one.name}: {one.iterations} iterations are too few for a p99, which near-metal needs; "
+                f"{can.proposed_iterations} are enough"
+            )
     if can.blocks < can.blocks_for_mode:
-        yield f"{can.blocks} blocks cannot show near-metal, which needs {can.blocks_for_mode}: see `nearmetal plan`"
+        yield f"{can.blocks} blocks cannot show near-metal, which needs {can.blocks_for_mode}; see `nearmetal plan`"
 
 
 def _parts(order: Order) -> set[tuple[str, ...]]:
