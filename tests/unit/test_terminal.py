@@ -237,3 +237,11 @@ def test_every_console_is_ours() -> None:
     assert len(others) > 10
     for path in others:
         assert "from rich.console import" not in path.read_text().split("if TYPE_CHECKING")[0], path
+
+
+def test_plan_shows_iterations_only_where_a_workload_takes_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "lockwood-apps"]) == 0
+    assert "1000" not in (said := capsys.readouterr().out)
+    assert said.count("its own") == 2
+    assert run(["plan", "aa"]) == 0
+    assert "its own" not in capsys.readouterr().out

@@ -18,11 +18,16 @@ from nearmetal.run.resolve import USUAL_SD, resolution
 from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.shipped import read_study
 from nearmetal.units import format_duration, format_size, format_wait
+from nearmetal.workloads.figures import WITH_OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nearmetal.run.resolve import Resolution
+
+
+_ITERATE = {"fake", "perftest", *WITH_OPERATIONS}
+"""The kinds of workload that take a study's `iterations`; others have a class, an input or a time of their own."""
 
 
 @click.command(name="plan")
@@ -54,7 +59,7 @@ def command(study: Path, *, order: bool, form: str) -> None:
             workload.name,
             workload.operation or workload.name,
             " ".join(format_size(size).replace(" ", "\u00a0") for size in workload.sizes) or "none",
-            str(workload.iterations),
+            str(workload.iterations) if workload.kind in _ITERATE else "its own",
             " ".join(map(str, workload.placed)),
             workload.progress,
             f"to {format_duration(pause_ns)}" if (pause_ns := longest_pause_ns(spec, workload)) else "none",
