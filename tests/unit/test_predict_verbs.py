@@ -418,6 +418,15 @@ def test_a_machine_file_and_its_options_change_the_machine(files: tuple[str, str
     assert told("--cores", "8", "--interrupts", "fixed-eqe:usecs=100,frames=64") > told("--cores", "8") + 90_000
     with pytest.raises(BadInputError, match="'igbfv' is not a rule of moderation"):
         told("--interrupts", "igbfv")
+    for rule, takes in (
+        ("fixed-eqe:usecs=20", "needs frames, usecs, not usecs"),  # one frame would interrupt at once
+        ("igbvf", "needs usecs"),
+        ("igbvf:usecs=3,frames=8", "needs usecs, not frames, usecs"),
+        ("dim-eqe:usecs=8", "takes no parameters, not usecs"),
+        ("mlx4:usecs_high=8", "needs frames and takes rate_high, .*, not usecs_high"),
+    ):
+        with pytest.raises(BadInputError, match=f"the rule {rule.partition(':')[0]} {takes}"):
+            told("--interrupts", rule)
     with pytest.raises(BadInputError, match="'ring' is not a topology"):
         told("--topology", "ring")
     file.write_text("vm_per_host = 4\n")

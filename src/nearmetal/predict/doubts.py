@@ -51,7 +51,7 @@ class Doubt:
 def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: Placement) -> list[Doubt]:
     """Return what is doubtful about a prediction, by the share of messages or bytes, largest first."""
     found = [*_of_mpi(schedules[0], named), *_of_virtual_nodes(named), *_of_opaque_calls(schedules[0])]
-    found += _of_several_programs(schedules)
+    found += [*_of_several_programs(schedules), *_of_processors(named, placement)]
     sent = messages_of(schedules[0], MAX_SAMPLED_RANKS, collectives_of(named.machine, placement))
     own = sent.source == sent.target
     same = (placement.domain_of[sent.source] == placement.domain_of[sent.target]) & ~own
@@ -72,6 +72,7 @@ def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: P
         said = f"{share(beside):.0%} of messages are between guests of one host: taken as between hosts"
         found.append(Doubt(said, "measure a path between two guests of one host", share(beside)))
     apart = ~own & ~same if machine.host is None else ~own & ~same & ~beside
+    found += _of_pairs(named, placement, share(apart))
     for where, path, chosen in (
         ("between nodes", machine.inter, apart),
         ("between guests of a host", machine.host, beside),
@@ -184,6 +185,25 @@ def _of_opaque_calls(schedule: Schedule) -> list[Doubt]:
     share = schedule.opaque_share
     said = f"{share:.1%} of MPI calls are not in the trace (one-sided, MPI-IO): taken as computing, as long as traced"
     return [Doubt(said, "measure the program itself on each path", share)]
+
+
+def _of_pairs(named: NamedMachine, placement: Placement, share: float) -> list[Doubt]:
+    """Return that more ranks of a node share its port than streamed when it was measured."""
+    most = int(np.bincount(placement.host_of).max())
+    if not 0 < named.pairs < most or not named.machine.port_fs_per_byte or not share:
+        return []
+    said = f"up to {most} ranks of a node share its port, which {named.pairs} at once did when it was measured"
+    said += ": all together are taken as no faster than those"
+    hint = f"measure `message_rate` with placement = [{', '.join('0' * most + '1' * most)}]"
+    return [Doubt(said, hint, share)]
+
+
+def _of_processors(named: NamedMachine, placement: Placement) -> list[Doubt]:
+    most = int(np.bincount(placement.host_of).max())
+    if named.machine.cores is not None or not named.host or most == 1:
+        return []
+    said = f"the run does not tell how many processors a node has: taken as enough for its {most} ranks"
+    return [Doubt(said, "give the processors of each host: --cores", 0.0)]
 
 
 def _of_virtual_nodes(named: NamedMachine) -> list[Doubt]:

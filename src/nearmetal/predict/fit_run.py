@@ -144,6 +144,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
             host=run.info.host_kind,
             virtual=found.samples.virtual,
             knobs=found.samples.knobs,
+            pairs=max((window.pairs for window in found.samples.windows), default=0),
         )
         for key, found in sorted(fitted.items(), key=lambda item: item[0])
     )

@@ -135,17 +135,37 @@ class Changes:
         return Network(known.get(name, Topology.FLAT), leaf, group, parse_duration_ns(self.hop or "0 ns") * _PS_PER_NS)
 
 
+_MLX4 = frozenset({"rate_low", "rate_high", "usecs_low", "usecs_high", "rings"})
+_PARAMETERS: dict[Moderation, tuple[frozenset[str], frozenset[str]]] = {
+    Moderation.OFF: (frozenset(), frozenset()),
+    **{rule: (frozenset({"usecs", "frames"}), frozenset()) for rule in (Moderation.FIXED_EQE, Moderation.FIXED_CQE)},
+    Moderation.MLX4: (frozenset({"frames"}), _MLX4),
+    **{rule: (frozenset(), frozenset()) for rule in (Moderation.DIM_EQE, Moderation.DIM_CQE)},
+    **{
+        rule: (frozenset({"usecs"}), frozenset({"link_mbps"})) for rule in (Moderation.IGB_QUEUE, Moderation.IGB_SHARED)
+    },
+    **{rule: (frozenset({"usecs"}), frozenset()) for rule in (Moderation.IGBVF, Moderation.IXGBEVF)},
+}
+"""What a rule needs and what else it takes; without `frames` the first completion would interrupt, whatever `usecs`."""
+
+
 def parse_moderation(text: str) -> ModerationSetting:
     """Read `igbvf:usecs=50` or `fixed-eqe:usecs=20,frames=32`; raise BadInputError for what no driver knows."""
     name, _, rest = text.partition(":")
     rules = {rule.name.lower().replace("_", "-"): rule for rule in Moderation}
-    keys = {one.name for one in fields(ModerationSetting)} - {"kind"}
-    given = dict(part.partition("=")[::2] for part in rest.split(",") if part)
-    if name not in rules or given.keys() - keys or not all(is_whole(value, _MOST) for value in given.values()):
+    parts = [part.partition("=")[::2] for part in rest.split(",") if part]
+    given = dict(parts)
+    if name not in rules or len(given) < len(parts) or not all(is_whole(value, _MOST) for value in given.values()):
         raise BadInputError(
             f"{text!r} is not a rule of moderation",
-            hint=f"one of {', '.join(rules)}, with {', '.join(sorted(keys))}, such as fixed-eqe:usecs=20,frames=32",
+            hint=f"one of {', '.join(rules)}, such as fixed-eqe:usecs=20,frames=32",
         )
+    needed, further = _PARAMETERS[rules[name]]
+    if not needed <= given.keys() <= needed | further:
+        takes = f"needs {', '.join(sorted(needed))}" if needed else "takes no parameters"
+        takes += f" and takes {', '.join(sorted(further))}" if further else ""
+        told = f", not {', '.join(sorted(given))}" if given else ""
+        raise BadInputError(f"the rule {name} {takes}{told}", hint="docs/explanation/prediction.md lists the rules")
     return ModerationSetting(rules[name], **{key: int(value) for key, value in given.items()})
 
 

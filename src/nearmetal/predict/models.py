@@ -239,7 +239,8 @@ class NamedMachine:
 
     `machine` is fitted from all launches together, `launches` are fitted from one block of launches each. `kind` is the
     path's recipe, `mpi` the flavour and version, `host` the kind of host; empty where a file of an older version does
-    not tell. `virtual` says that the measured nodes ran on virtual processors, `knobs` what the setting sets.
+    not tell. `virtual` says that the measured nodes ran on virtual processors, `knobs` what the setting sets,
+    `pairs` by how many pairs of ranks at once the path was streamed at most.
     """
 
     path: str
@@ -252,6 +253,7 @@ class NamedMachine:
     host: str = ""
     virtual: bool = False
     knobs: str = ""
+    pairs: int = 0
 
     @property
     def replayed(self) -> tuple[Machine, ...]:
