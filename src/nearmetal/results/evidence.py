@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
+from collections import defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
 from nearmetal.results.records import FactRow, Failure
-from nearmetal.study.facts import OTHERS, TIMER, of_any_interface
+from nearmetal.study.facts import OTHERS, TIMER, VIRTUAL_TIME, of_any_interface
+from nearmetal.units import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -228,7 +232,7 @@ def disturbed(counters: Mapping[str, int]) -> Disturbed:
 
 
 def mostly_disturbed(records: Sequence[TrialRecord]) -> bool:
-    """Tell whether more than half of a run's launches were disturbed."""
+    """Return whether more than half of a run's launches were disturbed."""
     return 2 * sum(bool(disturbed(record.outcome.counters).why) for record in records) > len(records)
 
 
@@ -240,3 +244,17 @@ def disturbed_launches(records: Sequence[TrialRecord]) -> tuple[str, ...]:
         return ()
     worst = max(busy, key=lambda one: one.others + one.stolen)
     return (f"{len(busy)} of {len(found)} launches ran on a busy machine; in the worst of them {worst.why}",)
+
+
+def block_ns(records: Sequence[TrialRecord]) -> float:
+    """Return what a block takes: its launches one after another, or from the start of one to that of the next.
+
+    The latter where launches have a clock of their own, which does not tell how long one waits; 0 where nothing does.
+    """
+    starts: defaultdict[int, list[dt.datetime]] = defaultdict(list)
+    for record in records:
+        starts[record.order.block].append(dt.datetime.fromisoformat(record.started_utc))
+    if not any(record.outcome.facts.get(VIRTUAL_TIME) for record in records):
+        return sum(record.outcome.elapsed_ns for record in records) / len(starts)
+    waits = [(later - earlier).total_seconds() for earlier, later in pairwise(sorted(map(min, starts.values())))]
+    return median(waits) * NS_PER_S if waits else 0.0

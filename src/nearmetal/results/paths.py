@@ -15,6 +15,7 @@ import numpy as np
 from nearmetal.errors import BadInputError
 from nearmetal.results.causes import causes
 from nearmetal.results.evidence import (
+    block_ns,
     counter_rows,
     disturbed_launches,
     fact_rows,
@@ -54,7 +55,7 @@ from nearmetal.stats.order import Curve, ecdf, order, quantile_ranks, tail_curve
 from nearmetal.stats.summary import HEADLINE, Metric, by_occasion, over_blocks, summarize
 from nearmetal.stats.widen import OCCASIONS, Company
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
-from nearmetal.study.facts import VIRTUAL_TIME, FactScope, describes_machine, scope_of
+from nearmetal.study.facts import FactScope, describes_machine, scope_of
 from nearmetal.study.order import TRACE_OPTION
 from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import AGAIN, parse_study
@@ -126,7 +127,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         planned_blocks=(study.trials.min_blocks, study.trials.max_blocks),
         occasions=occasions,
         valid_trials=len(good),
-        block_ns=_block_ns(good),
+        block_ns=block_ns(good),
         paths=paths,
         cells=cells,
         verdicts=tuple(
@@ -426,9 +427,3 @@ def _reason(path: str, counts: Sequence[tuple[Verdict, int]], cells: int, compar
     tails = [one.cost(Metric.P99) for one in compared if one.verdict is Verdict.SLOWER_TAIL]
     tail = f": near-metal in the body, tail up to {100.0 * (max(tails) - 1.0):.0f} % slower" if tails else ""
     return f"{', '.join(parts)} of {cells} {'cell' if cells == 1 else 'cells'}{tail}"
-
-
-def _block_ns(records: Sequence[TrialRecord]) -> float:
-    if any(record.outcome.facts.get(VIRTUAL_TIME) for record in records):
-        return 0.0
-    return sum(record.outcome.elapsed_ns for record in records) / len({record.order.block for record in records})

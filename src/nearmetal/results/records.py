@@ -192,8 +192,7 @@ class HowToRepeat:
 class View:
     """Everything that a report shows of one run.
 
-    `block_ns` is what a block took, its launches one after another; 0 where they ran on a clock of their own, which
-    does not tell how long one waits.
+    `block_ns` is what a block takes on the clock of who waits, 0 where the run does not show it.
     `traced` tells whether trials were traced, and so whether the run has waterfalls (`results.waterfalls`).
     `cautions` are sentences on figures that are a timer's and on busy machines, `causes` on why launches fall into
     modes. `busy` tells whether other programs disturbed most launches.

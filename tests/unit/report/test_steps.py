@@ -16,6 +16,7 @@ from nearmetal.results.paths import View, build_view
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 from nearmetal.stats.equivalence import Finding, Verdict
 from nearmetal.stats.widen import OCCASIONS, Company
+from nearmetal.study.facts import VIRTUAL_TIME
 from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
@@ -181,3 +182,9 @@ def test_what_a_setting_gains_is_a_sentence_of_its_own(tmp_path: Path) -> None:
     assert "gains of settings not shown: 2." in short.getvalue()
     same = build_view(make_run(tmp_path / "same", Recipe(study=study)))
     assert gains(same)[0] == "tuned against plain, latency over veth: shown to differ by less than 5 %."
+
+
+def test_blocks_of_a_clock_of_their_own_are_timed_by_ours(tmp_path: Path) -> None:
+    recipe = Recipe(study=STUDY.replace('rarest_mode = "35 %"\n', ""), cost=SAME, facts=lambda _: {VIRTUAL_TIME: True})
+    view = build_view(make_run(tmp_path / "run", recipe))
+    assert steps(view) == {"6 more blocks, about 7 min"}  # one begins 66 s after the other
