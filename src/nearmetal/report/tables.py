@@ -48,15 +48,27 @@ def levels(view: View, group: GroupId, metric: Metric = HEADLINE) -> Table:
     shown = cells[0].shown
     paths = [path.label for path in view.shown_paths]
     known = [one.levels[metric] for cell in cells for one in cell.paths]
-    refused = sorted({level.refused for level in known if level.refused})
     rows = [(words.size(cell), *(_level(cell.of(path), metric) for path in paths)) for cell in cells]
-    note = f"{metric} refused: {'; '.join(refused)}" if refused else ""
+    refused = _refused(cells, paths, metric)
+    note = f"{metric} refused: {refused}" if refused else ""
     name = "p99 of the durations" if metric is Metric.P99 and shown.rate else metric
     return Table(
         f"{words.group_title(view, group)}: {name}, {shown.name}, {shown.unit}",
         ("size", *paths),
         tuple(rows) if any(level.value or level.refused for level in known) else (),
         note,
+    )
+
+
+def _refused(cells: Sequence[Cell], paths: Sequence[str], metric: Metric) -> str:
+    """Return each reason for which a figure is not shown, with where that is; without, where it is nowhere shown."""
+    where: dict[str, list[str]] = {}
+    shown = [(cell, path, one.levels[metric]) for cell in cells for path in paths if (one := cell.of(path))]
+    for cell, path, level in shown:
+        if level.refused:
+            where.setdefault(level.refused, []).append(f"{words.size(cell)} {path}" if cell.message_bytes else path)
+    return "; ".join(
+        reason if len(places) == len(shown) else f"{', '.join(places)}: {reason}" for reason, places in where.items()
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from nearmetal.report import as_html, as_json, as_markdown, as_table
+from nearmetal.report import as_html, as_json, as_markdown, as_table, tables
 from nearmetal.report.steps import gains
 from nearmetal.results.causes import causes, rank_correlation
 from nearmetal.results.paths import View, build_view
@@ -82,6 +82,22 @@ def test_the_pace_decides_what_moderation_costs(seen: View) -> None:
         ("latency-random", "default"): ["40.7", "35.2"],
         ("latency-random", "tuned"): ["36.1", "36.1"],
     }
+
+
+def test_a_refused_median_is_told_with_its_cell_and_once(seen: View) -> None:
+    notes = [tables.levels(seen, group, Metric.MEDIAN).note for group in seen.groups]
+    assert [note.count("the median") for note in notes] == [1, 0, 0, 0]
+    assert notes[0].startswith("median refused: ")
+
+
+def test_a_refusal_of_some_cells_names_them(seen: View) -> None:
+    known = seen.cells[0].of("native")
+    assert known is not None
+    fine = replace(known, path="vf", levels={**known.levels, Metric.MEDIAN: known.levels[HEADLINE]})
+    cells = tuple(replace(one, paths=(*one.paths, fine)) for one in seen.cells)
+    paths = (*seen.paths, replace(seen.paths[0], label="vf"))
+    note = tables.levels(replace(seen, cells=cells, paths=paths), seen.groups[0], Metric.MEDIAN).note
+    assert note.startswith("median refused: 8 B native: the median")
 
 
 def test_every_form_of_a_report_says_so(seen: View) -> None:
