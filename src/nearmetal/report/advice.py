@@ -173,8 +173,13 @@ def _moderation(seen: PathEvidence) -> Iterator[Advice]:
 
 
 def _polling(seen: PathEvidence) -> Iterator[Advice]:
-    """Find ranks that sleep and wake for each message."""
-    blocking = {w.name for w in seen.study.workload if w.progress == "blocking"}
+    """Find ranks that sleep and wake for each message, but not those that share a processor of the lab's nodes."""
+    lab = seen.study.host.kind == "lab"
+    blocking = {
+        w.name
+        for w in seen.study.workload
+        if w.progress == "blocking" and not (lab and len(set(w.placed)) < len(w.placed))
+    }
     own = replace(seen, trials=tuple(t for t in seen.trials if t.order.workload.label in blocking))
     switches = own.count(r"sched\.context_switches")
     if blocking and switches > _FEW_SWITCHES:

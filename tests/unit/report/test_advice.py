@@ -72,6 +72,13 @@ def trial(run: RunDir, counters: dict[str, int], facts: dict[str, object]) -> Tr
     return replace(one, order=order, outcome=outcome)
 
 
+def test_ranks_that_share_a_processor_are_not_told_to_poll(run: RunDir) -> None:
+    text = STUDY.replace("KIND", "veth").replace("HOST", "lab").replace("PROGRESS", "blocking")
+    study, one = parse_study(text, "s"), trial(run, {"sched.context_switches": 4000}, {})
+    assert [found.remedy for found in advise(study, [one])] == ["polling ranks, where each has a core to itself"]
+    assert advise(parse_study(text + "placement = [0, 1, 0, 1]\n", "s"), [one]) == []
+
+
 def test_a_run_without_a_reason_gets_no_advice(run: RunDir) -> None:
     assert remedies(run, {"irq.24.eth0": 2000, "cpu.user": 1000, "sched.context_switches": 9000}) == []
 
