@@ -26,6 +26,7 @@ from nearmetal.hosts.fake import FakeHost
 from nearmetal.store.rundir import RunDir
 from nearmetal.store.samples import CellSamples, describe, part_sums, write_samples
 from nearmetal.store.sums import file_sha256
+from tests.unit.report.synthetic_run import Recipe, make_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -219,6 +220,35 @@ def test_p99_and_what_cannot_support_it(made: Callable[..., str], capsys: pytest
     assert "n = 60 cannot support it" in capsys.readouterr().out.replace("\n", " ")
 
 
+def test_a_longer_tail_is_worse_though_the_mean_is_within(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, stalls in (("old", frozenset[str]()), ("new", frozenset({"tap"}))):
+        make_run(tmp_path / name, Recipe(stalls=stalls))
+    files = [argument for kind in ("junit", "openmetrics") for argument in (f"--{kind}", str(tmp_path / kind))]
+    runs = [str(tmp_path / "new"), "--against", str(tmp_path / "old"), "--no-remeasure"]
+    assert gate(*runs, "--format", "json", *files) == 1
+    gated = found(capsys)
+    assert {one["stands"] for one in gated["cells"]} == {"within"}  # type: ignore[attr-defined]
+    worse = {(one["path"], one["metric"]) for one in gated["others"] if one["stands"] == "worse"}  # type: ignore[attr-defined]
+    assert worse == {("tap", "p99")}
+    assert "worse (15 within; 3 worse by p99; margin 5 %" in gated["says"]  # type: ignore[operator]
+    suite = ET.parse(tmp_path / "junit").getroot()
+    failed = [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None]
+    assert (suite.get("failures"), len(failed)) == ("3", 3)
+    assert "tap latency 8 B as-found, p99" in failed
+    told = {
+        (sample.labels["metric"], sample.labels["stands"]): sample.value
+        for family in openmetrics((tmp_path / "openmetrics").read_text())
+        if family.name == "nearmetal_gate_cells"
+        for sample in family.samples
+    }
+    assert (told["mean", "worse"], told["mean", "within"], told["p99", "worse"]) == (0.0, 15.0, 3.0)
+    assert gate(*runs) == 1
+    assert "By median, margin 5 %: 15 within. By p99, margin 10 %: 3 worse" in capsys.readouterr().out
+    assert gate(*runs, "--tail-margin", "40%") == gate(*runs, "--metric", "mean") == 0
+    assert gate(*runs, "--tail-margin", "much") == 64
+    assert "--tail-margin 'much' is not a percentage" in capsys.readouterr().err
+
+
 def test_runs_of_different_things_are_refused(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     base = made("old")
     other = made("new", change=('name = "bw"', 'name = "bw"\noptions = { window = 8 }'))
@@ -322,8 +352,12 @@ def test_files_for_other_programs(made: Callable[..., str], capsys: pytest.Captu
     check_junit(junit)
     suite = junit.find("testsuite")
     assert suite is not None
-    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("6", "3", "0")
-    assert len(suite.findall("testcase/failure")) == 3
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == (
+        "12",
+        "6",
+        "0",
+    )  # each cell by mean and by median
+    assert len(suite.findall("testcase/failure")) == 6
 
     text = Path("m.prom").read_text()
     for parse in (openmetrics, prometheus):

@@ -117,7 +117,7 @@ def test_a_field_shows_the_costliest_cell_and_the_worst_standing(tmp_path: Path)
         for name, cost in (("slow", 4.8), ("same", COST["tap"]))
     )
     mixed = [one if one.cell.message_bytes == 1024 else two for one, two in zip(slow.cells, same.cells, strict=True)]
-    titles, (row,) = many.matrix([replace(slow, cells=tuple(mixed))])
+    titles, (row,) = many.matrix([replace(slow, cells=tuple(mixed), others=())])
     found = row[titles.index("tap")]
     assert found.standing is Standing.WORSE
     assert re.fullmatch(r"▼ (2\.0|1\.9)\d+", found.text)

@@ -118,7 +118,7 @@ def of_runs(gate: Gate) -> Comparison:
     return Comparison(
         f"{gate_words.noise(gate)} What differs besides the figures: {changes}.",
         Frame("Verdict on the run", pa.Table.from_pylist([whole])),
-        Frame("Cells", pa.Table.from_pylist([_gate_cell(one) for one in gate.cells])),
+        Frame("Cells", pa.Table.from_pylist([_gate_cell(one) for one in (*gate.cells, *gate.others)])),
     )
 
 
@@ -130,6 +130,7 @@ def _gate_cell(one: GateCell) -> dict[str, object]:
         "setting": one.cell.setting,
         "message_bytes": one.cell.message_bytes,
         "path": one.cell.path,
+        "metric": str(one.metric),
         "figure": one.shown.name,
         "unit": one.shown.unit,
         "better": str(one.shown.better),

@@ -191,7 +191,8 @@ class Run:
             if margin is not None:
                 raise BadInputError("the margin between paths is fixed by the study", hint="give `base`, or no margin")
             return of_paths(build_view(self._directory, allow_mixed=allow_mixed, distributions=False))
-        question = Question(self.study.margin if margin is None else margin, allow_mixed=allow_mixed)
+        asked = self.study.margin if margin is None else margin
+        question = Question(asked, None, "", allow_mixed, self.study.tail_margin)
         return of_runs(judge(read_pair(self._directory, base._directory, question)))  # noqa: SLF001 (another Run)
 
     def html(self, *, allow_mixed: bool = False) -> str:

@@ -20,9 +20,8 @@ from nearmetal.errors import BadInputError, ExitCode, NearmetalError, Unavailabl
 from nearmetal.gate import as_json, as_junit, as_openmetrics, as_reframe, as_table
 from nearmetal.gate.remeasure import concerned, first_block, measure, open_directory
 from nearmetal.report.terminal import Console, ReaderGoneError
-from nearmetal.results.between import Question, RunPair, judge, read_pair, suspects, unconfirmed
+from nearmetal.results.between import Question, RunPair, judge, read_figures, read_pair, suspects, unconfirmed
 from nearmetal.results.gated import GateExit, Remeasured
-from nearmetal.results.series import read_series
 from nearmetal.run.check import check_study
 from nearmetal.run.guests import open_host
 from nearmetal.stats.summary import Metric
@@ -73,12 +72,12 @@ class _GateCommand(click.Command):
             return GateExit.FAILED
 
 
-def _margin(_: click.Context, __: click.Parameter, text: str) -> float:
+def _margin(_: click.Context, option: click.Parameter, text: str) -> float:
     number = text.strip()
     try:
         return float(number.removesuffix("%").rstrip()) / 100 if number.endswith("%") else float(number)
     except ValueError:
-        raise BadInputError(f"--margin {text!r} is not a percentage", hint="5%, or 0.05") from None
+        raise BadInputError(f"{option.opts[0]} {text!r} is not a percentage", hint="5%, or 0.05") from None
 
 
 @click.command(name="gate", cls=_GateCommand)
@@ -88,11 +87,12 @@ def _margin(_: click.Context, __: click.Parameter, text: str) -> float:
 )
 @click.option("--margin", default="5%", callback=_margin, show_default=True, help="How much worse still passes.")
 @click.option(
+    "--tail-margin", default="10%", callback=_margin, show_default=True, help="The same of the p99 beside the mean."
+)
+@click.option(
     "--metric",
     type=click.Choice([str(one) for one in Metric]),
-    default="mean",
-    show_default=True,
-    help="Which figure of each launch.",
+    help="Judge this figure of each launch alone [default: the mean, and median and p99 where they are worse].",
 )
 @click.option(
     "--control", default="", metavar="PATH", help="A path that the change cannot affect, as a measure of noise."
@@ -114,7 +114,8 @@ def command(
     *,
     against: Path,
     margin: float,
-    metric: str,
+    tail_margin: float,
+    metric: str | None,
     control: str,
     remeasure: bool,
     blocks: int | None,
@@ -133,7 +134,7 @@ def command(
     for path in filter(None, (junit, openmetrics, reframe)):
         if not path.absolute().parent.is_dir():
             raise BadInputError(f"{path} cannot be written: {path.parent} is no directory")
-    question = Question(margin, Metric(metric), control, allow_mixed)
+    question = Question(margin, Metric(metric) if metric else None, control, allow_mixed, tail_margin)
     pair = read_pair(RunDir.open(run), RunDir.open(against), question)
     gate = judge(pair)
     looks_worse = suspects(gate)
@@ -182,7 +183,7 @@ def _again(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: int | 
             with open_directory(series, root) as opened:
                 with watcher(series.study.model_copy(update={"trials": trials}), console) as watching:
                     measure(series, host, opened, watching, wanted=wanted, blocks=blocks)
-                measured = read_series(opened, pair.question.metric, allow_mixed=pair.question.allow_mixed)
+                measured = read_figures(opened, pair.question)
         finally:
             host.close()
     except UnavailableError as error:

@@ -22,6 +22,7 @@ def render(gate: Gate) -> str:
         says=words.verdict(gate),
         metric=str(gate.metric),
         margin=gate.margin,
+        tail_margin=gate.tail_margin,
         alpha=gate.alpha,
         noise_floor_between_runs=gate.floor,
         run=gate.run,
@@ -30,6 +31,7 @@ def render(gate: Gate) -> str:
         mixed=list(gate.mixed),
         remeasured=gate.remeasured,
         cells=[_cell(one) for one in gate.cells],
+        others=[_cell(one) for one in gate.others],
     )
     return schema.as_json(found)
 
@@ -41,6 +43,7 @@ def _cell(one: GateCell) -> schema.GateCellJson:
         operation=one.cell.operation,
         message_bytes=one.cell.message_bytes,
         setting=one.cell.setting,
+        metric=str(one.metric),
         stands=str(one.standing),
         reason=one.reason,
         control=one.control,

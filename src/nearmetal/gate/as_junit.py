@@ -2,6 +2,7 @@
 
 There is no standard; this keeps to what the schema of Jenkins' xUnit plug-in (junit-10.xsd) allows, which GitLab,
 GitHub actions and Bamboo read too. A cell that is worse is a failure, one that is undecided an error: both are red.
+A figure that is not the headline is a test case of its own, and red where it is worse.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 def render(gate: Gate) -> str:
     """Return the XML document."""
     counts = {
-        "tests": str(len(gate.judged)),
-        "failures": str(gate.count(Standing.WORSE)),
+        "tests": str(len(gate.judged) + len(gate.others)),
+        "failures": str(sum(one.standing is Standing.WORSE for one in (*gate.judged, *gate.others))),
         "errors": str(gate.count(Standing.UNDECIDED)),
     }
     root = ET.Element("testsuites", {"name": "nearmetal gate", **counts})
@@ -37,7 +38,7 @@ def render(gate: Gate) -> str:
     properties = ET.SubElement(suite, "properties")
     for name, value in _properties(gate):
         ET.SubElement(properties, "property", {"name": name, "value": _clean(value)})
-    for one in gate.judged:
+    for one in (*gate.judged, *gate.others):
         _case(suite, gate, one)
     ET.SubElement(suite, "system-out").text = _clean(_said(gate))
     ET.indent(root, " ")
@@ -57,8 +58,10 @@ def _properties(gate: Gate) -> list[tuple[str, str]]:
 
 def _case(suite: ET.Element, gate: Gate, one: GateCell) -> None:
     group = f"{gate.run.study_name}.{one.cell.workload}.{one.cell.setting}"
-    case = ET.SubElement(suite, "testcase", {"classname": _clean(group), "name": _clean(str(one.cell)), "time": "0"})
-    kind = {Standing.WORSE: "failure", Standing.UNDECIDED: "error"}.get(one.standing)
+    case = ET.SubElement(suite, "testcase", {"classname": _clean(group), "name": _clean(gate.title(one)), "time": "0"})
+    kind = {Standing.WORSE: "failure", Standing.UNDECIDED: "error" if one.metric is gate.metric else ""}.get(
+        one.standing
+    )
     said = _clean(words.cell(one))
     if kind:
         ET.SubElement(case, kind, {"type": str(one.standing), "message": said}).text = said
@@ -67,7 +70,8 @@ def _case(suite: ET.Element, gate: Gate, one: GateCell) -> None:
 
 
 def _said(gate: Gate) -> str:
-    return "\n".join(filter(None, (words.verdict(gate), words.remeasured(gate), words.noise(gate))))
+    said = (words.verdict(gate), words.others(gate), words.remeasured(gate), words.noise(gate))
+    return "\n".join(filter(None, said))
 
 
 def _clean(text: str) -> str:

@@ -49,16 +49,21 @@ def render(gate: Gate) -> str:
     verdicts = [(whole | {"verdict": str(one)}, float(one is gate.verdict)) for one in _VERDICTS]
     _family(lines, "verdict", "1 for the verdict on the run, 0 for the others.", verdicts)
     _family(lines, "margin_ratio", "The margin, as a share.", [(whole, gate.margin)])
-    counts = [(whole | {"stands": str(one)}, float(gate.count(one))) for one in Standing]
+    cells = (*gate.cells, *gate.others)
+    counts = [
+        (whole | {"metric": str(metric), "stands": str(one)}, float(gate.count(one, metric)))
+        for metric in dict.fromkeys(one.metric for one in cells)
+        for one in Standing
+    ]
     _family(lines, "cells", "Number of cells with this standing.", counts)
     stands = [
         (_labels(gate, one) | {"stands": str(standing)}, float(one.standing is standing))
-        for one in gate.judged
+        for one in (*gate.judged, *gate.others)
         for standing in Standing
     ]
     _family(lines, "cell_stands", "1 for the cell's standing, 0 for the others.", stands)
     for name, about, take in _CELL_GAUGES:
-        _family(lines, name, about, [(_labels(gate, one), v) for one in gate.cells if (v := take(one)) is not None])
+        _family(lines, name, about, [(_labels(gate, one), v) for one in cells if (v := take(one)) is not None])
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 
@@ -74,7 +79,7 @@ def _family(lines: list[str], name: str, about: str, samples: list[tuple[dict[st
 def _labels(gate: Gate, one: GateCell) -> dict[str, str]:
     return {
         "study": gate.run.study_name,
-        "metric": str(gate.metric),
+        "metric": str(one.metric),
         "path": one.cell.path,
         "workload": one.cell.workload,
         "operation": one.cell.operation,

@@ -36,7 +36,9 @@ def render(gate: Gate, console: Console) -> None:
     for one in gate.cells:
         if one.first or not (one.standing.passes or one.control):
             console.print(Text(f"{one.cell}: {gate_words.cell(one)}"))
-    for sentence in (gate_words.remeasured(gate), gate_words.noise(gate)):
+    for one in gate.against:
+        console.print(Text(f"{gate.title(one)}: {gate_words.cell(one)}"))
+    for sentence in (gate_words.others(gate), gate_words.remeasured(gate), gate_words.noise(gate)):
         if sentence:
             console.print(Text(sentence))
     console.print(Text(f"verdict: {gate_words.verdict(gate)}", style="bold"))

@@ -21,7 +21,10 @@ MOST_IN_CELLS = 12
 _MOST_NAMED = 6
 _WORST_FIRST = (Standing.WORSE, Standing.UNDECIDED, Standing.BETTER, Standing.WITHIN)
 _MARKS = {Standing.WORSE: "▼", Standing.UNDECIDED: "?", Standing.BETTER: "▲", Standing.WITHIN: "≈"}
-NOTE = "Each field is the path's costliest cell, as times the base's cost; its mark is that of the path's worst cell."
+NOTE = (
+    "Each field is the path's costliest cell, as times the base's cost: by the mean, or by median or p99 where that is "
+    "worse. Its mark is that of the path's worst cell."
+)
 
 
 def name(side: Side) -> str:
@@ -33,7 +36,11 @@ def ranked(gates: Sequence[Gate]) -> list[Gate]:
     """Return the runs, the worst first."""
 
     def key(gate: Gate) -> tuple[int, float, str]:
-        return (_WORST_FIRST.index(gate.verdict), -max(map(_cost, gate.judged), default=0.0), name(gate.run))
+        return (
+            _WORST_FIRST.index(gate.verdict),
+            -max(map(_cost, (*gate.judged, *gate.against)), default=0.0),
+            name(gate.run),
+        )
 
     return sorted(gates, key=key)
 
@@ -60,10 +67,7 @@ def matrix(gates: Sequence[Gate]) -> tuple[tuple[str, ...], list[tuple[PathStand
     keys = list(dict.fromkeys((one.cell.path, one.cell.setting) for gate in gates for one in gate.judged))
     several = len({setting for _, setting in keys}) > 1
     titles = tuple(f"{path}, {setting}" if several else path for path, setting in keys)
-    rows = [
-        tuple(_field([one for one in gate.judged if (one.cell.path, one.cell.setting) == key]) for key in keys)
-        for gate in gates
-    ]
+    rows = [tuple(_field(gate, key) for key in keys) for gate in gates]
     return titles, rows
 
 
@@ -77,15 +81,18 @@ def table(gates: Sequence[Gate]) -> Table:
     return Table(f"Runs against {name(gates[0].base)}", ("run", "stands", *titles), tuple(drawn), NOTE)
 
 
-def _field(cells: Sequence[GateCell]) -> PathStanding:
-    known = [one for one in cells if one.found]
+def _field(gate: Gate, key: tuple[str, str]) -> PathStanding:
+    cells = [one for one in gate.judged if (one.cell.path, one.cell.setting) == key]
+    further = [one for one in gate.against if (one.cell.path, one.cell.setting) == key]
+    known = [one for one in (*cells, *further) if one.found]
     if not known:
         return PathStanding(None, words.NOTHING, "nothing to compare")
     worst = max(known, key=_cost)
-    standing = min((one.standing for one in cells), key=_WORST_FIRST.index)
+    standing = min((one.standing for one in (*cells, *further)), key=_WORST_FIRST.index)
     tally = ((sum(cell.standing is one for cell in cells), one) for one in _WORST_FIRST)
     counts = ", ".join(f"{count} {one}" for count, one in tally if count)
-    said = f"{worst.cell}: {gate_words.cell(worst)}. Of {len(cells)} cells: {counts}"
+    counts += f"; {len(further)} worse by median or p99" if further else ""
+    said = f"{gate.title(worst)}: {gate_words.cell(worst)}. Of {len(cells)} cells: {counts}"
     return PathStanding(standing, f"{_MARKS[standing]} {words.ratio(_cost(worst))}", said)
 
 

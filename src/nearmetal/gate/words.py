@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from nearmetal.report import words
 from nearmetal.stats.between import Standing
+from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
     from nearmetal.results.gated import Gate, GateCell
@@ -15,11 +17,25 @@ _ORDER = (Standing.WORSE, Standing.UNDECIDED, Standing.BETTER, Standing.WITHIN)
 
 def verdict(gate: Gate) -> str:
     """Return the finding in one line."""
-    parts = [f"{gate.count(one)} {one}" for one in _ORDER if gate.count(one)]
+    further = Counter(one.metric for one in gate.against)
     return (
-        f"{gate.verdict} ({', '.join(parts) or 'nothing to judge'}; margin {words.percent(gate.margin)}, "
-        f"{gate.metric} of each launch, exit code {int(gate.exit_code)})"
+        f"{gate.verdict} ({_counts(gate, gate.metric) or 'nothing to judge'}"
+        f"{''.join(f'; {count} worse by {metric}' for metric, count in further.items())}; "
+        f"margin {words.percent(gate.margin)}, {gate.metric} of each launch, exit code {int(gate.exit_code)})"
     )
+
+
+def _counts(gate: Gate, metric: Metric) -> str:
+    return ", ".join(f"{gate.count(one, metric)} {one}" for one in _ORDER if gate.count(one, metric))
+
+
+def others(gate: Gate) -> str:
+    """Return how cells stand by the figures that are not the headline, empty where it is judged alone."""
+    said = []
+    for metric in dict.fromkeys(one.metric for one in gate.others):
+        margin = gate.tail_margin if metric is Metric.P99 else gate.margin
+        said.append(f"By {metric}, margin {words.percent(margin)}: {_counts(gate, metric)}.")
+    return " ".join(said)
 
 
 def noise(gate: Gate) -> str:

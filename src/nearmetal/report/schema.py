@@ -381,13 +381,14 @@ class DifferenceJson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCellJson:
-    """One cell of a gate: one path in one operation, at one size, under one setting."""
+    """One cell of a gate: one path in one operation, at one size, under one setting, by one figure."""
 
     path: str
     workload: str
     operation: str
     message_bytes: int
     setting: str
+    metric: str
     stands: str
     reason: str
     control: bool
@@ -410,6 +411,7 @@ class GateJson:
     says: str
     metric: str
     margin: float
+    tail_margin: float
     alpha: float
     noise_floor_between_runs: float | None
     run: Side
@@ -418,3 +420,4 @@ class GateJson:
     mixed: list[str]
     remeasured: Remeasured | None
     cells: list[GateCellJson]
+    others: list[GateCellJson]

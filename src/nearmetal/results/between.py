@@ -13,47 +13,58 @@ from nearmetal.errors import BadInputError
 from nearmetal.results.gated import ConditionChange, Gate, GateCell, Remeasured, Side
 from nearmetal.results.series import CellId, CellSeries, RunSeries, read_series
 from nearmetal.stats.between import Difference, Standing, difference, floor_between, judge_family
-from nearmetal.stats.equivalence import ALPHA, margin_log
+from nearmetal.stats.equivalence import ALPHA, TAIL_MARGIN, margin_log
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.query import disagreements
 from nearmetal.study.spec import parse_study
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from nearmetal.store.rundir import RunDir, TrialRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of two runs; `control` names a path that the change cannot have touched, '' for none."""
+    """What is asked of two runs; `control` names a path that the change cannot have touched, '' for none.
+
+    A `metric` is judged alone; without one the headline decides, and every other figure where it is worse, the p99 by
+    more than `tail_margin`, which is never below `margin`.
+    """
 
     margin: float
-    metric: Metric = HEADLINE
+    metric: Metric | None = None
     control: str = ""
     allow_mixed: bool = False
+    tail_margin: float = TAIL_MARGIN
 
     def __post_init__(self) -> None:
         margin_log(self.margin)
+        margin_log(self.tail_margin)
+
+    @property
+    def figures(self) -> dict[Metric, float]:
+        """Return the margin of each figure that is judged, the one that decides first."""
+        if self.metric:
+            return {self.metric: self.margin}
+        return {HEADLINE: self.margin, Metric.MEDIAN: self.margin, Metric.P99: max(self.margin, self.tail_margin)}
 
 
 @dataclass(frozen=True, slots=True)
 class RunPair:
-    """Both runs, read, and known to be of the same kind."""
+    """One figure of both runs, read, and known to be of the same kind; `others` are their other figures."""
 
     run: RunSeries
     base: RunSeries
     question: Question
+    metric: Metric
+    others: tuple[RunPair, ...] = ()
 
 
 def read_pair(run: RunDir, base: RunDir, question: Question) -> RunPair:
     """Read both runs; raise BadInputError when they did not measure the same things, or hold nothing in common."""
-    mixed = question.allow_mixed
-    pair = RunPair(
-        read_series(run, question.metric, allow_mixed=mixed),
-        read_series(base, question.metric, allow_mixed=mixed),
-        question,
-    )
+    ours, theirs = read_figures(run, question), read_figures(base, question)
+    pair, *others = (RunPair(ours[metric], theirs[metric], question, metric) for metric in question.figures)
     if run.info.host_kind != base.info.host_kind:
         raise BadInputError(
             f"{run.root} was measured on host {run.info.host_kind!r}, {base.root} on {base.info.host_kind!r}",
@@ -69,7 +80,12 @@ def read_pair(run: RunDir, base: RunDir, question: Question) -> RunPair:
     paths = {cell.path for cell in pair.base.cells}
     if question.control and question.control not in paths:
         raise BadInputError(f"--control {question.control!r} is no path", hint=f"the paths: {', '.join(sorted(paths))}")
-    return pair
+    return replace(pair, others=tuple(others))
+
+
+def read_figures(run: RunDir, question: Question) -> dict[Metric, RunSeries]:
+    """Return each figure of a run that a question is about; raises as `read_series`."""
+    return {metric: read_series(run, metric, allow_mixed=question.allow_mixed) for metric in question.figures}
 
 
 def _refuse_other_measurements(pair: RunPair) -> None:
@@ -104,17 +120,40 @@ def _definitions(records: Sequence[TrialRecord]) -> dict[tuple[str, str], str]:
 
 
 def judge_runs(run: RunDir, base: RunDir, *, allow_mixed: bool = False) -> Gate:
-    """Judge every cell of the base by the recorded blocks and the margin of the run's study; raises as `read_pair`."""
-    margin = parse_study(run.study_text(), str(run.root / "study.toml")).margin
-    return judge(read_pair(run, base, Question(margin, allow_mixed=allow_mixed)))
+    """Judge every cell of the base by the recorded blocks and the margins of the run's study; raises as `read_pair`."""
+    study = parse_study(run.study_text(), str(run.root / "study.toml"))
+    return judge(read_pair(run, base, Question(study.margin, None, "", allow_mixed, study.tail_margin)))
 
 
-def judge(pair: RunPair, fresh: RunSeries | None = None, *, suspects: Sequence[CellId] = ()) -> Gate:
+def judge(pair: RunPair, fresh: Mapping[Metric, RunSeries] | None = None, *, suspects: Sequence[CellId] = ()) -> Gate:
     """Judge every cell of the base; `fresh` holds blocks of the run's study measured after it was suspected.
 
     Where fresh blocks are given, they alone decide the `suspects`: nobody chose a cell by them. The family that
-    corrects claims of `worse` is every judged cell, whether or not it was suspected.
+    corrects claims of `worse` is every judged cell by the same figure, whether or not it was suspected.
     """
+    others = [
+        one
+        for other in pair.others
+        for one in _judged(other, fresh[other.metric] if fresh else None, suspects)
+        if one.found and not one.control
+    ]
+    return Gate(
+        run=_side(pair.run),
+        base=_side(pair.base),
+        metric=pair.metric,
+        margin=pair.question.margin,
+        tail_margin=pair.question.figures.get(Metric.P99, pair.question.tail_margin),
+        alpha=ALPHA,
+        cells=_judged(pair, fresh[pair.metric] if fresh else None, suspects),
+        others=tuple(others),
+        changes=tuple(_changes(pair)),
+        mixed=tuple(str(one) for side in (pair.base, pair.run) for one in disagreements(side.records)),
+        remeasured=None,
+    )
+
+
+def _judged(pair: RunPair, fresh: RunSeries | None, suspects: Sequence[CellId]) -> tuple[GateCell, ...]:
+    """Judge every cell of the base by one figure."""
     floors = {cell: _floor(pair, fresh, cell) for cell in pair.base.cells}
     judged = [cell for cell in pair.base.cells if cell.path != pair.question.control]
     recorded = dict(
@@ -129,38 +168,31 @@ def judge(pair: RunPair, fresh: RunSeries | None = None, *, suspects: Sequence[C
         with_floors = judge_family([_difference(pair, pair.run, cell, floors[cell]) for cell in judged])
         decided = dict(zip(judged, with_floors, strict=True))
     source = {cell: fresh if fresh is not None and cell in suspects else pair.run for cell in pair.base.cells}
-    cells = tuple(
+    return tuple(
         _cell(pair, source[cell], cell, decided.get(cell), recorded.get(cell) if cell in suspects else None)
         for cell in pair.base.cells
-    )
-    question = pair.question
-    return Gate(
-        run=_side(pair.run),
-        base=_side(pair.base),
-        metric=question.metric,
-        margin=question.margin,
-        alpha=ALPHA,
-        cells=cells,
-        changes=tuple(_changes(pair)),
-        mixed=tuple(str(one) for side in (pair.base, pair.run) for one in disagreements(side.records)),
-        remeasured=None,
     )
 
 
 def suspects(gate: Gate) -> tuple[CellId, ...]:
-    """Return the judged cells that look worse: shown to be, or merely estimated beyond the margin."""
-    return tuple(one.cell for one in gate.judged if one.found and (one.standing is Standing.WORSE or one.found.beyond))
+    """Return the cells that look worse: shown to be, or by the headline merely estimated beyond the margin."""
+    beyond = [one for one in gate.judged if one.found and (one.standing is Standing.WORSE or one.found.beyond)]
+    return tuple(dict.fromkeys(one.cell for one in (*beyond, *gate.against)))
 
 
 def unconfirmed(gate: Gate, cells: Sequence[CellId], why_not: str) -> Gate:
     """Return the finding when fresh blocks were wanted and could not be had: nothing is called worse then."""
-    doubtful = tuple(
+    done = Remeasured("", 0, tuple(cells), why_not)
+    return replace(gate, cells=_doubtful(gate.cells), others=_doubtful(gate.others), remeasured=done)
+
+
+def _doubtful(cells: Sequence[GateCell]) -> tuple[GateCell, ...]:
+    return tuple(
         replace(one, standing=Standing.UNDECIDED, reason="looks worse, and could not be measured again")
         if one.standing is Standing.WORSE
         else one
-        for one in gate.cells
+        for one in cells
     )
-    return replace(gate, cells=doubtful, remeasured=Remeasured("", 0, tuple(cells), why_not))
 
 
 def _difference(pair: RunPair, run: RunSeries, cell: CellId, floor: float | None) -> Difference | None:
@@ -171,7 +203,7 @@ def _difference(pair: RunPair, run: RunSeries, cell: CellId, floor: float | None
         ours.values(base.shown),
         base.values(),
         better=base.shown.better,
-        margin=pair.question.margin,
+        margin=pair.question.figures[pair.metric],
         alpha=ALPHA,
         floor=floor,
     )
@@ -209,6 +241,7 @@ def _cell(pair: RunPair, run: RunSeries, cell: CellId, found: Difference | None,
     reason = found.reason if found else _why_nothing(run, cell, ours, base)
     return GateCell(
         cell=cell,
+        metric=pair.metric,
         shown=base.shown,
         base_level=_level(base.values()),
         run_level=_level(ours.values(base.shown)) if ours else None,

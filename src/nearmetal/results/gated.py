@@ -64,6 +64,7 @@ class GateCell:
     """
 
     cell: CellId
+    metric: Metric
     shown: Shown
     base_level: float | None
     run_level: float | None
@@ -87,14 +88,19 @@ class Remeasured:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The whole finding; `changes` lists what differs between the runs besides their figures."""
+    """The whole finding; `changes` lists what differs between the runs besides their figures.
+
+    `cells` are judged by `metric`, the headline; `others`, by a further figure each, count only where they are worse.
+    """
 
     run: Side
     base: Side
     metric: Metric
     margin: float
+    tail_margin: float
     alpha: float
     cells: tuple[GateCell, ...]
+    others: tuple[GateCell, ...]
     changes: tuple[ConditionChange, ...]
     mixed: tuple[str, ...]
     remeasured: Remeasured | None
@@ -105,9 +111,15 @@ class Gate:
         return tuple(one for one in self.cells if not one.control)
 
     @property
+    def against(self) -> tuple[GateCell, ...]:
+        """Return the cells that a figure other than the headline shows to be worse, and the headline does not."""
+        known = {one.cell for one in self.judged if one.standing is Standing.WORSE}
+        return tuple(one for one in self.others if one.standing is Standing.WORSE and one.cell not in known)
+
+    @property
     def verdict(self) -> Standing:
-        """Return `worse` when one cell is, `within` when every cell is shown to be, else `undecided`."""
-        found = {one.standing for one in self.judged}
+        """Return `worse` when a cell is by any figure, `within` when every cell is by the headline, or `undecided`."""
+        found = {one.standing for one in (*self.judged, *self.against)}
         if Standing.WORSE in found:
             return Standing.WORSE
         return Standing.WITHIN if found and all(one.passes for one in found) else Standing.UNDECIDED
@@ -117,9 +129,14 @@ class Gate:
         """Return the exit code that says the verdict."""
         return {Standing.WITHIN: GateExit.WITHIN, Standing.WORSE: GateExit.WORSE}.get(self.verdict, GateExit.UNDECIDED)
 
-    def count(self, standing: Standing) -> int:
-        """Return how many judged cells stand so."""
-        return sum(one.standing is standing for one in self.judged)
+    def title(self, one: GateCell) -> str:
+        """Return the name of a cell, with its figure where that is not the headline."""
+        return str(one.cell) if one.metric is self.metric else f"{one.cell}, {one.metric}"
+
+    def count(self, standing: Standing, metric: Metric | None = None) -> int:
+        """Return how many judged cells stand so by a figure, the headline if left out."""
+        of = self.others if metric not in {None, self.metric} else self.judged
+        return sum(one.standing is standing and one.metric is (metric or self.metric) for one in of)
 
     @property
     def floor(self) -> float | None:

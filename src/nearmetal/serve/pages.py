@@ -189,13 +189,15 @@ def compare_page(gate: Gate) -> str:
     """Return the page that sets one run against another."""
     lead = [element("strong", "Mixed provenance, compared on request"), *(element("p", one) for one in gate.mixed)]
     changes = [element("li", str(one)) for one in gate.changes]
-    reasons = [element("li", f"{one.cell}: {gate_words.cell(one)}") for one in gate.cells if not one.standing.passes]
+    failed = [*(one for one in gate.cells if not one.standing.passes), *gate.against]
+    reasons = [element("li", f"{gate.title(one)}: {gate_words.cell(one)}") for one in failed]
     return _two_runs(
         many.name(gate.run),
         many.name(gate.base),
         f"{gate.run.blocks} and {gate.base.blocks} blocks. Figures from {gate.run.host_label}.",
         [element("div", *lead, class_="honest warn")] if gate.mixed else [],
         element("p", *_finding(gate), class_="lead"),
+        element("p", gate_words.others(gate)),
         element("p", gate_words.noise(gate)),
         element("p", _TWO_RUNS, class_="note"),
         element(
@@ -243,7 +245,7 @@ def _finding(gate: Gate) -> list[str]:
         f"Against {many.name(gate.base)}, of which {words.percent(gate.margin)} more still counts as equal, "
         f"{many.name(gate.run)} is ",
         element("span", str(gate.verdict), class_=f"verdict {_COLOURS[gate.verdict]}"),
-        f": {', '.join(counts) or 'nothing could be judged'}, of {len(gate.judged)} cells.",
+        f": {', '.join(counts) or 'nothing could be judged'}, of {len(gate.judged)} cells by their {gate.metric}.",
     ]
 
 
