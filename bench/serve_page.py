@@ -5,10 +5,11 @@
 The run is made once by the store's own writer: 5 blocks of 5 paths and the baseline's second name, one cell. Each
 answer is timed by a client on loopback from the request to its last byte. Stated are medians of
 
-- first: the first answer of a fresh server (every sample is read and sorted), files dropped from the kernel's cache,
+- first: the first answer of a fresh server (every sample is read and counted), files dropped from the kernel's cache,
 - first, warm files: the same with the files in that cache,
 - again: every further answer, from the server's own store (bounded, keyed by the state of the run's files),
-- after a trial: the live page's part right after one more trial ended (only that trial is read).
+- after a trial: the live page's part right after one more trial ended (only that trial is read),
+- processor: what the server took for `first, warm files`, in processor time (it reads with two threads).
 
 Exit code 1 when `again` or `first, warm files` is not below the goal; `first` also waits for the disk.
 """
@@ -93,8 +94,8 @@ def append(run: RunDir, order: Order, iterations: int) -> None:
 
 
 @contextlib.contextmanager
-def server(folder: Path) -> Iterator[tuple[http.client.HTTPConnection, dict[str, str]]]:
-    """Start `nearmetal serve` and give a connection to it with the headers that open it."""
+def server(folder: Path) -> Iterator[tuple[http.client.HTTPConnection, dict[str, str], subprocess.Popen[str]]]:
+    """Start `nearmetal serve` and give a connection to it, the headers that open it, and its process."""
     argv = [sys.executable, "-c", "from nearmetal.cli.main import main; main()", "serve", str(folder)]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
@@ -103,11 +104,17 @@ def server(folder: Path) -> Iterator[tuple[http.client.HTTPConnection, dict[str,
     headers = {"Authorization": f"Bearer {url.query.removeprefix('token=')}"}
     ask(connection, headers, "/")
     try:
-        yield connection, headers
+        yield connection, headers, process
     finally:
         connection.close()
         process.send_signal(signal.SIGINT)
         process.wait(timeout=30)
+
+
+def cpu_ms(process: subprocess.Popen[str]) -> float:
+    """Return the processor time that a process has taken, its ended threads included."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * 1e3 / os.sysconf("SC_CLK_TCK")
 
 
 def ask(connection: http.client.HTTPConnection, headers: dict[str, str], path: str) -> float:
@@ -152,14 +159,19 @@ def main() -> int:
 
 def measure(folder: Path, repeats: int, asks: int) -> dict[str, list[float]]:
     """Return the times of each kind of answer, in ms."""
-    found: dict[str, list[float]] = {"first": [], "first, warm files": [], "again": [], "after a trial": []}
+    found: dict[str, list[float]] = {
+        what: [] for what in ("first", "first, warm files", "processor", "again", "after a trial")
+    }
     page, part = "/runs/large", "/runs/large/live/part"
     for number in range(repeats):
         forget(folder)
-        with server(folder) as (connection, headers):
+        with server(folder) as (connection, headers, _):
             found["first"].append(ask(connection, headers, page))
-        with server(folder) as (connection, headers):
+        with server(folder) as (connection, headers, process):
+            time.sleep(1.0)  # the list, which is asked first, has read what its runs found
+            before_ms = cpu_ms(process)
             found["first, warm files"].append(ask(connection, headers, page))
+            found["processor"].append(cpu_ms(process) - before_ms)
             found["again"] += [ask(connection, headers, page) for _ in range(asks)]
             ask(connection, headers, part)
             with RunDir.open_for_writing(folder / "large") as run:

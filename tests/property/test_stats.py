@@ -8,7 +8,15 @@ from hypothesis.extra.numpy import arrays
 
 from nearmetal.stats.compare import BlockFigures, estimate_ratio
 from nearmetal.stats.equivalence import Better, Finding
-from nearmetal.stats.order import ecdf, median_absolute_deviation, order, quantile_ranks, quantile_value, tail_curve
+from nearmetal.stats.order import (
+    ecdf,
+    median_absolute_deviation,
+    order,
+    quantile_ranks,
+    quantile_value,
+    tail_curve,
+    tally,
+)
 from nearmetal.stats.paired import holm, wilcoxon_signed_rank
 from nearmetal.stats.stopping import StoppingPlan, look
 from nearmetal.stats.summary import summarize
@@ -77,9 +85,18 @@ def test_interval_ranks_stay_within_the_samples(n: int, probability: float) -> N
 
 
 @settings(deadline=None)
+@given(st.lists(samples, min_size=1, max_size=4))
+def test_a_tally_is_what_sorting_gives(parts: list[np.ndarray]) -> None:
+    distinct, often = np.unique(np.concatenate(parts), return_counts=True)
+    found = tally(parts)
+    assert found.ns.tolist() == distinct.tolist()
+    assert found.upto.tolist() == np.cumsum(often).tolist()
+
+
+@settings(deadline=None)
 @given(samples)
 def test_curves_rise_to_the_maximum(ns: np.ndarray) -> None:
-    for curve in (ecdf(order(ns)), tail_curve(order(ns))):
+    for curve in (ecdf(tally([ns])), tail_curve(tally([ns]))):
         assert np.all(np.diff(curve.ns) > 0)
         assert np.all(np.diff(curve.fraction) > 0)
         assert (curve.ns[0], curve.ns[-1], curve.fraction[-1]) == (ns.min(), ns.max(), 1.0)

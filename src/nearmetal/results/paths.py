@@ -51,8 +51,8 @@ from nearmetal.stats.compare import (
     pair_launches,
 )
 from nearmetal.stats.equivalence import ALPHA, Verdict
-from nearmetal.stats.order import Curve, ecdf, order, quantile_ranks, tail_curve
-from nearmetal.stats.summary import HEADLINE, Metric, by_occasion, over_blocks, summarize
+from nearmetal.stats.order import Curve, ecdf, quantile_ranks, tail_curve, tally
+from nearmetal.stats.summary import HEADLINE, Metric, by_occasion, over_blocks
 from nearmetal.stats.widen import OCCASIONS, Company
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.study.facts import FactScope, describes_machine, scope_of
@@ -63,7 +63,6 @@ from nearmetal.study.spec import AGAIN, parse_study
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from nearmetal.stats.interval import IntArray
     from nearmetal.stats.stopping import StoppingPlan
     from nearmetal.store.rundir import RunDir, TrialRecord
     from nearmetal.study.order import Scalar
@@ -239,20 +238,19 @@ def _path_cell(
 ) -> PathCell:
     """Return one path's part of a cell; `records` are its trials, one at least."""
     group, size = key
-    trials: list[TrialSummary] = []
-    everything: list[IntArray] = []
-    for record in records:
-        cell = next(c for c in record.cells if (c.operation, c.message_bytes) == (group.operation, size))
-        if distributions:
-            ns = run.values(record, cell)
-            everything.append(order(ns))
-            summary = cell.summary or summarize(ns, ordered=everything[-1])
-        else:
-            summary = run.summary(record, cell)
-        trials.append(TrialSummary(record.order.trial, record.attempt, record.order.block, record.started_utc, summary))
+    measured = [
+        (record, next(c for c in record.cells if (c.operation, c.message_bytes) == (group.operation, size)))
+        for record in records
+    ]
+    trials = [
+        TrialSummary(
+            record.order.trial, record.attempt, record.order.block, record.started_utc, run.summary(record, cell)
+        )
+        for record, cell in measured
+    ]
     iterations = sum(one.summary.n for one in trials)
     by_block = {one.block: one.summary for one in trials}
-    together = _merged(everything) if everything else None
+    together = tally(run.values(*one) for one in measured) if distributions else None
     return PathCell(
         path=records[0].order.path.label,
         trials=tuple(trials),
@@ -267,11 +265,6 @@ def _path_cell(
 
 
 _NO_CURVE = Curve(np.empty(0, np.int64), np.empty(0, np.float64))
-
-
-def _merged(ordered: Sequence[IntArray]) -> IntArray:
-    """Return sorted runs as one: a stable sort merges them."""
-    return ordered[0] if len(ordered) == 1 else np.sort(np.concatenate(ordered), kind="stable")
 
 
 def _supported(n: int) -> float:

@@ -31,7 +31,7 @@ _MAX_HEAD_BYTES = 16 << 10
 _CLOSE_S = 2
 HEAD_S = 10.0
 """A request whose head takes longer is sent away."""
-_NEEDED = ("anyio._backends._asyncio", "pyarrow.parquet", "pydantic", "scipy.stats")
+_NEEDED = ("anyio._backends._asyncio", "pyarrow.parquet", "pydantic", "scipy.optimize")
 _WHERE_INSTALLED = ("pandas",)
 """pyarrow looks for it by itself, the first time that it makes an array."""
 

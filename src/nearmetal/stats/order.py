@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.stats.interval import FloatArray, IntArray, Interval
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 INTERVAL_LEVEL = 0.95
 
@@ -169,6 +170,40 @@ def _first(predicate: Callable[[int], bool], low: int, high: int) -> int:
 # ---- curves for drawing: at most a few hundred points, exact at both ends
 
 CURVE_POINTS = 200
+_COUNTED = 1 << 18
+"""Most samples lie within 0.26 ms of the shortest: those are counted, in a third of the time and memory of sorting."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tally:
+    """What samples are, regardless of their order: distinct values, ascending, and how many lie at or below each.
+
+    Both int64 of shape (k,), k >= 1; `ns` in nanoseconds.
+    """
+
+    ns: IntArray
+    upto: IntArray
+
+
+def tally(parts: Iterable[IntArray]) -> Tally:
+    """Return the samples of one part or more as a tally; each is as `order` takes it, and refused alike."""
+    several = iter(parts)
+    first = next(several)
+    check_samples(first)
+    width = min(_COUNTED, 4 * first.size)
+    low = max(0, int(first.min()) - width // 8)
+    counts, others = np.zeros(width + 1, np.int64), []
+    for ns in chain([first], several):
+        check_samples(ns)
+        # What lies below the range wraps around to far above it.
+        at = np.minimum((ns.astype(np.int64, copy=False) - low).view(np.uint64), width).view(np.int64)
+        counts += np.bincount(at, minlength=width + 1)
+        others.append(ns[at == width])
+    counts[width] = 0
+    rest, often = np.unique(np.concatenate(others), return_counts=True)
+    seen = np.flatnonzero(counts)
+    ns = np.concatenate((rest[rest < low], seen + low, rest[rest >= low]))
+    return Tally(ns, np.cumsum(np.concatenate((often[rest < low], counts[seen], often[rest >= low]))))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,30 +218,26 @@ class Curve:
     fraction: FloatArray
 
 
-def ecdf(ordered: IntArray, points: int = CURVE_POINTS) -> Curve:
+def ecdf(of: Tally, points: int = CURVE_POINTS) -> Curve:
     """Return the empirical distribution F(x) = #{x_i <= x} / n at ranks evenly spread over 1..n.
 
-    `ordered` is ascending (see `order`). Every point is an observed sample; ties keep the highest rank.
+    Every point is an observed sample; ties keep the highest rank.
     """
-    ranks = np.linspace(1, ordered.size, min(points, ordered.size)).round().astype(np.int64)
-    return _curve(ordered, ranks)
+    n = int(of.upto[-1])
+    return _curve(of, np.linspace(1, n, min(points, n)).round().astype(np.int64))
 
 
-def tail_curve(ordered: IntArray, points: int = CURVE_POINTS) -> Curve:
+def tail_curve(of: Tally, points: int = CURVE_POINTS) -> Curve:
     """Return the percentile curve for a log-tail axis: ranks evenly spread in -log10(1 - rank / n).
 
     That is the axis of HdrHistogram plots: 90 %, 99 %, 99.9 % at equal distances, out to the maximum.
     """
-    n = ordered.size
+    n = int(of.upto[-1])
     beyond = np.logspace(np.log10(n), 0.0, min(points, n) - 1) if n > 2 else np.ones(n - 1)
-    ranks = np.unique(np.concatenate(([1], np.round(n - beyond + 1.0), [n])).astype(np.int64).clip(1, n))
-    return _curve(ordered, ranks)
+    return _curve(of, np.concatenate(([1], np.round(n - beyond + 1.0), [n])).astype(np.int64).clip(1, n))
 
 
-def _curve(ordered: IntArray, ranks: IntArray) -> Curve:
-    """Return the points at `ranks` (1-based, ascending), one for each distinct value."""
-    ns = ordered[ranks - 1].astype(np.int64)
-    # A drawn step needs the highest rank of each value: count the ties in the whole array, not only in the points.
-    full = np.searchsorted(ordered, ordered[ranks - 1], side="right")
-    keep = np.append(ns[1:] != ns[:-1], True)
-    return Curve(ns[keep], full[keep] / ordered.size)
+def _curve(of: Tally, ranks: IntArray) -> Curve:
+    """Return the points at `ranks` (1-based), one for each distinct value."""
+    at = np.unique(np.searchsorted(of.upto, ranks))
+    return Curve(of.ns[at], of.upto[at] / of.upto[-1])

@@ -16,7 +16,6 @@ from nearmetal.stats.modes import Modes, find_modes
 from nearmetal.stats.order import (
     INTERVAL_LEVEL,
     Quantile,
-    check_samples,
     median_absolute_deviation,
     order,
     quantile,
@@ -142,23 +141,19 @@ def by_occasion(values: Mapping[int, float], occasion: Callable[[int], int]) -> 
 def summarize(
     ns: IntArray,
     *,
-    ordered: IntArray | None = None,
     percentiles: tuple[float, ...] = PERCENTILES,
     level: float = INTERVAL_LEVEL,
 ) -> Summary:
     """Summarize one trial's samples; 2.5 million cost about one integer sort.
 
-    `ns`: shape (n,), n >= 1, integer nanoseconds in the order they were measured, warm-up left out. `ordered`: the
-    same samples as `order` returns them, when the caller needs them too (tails). Sorting releases the GIL, so trials
-    may be summarized in threads. Raises BadInputError on empty, negative or non-integer samples.
+    `ns`: shape (n,), n >= 1, integer nanoseconds in the order they were measured, warm-up left out. Raises
+    BadInputError on empty, negative or non-integer samples.
 
     mean = sum x / n; trimmed mean: that of the ordered samples without the floor(n / 100) at each end (Tukey and
     McLaughlin (1963), Sankhya A 25); sd = sqrt(sum (x - mean)^2 / (n - 1)); median and percentiles:
     `order.quantile_value`; intervals and the rule of refusal: `order.quantile`; MAD: `order.median_absolute_deviation`.
     """
-    check_samples(ns)
-    if ordered is None:
-        ordered = order(ns)
+    ordered = order(ns)
     mean = int(ns.sum(dtype=np.int64)) / ns.size
     centred = np.subtract(ns, mean, dtype=np.float64)
     squares = _dot(centred, centred)
