@@ -69,18 +69,20 @@ def hypervisor(folder: Path) -> Iterator[SshHost]:
 
 
 @contextlib.contextmanager
-def cabled(folder: Path) -> Iterator[tuple[NamespaceShell, Sshd, Sequence[Endpoint]]]:
-    """Give two namespaces on one cable, each with an sshd that the other reaches by `between`, a file in `folder`."""
+def cabled(folder: Path, cables: int = 1) -> Iterator[tuple[NamespaceShell, Sshd, Sequence[Endpoint]]]:
+    """Give two namespaces on each cable, each with an sshd that the other reaches by `between`, a file in `folder`."""
     need_ssh()
-    nodes = ["n0", "n1"]
+    pairs = [[f"n{2 * number}", f"n{2 * number + 1}"] for number in range(cables)]
     try:
         namespaces = NamespaceShell()
     except UnavailableError as error:
         pytest.skip(error.render())
     with namespaces as shell, Sshd(folder) as sshd:
-        for node in nodes:
-            shell.add_node(node)
-        ends = find_path("veth").up(shell, PathOrder("veth", "veth"), nodes).ends
+        ends: list[Endpoint] = []
+        for nodes in pairs:
+            for node in nodes:
+                shell.add_node(node)
+            ends += find_path("veth").up(shell, PathOrder("veth", "veth"), nodes).ends
         assert SSHD
         (folder / "between").write_text(
             f"Port {BETWEEN_PORT}\nIdentityFile {folder}/user\nUserKnownHostsFile {folder}/between_hosts\n"
@@ -94,9 +96,9 @@ def cabled(folder: Path) -> Iterator[tuple[NamespaceShell, Sshd, Sequence[Endpoi
 
 
 @contextlib.contextmanager
-def two_machines(folder: Path, mpi: str = "openmpi") -> Iterator[Far]:
-    """Give an ssh host of two machines on one cable, each in namespaces of its own."""
-    with cabled(folder) as (shell, sshd, ends):
+def two_machines(folder: Path, mpi: str = "openmpi", cables: int = 1) -> Iterator[Far]:
+    """Give an ssh host of two machines on each cable, each in namespaces of its own."""
+    with cabled(folder, cables) as (shell, sshd, ends):
         from nearmetal.hosts.ssh.host import SshHost
 
         specs = [

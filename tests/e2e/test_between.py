@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from far_machines import need_ssh, two_machines
+from nearmetal.cli.between import _answer
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.facts.look import MachineLook, parse
+from nearmetal.results.paths import build_view
+from nearmetal.run import between
 from nearmetal.run.between import LinkRequest, MachinePair, check_looks, doubts, node_named, propose
 from nearmetal.run.check import check_study
+from nearmetal.stats.equivalence import Verdict
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import NodeSpec, parse_study
+from tests.unit.report.synthetic_run import Recipe, make_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,35 +154,54 @@ def test_the_largest_doubt_comes_first() -> None:
     assert doubts(asked(), quiet)[0].startswith("one occasion")
 
 
+def test_one_pair_gets_figures_and_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bare = {name: replace(one, tools=frozenset()) for name, one in looks().items()}
+    recipe = Recipe(study=propose(asked(sizes=(64,)), bare).text, blocks=5, cost={"vm1-vm2": 1.0})
+    _answer(asked(sizes=(64,)), bare, build_view(make_run(tmp_path / "run", recipe)), tmp_path / "run")
+    said = capsys.readouterr().out
+    assert re.search(
+        r"^answer for vm1 and vm2:\n  latency, .*: 64 B: [\d.]+ us \(me(di)?an\)\n(.*\n)*  Noise floor: ", said
+    )
+    assert "near-metal" not in said, "nothing is compared"
+    assert "next: compare with a baseline: nearmetal between vm1 vm2 --against HOST3 HOST4\n" in said
+
+
 @pytest.mark.netns
 @pytest.mark.mpi
-def test_two_machines_get_an_answer_from_one_command(
+def test_two_pairs_of_machines_get_a_verdict_from_one_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(between, "LEAST_BLOCKS", 3)  # fewer launches: what they find is not judged here
     (tmp_path / "ssh").mkdir()
-    with two_machines(tmp_path / "ssh") as far:
+    with two_machines(tmp_path / "ssh", cables=2) as far:
+        if tool := shutil.which("sockperf"):
+            far.inside.run(["mount", "--bind", "/dev/null", tool], node="n1")
         nodes = "".join(
             f'[[node]]\nname = "{n.name}"\naddress = "{n.address}"\nport = {n.port}\nreach = "{n.reach}"\n'
             for n in far.host._nodes.values()
         )
         (tmp_path / "hosts.toml").write_text(nodes)
         options = [word for key, value in far.host._options.items() for word in ("-o", f"{key}={value}")]
-        words = ["between", "m0", "m1", "--size", "64", "--minutes", "0.1", "--hosts", "hosts.toml", *options]
+        words = ["between", "m0", "m1", "--against", "m2", "m3", "--size", "64", "--minutes", "0.1"]
+        words += ["--hosts", "hosts.toml", *options]
         assert nearmetal([*words, "--out", "run"]) == 0
         said = capsys.readouterr()
         study = parse_study((tmp_path / "between-m0-m1.toml").read_text(), "s")
         refused = nearmetal([*words, "-o", "remote_shell=ssh -F /dev/null -p 1 -o BatchMode=yes"])
-    assert {w.name for w in study.workload} >= {"latency"}
+    assert {w.name for w in study.workload} == {"latency"}
+    assert "left out     TCP round trips: no sockperf on m" in said.err
     assert all(node.interface for node in study.host.node), "the interface that leads to the other machine"
-    assert re.search(
-        r"answer for m0 and m1:\n  latency, .*: 64 B: [\d.]+ us \(me(di)?an\)\n(.*\n)*  Noise floor: ", said.out
-    )
-    assert "near-metal" not in said.out + said.err, "nothing is compared"
+    verdict = re.search(r"^m0-m1 +(\S+) +[\d.]+", said.out, re.MULTILINE)
+    assert verdict, said.out
+    assert verdict[1] in set(Verdict)
     assert "largest doubt: " in said.out
-    assert "next: compare with a baseline: nearmetal between m0 m1 --against" in said.out
+    more = "next: more launches: nearmetal between m0 m1 --against m2 m3 --minutes 0.4"
+    assert (
+        more if verdict[1] == Verdict.UNDECIDED else "next: what could close the gap: nearmetal advise run"
+    ) in said.out
     assert "will measure MPI ping-pong latency: 64 B" in said.err
-    assert len(RunDir.open(tmp_path / "run").trials()) >= 5
+    assert len(RunDir.open(tmp_path / "run").trials()) >= 9
     assert refused == 3
     assert "cannot log in to" in capsys.readouterr().err
 
