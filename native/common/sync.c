@@ -77,16 +77,39 @@ static void wait_until(MPI_Comm comm, int64_t open_ns) {
 }
 
 /* The finalizer of splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014)
- * over a counter: any iteration's number is known without those before it. */
-int64_t sync_pause_ns(uint64_t seed, int64_t iteration, int64_t most_ns) {
-    uint64_t mixed = seed + (uint64_t)(iteration + 1) * UINT64_C(0x9e3779b97f4a7c15);
+ * over a counter: any number of the sequence is known without those before it. */
+static uint64_t number(uint64_t seed, int64_t at) {
+    uint64_t mixed = seed + (uint64_t)(at + 1) * UINT64_C(0x9e3779b97f4a7c15);
     mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (int64_t)((mixed ^ (mixed >> 31)) % ((uint64_t)most_ns + 1));
+    return mixed ^ (mixed >> 31);
+}
+
+/* Return which of the strata an iteration is in: a shuffle of them all (Durstenfeld, "Algorithm 235", CACM 7, 1964) for
+ * every so many iterations. */
+static uint64_t stratum_of(uint64_t seed, int64_t iteration) {
+    const int64_t first = iteration - iteration % PAUSE_STRATA;
+    uint64_t strata[PAUSE_STRATA];
+    for (int i = 0; i < PAUSE_STRATA; i++)
+        strata[i] = (uint64_t)i;
+    for (int last = PAUSE_STRATA - 1; last > 0; last--) {
+        const uint64_t chosen = number(~seed, first + last) % (uint64_t)(last + 1);
+        const uint64_t moved = strata[last];
+        strata[last] = strata[chosen];
+        strata[chosen] = moved;
+    }
+    return strata[iteration - first];
+}
+
+int64_t sync_pause_ns(uint64_t seed, int64_t iteration, int64_t most_ns) {
+    const uint64_t lengths = (uint64_t)most_ns + 1;
+    const uint64_t within = number(seed, iteration) % lengths;
+    return (int64_t)((stratum_of(seed, iteration) * lengths + within) / PAUSE_STRATA);
 }
 
 void sync_pause(const struct sync *sync, int64_t iteration) {
-    wait_until(sync->comm, clock_stamp_ns() + sync_pause_ns(sync->seed, iteration, sync->pace_ns));
+    const int64_t pause_ns = sync_pause_ns(sync->seed, iteration, sync->pace_ns);
+    wait_until(sync->comm, clock_stamp_ns() + pause_ns);
 }
 
 /* ---- methods ---- */

@@ -52,6 +52,11 @@ struct clock_offset sync_estimate_offset(MPI_Comm comm);
  * within 50 millionths of true, can drift apart. The reference itself (an error of 0) stays exact. */
 struct clock_offset sync_widen(struct clock_offset estimate, int64_t elapsed_ns);
 
+/* A launch's mean is that of a few hundred pauses: drawn freely they would leave it an error of 3 % where a timer
+ * decides how long a message waits. Every 64 iterations take each 64th of the range once, in random order (stratified
+ * sampling: Cochran, "Sampling Techniques", 1977, chapter 5). */
+enum { PAUSE_STRATA = 64 };
+
 /* Return the pause before an iteration, uniform from 0 to `most_ns`. */
 int64_t sync_pause_ns(uint64_t seed, int64_t iteration, int64_t most_ns);
 

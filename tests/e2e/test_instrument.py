@@ -224,15 +224,31 @@ def mixed(value: int) -> int:
     return value ^ (value >> 31)
 
 
+def pause_ns(seed: int, iteration: int, most_ns: int) -> int:
+    """Return one pause: each 64th of the range once in 64 iterations, shuffled, and anywhere within it."""
+    mask, first, strata = (1 << 64) - 1, iteration // 64 * 64, list(range(64))
+
+    def drawn(seed: int, at: int) -> int:
+        return mixed((seed + (at + 1) * 0x9E3779B97F4A7C15) & mask)
+
+    for last in reversed(range(1, 64)):
+        chosen = drawn(~seed & mask, first + last) % (last + 1)
+        strata[last], strata[chosen] = strata[chosen], strata[last]
+    return (strata[iteration - first] * (most_ns + 1) + drawn(seed, iteration) % (most_ns + 1)) // 64
+
+
 def check_paces(bench: Instrument) -> None:
     """A pause before the stamp and in no sample, drawn anew for each iteration, the same on all ranks."""
     seed, most_ns = 77, 300_000
     paced = ("--pace-us", "300", "--seed", str(seed))
-    pauses = [mixed(((seed ^ 8) + (i + 1) * 0x9E3779B97F4A7C15) % (1 << 64)) % (most_ns + 1) for i in range(1, 8)]
-    file = bench.measure("--op", "latency", "--sizes", "8", *SHORT, *paced)
-    assert durations(file)[0].tolist() == [round_trip_ns(8)] * 8
-    gaps = true_begins(file)[0, 1:] - (true_begins(file) + durations(file))[0, :-1]
+    many = bench.measure("--op", "latency", "--sizes", "8", "--iterations", "150", "--warmup", "2", *paced)
+    assert durations(many)[0].tolist() == [round_trip_ns(8)] * 152
+    gaps = true_begins(many)[0, 1:] - (true_begins(many) + durations(many))[0, :-1]
+    pauses = [pause_ns(seed ^ 8, i, most_ns) for i in range(1, 152)]
     assert ((gaps - pauses >= 0) & (gaps - pauses <= 3 * STAMP + PROBE)).all()
+    whole = np.array(pauses[63:127])  # iterations 64 to 127
+    assert sorted(whole * 64 // (most_ns + 1)) == list(range(64))
+    file = bench.measure("--op", "latency", "--sizes", "8", *SHORT, *paced)
     assert (file.header.pace_ns, file.header.seed) == (most_ns, seed)
     together = bench.measure("--op", "allreduce", "--sizes", "8", *SHORT, *paced, ranks=4)
     assert durations(together).tolist() == [[CALL + extra + STAMP] * 8 for extra in EXTRAS]
@@ -312,7 +328,9 @@ PLANTED = {
     "a missed window that is not marked": ("sync.c", r"return FLAG_MISSED_WINDOW;", "return 0;"),
     "the warm-up among the samples": ("measure.c", r"memset\(cell->flags, FLAG_WARMUP, [^;]*;", ";"),
     "a window that never grows": ("measure.c", r"sync->window_ns \*= WINDOW_GROWTH;", ";"),
-    "one pause for all iterations": ("sync.c", r"\(uint64_t\)\(iteration \+ 1\)", "(uint64_t)(iteration * 0 + 1)"),
+    "one pause for all iterations": ("sync.c", r"\(uint64_t\)\(at \+ 1\)", "(uint64_t)(at * 0 + 1)"),
+    "one order of pauses for all iterations": ("sync.c", r"number\(~seed, first \+ last\)", "number(~seed, last)"),
+    "a shuffle that leaves the last in place": ("sync.c", r"% \(uint64_t\)\(last \+ 1\)", "% (uint64_t)last"),
     "probes before a size": ("measure.c", r"(    MPI_Barrier\(run->comm\);\s+timed_loop)",
                              r"    sync_estimate_offset(run->comm);\n\1"),
     "one message of a window too few": ("ops_p2p.c", r"k < run->window_messages", "k < run->window_messages - (k < 0)"
