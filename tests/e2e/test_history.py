@@ -22,10 +22,10 @@ import pytest
 from fake_runs import list_anew, make_run
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import NearmetalError, StoreError
-from nearmetal.history import words
+from nearmetal.history import as_json, words
 from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
-from nearmetal.history.records import History, ListedRun, Point, RunEntry, Series
+from nearmetal.history.records import EntryCell, History, ListedRun, Point, RunEntry, Series
 from nearmetal.history.view import build_history
 from nearmetal.results.paths import build_view
 from nearmetal.results.series import CellId, Metric
@@ -104,6 +104,38 @@ def test_show_finds_the_change_and_what_came_with_it(history: str, capsys: pytes
     assert by_path["tap"]["changes"][0]["ratio"] == pytest.approx(28 / 24, rel=0.02)
     assert by_path["veth"]["changes"] == [], "one run that went wrong is no change"
     assert [run["changed"] for run in found["runs"]] == [[]] * 8 + [["kernel.release: 6.1 -> 6.8"]] + [[]] * 5
+
+
+class FourteenRuns:
+    """Runs of one cell, in memory: from the ninth on its p99 is a fifth longer, and its mean what it was."""
+
+    path = "memory"
+
+    def runs(self) -> list[RunEntry]:
+        made = [f"2026-03-{day:02d}T08:00:00+00:00" for day in range(1, 15)]
+        return [RunEntry(f"{i}", "s", "0", "fake", "made up", "0.1", at, f"r{i}", 9, 3) for i, at in enumerate(made)]
+
+    def facts(self) -> dict[str, dict[str, str]]:
+        return {}
+
+    def cells(self, metric: Metric) -> list[tuple[str, EntryCell]]:
+        cell, shown = CellId("latency", "latency", "as-found", 8, "tap"), Shown("time", "us", Better.SMALLER, 0.001)
+        longer = [1.2 if metric is Metric.P99 and number >= 8 else 1.0 for number in range(14)]
+        levels = [10_000.0 * times * (1 + 0.001 * (number % 5)) for number, times in enumerate(longer)]
+        return [(f"{i}", EntryCell(cell, metric, shown, {0: level, 1: level})) for i, level in enumerate(levels)]
+
+
+def test_a_change_of_the_tail_alone_is_told_beside_the_mean() -> None:
+    by_mean = build_history(FourteenRuns(), Metric.MEAN)
+    assert by_mean.marked == ()
+    assert by_mean.further == ((Metric.P99, 1),)
+    assert words.found(by_mean).startswith(
+        "0 of 1 series changed level by mean. 1 more did by p99: `--metric p99`. Found by"
+    )
+    assert json.loads(as_json.render(by_mean))["further"] == {"p99": 1}
+    by_p99 = build_history(FourteenRuns(), Metric.P99)
+    assert (len(by_p99.marked), by_p99.further) == (1, ())
+    assert build_history(FourteenRuns(), Metric.MEAN, path="veth").further == ()
 
 
 def test_a_long_series_is_drawn_whole() -> None:

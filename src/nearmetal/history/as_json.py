@@ -67,6 +67,7 @@ class HistoryJson:
     history_format: Literal[1]
     metric: str
     alpha: float
+    further: dict[str, int]
     runs: list[HistoryRunJson]
     series: list[HistorySeriesJson]
 
@@ -78,6 +79,7 @@ def render(history: History) -> str:
             history_format=HISTORY_JSON_FORMAT,
             metric=str(history.metric),
             alpha=history.alpha,
+            further={str(metric): count for metric, count in history.further},
             runs=[
                 HistoryRunJson(run=run.number, **asdict(run.entry), changed=list(run.changed)) for run in history.runs
             ],

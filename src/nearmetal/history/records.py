@@ -86,13 +86,14 @@ class ListedRun:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Everything that is shown."""
+    """Everything that is shown; `further` counts the series that change by another figure alone."""
 
     source: str
     metric: Metric
     runs: tuple[ListedRun, ...]
     series: tuple[Series, ...]
     alpha: float
+    further: tuple[tuple[Metric, int], ...] = ()
 
     @property
     def marked(self) -> tuple[Series, ...]:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from nearmetal.history.records import History, ListedRun, Point, Series
+from nearmetal.history.records import EntryCell, History, ListedRun, Point, Series
 from nearmetal.results.series import CellId
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.changes import ALPHA, find_changes
 from nearmetal.stats.compare import LevelEstimate, estimate_level
+from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from nearmetal.history.records import EntryCell, RunEntry
+    from nearmetal.history.records import RunEntry
     from nearmetal.results.shown import Shown
-    from nearmetal.stats.summary import Metric
 
 MAX_RUNS = 300
 """How many of the latest runs changes are sought in: what came before them has been seen."""
@@ -46,6 +48,7 @@ class Source(Protocol):
 
 
 _Key = tuple[str, str, CellId]
+_Members = list[tuple[ListedRun, EntryCell]]
 
 
 def build_history(
@@ -53,23 +56,41 @@ def build_history(
 ) -> History:
     """Read a history; `path` and `workload` leave the others out. Changes are sought in what is shown.
 
-    Without `every_interval` only the latest level of each series has one: thousands of bootstraps take seconds.
+    Without `every_interval` only the latest level of each series has one: thousands of bootstraps take seconds. Series
+    that change by another figure alone are counted.
     """
     runs = _runs(source.runs(), source.facts())
-    numbers = {run.entry.run_id: run for run in runs}
-    grouped: dict[_Key, list[tuple[ListedRun, EntryCell]]] = {}
-    for run_id, cell in source.cells(metric):
-        run = numbers.get(run_id)
-        wanted = path in {"", cell.cell.path} and workload in {"", cell.cell.workload}
-        if run is not None and cell.ns and wanted:
-            grouped.setdefault((run.entry.study_name, run.entry.host_kind, cell.cell), []).append((run, cell))
-    plain = [_series(key, grouped[key], every_interval=every_interval) for key in sorted(grouped)]
+    by_metric: dict[Metric, dict[_Key, _Members]] = {}
+    for one in Metric:
+        cells = [(run_id, cell) for run_id, cell in source.cells(one) if path in {"", cell.cell.path}]
+        by_metric[one] = _grouped(runs, [pair for pair in cells if workload in {"", pair[1].cell.workload}])
+    plain = [_series(key, members, every_interval=every_interval) for key, members in sorted(by_metric[metric].items())]
     changes = find_changes([np.array([point.level.value for point in one.points]) for one in plain], alpha=ALPHA)
-    series = tuple(
-        Series(one.study_name, one.host_kind, one.cell, one.shown, one.points, found)
-        for one, found in zip(plain, changes, strict=True)
-    )
-    return History(str(source.path), metric, tuple(runs), series, ALPHA)
+    series = tuple(replace(one, changes=found) for one, found in zip(plain, changes, strict=True))
+    known = {(one.study_name, one.host_kind, one.cell) for one in series if one.changes}
+    further = ((one, len(_changed_keys(by_metric[one]) - known)) for one in Metric if one is not metric)
+    return History(str(source.path), metric, tuple(runs), series, ALPHA, tuple(pair for pair in further if pair[1]))
+
+
+def _grouped(runs: Sequence[ListedRun], cells: Sequence[tuple[str, EntryCell]]) -> dict[_Key, _Members]:
+    """Return the latest runs of each cell that has figures, in the order of the runs."""
+    numbers = {run.entry.run_id: run for run in runs}
+    found: dict[_Key, _Members] = {}
+    for run_id, cell in cells:
+        run = numbers.get(run_id)
+        if run is not None and cell.ns:
+            found.setdefault((run.entry.study_name, run.entry.host_kind, cell.cell), []).append((run, cell))
+    return {key: sorted(members, key=lambda pair: pair[0].number)[-MAX_RUNS:] for key, members in found.items()}
+
+
+def _changed_keys(grouped: Mapping[_Key, _Members]) -> set[_Key]:
+    levels = [np.array([_mean_ns(cell) for _, cell in members]) for members in grouped.values()]
+    return {key for key, found in zip(grouped, find_changes(levels, alpha=ALPHA), strict=True) if found}
+
+
+def _mean_ns(cell: EntryCell) -> float:
+    """Return the geometric mean over blocks; that of a rate is its inverse, but for a factor, and changes with it."""
+    return math.exp(float(np.log(list(cell.ns.values())).mean()))
 
 
 def _runs(entries: list[RunEntry], facts: dict[str, dict[str, str]]) -> list[ListedRun]:
@@ -95,9 +116,8 @@ def _described(entry: RunEntry, facts: dict[str, dict[str, str]]) -> dict[str, s
     return facts.get(entry.run_id, {}) | own
 
 
-def _series(key: _Key, members: list[tuple[ListedRun, EntryCell]], *, every_interval: bool) -> Series:
+def _series(key: _Key, members: _Members, *, every_interval: bool) -> Series:
     """Return one series in the order of the runs, in the unit of the latest of them."""
-    members = sorted(members, key=lambda pair: pair[0].number)[-MAX_RUNS:]
     shown = members[-1][1].shown
     points = tuple(
         Point(run.number, _level(cell, shown, interval=every_interval or run is members[-1][0]))

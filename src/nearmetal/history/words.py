@@ -112,7 +112,8 @@ def runs(history: History) -> Table:
 
 def found(history: History) -> str:
     """Return how many series changed, and what that rests on."""
-    text = f"{len(history.marked)} of {len(history.series)} series changed level."
+    text = f"{len(history.marked)} of {len(history.series)} series changed level by {history.metric}."
+    text += "".join(f" {count} more did by {metric}: `--metric {metric}`." for metric, count in history.further)
     least = min((len(one.points) for one in history.series), default=0)
     short = f" The shortest series has {least} runs: fewer than 8 cannot show a change." if least < 8 else ""
     share = words.percent(history.alpha)
