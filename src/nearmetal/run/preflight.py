@@ -141,14 +141,16 @@ class _Found:
         nodes = [f"n{index}" for index in range(order.nodes)]
         for node in nodes:
             shell.add_node(node)
-        began_s, there = time.monotonic(), look_for_tenants(shell)
+        new = [node for node in machines_of(shell) if _machine(shell, node) not in self.looked]
+        began_s, there = time.monotonic(), look_for_tenants(shell) if new else {}
         with self._keeping(f"path {order.path.label}"):
             if order.workload.kind in OF_MPI:  # a tool's client and server are started from here
                 self._log_in(shell, nodes)
             with path_up(shell, order, nodes) as endpoints:
                 self._on_path(shell, order, endpoints)
-        others = used_between(there, look_for_tenants(shell))
-        self._look(shell, _shares(others, time.monotonic() - began_s))
+        if new:
+            others = used_between(there, look_for_tenants(shell))
+            self._look(shell, new, _shares(others, time.monotonic() - began_s))
         return Outcome(TrialStatus.VALID)
 
     def _on_path(self, shell: Shell, order: Order, endpoints: Endpoints) -> None:
@@ -159,12 +161,12 @@ class _Found:
                 _same_mpi(shell, order)
             find_workload(order.workload.kind).prepare(shell, order, endpoints)
 
-    def _look(self, shell: Shell, others: str) -> None:
-        """Warn of each machine that is busy, once, with who keeps it so."""
-        for node in machines_of(shell):
-            name = shell.machine_name(node) if is_far(shell) else "this machine"
+    def _look(self, shell: Shell, machines: Sequence[str], others: str) -> None:
+        """Warn of each machine that is busy, with who keeps it so."""
+        for node in machines:
+            name = _machine(shell, node)
             load, count = float(shell.read("/proc/loadavg", node=node).split()[0]), cores(shell, node)
-            if name not in self.looked and load > BUSY * count:
+            if load > BUSY * count:
                 who = f" ({others})" if others else ""
                 self.warn(f"{name} is busy: a load of {load:g} on {count} processors{who}; intervals will be wide")
             self.looked.add(name)
@@ -193,6 +195,10 @@ class _Found:
             yield
         except NearmetalError as error:
             self.add(part, error.message, error.hint)
+
+
+def _machine(shell: Shell, node: str) -> str:
+    return shell.machine_name(node) if is_far(shell) else "this machine"
 
 
 def _shares(others: Mapping[str, int], seconds: float) -> str:
