@@ -35,8 +35,10 @@ void Engine::lay_out() {
         if (slots >= kNobody || loops >= kNobody || comms >= kNobody ||
             slots * (sizeof(Slot) + sizeof(Receive)) + (loops + comms) * sizeof(std::uint32_t) > budget_.bytes)
             throw Outcome::kMemory;
-        hosts = std::max(hosts, host(rank) + 1);
-        domains = std::max(domains, domain(rank) + 1);
+        r.host = host(rank);
+        r.domain = domain(rank);
+        hosts = std::max(hosts, r.host + 1);
+        domains = std::max(domains, r.domain + 1);
     }
     slots_.resize(slots);
     loops_.resize(loops);
@@ -252,7 +254,8 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
             }
             ++r.pc;
             r.state = State::kInCall;
-            enter(rank);
+            if (r.deferred.head != kNone || r.deferred_contexts != kNone)
+                enter(rank);
             if (!run_op(rank, op, argument))
                 return;
             r.state = State::kComputing;
@@ -406,8 +409,11 @@ std::uint32_t Engine::world_rank(const Comm &c, std::uint32_t rank, std::uint32_
 std::int32_t Engine::peer_of(const Rank &r, std::uint32_t rank, const Op &op, Peer rule, std::int32_t peer) const {
     const Program &p = program(r);
     const Comm &c = p.comms[op.comm];
-    const std::uint32_t me = comm_rank(c, rank), given = static_cast<std::uint32_t>(peer);
-    const auto world = [&](std::uint32_t member) { return static_cast<std::int32_t>(world_rank(c, rank, member)); };
+    const bool everybody = c.members.empty() && c.size == job_->ranks && c.stride == 1; // ranks are their own there
+    const std::uint32_t me = everybody ? rank : comm_rank(c, rank), given = static_cast<std::uint32_t>(peer);
+    const auto world = [&](std::uint32_t member) {
+        return static_cast<std::int32_t>(everybody ? member : world_rank(c, rank, member));
+    };
     switch (rule) {
     case Peer::kRank:
         return peer == kAny ? kAny : world(given);

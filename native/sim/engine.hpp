@@ -68,6 +68,7 @@ class Engine {
         std::int32_t tag = 0;
         std::uint32_t context = 0;
         MessageKind kind = MessageKind::kEager;
+        PairClass pair = PairClass::kInter; // of its two ends, in either direction
         std::uint64_t bytes = 0;
         Ps time = 0; // when it became visible to the receiver
         std::uint32_t send_owner = 0, recv_owner = 0;
@@ -86,12 +87,13 @@ class Engine {
     struct List {
         std::uint32_t head = kNone, tail = kNone;
     };
-    struct Rank {
+    struct alignas(64) Rank { // two lines of the cache
         Ps clock = 0, tx_free = 0, compute = 0;
         Ps compute_at_send = 0, compute_at_recv = 0; // what it had computed when it last did that: since, it grew cold
         Ps computes_until = 0; // when waiting: a wait may begin ahead of the global clock
         std::uint32_t pc = 0, draws = 0, left = 0, wait_set = kNone;
         std::uint32_t slot_base = 0, loop_base = 0, comm_base = 0, program = 0;
+        std::uint32_t host = 0, domain = 0; // as in host_ and domain_, for whoever has the record at hand
         List posted, unexpected, deferred;
         std::uint32_t deferred_contexts = kNone;
         State state = State::kComputing;
@@ -108,6 +110,7 @@ class Engine {
         State away = State::kComputing;       // what a rank in kOff was doing: kWaiting or kProbing
         bool queued = false;
     };
+    static_assert(sizeof(Rank) == 128);
     struct Copying { // what a process copies, out and in
         Ps rx_free = 0, free = 0;
     };
@@ -259,7 +262,12 @@ class Engine {
     }
     [[nodiscard]] std::uint32_t host(std::uint32_t rank) const { return host_[rank]; }
     [[nodiscard]] std::uint32_t domain(std::uint32_t rank) const { return domain_[rank]; }
-    [[nodiscard]] const PathModel &path(std::uint32_t a, std::uint32_t b) const;
+    [[nodiscard]] PairClass pair(std::uint32_t a, std::uint32_t b) const {
+        if (domain(a) == domain(b))
+            return PairClass::kSameDomain;
+        return host(a) == host(b) ? PairClass::kSameHost : PairClass::kInter;
+    }
+    [[nodiscard]] const PathModel &path(PairClass of) const { return machine_->paths[static_cast<int>(of)]; }
     [[nodiscard]] const Program &program(const Rank &r) const { return job_->programs[r.program]; }
     [[nodiscard]] bool in_call(const Rank &r) const { return r.state >= State::kInCall && r.state <= State::kProbing; }
     // Whether the process itself looks after messages at `time`; with asynchronous progress not while it computes.

@@ -36,7 +36,7 @@ bool matches(std::int32_t wanted_src, std::int32_t wanted_tag, std::uint32_t wan
 void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, std::uint32_t context,
                        std::uint64_t bytes, bool synchronous, std::uint32_t owner) {
     Rank &r = ranks_[rank];
-    const PathModel &to = path(rank, dst);
+    const PairClass between = pair(rank, dst);
     if ((owner & kContextOwner) == 0)
         detach(rank, owner);
     const std::uint32_t index = messages_.take();
@@ -47,14 +47,15 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
     m.context = context;
     m.bytes = bytes;
     m.send_owner = owner;
-    const bool eager = bytes <= to.eager_up_to_bytes && !synchronous;
+    m.pair = between;
+    const bool eager = bytes <= path(between).eager_up_to_bytes && !synchronous;
     m.kind = eager ? MessageKind::kEager : MessageKind::kRequest;
     const Ps overhead = send_overhead(m);
     r.clock += overhead;
     result_.overhead_ps += overhead;
     ++result_.messages;
     result_.bytes += bytes;
-    if (domain(rank) != domain(dst)) {
+    if (between != PairClass::kSameDomain) {
         ++result_.inter_messages;
         result_.inter_bytes += bytes;
     }
@@ -110,6 +111,8 @@ void Engine::match(std::uint32_t message, std::uint32_t owner) {
 void Engine::detach(std::uint32_t rank, std::uint32_t index) {
     Rank &r = ranks_[rank];
     const Slot &s = slot(r, index);
+    if (s.state < SlotState::kSending) // as nearly always
+        return;
     switch (s.state) {
     case SlotState::kSending:
         messages_[carrier(s)].send_owner = kNobody;
@@ -236,7 +239,7 @@ void Engine::control(std::uint32_t index, Ps time) {
     Message &m = messages_[index];
     const std::uint32_t rank = target(m);
     Rank &r = ranks_[rank];
-    const Ps cost = own_time(rank, path(m.src, m.dst).segment(0).recv_overhead_ps);
+    const Ps cost = own_time(rank, path(m.pair).segment(0).recv_overhead_ps);
     m.time = time;
     result_.overhead_ps += cost;
     if (r.state != State::kInCall && looks(r, time)) {
@@ -272,7 +275,7 @@ void Engine::enter(std::uint32_t rank) {
         const std::uint32_t index = r.deferred.head;
         Message &m = messages_[index];
         r.deferred.head = m.next;
-        r.clock = std::max(r.clock, m.time) + own_time(rank, path(m.src, m.dst).segment(0).recv_overhead_ps);
+        r.clock = std::max(r.clock, m.time) + own_time(rank, path(m.pair).segment(0).recv_overhead_ps);
         push(r.clock, EventKind::kControl, index);
     }
     r.deferred.tail = kNone;

@@ -5,13 +5,6 @@
 
 namespace nearmetal {
 
-const PathModel &Engine::path(std::uint32_t a, std::uint32_t b) const {
-    if (domain(a) == domain(b))
-        return machine_->paths[static_cast<int>(PairClass::kSameDomain)];
-    const PairClass between = host(a) == host(b) ? PairClass::kSameHost : PairClass::kInter;
-    return machine_->paths[static_cast<int>(between)];
-}
-
 Ps PathModel::cold_extra(Ps computed_ps) const {
     ColdPoint before{0, 0};
     for (const ColdPoint &point : cold) {
@@ -27,7 +20,7 @@ Ps PathModel::cold_extra(Ps computed_ps) const {
 
 Ps Engine::send_overhead(const Message &m) {
     Rank &r = ranks_[m.src];
-    const PathModel &way = path(m.src, m.dst);
+    const PathModel &way = path(m.pair);
     const Ps cold = way.cold_extra(r.compute - r.compute_at_send);
     r.compute_at_send = r.compute;
     return own_time(m.src, way.segment(wire_bytes(m)).send_overhead(wire_bytes(m)) + cold);
@@ -35,7 +28,7 @@ Ps Engine::send_overhead(const Message &m) {
 
 Ps Engine::recv_overhead(const Message &m) {
     Rank &r = ranks_[m.dst];
-    const PathModel &way = path(m.src, m.dst);
+    const PathModel &way = path(m.pair);
     const Ps cold = way.cold_extra(r.compute - r.compute_at_recv);
     r.compute_at_recv = r.compute;
     return own_time(m.dst, way.segment(m.bytes).recv_overhead(m.bytes) + cold);
@@ -46,7 +39,7 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     const Message &m = messages_[index];
     const std::uint32_t from = sender(m), to = target(m);
     const std::uint64_t bytes = wire_bytes(m);
-    const PathModel &way = path(from, to);
+    const PathModel &way = path(m.pair);
     const Segment &segment = way.segment(bytes);
     Rank &r = ranks_[from];
     const Ps wire = time_of(bytes, segment.fs_per_byte);
@@ -57,11 +50,11 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     Ps latency = segment.latency_ps;
     if (segment.tail > 0)
         latency += job_->tables[segment.tail - 1].draw(draw(from, r.draws, 0));
-    if (domain(from) != domain(to)) {
-        Port &port = ports_[host(from)];
+    if (m.pair != PairClass::kSameDomain) {
+        Port &port = ports_[r.host];
         start = std::max(start, port.tx_free);
         port.tx_free = start + machine_->port_gap_ps + time_of(bytes, machine_->port_fs_per_byte);
-        latency += machine_->hop_ps * machine_->extra_switches(host(from), host(to));
+        latency += machine_->hop_ps * machine_->extra_switches(r.host, host(to));
     }
     r.tx_free = start + segment.gap_ps + wire;
     if (!copying_.empty())
@@ -112,16 +105,16 @@ Ps Engine::in_order(std::uint32_t src, std::uint32_t dst, Ps arrival) {
 
 void Engine::arrive(std::uint32_t index) {
     const Message &m = messages_[index];
-    const std::uint32_t from = sender(m), to = target(m);
+    const std::uint32_t to = target(m);
     const std::uint64_t bytes = wire_bytes(m);
     Ps through = now_;
-    if (domain(from) != domain(to)) {
-        Port &port = ports_[host(to)];
+    if (m.pair != PairClass::kSameDomain) {
+        Port &port = ports_[ranks_[to].host];
         through = port.rx_free = std::max(now_, port.rx_free + time_of(bytes, machine_->port_fs_per_byte));
     }
-    if (!copying_.empty() && path(from, to).copy_fs_per_byte > 0) { // one process copies in and out
+    if (!copying_.empty() && path(m.pair).copy_fs_per_byte > 0) { // one process copies in and out
         Copying &c = copying_[to];
-        const Ps takes = time_of(bytes, path(from, to).copy_fs_per_byte);
+        const Ps takes = time_of(bytes, path(m.pair).copy_fs_per_byte);
         through = std::max(through, c.rx_free);
         if (takes > 0)
             through = c.free = std::max(through, c.free + takes);
@@ -135,11 +128,11 @@ void Engine::arrive(std::uint32_t index) {
 
 void Engine::ready(std::uint32_t index) {
     const Message &m = messages_[index];
-    const std::uint32_t to = domain(target(m));
-    if (to == domain(sender(m))) {
+    if (m.pair == PairClass::kSameDomain) {
         deliver(index, now_);
         return;
     }
+    const std::uint32_t to = ranks_[target(m)].domain;
     if (machine_->srq_buffers > 0 && !take_buffer(index, to))
         return;
     if (!machine_->has_stage) {

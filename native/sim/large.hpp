@@ -2,6 +2,7 @@
 // the translation of its address. The kernel is asked for huge pages (madvise(2)); where it has none, nothing changes.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
@@ -21,7 +22,7 @@ template <typename T> struct LargePages {
     T *allocate(std::size_t count) {
         const std::size_t bytes = count * sizeof(T);
         if (bytes < kFrom)
-            return static_cast<T *>(::operator new(bytes));
+            return static_cast<T *>(::operator new(bytes, kAligned));
         const std::size_t whole = (bytes + kPage - 1) / kPage * kPage;
         void *memory = std::aligned_alloc(kPage, whole);
         if (memory == nullptr)
@@ -33,13 +34,14 @@ template <typename T> struct LargePages {
     }
     void deallocate(T *memory, std::size_t count) {
         if (count * sizeof(T) < kFrom)
-            ::operator delete(memory);
+            ::operator delete(memory, kAligned);
         else
             std::free(memory);
     }
     bool operator==(const LargePages &) const { return true; }
 
   private:
+    static constexpr std::align_val_t kAligned{std::max<std::size_t>(alignof(T), __STDCPP_DEFAULT_NEW_ALIGNMENT__)};
     static constexpr std::size_t kPage = std::size_t{2} << 20, kFrom = kPage / 2;
 };
 
