@@ -305,6 +305,16 @@ class TestConfirmation:
         assert made.recommended is (reason == "")
         assert made.reason.startswith(reason or "better on fresh blocks")
 
+    def test_a_tail_that_pays_for_the_mean_is_named_though_nobody_limits_it(self) -> None:
+        def measure(setting: Mapping[str, str], block: int) -> Iterator[tuple[str, float]]:
+            yield "ping/latency/8/mean", (100.0 - 30.0 * bool(setting)) * (1 + block / 1000)
+            yield "ping/latency/8/p99", (100.0 + 45.0 * bool(setting)) * (1 + block / 900)
+            yield "ping/cpu-share", 1.0 + bool(setting)
+
+        made = confirm(Laboratory(SPACE, measure, Objective({"*/mean": 1.0}), 1), BEST, first_block=0)
+        assert made.recommended
+        assert made.reason == "better on fresh blocks, but worse in ping/latency/8/p99 1.45 times"
+
 
 def _surface_file(place: Path, **changes: object) -> Path:
     knobs = {"a": ["0", "1"], "b": ["x", "y", "z"]}

@@ -19,6 +19,7 @@ from nearmetal.errors import TrialError
 from nearmetal.knobs.access import KnobError
 from nearmetal.stats.equivalence import Finding
 from nearmetal.stats.stopping import Look, StoppingPlan, look
+from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
     from nearmetal.stats.interval import Interval
@@ -241,7 +242,7 @@ def confirm(
             break
     return Confirmation(
         _better(seen) and not broken and not unproven,
-        _why(seen, broken, unproven) + failed,
+        _why(seen, broken, unproven) + _but(seen, cells) + failed,
         len(notes),
         laboratory.trials - before,
         seen.ratio,
@@ -285,6 +286,18 @@ def _better(seen: Look) -> bool:
     """Return whether the winner is shown to beat the present setting, by however little."""
     below = seen.interval is not None and seen.interval.high < 1.0
     return seen.finding is Finding.FASTER or (seen.finding is Finding.DIFFERS and below)
+
+
+def _but(seen: Look, cells: Mapping[str, Ratio]) -> str:
+    """Return in which figures a better setting is shown to be worse, whether or not they are weighed."""
+    metrics = {str(metric) for metric in Metric}
+    worse = {
+        cell: one.value
+        for cell, one in cells.items()
+        if cell.rpartition("/")[2] in metrics and one.interval and one.interval.low > 1.0
+    }
+    named = ", ".join(f"{cell} {value:.2f} times" for cell, value in worse.items())
+    return f", but worse in {named}" if worse and _better(seen) else ""
 
 
 def _settled(seen: Look) -> bool:
