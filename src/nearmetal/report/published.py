@@ -107,12 +107,16 @@ def _between(found: Sequence[tuple[int, int]]) -> str:
     return "; ".join(f"{format_size(a)} to {format_size(b)}" for a, b in found) or "nowhere"
 
 
+_LEAST_PRINTED_P = 0.001
+"""What a paper prints as "< 0.001" is read as this."""
+
+
 def _significance_table(found: TableShape) -> Table:
     rows = []
     for column, size, published, ours in found.significances:
         agrees = MISSING if ours is None else SAME if (published < SIGNIFICANT_P) == (ours < SIGNIFICANT_P) else OTHER
         shown = words.NOTHING if ours is None else f"{ours:.3g}"
-        rows.append((column, _size(size), f"{published:.3g}", shown, agrees))
+        rows.append((column, _size(size), "< 0.001" if published <= _LEAST_PRINTED_P else f"{published:.3g}", shown, agrees))
     return Table(
         f"{found.figures.table.source}: is there a difference?",
         ("column", "size", "published p", "our p", "answer at 0.05"),

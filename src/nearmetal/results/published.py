@@ -147,16 +147,20 @@ def _orders(figures: Figures, ours: Mapping[str, Mapping[int, float]], sources: 
 
 
 def _same_order(size: int, theirs: tuple[str, ...], figures: Figures, sources: _Sources) -> str:
-    """Return whether ours are in their order; a pair that our interval cannot tell apart leaves it undecided."""
+    """Return whether ours are in their order; a pair that our interval cannot tell apart leaves it undecided.
+
+    A pair that they print as equal has no order: there ours must be equal, too.
+    """
     verdicts = []
     for low, high in itertools.combinations(theirs, 2):
         published = figures.values[high][size] / figures.values[low][size]
-        if published - 1 <= NO_EFFECT:
-            continue
         ratio = _ratio(sources[high].get(size), sources[low].get(size))
+        if published - 1 <= NO_EFFECT:
+            verdicts.append(agreement(published, ratio))
+            continue
         interval = ratio.interval if ratio else None
         verdicts.append(OPEN if not interval or interval.contains(1) else SAME if interval.low > 1 else OTHER)
-    return next((one for one in (OTHER, OPEN) if one in verdicts), SAME)
+    return next((one for one in (OTHER, OPEN, MISSING) if one in verdicts), SAME)
 
 
 def _effects(figures: Figures, sources: _Sources) -> list[PublishedEffect]:

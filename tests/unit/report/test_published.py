@@ -92,6 +92,35 @@ def test_a_run_beside_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert max(map(len, said.splitlines())) <= 80
 
 
+def test_an_order_of_equal_published_figures_is_not_that_of_unequal_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s.toml").write_text(
+        STUDY.replace('name = "latency", sizes = [64, 128]', 'name = "allgather", sizes = [128]')
+    )
+    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    asked = ["compare", str(tmp_path / "run"), "--published", "musleh-table4", "--map", "native_rx88=vf/moderated"]
+    assert cli(asked) == 0
+    (order,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("128 B") and " < " in line]
+    assert "native_rx88 < native_rx1  native_rx1 < native_rx88" in order
+    assert order.rstrip().endswith("different"), "3.60 and 3.67 us are one figure, 16 and 10 are not"
+
+
+def test_a_p_value_below_what_is_printed_stays_below(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s.toml").write_text(
+        STUDY.replace(
+            'name = "latency", sizes = [64, 128]',
+            'name = "allgather-4", operation = "allgather", ranks = 2, sizes = [128]',
+        )
+    )
+    assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert cli(["compare", str(tmp_path / "run"), "--published", "musleh-table5"]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("n4_ppn2   128 B")]
+    assert row.split()[3:5] == ["<", "0.001"]
+
+
 def test_a_run_beside_ratios_that_a_text_states(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "s.toml").write_text(STUDY.replace("sizes = [64, 128]", "sizes = [64, 1024, 3000]"))
     assert cli(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "run")]) == 0
