@@ -116,7 +116,8 @@ def _significance_table(found: TableShape) -> Table:
     for column, size, published, ours in found.significances:
         agrees = MISSING if ours is None else SAME if (published < SIGNIFICANT_P) == (ours < SIGNIFICANT_P) else OTHER
         shown = words.NOTHING if ours is None else f"{ours:.3g}"
-        rows.append((column, _size(size), "< 0.001" if published <= _LEAST_PRINTED_P else f"{published:.3g}", shown, agrees))
+        theirs = "< 0.001" if published <= _LEAST_PRINTED_P else f"{published:.3g}"
+        rows.append((column, _size(size), theirs, shown, agrees))
     return Table(
         f"{found.figures.table.source}: is there a difference?",
         ("column", "size", "published p", "our p", "answer at 0.05"),
