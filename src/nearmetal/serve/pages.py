@@ -197,7 +197,7 @@ def compare_page(gate: Gate) -> str:
         f"{gate.run.blocks} and {gate.base.blocks} blocks. Figures from {gate.run.host_label}.",
         [element("div", *lead, class_="honest warn")] if gate.mixed else [],
         element("p", *_finding(gate), class_="lead"),
-        element("p", gate_words.others(gate)),
+        *([element("p", others)] if (others := gate_words.others(gate)) else []),
         element("p", gate_words.noise(gate)),
         element("p", _TWO_RUNS, class_="note"),
         element(
