@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.gate import many
+from nearmetal.report.overview import between_runs
 from nearmetal.results.between import judge_runs
 from nearmetal.serve.app import make_app
 from nearmetal.serve.catalogue import Catalogue
@@ -48,6 +49,19 @@ def serving(folder: Path) -> TestClient:
 
 def names(folder: Path) -> list[str]:
     return sorted(one.name for one in folder.iterdir() if one.name != "base")
+
+
+def test_two_runs_have_a_chart_of_what_each_path_costs(tmp_path: Path) -> None:
+    rates = STUDY.replace('name = "latency"', 'name = "bw"')
+    base = make_run(tmp_path / "base", Recipe(study=rates, blocks=5))
+    run = make_run(tmp_path / "run", Recipe(study=rates, blocks=5, seed=8, cost={**COST, "tap": 2 * COST["tap"]}))
+    chart = str(between_runs(judge_runs(run, base), "base"))
+    assert "cost, times base" in chart
+    marks = dict(re.findall(r'<use class="[^"]*mark[^"]*" href="#m\d" x="[\d.]+" y="([\d.]+)"><title>([^:]+):', chart))
+    heights = {title: float(y) for y, title in marks.items()}
+    assert len(re.findall("<title>", chart)) == 15, "five paths at three sizes"
+    tap = [y for title, y in heights.items() if title.startswith("tap ")]
+    assert max(tap) < min(y for title, y in heights.items() if not title.startswith("tap ")), "a lower rate costs more"
 
 
 def test_thirty_runs_stand_in_one_table_the_worst_first(thirty: Path) -> None:

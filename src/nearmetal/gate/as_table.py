@@ -76,11 +76,10 @@ def _table(gate: Gate, group: tuple[str, str, str]) -> Table:
     cells = [one for one in gate.cells if (one.cell.workload, one.cell.operation, one.cell.setting) == group]
     workload, operation, setting = group
     shown = cells[0].shown
-    name = workload if workload == operation else f"{workload} ({operation})"
     several = len({one.cell.setting for one in gate.cells}) > 1
     better = "larger" if shown.rate else "smaller"
     return Table(
-        f"{name}{f', setting {setting}' if several else ''}: {gate.metric}, {shown.name}, {shown.unit} "
+        f"{words.measured(workload, operation, setting if several else '')}: {gate.metric}, {shown.name}, {shown.unit} "
         f"({better} is better)",
         ("size", "path", "base", "run", "ratio", "95 % interval", "stands"),
         tuple(_row(one) for one in cells),

@@ -21,13 +21,17 @@ from nearmetal.report.charts import (
     whisker,
 )
 from nearmetal.report.markup import Markup, element, together
+from nearmetal.results.records import PathEntry
+from nearmetal.stats.between import Standing
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.summary import Metric
+from nearmetal.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from nearmetal.results.records import Cell, PathCell, PathEntry, View
+    from nearmetal.results.gated import Gate, GateCell
+    from nearmetal.results.records import Cell, PathCell, View
     from nearmetal.stats.compare import CellComparison, RatioEstimate
 
 NOTE = (
@@ -101,8 +105,6 @@ def picture(
     """Return one panel; `href` says where a cell's own panel is, None that nothing can be pointed at."""
     frame = replace(FRAME, right=width - ROOM_FOR_NAMES)
     y = scale_of(view, frame.bottom, frame.top)
-    edge = 1.0 + view.criteria.margin
-    band = {"y": y(edge), "height": y(1 / edge) - y(edge), "x": frame.left, "width": frame.right - frame.left}
     settings = [cell.group.setting for cell in cells]
     several = len({(cell.group.workload, cell.group.operation) for cell in cells}) > 1
     names = [cell.group.workload if several else words.size(cell) for cell in cells]
@@ -110,9 +112,7 @@ def picture(
     paths = [entry for entry in view.shown_paths if not entry.baseline]
     gap = min(26.0, 0.85 * step / max(1, len(paths)))
     parts = [
-        element("rect", class_="margin", **band),
-        y_axis(frame, y, f"cost, times {view.baseline} (log scale, stretched within the margin)"),
-        element("line", class_="one", x1=frame.left, x2=frame.right, y1=y(1), y2=y(1)),
+        _ground(frame, y, view.criteria.margin, view.baseline),
         _slanted(names, xs, frame) if several else x_axis(frame, _named(names, xs), _titles(settings)),
         *(_beside(settings, xs, frame) if len(set(settings)) > 1 else []),
     ]
@@ -132,6 +132,17 @@ def picture(
     ]
     label = f"{title}: cost against {view.baseline} with 95 % intervals"
     return chart(label, *parts, labels_at_right(list(last.values()), frame), zones=zones, width=width)
+
+
+def _ground(frame: PlotArea, y: Scale, margin: float, base: str) -> Markup:
+    """Return what marks of cost stand on: the margin as a band, the axis, and the line of equality."""
+    edge = 1.0 + margin
+    band = {"y": y(edge), "height": y(1 / edge) - y(edge), "x": frame.left, "width": frame.right - frame.left}
+    return together(
+        element("rect", class_="margin", **band),
+        y_axis(frame, y, f"cost, times {base} (log scale, stretched within the margin)"),
+        element("line", class_="one", x1=frame.left, x2=frame.right, y1=y(1), y2=y(1)),
+    )
 
 
 def _named(names: Sequence[str], xs: Sequence[float]) -> Scale:
@@ -228,3 +239,70 @@ def sections(view: View, href: Callable[[Cell], str | None]) -> Markup:
     ]
     note = [element("p", NOTE, class_="note")] if figures else []
     return together(element("div", *figures, class_="pair"), *note)
+
+
+# ---- two runs
+
+
+def between_runs(gate: Gate, base: str) -> Markup:
+    """Return a chart a workload, operation and setting: what the run costs, times the base, by path and size."""
+    found = [one for one in gate.cells if one.found]
+    every = [end for one in found for end in _spread(one)]
+    several = len({one.cell.setting for one in found}) > 1
+    groups: dict[tuple[str, str, str], list[GateCell]] = {}
+    for one in found:
+        group = (one.cell.workload, one.cell.operation, one.cell.setting if several else "")
+        groups.setdefault(group, []).append(one)
+    labels = dict.fromkeys(one.cell.path for one in found)
+    entries = {label: PathEntry(label, "", n, baseline=n == 0, again=False) for n, label in enumerate(labels)}
+    width = WIDE if len(groups) == 1 else WIDTH
+    frame = replace(FRAME, right=width - ROOM_FOR_NAMES)
+    y = ratios(min(every, default=1.0) / 1.05, max(every, default=1.0) * 1.05, gate.margin, frame.bottom, frame.top)
+    figures = [
+        element(
+            "figure",
+            element("figcaption", words.measured(*group)),
+            chart(
+                f"{words.measured(*group)}: cost against {base} with 95 % intervals",
+                _ground(frame, y, gate.margin, base),
+                *_paths_by_size(cells, entries, frame, y),
+                width=width,
+            ),
+            tabindex=0 if width > WIDTH else None,  # on a narrow screen a wide chart scrolls, also by keyboard
+        )
+        for group, cells in groups.items()
+    ]
+    note = element("p", _BETWEEN, class_="note")
+    return together(element("div", *figures, class_="pair"), note) if figures else Markup("")
+
+
+_BETWEEN = (
+    "Marks: cost with its 95 % interval, hollow where undecided or not judged. Green: what the margin counts as equal. "
+    "Point at a mark to read it."
+)
+
+
+def _spread(one: GateCell) -> tuple[float, float]:
+    assert one.found
+    return math.exp(one.found.log_cost.low), math.exp(one.found.log_cost.high)
+
+
+def _paths_by_size(
+    cells: Sequence[GateCell], entries: Mapping[str, PathEntry], frame: PlotArea, y: Scale
+) -> Iterator[Markup]:
+    sizes = sorted({one.cell.message_bytes for one in cells})
+    xs, step = columns(len(sizes), frame)
+    gap = min(26.0, 0.85 * step / len(entries))
+    yield x_axis(frame, _named([format_size(size) if size else words.NOTHING for size in sizes], xs), "message size")
+    last: dict[str, tuple[PathEntry, float]] = {}
+    for one in cells:
+        assert one.found
+        entry = entries[one.cell.path]
+        x = xs[sizes.index(one.cell.message_bytes)] + gap * (entry.number - (len(entries) - 1) / 2)
+        low, high = _spread(one)
+        middle = y(1.0 / one.found.ratio if one.shown.rate else one.found.ratio)
+        said = f"{one.cell}: {words.ratio(one.found.ratio)} [{words.ratio_span(one.found.interval)}], {one.standing}"
+        yield whisker(entry, x, y(low), y(high))
+        yield mark(entry, x, middle, hollow=one.control or one.standing is Standing.UNDECIDED, title=said)
+        last[entry.label] = (entry, middle)
+    yield labels_at_right(list(last.values()), frame)

@@ -105,9 +105,14 @@ def size(cell: Cell) -> str:
 
 def group_title(view: View, group: GroupId) -> str:
     """Return what a group measures, with the setting where the study has several."""
-    name = group.workload if group.workload == group.operation else f"{group.workload} ({group.operation})"
     several = len({one.setting for one in view.groups}) > 1
-    return f"{name}, setting {group.setting}" if several else name
+    return measured(group.workload, group.operation, group.setting if several else "")
+
+
+def measured(workload: str, operation: str, setting: str) -> str:
+    """Return what a workload measures; `setting` is empty where there is one alone."""
+    name = workload if workload == operation else f"{workload} ({operation})"
+    return f"{name}, setting {setting}" if setting else name
 
 
 def cell_title(view: View, *cells: Cell) -> str:

@@ -12,6 +12,7 @@ from nearmetal.gate import many
 from nearmetal.gate import words as gate_words
 from nearmetal.report import as_html, charts, fabric_html, fabric_text, waterfall_html, words
 from nearmetal.report.markup import Markup, element, page, policy, scrolling, together
+from nearmetal.report.overview import between_runs
 from nearmetal.report.progress import RunProgress, last_trials, sentence
 from nearmetal.stats.between import Standing
 from nearmetal.stats.summary import Metric
@@ -197,6 +198,8 @@ def compare_page(gate: Gate) -> str:
         f"{gate.run.blocks} and {gate.base.blocks} blocks. Figures from {gate.run.host_label}.",
         [element("div", *lead, class_="honest warn")] if gate.mixed else [],
         element("p", *_finding(gate), class_="lead"),
+        charts.shapes(),
+        between_runs(gate, many.name(gate.base)),
         *([element("p", others)] if (others := gate_words.others(gate)) else []),
         element("p", gate_words.noise(gate)),
         element("p", _TWO_RUNS, class_="note"),
