@@ -20,7 +20,6 @@ Quantiles::Quantiles(std::vector<std::uint32_t> probability, std::vector<Ps> val
 
 namespace {
 
-constexpr Ps kQuarterUs = kPsPerUs / 4;
 
 // include/linux/dim.h, lib/dim/net_dim.c
 struct Profile {
@@ -92,7 +91,7 @@ Ps Moderator::complete(Ps now, std::uint32_t frames) {
     if (setting_.kind == ModerationKind::kMlx4)
         tick_mlx4(now);
     if (throttles())
-        return last_fire_ == -kNever ? now : std::max(now, last_fire_ + itr_ * kQuarterUs);
+        return last_fire_ == -kNever ? now : std::max(now, last_fire_ + Ps{itr_} * setting_.itr_unit_ns * 1000);
     const bool restarts = setting_.kind == ModerationKind::kFixedCqe || setting_.kind == ModerationKind::kDimCqe;
     if (batch_ == 0 || restarts)
         batch_start_ = now;

@@ -36,6 +36,8 @@ struct ModerationSetting {
     std::uint32_t rings = 1;
     // igb only: link speed in Mbit/s
     std::uint32_t link_mbps = 1000;
+    // igb, igbvf and ixgbevf: ns of one unit of the register that the driver writes
+    std::uint32_t itr_unit_ns = 250;
 };
 
 class Moderator {

@@ -206,7 +206,8 @@ void bind_settings(nb::module_ &m) {
         .def_rw("usecs_low", &ModerationSetting::usecs_low)
         .def_rw("usecs_high", &ModerationSetting::usecs_high)
         .def_rw("rings", &ModerationSetting::rings)
-        .def_rw("link_mbps", &ModerationSetting::link_mbps);
+        .def_rw("link_mbps", &ModerationSetting::link_mbps)
+        .def_rw("itr_unit_ns", &ModerationSetting::itr_unit_ns);
     nb::class_<StageSetting>(m, "StageSetting")
         .def(nb::init<>())
         .def_rw("moderation", &StageSetting::moderation)

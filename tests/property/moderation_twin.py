@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from nearmetal.predict.moderation import PS_PER_US, Moderation, ModerationSetting
 
-_QUARTER_US_PS = PS_PER_US // 4
 _MLX4_PERIOD_PS = 250_000 * PS_PER_US
 _MLX4_RATE_THRESHOLD = 1_000_000 // 128
 _MLX4_AVERAGE_SMALL = 256
@@ -236,7 +235,11 @@ class _Throttle(Rule):
         return self.itr
 
     def complete(self, now_ps: int, frames: int) -> int | None:
-        return now_ps if self.last_fire_ps is None else max(now_ps, self.last_fire_ps + self.itr * _QUARTER_US_PS)
+        return (
+            now_ps
+            if self.last_fire_ps is None
+            else max(now_ps, self.last_fire_ps + self.itr * self.setting.itr_unit_ns * 1000)
+        )
 
     def fire(self, now_ps: int) -> None:
         self.last_fire_ps = now_ps

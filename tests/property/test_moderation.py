@@ -38,6 +38,7 @@ igb = st.builds(
     kind=st.sampled_from([Moderation.IGB_QUEUE, Moderation.IGB_SHARED]),
     usecs=st.sampled_from([0, 1, 3, 10, 50, 10_000]),
     link_mbps=st.sampled_from([100, 1000]),
+    itr_unit_ns=st.sampled_from([250, 1024]),
 )
 igbvf = st.builds(
     ModerationSetting, kind=st.just(Moderation.IGBVF), usecs=st.sampled_from([0, 2, 3]) | st.integers(10, 10_000)

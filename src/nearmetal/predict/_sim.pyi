@@ -11,6 +11,7 @@ class ModerationSetting:
     usecs_high: int
     rings: int
     link_mbps: int
+    itr_unit_ns: int
     def __init__(self) -> None: ...
 
 class StageSetting:

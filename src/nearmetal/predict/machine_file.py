@@ -142,9 +142,10 @@ _PARAMETERS: dict[Moderation, tuple[frozenset[str], frozenset[str]]] = {
     Moderation.MLX4: (frozenset({"frames"}), _MLX4),
     **{rule: (frozenset(), frozenset()) for rule in (Moderation.DIM_EQE, Moderation.DIM_CQE)},
     **{
-        rule: (frozenset({"usecs"}), frozenset({"link_mbps"})) for rule in (Moderation.IGB_QUEUE, Moderation.IGB_SHARED)
+        rule: (frozenset({"usecs"}), frozenset({"link_mbps", "itr_unit_ns"}))
+        for rule in (Moderation.IGB_QUEUE, Moderation.IGB_SHARED)
     },
-    **{rule: (frozenset({"usecs"}), frozenset()) for rule in (Moderation.IGBVF, Moderation.IXGBEVF)},
+    **{rule: (frozenset({"usecs"}), frozenset({"itr_unit_ns"})) for rule in (Moderation.IGBVF, Moderation.IXGBEVF)},
 }
 """What a rule needs and what else it takes; without `frames` the first completion would interrupt, whatever `usecs`."""
 

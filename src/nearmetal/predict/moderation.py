@@ -13,6 +13,7 @@ from enum import IntEnum
 from nearmetal.errors import BadInputError
 
 PS_PER_US = 1_000_000
+_LONGEST_UNIT_NS = 1_000_000
 
 
 class Moderation(IntEnum):
@@ -41,7 +42,8 @@ class ModerationSetting:
 
     `usecs` and `frames` belong to the fixed rules; for igb, igbvf and ixgbevf `usecs` is the rx-usecs setting with
     its special values; `frames` also to mlx4. The rates (packets per second), `usecs_low`, `usecs_high` and `rings`
-    belong to mlx4, `link_mbps` to igb.
+    belong to mlx4, `link_mbps` to igb. `itr_unit_ns` is what one unit of the register is that
+    igb, igbvf and ixgbevf write: a quarter of a microsecond in hardware, 1,024 ns in QEMU's emulation.
 
     Raises BadInputError for settings that no driver takes, or that would never interrupt.
     """
@@ -55,6 +57,7 @@ class ModerationSetting:
     usecs_high: int = 128
     rings: int = 1
     link_mbps: int = 1000
+    itr_unit_ns: int = 250
 
     def __post_init__(self) -> None:
         if self.kind in {Moderation.FIXED_EQE, Moderation.FIXED_CQE} and self.usecs == 0 and self.frames == 0:
@@ -71,6 +74,8 @@ class ModerationSetting:
             )
         if self.kind.throttles:
             self._check_itr()
+        if not 1 <= self.itr_unit_ns <= _LONGEST_UNIT_NS:
+            raise BadInputError(f"itr_unit_ns is {self.itr_unit_ns}", hint=f"it is 1 to {_LONGEST_UNIT_NS}")
 
     def _check_itr(self) -> None:
         legal = {
