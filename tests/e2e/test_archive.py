@@ -77,9 +77,11 @@ def test_a_name_that_no_run_has_is_refused(root: Path, name: str, capsys: pytest
 
 CHANGES: dict[str, Callable[[dict[str, bytes]], object]] = {
     "is not the file that the archive lists": lambda kept: kept.update({"samples/000001.parquet": b"x" * 10**6}),
-    "holds other files than it lists": lambda kept: kept.pop("samples/000001.parquet"),
-    "its SHA-256 is not the one that it carries": lambda kept: kept.update({LIST: kept[LIST].replace(b"0", b"1")}),
-    "is not a whole archive of a run": lambda kept: kept.pop(LIST),
+    "contains other files than it lists": lambda kept: kept.pop("samples/000001.parquet"),
+    "its SHA-256 differs from the one that it carries": lambda kept: kept.update(
+        {LIST: kept[LIST].replace(b"0", b"1")}
+    ),
+    "is not a complete archive of a run": lambda kept: kept.pop(LIST),
 }
 
 
@@ -92,7 +94,7 @@ def test_an_archive_that_would_grow_is_refused(root: Path, capsys: pytest.Captur
     raw["files"]["samples/000900.parquet"]["bytes"] = 99_000_000
     remake(lambda kept: kept.update({LIST: sealed(raw)}))
     assert nearmetal(["unarchive", "r.nmrun", "back"]) == 2
-    assert "would unpack to more than it has" in capsys.readouterr().err
+    assert "would unpack to more than its own size" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("size", [-(10**12), "7", 7.5, None])
@@ -108,7 +110,7 @@ def test_a_size_that_is_no_number_of_bytes_is_refused(
     raw["files"]["samples/000001.parquet"]["bytes"] = 10**9
     remake(lambda kept: kept.update({LIST: sealed(raw)}))
     assert nearmetal(["unarchive", "r.nmrun", "back"]) == 2
-    assert "r.nmrun lists a file whose size is no number of bytes" in capsys.readouterr().err
+    assert "r.nmrun lists a file whose size is not a number of bytes" in capsys.readouterr().err
 
 
 def test_a_file_of_another_size_than_is_listed_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -214,7 +214,7 @@ def test_an_interrupted_run_says_that_nothing_was_measured(desk: Desk) -> None:
     list_anew(desk.folder / "run")
     code, _, err = desk.fabric("run")
     assert code == 2
-    assert "run holds no fabric that was measured" in err
+    assert "run contains no measured fabric" in err
 
 
 def test_a_run_of_a_study_is_no_fabric(desk: Desk) -> None:
@@ -249,7 +249,7 @@ def test_verbs_that_compare_trials_point_to_the_fabric(desk: Desk, verb: str) ->
     assert run(argv) == code
     said = desk.capsys.readouterr()
     assert said.out == ""
-    assert "error: run is the run of a whole fabric" in said.err
+    assert "error: run is a fabric run" in said.err
     assert "hint: `nearmetal fabric run` reads it" in desk.flat(said.err)
     assert sorted((desk.folder / "run").rglob("*")) == before
 

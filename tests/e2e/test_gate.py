@@ -168,7 +168,7 @@ def test_without_its_host_nothing_is_called_worse(
         edit_study(Path(name), lambda t: t.replace('kind = "fake"', 'kind = "import"').replace("options", "#options"))
     assert gate(new, "--against", base) == 2
     printed = capsys.readouterr()
-    assert "not measured again: this run was adopted from files" in printed.err
+    assert "not measured again: this run was imported from files" in printed.err
     assert "could not be measured again" in printed.out
     assert gate(new, "--against", base, "--no-remeasure") == 1
 
@@ -260,7 +260,7 @@ def test_runs_of_different_things_are_refused(made: Callable[..., str], capsys: 
         (["r", "--against", "x", "--margin", "much"], 64, "is not a percentage"),
         (["r", "--against", "x", "--margin", "0%"], 64, "not between"),
         (["nowhere", "--against", "old"], 64, "not a run directory"),
-        (["old", "--against", "old", "--junit", "no/such/place.xml"], 64, "no directory"),
+        (["old", "--against", "old", "--junit", "no/such/place.xml"], 64, "is not a directory"),
     ],
 )
 def test_errors_have_codes_of_their_own(

@@ -168,7 +168,7 @@ def test_what_is_not_there_is_said(history: str, capsys: pytest.CaptureFixture[s
         (["show", history, "--path", "nosuch"], "holds no mean of path 'nosuch'"),
         (["show", history, "--metric", "p99"], "holds no p99"),
         (["add", str(runs[0]), str(runs[1])], "is a directory"),
-        (["add", "no/such/h.duckdb", str(runs[1])], "is no directory"),
+        (["add", "no/such/h.duckdb", str(runs[1])], "is not a directory"),
         (["add", history, "nowhere"], "not a run directory"),
     ):
         assert nearmetal(["history", *argv]) == 2

@@ -47,7 +47,7 @@ def test_an_adopted_run_cannot_be_continued(tmp_path: Path, capsys: pytest.Captu
     file = omb_file(tmp_path / "a" / "1.txt", 1.0)
     assert cli(["import", f"bare={file}", "--out", str(tmp_path / "run")]) == 0
     assert cli(["run", "--resume", str(tmp_path / "run")]) == 3
-    assert "adopted from files" in capsys.readouterr().err
+    assert "imported from files" in capsys.readouterr().err
 
 
 def test_one_bad_file_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

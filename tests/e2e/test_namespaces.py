@@ -120,7 +120,7 @@ def test_a_ping_that_may_not_be_sent_is_not_a_link_that_is_down(shell: Namespace
         return [*entered(node), *(("setpriv", "--bounding-set", "-net_raw") if node == "n0" else ())]
 
     shell._enter = without  # type: ignore[method-assign]
-    with pytest.raises(TrialError, match=r"(?s)n0 cannot try whether it reaches n1: ping .*not permitted") as caught:
+    with pytest.raises(TrialError, match=r"(?s)n0 cannot ping n1: ping .*not permitted") as caught:
         PATHS["veth"].up(shell, PathOrder("veth", "veth"), names)
     assert "NET_RAW" in caught.value.hint
 

@@ -209,7 +209,7 @@ def test_what_cannot_be_listened_on_is_an_error(folder: Path, capsys: pytest.Cap
     with socket.create_server(("127.0.0.1", 0)) as taken:
         for argv, code, said in (
             ([str(folder), "--port", str(taken.getsockname()[1])], 3, "Address already in use"),
-            ([str(folder), "--listen", "no.such.name.invalid"], 2, "is no address of a machine"),
+            ([str(folder), "--listen", "no.such.name.invalid"], 2, "is not an address of this machine"),
             ([str(folder / "nope")], 2, "is not a directory"),
         ):
             assert run(["serve", *argv]) == code
@@ -403,7 +403,7 @@ def _links(page: str) -> set[str]:
     "url", ["", "cluster", "ftp://a/b", "https://", "https://a/b?c", 'https://a/"x', "https://a//b", "http://["]
 )
 def test_what_is_no_public_address_is_refused(url: str) -> None:
-    with pytest.raises(BadInputError, match="no address"):
+    with pytest.raises(BadInputError, match="not the address"):
         Public.parse(url)
 
 

@@ -75,7 +75,7 @@ def test_what_changed_is_named_file_by_file(root: Path, capsys: pytest.CaptureFi
     assert nearmetal(["verify", str(root)]) == 1
     assert capsys.readouterr().out == (
         "r/samples/000002.parquet has changed since it was recorded: its SHA-256 differs\n"
-        "r/trials/000003.json has changed since it was written: its SHA-256 is not the one that it carries\n"
+        "r/trials/000003.json has changed since it was written: its SHA-256 differs from the one that it carries\n"
         "r/samples/000004.parquet cannot be read: No such file or directory\n"
         "r: 8 trials, 17 files (0.1 MB) match their checksums, 3 do not\n"
     )
@@ -96,7 +96,7 @@ def test_a_recorded_sum_of_a_cell_that_is_not_its_own_is_named(
 def test_sums_of_cells_that_a_file_does_not_hold_are_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rewrite(root / "trials" / "000002.json", lambda raw: raw["cells"][1].update(first_group=99))
     assert nearmetal(["verify", "r"]) == 1
-    assert "r/samples/000002.parquet is not a whole file of samples: " in capsys.readouterr().out
+    assert "r/samples/000002.parquet is not a complete sample file: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("key", "value"), [("mean_ns", 30000.0), ("median_ns", 24900.0), ("n", 49), ("min_ns", 9)])
@@ -172,7 +172,7 @@ def test_an_edited_study_is_refused_and_the_edit_is_shown(
     files = sorted(root.rglob("*"))
     assert nearmetal(words) == 2
     error = capsys.readouterr().err
-    assert "r/study.toml is not the study of this run any more:\n  " in error
+    assert "r/study.toml is no longer the study of this run:\n  " in error
     assert says in error
     assert "hint: to measure the edited study: nearmetal run r/study.toml;" in error
     assert sorted(root.rglob("*")) == files or words[0] == "run", "nothing was written"

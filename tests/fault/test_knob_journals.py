@@ -277,7 +277,7 @@ class TestTrust:
 
     def test_neither_a_pipe_nor_a_device_is_read(self, folder: Path) -> None:
         os.mkfifo(folder / "pipe", 0o600)
-        with pytest.raises(UntrustedError, match="no ordinary file"):
+        with pytest.raises(UntrustedError, match="not a regular file"):
             trusted_bytes(folder / "pipe")
 
     @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
         run.samples_path(record).write_bytes(damaged)
         with pytest.raises(ForeignFileError, match="has changed since it was recorded"):
             run.values(record, record.cells[0])
-        with pytest.raises(ForeignFileError, match="not a whole file of samples"):
+        with pytest.raises(ForeignFileError, match="not a complete sample file"):
             read_values(run.samples_path(record), record.cells[0])
     (root / "trials" / "000000.json").write_text('{"run_format": 1}')
     with pytest.raises(ForeignFileError, match="not the record of a trial"):

@@ -129,7 +129,7 @@ class InterruptStage:
 
 
 def run_stage(setting: StageSetting, arrivals: list[tuple[int, int, int]]) -> InterruptStage:
-    """Feed a stage alone with (time_ps, frames, bytes) in rising order and return it when nothing is left to do."""
+    """Feed a stage alone with (time_ps, frames, bytes) in ascending order and return it when nothing is left to do."""
     stage = InterruptStage(setting)
     for ident, (time_ps, frames, size_bytes) in enumerate(arrivals):
         while stage.due_ps is not None and stage.due_ps < time_ps:

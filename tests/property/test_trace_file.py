@@ -121,7 +121,7 @@ def test_more_durations_in_order_than_visits_are_refused() -> None:
 def test_a_torn_file_is_refused(trace: RankTrace, data: st.DataObject) -> None:
     whole = encode_rank(trace)
     keep = data.draw(st.integers(0, len(whole) - 1))
-    with pytest.raises(ForeignFileError, match="not a whole trace file"):
+    with pytest.raises(ForeignFileError, match="not a complete trace file"):
         decode_rank(whole[:keep])
 
 

@@ -185,7 +185,7 @@ def test_a_fabric_is_a_table_of_pairs(run: nm.Run, tmp_path: Path) -> None:
     n5 = pairs.to_pandas().query("node == 'n5'")
     assert n5["latency_us"].min() > 1.5 * np.median(pairs["latency_us"])
     assert ".pairs()" in fabric._repr_html_()
-    with pytest.raises(nm.NearmetalError, match="whole fabric"):
+    with pytest.raises(nm.NearmetalError, match="is a fabric run"):
         fabric.compare()
-    with pytest.raises(nm.NearmetalError, match="holds no fabric"):
+    with pytest.raises(nm.NearmetalError, match="contains no measured fabric"):
         run.pairs()

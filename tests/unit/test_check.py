@@ -112,7 +112,7 @@ def test_a_lab_study_whose_ranks_would_starve_each_other_is_refused_before_it_st
             'nodes = 2, machine = "kvm"',
             "[0, 1]",
             'vhost"\noptions = {ends = "all"} #',
-            "ends is 'both' or 'one', not 'all'",
+            "ends must be 'both' or 'one', not 'all'",
         ),
         ("nodes = 2", "[0, 1]", "guest-vf", r"'base' has no KVM \(machine = 'kvm' in \[host.options\]\)"),
         ('machine = "kvm"', "[0, 1]", 'vhost"\noptions = {ends = "both"} #', "at one end only(.*)ask for `nodes`"),

@@ -64,5 +64,5 @@ def test_more_iterations_take_longer() -> None:
     [("lab", "native", 'slots = "many"'), ("lab", "native", "slots = true"), ("slurm", "veth", 'allocations = "four"')],
 )
 def test_a_count_that_is_none_is_said(host: str, path: str, options: str) -> None:
-    with pytest.raises(BadInputError, match="a whole number from 1 up"):
+    with pytest.raises(BadInputError, match="a whole number of at least 1"):
         seconds(host, path=path, options=options)

@@ -57,7 +57,7 @@ def test_a_cluster_has_2_to_16_nodes(wrong: Scalar) -> None:
         (["n2"], "there is no node 'n2' on path 'native'\nhint: one of: n0, n1"),
         (["g0"], "there is no node 'g0' on path 'native'\nhint: one of: n0, n1"),
         (["n3", "--path", "vhost"], "there is no node 'n3' on path 'vhost'\nhint: one of: n0, n1, g0, g1"),
-        (["--path", "veth"], "path 'veth' joins no machines of the lab\nhint: one of: native, vf, macvlan, bridge"),
+        (["--path", "veth"], "path 'veth' connects no machines of the lab\nhint: one of: native, vf, macvlan, bridge"),
         (["--path", "natve"], "there is no path 'natve'\nhint: did you mean 'native'?"),
     ],
 )
@@ -133,7 +133,7 @@ def test_wires_that_cannot_be_are_refused(asked: dict[str, Scalar], match: str) 
 def test_one_machine_has_no_wires_of_its_own_to_shape() -> None:
     with pytest.raises(BadInputError, match="'wire_queue_kib' is for machines of their own"):
         cluster.cluster_of({"wire_queue_kib": 64}, MACHINES["base"], 1)
-    with pytest.raises(BadInputError, match="wire_loss_percent is for nodes that are machines"):
+    with pytest.raises(BadInputError, match="wire_loss_percent works only where nodes are machines"):
         ports.wire_words({"wire_loss_percent": 1})
 
 

@@ -356,5 +356,5 @@ def test_the_ports_under_a_path_are_moderated_once_it_carries_traffic(kind: str)
 
 
 def test_moderation_of_ports_is_refused_where_there_are_none() -> None:
-    with pytest.raises(BadInputError, match="asks for rx_usecs, and namespaces have no wire and no port"):
+    with pytest.raises(BadInputError, match="asks for rx_usecs, but namespaces have no wire and no port"):
         PATHS["bridge"].up(Recorder(links="[]"), order("bridge", rx_usecs=0), ["n0", "n1"])

@@ -420,7 +420,7 @@ def test_omb_barrier_with_a_validation_that_has_no_heading() -> None:
 def test_a_mean_that_was_printed_as_zero_is_left_aside_and_named() -> None:
     (found,) = _imported("# OSU MPI Latency Test v7.4\n# Size  Avg Latency(us)\n1  0.00\n8  1.00\n")
     assert [cell.message_bytes for cell in found.cells] == [8]
-    assert "left aside, because 0.00 was printed: 1 B" in found.lacks
+    assert "left out, because 0.00 was printed: 1 B" in found.lacks
     with pytest.raises(ForeignFileError, match="every mean"):
         _imported("# OSU MPI Latency Test v7.4\n# Size  Avg Latency(us)\n1  0.00\n")
 

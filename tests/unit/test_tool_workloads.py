@@ -43,7 +43,7 @@ def asked(kind: str, placement: tuple[int, ...] = (0, 1), **options: object) -> 
         (asked("perftest", operation="ib_atomic_lat", sizes=[64]), "8 bytes"),
         (asked("command"), "needs `argv`"),
         (asked("command", argv=["x"], figure="regex", pattern="no group"), "exactly one group"),
-        (asked("command", argv=["x"], figure="regex", pattern="(["), "no regular expression"),
+        (asked("command", argv=["x"], figure="regex", pattern="(["), "is not a regular expression"),
         (asked("command", argv=["x"], figure="json"), "needs `path`"),
         (asked("command", argv=["x"], unit="furlong"), "not a unit"),
         (asked("command", argv=["x"], unit="MB/s"), "wall clock gives a time"),

@@ -133,7 +133,7 @@ def command(
     """
     for path in filter(None, (junit, openmetrics, reframe)):
         if not path.absolute().parent.is_dir():
-            raise BadInputError(f"{path} cannot be written: {path.parent} is no directory")
+            raise BadInputError(f"{path} cannot be written: {path.parent} is not a directory")
     question = Question(margin, Metric(metric) if metric else None, control, allow_mixed, tail_margin)
     pair = read_pair(RunDir.open(run), RunDir.open(against), question)
     gate = judge(pair)

@@ -258,7 +258,7 @@ def command(
         raise BadInputError("--loss is a limit for --decide", hint=f"write --decide --loss {loss}")
     check_place(kept, PREDICTION_SUFFIX)
     if kept is not None and truth is not None:
-        raise BadInputError("--validate is no prediction to keep", hint="leave --save or --validate out")
+        raise BadInputError("--validate makes no prediction to save", hint="leave --save or --validate out")
     asked = _loss(loss or "10%") if decide else None
     of_one = {"--decide": decide, "--sensitivity": show_sensitivity, "--baseline": baseline, "--save-model": save_model}
     placed = {"--per-node": per_node > 1, "--vms-per-host": given["vms_per_host"]}

@@ -211,7 +211,8 @@ def _cell(run: RunDir, record: TrialRecord, cell: StoredCell) -> str:
     if len(cell.value_ranks) > 1:  # the value of an iteration is its slowest rank's; other suites print the mean
         mean_ns = fmean(rank_means(run, record, cell))
         figures += f"; mean over ranks: mean {words.figure(shown.value(mean_ns))} {shown.unit}"
-    return f"{start}: {summary.n} values, {cell.warmup} warm-up; {shown.name}: {figures}"
+    values = "1 value" if summary.n == 1 else f"{summary.n} values"
+    return f"{start}: {values}, {cell.warmup} warm-up; {shown.name}: {figures}"
 
 
 def _samples(run: RunDir, record: TrialRecord) -> None:

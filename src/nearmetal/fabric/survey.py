@@ -74,7 +74,7 @@ def survey(run: RunDir) -> Survey:
         )
     if whole is None:
         raise BadInputError(
-            f"{run.root} holds no fabric that was measured",
+            f"{run.root} contains no measured fabric",
             hint="it was interrupted, or is another kind of run: `nearmetal fabric STUDY` measures a fabric",
         )
     if not whole.valid:

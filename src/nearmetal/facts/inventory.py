@@ -45,7 +45,7 @@ def machine_facts(shell: Shell) -> dict[str, Scalar]:
     """
     files = shell.read_all([_CPUINFO, *_ONE_LINERS.values()])
     if _CPUINFO not in files:
-        raise NearmetalError(f"cannot read {_CPUINFO}: this is no Linux machine with /proc mounted")
+        raise NearmetalError(f"cannot read {_CPUINFO}: this is not a Linux machine with /proc mounted")
     cpuinfo = files[_CPUINFO].decode(errors="replace")
     model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
     return {

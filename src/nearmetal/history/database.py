@@ -200,7 +200,7 @@ def _explained(path: Path) -> Iterator[None]:
 def _make(path: Path) -> None:
     """Make an empty history; it appears under its name whole or not at all, and whoever comes second finds it there."""
     if not path.absolute().parent.is_dir():
-        raise BadInputError(f"{path} cannot be made: {path.absolute().parent} is no directory")
+        raise BadInputError(f"{path} cannot be made: {path.absolute().parent} is not a directory")
     try:
         with scratch.folder(f".{path.name}", path.absolute().parent) as folder:
             part = folder / "new"

@@ -149,7 +149,7 @@ def at_once(options: Mapping[str, Scalar], name: str, default: int) -> int:
     """Return how many the host's option `name` lets go side by side; raise BadInputError where it is no such number."""
     count = options.get(name, default)
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise BadInputError(f"the host's option {name!r} is a whole number from 1 up, not {count!r}")
+        raise BadInputError(f"the host's option {name!r} must be a whole number of at least 1, not {count!r}")
     return count
 
 

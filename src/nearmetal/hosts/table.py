@@ -45,7 +45,7 @@ HOSTS: dict[str, Callable[[Study], Host]] = {
 
 def _refuse() -> Host:
     raise UnavailableError(
-        "this run was adopted from files: there is no host to measure on",
+        "this run was imported from files: there is no host to measure on",
         hint="import the new files together with the old ones into another run",
     )
 

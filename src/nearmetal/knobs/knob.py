@@ -130,7 +130,7 @@ class Numbers:
         if len(words) != self.count or not all(word.isdecimal() for word in words):
             raise ValueError(f"takes {self.about()}")
         if (numbers := [int(word) for word in words]) != sorted(numbers):
-            raise ValueError(f"takes {self.about()} in rising order")
+            raise ValueError(f"takes {self.about()} in ascending order")
         return " ".join(map(str, numbers))
 
     def about(self) -> str:

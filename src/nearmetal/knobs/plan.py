@@ -142,7 +142,7 @@ def _check_device(snapshot: _Snapshot, target: Target, placed: Sequence[Placed])
     for one in placed:
         steps = snapshot.steps(one.knob, target, one.value)
         if not steps:
-            raise KnobError(f"{one.knob.name} does not exist on {target}", hint="`nearmetal knobs` says what does")
+            raise KnobError(f"{one.knob.name} does not exist on {target}", hint="`nearmetal knobs` lists those that do")
         for _, reading in steps:
             if reading.value is None:
                 raise KnobError(

@@ -273,7 +273,7 @@ def _reached(shell: Shell, cells: Iterable[SavedValue]) -> tuple[list[SavedValue
             unknown.append(f"{_was(cell)}: {error.message}")
             continue
         if not _VALUE.fullmatch(cell.old):
-            unknown.append(f"{_was(cell)}: that is no value of a knob")
+            unknown.append(f"{_was(cell)}: that is not a knob value")
         elif cell.key in ways:
             reached.append(replace(cell, way=ways[cell.key]))
         elif ways:

@@ -51,7 +51,7 @@ def find(name: str) -> Knob:
     knob = _BY_NAME.get(name) or coalesce.queue_knob(name)
     if knob is None and re.search(r"vfs\b", name):
         raise BadInputError(
-            f"{name!r} is no knob: VFs are never made or removed while settings are tried",
+            f"{name!r} is not a knob: VFs are never created or removed while settings are tried",
             hint="write to sriov_numvfs of the PF before the search; a change takes every VF away from its guest",
         )
     if knob is None:

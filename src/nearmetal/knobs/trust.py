@@ -33,7 +33,7 @@ def trusted_bytes(path: Path, *, owners: frozenset[int] = frozenset()) -> bytes:
         with os.fdopen(descriptor, "rb") as file:
             about = os.fstat(descriptor)
             if not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES:
-                raise UntrustedError(f"{path} is no ordinary file of at most {_MOST_BYTES >> 20} MiB")
+                raise UntrustedError(f"{path} is not a regular file of at most {_MOST_BYTES >> 20} MiB")
             _check(path, about, allowed)
             return file.read(_MOST_BYTES)
     except OSError as error:
@@ -56,7 +56,7 @@ def caller() -> frozenset[int]:
 def _check(path: Path, about: os.stat_result, allowed: frozenset[int]) -> None:
     if about.st_uid not in allowed:
         raise UntrustedError(
-            f"{path} belongs to {_name(about.st_uid)}, and what it says would be written to this machine",
+            f"{path} belongs to {_name(about.st_uid)}, and its contents would be written to this machine",
             hint="read it; if you trust it, make your own copy",
         )
     if about.st_mode & stat.S_IWOTH or (about.st_mode & stat.S_IWGRP and not _alone(about)):

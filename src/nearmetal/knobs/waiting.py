@@ -65,12 +65,12 @@ class Meeting:
             self._token.unlink(missing_ok=True)
             descriptor = os.open(self._place, _FLAGS | os.O_CREAT | os.O_TRUNC, 0o600)
         except OSError as error:
-            raise StoreError(f"cannot wait to be accepted, {self._place}: {error.strerror}") from error
+            raise StoreError(f"cannot wait for confirmation, {self._place}: {error.strerror}") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(descriptor)
-            raise TrialError(f"another apply of {self.profile} waits to be accepted") from error
+            raise TrialError(f"another apply of {self.profile} is waiting for confirmation") from error
         try:
             yield Waiting(descriptor, self._token)
         finally:
@@ -90,7 +90,7 @@ class Meeting:
         except OSError as error:
             if error.errno in {errno.ENOENT, errno.ENOTDIR}:
                 raise nobody from error
-            raise StoreError(f"cannot accept, {self._place}: {error.strerror}") from error
+            raise StoreError(f"cannot confirm, {self._place}: {error.strerror}") from error
         try:
             if _free(descriptor):
                 raise nobody
@@ -106,7 +106,7 @@ class Meeting:
                     hint="its terminal says why; `nearmetal rollback` checks that every setting is restored",
                 )
         except OSError as error:
-            raise StoreError(f"cannot accept, {self._place}: {error.strerror}") from error
+            raise StoreError(f"cannot confirm, {self._place}: {error.strerror}") from error
         finally:
             os.close(descriptor)
 

@@ -32,7 +32,7 @@ class Declared:
         """
         if not is_far(shell):
             raise BadInputError(
-                "path 'declared' joins machines, and this host has none", hint="use [host] kind = 'ssh' or 'slurm'"
+                "path 'declared' connects machines, but this host has none", hint="use [host] kind = 'ssh' or 'slurm'"
             )
         ends, networks = [], set()
         for index, node in enumerate(nodes):

@@ -96,7 +96,7 @@ def ends_of(order: PathOrder, *, machines: bool) -> str:
     """
     ends = order.options.get("ends", "both" if machines else "one")
     if ends not in ("both", "one"):
-        raise BadInputError(f"path {order.label!r}: ends is 'both' or 'one', not {ends!r}")
+        raise BadInputError(f"path {order.label!r}: ends must be 'both' or 'one', not {ends!r}")
     if ends == "both" and not machines:
         raise BadInputError(
             f"path {order.label!r} has a guest at one end only where one machine holds all nodes",

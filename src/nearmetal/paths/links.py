@@ -56,7 +56,7 @@ def wait_until_reachable(shell: Shell, nodes: Sequence[str], addresses: Sequence
         while not (done := shell.run(ping, node=nodes[0], check=False)).ok:
             if b"not permitted" in done.stderr:
                 raise TrialError(
-                    f"node {nodes[0]} cannot try whether it reaches {node}: {done.complaint()}",
+                    f"node {nodes[0]} cannot ping {node}: {done.complaint()}",
                     hint="ping needs CAP_NET_RAW: start the container with --cap-add NET_RAW",
                 )
             if time.monotonic() > deadline:
@@ -72,4 +72,4 @@ def wait_until_reachable(shell: Shell, nodes: Sequence[str], addresses: Sequence
 def require_two(kind: str, nodes: Sequence[str]) -> None:
     """Raise TrialError unless there are exactly two nodes."""
     if len(nodes) != 2:
-        raise TrialError(f"path {kind!r} joins exactly 2 nodes, not {len(nodes)}", hint="use `bridge` or `macvlan`")
+        raise TrialError(f"path {kind!r} connects exactly 2 nodes, not {len(nodes)}", hint="use `bridge` or `macvlan`")

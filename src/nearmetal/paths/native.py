@@ -25,7 +25,9 @@ class Native:
         """Give port i to node i."""
         found = [port for holder in ports.require_holders(shell, self.kind, nodes) for port in holder.ports]
         if len(nodes) > len(found):
-            raise TrialError(f"path 'native' joins at most {len(found)} nodes here, not {len(nodes)}", hint="use `vf`")
+            raise TrialError(
+                f"path 'native' connects at most {len(found)} nodes here, not {len(nodes)}", hint="use `vf`"
+            )
         endpoints = links.configure(shell, nodes, found[: len(nodes)])
         for end in endpoints.ends:
             ports.shape_wire(shell, order, end.interface, node=end.node)

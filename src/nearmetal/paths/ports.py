@@ -99,7 +99,7 @@ def refuse_wire(order: PathOrder) -> None:
     given = sorted((WIRE_OPTIONS | {"rx_usecs"}) & order.options.keys())
     if given:
         raise BadInputError(
-            f"path {order.label!r} asks for {given[0]}, and namespaces have no wire and no port",
+            f"path {order.label!r} asks for {given[0]}, but namespaces have no wire and no port",
             hint="the lab has both",
         )
 
@@ -118,7 +118,7 @@ def wire_words(options: Mapping[str, Scalar]) -> list[str]:
     """Return netem's parameters for path options; raise BadInputError for values that are no positive number."""
     words: list[str] = []
     if alien := sorted({"wire_loss_percent", "wire_queue_kib"} & options.keys()):
-        raise BadInputError(f"{alien[0]} is for nodes that are machines", hint="`nodes = 2` in [host.options]")
+        raise BadInputError(f"{alien[0]} works only where nodes are machines", hint="`nodes = 2` in [host.options]")
     for option, parameter, unit in (("wire_delay_us", "delay", "us"), ("wire_rate_mbit", "rate", "mbit")):
         if option in options:
             value = options[option]
@@ -221,6 +221,6 @@ def vf_interface(shell: Shell, port: str, index: int) -> str:
     if not finished.ok or len(names) != 1:
         raise TrialError(
             f"virtual function {index} of {port} has {len(names)} interfaces, not one",
-            hint="the driver igbvf is missing or did not take it",
+            hint="the driver igbvf is missing or did not bind to it",
         )
     return names[0]

@@ -41,7 +41,7 @@ class Roce:
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Make an RDMA device on each of two interfaces of the machine; MPI has no way to use them there."""
         if len(nodes) != _ENDS:
-            raise BadInputError(f"path {self.kind!r} joins exactly 2 ends, not {len(nodes)}")
+            raise BadInputError(f"path {self.kind!r} connects exactly 2 ends, not {len(nodes)}")
         found = ports.require_ports(shell, self.kind)[:_ENDS]
         shell.run(["modprobe", "-a", *_MODULES])
         names = self.interfaces(shell, found)

@@ -71,9 +71,9 @@ def _start_relay(shell: Shell, one: str, other: str) -> None:
         ended = relay.ended()
         if ended is not None:
             raise UnavailableError(
-                f"the tap relay gave up: {ended.complaint()}",
+                f"the tap relay failed: {ended.complaint()}",
                 hint="the tap path needs to open /dev/net/tun: run as root, or `sudo chmod 666 /dev/net/tun`",
             )
         if time.monotonic() > deadline:
-            raise TrialError(f"the tap relay made no devices within {_READY_TIMEOUT_S:.0f} s")
+            raise TrialError(f"the tap relay created no devices within {_READY_TIMEOUT_S:.0f} s")
         time.sleep(0.01)

@@ -179,7 +179,7 @@ def read_changes(path: Path | None, **options: float | str | None) -> Changes:
         except (OSError, ValueError) as error:
             hint = f"a TOML file of the keys {', '.join(one.name for one in fields(Changes))}"
             why = error.strerror if isinstance(error, OSError) else error
-            raise BadInputError(f"{path} is no machine file: {why}", hint=hint) from error
+            raise BadInputError(f"{path} is not a machine file: {why}", hint=hint) from error
     known = [one.name for one in fields(Changes)]
     unknown = sorted(given.keys() - set(known))
     if unknown:

@@ -345,7 +345,7 @@ def decode_rank(data: bytes, name: str = "trace") -> RankTrace:
         return _decode(data)
     except (_Damaged, ValueError) as error:
         raise ForeignFileError(
-            f"{name} is not a whole trace file: {error}",
+            f"{name} is not a complete trace file: {error}",
             hint="trace the program again; a run that was killed leaves only .part files",
         ) from error
 

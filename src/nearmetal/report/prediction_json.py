@@ -233,6 +233,6 @@ def read(path: Path, kind: type[File]) -> File:
         raise ForeignFileError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ForeignFileError(
-            f"{path} is no file of this kind of version {VERSION}: {str(error)[:200]}",
+            f"{path} is not a file of this kind in version {VERSION}: {str(error)[:200]}",
             hint="make it again with this version of nearmetal: --save",
         ) from error

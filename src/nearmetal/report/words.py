@@ -242,7 +242,8 @@ def blocks_sentence(view: View) -> str:
         occasion = f"{view.occasions} occasions; the intervals are for another one, at another hour or boot"
         planned += " at each"
     blocks = "1 block" if view.blocks == 1 else f"{view.blocks} blocks"
-    return f"{view.valid_trials} valid trials in {blocks} ({planned}), {occasion}.{cautions}"
+    trials = "1 valid trial" if view.valid_trials == 1 else f"{view.valid_trials} valid trials"
+    return f"{trials} in {blocks} ({planned}), {occasion}.{cautions}"
 
 
 def method_sentence(view: View) -> str:

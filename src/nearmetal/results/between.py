@@ -79,7 +79,9 @@ def read_pair(run: RunDir, base: RunDir, question: Question) -> RunPair:
         )
     paths = {cell.path for cell in pair.base.cells}
     if question.control and question.control not in paths:
-        raise BadInputError(f"--control {question.control!r} is no path", hint=f"the paths: {', '.join(sorted(paths))}")
+        raise BadInputError(
+            f"--control {question.control!r} is not a path", hint=f"the paths: {', '.join(sorted(paths))}"
+        )
     return replace(pair, others=tuple(others))
 
 

@@ -78,7 +78,7 @@ def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) ->
     sources = {column.name: _sources(view, figures, column, named.get(column.name)) for column in table.columns}
     if not any(sources.values()):
         raise BadInputError(
-            f"nothing in this run stands for {table.name}: it needs {' or '.join(table.operations)} on "
+            f"nothing in this run corresponds to {table.name}: it needs {' or '.join(table.operations)} on "
             f"{'; '.join('/'.join(column.paths) for column in table.columns)}",
             hint="name what does: --map COLUMN=PATH or COLUMN=PATH/SETTING",
         )

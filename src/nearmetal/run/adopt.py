@@ -96,7 +96,7 @@ def _read(files: Sequence[tuple[str, Path]]) -> list[Adopted]:
     if problems:
         count = "1 file" if len(problems) == 1 else f"{len(problems)} files"
         hint = "name output files of benchmarks: nearmetal import native=a.txt vm=b.txt"
-        raise ForeignFileError(f"{count} cannot be adopted:\n  " + "\n  ".join(problems), hint=hint)
+        raise ForeignFileError(f"{count} cannot be imported:\n  " + "\n  ".join(problems), hint=hint)
     if not adopted:
         raise BadInputError("no files to import", hint="nearmetal import native=a.txt vm=b.txt")
     return adopted

@@ -218,7 +218,9 @@ def _query(request: Request, **known: str) -> Mapping[str, str]:
     given = request.query_params.multi_items()
     for name, _ in given:
         if name not in known:
-            raise BadQueryError(f"{name!r} is no parameter here", hint=f"known: {', '.join(known) or 'none'}")
+            raise BadQueryError(
+                f"{name!r} is not a parameter of this page", hint=f"known: {', '.join(known) or 'none'}"
+            )
     return {**known, **dict(given)}
 
 
@@ -246,7 +248,7 @@ def _over_time(request: Request) -> tuple[dict[str, str], Filter]:
 def _filter(asked: Mapping[str, str]) -> Filter:
     for name in ("since", "until"):
         if asked[name] and not _DATE.fullmatch(asked[name]):
-            raise BadQueryError(f"{name}={asked[name]!r} is no date", hint=f"{name}=2026-01-31")
+            raise BadQueryError(f"{name}={asked[name]!r} is not a date", hint=f"{name}=2026-01-31")
     return Filter(**{name: asked[name] for name in asdict(Filter())})
 
 

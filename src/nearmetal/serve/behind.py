@@ -48,7 +48,7 @@ class Public:
             or "//" in path
         ):
             raise BadInputError(
-                f"{url!r} is no address of a server", hint="such as https://cluster.example.org/nearmetal"
+                f"{url!r} is not the address of a server", hint="such as https://cluster.example.org/nearmetal"
             )
         return cls(url.rstrip("/"), name.lower(), path, parts.scheme == "https")
 

@@ -97,7 +97,9 @@ def unarchive(file: Path, root: Path) -> int:
             TypeError,
             AttributeError,
         ) as error:
-            raise ForeignFileError(f"{file} is not a whole archive of a run: {error}", hint="copy it again") from error
+            raise ForeignFileError(
+                f"{file} is not a complete archive of a run: {error}", hint="copy it again"
+            ) from error
         except OSError as error:
             raise StoreError(f"cannot unpack {file} to {root}: {error.strerror or error}") from error
         for folder in ("trials", "fabric" if any(name.startswith("fabric/") for name in listed) else "samples"):
@@ -140,19 +142,19 @@ def _listed(file: Path, opened: zipfile.ZipFile) -> dict[str, dict[str, Any]]:
     if foreign:
         raise ForeignFileError(f"{file} holds {foreign[0]!r}, which no run does")
     if sorted(opened.namelist()) != sorted([LIST, *listed]):
-        raise ForeignFileError(f"{file} holds other files than it lists")
+        raise ForeignFileError(f"{file} contains other files than it lists")
     sizes = [about["bytes"] for about in listed.values()]
     if any(type(size) is not int or size < 0 for size in sizes):
-        raise ForeignFileError(f"{file} lists a file whose size is no number of bytes")
+        raise ForeignFileError(f"{file} lists a file whose size is not a number of bytes")
     if sum(sizes) > file.stat().st_size:
-        raise ForeignFileError(f"{file} would unpack to more than it has")
+        raise ForeignFileError(f"{file} would unpack to more than its own size")
     return listed
 
 
 @timed
 def _unpack(opened: zipfile.ZipFile, name: str, about: dict[str, Any], folder: Path) -> None:
     if opened.getinfo(name).compress_type != zipfile.ZIP_STORED:
-        raise ForeignFileError(f"{name} is compressed, which no archive's files are")
+        raise ForeignFileError(f"{name} is compressed, but files in an archive never are")
     path = folder / name
     path.parent.mkdir(exist_ok=True)
     Disk().make(path)

@@ -46,7 +46,7 @@ def read_bundle(path: Path, most_bytes: int = MAX_FILE_BYTES, sha256: str = "") 
             return {entry.filename: archive.read(entry) for entry in entries}
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         raise ForeignFileError(
-            f"{path} is not a whole archive of a trial's files: {error}",
+            f"{path} is not a complete archive of a trial's files: {error}",
             hint=HINT_DAMAGED,
         ) from error
 

@@ -63,7 +63,9 @@ def read_list(path: Path) -> dict[str, str]:
         chain = hashlib.sha256(f"{chain} {rest}\n".encode()).hexdigest()
         seal, _, name = rest.partition(" ")
         if found != chain or name in listed:
-            raise ForeignFileError(f"{path} has changed since it was written: line {number} does not follow", hint=hint)
+            raise ForeignFileError(
+                f"{path} has changed since it was written: line {number} does not continue the chain", hint=hint
+            )
         listed[name] = seal
     return listed
 

@@ -77,8 +77,8 @@ def refuse_mixed(found: Sequence[Disagreement]) -> None:
         lines = "\n  ".join(str(one) for one in found)
         raise MixedError(
             f"{count} between trials that are to be compared:\n  {lines}",
-            hint="the run was continued on a changed machine: start a new run, or compare all the same with "
-            "--allow-mixed, which the report will say",
+            hint="the run was continued on a changed machine: start a new run, or compare anyway with "
+            "--allow-mixed, which the report will mention",
         )
 
 
@@ -86,6 +86,6 @@ def refuse_fabric(run: RunDir) -> None:
     """Raise BadInputError for the run of a whole fabric: it has one launch of all pairs, and no cells."""
     if run.of_fabric:
         raise BadInputError(
-            f"{run.root} is the run of a whole fabric: all pairs in one launch, no trials to compare",
+            f"{run.root} is a fabric run: all pairs were measured in one launch, so there are no trials to compare",
             hint=f"`nearmetal fabric {run.root}` reads it, `--against` compares it with another fabric's",
         )

@@ -110,7 +110,7 @@ def read_record(path: Path) -> TrialRecord:
     if foreign := (record.sums or {}).keys() - {place(name) for place in PLACES.values()}:
         raise ForeignFileError(f"{path} names a file that is not of its trial: {min(foreign)!r}")
     if record.sums is None and today:
-        raise _foreign(path, "it names no sums of its files")
+        raise _foreign(path, "it lists no checksums of its files")
     if not all(map(_is_sane, record.cells)):
         raise _foreign(path, "a summary is of no samples that its cell can have")
     if record.parts and len(record.parts) != 1 + len(record.cells):
@@ -142,7 +142,7 @@ def _upgraded(path: Path, data: bytes) -> dict[str, Any]:
     if take_format(raw, data, path) == FORMAT_WITHOUT_SUMS:
         raw["sums"] = None
     elif raw["sums"] is None:
-        raise ForeignFileError(f"{path} names no sums of its files", hint="restore it from a backup")
+        raise ForeignFileError(f"{path} lists no checksums of its files", hint="restore it from a backup")
     for part in ("order", "outcome"):
         if raw[part].pop("order_format", None) != ORDER_FORMAT:
             raise ForeignFileError(f"{path} is not the record of a trial: its {part} is of another format")

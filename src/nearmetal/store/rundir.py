@@ -162,7 +162,9 @@ class RunDir(Closing):
                 f"{root}/{cls.MARKER} is damaged: {error}", hint="restore it from a backup"
             ) from error
         if not isinstance(raw, dict):
-            raise ForeignFileError(f"{root}/{cls.MARKER} is damaged: no object", hint="restore it from a backup")
+            raise ForeignFileError(
+                f"{root}/{cls.MARKER} is damaged: not a JSON object", hint="restore it from a backup"
+            )
         wanted = {field.name for field in fields(RunInfo)}
         run_format = take_format(raw, data, root / cls.MARKER)
         if run_format > FORMAT_WITHOUT_SUMS:
@@ -243,7 +245,7 @@ class RunDir(Closing):
 
                 lines = changes(self._study, text)
             raise ForeignFileError(
-                f"{path} is not the study of this run any more:\n  " + "\n  ".join(lines),
+                f"{path} is no longer the study of this run:\n  " + "\n  ".join(lines),
                 hint=f"to measure the edited study: {self.VERB} {path}; to use this one, put the study "
                 f"back{'' if self._study is None else f' (field `study` of {self.MARKER})'}",
             )

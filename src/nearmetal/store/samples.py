@@ -201,7 +201,7 @@ def read_table(path: Path, sha256: str = "") -> pa.Table:
 
 
 def _not_whole(path: Path, error: Exception) -> ForeignFileError:
-    return ForeignFileError(f"{path} is not a whole file of samples: {error}", hint=HINT_DAMAGED)
+    return ForeignFileError(f"{path} is not a complete sample file: {error}", hint=HINT_DAMAGED)
 
 
 def _opened(path: Path, sha256: str) -> pq.ParquetFile:

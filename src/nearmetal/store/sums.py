@@ -60,7 +60,7 @@ def check_seal(data: bytes, path: Path) -> bool:
     found = hashlib.sha256(memoryview(data)[head.end() :]).hexdigest().encode()
     if found != head[1]:
         raise ForeignFileError(
-            f"{path} has changed since it was written: its SHA-256 is not the one that it carries",
+            f"{path} has changed since it was written: its SHA-256 differs from the one that it carries",
             hint="restore it from a backup",
         )
     return True

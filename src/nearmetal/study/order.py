@@ -66,7 +66,7 @@ class WorkloadOrder:
         """Return an option that is one number; raise BadInputError when it is something else."""
         value = self.options.get(option, default)
         if isinstance(value, list | str) or value != int(value):
-            raise BadInputError(f"workload {self.label!r}: option {option!r} is a whole number, not {value!r}")
+            raise BadInputError(f"workload {self.label!r}: option {option!r} must be a whole number, not {value!r}")
         return int(value)
 
     def numbers(self, option: str) -> list[int]:

@@ -86,13 +86,13 @@ class Profile:
                 f"{self.workload_class[:80]!r} cannot name a class of workloads", hint="use letters, digits, - and _"
             )
         if self.mpi_flavour not in (*mpi.FLAVOURS, "openmpi"):
-            raise BadInputError(f"{self.mpi_flavour[:80]!r} is no MPI", hint=f"one of {', '.join(mpi.FLAVOURS)}")
+            raise BadInputError(f"{self.mpi_flavour[:80]!r} is not an MPI", hint=f"one of {', '.join(mpi.FLAVOURS)}")
         for interface in self.interfaces:
             if not _INTERFACE.fullmatch(interface) or ".." in interface:
                 raise BadInputError(f"{interface[:80]!r} is not the name of an interface")
         for knob, value in self.setting.items():
             if not _VALUE.fullmatch(value):
-                raise BadInputError(f"{knob[:80]} = {value[:80]!r} is no value of a knob")
+                raise BadInputError(f"{knob[:80]} = {value[:80]!r} is not a knob value")
         label = self.evidence.label if self.evidence else ""
         if not label.isprintable() or len(label) > _MOST_LABEL:
             raise BadInputError(

@@ -50,7 +50,7 @@ class Axis:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Return each value's place in rising order, far off for `as-found`; the index itself for words."""
+        """Return each value's place in ascending order, far off for `as-found`; the index itself for words."""
         if not self.ordered:
             return tuple(range(len(self.values)))
         rising = sorted((value for value in self.values if value != AS_FOUND), key=int)

@@ -204,7 +204,7 @@ def _pattern(workload: WorkloadOrder, name: str) -> re.Pattern[str] | None:
     try:
         return re.compile(text, re.MULTILINE) if text else None
     except re.error as error:
-        raise BadInputError(f"workload {workload.label!r}: `{name}` is no regular expression: {error}") from error
+        raise BadInputError(f"workload {workload.label!r}: `{name}` is not a regular expression: {error}") from error
 
 
 def _accepted(workload: WorkloadOrder) -> tuple[int, ...]:

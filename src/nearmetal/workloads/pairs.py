@@ -61,7 +61,7 @@ def pairs_of(order: Order, endpoints: Endpoints, first_port: int) -> tuple[Pair,
         if not endpoints.networked or client.address == server.address:
             raise BadInputError(
                 f"workload {order.workload.label!r} needs a network between two nodes, pair {number} has none",
-                hint="name a path that joins two nodes, and place each rank pair on two nodes",
+                hint="name a path that connects two nodes, and place each rank pair on two nodes",
             )
         pairs.append(Pair(number, client, server, first_port + 2 * number))
     return tuple(pairs)

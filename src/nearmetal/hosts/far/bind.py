@@ -50,13 +50,13 @@ def bind(order: Order, interfaces: Mapping[str, str]) -> Bound:
     hypervisor = str(options.pop(HYPERVISOR_OPTION, "")) or (next(iter(interfaces)) if len(interfaces) == 1 else "")
     if not hypervisor:
         raise BadInputError(
-            f"path {order.path.label!r} does not say where it is built",
+            f"path {order.path.label!r} does not say where to build it",
             hint="kind = 'declared' for machines as they are, or the option `hypervisor` for a recipe",
         )
     _check(order, [hypervisor], interfaces)
     network = options.pop(NETWORK, "machine" if order.path.kind in _OF_PORTS else "own")
     if network not in {"own", "machine"}:
-        raise BadInputError(f"path {order.path.label!r}: network is 'own' or 'machine', not {network!r}")
+        raise BadInputError(f"path {order.path.label!r}: network must be 'own' or 'machine', not {network!r}")
     return Bound(_with(order, options), (hypervisor,), built=True, own_network=network == "own")
 
 

@@ -52,7 +52,7 @@ def _build(shell: FarShell, node: str, recipe: Recipe, place: Path) -> None:
         if not finished.ok:
             raise NearmetalError(
                 f"cannot build {recipe.name} on {node or 'the far machine'}: {finished.complaint()}",
-                hint="the far side needs that MPI's mpicc and a C11 compiler with headers",
+                hint="that machine needs the MPI's mpicc and a C11 compiler with its headers",
             )
         shell.run(["sh", "-c", _INSTALL, "sh", made, str(place)], node=node)
     finally:

@@ -249,7 +249,7 @@ class KeptProgram:
         if end is not None and not timed_out and self._end()[0] is None:
             raise LostError(
                 f"lost {where} while {self._argv[0]} ran: {end[1] or 'the connection was closed'}",
-                hint="the program there is ended; the next trial reconnects",
+                hint="the program there was stopped; the next trial reconnects",
             )
         return self._finished(timed_out=timed_out)
 

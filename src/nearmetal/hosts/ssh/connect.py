@@ -239,7 +239,7 @@ def _explained(place: SshAddress, error: OSError | asyncssh.Error) -> Unavailabl
     if isinstance(error, asyncssh.PermissionDenied):
         return UnavailableError(
             f"{place} refuses the login",
-            hint="load your key into ssh-agent, or name its file in the option `identity`; there are no passwords",
+            hint="load your key into ssh-agent, or name its file in the option `identity`; passwords are not supported",
         )
     why = (error.strerror if isinstance(error, OSError) else "") or error
     return UnavailableError(f"cannot connect to {place}: {why}", hint=f"check it with `{place.command}`")

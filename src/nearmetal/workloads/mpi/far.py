@@ -39,7 +39,7 @@ def find_there(shell: FarShell, flavour: Flavour) -> Mpi:
     if mpirun and version != compiler_version:
         raise UnavailableError(
             f"on the far machine {mpirun} is version {version}, but {mpicc} is {compiler_version}",
-            hint="name the directory of one whole installation in the host's option `mpi_prefix`",
+            hint="name the directory of one complete installation in the host's option `mpi_prefix`",
         )
     return Mpi(flavour.name, compiler_version, mpirun, mpicc)
 

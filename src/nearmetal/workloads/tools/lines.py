@@ -35,7 +35,7 @@ def to_text(data: bytes, program: str) -> str:
 def refuse(program: str, why: str) -> ForeignFileError:
     """Return the error for output that is not what its reader knows."""
     return ForeignFileError(
-        f"this is not whole output of {program} that nearmetal can read: {why}",
+        f"this is not complete output of {program} that nearmetal can read: {why}",
         hint="docs/reference/foreign-formats.md lists the versions and options that are read",
     )
 

@@ -106,4 +106,4 @@ class Tool:
 
 def zeros_left_aside(sizes: Sequence[str]) -> str:
     """Return what to say of sizes whose mean rounds to 0.00, nothing when there are none."""
-    return f"left aside, because 0.00 was printed: {', '.join(sizes)}" if sizes else ""
+    return f"left out, because 0.00 was printed: {', '.join(sizes)}" if sizes else ""
