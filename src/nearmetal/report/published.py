@@ -73,9 +73,15 @@ def _effect_table(found: TableShape) -> Table:
         f"{heading}: ratio published and ours, and whether the direction is the same",
         ("effect", "size", "published", "ours", "95 % interval", "direction"),
         tuple(rows),
-        f"Direction: {said} of {len(found.effects)}{note}.",
+        f"Direction: {said} of {len(found.effects)}{note}.{_taken(found)}",
         left=1,
     )
+
+
+def _taken(found: TableShape) -> str:
+    if not found.taken:
+        return ""
+    return f" Ours under the setting {' and '.join(found.taken)}; another: --map COLUMN=PATH/SETTING."
 
 
 def _order_table(found: TableShape) -> Table:

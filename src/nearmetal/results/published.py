@@ -58,7 +58,7 @@ class TableShape:
     """What of a table's shape is found in ours.
 
     `orders` holds (size, published order, our order, whether they agree), `significances` (column, size, published p,
-    our p or None).
+    our p or None). `taken` are settings of a run of several that were taken because nobody named one.
     """
 
     figures: Figures
@@ -67,6 +67,7 @@ class TableShape:
     orders: tuple[Order, ...]
     effects: tuple[PublishedEffect, ...]
     significances: tuple[tuple[str, int, float, float | None], ...] = ()
+    taken: tuple[str, ...] = ()
 
 
 def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) -> TableShape:
@@ -87,7 +88,16 @@ def shape(view: View, figures: Figures, named: Mapping[str, tuple[str, str]]) ->
         found = tuple(_significances(view, figures, sources))
         return TableShape(figures, {}, "", (), (), found)
     unit = next(cell.shown.unit for by in sources.values() for cell, _ in by.values())
-    return TableShape(figures, ours, unit, tuple(_orders(figures, ours, sources)), tuple(_effects(figures, sources)))
+    orders, effects = tuple(_orders(figures, ours, sources)), tuple(_effects(figures, sources))
+    return TableShape(figures, ours, unit, orders, effects, taken=_taken(view, figures, sources, named))
+
+
+def _taken(view: View, figures: Figures, sources: _Sources, named: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
+    """Return the settings that stand for columns for which neither the table nor a person names one."""
+    if len({group.setting for group in view.groups}) < 2:
+        return ()
+    free = [c.name for c in figures.table.columns if not (named[c.name][1] if c.name in named else c.settings)]
+    return tuple(dict.fromkeys(cell.group.setting for name in free for cell, _ in sources[name].values()))
 
 
 _Blocks = dict[int, float]

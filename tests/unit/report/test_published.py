@@ -134,6 +134,12 @@ def test_a_run_beside_ratios_that_a_text_states(tmp_path: Path, capsys: pytest.C
     assert "< 1.100" in large
     assert large.rstrip().endswith("different"), "1.6 is beyond the text's 10 %"
     assert "3000" not in said, "the text says nothing of that size by name"
+    assert "Ours under the setting moderated; another: --map" in " ".join(said.split()), (
+        "the study has two, and the text none"
+    )
+    named = ["--map", "native=native/immediate", "--map", "sriov=vf/immediate"]
+    assert cli(["compare", str(tmp_path / "run"), "--published", "lockwood-latency", *named]) == 0
+    assert "Ours under" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
