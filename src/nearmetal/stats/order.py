@@ -175,7 +175,7 @@ _COUNTED = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tally:
+class CountedSamples:
     """What samples are, regardless of their order: distinct values, ascending, and how many lie at or below each.
 
     Both int64 of shape (k,), k >= 1; `ns` in nanoseconds.
@@ -185,7 +185,7 @@ class Tally:
     upto: IntArray
 
 
-def tally(parts: Iterable[IntArray]) -> Tally:
+def tally(parts: Iterable[IntArray]) -> CountedSamples:
     """Return the samples of one part or more as a tally; each is as `order` takes it, and refused alike."""
     several = iter(parts)
     first = next(several)
@@ -203,7 +203,7 @@ def tally(parts: Iterable[IntArray]) -> Tally:
     rest, often = np.unique(np.concatenate(others), return_counts=True)
     seen = np.flatnonzero(counts)
     ns = np.concatenate((rest[rest < low], seen + low, rest[rest >= low]))
-    return Tally(ns, np.cumsum(np.concatenate((often[rest < low], counts[seen], often[rest >= low]))))
+    return CountedSamples(ns, np.cumsum(np.concatenate((often[rest < low], counts[seen], often[rest >= low]))))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,7 +218,7 @@ class Curve:
     fraction: FloatArray
 
 
-def ecdf(of: Tally, points: int = CURVE_POINTS) -> Curve:
+def ecdf(of: CountedSamples, points: int = CURVE_POINTS) -> Curve:
     """Return the empirical distribution F(x) = #{x_i <= x} / n at ranks evenly spread over 1..n.
 
     Every point is an observed sample; ties keep the highest rank.
@@ -227,7 +227,7 @@ def ecdf(of: Tally, points: int = CURVE_POINTS) -> Curve:
     return _curve(of, np.linspace(1, n, min(points, n)).round().astype(np.int64))
 
 
-def tail_curve(of: Tally, points: int = CURVE_POINTS) -> Curve:
+def tail_curve(of: CountedSamples, points: int = CURVE_POINTS) -> Curve:
     """Return the percentile curve for a log-tail axis: ranks evenly spread in -log10(1 - rank / n).
 
     That is the axis of HdrHistogram plots: 90 %, 99 %, 99.9 % at equal distances, out to the maximum.
@@ -237,7 +237,7 @@ def tail_curve(of: Tally, points: int = CURVE_POINTS) -> Curve:
     return _curve(of, np.concatenate(([1], np.round(n - beyond + 1.0), [n])).astype(np.int64).clip(1, n))
 
 
-def _curve(of: Tally, ranks: IntArray) -> Curve:
+def _curve(of: CountedSamples, ranks: IntArray) -> Curve:
     """Return the points at `ranks` (1-based), one for each distinct value."""
     at = np.unique(np.searchsorted(of.upto, ranks))
     return Curve(of.ns[at], of.upto[at] / of.upto[-1])
