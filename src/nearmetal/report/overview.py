@@ -22,7 +22,6 @@ from nearmetal.report.charts import (
 )
 from nearmetal.report.markup import Markup, element, together
 from nearmetal.results.records import PathEntry
-from nearmetal.stats.between import Standing
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.summary import Metric
 from nearmetal.units import format_size
@@ -290,6 +289,8 @@ def _spread(one: GateCell) -> tuple[float, float]:
 def _paths_by_size(
     cells: Sequence[GateCell], entries: Mapping[str, PathEntry], frame: PlotArea, y: Scale
 ) -> Iterator[Markup]:
+    from nearmetal.stats.between import Standing  # noqa: PLC0415 (a report, which shares the rest, does not load it)
+
     sizes = sorted({one.cell.message_bytes for one in cells})
     xs, step = columns(len(sizes), frame)
     gap = min(26.0, 0.85 * step / len(entries))
