@@ -127,11 +127,10 @@ def weigh(browser: Browser, folder: Path) -> tuple[int, float]:
     report.write_text(as_html.render(build_view(make_run(folder / "large", Recipe(study=study, blocks=6)))))
     times = []
     for _ in range(5):
-        with browser.new_context(viewport={"width": 1280, "height": 800}) as context:
+        with browser.new_context(bypass_csp=True, viewport={"width": 1280, "height": 800}) as context:
             page = context.new_page()
             page.goto(report.as_uri())
-            while not page.evaluate("performance.getEntriesByName('first-contentful-paint').length"):
-                pass  # the page's policy forbids what `wait_for_function` evaluates where it has to wait
+            page.wait_for_function("performance.getEntriesByType('paint').length > 1")
             times.append(float(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")))
     return report.stat().st_size, median(times)
 
