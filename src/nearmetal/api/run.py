@@ -192,7 +192,7 @@ class Run:
                 raise BadInputError("the margin between paths is fixed by the study", hint="give `base`, or no margin")
             return of_paths(build_view(self._directory, allow_mixed=allow_mixed, distributions=False))
         asked = self.study.margin if margin is None else margin
-        question = Question(asked, None, "", allow_mixed, self.study.tail_margin)
+        question = Question(asked, allow_mixed=allow_mixed, tail_margin=self.study.tail_margin)
         return of_runs(judge(read_pair(self._directory, base._directory, question)))  # noqa: SLF001 (another Run)
 
     def html(self, *, allow_mixed: bool = False) -> str:

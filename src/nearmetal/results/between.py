@@ -124,7 +124,7 @@ def _definitions(records: Sequence[TrialRecord]) -> dict[tuple[str, str], str]:
 def judge_runs(run: RunDir, base: RunDir, *, allow_mixed: bool = False) -> Gate:
     """Judge every cell of the base by the recorded blocks and the margins of the run's study; raises as `read_pair`."""
     study = parse_study(run.study_text(), str(run.root / "study.toml"))
-    return judge(read_pair(run, base, Question(study.margin, None, "", allow_mixed, study.tail_margin)))
+    return judge(read_pair(run, base, Question(study.margin, allow_mixed=allow_mixed, tail_margin=study.tail_margin)))
 
 
 def judge(pair: RunPair, fresh: Mapping[Metric, RunSeries] | None = None, *, suspects: Sequence[CellId] = ()) -> Gate:
