@@ -15,7 +15,7 @@ from nearmetal.cli.main import run as cli
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError
 from nearmetal.hosts.fake import FakeHost
-from nearmetal.predict.fit_run import fit_run
+from nearmetal.predict.fit_run import conditions_of, fit_run
 from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
 from nearmetal.predict.schedule import schedule_from_trace
 from nearmetal.predict.trace import NONE, Call, CallKind, CallTime, CommKind, Communicator, DoCall, RankTrace, Trace
@@ -232,16 +232,29 @@ def test_launches_unlike_what_is_predicted_are_told(truth: Path) -> None:
     told = [doubt.said for doubt in doubts_of_launches([schedule], path, launches)]
     assert told[:3] == [
         "the paths were measured on the host lab, the launches on the host fake",
-        f"the paths were measured with mpich 4.0, the launches with {launches.about[1]}",
+        f"the paths were measured with mpich 4.0, the launches with {launches.conditions['with']}",
         "the paths were measured under the setting nic.rx-usecs = 3, the launches under the setting as found",
     ]
     assert told[3] == "the trace is of 'other 4', the launches are of 'app'"
     assert "wall clock" in told[4]
-    host, mpi, knobs = launches.about
-    same = replace(path, host=host, mpi=mpi, knobs=knobs)
+    same = replace(path, conditions=tuple(launches.conditions.items()))
     for command in ((), ("app",), ("app", "8")):  # of a pattern, and of an application with its class left out
         told = [doubt.said for doubt in doubts_of_launches([replace(schedule, command=command)], same, launches)]
         assert len(told) == 1
+
+
+def test_paths_of_one_name_with_other_options_are_told(truth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDir.open(truth / "run")
+    (launches, *_) = measured_launches(run)
+    facts = {"lab.wire_delay_us": 2.0, "lab.wire_rate_mbit": 1000.0, "cpu.model": "EPYC"}
+    (record, *_) = run.trials()
+    order = replace(record.order, path=replace(record.order.path, options={"mtu": 9000}))
+    other = conditions_of(run, replace(record, order=order, outcome=replace(record.outcome, facts=facts)))
+    named = replace(machine("bridge", 5), conditions=(("over", other["over"]), ("with", launches.conditions["with"])))
+    (told,) = doubts_of_launches([schedule_from_trace(Trace((one_message(0), one_message(1))))], named, launches)[:-1]
+    assert told.said == "the paths were measured over bridge, mtu = 9000, the launches over bridge"
+    assert other["on the wire"] == "delay_us = 2.0, rate_mbit = 1000.0"
+    assert other["on a processor"] == "EPYC"
 
 
 def test_a_rate_is_no_time_to_hold_predictions_against(truth: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,12 +30,13 @@ from nearmetal.study.spec import AGAIN
 from nearmetal.workloads.figures import SUITES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from nearmetal.store.rundir import RunDir, TrialRecord
     from nearmetal.store.samples import StoredCell
+    from nearmetal.study.order import Scalar
 
 PAIRED, STREAMING, BOTH_WAYS, EXCHANGED = "latency", ("bw", "message_rate"), "bibw", "exchange"
 COLLECTIVES = frozenset(get_args(MeasuredName))
@@ -46,6 +47,7 @@ btl_tcp_eager_limit of Open MPI. Others are not known: their messages go eagerly
 _HEADER_BYTES = 64
 _ON_ONE_COMPUTER = ("local", "lab")
 _AUTOGROUP = "kernel.autogroup"
+_WIRE = "lab.wire_"
 
 Key = tuple[str, str, str]
 Launch = tuple[str, int]
@@ -59,7 +61,7 @@ class _Samples:
     mpi_label: str
     virtual: bool
     cores: Cores | None
-    knobs: str
+    conditions: dict[str, str]
     round_trips: list[RoundTrips] = field(default_factory=list)
     windows: list[Windows] = field(default_factory=list)
     both_ways: list[Windows] = field(default_factory=list)
@@ -114,7 +116,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         launch = (order.path.label, order.block)
         facts = record.outcome.facts
         virtual = facts.get("cpu.hypervisor") is True
-        about = (order.path.kind, order.mpi, mpi_of(record), virtual, _cores(run, record), knobs_of(record))
+        about = (order.path.kind, order.mpi, mpi_of(record), virtual, _cores(run, record), conditions_of(run, record))
         for samples in (
             groups.setdefault(key, _Samples(*about)),
             launches.setdefault(key, {}).setdefault(launch, _Samples(*about)),
@@ -143,7 +145,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
             mpi=found.samples.mpi_label,
             host=run.info.host_kind,
             virtual=found.samples.virtual,
-            knobs=found.samples.knobs,
+            conditions=tuple(found.samples.conditions.items()),
             pairs=max((window.pairs for window in found.samples.windows), default=0),
         )
         for key, found in sorted(fitted.items(), key=lambda item: item[0])
@@ -156,9 +158,24 @@ def mpi_of(record: TrialRecord) -> str:
     return f"{record.order.mpi} {record.outcome.facts.get('mpi.version', '')}".strip()
 
 
-def knobs_of(record: TrialRecord) -> str:
-    """Return what the setting of a trial sets, in words."""
-    return ", ".join(f"{name} = {value}" for name, value in sorted(record.order.knobs.items()))
+def conditions_of(run: RunDir, record: TrialRecord) -> dict[str, str]:
+    """Return what a trial's times depend on beside path, setting and progress: words by how a sentence begins them."""
+    order, facts = record.order, record.outcome.facts
+    wire = {name.removeprefix(_WIRE): value for name, value in facts.items() if name.startswith(_WIRE)}
+    told = {
+        "on the host": run.info.host_kind,
+        "with": mpi_of(record),
+        "under the setting": _in_words(order.knobs),
+        "over": ", ".join(filter(None, (order.path.kind, _in_words(order.path.options)))),
+        "on the wire": _in_words(wire),
+        "on a processor": str(facts.get("cpu.model", "")),
+        "with kernel": str(facts.get("kernel.release", "")),
+    }
+    return {how: words for how, words in told.items() if words or how == "under the setting"}
+
+
+def _in_words(values: Mapping[str, Scalar]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in sorted(values.items()))
 
 
 def _machines(found: _Fitted, intra: _Fitted | None) -> tuple[Machine, tuple[Machine, ...]]:

@@ -12,7 +12,7 @@ import numpy as np
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import class_of, errors_of, run_errors
 from nearmetal.predict.doubts import Doubt
-from nearmetal.predict.fit_run import PAIRED, fit_records, knobs_of, mpi_of
+from nearmetal.predict.fit_run import PAIRED, conditions_of, fit_records
 from nearmetal.predict.models import INTRA_KIND
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import OpKind, schedule_from_trace, words_of
@@ -61,8 +61,8 @@ class MeasuredLaunches:
     placement: tuple[int, ...]
     timed_part: bool
     ns: Times
-    about: tuple[str, str, str] = ("", "", "")
-    """The kind of host, the MPI and the knobs that it was launched with."""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """What the times depend on beside the key; see `fit_run.conditions_of`."""
     command: tuple[str, ...] = ()
     """The words of its command line but paths, as far as the study gives them."""
     wall: bool = False
@@ -151,8 +151,8 @@ def measured_launches(run: RunDir, workload: str = "") -> list[MeasuredLaunches]
     ]
 
 
-def _about(run: RunDir, record: TrialRecord) -> tuple[tuple[str, str, str], tuple[str, ...], bool]:
-    """Return host, MPI and knobs of a launch, the words of its command line, and whether the wall clock timed it."""
+def _about(run: RunDir, record: TrialRecord) -> tuple[dict[str, str], tuple[str, ...], bool]:
+    """Return the conditions of a launch, the words of its command line, and whether the wall clock timed it."""
     workload = record.order.workload
     options = workload.options
     if workload.kind == "application":
@@ -166,18 +166,18 @@ def _about(run: RunDir, record: TrialRecord) -> tuple[tuple[str, str, str], tupl
                 f"workload {workload.label!r} of {run.root} measures a rate, {options['unit']}",
                 hint="predictions are of run times: let its `pattern` match the seconds that the program prints",
             )
-    return (run.info.host_kind, mpi_of(record), knobs_of(record)), command, wall
+    return conditions_of(run, record), command, wall
 
 
 def doubts_of_launches(schedules: Sequence[Schedule], named: NamedMachine, launches: MeasuredLaunches) -> list[Doubt]:
     """Return in what the launches differ from what is predicted, beside the time."""
     found: list[Doubt] = []
-    for what, model, truth in zip(
-        ("on the host", "with", "under the setting"), (named.host, named.mpi, named.knobs), launches.about, strict=True
-    ):
-        if named.host and model != truth:
-            said = f"the paths were measured {what} {model or 'as found'}, the launches {what} {truth or 'as found'}"
-            found.append(Doubt(said, "hold predictions against launches on the host of the run", 1.0))
+    older = {"on the host": named.host, "with": named.mpi, "under the setting": named.knobs} if named.host else {}
+    for how, model in (dict(named.conditions) or older).items():
+        truth = launches.conditions.get(how, model)
+        if model != truth:
+            said = f"the paths were measured {how} {model or 'as found'}, the launches {how} {truth or 'as found'}"
+            found.append(Doubt(said, "hold predictions against launches under the conditions of the run", 1.0))
     traced, ordered = schedules[0].command, launches.command
     if traced and launches.timed_part:
         traced = (PROGRAM, *traced[1:])  # a build has a name of its own
