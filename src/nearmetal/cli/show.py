@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
@@ -159,19 +159,13 @@ def _one(run: RunDir, record: TrialRecord) -> None:
 
 def _brief(record: TrialRecord) -> AttemptBriefJson:
     outcome = record.outcome
-    return AttemptBriefJson(
-        **record.keys,  # type: ignore[arg-type]  # ints and texts by name
-        started_utc=record.started_utc,
-        elapsed_ns=outcome.elapsed_ns,
-        status="valid" if record.valid else "failed",
-        reason=outcome.reason,
-        hint=outcome.hint,
-    )
+    return schema.made(AttemptBriefJson, outcome, record, **record.keys)
 
 
 def _whole(run: RunDir, record: TrialRecord) -> AttemptWholeJson:
-    return AttemptWholeJson(
-        **asdict(_brief(record)),
+    return schema.made(
+        AttemptWholeJson,
+        _brief(record),
         cells=[_shown(run, record, cell) for cell in record.cells],
         order=json.loads(record.order.to_json()),
         outcome=json.loads(record.outcome.to_json()),
@@ -182,9 +176,7 @@ def _shown(run: RunDir, record: TrialRecord, cell: StoredCell) -> ShownCellJson 
     said = _said(run, record, cell)
     if said is None:
         return EmptyCellJson(operation=cell.operation, message_bytes=cell.message_bytes, warmup=cell.warmup)
-    summary = as_json.summary(said)
-    own = {field.name: getattr(summary, field.name) for field in fields(summary)}
-    return ShownCellJson(operation=cell.operation, message_bytes=cell.message_bytes, warmup=cell.warmup, **own)
+    return schema.made(ShownCellJson, as_json.summary(said), cell)
 
 
 def _said(run: RunDir, record: TrialRecord, cell: StoredCell) -> Summary | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from nearmetal.history.records import RunEntry
 from nearmetal.report import schema
+from nearmetal.report.schema import made
 
 if TYPE_CHECKING:
     from nearmetal.history.records import History, Point, Series
@@ -19,7 +20,7 @@ class HistoryRunJson(RunEntry):
     """A run, its number, and which facts differ from the run before it of the same study and host."""
 
     run: int
-    changed: list[str]
+    changed: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,22 +81,20 @@ def render(history: History) -> str:
             metric=str(history.metric),
             alpha=history.alpha,
             further={str(metric): count for metric, count in history.further},
-            runs=[
-                HistoryRunJson(run=run.number, **asdict(run.entry), changed=list(run.changed)) for run in history.runs
-            ],
+            runs=[made(HistoryRunJson, run, run.entry, run=run.number) for run in history.runs],
             series=[_series(one) for one in history.series],
         )
     )
 
 
 def _series(one: Series) -> HistorySeriesJson:
-    return HistorySeriesJson(
+    return made(
+        HistorySeriesJson,
+        one,
+        one.cell,
+        one.shown,
         study=one.study_name,
-        host_kind=one.host_kind,
-        **asdict(one.cell),
         figure=one.shown.name,
-        unit=one.shown.unit,
-        better=str(one.shown.better),
         points=[_point(point) for point in one.points],
         changes=[
             HistoryChangeJson(run=one.points[change.index].run, ratio=change.ratio, p=change.p_value)

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+# ruff: noqa: TC001 (pydantic reads these when it runs)
+from nearmetal.fabric.against import Against, NodeRatio
 from nearmetal.fabric.survey import sentence
 from nearmetal.report import schema
+from nearmetal.report.schema import made
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nearmetal.fabric.against import Against
     from nearmetal.fabric.detect import Retested
     from nearmetal.fabric.survey import Survey
     from nearmetal.stats.interval import FloatArray
@@ -49,7 +51,7 @@ class FabricJson:
     margin: float
     latency_bytes: int
     bandwidth_bytes: int
-    nodes: list[str]
+    nodes: tuple[str, ...]
     rounds: dict[str, int]
     complete: bool
     named: list[FabricFindingJson]
@@ -58,16 +60,6 @@ class FabricJson:
     latency_us: list[list[float | None]]
     bandwidth_mb_per_s: list[list[float | None]] | None
     bisection_mb_per_s: dict[str, float] | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgainstNodeJson:
-    """One node of two fabrics, and its median figure in each."""
-
-    name: str
-    base_name: str
-    figure: float
-    base_figure: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +72,7 @@ class AgainstMetricJson:
     interval: list[float] | None
     method: str
     verdict: str
-    nodes: list[AgainstNodeJson]
+    nodes: tuple[NodeRatio, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,18 +88,16 @@ class AgainstJson:
 
 def as_json(of: Survey) -> str:
     """Return a survey as one JSON object on one line."""
-    found = FabricJson(
+    found = made(
+        FabricJson,
+        of,
+        of.info,
         fabric_format=1,
         study=of.info.study_name,
         host=of.info.host_label,
-        created_utc=of.info.created_utc,
-        path=of.path,
-        margin=of.margin,
         latency_bytes=of.message_bytes[0],
         bandwidth_bytes=of.message_bytes[1],
-        nodes=list(of.names),
-        rounds=of.rounds,
-        complete=of.complete,
+        nodes=of.names,
         named=[_finding(of, one) for one in of.named],
         suspected=[_finding(of, one) for one in of.findings if not one.named],
         not_retested_links=of.screened.dropped,
@@ -120,19 +110,14 @@ def as_json(of: Survey) -> str:
 
 def _finding(of: Survey, one: Retested) -> FabricFindingJson:
     suspect = one.suspect
-    return FabricFindingJson(
+    return made(
+        FabricFindingJson,
+        one,
+        suspect,
         what=sentence(of, one),
-        metric=suspect.metric,
-        role=str(suspect.role),
         nodes=[of.names[suspect.a]] + ([of.names[suspect.b]] if suspect.b >= 0 else []),
         screen_ratio=float(np.exp(suspect.log_excess)),
-        ratio=one.ratio,
         range=[one.low, one.high],
-        retests=one.retests,
-        beyond=one.beyond,
-        p_value=one.p_value,
-        p_sign=one.p_sign,
-        one_sided=one.one_sided,
     )
 
 
@@ -154,15 +139,12 @@ def against_json(compared: Sequence[Against], ours: Survey, base: Survey) -> str
 
 def _against(one: Against) -> AgainstMetricJson:
     interval = one.estimate.interval
-    return AgainstMetricJson(
+    return made(
+        AgainstMetricJson,
+        one,
+        one.metric,
+        one.estimate,
         metric=one.metric.key,
-        unit=one.metric.unit,
-        ratio=one.estimate.ratio,
         interval=[interval.low, interval.high] if interval else None,
-        method=str(one.estimate.method),
-        verdict=str(one.estimate.finding),
-        nodes=[
-            AgainstNodeJson(name=n.name, base_name=n.base_name, figure=n.figure, base_figure=n.base_figure)
-            for n in one.nodes
-        ],
+        verdict=one.estimate.finding,
     )

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar
 
 # ruff: noqa: TC001 (pydantic reads these when it runs)
 from nearmetal.results.gated import ConditionChange, Remeasured, Side
 from nearmetal.results.records import Failure
 from nearmetal.stats.between import Standing
+from nearmetal.stats.interval import Interval
 from nearmetal.stats.modes import Mode
 from nearmetal.study.order import Scalar
 from nearmetal.typed import adapter
 
-if TYPE_CHECKING:
-    from nearmetal.stats.interval import Interval
+_T = TypeVar("_T")
 
 
 def as_json(one: object, indent: int | None = 1) -> str:
@@ -42,6 +42,20 @@ class IntervalJson:
 def interval(one: Interval | None) -> IntervalJson | None:
     """Return an interval."""
     return IntervalJson(low=finite(one.low), high=finite(one.high), level=one.level) if one else None
+
+
+def made(kind: type[_T], *sources: object, **given: Any) -> _T:
+    """Return a record of `kind`: what is given, and each other field from the first source that has one of its name.
+
+    Raises AttributeError for a field that nothing has.
+    """
+    names = [field.name for field in fields(kind) if field.name not in given]  # type: ignore[arg-type]
+    return kind(**given, **{name: _taken(sources, name) for name in names})
+
+
+def _taken(sources: tuple[object, ...], name: str) -> object:
+    value = getattr(next((one for one in sources if hasattr(one, name)), sources[0]), name)
+    return interval(value) if isinstance(value, Interval) else value
 
 
 def finite(value: float) -> float | None:
@@ -281,11 +295,11 @@ class ReportJson:
     cells: list[CellJson]
     settings: list[ContrastJson]
     provenance: dict[str, Scalar]
-    mixed_provenance: list[str]
+    mixed_provenance: tuple[str, ...]
     facts_that_differ: list[RowJson]
     counters: list[RowJson]
-    causes_of_modes: list[str]
-    failures: list[Failure]
+    causes_of_modes: tuple[str, ...]
+    failures: tuple[Failure, ...]
 
 
 # ---- a run in progress, and the list of runs
@@ -351,7 +365,7 @@ class RunJson:
     changed_ns: int
     running: bool
     of_fabric: bool
-    paths: list[str]
+    paths: tuple[str, ...]
     problem: str | None
 
 
@@ -417,7 +431,7 @@ class GateJson:
     run: Side
     base: Side
     changes: tuple[ConditionChange, ...]
-    mixed: list[str]
+    mixed: tuple[str, ...]
     remeasured: Remeasured | None
     cells: list[GateCellJson]
     others: list[GateCellJson]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from nearmetal.predict.trace_view import TraceView, matrix
@@ -31,8 +31,7 @@ class TraceJson(TraceView):
 
 def as_json(view: TraceView) -> str:
     """Return everything in the view as JSON."""
-    shown = {field.name: getattr(view, field.name) for field in fields(view)}
-    return schema.as_json(TraceJson(nearmetal_trace_view=1, **shown)) + "\n"
+    return schema.as_json(schema.made(TraceJson, view, nearmetal_trace_view=1)) + "\n"
 
 
 def as_text(view: TraceView) -> str:

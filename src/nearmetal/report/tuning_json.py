@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from nearmetal.report.schema import IntervalJson, finite, interval
+from nearmetal.report.schema import IntervalJson, finite, made
 
 if TYPE_CHECKING:
     from nearmetal.tune.recall import RecalledClass, RecalledSearch
@@ -72,15 +72,12 @@ class SearchJson:
 
 def searched(of: RecalledSearch) -> SearchJson:
     """Return a search."""
-    return SearchJson(
+    return made(
+        SearchJson,
+        of,
+        of.info,
         search_format=1,
-        name=of.name,
         study=of.info.study_name,
-        host_label=of.info.host_label,
-        path=of.path,
-        method=of.method,
-        launches=of.launches,
-        ended=of.ended,
         classes=[_class(of.made.space, one) for one in of.classes] if of.made else [],
     )
 
@@ -89,15 +86,7 @@ def _class(space: Space, one: RecalledClass) -> SearchClassJson:
     return SearchClassJson(
         name=one.name,
         winner=space.setting(one.found.winner) if one.found else None,
-        proof=ProofJson(
-            recommended=one.proof.recommended,
-            reason=one.proof.reason,
-            blocks=one.proof.blocks,
-            ratio=one.proof.ratio,
-            interval=interval(one.proof.interval),
-        )
-        if one.proof
-        else None,
+        proof=made(ProofJson, one.proof) if one.proof else None,
         blocks=[_block(space, step, step.leader) for step in one.steps],
     )
 
@@ -109,11 +98,11 @@ def _block(space: Space, step: SearchStep, leader: Point) -> SearchBlockJson:
         leader=space.setting(leader),
         standing=len(step.standing),
         trials=[
-            SearchTrialJson(
+            made(
+                SearchTrialJson,
+                note,
                 setting=space.setting(note.point),
                 cost=None if note.cost is None else finite(note.cost),
-                cut=note.cut,
-                reason=note.reason,
             )
             for note in step.notes
         ],

@@ -222,19 +222,12 @@ class WaterfallsJson:
 def as_json(found: Sequence[Waterfall], baseline: str, host_label: str) -> str:
     """Return every waterfall as JSON."""
     lanes = [
-        LaneJson(
-            path=one.path,
-            setting=one.setting,
-            workload=one.workload,
-            message_bytes=one.message_bytes,
-            trials=one.trials,
+        schema.made(
+            LaneJson,
+            one,
             round_trips=len(one.trips),
-            mean_ns=one.mean_ns,
-            median_ns=one.median_ns,
             p99_ns=one.p99.measured_ns / 2,
             untraced_mean_ns=one.untraced_ns,
-            residue=one.residue,
-            parts_ns=one.parts_ns,
         )
         for one in found
     ]

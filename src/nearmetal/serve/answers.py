@@ -359,28 +359,5 @@ def _check_size(run: RunDir, most: int = MAX_SAMPLES) -> None:
 
 
 def _progress(so_far: RunProgress, *, running: bool) -> schema.ProgressJson:
-    return schema.ProgressJson(
-        running=running,
-        planned_blocks=so_far.planned_blocks,
-        block=so_far.block,
-        block_done=so_far.block_done,
-        block_most=so_far.block_most,
-        valid=so_far.valid,
-        failed=so_far.failed,
-        trial_ns=so_far.trial_ns,
-        last=[
-            schema.AttemptJson(
-                trial=one.order.trial,
-                attempt=one.attempt,
-                block=one.order.block,
-                path=one.order.path.label,
-                workload=one.order.workload.label,
-                setting=one.order.setting,
-                status="valid" if one.valid else "failed",
-                reason=one.outcome.reason,
-                elapsed_ns=one.outcome.elapsed_ns,
-                started_utc=one.started_utc,
-            )
-            for one in so_far.last
-        ],
-    )
+    last = [schema.made(schema.AttemptJson, one.outcome, one, **one.keys) for one in so_far.last]
+    return schema.made(schema.ProgressJson, so_far, running=running, last=last)

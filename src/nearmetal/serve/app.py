@@ -182,20 +182,10 @@ def _offering_mixed(request: Request) -> Iterator[None]:
 
 
 def _run(one: Entry) -> schema.RunJson:
-    info = one.info
-    return schema.RunJson(
-        name=one.name,
-        study=info.study_name if info else None,
-        host_kind=info.host_kind if info else None,
-        host_label=info.host_label if info else None,
-        created_utc=info.created_utc if info else None,
-        nearmetal_version=info.nearmetal_version if info else None,
-        trials=one.trials,
-        changed_ns=one.changed_ns,
-        running=one.running,
-        of_fabric=one.of_fabric,
-        paths=list(one.paths),
-        problem=one.problem or None,
+    of_study = ("host_kind", "host_label", "created_utc", "nearmetal_version")
+    known = {name: getattr(one.info, name, None) for name in of_study}
+    return schema.made(
+        schema.RunJson, one, study=one.info.study_name if one.info else None, problem=one.problem or None, **known
     )
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fake_runs import STUDY as FAKE_STUDY
 from nearmetal.cli.main import run as nearmetal
-from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, words
+from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, schema, words
 from nearmetal.results.paths import View, build_view
 from nearmetal.results.records import FactRow
 from nearmetal.stats.interval import Interval
@@ -227,3 +227,8 @@ def test_run_prints_its_report_as_json(tmp_path: Path, capsys: pytest.CaptureFix
     printed = capsys.readouterr()
     assert json.loads(printed.out)["report_format"] == 2
     assert "report.html" in printed.err
+
+
+def test_a_json_record_is_not_made_of_what_lacks_one_of_its_fields() -> None:
+    with pytest.raises(AttributeError, match="label"):
+        schema.made(schema.HostJson, object(), kind="fake")
