@@ -44,7 +44,7 @@ def interval(one: Interval | None) -> IntervalJson | None:
     return IntervalJson(low=finite(one.low), high=finite(one.high), level=one.level) if one else None
 
 
-def made(kind: type[_T], *sources: object, **given: Any) -> _T:
+def made(kind: type[_T], /, *sources: object, **given: Any) -> _T:
     """Return a record of `kind`: what is given, and each other field from the first source that has one of its name.
 
     Raises AttributeError for a field that nothing has.
