@@ -13,10 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import nearmetal
+from nearmetal.cli.lab import command as lab_commands
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
-from nearmetal.hosts.lab import closure, cpio, root, terminal, trim
+from nearmetal.hosts.lab import closure, cpio, image, root, terminal, trim
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
 from nearmetal.hosts.lab.image import Manifest
 from nearmetal.hosts.lab.machine import MACHINES, Files, emulator_argv, machine_named
@@ -220,3 +222,43 @@ def test_a_foreign_manifest_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(ForeignFileError):
         Manifest.load(tmp_path)
+
+
+def cached_folder(name: str, facts: dict[str, str]) -> Path:
+    folder = image.cache_folder() / name
+    folder.mkdir(parents=True)
+    (folder / "root.cpio").write_bytes(name.encode())
+    kind, _, key = name.partition("-")
+    image.seal(folder, kind, key, facts, {})
+    return folder
+
+
+def test_what_other_versions_left_in_the_cache_is_summed_up_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    old_root = cached_folder("root-old", {"recipe": "another"})
+    serving_root = cached_folder("root-new", {"recipe": image.root_recipe_key()})
+    key = image.image_key(Manifest.load(serving_root), image.code_key())
+    serving = [
+        serving_root,
+        *(cached_folder(f"{kind}-{key}{more}", {}) for kind, more in (("image", ""), ("snapshot", "-base-1"))),
+    ]
+    old = [old_root, *(cached_folder(name, {}) for name in ("image-0", "snapshot-0-base-1"))]
+    unfinished = image.cache_folder() / "unfinished-1"
+    unfinished.mkdir()
+
+    shown = CliRunner().invoke(lab_commands, ["status"]).output
+    assert "4 folders of other sources or packages hold" in shown
+    assert all(folder.name in shown for folder in serving)
+    assert not any(folder.name in shown for folder in old)
+    assert set(image.clean(everything=False, old_only=True)) == {*old, unfinished}
+    assert all(folder.is_dir() for folder in serving)
+    assert not any(folder.exists() for folder in old)
+    assert "hold" not in CliRunner().invoke(lab_commands, ["status"]).output
+    assert set(image.clean(everything=False, old_only=False)) == set(serving[1:])
+
+
+def test_removing_all_and_only_what_is_old_exclude_each_other() -> None:
+    result = CliRunner().invoke(lab_commands, ["clean", "--all", "--old"])
+    assert isinstance(result.exception, BadInputError)

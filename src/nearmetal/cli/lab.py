@@ -27,7 +27,6 @@ from nearmetal.paths.table import find_path
 from nearmetal.report.terminal import Console
 from nearmetal.run.session import SESSION, STATUS, STDERR, STDOUT
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
-from nearmetal.units import format_size
 
 if TYPE_CHECKING:
     from nearmetal.hosts.lab.lab import LabHost
@@ -73,9 +72,16 @@ def status(*, verify: bool) -> int:
         console.print(f"  {wire.message}\n  hint: {wire.hint}")
     console.print("an image can be built here" if not builder else f"no image can be built here: {builder.message}")
     table = Table("folder", "made of", "size", "state", box=None, pad_edge=False, header_style="bold")
-    for entry in image.cached(verify=verify):
-        table.add_row(entry.folder.name, entry.about, format_size(entry.size_bytes), entry.state)
+    entries = image.cached(verify=verify)
+    for entry in entries:
+        if entry.serves:
+            table.add_row(entry.folder.name, entry.about, f"{entry.size_bytes >> 20} MiB", entry.state)
     console.print(table)
+    if old := [entry.size_bytes for entry in entries if not entry.serves]:
+        console.print(
+            f"{len(old)} folders of other sources or packages hold {sum(old) / 2**30:.1f} GiB: "
+            "`nearmetal lab clean --old` removes them"
+        )
     for machine in MACHINES.values():
         console.print(f"{machine.name}: {machine.about}; {machine.memory_mib} MiB")
     console.print(f"figures are from {LABEL}")
@@ -84,9 +90,12 @@ def status(*, verify: bool) -> int:
 
 @command.command()
 @click.option("--all", "everything", is_flag=True, help="Also remove the root layer, which takes a minute to rebuild.")
-def clean(*, everything: bool) -> None:
-    """Remove images, snapshots and unfinished work from the cache."""
-    for folder in image.clean(everything=everything):
+@click.option("--old", "old_only", is_flag=True, help="Remove only what this version of nearmetal would not use.")
+def clean(*, everything: bool, old_only: bool) -> None:
+    """Remove images, snapshots and unfinished work from the cache. No lab may be running."""
+    if everything and old_only:
+        raise BadInputError("--all and --old exclude each other", hint="--old removes old root layers too")
+    for folder in image.clean(everything=everything, old_only=old_only):
         click.echo(f"removed {folder}")
 
 

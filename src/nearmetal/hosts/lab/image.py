@@ -226,7 +226,7 @@ def _assemble(root: Path, say: Callable[[str], None]) -> Image:
     """Put nearmetal's own files over a root layer; both archives make one initramfs."""
     base = Manifest.load(root)
     code = code_key()
-    key = hashlib.sha256(f"{base.key}{base.files['root.cpio']}{code}".encode()).hexdigest()[:_KEY_DIGITS]
+    key = image_key(base, code)
     folder = cache_folder() / f"image-{key}"
     with locked(folder, say):
         manifest = _sound(folder, say)
@@ -240,6 +240,11 @@ def _assemble(root: Path, say: Callable[[str], None]) -> Image:
                 seal(fresh, "image", key, {**base.facts, "root": root.name, "code": code}, base.versions)
             manifest = Manifest.load(folder)
     return Image(folder, manifest)
+
+
+def image_key(root: Manifest, code: str) -> str:
+    """Return the key of the image that a root layer and nearmetal's own files of such a hash make."""
+    return hashlib.sha256(f"{root.key}{root.files['root.cpio']}{code}".encode()).hexdigest()[:_KEY_DIGITS]
 
 
 def snapshot(
@@ -349,31 +354,47 @@ class Cached:
     about: str
     size_bytes: int
     state: str
+    serves: bool
+    """Whether this nearmetal would use it; others are of other sources or packages."""
 
 
 def cached(*, verify: bool) -> tuple[Cached, ...]:
     """Return what is in the cache, newest first; `verify` reads every file."""
-    return tuple(_described(folder, verify=verify) for kind in _KINDS for folder in _folders(kind))
+    serving = _serving()
+    return tuple(
+        _described(folder, verify=verify, serves=serving(folder)) for kind in _KINDS for folder in _folders(kind)
+    )
 
 
-def _described(folder: Path, *, verify: bool) -> Cached:
+def _described(folder: Path, *, verify: bool, serves: bool) -> Cached:
     size_bytes = sum(512 * path.stat().st_blocks for path in folder.iterdir() if path.is_file())  # memory has holes
     try:
         manifest = Manifest.load(folder)
     except ForeignFileError:
-        return Cached(folder, "unknown", size_bytes, "unfinished or damaged")
+        return Cached(folder, "unknown", size_bytes, "unfinished or damaged", serves=False)
     about = ", ".join(f"{name} {value}" for name, value in sorted(manifest.facts.items()) if name in _SHOWN_FACTS)
     damaged = manifest.damaged(folder) if verify else ()
-    return Cached(folder, about, size_bytes, f"damaged: {', '.join(damaged)}" if damaged else "whole" if verify else "")
+    state = f"damaged: {', '.join(damaged)}" if damaged else "whole" if verify else ""
+    return Cached(folder, about, size_bytes, state, serves)
 
 
-def clean(*, everything: bool) -> tuple[Path, ...]:
-    """Remove images, snapshots and unfinished work that no longer serve; `everything` removes the root layers too.
+def _serving() -> Callable[[Path], bool]:
+    """Return whether a folder is the root, the image or a snapshot that this nearmetal starts from."""
+    for root in _fitting_roots():
+        with contextlib.suppress(ForeignFileError, KeyError):
+            key = image_key(Manifest.load(root), code_key())
+            return lambda folder: folder == root or folder.name.split("-")[:2] in (["image", key], ["snapshot", key])
+    return lambda _: False
 
-    Returns what was removed.
+
+def clean(*, everything: bool, old_only: bool) -> tuple[Path, ...]:
+    """Remove images, snapshots and unfinished work; `everything` removes the root layers too.
+
+    `old_only` removes what this nearmetal would not use, root layers included. Returns what was removed.
     """
-    kinds = _KINDS if everything else _KINDS[1:]
-    removed = tuple(folder for kind in kinds for folder in _folders(kind))
+    serving = _serving()
+    kinds = _KINDS if everything or old_only else _KINDS[1:]
+    removed = tuple(folder for kind in kinds for folder in _folders(kind) if not (old_only and serving(folder)))
     for folder in removed:
         shutil.rmtree(folder)
         folder.with_name(f"{_LOCK}-{folder.name}").unlink(missing_ok=True)
