@@ -3,7 +3,7 @@
 import pytest
 
 from nearmetal.errors import BadInputError
-from nearmetal.run.estimate import estimate
+from nearmetal.run.estimate import GUEST_S, estimate
 from nearmetal.study.spec import parse_study
 
 STUDY = """
@@ -16,6 +16,7 @@ kind = "{host}"
 options = {{ {options} }}
 [[path]]
 name = "{path}"
+options = {{ {of_path} }}
 [[workload]]
 name = "w"
 {workload}
@@ -26,8 +27,10 @@ max_blocks = 6
 LATENCY = 'kind = "engine"\noperation = "latency"\nsizes = [8]\niterations = {}'
 
 
-def seconds(host: str = "local", workload: str = LATENCY.format(1000), path: str = "veth", options: str = "") -> float:
-    text = STUDY.format(host=host, path=path, workload=workload, options=options)
+def seconds(
+    host: str = "local", workload: str = LATENCY.format(1000), path: str = "veth", options: str = "", of_path: str = ""
+) -> float:
+    text = STUDY.format(host=host, path=path, workload=workload, options=options, of_path=of_path)
     least, most = estimate(parse_study(text, "s.toml"))
     assert most == 2 * least, "six blocks take twice as long as three"
     return least / 1e9
@@ -47,6 +50,35 @@ def test_every_machine_of_a_cluster_adds_to_it() -> None:
 def test_two_machines_of_the_lab_halve_it() -> None:
     one, two = (seconds("lab", path="native", options=f"slots = {slots}") for slots in (1, 2))
     assert one == pytest.approx(2 * two)
+
+
+KVM = 'machine = "kvm", slots = 1'
+SIX_TRIALS = 6
+"""Three blocks, the baseline twice."""
+
+
+@pytest.mark.parametrize("guests", [1, 4])
+def test_guests_that_a_trial_boots_are_paid_for(guests: int) -> None:
+    streams = f'kind = "nuttcp"\nplacement = {[node for guest in range(guests) for node in (0, guest + 1)]}'
+    bare, inside = (seconds("lab", streams, path, KVM) for path in ("native", "vhost"))
+    assert inside - bare == pytest.approx(SIX_TRIALS * guests * GUEST_S)
+
+
+def test_guests_in_the_snapshot_of_their_machines_cost_nothing() -> None:
+    bare, standing, fresh = (
+        seconds("lab", path=path, options=f"{KVM}, nodes = 2, {more}")
+        for path, more in (("native", ""), ("vhost", ""), ("vhost", "launches = 3, standing_guests = false"))
+    )
+    assert standing == bare
+    shared = seconds("lab", path="native", options=f"{KVM}, nodes = 2, launches = 3")
+    assert fresh - shared == pytest.approx(SIX_TRIALS * 2 * GUEST_S / 3), "three launches share two boots"
+
+
+def test_against_a_bare_peer_one_guest_of_two_nodes_boots() -> None:
+    options = f"{KVM}, nodes = 2"
+    bare = seconds("lab", path="native", options=options)
+    one = seconds("lab", path="vhost", options=options, of_path='ends = "one"')
+    assert one - bare == pytest.approx(SIX_TRIALS * GUEST_S)
 
 
 def test_a_tool_takes_the_seconds_that_it_is_told_to() -> None:

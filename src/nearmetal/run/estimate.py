@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.hosts.host import at_once
-from nearmetal.hosts.lab.cluster import nodes_of
+from nearmetal.hosts.lab.cluster import Cluster, nodes_of
 from nearmetal.hosts.lab.lab import machine_of, slots_of
 from nearmetal.study.plan import combinations, longest_pause_ns
 from nearmetal.units import NS_PER_S
+from nearmetal.workloads.parallel import GUEST_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nearmetal.study.order import PathOrder
     from nearmetal.study.spec import HostSpec, Study, WorkloadSpec
 
 # Orders of magnitude of a small machine, for an estimate that is labelled "about": one small message through two
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 MESSAGE_NS = 30_000
 BYTES_PER_US = 1_000
 PROGRAM_S = {"application": 0.5, "command": 3.0}
+
+GUEST_S = 20.0
+"""A core's time for booting one guest in the lab: 9 trials of 4 guests each took 1,050 s with the boots of machines."""
 
 _MACHINES_SHARE = 0.4
 """How much of a trial in the lab is spent on its machines and its path, which several launches may share."""
@@ -56,12 +61,27 @@ PACES: dict[str, Callable[[HostSpec], Pace]] = {
 def estimate(study: Study) -> tuple[int, int]:
     """Return about how many ns the fewest and the most blocks take."""
     pace = PACES[study.host.kind](study.host)
-    per_block_s = (
-        sum(pace.trial_s + pace.slowdown * _measured_s(study, workload) for _, workload, _ in combinations(study))
-        / pace.side_by_side
+    per_trial_s = (
+        pace.trial_s + _guests_s(study.host, path, workload) + pace.slowdown * _measured_s(study, workload)
+        for path, workload, _ in combinations(study)
     )
+    per_block_s = sum(per_trial_s) / pace.side_by_side
     per_block_ns = int(per_block_s * NS_PER_S)
     return per_block_ns * study.trials.min_blocks, per_block_ns * study.trials.max_blocks
+
+
+def _guests_s(host: HostSpec, path: PathOrder, workload: WorkloadSpec) -> float:
+    """Return what a trial's share of booting guests takes; of those in the snapshot of their machines nothing."""
+    if host.kind != "lab" or path.kind not in GUEST_KINDS:
+        return 0.0
+    nodes = len(set(workload.placed))
+    machines = nodes_of(host.options)
+    if not machines:
+        return GUEST_S * (nodes - 1)
+    if Cluster(machines, {}, host.options.get("standing_guests") is not False).has_guests(path):
+        return 0.0
+    booted = nodes if path.options.get("ends", "both") == "both" else nodes - 1
+    return GUEST_S * booted / at_once(host.options, "launches", 1)
 
 
 def _measured_s(study: Study, workload: WorkloadSpec) -> float:
