@@ -169,9 +169,20 @@ def test_machines_that_serve_several_launches_make_each_one_cheaper() -> None:
 
 def test_two_pairs_of_machines_share_two_cores_and_each_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
+    monkeypatch.setattr(cluster, "_available_mib", lambda: 1 << 20)
     assert [slots_of({"nodes": nodes} if nodes else {}) for nodes in (0, 2, 3, 16)] == [2, 2, 1, 1]
     assert [cores_of(slot, 2) for slot in range(3)] == [{3}, {5}, {3}]
     assert cores_of(0, 1) == {3, 5}
+
+
+@pytest.mark.parametrize(("free_mib", "slots"), [(5648, 2), (5647, 1), (1000, 1)])
+def test_trials_run_one_by_one_where_memory_holds_no_two(
+    monkeypatch: pytest.MonkeyPatch, free_mib: int, slots: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
+    monkeypatch.setattr(cluster, "_available_mib", lambda: free_mib)
+    assert slots_of({"nodes": 2, "machine": "kvm"}) == slots
+    assert slots_of({"nodes": 2, "machine": "kvm", "slots": 2}) == 2
 
 
 def test_as_many_machines_start_as_a_trial_needs() -> None:

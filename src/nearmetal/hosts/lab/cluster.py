@@ -180,6 +180,11 @@ def cluster_of(options: Mapping[str, Scalar], machine: LabMachine, slots: int) -
     return Cluster(nodes, {name: float(value) for name, value in asked.items()}, standing)
 
 
+def slots_in_memory(nodes: int, machine: LabMachine) -> int:
+    """Return how many trials on so many machines fit into this one's memory side by side."""
+    return (_available_mib() - machine.memory_mib) // (nodes * _LIFE_MIB[machine.name])
+
+
 def _available_mib() -> int:
     match = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     return int(match[1]) // 1024 if match else 0

@@ -20,7 +20,7 @@ from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError, UnavailableError, meant
 from nearmetal.hosts.host import Reached, at_once
 from nearmetal.hosts.lab import image, wire, wirecheck
-from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, nodes_of
+from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, nodes_of, slots_in_memory
 from nearmetal.hosts.lab.guest import OUTCOME_NAME
 from nearmetal.hosts.lab.lives import carry_out
 from nearmetal.hosts.lab.machine import LabMachine, machine_named
@@ -48,7 +48,7 @@ OPTIONS = {
     "launches": "with `nodes`: how many launches of a block, on one path, machines carry out before they end (1)",
     "variants": "boots of the machine that blocks take in turn (3); each is 550 MB in the cache",
     "standing_guests": "with `nodes`: guests are started before the snapshot, and lives find them running (true)",
-    "slots": "trials side by side, on cores of their own (one a core, at most 2; of more than two nodes 1)",
+    "slots": "trials side by side, on cores of their own (one a core and as memory allows, at most 2; of more than two nodes 1)",
     **WIRE,
 }
 
@@ -342,10 +342,11 @@ def machine_of(options: Mapping[str, Scalar]) -> LabMachine:
 
 
 def slots_of(options: Mapping[str, Scalar]) -> int:
-    """Return how many machines run side by side; raise BadInputError where that is no number."""
-    side_by_side = min(_SLOTS, len(os.sched_getaffinity(0)))
+    """Return how many trials run side by side: as asked, else what cores and memory hold; refuse what is no number."""
+    nodes = nodes_of(options)
     # Two machines rarely work at the same time until ranks poll, so that two pairs of them fill two cores.
-    return at_once(options, "slots", max(1, side_by_side * 2 // max(2, nodes_of(options))))
+    most = min(_SLOTS, len(os.sched_getaffinity(0))) * 2 // max(2, nodes)
+    return at_once(options, "slots", max(1, min(most, slots_in_memory(nodes, machine_of(options)) if nodes else most)))
 
 
 def cores_of(slot: int, slots: int) -> set[int]:
