@@ -48,7 +48,7 @@ OPTIONS = {
     "launches": "with `nodes`: how many launches of a block, on one path, machines carry out before they end (1)",
     "variants": "boots of the machine that blocks take in turn (3); each is 550 MB in the cache",
     "standing_guests": "with `nodes`: guests are started before the snapshot, and lives find them running (true)",
-    "slots": "trials side by side, on cores of their own (one a core and as memory allows, at most 2; of more than two nodes 1)",
+    "slots": "trials side by side (2 where cores and memory allow, 1 of more than two nodes)",
     **WIRE,
 }
 
