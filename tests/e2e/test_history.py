@@ -12,7 +12,6 @@ import signal
 import stat
 import subprocess
 import sys
-from importlib import resources
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -347,9 +346,8 @@ def test_occasions_count_once_each_and_by_the_figures_of_the_report(tmp_path: Pa
 
 
 def test_a_run_keeps_its_place_in_a_history_when_its_label_is_worded_anew(tmp_path: Path) -> None:
-    """The example was recorded when the lab's label still began with `instruction-counted figures of`."""
-    with resources.as_file(resources.files("nearmetal.serve") / "example.zip") as archive:
-        unarchive(archive, tmp_path / "example")
+    """This run was recorded when the lab's label still began with `instruction-counted figures of`."""
+    unarchive(Path(__file__).parents[1] / "data" / "older-lab-run.zip", tmp_path / "example")
     raw = json.loads((tmp_path / "example" / "run.json").read_bytes())
     assert raw["host_label"].startswith("instruction-counted figures of")
     what = json.dumps({one.name: raw[one.name] for one in dataclasses.fields(RunInfo)}, sort_keys=True).encode()

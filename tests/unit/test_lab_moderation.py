@@ -1,9 +1,8 @@
-"""The interrupt stage against samples of the lab: the run that ships with `serve`, with moderation off and on."""
+"""The interrupt stage against samples of the lab: the bare port and its function, with moderation off and on."""
 
 from __future__ import annotations
 
-import zipfile
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, Repeat
+from nearmetal.store.archive import unarchive
 from nearmetal.store.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -25,9 +25,8 @@ STEPS = 100
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
-    folder = tmp_path_factory.mktemp("lab")
-    with files("nearmetal.serve").joinpath("example.zip").open("rb") as file, zipfile.ZipFile(file) as archive:
-        archive.extractall(folder)
+    folder = tmp_path_factory.mktemp("lab") / "run"
+    unarchive(Path(__file__).parents[1] / "data" / "older-lab-run.zip", folder)
     return RunDir.open(folder)
 
 
