@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nearmetal.knobs.access import Access, Reading, file_access, read_all
-from nearmetal.knobs.knob import CpuList, Scope, Stage, Step, joined, parse_cpus
+from nearmetal.knobs.access import Access, file_access
+from nearmetal.knobs.knob import CpuList, Knob, Scope, Stage, Step, parse_cpus
 from nearmetal.knobs.nic import listing
 
 if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
-    from nearmetal.knobs.knob import Kind, Target
+    from nearmetal.knobs.knob import Target
     from nearmetal.study.order import Scalar
 
 _SPREAD = "spread:"
@@ -33,24 +33,10 @@ class _Placing:
         return "a list of processors such as 0-3, or spread:0-3 for one processor a vector in turn"
 
 
-@dataclass(frozen=True, slots=True)
-class IrqAffinity:
+class IrqAffinity(Knob):
     """The processors of every interrupt vector of one NIC."""
 
-    name: str = "nic.irq-affinity"
-    about: str = "processors that serve the NIC's interrupts: near the rank, but not on its core, is usually best"
-    scope: Scope = Scope.INTERFACE
-    stage: Stage = Stage.AFFINITY
-    kind: Kind = _Placing()
-    disturbs: tuple[str, ...] = ()
-
-    def accesses(self, shell: Shell, target: Target) -> tuple[Access, ...]:
-        """Return one access a vector; none for devices without interrupts of their own."""
-        device = f"/sys/class/net/{target.interface}/device"
-        vectors = listing(shell, target.node, f"{device}/msi_irqs") or listing(
-            shell, target.node, f"{device}/../msi_irqs"
-        )
-        return tuple(file_access(target.node, f"/proc/irq/{vector}/smp_affinity_list") for vector in vectors)
+    __slots__ = ()
 
     def steps(self, shell: Shell, target: Target, value: str) -> tuple[Step, ...]:
         """Return one write a vector."""
@@ -60,9 +46,21 @@ class IrqAffinity:
         cpus = parse_cpus(value.removeprefix(_SPREAD))
         return tuple(Step(access, str(cpus[i % len(cpus)])) for i, access in enumerate(accesses))
 
-    def read(self, shell: Shell, target: Target) -> Reading:
-        """Return the common list, or each vector's."""
-        return joined(read_all(shell, self.accesses(shell, target)))
+
+def _vectors(shell: Shell, target: Target) -> tuple[Access, ...]:
+    """Return one access a vector; none for devices without interrupts of their own."""
+    device = f"/sys/class/net/{target.interface}/device"
+    vectors = listing(shell, target.node, f"{device}/msi_irqs") or listing(shell, target.node, f"{device}/../msi_irqs")
+    return tuple(file_access(target.node, f"/proc/irq/{vector}/smp_affinity_list") for vector in vectors)
 
 
-KNOBS = (IrqAffinity(),)
+KNOBS = (
+    IrqAffinity(
+        "nic.irq-affinity",
+        "processors that serve the NIC's interrupts: near the rank, but not on its core, is usually best",
+        Scope.INTERFACE,
+        Stage.AFFINITY,
+        _Placing(),
+        _vectors,
+    ),
+)

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from nearmetal.knobs.access import BLANKS, Access, Pick
-from nearmetal.knobs.knob import SWITCH, PlainKnob, Stage, Whole
+from nearmetal.knobs.knob import SWITCH, Knob, Stage, Whole
 from nearmetal.knobs.nic import SWITCH_WORD, ethtool, labelled, nic_knob
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ def _values(direction: str) -> tuple[str, ...]:
     return (f"nic.{direction}-usecs", f"nic.{direction}-frames")
 
 
-def _mode(name: str, line: str, about: str, disturbs: tuple[str, ...]) -> PlainKnob:
+def _mode(name: str, line: str, about: str, disturbs: tuple[str, ...]) -> Knob:
     label = line.partition(":")[0]
     pick = Pick(line, label=label)
     return nic_knob(name, about, Stage.MODE, SWITCH, ethtool("-c", pick, ("-C", name)), disturbs=disturbs)
 
 
-def _value(name: str, kind: Whole, about: str) -> PlainKnob:
+def _value(name: str, kind: Whole, about: str) -> Knob:
     label = name.replace("frames-", "frames?-")
     return nic_knob(name, about, Stage.VALUE, kind, ethtool("-c", labelled(label), ("-C", name)))
 
@@ -83,7 +83,7 @@ OF_A_QUEUE = ("rx-usecs", "rx-frames", "tx-usecs", "tx-frames", "adaptive-rx", "
 _QUEUE_NAME = re.compile(rf"nic\.({'|'.join(OF_A_QUEUE)})\.queue(\d{{1,4}})")
 
 
-def queue_knob(name: str) -> PlainKnob | None:
+def queue_knob(name: str) -> Knob | None:
     """Return the knob of one queue, such as `nic.rx-usecs.queue3`, or None for any other name."""
     found = _QUEUE_NAME.fullmatch(name)
     if not found:

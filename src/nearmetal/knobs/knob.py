@@ -180,58 +180,18 @@ def format_cpus(cpus: list[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
-class Knob(Protocol):
-    """One thing that can be set."""
-
-    @property
-    def name(self) -> str:
-        """The word in the study file: `nic.rx-usecs`, `host.busy_read`, `mpi.progress`."""
-        ...
-
-    @property
-    def about(self) -> str:
-        """One line for people: what it does to latency, bandwidth or CPU."""
-        ...
-
-    @property
-    def scope(self) -> Scope:
-        """What one value belongs to."""
-        ...
-
-    @property
-    def stage(self) -> Stage:
-        """When it is written."""
-        ...
-
-    @property
-    def kind(self) -> Kind:
-        """What values it takes anywhere; the machine may take fewer."""
-        ...
-
-    @property
-    def disturbs(self) -> tuple[str, ...]:
-        """Names of knobs whose values the kernel may reset when this one is written."""
-        ...
-
-    def accesses(self, shell: Shell, target: Target) -> tuple[Access, ...]:
-        """Return where its values are on the target."""
-        ...
-
-    def steps(self, shell: Shell, target: Target, value: str) -> tuple[Step, ...]:
-        """Return the writes that set it."""
-        ...
-
-    def read(self, shell: Shell, target: Target) -> Reading:
-        """Return its present value, or why it has none there."""
-        ...
-
-
 Locate = Callable[["Shell", Target], tuple[Access, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class PlainKnob:
-    """A knob whose every access takes the same value; `locate` finds the accesses on a target."""
+class Knob:
+    """One thing that can be set; unless a subclass says otherwise, every access takes the same value.
+
+    `name` is the word in the study file (`nic.rx-usecs`, `host.busy_read`), `about` one line for people: what it does
+    to latency, bandwidth or CPU. One value belongs to a `scope`, `stage` says when it is written, `kind` what values
+    it takes anywhere; the machine may take fewer. `locate` finds the accesses on a target. The kernel may reset the
+    values of the knobs in `disturbs` when this one is written.
+    """
 
     name: str
     about: str
@@ -242,15 +202,15 @@ class PlainKnob:
     disturbs: tuple[str, ...] = ()
 
     def accesses(self, shell: Shell, target: Target) -> tuple[Access, ...]:
-        """Return where its values are."""
+        """Return where its values are on the target."""
         return self.locate(shell, target)
 
     def steps(self, shell: Shell, target: Target, value: str) -> tuple[Step, ...]:
-        """Return one write an access."""
+        """Return the writes that set it."""
         return tuple(Step(access, value) for access in self.accesses(shell, target))
 
     def read(self, shell: Shell, target: Target) -> Reading:
-        """Return the value; several accesses that differ are joined with `;`."""
+        """Return its present value, or why it has none there; several accesses that differ are joined with `;`."""
         return joined(read_all(shell, self.accesses(shell, target)))
 
 

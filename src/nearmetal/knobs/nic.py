@@ -1,11 +1,15 @@
-"""What the families of NIC knobs share: accesses through the `ethtool` program and interface files."""
+"""Knobs of a NIC that `ethtool` or `ip` prints one a line, and what all families of NIC knobs share.
+
+A change of queues resets the RSS table, affinity and per-queue values. For a new ring size most drivers take the link
+down for a moment; several round up to a power of two.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from nearmetal.knobs.access import BLANKS, Access, Pick, file_access, run_c
-from nearmetal.knobs.knob import Kind, PlainKnob, Scope, Stage
+from nearmetal.knobs.knob import SWITCH, Kind, Knob, Scope, Stage, Whole
 
 if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
@@ -59,6 +63,96 @@ def listing(shell: Shell, node: str, folder: str) -> list[str]:
 
 def nic_knob(
     name: str, about: str, stage: Stage, kind: Kind, locate: Locate, *, disturbs: tuple[str, ...] = ()
-) -> PlainKnob:
+) -> Knob:
     """Return a knob of an interface."""
-    return PlainKnob(f"nic.{name}", about, Scope.INTERFACE, stage, kind, locate, disturbs)
+    return Knob(f"nic.{name}", about, Scope.INTERFACE, stage, kind, locate, disturbs)
+
+
+_NOW = "Current hardware settings"
+_BY_QUEUE = ("nic.rss-equal", "nic.irq-affinity", "nic.xps-cpus", "nic.rps-cpus")
+
+
+def _ring(name: str, label: str, about: str) -> Knob:
+    locate = ethtool("-g", labelled(label, after=_NOW), ("-G", name), ceiling=labelled(label))
+    return nic_knob(f"ring-{name}", about, Stage.SHAPE, Whole(1, 65536, "descriptors"), locate)
+
+
+def _channels(name: str, label: str, about: str) -> Knob:
+    locate = ethtool("-l", labelled(label, after=_NOW), ("-L", name), ceiling=labelled(label))
+    return nic_knob(f"channels-{name}", about, Stage.SHAPE, Whole(0, 4096, "queues"), locate, disturbs=_BY_QUEUE)
+
+
+def _pause(name: str, label: str, stage: Stage, about: str, disturbs: tuple[str, ...] = ()) -> Knob:
+    locate = ethtool("-a", labelled(label, SWITCH_WORD), ("-A", name))
+    return nic_knob(f"pause-{name}", about, stage, SWITCH, locate, disturbs=disturbs)
+
+
+# "[requested on]" follows a feature that waits for another one; "[fixed]" must not match.
+_NOT_FIXED = f"{SWITCH_WORD}( \\[requested o[nf]+\\])?{BLANKS}"
+
+
+def _offload(name: str, printed: str, about: str, setter: str = "", disturbs: tuple[str, ...] = ()) -> Knob:
+    pick = Pick(f"{printed}: {_NOT_FIXED}", label=f"{printed}:")
+    locate = ethtool("-k", pick, ("-K", setter or printed))
+    return nic_knob(name, about, Stage.MODE, SWITCH, locate, disturbs=tuple(f"nic.{other}" for other in disturbs))
+
+
+def _word(name: str) -> Pick:
+    return Pick(f".* {name} ([0-9]+).*", label=".*: ")
+
+
+def _link(printed: str, setter: str, *, limited: bool = False) -> Locate:
+    def locate(_shell: Shell, target: Target) -> tuple[Access, ...]:
+        show = ("ip", "-d", "-o", "link", "show", "dev", target.interface)
+        change = ("ip", "link", "set", "dev", target.interface, setter, "{}")
+        limits = (_word("maxmtu"), _word("minmtu")) if limited else (None, None)
+        return (Access(target.node, show, _word(printed), change=change, ceiling=limits[0], floor=limits[1]),)
+
+    return locate
+
+
+RINGS = (
+    _ring("rx", "RX", "receive descriptors: long rings ride out bursts, short ones stay in cache"),
+    _ring("tx", "TX", "transmit descriptors"),
+)
+CHANNELS = (
+    _channels("rx", "RX", "receive queues"),
+    _channels("tx", "TX", "transmit queues"),
+    _channels("combined", "Combined", "queues that receive and transmit"),
+)
+OFFLOADS = (
+    _offload("rx-checksum", "rx-checksumming", "the NIC checks checksums", "rx", ("lro", "rx-gro-hw")),
+    _offload("tx-checksum", "tx-checksumming", "the NIC fills checksums in; segmentation needs it", "tx", ("tso",)),
+    _offload("sg", "scatter-gather", "frames from several buffers; segmentation needs it", "sg", ("tso", "gso")),
+    _offload("tso", "tcp-segmentation-offload", "the NIC cuts segments: bandwidth for CPU", "tso"),
+    _offload("gso", "generic-segmentation-offload", "the kernel cuts segments late", "gso"),
+    _offload("gro", "generic-receive-offload", "received segments are joined before the stack", "gro", ("rx-gro-hw",)),
+    _offload("lro", "large-receive-offload", "the NIC joins received segments; not for bridges", "lro"),
+    _offload("rx-gro-hw", "rx-gro-hw", "the NIC joins received segments by the rules of GRO"),
+    _offload("rx-gro-list", "rx-gro-list", "received segments are chained instead of joined"),
+    _offload("rx-udp-gro-forwarding", "rx-udp-gro-forwarding", "GRO for UDP that is forwarded to guests"),
+    _offload("tx-nocache-copy", "tx-nocache-copy", "copies of sent data go round the cache"),
+)
+PAUSE = (
+    _pause(
+        "autoneg", "Autonegotiate", Stage.MODE, "the link partners agree on pause", ("nic.pause-rx", "nic.pause-tx")
+    ),
+    _pause("rx", "RX", Stage.SHAPE, "the NIC stops sending when the switch asks: no loss, but other flows wait too"),
+    _pause("tx", "TX", Stage.SHAPE, "the NIC asks the switch to stop when its ring is full"),
+)
+LINK = (
+    nic_knob(
+        "mtu",
+        "largest frame: fewer frames a message; every port on the way must agree",
+        Stage.SHAPE,
+        Whole(68, 65535, "bytes"),
+        _link("mtu", "mtu", limited=True),
+    ),
+    nic_knob(
+        "txqueuelen",
+        "frames that wait for the NIC before some are dropped",
+        Stage.VALUE,
+        Whole(0, 1_000_000, "frames"),
+        _link("qlen", "txqueuelen"),
+    ),
+)

@@ -7,40 +7,25 @@ import re
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
-from nearmetal.knobs import (
-    affinity,
-    channels,
-    coalesce,
-    cpu,
-    kvm,
-    mpi,
-    mtu,
-    napi,
-    netdev,
-    offloads,
-    pause,
-    rings,
-    rss,
-    tcp,
-)
+from nearmetal.knobs import affinity, coalesce, cpu, kernel, mpi, napi, nic, rss
 
 if TYPE_CHECKING:
     from nearmetal.knobs.knob import Knob
 
 FAMILIES: dict[str, tuple[Knob, ...]] = {
     "coalescing": coalesce.KNOBS,
-    "rings": rings.KNOBS,
-    "channels": channels.KNOBS,
+    "rings": nic.RINGS,
+    "channels": nic.CHANNELS,
     "RSS": rss.KNOBS,
-    "offloads": offloads.KNOBS,
-    "pause": pause.KNOBS,
-    "link": mtu.KNOBS,
+    "offloads": nic.OFFLOADS,
+    "pause": nic.PAUSE,
+    "link": nic.LINK,
     "NAPI": napi.KNOBS,
     "interrupt affinity": affinity.KNOBS,
-    "busy polling and budgets": netdev.KNOBS,
-    "TCP": tcp.KNOBS,
+    "busy polling and budgets": kernel.POLLING,
+    "TCP": kernel.TCP,
     "processors and memory": cpu.KNOBS,
-    "KVM": kvm.KNOBS,
+    "KVM": kernel.KVM,
 }
 
 _BY_NAME: dict[str, Knob] = {knob.name: knob for family in FAMILIES.values() for knob in family}
@@ -59,8 +44,3 @@ def find(name: str) -> Knob:
         near = difflib.get_close_matches(name, names, n=3) or ["nic.rx-usecs", "host.busy_read", "mpi.progress"]
         raise BadInputError(f"there is no knob {name!r}", hint=f"did you mean {', '.join(near)}?")
     return knob
-
-
-def known(name: str) -> bool:
-    """Return whether a name is that of a knob, of any kind."""
-    return name in _BY_NAME or name in {knob.name for knob in mpi.KNOBS} or coalesce.queue_knob(name) is not None

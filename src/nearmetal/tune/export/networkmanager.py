@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from nearmetal.knobs import offloads
+from nearmetal.knobs import nic
 from nearmetal.tune.export.common import Exported, banner, left_out
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ KEYS: dict[str, str] = {
     **{f"nic.{way}-{part}": f"coalesce-{way}-{part}" for way in ("rx", "tx") for part in _BOTH},
     **{f"nic.{name}": f"coalesce-{name}" for name in _COALESCE},
     **{f"nic.{name}": name for name in (*_AS_NAMED, *_PAUSE)},
-    **{knob.name: f"feature-{_FEATURES.get(knob.name[4:], knob.name[4:])}" for knob in offloads.KNOBS},
+    **{knob.name: f"feature-{_FEATURES.get(knob.name[4:], knob.name[4:])}" for knob in nic.OFFLOADS},
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nearmetal.knobs import coalesce, offloads
+from nearmetal.knobs import coalesce, nic
 from nearmetal.tune.export.common import Exported, banner, steps
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _COALESCE = {knob.name for knob in coalesce.KNOBS}
 _FEATURES = {
-    knob.name: {"rx-checksum": "rx", "tx-checksum": "tx"}.get(knob.name[4:], knob.name[4:]) for knob in offloads.KNOBS
+    knob.name: {"rx-checksum": "rx", "tx-checksum": "tx"}.get(knob.name[4:], knob.name[4:]) for knob in nic.OFFLOADS
 }
 _LISTS = {
     "coalesce": {name: name.removeprefix("nic.") for name in _COALESCE},

@@ -1,0 +1,86 @@
+"""Files of the kernel: busy polling and packet budgets (`/proc/sys/net/core`), TCP, and halt polling of KVM.
+
+`busy_poll` and `busy_read` are global. 50 us in both made MPI over TCP three to five times slower where the library
+waits in poll() (open-mpi/ompi#10929), although two stock tuned profiles set exactly this. TCP's
+settings are of a node's network namespace. Halt polling is for hosts of guests: see
+`Documentation/virt/kvm/halt-polling.rst` of the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nearmetal.knobs.access import Access, file_access
+from nearmetal.knobs.knob import FLAG, Knob, Numbers, Scope, Stage, Whole, Word
+
+if TYPE_CHECKING:
+    from nearmetal.hosts.host import Shell
+    from nearmetal.knobs.access import Pick
+    from nearmetal.knobs.knob import Kind, Locate, Target
+
+
+def machine_file(path: str, *, pick: Pick | None = None, choices_path: str = "") -> Locate:
+    """Return what locates one file of the machine; `pick` and `choices_path` as of an access."""
+
+    def locate(_shell: Shell, target: Target) -> tuple[Access, ...]:
+        return (file_access(target.node, path, pick=pick, choices_path=choices_path),)
+
+    return locate
+
+
+def sysctl_knob(name: str, path: str, kind: Kind, about: str, scope: Scope = Scope.MACHINE) -> Knob:
+    """Return the knob of one file under `/proc/sys`."""
+    return Knob(f"host.{name}", about, scope, Stage.HOST, kind, machine_file(f"/proc/sys/{path}"))
+
+
+def _core(name: str, kind: Kind, about: str) -> Knob:
+    return sysctl_knob(name, f"net/core/{name}", kind, about)
+
+
+def _tcp(name: str, kind: Kind, about: str) -> Knob:
+    return sysctl_knob(f"tcp_{name}", f"net/ipv4/tcp_{name}", kind, about, Scope.NODE)
+
+
+def _kvm(name: str, kind: Whole, about: str) -> Knob:
+    locate = machine_file(f"/sys/module/kvm/parameters/{name}")
+    return Knob(f"host.kvm-{name}", about, Scope.MACHINE, Stage.HOST, kind, locate)
+
+
+_COUNT = Whole(1, 2**31 - 1, "packets")
+_BYTES = Whole(0, 2**31 - 1, "bytes")
+_IPV4 = "/proc/sys/net/ipv4"
+
+POLLING = (
+    _core("busy_read", Whole(0, 1_000_000, "us"), "how long a blocking receive polls the queue before it sleeps"),
+    _core("busy_poll", Whole(0, 1_000_000, "us"), "how long poll() and select() poll the queue before they sleep"),
+    _core("netdev_budget", _COUNT, "packets that one softirq may process"),
+    _core("netdev_budget_usecs", Whole(1, 10_000_000, "us"), "how long one softirq may process packets"),
+    _core("dev_weight", _COUNT, "packets that the backlog of one processor may process in a turn"),
+    _core("netdev_max_backlog", _COUNT, "packets that wait for one processor before some are dropped"),
+)
+TCP = (
+    Knob(
+        "host.tcp_congestion_control",
+        "how TCP finds its rate",
+        Scope.NODE,
+        Stage.HOST,
+        Word(),
+        machine_file(f"{_IPV4}/tcp_congestion_control", choices_path=f"{_IPV4}/tcp_available_congestion_control"),
+    ),
+    _tcp("rmem", Numbers(3, "bytes"), "least, first and largest receive buffer"),
+    _tcp("wmem", Numbers(3, "bytes"), "least, first and largest send buffer"),
+    _tcp("limit_output_bytes", _BYTES, "bytes of one socket in the queues below TCP: batching against delay"),
+    _tcp("notsent_lowat", Whole(0, 2**32 - 1, "bytes"), "unsent bytes below which a socket takes more"),
+    _tcp("autocorking", FLAG, "small writes wait for the completion of earlier ones"),
+    _tcp("slow_start_after_idle", FLAG, "the window shrinks when a connection was idle"),
+    _tcp("no_metrics_save", FLAG, "connections do not inherit what earlier ones learnt"),
+    _tcp("timestamps", Whole(0, 2), "twelve bytes a segment for a better round-trip estimate"),
+    _tcp("sack", FLAG, "selective acknowledgement"),
+    _tcp("min_tso_segs", Whole(1, 65535, "segments"), "least segments of a paced burst"),
+)
+KVM = (
+    _kvm("halt_poll_ns", Whole(0, 10**9, "ns"), "how long the host polls for a halted guest: wake-up for CPU"),
+    _kvm("halt_poll_ns_grow", Whole(0, 1000), "factor by which polling grows when it was too short"),
+    _kvm("halt_poll_ns_grow_start", Whole(0, 10**9, "ns"), "first value of polling that grows from 0"),
+    _kvm("halt_poll_ns_shrink", Whole(0, 1000), "divisor by which polling shrinks when it was too long"),
+)
