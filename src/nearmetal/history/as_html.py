@@ -12,7 +12,7 @@ from nearmetal.history import words as history_words
 from nearmetal.report import charts, words
 from nearmetal.report.as_html import table_region
 from nearmetal.report.axes import PlotArea, Scale, linear, ratios, x_axis, y_axis
-from nearmetal.report.markup import ALONE, Markup, element, page, pixels, scrolling, together
+from nearmetal.report.markup import ALONE, Markup, element, header, page, pixels, scrolling, section, source, together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,38 +32,31 @@ def render(history: History, *, above: Markup | None = None, may: str = ALONE, l
     groups = list(dict.fromkeys(history_words.title(one) for one in history.series))
     body = together(
         above or Markup(""),
-        element(
-            "header",
-            element("p", "nearmetal history", class_="eyebrow"),
-            element("h1", Path(history.source).name),
+        header(
+            "nearmetal history",
+            Path(history.source).name,
             element("p", f"{history.source}: {len(history.runs)} runs; {history.metric} of each.", class_="meta"),
-            *(
-                element("p", element("strong", "Where these figures come from: "), f"{label}.", class_="honest")
-                for label in dict.fromkeys(run.entry.host_label for run in history.runs)
-            ),
+            *(source(label) for label in dict.fromkeys(run.entry.host_label for run in history.runs)),
         ),
         element(
             "main",
-            element(
-                "section",
-                element("h2", "Changes of level"),
+            section(
+                "Changes of level",
                 element("p", history_words.found(history), class_="lead"),
                 *([element("figure", scrolling(together_chart(history), "All series"))] if history.series else []),
                 table_region(history_words.changes(history)),
                 _charts(history, history.marked),
                 id="verdicts",
             ),
-            element("section", element("h2", "Series without a change"), _charts(history, calm), *_more(left_out)),
+            section("Series without a change", _charts(history, calm), *_more(left_out)),
             element(
                 "div",
-                element(
-                    "section",
-                    element("h2", "All series"),
+                section(
+                    "All series",
                     *(table_region(history_words.overview(history, group)) for group in groups),
                 ),
-                element(
-                    "section",
-                    element("h2", "Runs"),
+                section(
+                    "Runs",
                     table_region(history_words.runs(history)),
                     *([element("h3", "Left out")] if left else []),
                     *([element("ul", *(element("li", one) for one in left))] if left else []),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.report import charts, overview, steps, tables, words
 from nearmetal.report.levels import levels
-from nearmetal.report.markup import ALONE, Markup, element, page, scrolling, together
+from nearmetal.report.markup import ALONE, Markup, element, header, page, scrolling, section, source, together
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.summary import Metric
 
@@ -66,12 +66,11 @@ def _header(view: View) -> Markup:
         element("strong", "Mixed provenance, compared on request"),
         *(element("p", line) for line in view.mixed),
     ]
-    return element(
-        "header",
-        element("p", "nearmetal report", class_="eyebrow"),
-        element("h1", view.title),
+    return header(
+        "nearmetal report",
+        view.title,
         element("p", f"Study {view.name}, {view.created_utc}. {words.blocks_sentence(view)}", class_="meta"),
-        element("p", element("strong", "Where these figures come from: "), f"{view.host_label}.", class_="honest"),
+        source(view.host_label),
         *([element("div", *mixed, class_="honest warn")] if view.mixed else []),
         element(
             "nav",
@@ -90,9 +89,8 @@ def verdicts(view: View, *, distributions: bool = True) -> Markup:
     def href(cell: Cell) -> str | None:
         return f"#{_place(view, cell, distributions=distributions)}"
 
-    return element(
-        "section",
-        element("h2", "Verdicts"),
+    return section(
+        "Verdicts",
         element("p", _lead(view), class_="lead"),
         *([element("p", " ".join(gains))] if (gains := steps.gains(view)) else []),
         element(
@@ -170,9 +168,8 @@ def group_section(view: View, group: GroupId, number: int, *, distributions: boo
         return f"#{_place(view, cell, distributions=True)}" if distributions else None
 
     better = "larger" if cells[0].shown.rate else "smaller"
-    return element(
-        "section",
-        element("h2", words.group_title(view, group)),
+    return section(
+        words.group_title(view, group),
         element("p", f"{cells[0].shown.name}, in {cells[0].shown.unit}; {better} is better.", class_="note"),
         element("div", *(_level_figure(view, group, metric, href) for metric in _DRAWN), class_="pair"),
         element(
@@ -305,14 +302,13 @@ _LONGEST_ENTRY = 60
 def _settings(view: View) -> Markup:
     if not view.settings:
         return Markup("")
-    return element("section", element("h2", "Settings"), table_region(tables.settings(view)), id="settings")
+    return section("Settings", table_region(tables.settings(view)), id="settings")
 
 
 def _evidence(view: View) -> Markup:
     same = "All recorded facts are the same on every path."
-    return element(
-        "section",
-        element("h2", "What differs between paths"),
+    return section(
+        "What differs between paths",
         table_region(tables.facts(view)) or element("p", same),
         table_region(tables.modes(view)),
         element(
@@ -329,9 +325,8 @@ def _failures(view: View) -> Markup:
     if not view.failures:
         return Markup("")
     hints = dict.fromkeys(one.hint for one in view.failures if one.hint)
-    return element(
-        "section",
-        element("h2", "Failed trials"),
+    return section(
+        "Failed trials",
         element("p", "Failed trials stay on record and are left out of every comparison.", class_="note"),
         table_region(tables.failures(view)),
         *(element("p", f"Next step: {hint}.") for hint in hints),
@@ -342,9 +337,8 @@ def _failures(view: View) -> Markup:
 def _repeat(view: View) -> Markup:
     facts = [together(element("dt", key), element("dd", str(value))) for key, value in view.provenance]
     lines = [f"{name}:\n  {shlex.join(argv)}" for name, argv in view.repeat.launches]
-    return element(
-        "section",
-        element("h2", "How to repeat it"),
+    return section(
+        "How to repeat it",
         element("p", "Save the study below as study.toml; the same seed gives the same order of trials."),
         element("pre", element("code", "nearmetal plan study.toml\nnearmetal run study.toml"), tabindex=0),
         element("h3", "Measured with"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, sentence, slowness, table_of
 from nearmetal.report import fabric_text
-from nearmetal.report.markup import ALONE, Markup, element, page, scrolling, together
+from nearmetal.report.markup import ALONE, Markup, element, header, listed, page, section, source, together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,12 +37,11 @@ def as_html(of: Survey, *, above: Markup | None = None, may: str = ALONE) -> str
 
 
 def _body(of: Survey) -> Markup:
-    head = element(
-        "header",
-        element("p", "nearmetal fabric", class_="eyebrow"),
-        element("h1", f"{len(of.names)} nodes on path {of.path}"),
+    head = header(
+        "nearmetal fabric",
+        f"{len(of.names)} nodes on path {of.path}",
         element("p", f"{of.info.created_utc}. {fabric_text.rounds_sentence(of)}.", class_="meta"),
-        element("p", element("strong", "Where these figures come from: "), f"{of.info.host_label}.", class_="honest"),
+        source(of.info.host_label),
     )
     order = node_order(slowness(of, METRICS[0]))
     maps = [_map(of, metric, table, order) for metric in METRICS if (table := table_of(of, metric)) is not None]
@@ -50,9 +49,8 @@ def _body(of: Survey) -> Markup:
         head,
         element(
             "main",
-            element(
-                "section",
-                element("h2", "What stands out"),
+            section(
+                "What stands out",
                 element("p", fabric_text.verdict_sentence(of), class_="lead"),
                 _findings(of),
                 id="verdicts",
@@ -86,8 +84,7 @@ def _table(of: Survey, findings: Sequence[Retested]) -> Markup:
         for one in findings
     ]
     titles = (("what", "words"), ("re-tests beyond the limit", ""), ("range, times", ""), ("p, corrected", ""))
-    head = element("tr", *(element("th", title, scope="col", class_=kind or None) for title, kind in titles))
-    return scrolling(element("table", element("thead", head), element("tbody", *rows)), "Findings")
+    return listed("Findings", titles, rows)
 
 
 def _map(of: Survey, metric: FabricMetric, table: FloatArray, order: Sequence[int]) -> Markup:
@@ -133,9 +130,8 @@ def _map(of: Survey, metric: FabricMetric, table: FloatArray, order: Sequence[in
         "Rows and columns are nodes; shades are times the median pair, darker is slower."
         f"{ordered}{each} Point at a square to read it."
     )
-    return element(
-        "section",
-        element("h2", metric.name.capitalize()),
+    return section(
+        metric.name.capitalize(),
         element("p", fabric_text.levels(table, metric)),
         element("figure", picture, element("p", caption, class_="note")),
     )
@@ -200,7 +196,7 @@ def _bisection(of: Survey) -> Markup:
     lines = fabric_text.bisection_sentences(of)
     if not lines:
         return Markup("")
-    return element("section", element("h2", "Bisection"), *(element("p", line.strip()) for line in lines))
+    return section("Bisection", *(element("p", line.strip()) for line in lines))
 
 
 # ---- two fabrics
@@ -224,11 +220,9 @@ def _against(one: Against, name: str, base_name: str) -> Markup:
         for node in shown[:_SHOWN]
     ]
     more = [element("p", f"and {len(shown) - _SHOWN} more nodes", class_="note")] if len(shown) > _SHOWN else []
-    head = element("tr", *(element("th", title, scope="col", class_=kind or None) for title, kind in titles))
-    return element(
-        "section",
-        element("h2", one.metric.name.capitalize()),
+    return section(
+        one.metric.name.capitalize(),
         element("p", fabric_text.ratio_sentence(one), class_="lead"),
-        scrolling(element("table", element("thead", head), element("tbody", *rows)), one.metric.name),
+        listed(one.metric.name, titles, rows),
         *more,
     )

@@ -11,9 +11,13 @@ import html
 from functools import cache
 from importlib import resources
 from string import Template
+from typing import TYPE_CHECKING
 
 import nearmetal
 from nearmetal.errors import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _VOID = frozenset({"br", "col", "hr", "input", "link", "meta"})
 
@@ -107,6 +111,27 @@ def policy(may: str = ALONE) -> str:
 @cache
 def _static(name: str) -> str:
     return (resources.files("nearmetal.report") / "static" / name).read_text(encoding="utf-8")
+
+
+def header(eyebrow: str, title: str, *children: Markup) -> Markup:
+    """Return what a page begins with."""
+    return element("header", element("p", eyebrow, class_="eyebrow"), element("h1", title), *children)
+
+
+def source(label: str) -> Markup:
+    """Return the sentence that says what figures are good for; shown wherever they are."""
+    return element("p", element("strong", "Where these figures come from: "), f"{label}.", class_="honest")
+
+
+def section(title: str, *children: Markup, **attributes: Attribute) -> Markup:
+    """Return a section below its heading."""
+    return element("section", element("h2", title), *children, **attributes)
+
+
+def listed(label: str, columns: Iterable[tuple[str, str]], rows: Iterable[Markup]) -> Markup:
+    """Return rows below their headings, each with the class of its column, in a region that scrolls."""
+    head = element("tr", *(element("th", title, scope="col", class_=kind or None) for title, kind in columns))
+    return scrolling(element("table", element("thead", head), element("tbody", *rows)), label)
 
 
 def scrolling(table: Markup, label: str) -> Markup:

@@ -9,7 +9,7 @@ from nearmetal.report import charts
 from nearmetal.report.as_html import table_region
 from nearmetal.report.axes import PlotArea, Scale, linear, x_axis, y_axis
 from nearmetal.report.bars import Bar, Part, stacked
-from nearmetal.report.markup import ALONE, Markup, element, page, pixels, together
+from nearmetal.report.markup import ALONE, Markup, element, header, page, pixels, section, together
 from nearmetal.report.tables import Table
 from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_duration
 
@@ -148,9 +148,8 @@ def placed(of: PlacementFile, *, above: Markup | None = None, may: str = ALONE) 
         *([element("figure", _medians(of))] if of.candidates else []),
         element(
             "div",
-            element(
-                "section",
-                element("h2", "All placements, fastest first"),
+            section(
+                "All placements, fastest first",
                 table_region(
                     Table("Placements", head, rows, "Gain: middle and 95 % of replicas, against host after host.", 2)
                 ),
@@ -261,10 +260,9 @@ def _curve(
 
 
 def _page(title: str, kind: str, meta: str, content: Sequence[Markup], *, above: Markup | None, may: str) -> str:
-    head = element(
-        "header",
-        element("p", f"nearmetal {kind}", class_="eyebrow"),
-        element("h1", title),
+    head = header(
+        f"nearmetal {kind}",
+        title,
         element("p", meta, class_="honest"),
     )
     body = together(above or Markup(""), charts.shapes(), head, element("main", *content, id="answer"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nearmetal.predict.trace_view import matrix
 from nearmetal.report import trace_text
 from nearmetal.report.bars import Bar, Part, stacked
-from nearmetal.report.markup import ALONE, Markup, element, page, scrolling, together
+from nearmetal.report.markup import ALONE, Markup, element, header, listed, page, section, together
 from nearmetal.units import NS_PER_MS, format_duration, format_size
 
 if TYPE_CHECKING:
@@ -28,10 +28,9 @@ def as_html(view: TraceView, *, above: Markup | None = None, may: str = ALONE) -
 
 def _body(view: TraceView) -> Markup:
     others = [row for row in view.calls if not row.is_collective]
-    head = element(
-        "header",
-        element("p", "nearmetal trace", class_="eyebrow"),
-        element("h1", view.command or view.source),
+    head = header(
+        "nearmetal trace",
+        view.command or view.source,
         element(
             "p",
             f"{len(view.ranks)} ranks, {view.recorded_calls} calls, {view.messages} messages of "
@@ -64,16 +63,16 @@ def _body(view: TraceView) -> Markup:
             ),
             element(
                 "div",
-                _section("Message sizes", _sizes(view)),
-                _section(
+                section("Message sizes", _sizes(view)),
+                section(
                     "Messages that cross nodes",
                     _table("Messages that cross nodes", trace_text.CROSSING_COLUMNS, trace_text.crossing_rows(view)),
                 ),
-                _section(
+                section(
                     "Collectives by time",
                     _table("Collectives", trace_text.CALL_COLUMNS, trace_text.call_rows(view.collectives, view)),
                 ),
-                _section(
+                section(
                     "Other calls by time",
                     _table("Other calls", trace_text.CALL_COLUMNS, trace_text.call_rows(others, view)),
                 ),
@@ -110,21 +109,13 @@ def _times(view: TraceView) -> Markup:
     return stacked("Time of each rank", "time between MPI_Init and MPI_Finalize, ms", bars, _LOOKS, width=620.0)
 
 
-def _section(title: str, *parts: Markup, name: str | None = None) -> Markup:
-    return element("section", element("h2", title), *parts, id=name)
-
-
 def _table(label: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
     if not rows:
         return element("p", "None.")
-    kinds = ("words", *(None for _ in columns[1:]))
-    head = element(
-        "tr", *(element("th", one, scope="col", class_=kind) for one, kind in zip(columns, kinds, strict=True))
-    )
     body = [
         element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
     ]
-    return scrolling(element("table", element("thead", head), element("tbody", *body)), label)
+    return listed(label, [(title, "" if number else "words") for number, title in enumerate(columns)], body)
 
 
 def _matrix(view: TraceView) -> Markup:
@@ -193,13 +184,8 @@ def _sizes(view: TraceView) -> Markup:
     ]
     if not rows:
         return element("p", "No point-to-point messages.")
-    head = element(
-        "tr",
-        element("th", "size", scope="col", class_="words"),
-        *(element("th", text, scope="col") for text in ("messages", "volume")),
-        element("th", "share of the most", scope="col", class_="words"),
-    )
-    return scrolling(element("table", element("thead", head), element("tbody", *rows)), "Messages by size")
+    titles = (("size", "words"), ("messages", ""), ("volume", ""), ("share of the most", "words"))
+    return listed("Messages by size", titles, rows)
 
 
 def _bar(share: float) -> Markup:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nearmetal.report import charts, tuning, words
 from nearmetal.report.as_html import table_region
 from nearmetal.report.axes import PlotArea, Scale, linear, x_axis, y_axis
-from nearmetal.report.markup import ALONE, Markup, element, page, pixels, scrolling, together
+from nearmetal.report.markup import ALONE, Markup, element, header, page, pixels, scrolling, section, source, together
 from nearmetal.tune.front import front
 
 if TYPE_CHECKING:
@@ -27,12 +27,11 @@ _LANE = 22.0
 def render(of: RecalledSearch, *, above: Markup | None = None, may: str = ALONE) -> str:
     """Return the page as text; write it as UTF-8."""
     meta = f"Study {of.info.study_name}, {of.info.created_utc}: path {of.path}, method {of.method}, "
-    head = element(
-        "header",
-        element("p", "nearmetal tune", class_="eyebrow"),
-        element("h1", of.name),
+    head = header(
+        "nearmetal tune",
+        of.name,
         element("p", f"{meta}{of.launches} launches so far.", class_="meta"),
-        element("p", element("strong", "Where these figures come from: "), f"{of.info.host_label}.", class_="honest"),
+        source(of.info.host_label),
     )
     sections = [_section(of, one, number) for number, one in enumerate(of.classes)]
     if not sections:
@@ -54,9 +53,8 @@ def _section(of: RecalledSearch, one: RecalledClass, number: int) -> Markup:
     if one.found and one.proof:
         shown = tuning.tables(space, one.objective, one.found, one.proof)
         tables = [table_region(table) for table in shown]
-    return element(
-        "section",
-        element("h2", f"Class {one.name}"),
+    return section(
+        f"Class {one.name}",
         *lines,
         *picture,
         element("p", _RACE_NOTE, class_="note"),

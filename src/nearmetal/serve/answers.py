@@ -17,7 +17,7 @@ from nearmetal.predict.trace_file import trace_of
 from nearmetal.predict.trace_view import view_trace
 from nearmetal.report import as_html, as_json, fabric_html, fabric_json, schema, trace_html
 from nearmetal.report.markup import Markup
-from nearmetal.report.progress import RunProgress, progress
+from nearmetal.report.progress import progress
 from nearmetal.results.between import judge_runs
 from nearmetal.results.paths import build_view
 from nearmetal.results.waterfalls import waterfalls
@@ -197,21 +197,16 @@ class Answers:
 
     async def report_json(self, name: str, *, allow_mixed: bool) -> Text:
         """Return a run's report as JSON; it has no distributions."""
-        one = await self.entry(name)
-
-        def make(run: RunDir) -> str:
-            return as_json.render(build_view(run, allow_mixed=allow_mixed, distributions=False))
-
-        return await self._text([one], f"json {allow_mixed}", make)
+        return await self._text(
+            [await self.entry(name)],
+            f"json {allow_mixed}",
+            lambda run: as_json.render(build_view(run, allow_mixed=allow_mixed, distributions=False)),
+        )
 
     async def fabric_json(self, name: str) -> Text:
         """Return what a fabric's run says as JSON, as `nearmetal fabric --format json` prints it."""
         one = await self.entry(name)
-
-        def make(run: RunDir) -> str:
-            return fabric_json.as_json(survey(run)) + "\n"
-
-        return await self._text([one], "fabric json", make)
+        return await self._text([one], "fabric json", lambda run: fabric_json.as_json(survey(run)) + "\n")
 
     async def progress_json(self, name: str) -> Text:
         """Return how far a run has come as JSON."""
@@ -219,7 +214,9 @@ class Answers:
 
         def make(run: RunDir) -> str:
             refuse_fabric(run)
-            return schema.as_json(_progress(progress(run, run.trials()), running=one.running)) + "\n"
+            so_far = progress(run, run.trials())
+            last = [schema.made(schema.AttemptJson, each.outcome, each, **each.keys) for each in so_far.last]
+            return schema.as_json(schema.made(schema.ProgressJson, one, so_far, last=last)) + "\n"
 
         return await self._text([one], f"progress {one.running}", make)
 
@@ -276,7 +273,7 @@ class Answers:
     async def _text(self, of: Sequence[Entry], what: str, make: Callable[..., str]) -> Text:
         """Return what `make` returns for these runs, opened; kept while the files of none of them change."""
         states = [f"{await self._state(one)} {one.name}" for one in of]
-        return await self._kept("\n".join((*states, what)), lambda: _of_runs(of, make))
+        return await self._kept("\n".join((*states, what)), lambda: make(*map(_opened, of)))
 
     async def _kept(self, key: str, make: Callable[[], str]) -> Text:
         """Return what `make` returns, kept under a key that changes with all that it reads."""
@@ -313,10 +310,6 @@ def _opened(one: Entry) -> RunDir:
     run = RunDir.open(one.root).held()
     _check_size(run)
     return run
-
-
-def _of_runs(of: Sequence[Entry], make: Callable[..., str]) -> str:
-    return make(*map(_opened, of))
 
 
 def _made(make: Callable[[], str]) -> bytes:
@@ -356,8 +349,3 @@ def _check_size(run: RunDir, most: int = MAX_SAMPLES) -> None:
             f"{run.root} holds {samples} samples, at most {most} are served",
             hint=f"nearmetal report {run.root}",
         )
-
-
-def _progress(so_far: RunProgress, *, running: bool) -> schema.ProgressJson:
-    last = [schema.made(schema.AttemptJson, one.outcome, one, **one.keys) for one in so_far.last]
-    return schema.made(schema.ProgressJson, so_far, running=running, last=last)

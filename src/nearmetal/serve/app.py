@@ -28,7 +28,7 @@ from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.query import MixedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from starlette.requests import Request
     from starlette.types import ASGIApp
@@ -47,24 +47,28 @@ class BadQueryError(NearmetalError):
 
 def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
     """Return the ASGI application that serves the runs of a catalogue to whoever the door admits."""
-    served = _Served(Answers(catalogue))
+    answers = Answers(catalogue)
+    served = _Served(answers)
     routes = [
         Route("/", served.run_list),
         Route("/runs/{name}", served.report),
-        Route("/runs/{name}/waterfall", served.waterfall),
-        Route("/runs/{name}/traces/{trial}", served.trace),
-        Route("/runs/{name}/live", served.live),
-        Route("/runs/{name}/live/part", served.live_part),
-        *(Route(f"/{kind}/{{name}}", partial(served.beside, kind)) for kind in BesideKind),
+        Route("/runs/{name}/waterfall", _page(answers.waterfall_page)),
+        Route("/runs/{name}/traces/{trial}", _page(answers.trace_page)),
+        Route("/runs/{name}/live", _page(answers.live_page, pages.LIVE)),
+        Route("/runs/{name}/live/part", _data(answers.live_part, "text/html")),
+        *(Route(f"/{kind}/{{name}}", _page(partial(answers.beside_text, kind))) for kind in BesideKind),
         Route("/compare", served.compare),
         Route("/history", served.history),
         Route("/static/live.js", _script),
         Route("/openapi.json", _openapi),
         Route("/api/v1/runs", served.api_runs),
         Route("/api/v1/runs/{name}", served.api_report),
-        Route("/api/v1/runs/{name}/fabric", served.api_fabric),
-        Route("/api/v1/runs/{name}/progress", served.api_progress),
-        *(Route(f"/api/v1/{kind}/{{name}}", partial(served.api_beside, kind)) for kind in BesideKind),
+        Route("/api/v1/runs/{name}/fabric", _data(answers.fabric_json)),
+        Route("/api/v1/runs/{name}/progress", _data(answers.progress_json)),
+        *(
+            Route(f"/api/v1/{kind}/{{name}}", _data(partial(answers.beside_text, kind, program=True)))
+            for kind in BesideKind
+        ),
         Route("/api/v1/compare", served.api_compare),
         Route("/api/v1/history", served.api_history),
     ]
@@ -92,26 +96,6 @@ class _Served:
             text = await self._answers.report_page(request.path_params["name"], allow_mixed=allow_mixed)
         return _html(text.content, pages.PLAIN)
 
-    async def waterfall(self, request: Request) -> Response:
-        _query(request)
-        text = await self._answers.waterfall_page(request.path_params["name"])
-        return _html(text.content, pages.PLAIN)
-
-    async def trace(self, request: Request) -> Response:
-        _query(request)
-        text = await self._answers.trace_page(request.path_params["name"], request.path_params["trial"])
-        return _html(text.content, pages.PLAIN)
-
-    async def beside(self, kind: BesideKind, request: Request) -> Response:
-        _query(request)
-        text = await self._answers.beside_text(kind, request.path_params["name"])
-        return _html(text.content, pages.PLAIN)
-
-    async def api_beside(self, kind: BesideKind, request: Request) -> Response:
-        _query(request)
-        text = await self._answers.beside_text(kind, request.path_params["name"], program=True)
-        return _tagged(request, text, "application/json")
-
     async def compare(self, request: Request) -> Response:
         runs, base, allow_mixed = _compared(request)
         with _offering_mixed(request):
@@ -126,15 +110,6 @@ class _Served:
         text = await self._answers.history(*_over_time(request), program=True)
         return _tagged(request, text, "application/json")
 
-    async def live(self, request: Request) -> Response:
-        _query(request)
-        text = await self._answers.live_page(request.path_params["name"])
-        return _html(text.content, pages.LIVE)
-
-    async def live_part(self, request: Request) -> Response:
-        _query(request)
-        return _tagged(request, await self._answers.live_part(request.path_params["name"]), "text/html")
-
     async def api_runs(self, request: Request) -> Response:
         by, descending, wanted = _listing(request, sort="name", order="asc")
         shown = [one for one in await self._answers.entries() if wanted.holds(one)]
@@ -147,20 +122,34 @@ class _Served:
         text = await self._answers.report_json(request.path_params["name"], allow_mixed=allow_mixed)
         return _tagged(request, text, "application/json")
 
-    async def api_fabric(self, request: Request) -> Response:
-        _query(request)
-        return _tagged(request, await self._answers.fabric_json(request.path_params["name"]), "application/json")
-
-    async def api_progress(self, request: Request) -> Response:
-        _query(request)
-        return _tagged(request, await self._answers.progress_json(request.path_params["name"]), "application/json")
-
     async def api_compare(self, request: Request) -> Response:
         runs, base, allow_mixed = _compared(request)
         if len(runs) > 1:
             raise BadQueryError("the answer for programs is of one run and its base", hint="ask once for each run")
         text = await self._answers.compare_json(runs[0], base, allow_mixed=allow_mixed)
         return _tagged(request, text, "application/json")
+
+
+def _page(answer: Callable[..., Awaitable[Text]], may: str = pages.PLAIN) -> Callable[[Request], Awaitable[Response]]:
+    """Return what shows a page that has no query; `answer` takes what the path says."""
+
+    async def show(request: Request) -> Response:
+        _query(request)
+        return _html((await answer(**request.path_params)).content, may)
+
+    return show
+
+
+def _data(
+    answer: Callable[..., Awaitable[Text]], media_type: str = "application/json"
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return what gives a program an answer that has no query."""
+
+    async def give(request: Request) -> Response:
+        _query(request)
+        return _tagged(request, await answer(**request.path_params), media_type)
+
+    return give
 
 
 class _MixedPageError(Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.trace_view import view_trace
@@ -14,36 +14,34 @@ from nearmetal.store.rundir import SearchDir
 from nearmetal.tune.recall import recall
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from nearmetal.serve.catalogue import Beside
-    from nearmetal.tune.recall import RecalledSearch
+
+
+_READ: dict[BesideKind, Callable[[Path], Any]] = {
+    BesideKind.SEARCH: lambda place: recall(SearchDir.open(place)),
+    BesideKind.TRACE: lambda place: view_trace(read_trace(place)),
+    BesideKind.PREDICTION: lambda place: prediction_json.read(place, PredictionFile),
+    BesideKind.PLACEMENT: lambda place: prediction_json.read(place, PlacementFile),
+}
+_PAGE: dict[BesideKind, Callable[..., str]] = {
+    BesideKind.SEARCH: tuning_html.render,
+    BesideKind.TRACE: trace_html.as_html,
+    BesideKind.PREDICTION: prediction_html.predicted,
+    BesideKind.PLACEMENT: prediction_html.placed,
+}
 
 
 def as_page(one: Beside) -> str:
     """Return the page; raise what its reader raises for a damaged file."""
-    above, may = pages.over_beside(one), pages.PLAIN
-    match one.kind:
-        case BesideKind.SEARCH:
-            return tuning_html.render(_recalled(one), above=above, may=may)
-        case BesideKind.TRACE:
-            return trace_html.as_html(view_trace(read_trace(one.place)), above=above, may=may)
-        case BesideKind.PREDICTION:
-            return prediction_html.predicted(prediction_json.read(one.place, PredictionFile), above=above, may=may)
-        case _:
-            return prediction_html.placed(prediction_json.read(one.place, PlacementFile), above=above, may=may)
+    return _PAGE[one.kind](_READ[one.kind](one.place), above=pages.over_beside(one), may=pages.PLAIN)
 
 
 def as_json(one: Beside) -> str:
     """Return the same for a program."""
-    match one.kind:
-        case BesideKind.SEARCH:
-            return schema.as_json(tuning_json.searched(_recalled(one))) + "\n"
-        case BesideKind.TRACE:
-            return trace_text.as_json(view_trace(read_trace(one.place)))
-        case BesideKind.PREDICTION:
-            return schema.as_json(prediction_json.read(one.place, PredictionFile)) + "\n"
-        case _:
-            return schema.as_json(prediction_json.read(one.place, PlacementFile)) + "\n"
-
-
-def _recalled(one: Beside) -> RecalledSearch:
-    return recall(SearchDir.open(one.place))
+    found = _READ[one.kind](one.place)
+    if one.kind is BesideKind.TRACE:
+        return trace_text.as_json(found)
+    return schema.as_json(tuning_json.searched(found) if one.kind is BesideKind.SEARCH else found) + "\n"

@@ -108,11 +108,6 @@ class Catalogue:
             raise ForeignFileError(f"{self.root} cannot be read: {error.strerror}") from error
         return tuple(sorted(known, key=lambda one: (-one.changed_ns, one.name))[:MAX_RUNS])
 
-    def find(self, name: str) -> Entry | None:
-        """Return one run of the list, None when there is none of that name."""
-        root = self._places().get(name)
-        return None if root is None else _entry(name, root)
-
     def _places(self) -> dict[str, Path]:
         if (self.root / "run.json").exists():
             return {self.root.name: self.root}

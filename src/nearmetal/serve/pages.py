@@ -11,7 +11,7 @@ from nearmetal.gate import as_table as gate_as_table
 from nearmetal.gate import many
 from nearmetal.gate import words as gate_words
 from nearmetal.report import as_html, charts, fabric_html, fabric_text, waterfall_html, words
-from nearmetal.report.markup import Markup, element, page, policy, scrolling, together
+from nearmetal.report.markup import Markup, element, header, page, policy, scrolling, section, source, together
 from nearmetal.report.overview import between_runs
 from nearmetal.report.progress import RunProgress, last_trials, sentence
 from nearmetal.stats.between import Standing
@@ -83,11 +83,10 @@ def waterfall_page(one: Entry, label: str, baseline: str, found: Sequence[Waterf
     body = together(
         charts.shapes(),
         _navigation(one.name, [("/", "All runs"), (run_path(one.name), "The report")]),
-        element(
-            "header",
-            element("p", "nearmetal explain", class_="eyebrow"),
-            element("h1", one.name),
-            element("p", element("strong", "Where these figures come from: "), f"{label}.", class_="honest"),
+        header(
+            "nearmetal explain",
+            one.name,
+            source(label),
         ),
         element("main", waterfall_html.section(found, baseline, as_html.table_region)),
     )
@@ -205,10 +204,9 @@ def compare_page(gate: Gate) -> str:
         element("p", _TWO_RUNS, class_="note"),
         element(
             "div",
-            element("section", element("h2", "Cell by cell"), *map(as_html.table_region, gate_as_table.tables(gate))),
-            element(
-                "section",
-                element("h2", "What differs besides the figures"),
+            section("Cell by cell", *map(as_html.table_region, gate_as_table.tables(gate))),
+            section(
+                "What differs besides the figures",
                 element("ul", *changes) if changes else element("p", "Nothing that was recorded."),
                 *([element("h2", "Why the others are not within"), element("ul", *reasons)] if reasons else []),
             ),
@@ -229,10 +227,9 @@ def _two_runs(
     title = f"{name} against {base_name}"
     body = together(
         _navigation("compared", [("/", "All runs"), *(links or ((run_path(one), one) for one in (base_name, name)))]),
-        element(
-            "header",
-            element("p", "nearmetal serve", class_="eyebrow"),
-            element("h1", title),
+        header(
+            "nearmetal serve",
+            title,
             element("p", meta, class_="meta"),
             *warnings,
         ),
