@@ -45,10 +45,6 @@ class Belief:
     covariance: FloatArray
     noise_sd: float
 
-    def sd(self) -> FloatArray:
-        """Return the standard deviation of each point's cost."""
-        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
-
 
 class Model:
     """The covariances of one space, computed once, and the belief after observations."""

@@ -27,8 +27,8 @@ from scipy import linalg, special
 
 from nearmetal.stats.stopping import FIRST_LOOK_BLOCKS, StoppingPlan, sequential_evidence
 from nearmetal.stats.widen import LEAST_BLOCKS, WANDERING
-from nearmetal.tune.model import Belief, Model
-from nearmetal.tune.sweeps import Tally
+from nearmetal.tune.method import Method
+from nearmetal.tune.model import Model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,17 +78,16 @@ class RacePlan:
         return replace(plan, max_screen_blocks=min(_MOST_SCREEN_BLOCKS, max(plan.max_screen_blocks, blocks)))
 
 
-class Race:
+class Race(Method):
     """The method; see the module."""
 
     name = "race"
 
     def __init__(self, space: Space, *, seed: int, plan: RacePlan | None = None) -> None:
-        self._space = space
+        super().__init__(space)
         self._plan = plan or RacePlan.of_space(len(space.points))
         self._rng = np.random.default_rng(seed)
         self._model = Model(space)
-        self._tally = Tally(space.points)
         self._observed: list[tuple[int, Point, float]] = []
         self._belief = self._model.belief([])
         self._blocks = 0
@@ -108,7 +107,7 @@ class Race:
 
     def tell(self, costs: Costs) -> None:
         """Take the costs of a block."""
-        self._tally.tell(costs)
+        super().tell(costs)
         self._observed += [(self._blocks, point, cost) for point, cost in costs.items() if cost is not None]
         self._blocks += 1
         self._belief = self._model.belief(self._counting())
@@ -132,11 +131,6 @@ class Race:
             return frozenset(self._racing)
         still = zip(self._space.points, self._open.tolist(), strict=True)
         return frozenset(point for point, kept in still if kept) - self._tally.failed
-
-    @property
-    def belief(self) -> Belief:
-        """Return what the model believes now, in the order of the space's points."""
-        return self._belief
 
     def _leader(self, pool: Iterable[Point]) -> Point:
         mean = dict(zip(self._space.points, self._belief.mean.tolist(), strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import UnavailableError
-from nearmetal.tune.sweeps import Tallied
+from nearmetal.tune.method import Method
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nearmetal.tune.space import Point, Space
 
 
-class Sampler(Tallied):
+class Sampler(Method):
     """One setting a block, chosen by an Optuna sampler."""
 
     def __init__(self, space: Space, *, trials: int, seed: int, kind: str = "tpe") -> None:

@@ -1,1 +1,1 @@
-"""A profile in the words of other tools, one file a tool; `table` lists them."""
+"""A profile in the words of other tools; `table` lists them."""

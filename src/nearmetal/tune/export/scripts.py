@@ -1,7 +1,11 @@
-"""Shell scripts: one that sets everything, and a prolog and an epilog for Slurm that set it for the length of a job."""
+"""The writes of a profile as what carries them out: scripts, Slurm's prolog and epilog, a udev rule, an Ansible play.
+
+The play has builtin modules only: no collection has to be installed.
+"""
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import TYPE_CHECKING
 
@@ -68,3 +72,68 @@ def _set(step: Step, value: str) -> str:
     if step.access.path:
         return f"printf '%s\\n' {value} > {shlex.quote(step.access.path)}"
     return " ".join(value if word == "{}" else shlex.quote(word) for word in step.access.change)
+
+
+# ---- a udev rule: ethtool is run and files are written when an interface appears
+
+_PROGRAMS = {"ethtool": "/usr/sbin/ethtool", "ip": "/usr/sbin/ip"}
+
+
+def udev(profile: Profile) -> Exported:
+    """Return `90-nearmetal-NAME.rules`."""
+    found, missed = steps(profile)
+    rules = []
+    for name, interface, step in found:
+        if not interface:
+            missed[name] = "it does not belong to an interface; use the tuned or ansible export"
+            continue
+        match = f'ACTION=="add|move", SUBSYSTEM=="net", KERNEL=="{interface}"'
+        rules.append(f"{match}, {_deed(step, interface)}\n")
+    where = (
+        "/etc/udev/rules.d; then `udevadm control --reload` and `udevadm trigger --subsystem-match=net --action=move`"
+    )
+    return Exported(
+        {f"90-nearmetal-{profile.name}.rules": banner(profile) + "".join(rules)} if rules else {}, where, missed
+    )
+
+
+def _deed(step: Step, interface: str) -> str:
+    prefix = f"/sys/class/net/{interface}/"
+    if step.access.path.startswith(prefix):
+        return f'ATTR{{{step.access.path.removeprefix(prefix)}}}="{step.value}"'
+    argv = step.access.change_argv(step.value)
+    return f'RUN+="{" ".join((_PROGRAMS.get(argv[0], argv[0]), *argv[1:]))}"'
+
+
+# ---- an Ansible play
+
+# Writes only when the value differs, and says so, so that the play is idempotent and honest about changes.
+_IF_IT_DIFFERS = '[ "$(cat "$1")" = "$2" ] || { printf "%s\\\\n" "$2" > "$1" && echo changed; }'
+
+
+def ansible(profile: Profile) -> Exported:
+    """Return `nearmetal-NAME.yml`."""
+    found, missed = steps(profile)
+    tasks = "".join(_task(name, interface, step) for name, interface, step in found)
+    head = "  hosts: all\n  gather_facts: false\n  become: true\n  tasks:\n"
+    text = f"{banner(profile)}- name: nearmetal profile {profile.name}\n{head}{tasks}"
+    where = f"anywhere; then `ansible-playbook nearmetal-{profile.name}.yml`"
+    return Exported({f"nearmetal-{profile.name}.yml": text} if tasks else {}, where, missed)
+
+
+def _task(name: str, interface: str, step: Step) -> str:
+    title = " ".join(part for part in (name, interface, "to", step.value) if part)
+    if step.access.path:
+        argv = ["sh", "-c", _IF_IT_DIFFERS.replace("\\\\", "\\"), "set", step.access.path, step.value]
+        changed = "result.stdout == 'changed'"
+        ok = "result.rc != 0"
+    else:
+        argv = list(step.access.change_argv(step.value))
+        changed = "result.rc == 0"
+        # Older versions of ethtool end with status 80 when there was nothing to change.
+        ok = "result.rc not in [0, 80]"
+    # JSON strings are YAML strings.
+    return (
+        f"    - name: {json.dumps(title)}\n      ansible.builtin.command:\n        argv: {json.dumps(argv)}\n"
+        f"      register: result\n      changed_when: {json.dumps(changed)}\n      failed_when: {json.dumps(ok)}\n"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
-from nearmetal.tune.export import ansible, module, networkmanager, scripts, systemd_link, tuned, udev
+from nearmetal.tune.export import module, networkmanager, scripts, systemd_link, tuned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +17,8 @@ EXPORTS: dict[str, Callable[[Profile], Exported]] = {
     "systemd-link": systemd_link.export,
     "networkmanager": networkmanager.export,
     "tuned": tuned.export,
-    "udev": udev.export,
-    "ansible": ansible.export,
+    "udev": scripts.udev,
+    "ansible": scripts.ansible,
     "ethtool": scripts.ethtool_script,
     "module": module.export,
     "slurm": scripts.slurm,
