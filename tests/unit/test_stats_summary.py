@@ -17,7 +17,7 @@ from nearmetal.stats.order import (
     tail_curve,
     tally,
 )
-from nearmetal.stats.summary import lag1_autocorrelation, summarize
+from nearmetal.stats.summary import summarize
 
 
 def latencies_ns(n: int, seed: int = 7) -> np.ndarray:
@@ -133,7 +133,7 @@ def autoregressive(n: int, rho: float, seed: int) -> np.ndarray:
 def test_dependence_of_an_ar1_process(rho: float) -> None:
     n = 200_000
     ns = autoregressive(n, rho, seed=3)
-    assert lag1_autocorrelation(ns) == pytest.approx(rho, abs=0.01)
+    assert summarize(ns).lag1_autocorrelation == pytest.approx(rho, abs=0.01)
     # For AR(1) the effective size is n (1 - rho) / (1 + rho); batch means of 447 batches know it to about 7 %.
     assert summarize(ns).effective_n == pytest.approx(n * (1 - rho) / (1 + rho), rel=0.25)
 

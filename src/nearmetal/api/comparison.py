@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -77,9 +77,7 @@ def _cell(cell: Cell, path: str) -> dict[str, object]:
     assert one is not None
     found = one.comparison
     return {
-        "workload": cell.group.workload,
-        "operation": cell.group.operation,
-        "setting": cell.group.setting,
+        **asdict(cell.group),
         "message_bytes": cell.message_bytes,
         "path": path,
         "figure": cell.shown.name,
@@ -125,11 +123,7 @@ def of_runs(gate: Gate) -> Comparison:
 def _gate_cell(one: GateCell) -> dict[str, object]:
     found = one.found
     return {
-        "workload": one.cell.workload,
-        "operation": one.cell.operation,
-        "setting": one.cell.setting,
-        "message_bytes": one.cell.message_bytes,
-        "path": one.cell.path,
+        **asdict(one.cell),
         "metric": str(one.metric),
         "figure": one.shown.name,
         "unit": one.shown.unit,

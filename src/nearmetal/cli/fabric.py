@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
+import contextlib
 from pathlib import Path
 
 import click
 
-import nearmetal
 from nearmetal.cli.progress import warn
 from nearmetal.errors import BadInputError, ExitCode
 from nearmetal.fabric.against import AGAINST_SEED, against
@@ -15,12 +14,12 @@ from nearmetal.fabric.measure import measure, whole_order
 from nearmetal.fabric.survey import Survey, survey
 from nearmetal.paths.table import find_path
 from nearmetal.report import fabric_html, fabric_json, fabric_text
+from nearmetal.run.begin import default_root, info_of
 from nearmetal.run.guests import open_host
 from nearmetal.run.preflight import rehearse
 from nearmetal.store.disk import Disk
-from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.store.rundir import RunDir
 from nearmetal.study.shipped import read_study
-from nearmetal.study.spec import digest
 
 
 @click.command(name="fabric", epilog="Exit codes: 0 nothing named, 1 something named, 4 not measured to the end.")
@@ -84,15 +83,9 @@ def _measured(study: Path, path_name: str, nodes: int, out: Path | None, *, bise
     spec, text = read_study(study)
     order = whole_order(spec, path_name, nodes, bisection=bisection)
     find_path(order.path.kind)
-    now = dt.datetime.now(dt.UTC)
-    root = out or Path("runs") / f"{spec.name}-fabric-{now:%Y%m%dT%H%M%SZ}"
-    host = open_host(spec, warn)
-    try:
+    with contextlib.closing(open_host(spec, warn)) as host:
         rehearse(spec.name, [order], host, warn)
-        created = now.isoformat(timespec="seconds")
-        info = RunInfo(spec.name, digest(text), host.kind, host.label, nearmetal.__version__, created)
-        with RunDir.create(root, info, text, of_fabric=True) as run:
+        root = out or default_root(f"{spec.name}-fabric")
+        with RunDir.create(root, info_of(spec, text, host), text, of_fabric=True) as run:
             measure(order, spec.margin, host, run, lambda said: click.echo(said, err=True))
-    finally:
-        host.close()
     return root

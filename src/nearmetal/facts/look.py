@@ -104,26 +104,20 @@ def look(run: Callable[..., Finished], other: str, mpi_prefix: str) -> MachineLo
     return parse(finished.stdout.decode(errors="replace"))
 
 
+_TEXTS = ("host", "identity", "system", "kernel", "cpu", "governor", "address", "interface", "driver", "verbs")
+
+
 def parse(text: str) -> MachineLook:
     """Read what the script said: lines of `key=value`, of which `tool` may come several times."""
     pairs = [line.partition("=")[::2] for line in text.splitlines() if "=" in line]
     said = {key: value.strip() for key, value in pairs}
     return MachineLook(
-        host=said.get("host", ""),
-        identity=said.get("identity", ""),
-        system=said.get("system", ""),
-        kernel=said.get("kernel", ""),
-        cpu=said.get("cpu", ""),
+        **{name: said.get(name, "") for name in _TEXTS},
         cpus=int(said["cpus"]) if said.get("cpus", "").isdecimal() else 0,
         load=_decimal(said.get("load", "")),
         virtual=(said["virtual"] or "unknown hypervisor") if "virtual" in said else "",
-        governor=said.get("governor", ""),
-        address=said.get("address", ""),
-        interface=said.get("interface", ""),
-        driver=said.get("driver", ""),
         adaptive=said.get("adaptive") == "on",
         rdma=tuple(said.get("rdma", "").split()),
-        verbs=said.get("verbs", ""),
         mpi=_flavour(said.get("launcher", "")),
         compiler="compiler" in said,
         tools=frozenset(value for key, value in pairs if key == "tool"),

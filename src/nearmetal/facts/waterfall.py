@@ -54,11 +54,6 @@ class Leg:
 
     ns: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def total_ns(self) -> int:
-        """The whole message."""
-        return sum(self.ns.values())
-
 
 @dataclass(frozen=True, slots=True)
 class RoundTrip:

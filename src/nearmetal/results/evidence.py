@@ -166,14 +166,9 @@ def failures(records: Sequence[TrialRecord]) -> tuple[Failure, ...]:
     mended = {record.order.trial for record in records if record.valid}
     return tuple(
         Failure(
-            record.order.trial,
-            record.attempt,
-            record.order.block,
-            record.order.path.label,
-            record.order.workload.label,
-            record.order.setting,
-            record.outcome.reason,
-            record.outcome.hint,
+            **record.keys,  # type: ignore[arg-type]  # ints and texts by name
+            reason=record.outcome.reason,
+            hint=record.outcome.hint,
             mended=record.order.trial in mended,
         )
         for record in records

@@ -23,7 +23,6 @@ def _four_pairs(name: str, file: str, what: str) -> Published:
         (Column("native", NATIVE), Column("bridged", _BRIDGED), Column("iov", _VM)),
         (("bridged", "native"), ("iov", "native"), ("iov", "bridged")),
         rows="configurations",
-        larger_is_better=True,
         note="sums over all pairs",
     )
 
@@ -93,7 +92,6 @@ _PRINTED = (
         ),
         (("sw_virt", "bare"), ("virtio", "bare"), ("sriov", "bare"), ("sriov", "virtio")),
         rows="runs",
-        larger_is_better=True,
         note="medians of the ten published runs",
     ),
 )
@@ -102,13 +100,11 @@ _TEXT = "ratios that the text states; a bound holds where all of our interval is
 _ADVECTION = tuple(f"advection.{letter}.total" for letter in CLASSES)
 
 
-def _in_words(
-    name: str, source: str, operations: tuple[str, ...], columns: tuple[Column, ...], *, larger: bool = False
-) -> Published:
+def _in_words(name: str, source: str, operations: tuple[str, ...], columns: tuple[Column, ...]) -> Published:
     """Return a table of stated ratios: its effects are each second column over the one before."""
     effects = tuple((columns[i + 1].name, columns[i].name) for i in range(0, len(columns), 2))
     file = f"{name.replace('-', '_')}_stated.csv"
-    return Published(name, file, source, operations, tuple(dict.fromkeys(columns)), effects, "stated", larger, _TEXT)
+    return Published(name, file, source, operations, tuple(dict.fromkeys(columns)), effects, "stated", _TEXT)
 
 
 def _by_iterations(name: str, what: str, statistic: Statistic) -> Published:
@@ -176,7 +172,6 @@ _STATED = (
         "Lockwood: bandwidth of SR-IOV against native, QDR InfiniBand",
         ("bw",),
         (Column("native", NATIVE), Column("sriov", _VM)),
-        larger=True,
     ),
     _in_words(
         "lockwood-apps",

@@ -47,12 +47,7 @@ class Published:
     columns: tuple[Column, ...]
     effects: tuple[tuple[str, str], ...]
     rows: Literal["sizes", "runs", "configurations", "stated"] = "sizes"
-    larger_is_better: bool = False
     note: str = ""
-
-    def column(self, name: str) -> Column:
-        """Return a column by its name."""
-        return next(one for one in self.columns if one.name == name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,6 @@ class Waterfall:
     trials: int
     trips: tuple[RoundTrip, ...]
     kept: tuple[RoundTrip, ...]
-    median: RoundTrip
     p99: RoundTrip
     untraced_ns: float | None
 
@@ -108,7 +107,6 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
             trials[key],
             tuple(found),
             tuple(kept[key]),
-            nearest_rank(found, 0.5),
             nearest_rank(found, 0.99),
             untraced.get((key[0], key[1], measured[key], key[3])),
         )

@@ -22,17 +22,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.stats import paired as tests
 from nearmetal.stats.bootstrap import IntervalMethod, mean_intervals
 from nearmetal.stats.conclude import Conclusion, Criteria, conclude
-from nearmetal.stats.equivalence import (
-    ALPHA,
-    MARGIN,
-    Better,
-    Evidence,
-    Finding,
-    Judgement,
-    Verdict,
-    judge,
-    margin_log,
-)
+from nearmetal.stats.equivalence import ALPHA, MARGIN, Better, Evidence, Finding, Judgement, Verdict, judge, margin_log
 from nearmetal.stats.modes import slow_launches
 from nearmetal.stats.paired import holm
 from nearmetal.stats.stopping import StoppingPlan, as_ratio, look, sequential_evidence

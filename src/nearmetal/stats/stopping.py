@@ -16,16 +16,7 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.boundaries import levels_at, repeated_p
-from nearmetal.stats.equivalence import (
-    ALPHA,
-    MARGIN,
-    Better,
-    Evidence,
-    Finding,
-    Judgement,
-    judge,
-    margin_log,
-)
+from nearmetal.stats.equivalence import ALPHA, MARGIN, Better, Evidence, Finding, judge, margin_log
 from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.widen import ALONE, Company, evidence_of
 
@@ -77,18 +68,14 @@ class StoppingPlan:
         planned = range(self.min_blocks, self.max_blocks, self.step_blocks)
         return (*planned, self.max_blocks)
 
-    def next_look(self, blocks: int) -> int | None:
-        """Return the first planned look after `blocks`, None when there is none."""
-        return next((n for n in self.looks if n > blocks), None)
-
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """What one look found.
 
     `blocks` is the planned look that was used (0 before the first). `interval` is that of the ratio path / baseline,
-    valid under repeated looks. `stop` tells whether the comparison needs no more blocks, `reason` why or why not;
-    `precise` that the interval is as narrow as was asked.
+    valid under repeated looks. `stop` tells whether the comparison needs no more blocks, `precise` that the interval is
+    as narrow as was asked.
     """
 
     blocks: int
@@ -96,8 +83,6 @@ class Look:
     interval: Interval | None
     finding: Finding
     stop: bool
-    reason: str
-    judgement: Judgement | None = None
     precise: bool = False
 
 
@@ -137,27 +122,25 @@ def look(
     """Judge a comparison at the last planned look that its blocks reach.
 
     `log_ratios`: shape (n,), log(path / baseline) of each block's figure, in the order measured. Call it after each
-    block; between planned looks it repeats the last one. Stops are in this order: decided, precise, cap.
+    block; between planned looks it repeats the last one. It stops when decided, when precise, or at the cap.
     """
     found = sequential_evidence(better.sign * log_ratios, plan, company)
     if found is None:
-        reason = f"{log_ratios.size} of {plan.min_blocks} blocks before the first look"
-        return Look(0, None, None, Finding.UNDECIDED, stop=False, reason=reason)
+        return Look(0, None, None, Finding.UNDECIDED, stop=False)
     blocks, evidence = found
-    judgement = judge(
+    finding = judge(
         evidence,
         p_difference=min(1.0, plan.comparisons * evidence.p_difference),
         p_equivalence=min(1.0, plan.comparisons * evidence.p_equivalence),
         p_beyond=min(1.0, plan.comparisons * evidence.p_beyond),
         alpha=plan.alpha,
-    )
+    ).finding
     half_width = (evidence.difference.high - evidence.difference.low) / 2.0
     precise = plan.precision is not None and half_width <= float(np.log1p(plan.precision))
-    stop, reason = _stop(blocks, judgement, plan, precise=precise)
+    decided = finding not in {Finding.UNDECIDED, Finding.DIFFERS}
+    stop = decided or precise or blocks >= plan.max_blocks
     ratio = float(np.exp(log_ratios[:blocks].mean()))
-    return Look(
-        blocks, ratio, as_ratio(evidence.difference, better), judgement.finding, stop, reason, judgement, precise
-    )
+    return Look(blocks, ratio, as_ratio(evidence.difference, better), finding, stop, precise)
 
 
 def as_ratio(log_cost: Interval, better: Better) -> Interval:
@@ -165,13 +148,3 @@ def as_ratio(log_cost: Interval, better: Better) -> Interval:
     if better is Better.LARGER:
         log_cost = Interval(-log_cost.high, -log_cost.low, log_cost.level)
     return log_cost.exp()
-
-
-def _stop(blocks: int, judgement: Judgement, plan: StoppingPlan, *, precise: bool) -> tuple[bool, str]:
-    if judgement.finding not in {Finding.UNDECIDED, Finding.DIFFERS}:
-        return True, f"decided at {blocks} blocks: {judgement.finding}"
-    if precise:
-        return True, f"interval within {plan.precision:.3g} of the ratio at {blocks} blocks"
-    if blocks >= plan.max_blocks:
-        return True, f"undecided at the cap of {plan.max_blocks} blocks"
-    return False, f"undecided at {blocks} blocks, next look at {plan.next_look(blocks)}"

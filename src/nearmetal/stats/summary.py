@@ -13,14 +13,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.stats.equivalence import MARGIN
 from nearmetal.stats.interval import Interval  # noqa: TC001 (pydantic reads it, in records)
 from nearmetal.stats.modes import Modes, find_modes
-from nearmetal.stats.order import (
-    INTERVAL_LEVEL,
-    Quantile,
-    median_absolute_deviation,
-    order,
-    quantile,
-    quantile_value,
-)
+from nearmetal.stats.order import INTERVAL_LEVEL, Quantile, median_absolute_deviation, order, quantile, quantile_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -181,21 +174,16 @@ def trimmed_mean(ordered: IntArray) -> float:
     return int(kept.sum(dtype=np.int64)) / kept.size
 
 
-def lag1_autocorrelation(ns: IntArray) -> float | None:
-    """Return r1 = sum (x_i - m)(x_{i+1} - m) / sum (x_i - m)^2, None when n < 3 or nothing varies.
-
-    Box, Jenkins and Reinsel, Time Series Analysis, section 2.1.
-    """
-    centred = np.subtract(ns, ns.mean(), dtype=np.float64)
-    return _lag1(centred, _dot(centred, centred))
-
-
 def _dot(a: FloatArray, b: FloatArray) -> float:
     """Return sum a_i b_i in this thread: BLAS would start its own, which fight over cores with those that summarize."""
     return float(np.einsum("i,i->", a, b))
 
 
 def _lag1(centred: FloatArray, squares: float) -> float | None:
+    """Return r1 = sum (x_i - m)(x_{i+1} - m) / sum (x_i - m)^2, None when n < 3 or nothing varies.
+
+    Box, Jenkins and Reinsel, Time Series Analysis, section 2.1.
+    """
     if centred.size < 3 or squares == 0.0:
         return None
     return _dot(centred[:-1], centred[1:]) / squares

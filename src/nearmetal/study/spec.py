@@ -10,15 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import rtoml
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from nearmetal.errors import BadInputError, listed, meant
 from nearmetal.reading import TOO_DEEP, check_depth, read_text, timed

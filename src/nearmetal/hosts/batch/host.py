@@ -12,16 +12,17 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError, meant
+from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError
 from nearmetal.hosts.batch.scheduler import JobState, Phase, Request, Scheduler
 from nearmetal.hosts.batch.slurm import Slurm
 from nearmetal.hosts.far.bind import bind
+from nearmetal.hosts.far.host import check_options, site_of
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.program import ProgramCarrier
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import LostError
-from nearmetal.hosts.host import Site, at_once
+from nearmetal.hosts.host import at_once
 from nearmetal.study.order import Outcome, TrialStatus
 
 if TYPE_CHECKING:
@@ -70,11 +71,7 @@ class BatchHost:
     """Carries trials out in the allocations of a batch system."""
 
     def __init__(self, scheduler: Scheduler, options: Mapping[str, Scalar]) -> None:
-        unknown = sorted(set(options) - set(OPTIONS))
-        if unknown:
-            raise BadInputError(
-                f"the {scheduler.kind} host has no option {unknown[0]!r}", hint=meant(unknown[0], OPTIONS)
-            )
+        check_options(scheduler.kind, options, OPTIONS)
         self.kind = scheduler.kind
         self.label = f"allocations of {scheduler.kind}, launched by its own starter"
         self.slots = at_once(options, "allocations", 1)
@@ -142,10 +139,7 @@ class BatchHost:
     ) -> MachinesShell | FarNamespaceShell:
         for machine in machines:
             machine.refresh()
-        home = machines[0].home
-        cache = str(self._options.get("cache", f"{home}/.cache/nearmetal"))
-        prefix = str(self._options.get("mpi_prefix", ""))
-        site = Site(cache, f"{home}/.local/state/nearmetal", prefix)
+        site = site_of(machines[0].home, self._options)
         if built:
             return FarNamespaceShell(machines[0], site, self._memory, own_network=own_network)
         site = replace(site, starter=self._scheduler.starter(allocation.state))

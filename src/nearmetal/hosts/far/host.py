@@ -86,14 +86,14 @@ class FarHost:
     def shells(self) -> Iterator[MachinesShell]:
         """Give a shell on each machine, one after another; the machine itself is its only node."""
         for name, machine in self._machines.items():
-            with MachinesShell([machine], [name], self._site(machine.home), self._memory) as shell:
+            with MachinesShell([machine], [name], site_of(machine.home, self._options), self._memory) as shell:
                 yield shell
 
     def _shell(self, bound: Bound) -> MachinesShell | FarNamespaceShell:
         machines = [self._machines[name] for name in bound.machines]
         for machine in machines:
             machine.refresh()
-        site = self._site(machines[0].home)
+        site = site_of(machines[0].home, self._options)
         if bound.built:
             return FarNamespaceShell(machines[0], site, self._memory, own_network=bound.own_network)
         nodes = [self._nodes[name] for name in bound.machines]
@@ -101,14 +101,16 @@ class FarHost:
         reach = shlex.split(str(self._options.get("remote_shell", _DEFAULT_REMOTE_SHELL)))
         return MachinesShell(machines, names, site, self._memory, remote_shell=shlex.join(reach).encode())
 
-    def _site(self, home: str) -> Site:
-        cache = str(self._options.get("cache", f"{home}/.cache/nearmetal"))
-        return Site(cache, f"{home}/.local/state/nearmetal", str(self._options.get("mpi_prefix", "")))
-
     def close(self) -> None:
         """Close every shell; calling twice does nothing more."""
         for machine in self._machines.values():
             machine.close()
+
+
+def site_of(home: str, options: Mapping[str, Scalar]) -> Site:
+    """Return where things are on far machines, below the home directory where the host's options do not say."""
+    cache = str(options.get("cache", f"{home}/.cache/nearmetal"))
+    return Site(cache, f"{home}/.local/state/nearmetal", str(options.get("mpi_prefix", "")))
 
 
 def check_options(kind: str, options: Mapping[str, Scalar], known: Mapping[str, str]) -> None:

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
+from nearmetal.hosts.far.host import site_of
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.shell import MachinesShell, Memory
-from nearmetal.hosts.host import Site
 from nearmetal.hosts.ssh.connect import Connector, Reach, SshAddress, SshCarrier
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ def machine_shell(name: str) -> Iterator[MachinesShell]:
     try:
         machine = FarMachine(SshCarrier(connector, _place(name)))
         machine.connect()
-        site = Site(f"{machine.home}/.cache/nearmetal", f"{machine.home}/.local/state/nearmetal")
-        with MachinesShell([machine], [name], site, Memory()) as shell:
+        with MachinesShell([machine], [name], site_of(machine.home, {}), Memory()) as shell:
             yield shell
     finally:
         connector.close()
