@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,11 +13,14 @@ from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, p
 from nearmetal.report.published import tables
 from nearmetal.report.terminal import Console
 from nearmetal.results.between import judge_runs
-from nearmetal.results.paths import View, build_view
+from nearmetal.results.paths import build_view
 from nearmetal.results.published import shape
 from nearmetal.results.published_rows import published_named
 from nearmetal.results.published_tables import Published, load
 from nearmetal.store.rundir import RunDir
+
+if TYPE_CHECKING:
+    from nearmetal.results.records import View
 
 
 @click.command(name="compare")

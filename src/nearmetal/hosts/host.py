@@ -155,21 +155,15 @@ def at_once(options: Mapping[str, Scalar], name: str, default: int) -> int:
 
 def machines_of(shell: Shell) -> tuple[str, ...]:
     """Return the nodes that stand for whole machines: `HYPERVISOR` alone unless every node is a machine."""
-    return shell.machines if _has_machines(shell) else (HYPERVISOR,)
-
-
-class _OfMachines(Protocol):
-    @property
-    def machines(self) -> tuple[str, ...]: ...
+    if not hasattr(type(shell), "machines"):
+        return (HYPERVISOR,)
+    machines: tuple[str, ...] = shell.machines  # type: ignore[attr-defined]  # the class was asked
+    return machines
 
 
 def management_of(shell: Shell) -> str:
     """Return the subnet by which a shell's nodes are told what to do, where they have a network for that alone."""
     return str(getattr(type(shell), "management", ""))
-
-
-def _has_machines(shell: Shell) -> TypeGuard[_OfMachines]:
-    return hasattr(type(shell), "machines")
 
 
 @dataclass(frozen=True, slots=True)

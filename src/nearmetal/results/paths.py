@@ -13,17 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError
+from nearmetal.results import evidence
 from nearmetal.results.causes import causes
-from nearmetal.results.evidence import (
-    block_ns,
-    counter_rows,
-    disturbed_launches,
-    fact_rows,
-    failures,
-    launches,
-    mostly_disturbed,
-    timers,
-)
 from nearmetal.results.records import (
     Cell,
     GroupId,
@@ -39,10 +30,10 @@ from nearmetal.results.records import (
 from nearmetal.results.series import variants
 from nearmetal.results.shown import Shown, shown_for
 from nearmetal.results.stopping import criteria_of, stopping_plan
+from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import (
     BlockFigures,
     CellComparison,
-    IntervalMethod,
     NoiseFloor,
     compare,
     correct_family,
@@ -67,8 +58,6 @@ if TYPE_CHECKING:
     from nearmetal.store.rundir import RunDir, TrialRecord
     from nearmetal.study.order import Scalar
     from nearmetal.study.spec import Study
-
-__all__ = ["View", "build_view"]
 
 _CellKey = tuple[GroupId, int]
 
@@ -126,7 +115,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         planned_blocks=(study.trials.min_blocks, study.trials.max_blocks),
         occasions=occasions,
         valid_trials=len(good),
-        block_ns=block_ns(good),
+        block_ns=evidence.block_ns(good),
         paths=paths,
         cells=cells,
         verdicts=tuple(
@@ -138,14 +127,14 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         settings=_setting_contrasts(cells, method),
         provenance=_provenance(good),
         mixed=tuple(str(one) for one in mixed),
-        cautions=(*timers(good), *disturbed_launches(good)),
-        busy=mostly_disturbed(good),
+        cautions=(*evidence.timers(good), *evidence.disturbed_launches(good)),
+        busy=evidence.mostly_disturbed(good),
         causes=causes(cells, good),
-        facts=fact_rows(good, paths),
-        counters=counter_rows(good, paths),
-        failures=failures(records),
+        facts=evidence.fact_rows(good, paths),
+        counters=evidence.counter_rows(good, paths),
+        failures=evidence.failures(records),
         traced=any(record.order.workload.options.get(TRACE_OPTION) for record in good),
-        repeat=HowToRepeat(run.study_text(), run.info.study_sha256, study.seed, launches(good)),
+        repeat=HowToRepeat(run.study_text(), run.info.study_sha256, study.seed, evidence.launches(good)),
     )
 
 

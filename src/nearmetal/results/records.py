@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from nearmetal.results.shown import Shown
-    from nearmetal.stats.compare import CellComparison, IntervalMethod, NoiseFloor
+    from nearmetal.stats.bootstrap import IntervalMethod
+    from nearmetal.stats.compare import CellComparison, NoiseFloor
     from nearmetal.stats.conclude import Criteria
     from nearmetal.stats.equivalence import Verdict
     from nearmetal.stats.interval import Interval

@@ -106,18 +106,7 @@ class _Described:
     def __init__(self, host: Host, facts: dict[str, Scalar]) -> None:
         self._host = host
         self._facts = facts
-
-    @property
-    def kind(self) -> str:
-        return self._host.kind
-
-    @property
-    def label(self) -> str:
-        return self._host.label
-
-    @property
-    def slots(self) -> int:
-        return self._host.slots
+        self.kind, self.label, self.slots = host.kind, host.label, host.slots
 
     def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
         outcome = self._host.carry_out(order, body)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nearmetal.results.gated import Gate
-    from nearmetal.results.paths import View
+    from nearmetal.results.records import View
     from nearmetal.serve.catalogue import Beside, BesideKind, Catalogue, Entry
     from nearmetal.serve.overview import Filter
     from nearmetal.store.rundir import TrialRecord

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from nearmetal.results.gated import Gate
-    from nearmetal.results.paths import View
+    from nearmetal.results.records import View
     from nearmetal.results.waterfalls import Waterfall
     from nearmetal.serve.catalogue import Beside, Entry
     from nearmetal.store.rundir import RunDir, TrialRecord

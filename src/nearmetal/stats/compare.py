@@ -35,17 +35,6 @@ if TYPE_CHECKING:
     from nearmetal.stats.interval import FloatArray, Interval
 
 
-__all__ = [
-    "BlockFigures",
-    "CellComparison",
-    "IntervalMethod",
-    "RatioEstimate",
-    "compare",
-    "correct_family",
-    "estimate_ratio",
-]
-
-
 @dataclass(frozen=True, slots=True)
 class BlockFigures:
     """One figure of each side, one value a block: shape (blocks,) each, in the order the blocks ran.

@@ -11,19 +11,9 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
 from nearmetal.units import is_whole
+from nearmetal.workloads import pairs
 from nearmetal.workloads.crew import Command
 from nearmetal.workloads.figures import jain
-from nearmetal.workloads.pairs import (
-    check_ended,
-    check_options,
-    check_together,
-    launch_crew,
-    pair_count,
-    pairs_of,
-    require_program,
-    start_server,
-    text_option,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -117,11 +107,11 @@ class PairWorkload:
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Start a server for each pair, wait for it, and return the launch of all clients."""
         tool, options = self._tool, self._options(order.workload)
-        pairs = pairs_of(order, endpoints, tool.first_port)
-        for pair in pairs:
+        every = pairs.pairs_of(order, endpoints, tool.first_port)
+        for pair in every:
             argv = tool.server(pair)
-            require_program(shell, pair.server.node, argv[0], tool.package)
-            start_server(shell, argv, pair.server.node, pair.port)
+            pairs.require_program(shell, pair.server.node, argv[0], tool.package)
+            pairs.start_server(shell, argv, pair.server.node, pair.port)
         turns = [(size, run) for size in options.sizes_bytes for run in range(options.runs)]
         commands = [
             Command(
@@ -131,16 +121,16 @@ class PairWorkload:
                 step,
             )
             for step, (size, run) in enumerate(turns)
-            for pair in pairs
+            for pair in every
         ]
-        node = pairs[0].client.node
-        return launch_crew(shell, order, commands, _version_facts(shell, node, tool), node=node)
+        node = every[0].client.node
+        return pairs.launch_crew(shell, order, commands, _version_facts(shell, node, tool), node=node)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless every client came to a result and all ran together."""
-        check_ended(order.workload, finished)
+        pairs.check_ended(order.workload, finished)
         self._read(files)
-        check_together(files)
+        pairs.check_together(files)
 
     def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
         """Return what the program tells of retransmits and lost datagrams; fairness and share of the line rate."""
@@ -163,10 +153,10 @@ class PairWorkload:
     def _options(self, workload: WorkloadOrder) -> StreamOptions:
         """Read and check the options; raise BadInputError for what is unknown or makes no sense."""
         tests = self._tool.tests
-        check_options(workload, _OPTIONS | ({"test"} if tests else _OF_STREAMS))
-        pair_count(workload)
-        test = text_option(workload, "test", next(iter(tests)), tuple(tests)) if tests else ""
-        protocol = text_option(workload, "protocol", "tcp", ("tcp", "udp"))
+        pairs.check_options(workload, _OPTIONS | ({"test"} if tests else _OF_STREAMS))
+        pairs.pair_count(workload)
+        test = pairs.text_option(workload, "test", next(iter(tests)), tuple(tests)) if tests else ""
+        protocol = pairs.text_option(workload, "protocol", "tcp", ("tcp", "udp"))
         options = StreamOptions(
             operation=tests[test] if tests else f"{protocol}_stream",
             seconds=_seconds(workload, self._tool.least_seconds),

@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nearmetal.results.paths import View, build_view
+from nearmetal.results.paths import build_view
 from tests.unit.report.synthetic_run import make_run
 
 if TYPE_CHECKING:
+    from nearmetal.results.records import View
     from nearmetal.store.rundir import RunDir
 
 

@@ -16,8 +16,8 @@ from scipy import stats
 from nearmetal.report import as_html, as_json, as_markdown, as_table, tables
 from nearmetal.report.steps import gains
 from nearmetal.results.causes import causes, rank_correlation
-from nearmetal.results.paths import View, build_view
-from nearmetal.results.records import TrialSummary
+from nearmetal.results.paths import build_view
+from nearmetal.results.records import TrialSummary, View
 from nearmetal.stats.summary import HEADLINE, Metric, summarize
 from nearmetal.store.rundir import RunDir
 

@@ -14,8 +14,8 @@ from rich.console import Console
 from fake_runs import STUDY as FAKE_STUDY
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, schema, words
-from nearmetal.results.paths import View, build_view
-from nearmetal.results.records import FactRow
+from nearmetal.results.paths import build_view
+from nearmetal.results.records import FactRow, View
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
 from tests.unit.report.synthetic_run import STUDY, Recipe, make_run

@@ -17,7 +17,7 @@ from nearmetal.report import as_html, charts, overview
 from nearmetal.report.axes import linear, logarithmic, ratios, spread_apart
 from nearmetal.report.levels import levels
 from nearmetal.report.markup import Markup, element
-from nearmetal.results.paths import View, build_view
+from nearmetal.results.paths import build_view
 from nearmetal.stats.equivalence import Better
 from nearmetal.stats.modes import Mode, Modes
 from nearmetal.stats.summary import Metric
@@ -26,6 +26,7 @@ from tests.unit.report.synthetic_run import STUDY, Recipe, make_run
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from nearmetal.results.records import View
     from nearmetal.study.order import Order
 
 ATTACK = "</title><script>alert('x')</script>\\\"><img src=x onerror=alert(1)>&amp;"

@@ -12,7 +12,7 @@ from rich.console import Console
 from nearmetal.report import as_html, as_table
 from nearmetal.report.steps import blocks_to_settle, gains, next_step, next_steps, occasions_to_settle, open_cells
 from nearmetal.report.words import cell_title
-from nearmetal.results.paths import View, build_view
+from nearmetal.results.paths import build_view
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 from nearmetal.stats.equivalence import Finding, Verdict
 from nearmetal.stats.widen import OCCASIONS, Company
@@ -21,6 +21,8 @@ from tests.unit.report.synthetic_run import COST, STUDY, Recipe, make_run
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from nearmetal.results.records import View
 
 SAME = dict.fromkeys(COST, 1.0)
 

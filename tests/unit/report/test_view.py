@@ -11,8 +11,8 @@ import pytest
 from nearmetal.errors import BadInputError
 from nearmetal.report import as_json, tables
 from nearmetal.report.words import noise_sentence
-from nearmetal.results.paths import View, build_view
-from nearmetal.results.records import Failure
+from nearmetal.results.paths import build_view
+from nearmetal.results.records import Failure, View
 from nearmetal.results.shown import shown_for
 from nearmetal.stats.equivalence import Better, Verdict
 from nearmetal.stats.interval import Interval

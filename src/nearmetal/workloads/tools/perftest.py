@@ -14,19 +14,9 @@ from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.reading import parse_json
+from nearmetal.workloads import pairs
 from nearmetal.workloads.crew import Command
 from nearmetal.workloads.figures import BANDWIDTH, HALVED, UNITS, Figure
-from nearmetal.workloads.pairs import (
-    check_ended,
-    check_options,
-    check_together,
-    launch_crew,
-    pair_count,
-    pairs_of,
-    require_program,
-    start_server,
-    text_option,
-)
 from nearmetal.workloads.streams import OutputName, read_name
 from nearmetal.workloads.tools.lines import cut_short, number, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import ONE_MEAN, Dump, Foreign, Import, Tool, one_figure
@@ -204,10 +194,10 @@ class Perftest:
 
     def check(self, workload: WorkloadOrder) -> None:
         """Raise BadInputError for a program, option or size that perftest does not have."""
-        check_options(workload, _OPTIONS)
-        pair_count(workload)
-        text_option(workload, "operation", "", PROGRAMS)
-        text_option(workload, "connection", "RC", _CONNECTIONS)
+        pairs.check_options(workload, _OPTIONS)
+        pairs.pair_count(workload)
+        pairs.text_option(workload, "operation", "", PROGRAMS)
+        pairs.text_option(workload, "connection", "RC", _CONNECTIONS)
         sizes = workload.numbers("sizes")
         if _atomic(workload) and sizes not in ([], [_ATOMIC_BYTES]):
             raise BadInputError(f"workload {workload.label!r}: an atomic has {_ATOMIC_BYTES} bytes, not {sizes}")
@@ -219,29 +209,29 @@ class Perftest:
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Start a server for each pair and size (each serves one client), and say how to launch the clients."""
         self.check(order.workload)
-        program = text_option(order.workload, "operation", "")
-        pairs = pairs_of(order, endpoints, _FIRST_PORT)
+        program = pairs.text_option(order.workload, "operation", "")
+        every = pairs.pairs_of(order, endpoints, _FIRST_PORT)
         sizes = order.workload.numbers("sizes") or [_ATOMIC_BYTES]
         commands = []
-        for pair in pairs:
-            require_program(shell, pair.server.node, program, "perftest")
+        for pair in every:
+            pairs.require_program(shell, pair.server.node, program, "perftest")
             client, server = (_device(shell, end) for end in (pair.client, pair.server))
             for step, size in enumerate(sizes):
-                port = pair.port + 2 * len(pairs) * step
-                start_server(shell, _argv(order.workload, server, size, port, core=1), pair.server.node, port)
+                port = pair.port + 2 * len(every) * step
+                pairs.start_server(shell, _argv(order.workload, server, size, port, core=1), pair.server.node, port)
                 argv = (*_argv(order.workload, client, size, port, core=0), pair.server.address)
                 name = str(OutputName(self.kind, program, size, 0, pair.number))
                 commands.append(Command(pair.client.node, argv, name, step))
-        node = pairs[0].client.node
+        node = every[0].client.node
         said = shell.run([program, "--version"], node=node, check=False).text.strip()
         facts: dict[str, Scalar] = {"perftest.version": said.removeprefix("Version: ")[:80] or "unknown"}
-        return launch_crew(shell, order, commands, facts, node=node)
+        return pairs.launch_crew(shell, order, commands, facts, node=node)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless every client came to the result that was asked for."""
-        check_ended(order.workload, finished)
-        check_together(files)
-        wanted = text_option(order.workload, "operation", "")
+        pairs.check_ended(order.workload, finished)
+        pairs.check_together(files)
+        wanted = pairs.text_option(order.workload, "operation", "")
         for name, data in files.items():
             if (named := read_name(name)) is None:
                 continue
@@ -261,10 +251,10 @@ def _atomic(workload: WorkloadOrder) -> bool:
 
 def _argv(workload: WorkloadOrder, device: str, size: int, port: int, *, core: int) -> tuple[str, ...]:
     """Return the command line of one side; both sides must be told the same."""
-    program = text_option(workload, "operation", "")
+    program = pairs.text_option(workload, "operation", "")
     argv = ["taskset", "-c", str(core)] if workload.options.get("pin") else []
     argv += [program, "-F", "-d", device, "-p", str(port), "-n", str(workload.number("iterations"))]
-    argv += ["-c", text_option(workload, "connection", "RC")]
+    argv += ["-c", pairs.text_option(workload, "connection", "RC")]
     argv += [] if _atomic(workload) else ["-s", str(size)]
     argv += ["-U"] if program.endswith("_lat") else []
     for name, flag in _NUMBERS.items():

@@ -10,19 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError
+from nearmetal.workloads import pairs
 from nearmetal.workloads.crew import Command
 from nearmetal.workloads.figures import LATENCY
-from nearmetal.workloads.pairs import (
-    check_ended,
-    check_options,
-    check_together,
-    launch_crew,
-    pair_count,
-    pairs_of,
-    require_program,
-    start_server,
-    text_option,
-)
 from nearmetal.workloads.streams import OutputName
 from nearmetal.workloads.tools.lines import number, refuse, to_text, whole
 from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Spans, Tool, one_figure
@@ -147,9 +137,9 @@ class Sockperf:
 
     def check(self, workload: WorkloadOrder) -> None:
         """Raise BadInputError for options or sizes that it does not take."""
-        check_options(workload, _OPTIONS)
-        pair_count(workload)
-        text_option(workload, "protocol", "tcp", ("tcp", "udp"))
+        pairs.check_options(workload, _OPTIONS)
+        pairs.pair_count(workload)
+        pairs.text_option(workload, "protocol", "tcp", ("tcp", "udp"))
         small = [size for size in workload.numbers("sizes") if size < _LEAST_BYTES]
         if small or workload.number("seconds", 2) < 1:
             raise BadInputError(
@@ -159,17 +149,17 @@ class Sockperf:
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Start a server a pair and say how to launch all clients, size after size."""
         self.check(order.workload)
-        protocol = text_option(order.workload, "protocol", "tcp")
+        protocol = pairs.text_option(order.workload, "protocol", "tcp")
         flags = ["--tcp"] if protocol == "tcp" else []
-        pairs = pairs_of(order, endpoints, _FIRST_PORT)
-        for pair in pairs:
-            require_program(shell, pair.server.node, "sockperf", "sockperf")
+        every = pairs.pairs_of(order, endpoints, _FIRST_PORT)
+        for pair in every:
+            pairs.require_program(shell, pair.server.node, "sockperf", "sockperf")
             argv = ["sockperf", "sr", "-i", pair.server.address, "-p", str(pair.port), *flags]
-            start_server(shell, argv, pair.server.node, pair.port, protocol)
-        node = pairs[0].client.node
+            pairs.start_server(shell, argv, pair.server.node, pair.port, protocol)
+        node = every[0].client.node
         commands, logs = [], {}
         for step, size in enumerate(order.workload.numbers("sizes") or [_LEAST_BYTES]):
-            for pair in pairs:
+            for pair in every:
                 name = str(OutputName(self.kind, f"{protocol}_round_trip", size, 0, pair.number))
                 log = f"{shell.scratch}/{node}/{name.replace('/', '-')}.csv"
                 argv = ["sockperf", "pp", "-i", pair.server.address, "-p", str(pair.port), *flags]
@@ -178,15 +168,15 @@ class Sockperf:
                 logs[name] = log
         version = shell.run(["sockperf", "--version"], node=node, check=False).text.splitlines()
         facts: dict[str, Scalar] = {"sockperf.version": version[0] if version else "unknown"}
-        return launch_crew(shell, order, commands, facts, node=node, files=logs)
+        return pairs.launch_crew(shell, order, commands, facts, node=node, files=logs)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless every client came to a summary, over TCP without a loss."""
-        check_ended(order.workload, finished)
-        check_together(files)
+        pairs.check_ended(order.workload, finished)
+        pairs.check_together(files)
         for summary in _summaries(files):
             lost = summary.dropped + summary.duplicated + summary.out_of_order
-            if lost and text_option(order.workload, "protocol", "tcp") == "tcp":
+            if lost and pairs.text_option(order.workload, "protocol", "tcp") == "tcp":
                 raise TrialError(f"sockperf lost, doubled or reordered {lost} messages over TCP")
 
     def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
