@@ -115,6 +115,7 @@ def fit_path(
     tau_both = _gaps_between_messages(both_ways, sizes, times)
     segments: list[Segment] = []
     predicted = np.empty_like(times)
+    measured = dict(zip(map(int, sizes), map(float, times), strict=True))
     for first, stop in _cut_by_protocol(sizes, times, eager_up_to_bytes):
         intercept, slope = _line(sizes[first:stop], times[first:stop])
         predicted[first:stop] = intercept + slope * sizes[first:stop]
@@ -126,8 +127,9 @@ def fit_path(
             busier=_gap_at(tau, float(sizes[first])) if tau else None,
             total=_gap_at(tau_both, float(sizes[first])) if tau and tau_both else None,
         )
-        found = {int(size): float(time) for size, time in zip(sizes[first:stop], times[first:stop], strict=True)}
-        segments += _with_residuals(line, {size: merged[size] for size in found}, found)
+        below, above = (_neighbour(sizes, end, eager_up_to_bytes) for end in (first, stop))
+        samples = {int(size): merged[int(size)] for size in sizes[first:stop]}
+        segments += _with_residuals(line, samples, measured, below and below[0], above and above[1])
     error = np.abs(predicted / times - 1)
     quality = FitQuality(
         METHOD, int(sum(ns.size for ns in merged.values())), float(np.median(error)), float(error.max())
@@ -243,6 +245,13 @@ def _end_of_segment(sizes: Floats, stop: int, eager_up_to_bytes: int) -> int:
     if stop == sizes.size:
         return UNBOUNDED
     return eager_up_to_bytes if sizes[stop - 1] <= eager_up_to_bytes < sizes[stop] else int(sizes[stop - 1])
+
+
+def _neighbour(sizes: Floats, cut: int, eager_up_to_bytes: int) -> tuple[int, int] | None:
+    """Return the sizes on both sides of a cut; None at the ends and where another protocol begins."""
+    if not 0 < cut < sizes.size or sizes[cut - 1] <= eager_up_to_bytes < sizes[cut]:
+        return None
+    return int(sizes[cut - 1]), int(sizes[cut])
 
 
 def _cut(sizes: Floats, times: Floats) -> list[tuple[int, int]]:
@@ -388,18 +397,27 @@ def _without_handshake(segments: list[Segment], eager_up_to_bytes: int) -> tuple
     return tuple(cut)
 
 
-def _with_residuals(line: Segment, samples: dict[int, NDArray[np.int64]], times_ns: dict[int, float]) -> list[Segment]:
+def _with_residuals(
+    line: Segment,
+    samples: dict[int, NDArray[np.int64]],
+    times_ns: dict[int, float],
+    below: int | None,
+    above: int | None,
+) -> list[Segment]:
     """Return the segment cut at its sizes: each measured size has its own time exactly, and a residual.
 
     Between two sizes the time is on the line through both, with the residual of the nearer one (by logarithm). Where no
-    such line rises from at least the overheads, it is the time of the nearer one.
+    such line rises from at least the overheads, it is the time of the nearer one. `below` and `above` are the measured
+    sizes beside the segment's, in segments of their own: each segment ends halfway to the other.
     """
     pooled = residual_of(list(samples.values()))
     sizes = sorted(samples)
     overheads_ps = line.send_overhead_ps + line.recv_overhead_ps
     parts: list[Segment] = []
     before: _Line | None = None
-    for size, following in zip(sizes, [*sizes[1:], None], strict=True):
+    if below is not None:
+        before = _between((below, times_ns[below]), (sizes[0], times_ns[sizes[0]]), overheads_ps)[1]
+    for size, following in zip(sizes, [*sizes[1:], above], strict=True):
         residual = residual_of([samples[size]]) if samples[size].size >= OWN_RESIDUAL else pooled
         own = _through(size, times_ns[size], line.latency_fs_per_byte, overheads_ps)
         if following is None:
