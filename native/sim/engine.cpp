@@ -118,6 +118,9 @@ void Engine::simulate() {
         case EventKind::kStage:
             stage_due(event.index());
             break;
+        case EventKind::kAnswer:
+            take_packets(event.index(), {kNone, 1, machine_->stage.header_bytes, 0, false});
+            break;
         case EventKind::kContext:
             context_due(event.index());
             break;

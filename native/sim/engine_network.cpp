@@ -59,8 +59,11 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     r.tx_free = start + segment.gap_ps + wire;
     if (!copying_.empty())
         copying_[from].free = start + time_of(bytes, way.copy_fs_per_byte);
-    const Ps arrival = in_order(from, to, std::max(start + latency + flight, now_));
-    push(arrival, EventKind::kArrive, index);
+    // An interrupt stage takes packets as they come: the first of them, before the last.
+    const Ps spread =
+        machine_->has_stage && m.pair != PairClass::kSameDomain ? (packets(bytes) - 1) * packet_gap() : 0;
+    const Ps arrival = in_order(from, to, std::max(start + latency + flight, now_ + spread));
+    push(arrival - spread, EventKind::kArrive, index);
     return start + wire;
 }
 
@@ -139,12 +142,23 @@ void Engine::ready(std::uint32_t index) {
         deliver(index, now_);
         return;
     }
-    const std::uint64_t bytes = wire_bytes(m);
-    const std::uint64_t packets =
-        machine_->packet_bytes > 0 ? (bytes + machine_->packet_bytes - 1) / machine_->packet_bytes : 1;
-    stages_[to].arrive(now_, {index, static_cast<std::uint32_t>(std::max<std::uint64_t>(packets, 1)), bytes},
-                       stage_jitter(to));
-    schedule_stage(to);
+    const StageSetting &stage = machine_->stage;
+    const std::uint32_t count = packets(wire_bytes(m));
+    const std::uint64_t bytes = wire_bytes(m) + stage.message_header_bytes + std::uint64_t{count} * stage.header_bytes;
+    take_packets(to, {index, count, bytes, packet_gap()});
+}
+
+void Engine::take_packets(std::uint32_t domain, const InterruptStage::Item &item) {
+    stages_[domain].arrive(now_, item, stage_jitter(domain));
+    schedule_stage(domain);
+}
+
+// TCP answers packets of a message; that takes as long as a small message does, MPI's part of it left out of account.
+void Engine::acknowledge(std::uint32_t index, Ps time) {
+    const Message &m = messages_[index];
+    const Segment &small = path(m.pair).segments.front();
+    const Ps takes = small.send_overhead_ps + small.latency_ps + small.recv_overhead_ps;
+    push(time + takes, EventKind::kAnswer, ranks_[sender(m)].domain);
 }
 
 // A shared receive queue is refilled `srq_refill_ps` after it fell to the low watermark. A message that finds it
@@ -181,15 +195,19 @@ void Engine::schedule_stage(std::uint32_t to) {
 }
 
 void Engine::stage_due(std::uint32_t to) {
+    if (stage_planned_[to] == now_) // used up, even where the stage has moved on: it may be due once more at this time
+        stage_planned_[to] = kNever;
     if (stages_[to].due() != now_)
         return;
-    stage_planned_[to] = kNever;
     visible_.clear();
     stages_[to].handle(now_, stage_jitter(to), visible_);
     schedule_stage(to);
     fetch_visible();
     for (const InterruptStage::Visible &v : visible_)
-        deliver(v.id, v.time);
+        if (v.acknowledges)
+            acknowledge(v.id, v.time);
+        else
+            deliver(v.id, v.time);
 }
 
 } // namespace nearmetal

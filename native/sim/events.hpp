@@ -19,6 +19,7 @@ enum class EventKind : std::uint8_t {
     kContext = 4, // a collective goes to its next round
     kControl = 5, // a process answers a rendezvous message
     kCore = 6,    // a rank wants its core, or has got it
+    kAnswer = 7,  // an acknowledgement of packets reaches an interrupt stage
 };
 
 struct Event {

@@ -19,22 +19,54 @@ void InterruptStage::arrive(Ps now, const Item &item, Ps jitter_ps) {
     if (state_ == State::kPolled && !exhausted_ && head_ == pending_.size() && now >= busy_until_)
         finish(busy_until_, jitter_ps);
     pending_.push_back(item);
+    pending_.back().next_ps = now;
     if (state_ == State::kArmed) {
-        const Ps when = moderator_.complete(now, item.frames);
-        if (when <= now)
-            fire(now, jitter_ps);
-        else
-            due_ = when;
+        plan(now, item.gap_ps > 0 ? 1 : item.frames, jitter_ps);
     } else if (state_ == State::kPolled && !exhausted_) {
         due_ = busy_until_;
     }
+}
+
+// How many packets of an item have come by `now`.
+static std::uint32_t arrived(const InterruptStage::Item &item, Ps now) {
+    if (item.next_ps > now || item.gap_ps == 0)
+        return item.next_ps > now ? 0 : item.frames;
+    return static_cast<std::uint32_t>(std::min<Ps>(item.frames, (now - item.next_ps) / item.gap_ps + 1));
+}
+
+std::uint32_t InterruptStage::there(Ps now) const {
+    std::uint32_t frames = 0;
+    for (std::size_t i = head_; i < pending_.size(); ++i)
+        frames += arrived(pending_[i], now);
+    return frames;
+}
+
+// When the next packet comes that has not come by `now`.
+Ps InterruptStage::next_packet(Ps now) const {
+    Ps next = kNever;
+    for (std::size_t i = head_; i < pending_.size(); ++i)
+        if (const std::uint32_t come = arrived(pending_[i], now); come < pending_[i].frames)
+            next = std::min(next, pending_[i].next_ps + come * pending_[i].gap_ps);
+    return next;
+}
+
+// Armed, and `frames` more packets are there: interrupt, or know when to look again.
+void InterruptStage::plan(Ps now, std::uint32_t frames, Ps jitter_ps) {
+    fire_at_ = moderator_.complete(now, frames);
+    if (fire_at_ <= now)
+        fire(now, jitter_ps);
+    else
+        due_ = moderator_.throttles() ? fire_at_ : std::min(fire_at_, next_packet(now));
 }
 
 void InterruptStage::handle(Ps now, Ps jitter_ps, std::vector<Visible> &out) {
     due_ = kNever;
     switch (state_) {
     case State::kArmed:
-        fire(now, jitter_ps);
+        if (now == fire_at_)
+            fire(now, jitter_ps);
+        else
+            plan(now, there(now) - there(now - 1), jitter_ps);
         break;
     case State::kFired:
     case State::kDeferred:
@@ -51,10 +83,11 @@ void InterruptStage::handle(Ps now, Ps jitter_ps, std::vector<Visible> &out) {
 
 void InterruptStage::fire(Ps now, Ps jitter_ps) {
     ++interrupts_;
+    fire_at_ = kNever;
     moderator_.fire(now);
     note(Log::kInterrupt, now, moderator_.programmed());
     state_ = State::kFired;
-    due_ = now + setting_->delivery_ps + jitter_ps;
+    due_ = now + std::max(setting_->delivery_ps + jitter_ps, Ps{0});
     round_packets_ = rounds_ = 0;
     round_start_ = softirq_start_ = due_;
 }
@@ -64,20 +97,28 @@ void InterruptStage::poll(Ps now, std::vector<Visible> &out) {
     std::uint32_t work = 0;
     std::uint64_t bytes = 0;
     Ps time = now + setting_->poll_ps;
-    while (head_ < pending_.size() && work < setting_->weight) {
-        Item &item = pending_[head_];
-        const std::uint32_t take = std::min(item.frames, setting_->weight - work);
+    for (std::size_t i = head_; i < pending_.size() && work < setting_->weight; ++i) {
+        Item &item = pending_[i];
+        const std::uint32_t take = std::min(arrived(item, now), setting_->weight - work);
+        if (take == 0)
+            continue;
         const std::uint64_t taken_bytes = take == item.frames ? item.bytes : item.bytes / item.frames * take;
         work += take;
         bytes += taken_bytes;
         time += take * setting_->packet_ps;
         item.frames -= take;
         item.bytes -= taken_bytes;
-        if (item.frames == 0) {
-            out.push_back({item.id, time});
-            ++head_;
+        item.next_ps += take * item.gap_ps;
+        item.unacknowledged += take;
+        if (setting_->acknowledged && item.data && item.unacknowledged >= 2) {
+            out.push_back({item.id, time, true});
+            item.unacknowledged = 0;
         }
+        if (item.frames == 0 && item.data)
+            out.push_back({item.id, time});
     }
+    while (head_ < pending_.size() && pending_[head_].frames == 0)
+        ++head_;
     if (head_ == pending_.size() || head_ > 1024) { // keep the ring short without moving it at each poll
         pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(head_));
         head_ = 0;
@@ -121,16 +162,10 @@ void InterruptStage::finish(Ps now, Ps jitter_ps) {
     moderator_.rearm(now);
     note(Log::kRearm, now, moderator_.programmed());
     state_ = State::kArmed;
-    std::uint32_t frames = 0;
-    for (std::size_t i = head_; i < pending_.size(); ++i)
-        frames += pending_[i].frames;
-    if (frames == 0)
-        return;
-    const Ps when = moderator_.complete(now, frames);
-    if (when <= now)
-        fire(now, jitter_ps);
+    if (const std::uint32_t frames = there(now); frames > 0)
+        plan(now, frames, jitter_ps);
     else
-        due_ = when;
+        due_ = next_packet(now);
 }
 
 } // namespace nearmetal

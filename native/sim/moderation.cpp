@@ -36,7 +36,9 @@ constexpr Ps kMlx4Period = 250'000 * kPsPerUs;
 constexpr std::int64_t kMlx4RateThreshold = 1'000'000 / 128, kMlx4AverageSmall = 256;
 
 // drivers/net/ethernet/intel/igb/igb.h, igbvf/igbvf.h, ixgbevf: quarter microseconds
+constexpr Ps kItrUnit = 250'000, kEmulatedUnit = 1'024'000;
 constexpr std::uint32_t kItrStart = 648, kItr4k = 980, kItr20k = 196, kItr70k = 56, kItrMin = 4;
+constexpr std::uint32_t kItrMask = 0x7FFC; // igb_write_itr()
 constexpr std::uint32_t kIgbvfStart = 488;
 constexpr std::uint32_t kIxgbevf100k = 40, kIxgbevf20k = 200, kIxgbevf12k = 336;
 enum LatencyClass : std::uint32_t { kLowest, kLow, kBulk };
@@ -90,8 +92,15 @@ Moderator::Moderator(const ModerationSetting &setting)
 Ps Moderator::complete(Ps now, std::uint32_t frames) {
     if (setting_.kind == ModerationKind::kMlx4)
         tick_mlx4(now);
-    if (throttles())
-        return last_fire_ == -kNever ? now : std::max(now, last_fire_ + Ps{itr_} * setting_.itr_unit_ns * 1000);
+    if (throttles()) {
+        if (timing_ && now > timer_end_) { // it interrupted without a packet
+            timing_ = false;
+            itr_ = itr_next_;
+        }
+        if (setting_.emulated)
+            return std::max(now, timer_end_);
+        return last_fire_ == -kNever ? now : std::max(now, last_fire_ + Ps{itr_} * kItrUnit);
+    }
     const bool restarts = setting_.kind == ModerationKind::kFixedCqe || setting_.kind == ModerationKind::kDimCqe;
     if (batch_ == 0 || restarts)
         batch_start_ = now;
@@ -107,6 +116,10 @@ Ps Moderator::complete(Ps now, std::uint32_t frames) {
 void Moderator::fire(Ps now) {
     batch_ = 0;
     last_fire_ = now;
+    const bool by_timer = timing_ && now == timer_end_;
+    timing_ = setting_.emulated && !by_timer;
+    if (timing_) // before the driver writes
+        timer_end_ = now + Ps{itr_} * kEmulatedUnit;
     itr_ = itr_next_;
 }
 
@@ -288,7 +301,7 @@ void Moderator::adapt_igb_queue() {
         if (average == 0)
             return;
         average = std::min<std::uint64_t>(average + 24, 3000);
-        itr = static_cast<std::uint32_t>(average > 300 && average < 1200 ? average / 3 : average / 2);
+        itr = static_cast<std::uint32_t>(average > 300 && average < 1200 ? average / 3 : average / 2) & kItrMask;
         if (setting_.usecs == 3)
             itr = std::max(itr, kItr20k);
     }

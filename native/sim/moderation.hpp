@@ -36,8 +36,9 @@ struct ModerationSetting {
     std::uint32_t rings = 1;
     // igb only: link speed in Mbit/s
     std::uint32_t link_mbps = 1000;
-    // igb, igbvf and ixgbevf: ns of one unit of the register that the driver writes
-    std::uint32_t itr_unit_ns = 250;
+    // igb and igbvf: the 82576 of QEMU 10.0 (hw/net/igb_core.c). A unit of the register that the driver writes lasts
+    // 1,024 ns, not 250. A window that is over interrupts even without a packet, and that interrupt opens no new one.
+    bool emulated = false;
 };
 
 class Moderator {
@@ -52,6 +53,8 @@ class Moderator {
     void polled(Ps now, std::uint32_t packets, std::uint64_t bytes);
     // NAPI is done and the interrupt is enabled again: where drivers adapt.
     void rearm(Ps now);
+    // Whether packets that come while an interrupt is planned change nothing about it.
+    [[nodiscard]] bool throttles() const { return setting_.kind >= ModerationKind::kIgbQueue; }
     // What the driver has programmed: usecs for the delay kinds, quarter microseconds for the ITR kinds.
     [[nodiscard]] std::uint32_t programmed() const { return throttles() ? itr_ : usecs_; }
 
@@ -64,7 +67,6 @@ class Moderator {
     };
     enum class Tune : std::uint8_t { kParkTop, kParkTired, kRight, kLeft };
 
-    [[nodiscard]] bool throttles() const { return setting_.kind >= ModerationKind::kIgbQueue; }
     void tick_mlx4(Ps now);
     void run_mlx4();
     void run_dim(Ps now);
@@ -87,6 +89,8 @@ class Moderator {
     // ITR kinds
     std::uint32_t itr_ = 0, itr_next_ = 0; // in the register; to be written at the next interrupt
     Ps last_fire_ = -kNever;
+    Ps timer_end_ = 0; // emulated: of the device's timer
+    bool timing_ = false;
     std::uint32_t latency_class_ = 0;
     // counters
     std::uint64_t ring_packets_ = 0, ring_bytes_ = 0; // since ever
@@ -115,6 +119,10 @@ struct StageSetting {
     Ps ksoftirqd_ps = 0;             // delay when the softirq is handed to ksoftirqd
     std::uint32_t defer_count = 0;   // napi_defer_hard_irqs
     Ps defer_ps = 0;                 // gro_flush_timeout
+    // How messages come as packets of a TCP connection; 0: all packets of a message at once, without headers.
+    std::uint64_t wire_fs_per_byte = 0;
+    std::uint32_t header_bytes = 0, message_header_bytes = 0; // of each packet as the driver sees it; the MPI's
+    bool acknowledged = false; // a poll that finds two packets or more of a message sends an acknowledgement back
 };
 
 class InterruptStage {
@@ -122,10 +130,15 @@ class InterruptStage {
     struct Item {
         std::uint32_t id, frames;
         std::uint64_t bytes;
+        Ps gap_ps = 0; // between its packets; 0: all come at once
+        bool data = true;
+        Ps next_ps = 0; // when the next of its packets comes
+        std::uint32_t unacknowledged = 0;
     };
     struct Visible {
         std::uint32_t id;
         Ps time;
+        bool acknowledges = false; // not the message yet: an acknowledgement of some of its packets leaves
     };
     enum class Log : std::uint8_t { kInterrupt = 1, kPoll = 2, kRearm = 3 };
     struct LogEntry {
@@ -138,7 +151,7 @@ class InterruptStage {
 
     // When handle() wants to be called; kNever when nothing is planned. May move with arrive() and handle().
     [[nodiscard]] Ps due() const { return due_; }
-    // A message of `item.frames` packets is complete in the ring at `now` (never falling between calls).
+    // The first of `item.frames` packets of a message is in the ring at `now` (never falling between calls).
     // `jitter_ps` is added to the delivery of the interrupt that it may cause; so is that of handle().
     void arrive(Ps now, const Item &item, Ps jitter_ps);
     // Do what was due at `now` == due(); messages that become visible to the process are appended to `out`.
@@ -154,6 +167,9 @@ class InterruptStage {
     void poll(Ps now, std::vector<Visible> &out);
     void softirq_limits(Ps end, std::uint32_t work);
     void finish(Ps now, Ps jitter_ps);
+    void plan(Ps now, std::uint32_t frames, Ps jitter_ps);
+    [[nodiscard]] std::uint32_t there(Ps now) const;
+    [[nodiscard]] Ps next_packet(Ps now) const;
     void note(Log what, Ps time, std::uint32_t value) const;
 
     const StageSetting *setting_;
@@ -162,7 +178,7 @@ class InterruptStage {
     std::size_t head_ = 0;
     State state_ = State::kArmed;
     bool exhausted_ = false; // the last poll used its whole weight
-    Ps due_ = kNever, busy_until_ = 0;
+    Ps due_ = kNever, busy_until_ = 0, fire_at_ = kNever;
     std::uint32_t round_packets_ = 0, rounds_ = 0; // of this softirq: packets of this net_rx_action, restarts
     Ps round_start_ = 0, softirq_start_ = 0;
     std::uint32_t defer_left_ = 0;

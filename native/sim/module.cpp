@@ -146,8 +146,9 @@ using VisibleTuple = std::tuple<std::uint32_t, Ps>;
 
 // One stage alone, fed with arrivals: what it does, step by step, and when each message becomes visible.
 std::tuple<std::vector<LogTuple>, std::vector<VisibleTuple>>
-run_stage(const StageSetting &setting, const I64Array &time_ps, const U32Array &frames, const I64Array &bytes) {
-    require(time_ps.size() == frames.size() && frames.size() == bytes.size(), "arrivals: sizes differ");
+run_stage(const StageSetting &setting, const I64Array &time_ps, const U32Array &frames, const I64Array &bytes,
+          const I64Array &gap_ps) {
+    require(gap_ps.size() == frames.size() && time_ps.size() == frames.size() && frames.size() == bytes.size(), "arrivals: sizes differ");
     InterruptStage stage(setting);
     std::vector<InterruptStage::LogEntry> log;
     std::vector<InterruptStage::Visible> visible;
@@ -158,7 +159,9 @@ run_stage(const StageSetting &setting, const I64Array &time_ps, const U32Array &
         if (at < time_ps.size() && time_ps.data()[at] <= stage.due()) {
             const Ps now = time_ps.data()[at];
             stage.arrive(
-                now, {static_cast<std::uint32_t>(at), frames.data()[at], static_cast<std::uint64_t>(bytes.data()[at])},
+                now,
+                {static_cast<std::uint32_t>(at), frames.data()[at], static_cast<std::uint64_t>(bytes.data()[at]),
+                 gap_ps.data()[at]},
                 0);
             ++at;
         } else {
@@ -170,7 +173,8 @@ run_stage(const StageSetting &setting, const I64Array &time_ps, const U32Array &
         steps.emplace_back(static_cast<int>(entry.what), entry.time, entry.value);
     std::vector<VisibleTuple> seen;
     for (const auto &v : visible)
-        seen.emplace_back(v.id, v.time);
+        if (!v.acknowledges)
+            seen.emplace_back(v.id, v.time);
     return {steps, seen};
 }
 
@@ -207,7 +211,7 @@ void bind_settings(nb::module_ &m) {
         .def_rw("usecs_high", &ModerationSetting::usecs_high)
         .def_rw("rings", &ModerationSetting::rings)
         .def_rw("link_mbps", &ModerationSetting::link_mbps)
-        .def_rw("itr_unit_ns", &ModerationSetting::itr_unit_ns);
+        .def_rw("emulated", &ModerationSetting::emulated);
     nb::class_<StageSetting>(m, "StageSetting")
         .def(nb::init<>())
         .def_rw("moderation", &StageSetting::moderation)
@@ -220,7 +224,11 @@ void bind_settings(nb::module_ &m) {
         .def_rw("budget_ps", &StageSetting::budget_ps)
         .def_rw("ksoftirqd_ps", &StageSetting::ksoftirqd_ps)
         .def_rw("defer_count", &StageSetting::defer_count)
-        .def_rw("defer_ps", &StageSetting::defer_ps);
+        .def_rw("defer_ps", &StageSetting::defer_ps)
+        .def_rw("wire_fs_per_byte", &StageSetting::wire_fs_per_byte)
+        .def_rw("header_bytes", &StageSetting::header_bytes)
+        .def_rw("message_header_bytes", &StageSetting::message_header_bytes)
+        .def_rw("acknowledged", &StageSetting::acknowledged);
 }
 
 void bind_machine(nb::module_ &m) {
@@ -413,7 +421,8 @@ NB_MODULE(_sim, m) {
     m.def("simulate", &simulate, nb::arg("job"), nb::arg("seed"), nb::arg("first_replica"), nb::arg("replicas"),
           nb::arg("threads"), nb::arg("keep"), nb::arg("max_steps") = ~std::uint64_t{0},
           nb::arg("max_bytes") = ~std::uint64_t{0});
-    m.def("run_stage", &run_stage, nb::arg("setting"), nb::arg("time_ps"), nb::arg("frames"), nb::arg("bytes"));
+    m.def("run_stage", &run_stage, nb::arg("setting"), nb::arg("time_ps"), nb::arg("frames"), nb::arg("bytes"),
+          nb::arg("gap_ps"));
     m.def(
         "expand_collective",
         [](int choice, int collective, std::uint32_t size, std::uint32_t rank, std::uint32_t root,

@@ -47,6 +47,8 @@ void random_machine(Job &job) {
     machine.stage.moderation.frames = 1 + pick(40);
     machine.stage.delivery_ps = Ps{1000} * pick(3000);
     machine.stage.delivery_tail = pick(3);
+    machine.stage.wire_fs_per_byte = pick(2) * 8'000'000;
+    machine.stage.acknowledged = pick(2);
     if (pick(3) == 0) {
         machine.srq_buffers = 4;
         machine.srq_low = 1;

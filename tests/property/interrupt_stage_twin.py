@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
 
@@ -15,8 +16,13 @@ _SOFTIRQ_RESTARTS, _SOFTIRQ_TIME_PS = 10, 2000 * PS_PER_US
 @dataclass(slots=True)
 class _Item:
     ident: int
-    frames: int
+    times_ps: list[int]
+    """When its packets come that were not taken yet."""
     size_bytes: int
+
+    def there(self, now_ps: int) -> int:
+        whole = not self.times_ps or self.times_ps[-1] <= now_ps
+        return len(self.times_ps) if whole else bisect_right(self.times_ps, now_ps)
 
 
 class InterruptStage:
@@ -30,6 +36,7 @@ class InterruptStage:
         self.setting = setting
         self.rule = make_rule(setting.moderation)
         self.pending: deque[_Item] = deque()
+        self.fire_at_ps: int | None = None
         self.state, self.exhausted = "armed", False
         self.due_ps: int | None = None
         self.busy_until_ps = 0
@@ -38,13 +45,14 @@ class InterruptStage:
         self.steps: list[tuple[str, int, int]] = []
         self.visible: list[tuple[int, int]] = []
 
-    def arrive(self, now_ps: int, ident: int, frames: int, size_bytes: int) -> None:
-        """Take a message of `frames` packets that is complete in the ring."""
+    def arrive(self, now_ps: int, ident: int, frames: int, size_bytes: int, gap_ps: int) -> None:
+        """Take a message of `frames` packets, the first of which is in the ring."""
         if self.state == "polled" and not self.exhausted and not self.pending and now_ps >= self.busy_until_ps:
             self._finish(self.busy_until_ps)
-        self.pending.append(_Item(ident, frames, size_bytes))
+        item = _Item(ident, [now_ps + packet * gap_ps for packet in range(frames)], size_bytes)
+        self.pending.append(item)
         if self.state == "armed":
-            self._plan(now_ps, frames)
+            self._plan(now_ps, item.there(now_ps))
         elif self.state == "polled" and not self.exhausted:
             self.due_ps = self.busy_until_ps
 
@@ -52,19 +60,29 @@ class InterruptStage:
         """Do what is due."""
         assert self.due_ps is not None
         now_ps, self.due_ps = self.due_ps, None
-        if self.state == "armed":
+        if self.state == "armed" and now_ps == self.fire_at_ps:
             self._fire(now_ps)
+        elif self.state == "armed":
+            self._plan(now_ps, sum(item.times_ps.count(now_ps) for item in self.pending))
         elif self.state in {"fired", "deferred"} or self.exhausted:
             self._poll(now_ps)
         else:
             self._finish(now_ps)
 
     def _plan(self, now_ps: int, frames: int) -> None:
-        when = self.rule.complete(now_ps, frames)
-        if when is not None and when <= now_ps:
+        self.fire_at_ps = self.rule.complete(now_ps, frames)
+        if self.fire_at_ps is not None and self.fire_at_ps <= now_ps:
             self._fire(now_ps)
+        elif self.setting.moderation.kind.throttles:
+            self.due_ps = self.fire_at_ps
         else:
-            self.due_ps = when
+            self.due_ps = min(
+                (one for one in (self.fire_at_ps, self._next_packet(now_ps)) if one is not None), default=None
+            )
+
+    def _next_packet(self, now_ps: int) -> int | None:
+        following = [(item.times_ps, item.there(now_ps)) for item in self.pending]
+        return min((times[come] for times, come in following if come < len(times)), default=None)
 
     def _fire(self, now_ps: int) -> None:
         self.rule.fire(now_ps)
@@ -77,18 +95,23 @@ class InterruptStage:
     def _poll(self, now_ps: int) -> None:
         """napi_poll(): at most `weight` packets, each visible when its turn is over."""
         work, taken_bytes, time_ps = 0, 0, now_ps + self.setting.poll_ps
-        while self.pending and work < self.setting.weight:
-            item = self.pending[0]
-            take = min(item.frames, self.setting.weight - work)
-            share = item.size_bytes if take == item.frames else item.size_bytes // item.frames * take
+        for item in self.pending:
+            if work == self.setting.weight:
+                break
+            take = min(item.there(now_ps), self.setting.weight - work)
+            if take == 0:
+                continue
+            left = len(item.times_ps)
+            share = item.size_bytes if take == left else item.size_bytes // left * take
             work += take
             taken_bytes += share
             time_ps += take * self.setting.packet_ps
-            item.frames -= take
+            del item.times_ps[:take]
             item.size_bytes -= share
-            if item.frames == 0:
+            if not item.times_ps:
                 self.visible.append((item.ident, time_ps))
-                self.pending.popleft()
+        while self.pending and not self.pending[0].times_ps:
+            self.pending.popleft()
         self.steps.append(("poll", now_ps, work))
         self.rule.polled(now_ps, work, taken_bytes)
         self.state, self.exhausted, self.busy_until_ps = "polled", work == self.setting.weight, time_ps
@@ -124,17 +147,20 @@ class InterruptStage:
         self.rule.rearm(now_ps)
         self.steps.append(("rearm", now_ps, self.rule.programmed))
         self.state = "armed"
-        if self.pending:
-            self._plan(now_ps, sum(item.frames for item in self.pending))
+        frames = sum(item.there(now_ps) for item in self.pending)
+        if frames:
+            self._plan(now_ps, frames)
+        else:
+            self.due_ps = self._next_packet(now_ps)
 
 
-def run_stage(setting: StageSetting, arrivals: list[tuple[int, int, int]]) -> InterruptStage:
+def run_stage(setting: StageSetting, arrivals: list[tuple[int, int, int]], gap_ps: int = 0) -> InterruptStage:
     """Feed a stage alone with (time_ps, frames, bytes) in ascending order and return it when nothing is left to do."""
     stage = InterruptStage(setting)
     for ident, (time_ps, frames, size_bytes) in enumerate(arrivals):
         while stage.due_ps is not None and stage.due_ps < time_ps:
             stage.handle()
-        stage.arrive(time_ps, ident, frames, size_bytes)
+        stage.arrive(time_ps, ident, frames, size_bytes, gap_ps)
     while stage.due_ps is not None:
         stage.handle()
     return stage

@@ -229,19 +229,25 @@ class _Throttle(Rule):
         usecs = setting.usecs
         self.itr = self.itr_next = _ITR_MIN if usecs == 0 else dynamic_start if usecs <= 3 else usecs << 2
         self.last_fire_ps: int | None = None
+        self.timer_end_ps, self.timing = 0, False
 
     @property
     def programmed(self) -> int:
         return self.itr
 
     def complete(self, now_ps: int, frames: int) -> int | None:
-        return (
-            now_ps
-            if self.last_fire_ps is None
-            else max(now_ps, self.last_fire_ps + self.itr * self.setting.itr_unit_ns * 1000)
-        )
+        if self.timing and now_ps > self.timer_end_ps:
+            self.timing = False
+            self.itr = self.itr_next
+        if self.setting.emulated:
+            return max(now_ps, self.timer_end_ps)
+        return now_ps if self.last_fire_ps is None else max(now_ps, self.last_fire_ps + self.itr * 250_000)
 
     def fire(self, now_ps: int) -> None:
+        by_timer = self.timing and now_ps == self.timer_end_ps
+        self.timing = self.setting.emulated and not by_timer
+        if self.timing:
+            self.timer_end_ps = now_ps + self.itr * 1_024_000
         self.last_fire_ps = now_ps
         self.itr = self.itr_next
 
@@ -265,7 +271,7 @@ class _IgbQueue(_Throttle):
                 self.clear()
                 return
             average = min(average + 24, 3000)
-            itr = average // 3 if 300 < average < 1200 else average // 2
+            itr = (average // 3 if 300 < average < 1200 else average // 2) // 4 * 4
             if self.setting.usecs == 3:
                 itr = max(itr, _ITR_20K)
         self.clear()

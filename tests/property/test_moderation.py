@@ -38,10 +38,13 @@ igb = st.builds(
     kind=st.sampled_from([Moderation.IGB_QUEUE, Moderation.IGB_SHARED]),
     usecs=st.sampled_from([0, 1, 3, 10, 50, 10_000]),
     link_mbps=st.sampled_from([100, 1000]),
-    itr_unit_ns=st.sampled_from([250, 1024]),
+    emulated=st.booleans(),
 )
 igbvf = st.builds(
-    ModerationSetting, kind=st.just(Moderation.IGBVF), usecs=st.sampled_from([0, 2, 3]) | st.integers(10, 10_000)
+    ModerationSetting,
+    kind=st.just(Moderation.IGBVF),
+    usecs=st.sampled_from([0, 2, 3]) | st.integers(10, 10_000),
+    emulated=st.booleans(),
 )
 ixgbevf = st.builds(ModerationSetting, kind=st.just(Moderation.IXGBEVF), usecs=st.integers(0, 1022))
 rules = st.just(ModerationSetting()) | fixed | mlx4 | dim | igb | igbvf | ixgbevf
@@ -80,11 +83,15 @@ arrivals = st.lists(phase, min_size=1, max_size=6).map(
 
 
 def run_native(
-    setting: StageSetting, stream: list[tuple[int, int, int]]
+    setting: StageSetting, stream: list[tuple[int, int, int]], gap_ps: int = 0
 ) -> tuple[list[tuple[str, int, int]], list[tuple[int, int]]]:
     times, frames, sizes = (np.array(column) for column in zip(*stream, strict=True))
     steps, visible = _sim.run_stage(
-        native_stage(setting), times.astype(np.int64), frames.astype(np.uint32), sizes.astype(np.int64)
+        native_stage(setting),
+        times.astype(np.int64),
+        frames.astype(np.uint32),
+        sizes.astype(np.int64),
+        np.full(len(stream), gap_ps),
     )
     return [(LOG[what], time, value) for what, time, value in steps], visible
 
@@ -96,6 +103,18 @@ def test_the_stage_equals_its_twin_event_by_event(setting: StageSetting, stream:
     steps, visible = run_native(setting, stream)
     assert steps == twin.steps
     assert visible == twin.visible
+
+
+@settings(deadline=None, max_examples=100)
+@given(stages, st.data(), st.sampled_from([1, 700, 12_304_000, 60 * PS_PER_US]))
+def test_packets_that_come_one_by_one_equal_the_twin(setting: StageSetting, data: st.DataObject, gap_ps: int) -> None:
+    apart = st.tuples(st.sampled_from([0, 1, 300_000, 50 * PS_PER_US]), st.integers(1, 12), st.integers(0, 9000))
+    stream, now_ps = [], 0
+    for gap, frames, size in data.draw(st.lists(apart, min_size=1, max_size=20)):
+        now_ps += gap
+        stream.append((now_ps, frames, size))
+    twin = run_stage(setting, stream, gap_ps)
+    assert run_native(setting, stream, gap_ps) == (twin.steps, twin.visible)
 
 
 @settings(deadline=None, max_examples=50)

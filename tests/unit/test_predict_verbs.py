@@ -420,8 +420,8 @@ def test_a_machine_file_and_its_options_change_the_machine(files: tuple[str, str
         told("--interrupts", "igbfv")
     for rule, takes in (
         ("fixed-eqe:usecs=20", "needs frames, usecs, not usecs"),  # one frame would interrupt at once
-        ("igbvf", "needs usecs and takes itr_unit_ns"),
-        ("igbvf:usecs=3,frames=8", "needs usecs and takes itr_unit_ns, not frames, usecs"),
+        ("igbvf", "needs usecs and takes emulated, link_mbps"),
+        ("igbvf:usecs=3,frames=8", "needs usecs and takes emulated, link_mbps, not frames, usecs"),
         ("dim-eqe:usecs=8", "takes no parameters, not usecs"),
         ("mlx4:usecs_high=8", "needs frames and takes rate_high, .*, not usecs_high"),
     ):

@@ -11,7 +11,7 @@ class ModerationSetting:
     usecs_high: int
     rings: int
     link_mbps: int
-    itr_unit_ns: int
+    emulated: bool
     def __init__(self) -> None: ...
 
 class StageSetting:
@@ -26,6 +26,10 @@ class StageSetting:
     ksoftirqd_ps: int
     defer_count: int
     defer_ps: int
+    wire_fs_per_byte: int
+    header_bytes: int
+    message_header_bytes: int
+    acknowledged: bool
     def __init__(self) -> None: ...
 
 class Machine:
@@ -160,6 +164,7 @@ def run_stage(
     time_ps: NDArray[int64],
     frames: NDArray[uint32],
     bytes: NDArray[int64],  # noqa: A002
+    gap_ps: NDArray[int64],
 ) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]: ...
 def expand_collective(
     choice: int,

@@ -168,6 +168,7 @@ def conditions_of(run: RunDir, record: TrialRecord) -> dict[str, str]:
         "under the setting": _in_words(order.knobs),
         "over": ", ".join(filter(None, (order.path.kind, _in_words(order.path.options)))),
         "on the wire": _in_words(wire),
+        "in QEMU": str(facts.get("lab.emulator", "")),
         "on a processor": str(facts.get("cpu.model", "")),
         "with kernel": str(facts.get("kernel.release", "")),
     }

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _PS_PER_NS = 1000
 _MOST = (1 << 31) - 1
+_FS_PER_US = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,8 @@ class Changes:
         """Return the machine, and those of its launches, as changed."""
         return replace(
             named,
-            machine=self._changed(named.machine, named.host),
-            launches=tuple(self._changed(one, named.host) for one in named.launches),
+            machine=self._changed(named.machine, named),
+            launches=tuple(self._changed(one, named) for one in named.launches),
         )
 
     def doubts(self, named: NamedMachine) -> list[Doubt]:
@@ -99,26 +100,46 @@ class Changes:
         if self.interrupts and named.machine.inter.fit is not None:
             said = "the interrupt stage comes on top of the interrupts that the samples contain"
             found.append(Doubt(said, "measure a setting without moderation, and predict on that", 1.0))
+        if self.interrupts and "emulated" not in self.interrupts and self._stage(named).moderation.emulated:
+            said = "the paths were measured in QEMU 10.0, whose moderation lasts four times as long as hardware's"
+            said += ", and that is replayed"
+            found.append(Doubt(said, "add emulated=0 to the rule for hardware", 1.0))
+        if self.interrupts and not self._stage(named).wire_fs_per_byte:
+            said = "all packets of a message are taken to come at once, for the run tells no rate of the path"
+            found.append(Doubt(said, "measure the operation `bw` too", 1.0))
         return found
 
-    def _changed(self, machine: Machine, host: str) -> Machine:
+    def _changed(self, machine: Machine, named: NamedMachine) -> Machine:
         if self.topology or self.hop or self.interrupts or self.vms_per_host or self.cores:
             machine = replace(machine, measured=())  # collectives were measured without the change
         if self.topology or self.hop:
             machine = replace(machine, network=self._network())
         if self.interrupts:
-            delivery_ps = parse_duration_ns(self.delivery) * _PS_PER_NS if self.delivery else 0
-            stage = StageSetting(parse_moderation(self.interrupts), delivery_ps=delivery_ps)
-            machine = replace(machine, stage=stage, packet_bytes=machine.packet_bytes or 1448)
+            machine = replace(machine, stage=self._stage(named), packet_bytes=machine.packet_bytes or 1448)
         if self.vms_per_host or self.cores:
             count = self.cores or (machine.cores.count if machine.cores else 0)
             if count == 0:
                 raise BadInputError(
-                    f"the run does not say how many processors a host has ({host or 'an older model file'})",
+                    f"the run does not say how many processors a host has ({named.host or 'an older model file'})",
                     hint="give it with --cores",
                 )
             machine = replace(machine, cores=Cores(count, shared_by_node=self.vms_per_host > 1))
         return replace(machine, compute_scale=machine.compute_scale * self.compute_scale)
+
+    def _stage(self, named: NamedMachine) -> StageSetting:
+        """Return the receive side: packets of TCP, on the lab's wire or at the link's rate, or as fast as streams."""
+        rule, told = parse_moderation(self.interrupts), dict(named.conditions)
+        if rule.kind in _REGISTERS and "emulated" not in self.interrupts:
+            rule = replace(rule, emulated=_is_emulated(told.get("in QEMU", "")))
+        link = rule.link_mbps if rule.kind in _REGISTERS else 0
+        return StageSetting(
+            rule,
+            delivery_ps=parse_duration_ns(self.delivery) * _PS_PER_NS if self.delivery else 0,
+            wire_fs_per_byte=8 * _FS_PER_US // link if link else named.machine.inter.segments[-1].fs_per_byte,
+            header_bytes=_HEADER_BYTES,
+            message_header_bytes=_MPI_HEADER_BYTES.get(named.mpi.partition(" ")[0], 0),
+            acknowledged=True,
+        )
 
     def _network(self) -> Network:
         name, *counts = self.topology.split(":")
@@ -135,17 +156,20 @@ class Changes:
         return Network(known.get(name, Topology.FLAT), leaf, group, parse_duration_ns(self.hop or "0 ns") * _PS_PER_NS)
 
 
+_REGISTERS = (Moderation.IGB_QUEUE, Moderation.IGB_SHARED, Moderation.IGBVF)
+"""Rules of drivers whose device may be QEMU's, of at most 1 Gbit/s."""
+_HEADER_BYTES = 66
+"""Of Ethernet, IPv4 and TCP with time stamps."""
+_MPI_HEADER_BYTES = {"openmpi": 24}
+"""Before each message; of others it is not known."""
 _MLX4 = frozenset({"rate_low", "rate_high", "usecs_low", "usecs_high", "rings"})
 _PARAMETERS: dict[Moderation, tuple[frozenset[str], frozenset[str]]] = {
     Moderation.OFF: (frozenset(), frozenset()),
     **{rule: (frozenset({"usecs", "frames"}), frozenset()) for rule in (Moderation.FIXED_EQE, Moderation.FIXED_CQE)},
     Moderation.MLX4: (frozenset({"frames"}), _MLX4),
     **{rule: (frozenset(), frozenset()) for rule in (Moderation.DIM_EQE, Moderation.DIM_CQE)},
-    **{
-        rule: (frozenset({"usecs"}), frozenset({"link_mbps", "itr_unit_ns"}))
-        for rule in (Moderation.IGB_QUEUE, Moderation.IGB_SHARED)
-    },
-    **{rule: (frozenset({"usecs"}), frozenset({"itr_unit_ns"})) for rule in (Moderation.IGBVF, Moderation.IXGBEVF)},
+    **{rule: (frozenset({"usecs"}), frozenset({"link_mbps", "emulated"})) for rule in _REGISTERS},
+    Moderation.IXGBEVF: (frozenset({"usecs"}), frozenset()),
 }
 """What a rule needs and what else it takes; without `frames` the first completion would interrupt, whatever `usecs`."""
 
@@ -167,7 +191,21 @@ def parse_moderation(text: str) -> ModerationSetting:
         takes += f" and takes {', '.join(sorted(further))}" if further else ""
         told = f", not {', '.join(sorted(given))}" if given else ""
         raise BadInputError(f"the rule {name} {takes}{told}", hint="docs/explanation/prediction.md lists the rules")
-    return ModerationSetting(rules[name], **{key: int(value) for key, value in given.items()})
+    values = {key: int(value) for key, value in given.items()}
+    if not 0 <= values.get("emulated", 0) <= 1 or values.get("link_mbps", 1) == 0:
+        raise BadInputError(f"{text!r} is of no device", hint="emulated is 0 or 1, and link_mbps from 1 up")
+    emulated = values.pop("emulated", 0) == 1
+    return ModerationSetting(rules[name], emulated=emulated, **values)
+
+
+def _is_emulated(version: str) -> bool:
+    """Return whether registers of moderation count as in QEMU 10.0; raise BadInputError where that is not known."""
+    if version and not version.startswith("10.0."):
+        raise BadInputError(
+            f"it is not known how long moderation lasts in QEMU {version}, on which the run was made",
+            hint="add emulated=1 to the rule, for as in QEMU 10.0, or emulated=0, for as in hardware",
+        )
+    return bool(version)
 
 
 def read_changes(path: Path | None, **options: float | str | None) -> Changes:

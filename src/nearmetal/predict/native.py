@@ -60,7 +60,7 @@ def native_moderation(setting: ModerationSetting) -> _sim.ModerationSetting:
     """Return the rule for the simulator."""
     native = _sim.ModerationSetting()
     for name in (one.name for one in fields(setting)):
-        setattr(native, name, int(getattr(setting, name)))
+        setattr(native, name, getattr(setting, name))
     return native
 
 
@@ -69,7 +69,7 @@ def native_stage(setting: StageSetting, delivery_tail: int = 0) -> _sim.StageSet
     native = _sim.StageSetting()
     native.moderation = native_moderation(setting.moderation)
     for name in (one.name for one in fields(setting) if one.name != "moderation"):
-        setattr(native, name, int(getattr(setting, name)))
+        setattr(native, name, getattr(setting, name))
     native.delivery_tail = delivery_tail
     return native
 
