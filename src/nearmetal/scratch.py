@@ -98,7 +98,7 @@ def make(prefix: str, within: Path | None = None) -> Path:
     if within not in _swept:
         _swept.add(within)
         sweep(within, (*PREFIXES, prefix))
-    return Path(tempfile.mkdtemp(prefix=f"{prefix}-{_mine()}-", dir=within))
+    return Path(tempfile.mkdtemp(prefix=f"{prefix}-{os.getpid()}-{_start('self')}-{_place()}-", dir=within))
 
 
 @contextlib.contextmanager
@@ -166,10 +166,6 @@ def _judged(path: Path, rest: str) -> Folder:
     if place != _place():
         return Folder(path, Owner.ELSEWHERE, pid)
     return Folder(path, Owner.HERE if _start(str(pid)) == start else Owner.GONE, pid)
-
-
-def _mine() -> str:
-    return f"{os.getpid()}-{_start('self')}-{_place()}"
 
 
 def _place() -> str:

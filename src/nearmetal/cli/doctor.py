@@ -58,7 +58,8 @@ class CheckLine:
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
 def command(form: str) -> int:
     """Check what is missing on this machine and print the command that fixes it. Exits with 3 if no study can run."""
-    findings = [*_programs(), _namespaces(), *_paths(), *_mpi(), _wire()]
+    namespaces = attempted("namespaces", lambda: _with_shell(lambda one: f"made and removed below {one.scratch}"))
+    findings = [*_programs(), namespaces, *_paths(), *_mpi(), _wire()]
     if form == "json":
         click.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
     else:
@@ -86,14 +87,6 @@ def _programs() -> list[CheckLine]:
         fix = f"sudo apt-get install --no-install-recommends {package}"
         findings.append(CheckLine(program, where is not None, where or "not found", fix))
     return findings
-
-
-def _namespaces() -> CheckLine:
-    return attempted("namespaces", lambda: _with_shell(_make_nothing))
-
-
-def _make_nothing(shell: NamespaceShell) -> str:
-    return f"made and removed below {shell.scratch}"
 
 
 def _paths() -> list[CheckLine]:

@@ -8,7 +8,7 @@ import click
 
 from nearmetal.errors import ExitCode
 from nearmetal.predict.trace_file import read_trace
-from nearmetal.predict.trace_view import RankMap, read_placement, regular_placement, view_trace
+from nearmetal.predict.trace_view import read_placement, regular_placement, view_trace
 from nearmetal.predict.tracing import run_traced, understand
 from nearmetal.report.trace_html import as_html
 from nearmetal.report.trace_text import as_json, as_text, rounded_size, warnings
@@ -71,13 +71,10 @@ def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> in
 def show(trace: Path, placements: tuple[str, ...], form: str, output: Path | None) -> None:
     """Show TRACE: time in compute and in MPI, message sizes, who sends to whom, collectives, traffic between nodes."""
     opened = read_trace(trace)
-    chosen = [_placement(text, opened.world_ranks) for text in placements]
+    ranks = opened.world_ranks
+    chosen = [regular_placement(text, ranks) or read_placement(Path(text), ranks) for text in placements]
     text = _RENDER[form](view_trace(opened, chosen))
     if output is None:
         click.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
-
-
-def _placement(text: str, ranks: int) -> RankMap:
-    return regular_placement(text, ranks) or read_placement(Path(text), ranks)

@@ -39,7 +39,10 @@ def open_directory(series: RunSeries, root: Path) -> RunDir:
     info = series.run.info
     if (root / "run.json").exists():
         fresh = RunDir.open_for_writing(root)
-        if fresh.info.study_sha256 != info.study_sha256 or _belongs_elsewhere(series, fresh):
+        elsewhere = fresh.info.study_sha256 != info.study_sha256 or any(
+            record.order.block < first_block(series) for record in fresh.trials()
+        )
+        if elsewhere:
             fresh.close()
             raise BadInputError(
                 f"{root} is a run, but not one of fresh blocks of {series.run.root}", hint="name another --out"
@@ -48,10 +51,6 @@ def open_directory(series: RunSeries, root: Path) -> RunDir:
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     made = RunInfo(info.study_name, info.study_sha256, info.host_kind, info.host_label, nearmetal.__version__, now)
     return RunDir.create(root, made, series.run.study_text())
-
-
-def _belongs_elsewhere(series: RunSeries, fresh: RunDir) -> bool:
-    return any(record.order.block < first_block(series) for record in fresh.trials())
 
 
 def first_block(series: RunSeries) -> int:

@@ -30,6 +30,7 @@ def render(history: History, *, above: Markup | None = None, may: str = ALONE, l
     calm = [one for one in history.series if not one.changes][: max(0, MAX_CHARTS - len(history.marked))]
     left_out = len(history.series) - len(history.marked) - len(calm)
     groups = list(dict.fromkeys(history_words.title(one) for one in history.series))
+    more = [element("p", f"{left_out} more are in the table below.", class_="note")] if left_out else []
     body = together(
         above or Markup(""),
         header(
@@ -48,7 +49,7 @@ def render(history: History, *, above: Markup | None = None, may: str = ALONE, l
                 _charts(history, history.marked),
                 id="verdicts",
             ),
-            section("Series without a change", _charts(history, calm), *_more(left_out)),
+            section("Series without a change", _charts(history, calm), *more),
             element(
                 "div",
                 section(
@@ -125,10 +126,6 @@ def _line(one: Series, number: int | None, points: Sequence[tuple[float, float]]
     return element("path", tip, class_=f"series {look} line", d=way)
 
 
-def _more(left_out: int) -> list[Markup]:
-    return [element("p", f"{left_out} more are in the table below.", class_="note")] if left_out else []
-
-
 def _charts(history: History, series: Sequence[Series]) -> Markup:
     figures = [element("figure", element("figcaption", _caption(one)), chart(history, one)) for one in series]
     return element("div", *figures, class_="pair") if figures else element("p", "None.", class_="note")
@@ -158,7 +155,7 @@ def chart(history: History, one: Series) -> Markup:
     for x, point in zip(at, points, strict=True):
         tip = _tip(history, one, point)
         if point.level.interval:
-            ends = (y(point.level.interval.low), y(_finite(point.level.interval.high, y)))
+            ends = (y(point.level.interval.low), y(min(point.level.interval.high, y.high)))
             parts.append(element("line", class_="series c0 whisker", x1=x, x2=x, y1=ends[0], y2=ends[1]))
         dot = element("circle", element("title", tip), class_="series c0 mark", cx=x, cy=y(point.level.value), r=3.6)
         parts.append(dot)
@@ -172,10 +169,6 @@ def _reach(points: Sequence[Point]) -> tuple[float, float]:
     room = max(high - low, 0.05 * high)
     ends = [end for p in points if (i := p.level.interval) for end in (i.low, i.high) if math.isfinite(end)]
     return max(min([low, *ends]), low - room, 0.0), min(max([high, *ends]), high + room)
-
-
-def _finite(value: float, y: Scale) -> float:
-    return value if math.isfinite(value) else y.high
 
 
 def _machines(history: History, points: Sequence[Point], at: Sequence[float], step: float) -> list[Markup]:

@@ -28,15 +28,11 @@ def _ssh(study: Study) -> Host:
     return open_ssh(study.host)
 
 
-def _slurm(study: Study) -> Host:
-    return open_batch("slurm", study)
-
-
 HOSTS: dict[str, Callable[[Study], Host]] = {
     "local": lambda _: LocalHost(),
     "lab": lambda study: open_lab(study.host.options, _say),
     "ssh": _ssh,
-    "slurm": _slurm,
+    "slurm": lambda study: open_batch("slurm", study),
     "kubectl": lambda study: open_kubectl(study.host),
     "fake": lambda study: FakeHost(study.host.options),
     "import": lambda _: _refuse(),

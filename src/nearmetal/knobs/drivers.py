@@ -313,7 +313,7 @@ def check(driver: str, present: Mapping[str, str], wanted: Mapping[str, str]) ->
 
     Both map knob names to values as the kernel prints them; knobs that the device lacks are absent.
     """
-    reasons = [*_range_breaks(driver, wanted)]
+    reasons = [reason for name, value in wanted.items() if (reason := range_refusal(driver, name, value))]
     for queue in dict.fromkeys(map(queue_of, wanted)):
         reasons += _rule_breaks(driver, _of_queue(present, queue), _of_queue(wanted, queue))
     if reasons:
@@ -370,10 +370,6 @@ def range_refusal(driver: str, name: str, value: str) -> str:
     if one is None or one.takes(int(value)):
         return ""
     return f"{name} {value} is not among {one.about()}" + (f" ({one.reason})" if one.reason else "")
-
-
-def _range_breaks(driver: str, wanted: Mapping[str, str]) -> list[str]:
-    return [reason for name, value in wanted.items() if (reason := range_refusal(driver, name, value))]
 
 
 def _rule_breaks(driver: str, present: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:

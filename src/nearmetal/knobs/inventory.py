@@ -74,7 +74,8 @@ def _support(shell: Shell, knob: Knob, target: Target) -> str:
 
 def _queue_rows(shell: Shell, target: Target, driver: str) -> Iterator[KnobRow]:
     """Yield the knobs of single queues, one row for all queues of an interface: `nic.rx-usecs.queueN`."""
-    queues = [name for name in listing(shell, target.node, f"{_net(target)}/queues") if name.startswith("rx-")]
+    names = listing(shell, target.node, f"/sys/class/net/{target.interface}/queues")
+    queues = [name for name in names if name.startswith("rx-")]
     for parameter in coalesce.OF_A_QUEUE:
         knobs = [find(f"nic.{parameter}.queue{number}") for number in range(len(queues) or 1)]
         first = _row(shell, "coalescing", knobs[0], target, driver)
@@ -84,10 +85,6 @@ def _queue_rows(shell: Shell, target: Target, driver: str) -> Iterator[KnobRow]:
         takes = f"{first.takes}; N is 0 to {len(knobs) - 1}"
         about = first.about.replace("queue 0", "queue N")
         yield replace(first, knob=f"nic.{parameter}.queueN", value=value, takes=takes, about=about)
-
-
-def _net(target: Target) -> str:
-    return f"/sys/class/net/{target.interface}"
 
 
 def _takes(knob: Knob, reading: Reading, driver: str) -> str:

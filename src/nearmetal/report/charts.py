@@ -142,11 +142,7 @@ def _span_of(cell: Cell) -> tuple[str, Callable[[float], float]]:
     """Return how durations are shown in distributions: as the cell's figure, or as durations where that is a rate."""
     if cell.shown.rate:
         return "duration of an iteration, us", lambda ns: ns / 1000.0
-    return _axis_title(cell), cell.shown.value
-
-
-def _axis_title(cell: Cell) -> str:
-    return f"{cell.shown.name}, {cell.shown.unit}"
+    return f"{cell.shown.name}, {cell.shown.unit}", cell.shown.value
 
 
 def _curves(view: View, cell: Cell, take: Callable[[PathCell], Curve]) -> list[tuple[PathEntry, PathCell, Curve]]:

@@ -110,9 +110,10 @@ def picture(
     xs, step = columns(len(cells), frame)
     paths = [entry for entry in view.shown_paths if not entry.baseline]
     gap = min(26.0, 0.85 * step / max(1, len(paths)))
+    title_below = "message size" if len(set(settings)) == 1 else ""
     parts = [
         _ground(frame, y, view.criteria.margin, view.baseline),
-        _slanted(names, xs, frame) if several else x_axis(frame, _named(names, xs), _titles(settings)),
+        _slanted(names, xs, frame) if several else x_axis(frame, _named(names, xs), title_below),
         *(_beside(settings, xs, frame) if len(set(settings)) > 1 else []),
     ]
     last: dict[str, tuple[PathEntry, float]] = {}
@@ -146,10 +147,6 @@ def _ground(frame: PlotArea, y: Scale, margin: float, base: str) -> Markup:
 
 def _named(names: Sequence[str], xs: Sequence[float]) -> Scale:
     return Scale(0.0, 1e4, 0.0, 1e4, float, tuple(zip(xs, names, strict=True)))
-
-
-def _titles(settings: Sequence[str]) -> str:
-    return "message size" if len(set(settings)) == 1 else ""
 
 
 def _beside(settings: Sequence[str], xs: Sequence[float], frame: PlotArea) -> Iterator[Markup]:

@@ -103,7 +103,7 @@ def _comparison(cell: Cell, one: PathCell) -> tuple[str, ...]:
 def _figures(comparison: CellComparison) -> tuple[str, ...]:
     return (
         *(_ratio(comparison, metric) for metric in Metric),
-        words.p_of_difference(comparison.headline),
+        words.p_value(comparison.headline.judgement.p_difference),
         str(comparison.verdict),
     )
 

@@ -93,7 +93,8 @@ def _race(space: Space, one: RecalledClass) -> Markup:
     by_point: dict[Point, list[TrialNote]] = {}
     for note in notes:
         by_point.setdefault(note.point, []).append(note)
-    last = {point: _left_after(one, point) for point in by_point}
+    # The last block after which a setting was still in, 0 where it left with its first.
+    last = {p: max((n for n, step in enumerate(one.steps, 1) if p in step.standing), default=0) for p in by_point}
     winner = one.found.winner if one.found else one.steps[-1].leader
     order = sorted(by_point, key=lambda point: (point != winner, -last[point], _mean(by_point[point])))
     shown = order[:MAX_LANES]
@@ -117,11 +118,6 @@ def _race(space: Space, one: RecalledClass) -> Markup:
         parts.append(element("text", text, class_="axis", x=frame.left, y=frame.bottom + 54))
     label = f"{len(by_point)} settings over {blocks} blocks"
     return charts.chart(label, *parts, width=1150.0, height=frame.bottom + (64.0 if more else 44.0))
-
-
-def _left_after(one: RecalledClass, point: Point) -> int:
-    """Return the last block after which a setting was still in, 0 where it left with its first."""
-    return max((number for number, step in enumerate(one.steps, 1) if point in step.standing), default=0)
 
 
 def _mean(notes: Sequence[TrialNote]) -> float:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nearmetal.results.records import Cell, Failure, GroupId, Level, PathVerdict, View
-    from nearmetal.stats.compare import CellComparison, RatioEstimate
+    from nearmetal.stats.compare import CellComparison
     from nearmetal.stats.interval import Interval
     from nearmetal.study.order import Scalar
 
@@ -147,11 +147,6 @@ def found(comparison: CellComparison) -> str:
     estimate = comparison.headline
     units = "occasions" if estimate.launches else "blocks"
     return f"{ratio(estimate.ratio)} [{ratio_span(estimate.interval)}] by the mean, n = {estimate.n} {units}"
-
-
-def p_of_difference(estimate: RatioEstimate) -> str:
-    """Return the corrected p-value of the difference that the verdict used."""
-    return p_value(estimate.judgement.p_difference)
 
 
 def judged(view: View, verdict: PathVerdict) -> str:

@@ -217,17 +217,14 @@ def _floor(pair: RunPair, fresh: RunSeries | None, cell: CellId) -> float | None
     Three sources: the occasions of either, the run against its own fresh blocks, and a path that the change cannot have
     touched.
     """
-    known = [floor_between([np.array([ns]) for ns in found.ns.values()]) for found in _at_occasions(pair, cell)]
+    sides = [side.cells[cell] for side in (pair.run, pair.base) if side.occasions > 1 and cell in side.cells]
+    known = [floor_between([np.array([ns]) for ns in found.ns.values()]) for found in sides]
     if fresh is not None:
         known.append(floor_between(_occasions(cell, pair.run, fresh)))
     if pair.question.control:
         untouched = replace(cell, path=pair.question.control)
         known.append(floor_between(_occasions(untouched, pair.run, pair.base)))
     return max((one for one in known if one is not None), default=None)
-
-
-def _at_occasions(pair: RunPair, cell: CellId) -> list[CellSeries]:
-    return [side.cells[cell] for side in (pair.run, pair.base) if side.occasions > 1 and cell in side.cells]
 
 
 def _occasions(cell: CellId, *runs: RunSeries) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:

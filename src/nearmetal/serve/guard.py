@@ -134,7 +134,7 @@ class Guard:
             refused = self._refuse(path, 405, f"{scope['method']} is not served: runs are read only", "use GET")
             refused.headers["Allow"] = ", ".join(METHODS)
             return refused
-        given = _token_of(scope)
+        given = next((value for name, value in _query(scope) if name == "token"), None)
         if given is not None and _same(given, self._door.token):
             return self._welcome(scope)
         if given is None and self._door.admits(headers):
@@ -165,7 +165,3 @@ class Guard:
 
 def _query(scope: Scope) -> list[tuple[str, str]]:
     return parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-
-
-def _token_of(scope: Scope) -> str | None:
-    return next((value for name, value in _query(scope) if name == "token"), None)

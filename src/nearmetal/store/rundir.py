@@ -259,7 +259,8 @@ class RunDir(Closing):
             raise StoreError(f"{self.root} is open for reading only")
         name = trial_name(order.trial, attempt)
         sums: dict[str, str] = {}
-        for folder in _kept_in(outcome):
+        kept = {"traces": outcome.traced, "mpi": outcome.profiled, "fabric": outcome.of_fabric}
+        for folder in (name for name, there in kept.items() if there):
             (self.root / folder).mkdir(exist_ok=True)
             self._put(sums, PLACES[folder](name), lambda part: write_bundle(part, outcome.files))
         if cells:
@@ -432,11 +433,6 @@ def is_being_written(root: Path) -> bool:
     except OSError:
         return False
     return any(line.split()[1] == "FLOCK" and line.split()[5].endswith(f":{inode}") for line in held)
-
-
-def _kept_in(outcome: Outcome) -> list[str]:
-    """Return the folders that keep an outcome's files as they were."""
-    return ["traces"] * outcome.traced + ["mpi"] * outcome.profiled + ["fabric"] * outcome.of_fabric
 
 
 def _take_lock(root: Path) -> TextIOWrapper:

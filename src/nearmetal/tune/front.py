@@ -67,12 +67,9 @@ def pareto_front(costs: Mapping[Point, tuple[float, ...]], *, worth: float = 0.0
     return tuple(
         point
         for point, own in steps.items()
-        if firsts[own] == point and not any(_dominates(other, own) for other in firsts)
+        if firsts[own] == point
+        and not any(one != own and all(a <= b for a, b in zip(one, own, strict=True)) for one in firsts)
     )
-
-
-def _dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
 
 
 def _by_objective(log_costs: Mapping[str, float]) -> dict[str, float]:

@@ -60,7 +60,8 @@ def parallel_launch(
             hint="leave them out of the setting",
         )
     blocking = sleeps and order.workload.progress == "blocking"
-    by_hand = bind != "none" and _share_a_machine(shell, nodes)
+    share_a_machine = len(set(nodes)) > 1 and machines_of(shell) == (HYPERVISOR,)
+    by_hand = bind != "none" and share_a_machine
     job = Job(
         nodes=job_nodes(shell, nodes),
         program=_bound_by_hand(shell, bind, program) if by_hand else tuple(program),
@@ -108,10 +109,6 @@ def check_waiting(order: Order, mpi: Mpi, processors: int) -> None:
             "scheduler's time slices",
             hint='use mpi.flavour = "openmpi", a newer MPICH, or as many processors as ranks',
         )
-
-
-def _share_a_machine(shell: Shell, nodes: Sequence[str]) -> bool:
-    return len(set(nodes)) > 1 and machines_of(shell) == (HYPERVISOR,)
 
 
 def _bound_by_hand(shell: Shell, bind: str, program: Sequence[str]) -> tuple[str, ...]:
