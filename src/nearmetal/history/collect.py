@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
@@ -28,15 +28,9 @@ def collect(root: Path, *, allow_mixed: bool = False) -> KeptRun:
     headline = by_metric[HEADLINE]
     if not headline.cells:
         raise BadInputError(f"{root} has no valid trial", hint=f"nearmetal show {root}")
-    info = run.info
     entry = RunEntry(
         run_id=_identity(run, headline),
-        study_name=info.study_name,
-        study_sha256=info.study_sha256,
-        host_kind=info.host_kind,
-        host_label=info.host_label,
-        nearmetal_version=info.nearmetal_version,
-        created_utc=info.created_utc,
+        **asdict(run.info),
         root=str(root.absolute()),
         trials=len(headline.records),
         blocks=len({record.order.block for record in headline.records}),

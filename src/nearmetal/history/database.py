@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -246,7 +247,6 @@ def _shown(figure: str, unit: str, better: str, factor: float) -> Shown:
 
 def _rows(kept: KeptRun) -> dict[str, list[dict[str, object]]]:
     entry = kept.entry
-    head = {name: getattr(entry, name) for name in RunEntry.__slots__}
     cells: list[dict[str, object]] = []
     figures: list[dict[str, object]] = []
     for number, one in enumerate(kept.cells):
@@ -254,11 +254,7 @@ def _rows(kept: KeptRun) -> dict[str, list[dict[str, object]]]:
             {
                 "run_id": entry.run_id,
                 "cell": number,
-                "path": one.cell.path,
-                "workload": one.cell.workload,
-                "operation": one.cell.operation,
-                "message_bytes": one.cell.message_bytes,
-                "setting": one.cell.setting,
+                **asdict(one.cell),
                 "metric": str(one.metric),
                 "figure": one.shown.name,
                 "unit": one.shown.unit,
@@ -272,4 +268,4 @@ def _rows(kept: KeptRun) -> dict[str, list[dict[str, object]]]:
     facts: list[dict[str, object]] = [
         {"run_id": entry.run_id, "fact": fact, "value": value} for fact, value in kept.facts.items()
     ]
-    return {"runs": [head], "facts": facts, "cells": cells, "figures": figures}
+    return {"runs": [asdict(entry)], "facts": facts, "cells": cells, "figures": figures}

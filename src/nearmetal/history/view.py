@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
+    from nearmetal.history.database import Database
+    from nearmetal.history.held import RunsAtHand
     from nearmetal.history.records import RunEntry
     from nearmetal.results.shown import Shown
 
@@ -26,33 +27,12 @@ MAX_RUNS = 300
 """How many of the latest runs changes are sought in: what came before them has been seen."""
 
 
-class Source(Protocol):
-    """Where runs are kept: a file, or memory."""
-
-    @property
-    def path(self) -> Path | str:
-        """Return what pages call it."""
-        ...
-
-    def runs(self) -> list[RunEntry]:
-        """Return the runs by date, then by identity."""
-        ...
-
-    def facts(self) -> dict[str, dict[str, str]]:
-        """Return each run's facts by its identity."""
-        ...
-
-    def cells(self, metric: Metric) -> list[tuple[str, EntryCell]]:
-        """Return every cell under one metric with the identity of its run."""
-        ...
-
-
 _Key = tuple[str, str, CellId]
 _Members = list[tuple[ListedRun, EntryCell]]
 
 
 def build_history(
-    source: Source, metric: Metric, *, path: str = "", workload: str = "", every_interval: bool = True
+    source: Database | RunsAtHand, metric: Metric, *, path: str = "", workload: str = "", every_interval: bool = True
 ) -> History:
     """Read a history; `path` and `workload` leave the others out. Changes are sought in what is shown.
 
