@@ -58,7 +58,7 @@ void check_machine(const Job &job) {
                 is_duration(m.srq_retry_ps) && is_duration(m.spin_ps) && is_duration(m.wakeup_ps) &&
                 is_duration(m.stage.delivery_ps) && is_duration(m.stage.poll_ps) && is_duration(m.stage.packet_ps) &&
                 is_duration(m.stage.budget_ps) && is_duration(m.stage.ksoftirqd_ps) && is_duration(m.stage.defer_ps) &&
-                is_duration(time_of(std::uint64_t{m.packet_bytes} + m.stage.header_bytes, m.stage.wire_fs_per_byte)),
+                m.stage.packet_gap_ps >= 0 && m.stage.packet_gap_ps <= kPsPerUs * 1'000'000,
             "machine: a duration below 0 or above 40 hours");
     require(std::isfinite(m.compute_scale) && m.compute_scale >= 0, "machine: compute time times no number");
     require(m.stage.weight > 0 && m.stage.moderation.rings > 0, "machine: NAPI weight or rings of 0");

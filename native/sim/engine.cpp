@@ -119,7 +119,7 @@ void Engine::simulate() {
             stage_due(event.index());
             break;
         case EventKind::kAnswer:
-            take_packets(event.index(), {kNone, 1, machine_->stage.header_bytes, 0, false});
+            take_packets(event.index(), {InterruptStage::kNobody, 1, machine_->stage.header_bytes});
             break;
         case EventKind::kContext:
             context_due(event.index());

@@ -262,15 +262,10 @@ class Engine {
     [[nodiscard]] std::uint64_t wire_bytes(const Message &m) const {
         return m.kind == MessageKind::kEager || m.kind == MessageKind::kData ? m.bytes : 0;
     }
-    // How many packets a message is, and the time between two of them.
+    // How many packets a message is.
     [[nodiscard]] std::uint32_t packets(std::uint64_t bytes) const {
         const std::uint64_t size = std::max(machine_->packet_bytes, 1u), all = bytes + machine_->stage.message_header_bytes;
         return machine_->packet_bytes ? static_cast<std::uint32_t>(std::max<std::uint64_t>((all + size - 1) / size, 1)) : 1;
-    }
-    [[nodiscard]] Ps packet_gap() const {
-        constexpr std::uint64_t kFrame = 24; // preamble, check sequence and the gap between frames
-        const StageSetting &stage = machine_->stage;
-        return time_of(machine_->packet_bytes + stage.header_bytes + kFrame, stage.wire_fs_per_byte);
     }
     [[nodiscard]] std::uint32_t host(std::uint32_t rank) const { return host_[rank]; }
     [[nodiscard]] std::uint32_t domain(std::uint32_t rank) const { return domain_[rank]; }

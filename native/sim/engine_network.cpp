@@ -60,8 +60,9 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     if (!copying_.empty())
         copying_[from].free = start + time_of(bytes, way.copy_fs_per_byte);
     // An interrupt stage takes packets as they come: the first of them, before the last.
+    const Ps gap = machine_->has_stage ? machine_->stage.packet_gap_ps : 0;
     const Ps spread =
-        machine_->has_stage && m.pair != PairClass::kSameDomain ? (packets(bytes) - 1) * packet_gap() : 0;
+        gap > 0 && m.pair != PairClass::kSameDomain ? static_cast<Ps>(packets(bytes) - 1) * gap : 0;
     const Ps arrival = in_order(from, to, std::max(start + latency + flight, now_ + spread));
     push(arrival - spread, EventKind::kArrive, index);
     return start + wire;
@@ -145,7 +146,7 @@ void Engine::ready(std::uint32_t index) {
     const StageSetting &stage = machine_->stage;
     const std::uint32_t count = packets(wire_bytes(m));
     const std::uint64_t bytes = wire_bytes(m) + stage.message_header_bytes + std::uint64_t{count} * stage.header_bytes;
-    take_packets(to, {index, count, bytes, packet_gap()});
+    take_packets(to, {index, count, bytes});
 }
 
 void Engine::take_packets(std::uint32_t domain, const InterruptStage::Item &item) {

@@ -21,17 +21,18 @@ void InterruptStage::arrive(Ps now, const Item &item, Ps jitter_ps) {
     pending_.push_back(item);
     pending_.back().next_ps = now;
     if (state_ == State::kArmed) {
-        plan(now, item.gap_ps > 0 ? 1 : item.frames, jitter_ps);
+        plan(now, setting_->packet_gap_ps > 0 ? 1 : item.frames, jitter_ps);
     } else if (state_ == State::kPolled && !exhausted_) {
         due_ = busy_until_;
     }
 }
 
 // How many packets of an item have come by `now`.
-static std::uint32_t arrived(const InterruptStage::Item &item, Ps now) {
-    if (item.next_ps > now || item.gap_ps == 0)
+std::uint32_t InterruptStage::arrived(const Item &item, Ps now) const {
+    const Ps gap = setting_->packet_gap_ps;
+    if (item.next_ps > now || gap == 0)
         return item.next_ps > now ? 0 : item.frames;
-    return static_cast<std::uint32_t>(std::min<Ps>(item.frames, (now - item.next_ps) / item.gap_ps + 1));
+    return static_cast<std::uint32_t>(std::min<Ps>(item.frames, (now - item.next_ps) / gap + 1));
 }
 
 std::uint32_t InterruptStage::there(Ps now) const {
@@ -46,7 +47,7 @@ Ps InterruptStage::next_packet(Ps now) const {
     Ps next = kNever;
     for (std::size_t i = head_; i < pending_.size(); ++i)
         if (const std::uint32_t come = arrived(pending_[i], now); come < pending_[i].frames)
-            next = std::min(next, pending_[i].next_ps + come * pending_[i].gap_ps);
+            next = std::min(next, pending_[i].next_ps + come * setting_->packet_gap_ps);
     return next;
 }
 
@@ -108,13 +109,13 @@ void InterruptStage::poll(Ps now, std::vector<Visible> &out) {
         time += take * setting_->packet_ps;
         item.frames -= take;
         item.bytes -= taken_bytes;
-        item.next_ps += take * item.gap_ps;
+        item.next_ps += take * setting_->packet_gap_ps;
         item.unacknowledged += take;
-        if (setting_->acknowledged && item.data && item.unacknowledged >= 2) {
+        if (setting_->acknowledged && item.id != kNobody && item.unacknowledged >= 2) {
             out.push_back({item.id, time, true});
             item.unacknowledged = 0;
         }
-        if (item.frames == 0 && item.data)
+        if (item.frames == 0 && item.id != kNobody)
             out.push_back({item.id, time});
     }
     while (head_ < pending_.size() && pending_[head_].frames == 0)

@@ -120,7 +120,7 @@ struct StageSetting {
     std::uint32_t defer_count = 0;   // napi_defer_hard_irqs
     Ps defer_ps = 0;                 // gro_flush_timeout
     // How messages come as packets of a TCP connection; 0: all packets of a message at once, without headers.
-    std::uint64_t wire_fs_per_byte = 0;
+    Ps packet_gap_ps = 0;
     std::uint32_t header_bytes = 0, message_header_bytes = 0; // of each packet as the driver sees it; the MPI's
     bool acknowledged = false; // a poll that finds two packets or more of a message sends an acknowledgement back
 };
@@ -130,8 +130,6 @@ class InterruptStage {
     struct Item {
         std::uint32_t id, frames;
         std::uint64_t bytes;
-        Ps gap_ps = 0; // between its packets; 0: all come at once
-        bool data = true;
         Ps next_ps = 0; // when the next of its packets comes
         std::uint32_t unacknowledged = 0;
     };
@@ -140,6 +138,7 @@ class InterruptStage {
         Ps time;
         bool acknowledges = false; // not the message yet: an acknowledgement of some of its packets leaves
     };
+    static constexpr std::uint32_t kNobody = ~0u; // the id of an acknowledgement: it is only counted
     enum class Log : std::uint8_t { kInterrupt = 1, kPoll = 2, kRearm = 3 };
     struct LogEntry {
         Log what;
@@ -168,6 +167,7 @@ class InterruptStage {
     void softirq_limits(Ps end, std::uint32_t work);
     void finish(Ps now, Ps jitter_ps);
     void plan(Ps now, std::uint32_t frames, Ps jitter_ps);
+    [[nodiscard]] std::uint32_t arrived(const Item &item, Ps now) const;
     [[nodiscard]] std::uint32_t there(Ps now) const;
     [[nodiscard]] Ps next_packet(Ps now) const;
     void note(Log what, Ps time, std::uint32_t value) const;

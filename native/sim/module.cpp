@@ -146,9 +146,8 @@ using VisibleTuple = std::tuple<std::uint32_t, Ps>;
 
 // One stage alone, fed with arrivals: what it does, step by step, and when each message becomes visible.
 std::tuple<std::vector<LogTuple>, std::vector<VisibleTuple>>
-run_stage(const StageSetting &setting, const I64Array &time_ps, const U32Array &frames, const I64Array &bytes,
-          const I64Array &gap_ps) {
-    require(gap_ps.size() == frames.size() && time_ps.size() == frames.size() && frames.size() == bytes.size(), "arrivals: sizes differ");
+run_stage(const StageSetting &setting, const I64Array &time_ps, const U32Array &frames, const I64Array &bytes) {
+    require(time_ps.size() == frames.size() && frames.size() == bytes.size(), "arrivals: sizes differ");
     InterruptStage stage(setting);
     std::vector<InterruptStage::LogEntry> log;
     std::vector<InterruptStage::Visible> visible;
@@ -160,8 +159,7 @@ run_stage(const StageSetting &setting, const I64Array &time_ps, const U32Array &
             const Ps now = time_ps.data()[at];
             stage.arrive(
                 now,
-                {static_cast<std::uint32_t>(at), frames.data()[at], static_cast<std::uint64_t>(bytes.data()[at]),
-                 gap_ps.data()[at]},
+                {static_cast<std::uint32_t>(at), frames.data()[at], static_cast<std::uint64_t>(bytes.data()[at])},
                 0);
             ++at;
         } else {
@@ -225,7 +223,7 @@ void bind_settings(nb::module_ &m) {
         .def_rw("ksoftirqd_ps", &StageSetting::ksoftirqd_ps)
         .def_rw("defer_count", &StageSetting::defer_count)
         .def_rw("defer_ps", &StageSetting::defer_ps)
-        .def_rw("wire_fs_per_byte", &StageSetting::wire_fs_per_byte)
+        .def_rw("packet_gap_ps", &StageSetting::packet_gap_ps)
         .def_rw("header_bytes", &StageSetting::header_bytes)
         .def_rw("message_header_bytes", &StageSetting::message_header_bytes)
         .def_rw("acknowledged", &StageSetting::acknowledged);
@@ -421,8 +419,7 @@ NB_MODULE(_sim, m) {
     m.def("simulate", &simulate, nb::arg("job"), nb::arg("seed"), nb::arg("first_replica"), nb::arg("replicas"),
           nb::arg("threads"), nb::arg("keep"), nb::arg("max_steps") = ~std::uint64_t{0},
           nb::arg("max_bytes") = ~std::uint64_t{0});
-    m.def("run_stage", &run_stage, nb::arg("setting"), nb::arg("time_ps"), nb::arg("frames"), nb::arg("bytes"),
-          nb::arg("gap_ps"));
+    m.def("run_stage", &run_stage, nb::arg("setting"), nb::arg("time_ps"), nb::arg("frames"), nb::arg("bytes"));
     m.def(
         "expand_collective",
         [](int choice, int collective, std::uint32_t size, std::uint32_t rank, std::uint32_t root,

@@ -98,7 +98,7 @@ void machine(Bytes &in, Machine &m) {
     m.stage.moderation.frames = in.number<std::uint32_t>(100);
     m.stage.delivery_ps = in.number<Ps>(200, 1000);
     m.stage.delivery_tail = in.number<std::uint32_t>(2);
-    m.stage.wire_fs_per_byte = m.stage.moderation.usecs % 2 * 8'000'000; // so that kept inputs keep their meaning
+    m.stage.packet_gap_ps = m.stage.moderation.usecs % 2 * 12'304'000; // so that kept inputs keep their meaning
     m.stage.acknowledged = m.stage.moderation.frames % 2;
     m.packet_bytes = in.number<std::uint32_t>(200);
     m.srq_buffers = in.number<std::uint32_t>(4);

@@ -47,7 +47,7 @@ void random_machine(Job &job) {
     machine.stage.moderation.frames = 1 + pick(40);
     machine.stage.delivery_ps = Ps{1000} * pick(3000);
     machine.stage.delivery_tail = pick(3);
-    machine.stage.wire_fs_per_byte = pick(2) * 8'000'000;
+    machine.stage.packet_gap_ps = pick(2) * Ps{12'304'000};
     machine.stage.acknowledged = pick(2);
     if (pick(3) == 0) {
         machine.srq_buffers = 4;

@@ -45,11 +45,11 @@ class InterruptStage:
         self.steps: list[tuple[str, int, int]] = []
         self.visible: list[tuple[int, int]] = []
 
-    def arrive(self, now_ps: int, ident: int, frames: int, size_bytes: int, gap_ps: int) -> None:
+    def arrive(self, now_ps: int, ident: int, frames: int, size_bytes: int) -> None:
         """Take a message of `frames` packets, the first of which is in the ring."""
         if self.state == "polled" and not self.exhausted and not self.pending and now_ps >= self.busy_until_ps:
             self._finish(self.busy_until_ps)
-        item = _Item(ident, [now_ps + packet * gap_ps for packet in range(frames)], size_bytes)
+        item = _Item(ident, [now_ps + packet * self.setting.packet_gap_ps for packet in range(frames)], size_bytes)
         self.pending.append(item)
         if self.state == "armed":
             self._plan(now_ps, item.there(now_ps))
@@ -154,13 +154,13 @@ class InterruptStage:
             self.due_ps = self._next_packet(now_ps)
 
 
-def run_stage(setting: StageSetting, arrivals: list[tuple[int, int, int]], gap_ps: int = 0) -> InterruptStage:
+def run_stage(setting: StageSetting, arrivals: list[tuple[int, int, int]]) -> InterruptStage:
     """Feed a stage alone with (time_ps, frames, bytes) in ascending order and return it when nothing is left to do."""
     stage = InterruptStage(setting)
     for ident, (time_ps, frames, size_bytes) in enumerate(arrivals):
         while stage.due_ps is not None and stage.due_ps < time_ps:
             stage.handle()
-        stage.arrive(time_ps, ident, frames, size_bytes, gap_ps)
+        stage.arrive(time_ps, ident, frames, size_bytes)
     while stage.due_ps is not None:
         stage.handle()
     return stage

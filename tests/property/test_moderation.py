@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -83,15 +85,11 @@ arrivals = st.lists(phase, min_size=1, max_size=6).map(
 
 
 def run_native(
-    setting: StageSetting, stream: list[tuple[int, int, int]], gap_ps: int = 0
+    setting: StageSetting, stream: list[tuple[int, int, int]]
 ) -> tuple[list[tuple[str, int, int]], list[tuple[int, int]]]:
     times, frames, sizes = (np.array(column) for column in zip(*stream, strict=True))
     steps, visible = _sim.run_stage(
-        native_stage(setting),
-        times.astype(np.int64),
-        frames.astype(np.uint32),
-        sizes.astype(np.int64),
-        np.full(len(stream), gap_ps),
+        native_stage(setting), times.astype(np.int64), frames.astype(np.uint32), sizes.astype(np.int64)
     )
     return [(LOG[what], time, value) for what, time, value in steps], visible
 
@@ -113,8 +111,9 @@ def test_packets_that_come_one_by_one_equal_the_twin(setting: StageSetting, data
     for gap, frames, size in data.draw(st.lists(apart, min_size=1, max_size=20)):
         now_ps += gap
         stream.append((now_ps, frames, size))
-    twin = run_stage(setting, stream, gap_ps)
-    assert run_native(setting, stream, gap_ps) == (twin.steps, twin.visible)
+    setting = replace(setting, packet_gap_ps=gap_ps)
+    twin = run_stage(setting, stream)
+    assert run_native(setting, stream) == (twin.steps, twin.visible)
 
 
 @settings(deadline=None, max_examples=50)

@@ -26,7 +26,7 @@ class StageSetting:
     ksoftirqd_ps: int
     defer_count: int
     defer_ps: int
-    wire_fs_per_byte: int
+    packet_gap_ps: int
     header_bytes: int
     message_header_bytes: int
     acknowledged: bool
@@ -164,7 +164,6 @@ def run_stage(
     time_ps: NDArray[int64],
     frames: NDArray[uint32],
     bytes: NDArray[int64],  # noqa: A002
-    gap_ps: NDArray[int64],
 ) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]: ...
 def expand_collective(
     choice: int,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _PS_PER_NS = 1000
 _MOST = (1 << 31) - 1
-_FS_PER_US = 1_000_000_000
+_PS_PER_US, _FS_PER_PS = 1_000_000, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Changes:
             said = "the paths were measured in QEMU 10.0, whose moderation lasts four times as long as hardware's"
             said += ", and that is replayed"
             found.append(Doubt(said, "add emulated=0 to the rule for hardware", 1.0))
-        if self.interrupts and not self._stage(named).wire_fs_per_byte:
+        if self.interrupts and not self._stage(named).packet_gap_ps:
             said = "all packets of a message are taken to come at once, for the run tells no rate of the path"
             found.append(Doubt(said, "measure the operation `bw` too", 1.0))
         return found
@@ -115,7 +115,7 @@ class Changes:
         if self.topology or self.hop:
             machine = replace(machine, network=self._network())
         if self.interrupts:
-            machine = replace(machine, stage=self._stage(named), packet_bytes=machine.packet_bytes or 1448)
+            machine = replace(machine, stage=self._stage(named), packet_bytes=machine.packet_bytes or _PACKET_BYTES)
         if self.vms_per_host or self.cores:
             count = self.cores or (machine.cores.count if machine.cores else 0)
             if count == 0:
@@ -132,10 +132,12 @@ class Changes:
         if rule.kind in _REGISTERS and "emulated" not in self.interrupts:
             rule = replace(rule, emulated=_is_emulated(told.get("in QEMU", "")))
         link = rule.link_mbps if rule.kind in _REGISTERS else 0
+        slope_fs = named.machine.inter.segments[-1].fs_per_byte
         return StageSetting(
             rule,
             delivery_ps=parse_duration_ns(self.delivery) * _PS_PER_NS if self.delivery else 0,
-            wire_fs_per_byte=8 * _FS_PER_US // link if link else named.machine.inter.segments[-1].fs_per_byte,
+            packet_gap_ps=(_PACKET_BYTES + _HEADER_BYTES + _BETWEEN_BYTES)
+            * (8 * _PS_PER_US // link if link else slope_fs // _FS_PER_PS),
             header_bytes=_HEADER_BYTES,
             message_header_bytes=_MPI_HEADER_BYTES.get(named.mpi.partition(" ")[0], 0),
             acknowledged=True,
@@ -158,8 +160,8 @@ class Changes:
 
 _REGISTERS = (Moderation.IGB_QUEUE, Moderation.IGB_SHARED, Moderation.IGBVF)
 """Rules of drivers whose device may be QEMU's, of at most 1 Gbit/s."""
-_HEADER_BYTES = 66
-"""Of Ethernet, IPv4 and TCP with time stamps."""
+_PACKET_BYTES, _HEADER_BYTES, _BETWEEN_BYTES = 1448, 66, 24
+"""Of TCP with time stamps in Ethernet frames; the last are preamble, check sequence and the gap between frames."""
 _MPI_HEADER_BYTES = {"openmpi": 24}
 """Before each message; of others it is not known."""
 _MLX4 = frozenset({"rate_low", "rate_high", "usecs_low", "usecs_high", "rings"})

@@ -96,9 +96,9 @@ class StageSetting:
     `delivery_ps` is the time from the interrupt message to the first instruction of the poll: a few hundred ns
     natively, more when a hypervisor injects it, little more when it is posted.
 
-    With `wire_fs_per_byte` the packets of a message come one after the other at that rate, with `header_bytes` each
-    (as the driver counts them) and `message_header_bytes` of the MPI's in all; without, all come at once. Where packets
-    are `acknowledged`, each poll that finds two packets of a message or more sends one back.
+    The packets of a message come `packet_gap_ps` after each other (0: all at once), with `header_bytes` each, as the
+    driver counts them, and `message_header_bytes` of the MPI's in all. Where packets are `acknowledged`, each poll that
+    finds two packets of a message or more sends one back.
     """
 
     moderation: ModerationSetting = field(default_factory=ModerationSetting)
@@ -111,7 +111,7 @@ class StageSetting:
     ksoftirqd_ps: int = 0
     defer_count: int = 0
     defer_ps: int = 0
-    wire_fs_per_byte: int = 0
+    packet_gap_ps: int = 0
     header_bytes: int = 0
     message_header_bytes: int = 0
     acknowledged: bool = False
