@@ -36,6 +36,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "stats.compare": _STATS,
     "stats.stopping": (*_STATS, "tests/unit/test_stats_calibration.py"),
     "stats.paired": (*_STATS, "tests/property/test_stats.py"),
+    "stats.between": ("tests/unit/test_stats_between.py",),
+    "stats.conclude": _STATS,
+    "stats.equivalence": _STATS,
+    "stats.modes": ("tests/unit/test_stats_modes.py",),
+    "stats.widen": ("tests/unit/test_stats_widen.py", "tests/unit/test_stats_compare.py"),
     "results.shown": ("tests/unit/report/test_view.py", "tests/unit/report/test_formats.py"),
     "results.series": ("tests/unit/test_stats_between.py", "tests/e2e/test_gate.py"),
     "results.paths": ("tests/unit/report/test_view.py", "tests/unit/report/test_steps.py"),
@@ -53,6 +58,12 @@ TESTS: dict[str, tuple[str, ...]] = {
 """The modules, and the quick tests that should see an error in each."""
 
 SURVIVE = {
+    ("stats.between", "700.0"): "exp of 700 and of 701 are both beyond every use",
+    ("stats.between", "1000"): "whether 1,001 blocks are named or called the margin itself",
+    (
+        "stats.conclude",
+        "special.bdtr(slow, n, self.rarest_mode) > self.alpha * (1.0 + 1e-09)",
+    ): "equal to no probability",
     ("run.timers", "40000000"): "1 ns of 40 ms: a hundred times less than the share that counts as near",
     ("run.timers", "200000000"): "1 ns of 200 ms, likewise",
     ("run.timers", "0.0"): "a cell without a summary: 1 ns is as far from every timer as 0 ns",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -140,3 +141,31 @@ def test_the_floor_is_the_largest_difference_of_levels() -> None:
     assert floor_between([np.full(3, 100.0)]) is None
     assert floor_between([np.full(3, 100.0), np.array([])]) is None
     assert floor_between([np.full(3, 100.0), np.full(5, 110.0), np.full(2, 105.0)]) == pytest.approx(0.10)
+
+
+def spread(level: float, n: int) -> np.ndarray:
+    """Blocks whose logarithms have exactly that mean, and a standard deviation of 0.2."""
+    drawn = reference.norm.ppf((np.arange(n) + 0.5) / n)
+    return level * np.exp(0.2 * drawn / drawn.std(ddof=1))
+
+
+@pytest.mark.parametrize(("level", "settled"), [(1.10, Standing.WORSE), (1.0, Standing.WITHIN)])
+def test_the_number_of_blocks_that_is_told_settles_it(level: float, settled: Standing) -> None:
+    found = difference(spread(level, 8), spread(1.0, 8))
+    assert found is not None
+    told = re.search(r"the interval holds the margin; about (\d+) blocks in each run would settle it", found.reason)
+    assert told
+    for blocks, standing in ((int(told[1]), settled), (int(told[1]) * 8 // 10, Standing.UNDECIDED)):
+        more = difference(spread(level, blocks), spread(1.0, blocks))
+        assert more is not None
+        assert more.standing is standing
+
+
+def test_no_number_of_blocks_settles_what_lies_on_the_margin() -> None:
+    found = difference(spread(1.05, 8), spread(1.0, 8))
+    assert found is not None
+    assert found.reason == "the interval holds the margin; it lies on the margin itself"
+
+
+def test_a_run_passes_where_it_is_shown_to_cost_no_more() -> None:
+    assert [one for one in Standing if one.passes] == [Standing.WITHIN, Standing.BETTER]

@@ -18,7 +18,7 @@ from nearmetal.stats.compare import (
     pair_launches,
 )
 from nearmetal.stats.conclude import Criteria, conclude, rarest_excluded
-from nearmetal.stats.equivalence import Better, Evidence, Finding, Verdict, judge, margin_log, tost_p
+from nearmetal.stats.equivalence import Better, Evidence, Finding, Verdict, beyond_p, judge, margin_log, tost_p
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.paired import hedges_gz, holm, moments, paired_t_test, rank_biserial, wilcoxon_signed_rank
 from nearmetal.stats.summary import Metric, Summary, summarize
@@ -113,22 +113,44 @@ def evidence(
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "p_difference", "p_equivalence", "p_beyond", "finding"),
+    ("low", "high", "p_difference", "p_equivalence", "p_beyond", "finding", "says"),
     [
-        (-0.02, 0.02, 0.9, 0.001, 1.0, Finding.WITHIN),
-        (0.01, 0.03, 0.001, 0.001, 1.0, Finding.WITHIN),  # real, and smaller than the margin
-        (0.02, 0.08, 0.001, 0.3, 0.5, Finding.DIFFERS),  # on which side of the margin is open
-        (0.10, 0.20, 0.001, 1.0, 0.001, Finding.SLOWER),
-        (-0.20, -0.10, 0.001, 1.0, 0.001, Finding.FASTER),
-        (0.10, 0.20, 0.001, 1.0, 0.2, Finding.DIFFERS),  # beyond lost to the correction, the difference not
-        (-0.08, -0.02, 0.001, 0.3, 0.5, Finding.DIFFERS),
-        (-0.08, 0.08, 0.9, 0.3, 1.0, Finding.UNDECIDED),  # p > 0.05 is not equality
-        (0.02, 0.08, 0.2, 0.3, 0.5, Finding.UNDECIDED),  # significance lost to the correction
-        (0.01, 0.03, 0.001, 0.2, 1.0, Finding.UNDECIDED),  # within the margin by itself is never called slower
+        (-0.02, 0.02, 0.9, 0.001, 1.0, Finding.WITHIN, "the interval lies within"),
+        (-0.02, 0.02, 0.9, 0.05, 1.0, Finding.WITHIN, "the interval lies within"),
+        (
+            0.01,
+            0.03,
+            0.001,
+            0.001,
+            1.0,
+            Finding.WITHIN,
+            "the interval lies within",
+        ),  # real, and smaller than the margin
+        (0.02, 0.08, 0.05, 0.3, 0.5, Finding.DIFFERS, "not on which side"),
+        (0.10, 0.20, 0.001, 1.0, 0.05, Finding.SLOWER, "beyond the margin"),
+        (-0.20, -0.10, 0.001, 1.0, 0.001, Finding.FASTER, "beyond the margin"),
+        (0.10, 0.20, 0.001, 1.0, 0.2, Finding.DIFFERS, "not on which side"),  # beyond lost to the correction
+        (-0.08, -0.02, 0.001, 0.3, 0.5, Finding.DIFFERS, "not on which side"),
+        (-0.08, 0.08, 0.9, 0.3, 1.0, Finding.UNDECIDED, "holds both equality and"),  # p > 0.05 is not equality
+        (0.02, 0.08, 0.2, 0.3, 0.5, Finding.UNDECIDED, "excludes equality by itself, but not after"),
+        (0.01, 0.03, 0.001, 0.2, 1.0, Finding.UNDECIDED, "within the margin by itself, but not after"),
     ],
 )
-def test_one_boundary_decides_each_figure(low, high, p_difference, p_equivalence, p_beyond, finding) -> None:
-    assert judge(evidence(low, high, p_difference, p_equivalence, p_beyond)).finding is finding
+def test_one_boundary_decides_each_figure(low, high, p_difference, p_equivalence, p_beyond, finding, says) -> None:
+    judged = judge(evidence(low, high, p_difference, p_equivalence, p_beyond))
+    assert judged.finding is finding
+    assert says in judged.reason
+
+
+def test_without_spread_the_difference_alone_decides() -> None:
+    assert [tost_p(gap, 0.0, 4, 0.05) for gap in (0.04, -0.04, 0.05, -0.06)] == [0.0, 0.0, 1.0, 1.0]
+    assert [beyond_p(gap, 0.0, 4, 0.05) for gap in (0.04, 0.05, 0.06, -0.06)] == [1.0, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("wrong", [{"margin": 0.0}, {"tail_margin": -0.1}, {"rarest_mode": 1.0}, {"rarest_mode": 0.0}])
+def test_criteria_that_nothing_can_meet_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(BadInputError, match="is not between 0 and 1"):
+        Criteria(**wrong)
 
 
 MEAN, MEDIAN, P99 = Metric
@@ -166,6 +188,13 @@ def test_near_metal_needs_launches_enough_to_have_met_a_rare_mode() -> None:
     assert conclude(within, {}, 5, Criteria(rarest_mode=0.5)).verdict is Verdict.NEAR_METAL
     assert conclude(within, {}, 4, Criteria(rarest_mode=0.5)).verdict is Verdict.UNDECIDED
     assert conclude(within | {MEAN: SLOWER}, {}, 5, Criteria()).verdict is Verdict.SLOWER  # what was met needs no more
+
+
+def test_few_blocks_cannot_tell_a_difference_from_a_drift() -> None:
+    few = conclude({MEAN: DIFFERS}, {}, 9, Criteria())
+    assert (few.verdict, few.needs, few.settled) == (Verdict.UNDECIDED, 1, False)
+    assert few.reason == "the mean differs, but 9 blocks cannot tell that from a drift"
+    assert conclude({MEAN: DIFFERS}, {}, 10, Criteria()).verdict is Verdict.DIFFERS
 
 
 def test_a_slow_launch_asks_for_more_of_them() -> None:
