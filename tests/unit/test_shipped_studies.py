@@ -65,3 +65,13 @@ def test_the_list_names_every_study(capsys: pytest.CaptureFixture[str]) -> None:
     assert {path.stem for path in STUDIES} <= names
     assert nearmetal(["studies", "--format", "json"]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == [path.stem for path in STUDIES]
+
+
+def test_every_lab_study_of_latency_measures_both_paces() -> None:
+    lab = [study for study, _ in map(read_study, STUDIES) if study.host.kind == "lab"]
+    paces = {
+        study.name: {one.pace for one in study.workload if (one.operation or one.name) == "latency"} for study in lab
+    }
+    assert len([one for one in paces.values() if one]) > 5
+    one_pace = {name for name, found in paces.items() if found and found != {"back-to-back", "random"}}
+    assert one_pace == {"predict-lab"}, "a fit takes messages that go back to back alone"
