@@ -104,7 +104,7 @@ def _two(one: Waterfall) -> list[Waterfall]:
         )
         for trip in one.trips
     ]
-    quick = [replace(trip, measured_ns=trip.there.total_ns + trip.back.total_ns) for trip in trips]
+    quick = [replace(trip, measured_ns=sum(trip.there.ns.values()) + sum(trip.back.ns.values())) for trip in trips]
     return [replace(one, path="native", trips=tuple(quick), kept=tuple(quick), untraced_ns=None), one]
 
 
