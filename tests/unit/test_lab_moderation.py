@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import BadInputError
+from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.fit_run import fit_records
 from nearmetal.predict.machine_file import Changes
-from nearmetal.predict.models import UNBOUNDED, PathModel, Segment
+from nearmetal.predict.models import UNBOUNDED, Distribution, PathModel, Segment
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate
@@ -40,15 +41,16 @@ def tuned(lab: RunDir) -> ModelFile:
     return fit_records(lab, [one for one in lab.trials() if one.order.setting == "tuned"])
 
 
+def ping(rank: int, message_bytes: int = 8) -> Program:
+    call = {"peer": 1 - rank, "message_bytes": message_bytes}
+    ops = (Op(OpKind.SEND, **call), Op(OpKind.RECV, **call), Op(OpKind.MARK, tag=1))  # type: ignore[arg-type]
+    return Program((Repeat(STEPS, tuple(map(DoCall, (1, 0) if rank else (0, 1, 2)))),), ops, (Comm(0, size=2),))
+
+
 def round_trips_us(machine: Machine, message_bytes: int) -> NDArray[np.float64]:
     """Return the round trips of a ping-pong."""
-
-    def program(rank: int) -> Program:
-        call = {"peer": 1 - rank, "message_bytes": message_bytes}
-        ops = (Op(OpKind.SEND, **call), Op(OpKind.RECV, **call), Op(OpKind.MARK, tag=1))  # type: ignore[arg-type]
-        return Program((Repeat(STEPS, tuple(map(DoCall, (1, 0) if rank else (0, 1, 2)))),), ops, (Comm(0, size=2),))
-
-    found = simulate(Schedule(2, (program(0), program(1))), machine, Placement.block(2, 1), keep_marks=True)
+    schedule = Schedule(2, (ping(0, message_bytes), ping(1, message_bytes)))
+    found = simulate(schedule, machine, Placement.block(2, 1), keep_marks=True)
     return np.diff(found.marks[0][:, 2]) / 1e6
 
 
@@ -75,6 +77,21 @@ def test_a_ping_pong_meets_the_moderation_timer_as_measured(
     for message_bytes, error in ((4096, 0.01), (65536, 0.12)):
         found, truth = round_trips_us(added.machine, message_bytes), measured_us(lab, path, message_bytes)
         assert np.median(found) == pytest.approx(np.median(truth), rel=error)
+
+
+def test_messages_that_meet_a_timer_are_told(tuned: ModelFile) -> None:
+    apart, schedule = Placement.block(2, 1), Schedule(2, (ping(0), ping(1)))
+    named = tuned.find("vf")
+
+    def told(fast_ps: int) -> bool:
+        two_modes = Distribution((0.0, 0.4, 0.6, 1.0), (fast_ps, fast_ps, -fast_ps, -fast_ps))
+        inter = PathModel((Segment(8, 100_000, residual=two_modes), Segment(UNBOUNDED, 100_000)))
+        doubts = find_doubts([schedule], replace(named, machine=replace(named.machine, inter=inter)), apart)
+        return any("met a timer" in doubt.said for doubt in doubts)
+
+    assert told(-60_000)
+    assert not told(-40_000)  # noise of this kind there may be
+    assert not any("met a timer" in doubt.said for doubt in find_doubts([schedule], named, apart))
 
 
 def test_moderation_counts_as_in_the_emulator_of_the_run(tuned: ModelFile) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.models import INTRA_KIND, SMALL_BYTES
+from nearmetal.predict.models import INTRA_KIND, SMALL_BYTES, UNBOUNDED
 from nearmetal.predict.native import collectives_of
 from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of
 from nearmetal.units import format_size
@@ -74,6 +74,7 @@ def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: P
         found.append(Doubt(said, "measure a path between two guests of one host", share(beside)))
     apart = ~own & ~same if machine.host is None else ~own & ~same & ~beside
     found += _of_pairs(named, placement, share(apart))
+    found += _of_a_timer(machine.inter, share(apart))
     for where, path, chosen in (
         ("between nodes", machine.inter, apart),
         ("between guests of a host", machine.host, beside),
@@ -91,6 +92,23 @@ def refuse_beyond(doubts: Sequence[Doubt], label: str) -> None:
             raise BadInputError(
                 f"{label}: {doubt.said}", hint=f"{doubt.hint}; or predict all the same with --extrapolate"
             )
+
+
+def _of_a_timer(path: PathModel, share: float) -> list[Doubt]:
+    """Return a doubt where times fall into two modes, as they do where messages meet a timer or just miss it."""
+    for segment in path.segments:
+        residual, size = segment.residual, segment.up_to_bytes
+        if residual is None or share == 0 or size == UNBOUNDED:
+            continue
+        fast_ps = float(np.interp(0.1, residual.probabilities, residual.values_ps))
+        if fast_ps < -segment.one_way_ps(size) / 2:
+            said = (
+                f"a tenth of messages of {format_size(size)} took less than half of the usual time: the others met a "
+            )
+            said += "timer, such as that of interrupt moderation, which a program meets at other times than a ping-pong"
+            hint = "predict on a setting without moderation, with the driver's rule as --interrupts"
+            return [Doubt(said, hint, share)]
+    return []
 
 
 def _of_sizes(

@@ -130,7 +130,7 @@ class Changes:
         """Return the receive side: packets of TCP, on the lab's wire or at the link's rate, or as fast as streams."""
         rule, told = parse_moderation(self.interrupts), dict(named.conditions)
         if rule.kind in _REGISTERS and "emulated" not in self.interrupts:
-            rule = replace(rule, emulated=_is_emulated(told.get("in QEMU", "")))
+            rule = replace(rule, emulated=_is_emulated(told.get("in QEMU", "?" if named.host == "lab" else "")))
         link = rule.link_mbps if rule.kind in _REGISTERS else 0
         slope_fs = named.machine.inter.segments[-1].fs_per_byte
         return StageSetting(
