@@ -112,6 +112,9 @@ def test_moderation_counts_as_in_the_emulator_of_the_run(tuned: ModelFile) -> No
     assert emulated("igbvf:usecs=3,emulated=1", "10.1.0")
     said = [doubt.said for doubt in Changes(interrupts="igbvf:usecs=3").doubts(named)]
     assert any("four times as long as hardware's" in one for one in said)
+    slow = replace(named, conditions=(*named.conditions, ("on the wire", "delay_us = 2.0, rate_mbit = 100.0")))
+    gaps = [Changes(interrupts="igbvf:usecs=3,emulated=1").apply(one).machine.stage for one in (named, slow)]
+    assert [stage.packet_gap_ps for stage in gaps if stage] == [12_304_000, 123_040_000]
     unknown = replace(named, machine=replace(named.machine, inter=PathModel((Segment(UNBOUNDED, 1),))))
     said = [doubt.said for doubt in Changes(interrupts="dim-eqe").doubts(unknown)]
     assert any("all packets of a message are taken to come at once" in one for one in said)

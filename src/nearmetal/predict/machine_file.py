@@ -15,6 +15,7 @@ A small TOML file; every key is an option of `nearmetal predict` and `place` too
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -131,13 +132,14 @@ class Changes:
         rule, told = parse_moderation(self.interrupts), dict(named.conditions)
         if rule.kind in _REGISTERS and "emulated" not in self.interrupts:
             rule = replace(rule, emulated=_is_emulated(told.get("in QEMU", "?" if named.host == "lab" else "")))
-        link = rule.link_mbps if rule.kind in _REGISTERS else 0
+        wire = re.search(r"rate_mbit = ([\d.]+)", told.get("on the wire", ""))  # of the lab: it may be slower
+        link = min(rule.link_mbps, float(wire[1]) if wire else rule.link_mbps) if rule.kind in _REGISTERS else 0
         slope_fs = named.machine.inter.segments[-1].fs_per_byte
         return StageSetting(
             rule,
             delivery_ps=parse_duration_ns(self.delivery) * _PS_PER_NS if self.delivery else 0,
             packet_gap_ps=(_PACKET_BYTES + _HEADER_BYTES + _BETWEEN_BYTES)
-            * (8 * _PS_PER_US // link if link else slope_fs // _FS_PER_PS),
+            * (round(8 * _PS_PER_US / link) if link else slope_fs // _FS_PER_PS),
             header_bytes=_HEADER_BYTES,
             message_header_bytes=_MPI_HEADER_BYTES.get(named.mpi.partition(" ")[0], 0),
             acknowledged=True,
