@@ -85,13 +85,13 @@ class PathEvidence:
 
 def _card(seen: PathEvidence) -> Iterator[Advice]:
     """Find an emulated card, or a user-space back end, where vhost would do."""
-    better = {"e1000": ("`vhost` instead of an emulated card", 2.7), "virtio": ("`vhost` instead of user space", 1.8)}
+    better = {"e1000": ("`vhost` instead of an emulated card", 3.2), "virtio": ("`vhost` instead of user space", 1.6)}
     remedy, gain = better.get(seen.path.recipe, ("", 1.0))
     exits = seen.count(r"kvm\.exits")
     evidence = f"{exits:.1f} KVM exits an iteration"
     backends = [name for name, value in seen.facts(".backend").items() if value == "qemu"]
     if not remedy and backends:
-        remedy, gain = "`vhost` instead of the emulator's own back end", 1.8
+        remedy, gain = "`vhost` instead of the emulator's own back end", 1.6
         evidence = f"{', '.join(backends)} is `qemu` in libvirt's description"
     if remedy and (exits or backends):
         attempt = _with_path(seen, "vhost", "libvirt: <driver name='vhost'/> in the guest's <interface>")
