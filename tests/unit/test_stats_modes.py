@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 
-from nearmetal.stats.modes import Modes, excess_mass, find_modes, order_of
+from nearmetal.stats.modes import Modes, excess_mass, find_modes, order_of, slow_launches
 from nearmetal.stats.order import order
 from nearmetal.stats.summary import Metric, summarize
 
@@ -58,6 +61,28 @@ def test_three_modes_are_three() -> None:
     modes = found(rng().choice([10_000, 20_000, 40_000], 1000) * rng().lognormal(0, 0.03, 1000))
     assert modes is not None
     assert [round(one.centre_ns, -4) for one in modes.modes] == [10_000, 20_000, 40_000]
+
+
+def test_more_levels_than_modes_are_told_lose_no_sample() -> None:
+    modes = found(rng().choice([1_000, 3_000, 9_000, 27_000, 81_000, 243_000], 3000) * rng().lognormal(0, 0.02, 3000))
+    assert modes is not None
+    assert len(modes.modes) == 4
+    assert sum(one.share for one in modes.modes) == pytest.approx(1.0)
+    assert all(a.high_ns < b.low_ns for a, b in itertools.pairwise(modes.modes))
+
+
+def test_fewer_than_forty_samples_are_not_asked_for_modes() -> None:
+    assert found(np.where(EVEN[:39], 97_000, 35_000)) is None
+    assert found(np.where(EVEN[:40], 97_000, 35_000)) is not None
+
+
+@pytest.mark.parametrize(("slow", "count"), [(1.10, 1), (1.049, 0)])
+def test_a_launch_stands_apart_by_the_bound_and_by_six_spreads(slow: float, count: int) -> None:
+    costs = np.log(np.array([1.0, 1.001, 0.999, 1.002, 0.998, 1.0, slow]))
+    assert slow_launches(costs, math.log(1.05)) == count
+    assert slow_launches(10 * costs, math.log(1.05)) == (1 if slow > 1.0 + 6 * 0.002 else 0)
+    wide = np.array([-0.02, -0.01, 0.0, 0.01, 0.02, 0.0, 6 * 1.4826 * 0.01])
+    assert [slow_launches(np.append(wide[:-1], wide[-1] + more), 0.05) for more in (-1e-9, 1e-9)] == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from scipy import fft
+from scipy import stats as reference
 
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, compare, estimate_ratio, pair_launches
 from nearmetal.stats.interval import FloatArray, Interval
@@ -47,6 +49,34 @@ def test_boots_that_differ_are_a_random_effect() -> None:
     assert between_variants(moments(NOISE), NOISE, ()) is None
     alike = NOISE - NOISE.reshape(4, 3).mean(axis=0)[list(BOOTS)]
     assert between_variants(moments(alike), alike, BOOTS) is None
+
+
+def test_blocks_and_boots_widen_where_an_analysis_of_variance_says_so() -> None:
+    """Against scipy: one-way over boots at 0.25; slow cosines against the others, as a regression, at 0.1."""
+    rng = np.random.default_rng(21)
+    decided = set()
+    for _ in range(200):
+        values = rng.normal(0.0, 0.01, 3)[list(BOOTS)] * rng.uniform(0.0, 1.5) + rng.normal(0.0, 0.01, 12)
+        p_boots = reference.f_oneway(*(values[boot::3] for boot in range(3))).pvalue
+        assert (between_variants(moments(values), values, BOOTS) is None) is bool(p_boots > 0.25)
+        power = fft.dct(values, norm="ortho")[1:] ** 2
+        p_drift = reference.f.sf(power[:3].mean() / power[3:].mean(), 3, 8)
+        assert (low_frequency(moments(values), values) is None) is bool(p_drift > 0.1)
+        assert low_frequency(moments(values), values, sure=True) is not None
+        decided.add((bool(p_boots > 0.25), bool(p_drift > 0.1)))
+    assert len(decided) == 4
+
+
+def test_skewness_adds_what_johnsons_t_has_on_the_side_of_the_tail() -> None:
+    """Johnson (1978), "Modified t tests and confidence intervals for asymmetrical populations", JASA 73(363)."""
+    values = np.array([0.0, 0.01, 0.02, 0.02, 0.03, 0.11])
+    of, plain = moments(values), Interval(-0.02, 0.08, 0.95)
+    t = reference.t.ppf(0.975, 5)
+    more = of.sd / 6 * abs(reference.skew(values, bias=False)) * (2 * t**2 + 1) / 6
+    right, left = for_skewness(plain, of, values), for_skewness(plain, moments(-values), -values)
+    assert (right.low, right.high) == (plain.low, pytest.approx(plain.high + more))
+    assert (left.low, left.high) == (pytest.approx(plain.low - more), plain.high)
+    assert for_skewness(plain, moments(values[:4]), values[:4]) == plain
 
 
 def test_intervals_over_boots_cover_another_set_of_boots() -> None:
