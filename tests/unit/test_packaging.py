@@ -114,7 +114,7 @@ def test_self_test_tells_what_does_not_work(
     monkeypatch.setattr("nearmetal.cli.self_test.run_study", refuse)
     assert nearmetal(["self-test"]) == 0, "what this machine does not allow is no failure of the installation"
     said = capsys.readouterr().out
-    assert "63 files as recorded" in said
+    assert "75 files as recorded" in said
     assert said.count("no namespaces here") == len(FLAVOURS)
     monkeypatch.setitem(_EXAMPLE, "vf, tuned", 2.0)
     assert nearmetal(["self-test"]) == 1
