@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import nearmetal
 from nearmetal.cli.lab import command as lab_commands
-from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
+from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, UnavailableError
 from nearmetal.hosts.lab import closure, cpio, image, root, terminal, trim
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
 from nearmetal.hosts.lab.image import Manifest
@@ -257,6 +257,19 @@ def test_what_other_versions_left_in_the_cache_is_summed_up_and_removed(
     assert not any(folder.exists() for folder in old)
     assert "hold" not in CliRunner().invoke(lab_commands, ["status"]).output
     assert set(image.clean(everything=False, old_only=False)) == set(serving[1:])
+
+
+def test_nothing_is_called_old_where_the_image_cannot_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise UnavailableError("no C compiler")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(image, "code_key", refuse)
+    root = cached_folder("root-new", {"recipe": image.root_recipe_key()})
+    kept = cached_folder("image-0", {})
+    assert image.clean(everything=False, old_only=True) == ()
+    assert image.clean(everything=False, old_only=False) == (kept,)
+    assert root.is_dir()
 
 
 def test_removing_all_and_only_what_is_old_exclude_each_other() -> None:

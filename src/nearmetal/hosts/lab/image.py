@@ -379,10 +379,16 @@ def _described(folder: Path, *, verify: bool, serves: bool) -> Cached:
 
 
 def _serving() -> Callable[[Path], bool]:
-    """Return whether a folder is the root, the image or a snapshot that this nearmetal starts from."""
+    """Return whether a folder is the root, the image or a snapshot that this nearmetal starts from.
+
+    Every folder is, where the image cannot be named because its programs cannot be compiled here.
+    """
     for root in _fitting_roots():
         with contextlib.suppress(ForeignFileError, KeyError):
-            key = image_key(Manifest.load(root), code_key())
+            try:
+                key = image_key(Manifest.load(root), code_key())
+            except UnavailableError:
+                return lambda _: True
             return lambda folder: folder == root or folder.name.split("-")[:2] in (["image", key], ["snapshot", key])
     return lambda _: False
 
@@ -392,9 +398,9 @@ def clean(*, everything: bool, old_only: bool) -> tuple[Path, ...]:
 
     `old_only` removes what this nearmetal would not use, root layers included. Returns what was removed.
     """
-    serving = _serving()
+    keeps = _serving() if old_only else lambda _: False
     kinds = _KINDS if everything or old_only else _KINDS[1:]
-    removed = tuple(folder for kind in kinds for folder in _folders(kind) if not (old_only and serving(folder)))
+    removed = tuple(folder for kind in kinds for folder in _folders(kind) if not keeps(folder))
     for folder in removed:
         shutil.rmtree(folder)
         folder.with_name(f"{_LOCK}-{folder.name}").unlink(missing_ok=True)
