@@ -9,10 +9,18 @@ from scipy import stats as reference
 
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, compare, estimate_ratio, pair_launches
 from nearmetal.stats.interval import FloatArray, Interval
-from nearmetal.stats.paired import moments
+from nearmetal.stats.paired import PairedMoments, moments
 from nearmetal.stats.stopping import StoppingPlan, look
 from nearmetal.stats.summary import Metric, summarize
-from nearmetal.stats.widen import Company, between_variants, for_skewness, low_frequency, offset_of, widened
+from nearmetal.stats.widen import (
+    Company,
+    between_variants,
+    evidence_of,
+    for_skewness,
+    low_frequency,
+    offset_of,
+    widened,
+)
 
 BOOTS = tuple(block % 3 for block in range(12))
 PLANS = pytest.mark.parametrize("plan", [None, StoppingPlan(12)])
@@ -135,6 +143,37 @@ def test_a_small_difference_is_not_claimed_where_the_baseline_differs_from_itsel
 def test_an_offset_is_that_of_the_known_blocks() -> None:
     assert offset_of(np.array([0.02, 0.021, math.nan, 0.019, 0.02, 0.02])) == pytest.approx(0.02)
     assert offset_of(NOISE) == 0.0
+
+
+def test_an_offset_is_shown_at_alpha_itself_and_not_beyond_it() -> None:
+    twins = np.array([0.02, 0.03, 0.01, 0.02, 0.025])
+    assert offset_of(twins, 0.05, lambda _: 0.05) == pytest.approx(0.021)
+    assert offset_of(twins, 0.05, lambda _: 0.0501) == 0.0
+
+
+def test_boots_that_are_the_same_within_differ_by_all_there_is() -> None:
+    values = np.array([0.0, 0.1, 0.3] * 2)
+    found = between_variants(moments(values), values, (0, 1, 2, 0, 1, 2))
+    assert found is not None
+    assert (found.df, found.standard_error) == (2, pytest.approx(np.std([0.0, 0.1, 0.3], ddof=1) / math.sqrt(3)))
+
+
+def test_no_look_is_less_sure_of_equality_than_even() -> None:
+    """A one-sided p-value of over a half counts as a half at every look, whatever the spending makes of it."""
+    asked: list[float] = []
+
+    def overall(p: float) -> float:
+        asked.append(p)
+        return p
+
+    values = 1.0 + NOISE
+
+    def plain(of: PairedMoments, alpha: float) -> Interval:
+        return of.interval(1.0 - alpha)
+
+    found = evidence_of(values, Company(), bound=0.05, alpha=0.05, interval=plain, overall=overall)
+    assert found.p_equivalence == 0.5
+    assert max(asked) == 1.0
 
 
 def test_launches_give_their_twins_and_boots() -> None:

@@ -24,7 +24,6 @@ LEAST_SAMPLES = 40
 LEAST_SHARE = 0.05
 LEAST_DISTANCE = 1.05
 """Modes closer than this ratio, or rarer than that share, are not told apart: no verdict turns on them."""
-MOST_MODES = 4
 _CRITICAL = 1.38
 """The 99.9 % quantile of sqrt(n) times the statistic for n uniform samples (simulated, n = 40 to 400)."""
 _DENSITIES = np.geomspace(0.2, 400.0, 96)
@@ -93,7 +92,7 @@ def _points(ordered: IntArray) -> FloatArray:
 
 
 def _cuts(x: FloatArray, offset: int = 0, depth: int = 2) -> list[int]:
-    """Return the indices of points before which a mode ends, ascending: split, and each part again."""
+    """Return the indices of points before which a mode ends, ascending, three at most: split, and each part again."""
     cut = split(x)
     if cut is None:
         return []
@@ -149,7 +148,7 @@ def _modes(ordered: IntArray, edges: list[float]) -> list[Mode]:
     n = ordered.size
     return [
         Mode((high - low) / n, _centre(ordered, low, high), float(ordered[low]), float(ordered[high - 1]))
-        for low, high in kept[:MOST_MODES]
+        for low, high in kept
     ]
 
 
