@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 
 import pytest
@@ -18,6 +19,7 @@ settings.load_profile("nearmetal")
 
 # Tests start hundreds of programs of ours; without compiled modules each start takes half a CPU second longer.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False  # nor does each worker then rewrite the assertions of every test at its start
 
 
 def _synced(descriptor: int) -> None:

@@ -29,7 +29,7 @@ STUDY = """
 name = "mtu"
 baseline = "veth"
 path = [{ name = "veth" }, { name = "tap" }]
-workload = [{ name = "stream", operation = "bw", sizes = ["256 KiB"], iterations = 8, warmup = 1 }]
+workload = [{ name = "stream", operation = "bw", sizes = ["256 KiB"], iterations = 4, warmup = 1 }]
 [trials]
 min_blocks = 3
 [tune]
