@@ -64,6 +64,8 @@ SURVIVE = {
         "stats.conclude",
         "special.bdtr(slow, n, self.rarest_mode) > self.alpha * (1.0 + 1e-09)",
     ): "equal to no probability",
+    ("stats.modes", "statistic * math.sqrt(x.size) > _CRITICAL"): "equal to no statistic",
+    ("stats.modes", "two[best] >= two[best].max() - 1e-12"): "equal to no sum",
     ("stats.widen", "special.fdtrc(k - 1, n - k, among / within) > _VARIANTS_P"): "equal to no probability",
     ("stats.widen", "1.0 + interval.level"): "the t of the other tail, which is squared",
     ("run.timers", "40000000"): "1 ns of 40 ms: a hundred times less than the share that counts as near",
@@ -99,13 +101,18 @@ def _swapped(node: Any) -> ast.AST:
     return cast("ast.AST", node)
 
 
+def _returns(node: Any) -> bool:
+    """Return whether a `return` gives anything but None, which it is to give instead."""
+    return node.value is not None and getattr(node.value, "value", ...) is not None
+
+
 _PLANTS: tuple[tuple[type[ast.AST], Callable[[Any], bool], Callable[[Any], ast.AST]], ...] = (
     (ast.BinOp, lambda node: type(node.op) in _SWAPPED, _swapped),
     (ast.BoolOp, lambda _: True, _swapped),
     (ast.Compare, lambda _: True, _swapped),
     (ast.Constant, lambda node: type(node.value) in {int, float}, lambda node: ast.Constant(node.value + 1)),
     (ast.UnaryOp, lambda node: isinstance(node.op, ast.Not), lambda node: cast("ast.AST", node.operand)),
-    (ast.Return, lambda node: node.value is not None, lambda _: ast.Return(ast.Constant(None))),
+    (ast.Return, _returns, lambda _: ast.Return(ast.Constant(None))),
     (ast.Expr, lambda node: isinstance(node.value, ast.Call), lambda _: ast.Pass()),
 )
 """Which nodes have an error, and what it makes of them."""

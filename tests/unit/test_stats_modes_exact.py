@@ -51,6 +51,15 @@ def test_the_cut_is_at_the_widest_step_of_equally_good_ones() -> None:
     assert excess_mass(spaced((0.0, 0.1, 30), (0.6, 0.6, 1), (0.9, 1.0, 30)))[1] == 30
 
 
+def test_a_far_sample_does_not_draw_the_cut() -> None:
+    assert excess_mass(spaced((0.0, 0.1, 30), (0.5, 0.6, 30), (5.0, 5.0, 1)))[1] == 30
+
+
+def test_excess_mass_does_not_know_where_zero_is() -> None:
+    x = spaced((0.0, 3.0, 5), (10.0, 11.0, 7))
+    assert excess_mass(x + 5.0)[0] == pytest.approx(excess_mass(x)[0], rel=1e-9)
+
+
 def test_four_hundred_quantiles_stand_for_a_launch() -> None:
     points = _points(np.arange(1, 1001))
     assert points.size == 400
@@ -162,6 +171,8 @@ def test_one_switch_explains_ninety_five_percent(late: int, says: str) -> None:
 
 def test_samples_of_no_time_are_not_asked_for_modes() -> None:
     ns = np.where(np.arange(100) % 2, 97_000, 35_000)
+    assert find_modes(ns, np.sort(ns)) is not None
+    ns[0] = 1
     assert find_modes(ns, np.sort(ns)) is not None
     ns[0] = 0
     assert find_modes(ns, np.sort(ns)) is None

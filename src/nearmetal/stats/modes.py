@@ -91,14 +91,13 @@ def _points(ordered: IntArray) -> FloatArray:
     return np.asarray(np.repeat(values, counts) + place * step, dtype=np.float64)
 
 
-def _cuts(x: FloatArray, offset: int = 0, depth: int = 2) -> list[int]:
-    """Return the indices of points before which a mode ends, ascending, three at most: split, and each part again."""
-    cut = split(x)
-    if cut is None:
+def _cuts(x: FloatArray) -> list[int]:
+    """Return the indices of points before which a mode ends, ascending, three at most: split, and both parts again."""
+    middle = split(x)
+    if middle is None:
         return []
-    left = _cuts(x[:cut], offset, depth - 1) if depth > 1 else []
-    right = _cuts(x[cut:], offset + cut, depth - 1) if depth > 1 else []
-    return [*left, offset + cut, *right]
+    below, above = split(x[:middle]), split(x[middle:])
+    return [*([below] if below else []), middle, *([middle + above] if above else [])]
 
 
 def split(x: FloatArray) -> int | None:
@@ -140,7 +139,7 @@ def _modes(ordered: IntArray, edges: list[float]) -> list[Mode]:
             continue
         rare = (high - low) < LEAST_SHARE * ordered.size
         close = bool(kept) and _centre(ordered, low, high) < LEAST_DISTANCE * _centre(ordered, *kept[-1])
-        below_is_rare = bool(kept) and (kept[-1][1] - kept[-1][0]) < LEAST_SHARE * ordered.size
+        below_is_rare = bool(kept) and kept[-1][1] < LEAST_SHARE * ordered.size  # the lowest: others would have joined
         if kept and (rare or close or below_is_rare):
             kept[-1] = (kept[-1][0], high)
         else:
