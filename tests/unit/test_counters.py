@@ -43,6 +43,12 @@ def test_tables_of_names_and_values_are_paired() -> None:
     assert parse_snmp("Tcp: RetransSegs InErrs\nTcp: 7 0\n") == {"RetransSegs": 7, "InErrs": 0}
 
 
+def test_what_tcp_sent_again_and_held_back_is_counted() -> None:
+    with MachineShell() as shell:
+        read = counters.read_counters(shell, [""])
+    assert {"tcp..RetransSegs", "tcp..TCPAutoCorking"} <= read.keys()
+
+
 def test_a_reader_that_was_cut_short_is_told() -> None:
     with pytest.raises(NearmetalError, match="broke off after 1"):
         many_files.split(b"one\nm 0\ntwo", ["a", "b"], "m")

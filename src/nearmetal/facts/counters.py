@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from nearmetal.hosts.host import Shell
 
 _CPU_STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-_TCP_COUNTERS = ("RetransSegs", "InErrs", "TCPTimeouts", "TCPLostRetransmit", "TCPFastRetrans", "TCPSpuriousRTOs")
+_TCP_COUNTERS = (
+    *("RetransSegs", "InErrs", "TCPTimeouts", "TCPLostRetransmit", "TCPFastRetrans", "TCPSpuriousRTOs"),
+    "TCPAutoCorking",  # segments held back until the port has reported what was sent before
+)
 _KVM_COUNTERS = ("exits", "io_exits", "mmio_exits", "halt_exits", "irq_exits", "irq_injections", "halt_wakeup")
 _KVM_FILES = tuple(f"/sys/kernel/debug/kvm/{name}" for name in _KVM_COUNTERS)
 _MACHINE_FILES = ("/proc/interrupts", "/proc/softirqs", "/proc/stat")

@@ -39,6 +39,10 @@ _FOLLOWED = {
     "rescheduling interrupts": (r"irq\.RES", "ranks woken on another processor"),
     "moves of ranks between processors": (r"sched\.migrations", "the scheduler moves ranks; pin them"),
     "ticks of stolen processor time": (r"cpu\.steal", "the hypervisor's other guests"),
+    "segments that TCP held back": (
+        r"tcp\..*\.TCPAutoCorking",
+        "it waits until the port has reported what was sent before; try host.tcp_autocorking = 0",
+    ),
 }
 
 

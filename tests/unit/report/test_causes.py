@@ -138,6 +138,11 @@ def test_modes_as_far_apart_as_the_moderation_timer_name_it(
     [
         ("sched__context_switches", 1, "ranks that sleep and are woken"),
         ("sched__migrations", 1, "the scheduler moves ranks; pin them"),
+        (
+            "tcp__n0__TCPAutoCorking",
+            1,
+            "it waits until the port has reported what was sent before; try host.tcp_autocorking = 0",
+        ),
         ("sched__context_switches", -1, ""),
         ("sched__migrations", 0, ""),
     ],
