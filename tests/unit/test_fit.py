@@ -280,6 +280,15 @@ def test_a_gap_between_messages_holds_at_its_size_alone() -> None:
             assert gap_ns == pytest.approx(gaps[size], rel=0.1)  # without the way of the last message
 
 
+def test_small_messages_are_not_as_far_apart_as_the_large_ones_that_were_streamed() -> None:
+    """A run that streams one large size says nothing of small ones: their gap is at most the time of one of them."""
+    round_trips = [RoundTrips(size, np.full(400, 2 * ns)) for size, ns in {8: 36_000, 65_536: 480_000}.items()]
+    path = fit_path(round_trips, [Windows(65_536, 65, 1, np.full(50, 65 * 510_000))])
+    small, large = path.segment(8), path.segment(65_536)
+    assert small.gap_ps + 8 * small.fs_per_byte / 1000 == pytest.approx(36_000_000, rel=0.05)
+    assert large.gap_ps + 65_536 * large.fs_per_byte / 1000 == pytest.approx(510_000_000, rel=0.05)
+
+
 def test_on_one_processor_the_gap_between_messages_is_that_of_both_ends() -> None:
     """Then two ranks that compute and exchange need all of it, one after the other; a wire hides none."""
     round_trips = [

@@ -351,6 +351,8 @@ def test_sizes_far_beyond_the_measured_are_refused(files: tuple[str, str], tmp_p
         ((8, 512, 65_536), "are far from every measured size, as between 512 B and 64 KiB"),
         ((8, 512, 4096), ""),
         ((8, 64, 1024, 8192), ""),
+        ((65_536, 131_072), "are far smaller than the smallest measured: down to 4 KiB against 64 KiB"),
+        ((32_768, 65_536), ""),
     ],
 )
 def test_sizes_between_and_just_beyond_the_measured_are_told(
@@ -360,6 +362,22 @@ def test_sizes_between_and_just_beyond_the_measured_are_told(
     _, err = run(predict, files[0], "--on", source, "--replicas", "1")
     assert told in err
     assert bool(err) == bool(told)
+
+
+def test_the_sizes_to_measure_reach_down_to_the_smallest_message(files: tuple[str, str], tmp_path: Path) -> None:
+    source = model_of(tmp_path, Machine(None, measured(5, 65_536, 131_072)))
+    _, err = run(predict, files[0], "--on", source, "--replicas", "1")
+    assert 'hint: measure sizes = ["4 KiB", "64 KiB", "128 KiB"]' in err
+
+
+def test_a_run_without_streaming_is_told(files: tuple[str, str], tmp_path: Path) -> None:
+    """Its messages take no processor time at all, and a process has any number of them on the way at once."""
+    whole = measured(5, 8, 512, 4096)
+    bare = replace(whole, segments=(replace(whole.segments[0], send_overhead_ps=0, recv_overhead_ps=0),))
+    for inter, told in ((bare, True), (replace(bare, fit=None), False), (whole, False)):
+        _, err = run(predict, files[0], "--on", model_of(tmp_path, Machine(None, inter)), "--replicas", "1")
+        assert ("no stream of messages was measured" in err) is told
+        assert ("hint: measure the operations `bw` and `bibw` too" in err) is told
 
 
 def program_to_oneself() -> Schedule:

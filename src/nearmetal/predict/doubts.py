@@ -74,7 +74,7 @@ def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: P
         found.append(Doubt(said, "measure a path between two guests of one host", share(beside)))
     apart = ~own & ~same if machine.host is None else ~own & ~same & ~beside
     found += _of_pairs(named, placement, share(apart))
-    found += _of_a_timer(machine.inter, share(apart))
+    found += [*_of_a_timer(machine.inter, share(apart)), *_of_streaming(machine.inter, share(apart))]
     for where, path, chosen in (
         ("between nodes", machine.inter, apart),
         ("between guests of a host", machine.host, beside),
@@ -111,6 +111,15 @@ def _of_a_timer(path: PathModel, share: float) -> list[Doubt]:
     return []
 
 
+def _of_streaming(path: PathModel, share: float) -> list[Doubt]:
+    """Return a doubt where messages take no processor time and no gap because none were sent in a row."""
+    if path.fit is None or share == 0 or any(one.send_overhead_ps or one.gap_ps for one in path.segments):
+        return []
+    said = "no stream of messages was measured: sending and receiving are taken to need no processor time, and messages"
+    said += " in a row to follow each other at once"
+    return [Doubt(said, "measure the operations `bw` and `bibw` too", share)]
+
+
 def _of_sizes(
     where: str, path: PathModel, sizes: NDArray[np.int64], counts: NDArray[np.int64], total: int
 ) -> list[Doubt]:
@@ -137,6 +146,15 @@ def _of_sizes(
         far = max(shares(sizes > BEYOND_FACTOR * largest))
         wanted = _sizes_to_measure(measured, sizes)
         found.append(Doubt(said, f"measure {wanted}", max(of_messages, of_bytes), refuse=far >= BEYOND_SHARE))
+    least = int(measured[0])
+    below = least > WIDE_FACTOR * np.maximum(sizes, SMALL_BYTES)
+    if below.any():
+        of_messages, of_bytes = shares(below)
+        said = (
+            f"{of_messages:.0%} of messages and {of_bytes:.0%} of bytes {where} are far smaller than the smallest "
+            f"measured: down to {format_size(int(sizes.min()))} against {format_size(least)}"
+        )
+        found.append(Doubt(said, f"measure {_sizes_to_measure(measured, sizes)}", max(of_messages, of_bytes)))
     at = np.searchsorted(measured, sizes)
     inside = (at > 0) & (at < measured.size)
     low, high = measured[np.maximum(at - 1, 0)], measured[np.minimum(at, measured.size - 1)]
@@ -153,9 +171,12 @@ def _of_sizes(
 
 
 def _sizes_to_measure(measured: NDArray[np.int64], used: NDArray[np.int64]) -> str:
-    """Return the sizes that a study would need, as it spells them: the measured, a largest, and powers of 2 between."""
+    """Return the sizes that a study would need, as it spells them: the measured, and powers of 2 around and between."""
     top = int(used.max())
-    wanted = sorted({*map(int, measured), *([1 << (top - 1).bit_length()] if top > measured[-1] else [])})
+    least = max(SMALL_BYTES // 8, int(used.min()))
+    beyond = [1 << (top - 1).bit_length()] if top > measured[-1] else []
+    beyond += [1 << (least.bit_length() - 1)] if int(measured[0]) > WIDE_FACTOR * max(least, SMALL_BYTES) else []
+    wanted = sorted({*map(int, measured), *beyond})
     at = 1
     while at < len(wanted):
         low, high = max(wanted[at - 1], SMALL_BYTES), wanted[at]

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.models import UNBOUNDED, FitQuality, PathModel, Segment
+from nearmetal.predict.models import SMALL_BYTES, UNBOUNDED, FitQuality, PathModel, Segment
 from nearmetal.predict.residual import residual_of
 
 if TYPE_CHECKING:
@@ -281,7 +281,8 @@ def _cut(sizes: Floats, times: Floats) -> list[tuple[int, int]]:
 def _gaps_between_messages(windows: Sequence[Windows], sizes: Floats, times: Floats) -> dict[int, float]:
     """Return ns between messages of one pair, by size.
 
-    A window lasts W - 1 gaps, the way of its last message and the way of the acknowledgement.
+    A window lasts W - 1 gaps, the way of its last message and the way of the acknowledgement. Where only large messages
+    were streamed, the smallest are as far apart as those, but by no more than the time of a single one.
     """
     gaps: dict[int, float] = {}
     for window in windows:
@@ -290,6 +291,8 @@ def _gaps_between_messages(windows: Sequence[Windows], sizes: Floats, times: Flo
         total, count = float(np.median(window.ns)), window.window_messages
         ends = float(np.interp(window.message_bytes, sizes, times)) + float(times[0])
         gaps[window.message_bytes] = max((total - ends) / (count - 1), total / count / 2) if count > 1 else total
+    if gaps and (least := min(gaps)) > max(SMALL_BYTES, sizes[0]):
+        gaps[int(sizes[0])] = min(gaps[least], float(times[0]))
     return gaps
 
 
