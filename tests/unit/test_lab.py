@@ -212,6 +212,27 @@ def test_what_the_guest_runs_needs_only_the_standard_library() -> None:
                 assert top in sys.stdlib_module_names or top == "nearmetal", f"{path} imports {module}"
 
 
+def test_imports_are_found_in_every_statement_and_not_in_those_of_the_type_checker() -> None:
+    source = """
+import nearmetal.a, os
+from nearmetal import b
+class C:
+    def method(self):
+        for _ in (): import nearmetal.c
+        else: import nearmetal.d
+try: import nearmetal.e
+except OSError: import nearmetal.f
+finally: import nearmetal.g
+match 0:
+    case 1: from nearmetal.h import i
+with open("x"): import nearmetalic
+if TYPE_CHECKING: import nearmetal.never
+if 1: import nearmetal.j
+"""
+    wanted = ["a", "b", "c", "d", "e", "f", "g", "h", "h.i", "j"]
+    assert sorted(closure.imports(source)) == ["nearmetal", *(f"nearmetal.{name}" for name in wanted)]
+
+
 def test_a_closure_refuses_a_module_that_is_not_there() -> None:
     with pytest.raises(NearmetalError):
         closure.import_closure(PACKAGE, "nearmetal.nothing")

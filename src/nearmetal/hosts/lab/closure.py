@@ -6,12 +6,12 @@ What the lab's guest runs is found, not listed, so only a change of what it runs
 from __future__ import annotations
 
 import ast
+import functools
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 PACKAGE = "nearmetal"
@@ -45,20 +45,21 @@ def module_file(package: Path, module: str) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def imports(source: str) -> Iterator[str]:
-    """Yield the names of the package's modules that a source imports; a name may turn out to be no module."""
-    tree = ast.parse(source)
-    for node in _checked_at_run_time(tree):
+@functools.lru_cache(maxsize=1024)
+def imports(source: str) -> tuple[str, ...]:
+    """Return the names of the package's modules that a source imports; a name may turn out to be no module."""
+    found: list[str] = []
+    left: list[ast.AST] = [ast.parse(source)]
+    while left:
+        node = left.pop()
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == PACKAGE)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            left += [inner for part in _PARTS for inner in getattr(node, part, ())]
+    return tuple(name for name in found if name.split(".")[0] == PACKAGE)
 
 
-def _checked_at_run_time(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
-            continue
-        yield child
-        yield from _checked_at_run_time(child)
+_PARTS = ("body", "orelse", "finalbody", "handlers", "cases")
+"""Where statements stand within others; no expression holds an import."""
