@@ -62,10 +62,9 @@ class LostDisk:
                     self._build(kept, into / name)
 
 
-def lost_disk(folder: Path) -> LostDisk:
-    """Make such a disk; `folder` is for the library and what it keeps."""
-    library, kept = folder / "lose.so", folder / "kept"
-    kept.mkdir()
+def library(folder: Path) -> Path:
+    """Compile what stands between a program and such a disk."""
+    made = folder / "lose.so"
     flags = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
-    process.run(["cc", *flags, "-o", str(library), str(SOURCE), "-ldl"], timeout_s=600, check=True)
-    return LostDisk(library, kept)
+    process.run(["cc", *flags, "-o", str(made), str(SOURCE), "-ldl"], timeout_s=600, check=True)
+    return made

@@ -13,7 +13,7 @@ from nearmetal.knobs.journal import read_state
 from nearmetal.store.rundir import RunDir
 from nearmetal.workloads.sample_file import read_sample_file
 from tests.e2e.test_instrument import BENCH, build
-from tests.lost import LostDisk, lost_disk
+from tests.lost import LostDisk, library
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,11 +48,21 @@ knob_victim.main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
 """
 
 
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return library(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("engine"), BENCH).program
+
+
 @pytest.fixture
-def disk(tmp_path: Path) -> LostDisk:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    return lost_disk(folder)
+def disk(tmp_path: Path, shim: Path) -> LostDisk:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    return LostDisk(shim, kept)
 
 
 def stored(disk: LostDisk, tmp_path: Path, drop: str = "") -> tuple[int, RunDir]:
@@ -124,11 +134,10 @@ def test_each_sync_of_the_journal_is_needed(disk: LostDisk, tmp_path: Path, drop
 
 
 @pytest.mark.parametrize("drop", ["", "file:.tmp", "folder:"])
-def test_the_engines_file_is_there_when_it_has_ended(tmp_path: Path, disk: LostDisk, drop: str) -> None:
-    instrument = build(tmp_path, BENCH)
+def test_the_engines_file_is_there_when_it_has_ended(tmp_path: Path, disk: LostDisk, engine: Path, drop: str) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
-    argv = [str(instrument.program), "--op", "barrier", "--iterations", "3", "--out", str(folder / "samples")]
+    argv = [str(engine), "--op", "barrier", "--iterations", "3", "--out", str(folder / "samples")]
     ended = disk.run(["env", "FAKE_RANKS=2", "FAKE_STAMP=20", "FAKE_CALL=700", *argv], drop=drop)
     assert ended.ok, ended.complaint()
     kept = disk.after_power_loss(folder, tmp_path / "left") / "samples"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -44,6 +45,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A search that came to its end, for tests to copy."""
+    made = tmp_path_factory.mktemp("ended")
+    (made / "s.toml").write_text(SEARCH_STUDY)
+    assert run(["tune", str(made / "s.toml"), "--run", str(made / "search"), "--out", str(made)]) == 0
+    return made / "search"
+
+
+@pytest.fixture
+def search(folder: Path, ended: Path) -> Path:
+    return shutil.copytree(ended, folder / "search")
+
+
 def test_kill_and_resume_end_like_an_uninterrupted_search(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tune", "s.toml", "--run", "whole", "--out", "alone"]) == 0
     alone = capsys.readouterr().out
@@ -77,15 +92,14 @@ def test_an_interrupted_search_says_how_to_go_on(
     assert (folder / "s-latency-bound.profile.json").exists()
 
 
-def test_launches_of_another_search_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["tune", "s.toml", "--run", "search"]) == 0
-    edit_study(folder / "search", lambda text: text.replace("[9000]", "[8000]"))
+def test_launches_of_another_search_are_refused(search: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit_study(search, lambda text: text.replace("[9000]", "[8000]"))
     assert run(["tune", "--resume", "search"]) == 2
     assert "is not the one that this search asks for" in capsys.readouterr().err
 
 
-def test_a_search_is_not_taken_for_a_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["tune", "s.toml", "--run", "search"]) == 0
+@pytest.mark.usefixtures("search")
+def test_a_search_is_not_taken_for_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "search"]) == 2
     assert "it holds a search; `nearmetal show search` lists its trials" in capsys.readouterr().err
     assert run(["show", "search", "--trial", "0"]) == 0
