@@ -118,6 +118,16 @@ def test_a_program_that_sleeps_when_it_is_told_to_yield_makes_open_mpi_4_block()
     assert has(argv, "--mca", "mpi_yield_when_idle", "1")
 
 
+def test_ranks_of_several_nodes_sleep_until_a_message_comes() -> None:
+    blocking = dataclasses.replace(APART, progress="blocking", sleeps=True, environment=(("NEARMETAL_YIELD", "sleep"),))
+    argv = launch(OPENMPI4, blocking).argv
+    assert argv.count("NEARMETAL_YIELD=events") == argv.count("OMPI_MCA_opal_event_include=epoll") == 2
+    assert "NEARMETAL_YIELD=sleep" not in argv, "Open MPI refuses a variable that has two values"
+    assert "NEARMETAL_YIELD=sleep" in launch(OPENMPI5, blocking).argv
+    together = dataclasses.replace(blocking, nodes=("n0", "n0"))
+    assert "NEARMETAL_YIELD=sleep" in launch(OPENMPI4, together).argv, "memory tells nobody what is left in it"
+
+
 def test_polling_ranks_yield_only_when_they_outnumber_cores() -> None:
     crowded = dataclasses.replace(ALONE, oversubscribed=True)
     assert has(launch(OPENMPI5, ALONE).argv, "--mca", "mpi_yield_when_idle", "0")

@@ -5,7 +5,7 @@ left to itself Open MPI would weigh UCX and OFI too, and which one a figure is o
 
 Ranks that wait poll. From version 5 on they can sleep instead (`threads_pthreads_yield_strategy nanosleep`, see
 opal/mca/threads/pthreads); version 4 only has sched_yield, which keeps the core busy unless the program takes that call
-itself, as nearmetal's own do (native/common/yield.c).
+itself, as nearmetal's own do (native/common/yield.c): they sleep until something comes over a connection.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def launch(mpi: Mpi, job: Job) -> MpiLaunch:
         argv += [":"] if index else []
         argv += ["-n", str(ranks)]
         argv += [] if job.one_node else ["--host", f"{node}:{ranks}"]
-        for name, value in job.environment:
+        for name, value in {**dict(job.environment), **_waiting(mpi, job)}.items():
             argv += ["-x", f"{name}={value}"]
         argv += job.program
     return MpiLaunch(tuple(argv), _environment())
@@ -71,6 +71,13 @@ def _progress(mpi: Mpi, job: Job) -> list[str]:
             hint='use Open MPI 5 or newer, or progress = "polling"',
         )
     return ["--mca", "mpi_yield_when_idle", "1", "--mca", "threads_pthreads_yield_strategy", "nanosleep"]
+
+
+def _waiting(mpi: Mpi, job: Job) -> dict[str, str]:
+    """Return what tells ranks of nearmetal's own to sleep until a message comes: libevent must wait in an epoll."""
+    if mpi.major >= 5 or job.progress == "polling" or job.one_node:
+        return {}
+    return {"NEARMETAL_YIELD": "events", "OMPI_MCA_opal_event_include": "epoll"}
 
 
 OPENMPI = Flavour(
