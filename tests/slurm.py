@@ -134,7 +134,7 @@ def host(folder: Path, mpi: str = "openmpi", **options: str | float) -> Iterator
 
 def await_end_of_job(job: str, node: str) -> None:
     """Wait until the controller has heard that a node is done with a job; the client programs are first in PATH."""
-    config = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, timeout=60, check=True)
+    config = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, timeout=600, check=True)
     log = Path(re.search(r"^SlurmctldLogFile\s*=\s*(.+)$", config.stdout, re.MULTILINE)[1])  # type: ignore[index]
     told = re.compile(rf"_slurm_rpc_epilog_complete: JobId={job}\b.* Node={node}\b")
     deadline = time.monotonic() + _START_S

@@ -23,7 +23,7 @@ def carried_out(kind: str, over: str = "veth", placement: tuple[int, ...] = (0, 
         pytest.skip(error.render())
     base = {"operation": kind, "sizes": [], "iterations": 1000, "warmup": 100}
     asked = WorkloadOrder("w", kind, {**base, **options}, placement)  # type: ignore[arg-type]
-    return LocalHost().carry_out(Order(0, 0, PathOrder(over, over), asked, timeout_s=40.0), carry_out)
+    return LocalHost().carry_out(Order(0, 0, PathOrder(over, over), asked, timeout_s=600.0), carry_out)
 
 
 def valid(program: str, kind: str, **options: object) -> Outcome:

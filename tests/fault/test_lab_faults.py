@@ -379,13 +379,13 @@ def test_a_lab_that_does_not_boot_shows_its_console(
 ) -> None:
     monkeypatch.setenv("LAB_EMULATOR", "panics")
     with Vm(boot(emulator)) as life, pytest.raises(NearmetalError, match=r"while booting(?s:.*)not syncing"):
-        life.freeze(tmp_path / "state", timeout_s=20)
+        life.freeze(tmp_path / "state", timeout_s=600)
 
 
 def test_no_space_for_a_snapshot_is_said(emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_EMULATOR", "no-space")
     with Vm(boot(emulator)) as life, pytest.raises(NearmetalError, match="No space left on device"):
-        life.freeze(tmp_path / "state", timeout_s=20)
+        life.freeze(tmp_path / "state", timeout_s=600)
 
 
 def test_an_image_that_was_never_built_says_so(emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,13 +145,13 @@ def test_clean_shows_removes_and_keeps(temporary: Path, capsys: pytest.CaptureFi
 def mounted(point: Path) -> Iterator[None]:
     """Mount a file system there, as long as it is not unmounted."""
     point.mkdir(parents=True)
-    if process.run(["mount", "-t", "tmpfs", "tmpfs", str(point)], timeout_s=20).exit_status:
+    if process.run(["mount", "-t", "tmpfs", "tmpfs", str(point)], timeout_s=600).exit_status:
         pytest.skip("mounting needs root")
     (point / "not ours").write_text("precious")
     try:
         yield
     finally:
-        process.run(["umount", str(point)], timeout_s=20)
+        process.run(["umount", str(point)], timeout_s=600)
 
 
 def test_nothing_is_removed_through_what_is_mounted(temporary: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -196,7 +196,7 @@ def guest(monkeypatch: pytest.MonkeyPatch) -> int:
     return 3
 
 
-def remote_run(cid: int, argv: list[str], stdin: bytes = b"", timeout_s: float = 30.0, **env: str) -> remote.Said:
+def remote_run(cid: int, argv: list[str], stdin: bytes = b"", timeout_s: float = 600.0, **env: str) -> remote.Said:
     return remote.run(cid, argv, env={"PATH": os.environ["PATH"], **env}, stdin=stdin, timeout_s=timeout_s)
 
 
@@ -259,14 +259,14 @@ def test_a_guest_gives_many_files_at_once_and_leaves_out_what_cannot_be_read(gue
     large, empty, missing = (tmp_path / name for name in ("large", "empty", "missing"))
     large.write_bytes(bytes(range(256)) * 1024)
     empty.touch()
-    found = remote.read_all(guest, [str(large), str(missing), str(empty), "/proc/version"], timeout_s=30)
+    found = remote.read_all(guest, [str(large), str(missing), str(empty), "/proc/version"], timeout_s=600)
     version = Path("/proc/version").read_bytes()
     assert found == {str(large): large.read_bytes(), str(empty): b"", "/proc/version": version}
 
 
 def test_files_of_a_guest_out_of_reach_are_an_error(guest: int) -> None:
     with pytest.raises(TrialError, match="CID 4 cannot be reached"):
-        remote.read_all(guest + 1, ["/proc/version"], timeout_s=30)
+        remote.read_all(guest + 1, ["/proc/version"], timeout_s=600)
 
 
 @pytest.fixture(scope="module")
@@ -279,7 +279,7 @@ def node() -> str:
 
 def call(*words: str, stdin: bytes = b"", cwd: str | None = None, **env: str) -> Finished:
     environment = {"PATH": os.environ["PATH"], **env}
-    return process.run([str(native.build(CALLER)), *words], timeout_s=60, stdin=stdin, cwd=cwd, env=environment)
+    return process.run([str(native.build(CALLER)), *words], timeout_s=600, stdin=stdin, cwd=cwd, env=environment)
 
 
 def test_a_call_has_the_callers_streams_folder_and_environment(node: str, tmp_path: Path) -> None:
@@ -308,8 +308,8 @@ def test_a_call_carries_much_both_ways_at_once(node: str) -> None:
 def test_an_answer_arrives_although_nothing_took_the_input(node: str) -> None:
     unread = bytes(1 << 22)
     for _ in range(20):
-        assert remote.run(node, ["true"], env={"PATH": os.environ["PATH"]}, stdin=unread, timeout_s=60).status == 0
-        assert remote.read_all(node, ["/proc/version"], timeout_s=60).keys() == {"/proc/version"}
+        assert remote.run(node, ["true"], env={"PATH": os.environ["PATH"]}, stdin=unread, timeout_s=600).status == 0
+        assert remote.read_all(node, ["/proc/version"], timeout_s=600).keys() == {"/proc/version"}
         assert call(node, "exit 3", stdin=unread).exit_status == 3
 
 
