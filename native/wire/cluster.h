@@ -65,9 +65,10 @@ struct header {
     uint32_t network, source;
 };
 
-/* What was seen of a node that is waited for: where it was, since when, and how long processors had worked for it. */
+/* What was seen of a node that is waited for: where it was, how long processors had worked for it then and at the last
+ * look, and since when neither changed. */
 struct watch {
-    int64_t since_ns, promise_ns, worked_ns;
+    int64_t since_ns, promise_ns, worked_ns, latest_ns;
     int stopped;
 };
 

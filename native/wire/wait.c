@@ -96,12 +96,17 @@ static void watch_peer(struct member *m, int j, struct watch *seen) {
     if (seen->stopped > 2)
         wire_die("node %d (process %d) was stopped by a signal", j, pid);
     if (!seen->since_ns || promise_ns != seen->promise_ns)
-        *seen = (struct watch){now_ns, promise_ns, worked_ns, seen->stopped};
+        *seen = (struct watch){now_ns, promise_ns, worked_ns, worked_ns, seen->stopped};
     if (worked_ns - seen->worked_ns > m->patience_ns)
         wire_die("node %d (process %d) hangs: %.0f s of processor time without progress at %.6f virtual s", j, pid,
                  (double)(worked_ns - seen->worked_ns) / 1e9, (double)promise_ns / 1e9);
+    if (worked_ns != seen->latest_ns) {
+        seen->since_ns = now_ns;
+        seen->latest_ns = worked_ns;
+    }
     if (now_ns - seen->since_ns > 10 * m->patience_ns)
-        wire_die(pid ? "node %d (process %d) has not moved for %.0f s" : "node %d (process %d) has not come for %.0f s",
+        wire_die(pid ? "node %d (process %d) has neither worked nor moved for %.0f s"
+                     : "node %d (process %d) has not come for %.0f s",
                  j, pid, (double)(now_ns - seen->since_ns) / 1e9);
 }
 
@@ -176,10 +181,10 @@ static bool spin_until_ready(struct member *m) {
     return false;
 }
 
-/* Of two nodes, let one that works and now sleeps be woken only when the other is well ahead of it: woken at once it could
- * go on for one step, and where both share a core each step would cost two switches. The other can get there, since it
- * may go on until a block before this one's promise and the lookahead. Among three that is not so: two that sleep thus
- * could wait for each other. */
+/* Of two nodes, let one that works and now sleeps be woken only when the other is well ahead of it: woken at once it
+ * could go on for one step, and where both share a core each step would cost two switches. The other can get there,
+ * since it may go on until a block before this one's promise and the lookahead. Among three that is not so: two that
+ * sleep thus could wait for each other. */
 static void sleep_for_long(struct member *m) {
     const int64_t reachable_ns = m->lookahead_ns - BLOCK_NS_MOST;
     if (m->nodes == 2 && reachable_ns > 0)

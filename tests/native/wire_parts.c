@@ -2,14 +2,18 @@
 /* Parts of the wire, each alone.
  *
  * wire_parts leave SHARED_MEMORY (linked with --wrap=pthread_mutex_trylock): two nodes in one process. Node 1 leaves
- * just as node 0, which has seen it there, takes the lock to send to it. Prints whether it left, and whether it promises
- * that it never sends again: nobody is there to raise a lower promise.
+ * just as node 0, which has seen it there, takes the lock to send to it. Prints whether it left, and whether it
+ * promises that it never sends again: nobody is there to raise a lower promise.
+ *
+ * wire_parts watch SHARED_MEMORY (linked with --wrap=wire_host_ns): node 0 waits for node 1, the same process, which
+ * works a little in each nine seconds of a clock that jumps, and then no more. Prints a line before the last.
  *
  * wire_parts order SOURCE.SEQUENCE...: frames that arrive in the same nanosecond come in this order. Prints the order
  * in which the machine gets them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cluster.h"
 #include "port.h"
@@ -39,13 +43,40 @@ static void leave(const char *path) {
     printf("%d %d\n", is_leaving, member[1].me->promise_ns == NEVER_NS);
 }
 
+static int64_t host_ns = 1;
+
+int64_t __wrap_wire_host_ns(void) { return host_ns; }
+
+static int64_t own_processor_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static void watch(const char *path) {
+    struct watch seen[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        member[i].counts = &counts;
+        cluster_join(&member[i], path, i, 2, LOOKAHEAD_NS);
+    }
+    member[0].patience_ns = INT64_C(1000000000);
+    for (int i = 0; i < 5; i++, host_ns += INT64_C(9000000000)) {
+        cluster_watch(&member[0], seen, INT64_MAX);
+        for (const int64_t began_ns = own_processor_ns(); own_processor_ns() - began_ns < 40000000;)
+            ;
+    }
+    printf("it works\n");
+    fflush(stdout);
+    for (int i = 0; i < 9; i++, host_ns += INT64_C(11000000000)) /* one look may fall on a tick of processor time */
+        cluster_watch(&member[0], seen, INT64_MAX);
+}
+
 static void order(int count, char **frames) {
     struct port port = {.link = {.delay_ns = LOOKAHEAD_NS}};
     for (int i = 0; i < count; i++) {
         char *sequence = strchr(frames[i], '.');
-        const struct header header = {.arrival_ns = LOOKAHEAD_NS,
-                                      .source = (uint32_t)atoi(frames[i]),
-                                      .sequence = (uint32_t)atoi(sequence + 1)};
+        const struct header header = {
+            .arrival_ns = LOOKAHEAD_NS, .source = (uint32_t)atoi(frames[i]), .sequence = (uint32_t)atoi(sequence + 1)};
         port_put(&port, &header, NULL);
     }
     port_settle(&port, LOOKAHEAD_NS);
@@ -58,6 +89,8 @@ int main(int count, char **arguments) {
         return 2;
     if (!strcmp(arguments[1], "leave"))
         leave(arguments[2]);
+    else if (!strcmp(arguments[1], "watch"))
+        watch(arguments[2]);
     else
         order(count - 2, arguments + 2);
     return 0;

@@ -120,7 +120,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("parts") / "parts"
     room = native.source_dir("wire")
     sources = [_FAKE.with_name("wire_parts.c"), *(room / f"{name}.c" for name in ("cluster", "port", "report", "wait"))]
-    flags = ["-std=c11", "-D_GNU_SOURCE", "-g", f"-I{room}", "-Wl,--wrap=pthread_mutex_trylock"]
+    flags = ["-std=c11", "-D_GNU_SOURCE", "-g", f"-I{room}", "-Wl,--wrap=pthread_mutex_trylock,--wrap=wire_host_ns"]
     subprocess.run(["cc", *flags, "-o", program, *sources, "-lpthread"], check=True)
     return program
 
@@ -129,6 +129,15 @@ def test_a_frame_to_a_machine_that_leaves_holds_nobody_back(parts: Path) -> None
     with wire.shared_memory() as memory:
         said = subprocess.run([parts, "leave", memory], capture_output=True, text=True, check=True).stdout
     assert said == "1 1\n"
+
+
+def test_a_machine_that_works_seldom_is_not_given_up_by_the_clock(parts: Path) -> None:
+    """On a host that leaves it less than a tenth of a processor, it works for all of ten times the patience."""
+    with wire.shared_memory() as memory:
+        ended = subprocess.run([parts, "watch", memory], capture_output=True, text=True, check=False)
+    assert ended.stdout == "it works\n"
+    assert ended.returncode == wire.EXIT_STATUS
+    assert re.search(r"node 1 \(process \d+\) has neither worked nor moved for \d\d s\n", ended.stderr)
 
 
 def test_frames_of_one_nanosecond_keep_one_order(parts: Path) -> None:
