@@ -19,6 +19,7 @@ from nearmetal.workloads.sample_file import SampleFile, read_sample_file
 
 if TYPE_CHECKING:
     from nearmetal.process import Finished
+    from nearmetal.study.order import Progress
 
 REPOSITORY = Path(__file__).parents[1]
 STRICT = ("-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wpedantic")
@@ -44,6 +45,13 @@ def mpi_of(flavour: str) -> Mpi:
     return found
 
 
+def job_here(mpi: Mpi, program: tuple[str, ...], *, ranks: int, environment: tuple[tuple[str, str], ...] = ()) -> Job:
+    """Return a launch on this machine; waiting ranks sleep where their MPI knows how, as tests share the cores."""
+    progress: Progress = "blocking" if mpi.major >= 5 else "polling"
+    nodes = ("here",) * ranks
+    return Job(nodes=nodes, program=program, oversubscribed=True, environment=environment, progress=progress)
+
+
 every_mpi = pytest.mark.parametrize("flavour", FLAVOURS)
 
 
@@ -60,10 +68,9 @@ class Bench:
         return self.folder / "samples.nmb"
 
     def launch(self, *options: str, ranks: int = 2, environment: tuple[tuple[str, str], ...] = ()) -> Finished:
-        """Run the engine on this machine to its end; waiting ranks give way, as tests share the cores."""
+        """Run the engine on this machine to its end."""
         program = (str(self.program), *options, "--out", str(self.out))
-        job = Job(nodes=("here",) * ranks, program=program, oversubscribed=True, environment=environment)
-        command = launch(self.mpi, job)
+        command = launch(self.mpi, job_here(self.mpi, program, ranks=ranks, environment=environment))
         return process.run(command.argv, timeout_s=LAUNCH_TIMEOUT_S, env={**os.environ, **command.env})
 
     def measure(self, *options: str, ranks: int = 2) -> SampleFile:

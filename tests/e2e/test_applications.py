@@ -25,12 +25,11 @@ from nearmetal.predict.validate import MARKS
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.workloads.apps import APPLICATIONS, ApplicationWorkload, build_apps, read_end_block
-from nearmetal.workloads.mpi.mpi import Job
 from nearmetal.workloads.mpi.table import FLAVOURS, launch
 from nearmetal.workloads.sample_file import SampleFile, read_sample_file
 from nearmetal.workloads.samples import decode
 from tests.engine_files import iteration_values
-from tests.mpi_bench import REPOSITORY, SANITIZED, STRICT, every_mpi, mpi_of
+from tests.mpi_bench import REPOSITORY, SANITIZED, STRICT, every_mpi, job_here, mpi_of
 from tests.trace_writer import rank_file_name
 
 if TYPE_CHECKING:
@@ -65,10 +64,9 @@ def start(
     sanitized: bool = False,
     environment: tuple[tuple[str, str], ...] = (),
 ) -> Finished:
-    """Run an application on this machine; waiting ranks give way, as tests share the cores."""
+    """Run an application on this machine."""
     program = (program_of(flavour, sanitized), *arguments)
-    job = Job(nodes=("here",) * ranks, program=program, oversubscribed=True, environment=environment)
-    command = launch(mpi_of(flavour), job)
+    command = launch(mpi_of(flavour), job_here(mpi_of(flavour), program, ranks=ranks, environment=environment))
     return process.run(command.argv, timeout_s=TIMEOUT_S, env={**os.environ, **command.env})
 
 

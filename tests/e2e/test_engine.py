@@ -16,6 +16,8 @@ from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 from nearmetal.workloads.build import build_engine
 from nearmetal.workloads.engine import SAMPLES, Engine
+from nearmetal.workloads.mpi.mpi import Job
+from nearmetal.workloads.mpi.table import launch
 from nearmetal.workloads.operations import OPERATIONS
 from nearmetal.workloads.sample_file import read_sample_file, to_cell_samples
 from tests.engine_files import FLAG_WARMUP, encode_sample_file, iteration_values, start_spread_ns
@@ -39,7 +41,10 @@ def test_waiting_ranks_sleep_when_their_mpi_yields_and_they_are_told_to(tmp_path
 
     def sleeps(*environment: tuple[str, str]) -> int:
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw
-        finished = bench.launch("--op", "barrier", "--iterations", "3000", ranks=2, environment=environment)
+        program = (str(bench.program), "--op", "barrier", "--iterations", "3000", "--out", str(bench.out))
+        job = Job(nodes=("here", "here"), program=program, oversubscribed=True, environment=environment)
+        command = launch(bench.mpi, job)
+        finished = process.run(command.argv, timeout_s=600, env={**os.environ, **command.env})
         assert finished.ok, finished.complaint()
         return resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw - before
 

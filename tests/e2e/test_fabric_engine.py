@@ -13,15 +13,15 @@ from nearmetal import process
 from nearmetal.workloads import rounds
 from nearmetal.workloads.fabric import build_fabric
 from nearmetal.workloads.fabric_file import read_fabric_file
-from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.table import launch
 from tests.engine_files import encode_fabric_file
-from tests.mpi_bench import LAUNCH_TIMEOUT_S, REPOSITORY, SANITIZED, STRICT, every_mpi, mpi_of
+from tests.mpi_bench import LAUNCH_TIMEOUT_S, REPOSITORY, SANITIZED, STRICT, every_mpi, job_here, mpi_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from nearmetal.process import Finished
+    from nearmetal.workloads.mpi.mpi import Mpi
 
 pytestmark = pytest.mark.mpi
 
@@ -42,7 +42,7 @@ class FabricEngine:
         file = self.folder / "rounds"
         file.write_text(text)
         program = (str(self.program), "--rounds", str(file), "--out", str(self.out), *options)
-        job = Job(nodes=("here",) * ranks, program=program, oversubscribed=True, environment=environment)
+        job = job_here(self.mpi, program, ranks=ranks, environment=environment)
         command = launch(self.mpi, job)
         return process.run(command.argv, timeout_s=LAUNCH_TIMEOUT_S, env={**os.environ, **command.env})
 

@@ -66,8 +66,8 @@ def test_trials_share_an_allocation_until_its_blocks_are_over(host: BatchHost) -
 
 @pytest.mark.parametrize("placement", [(0, 0, 1, 1), (0, 1, 0, 1)])
 def test_ranks_of_one_node_meet_in_its_memory(host: BatchHost, placement: tuple[int, ...]) -> None:
-    options = {"operation": "barrier", "iterations": 100, "warmup": 5}
-    workload = WorkloadOrder("b", "engine", options, placement)  # type: ignore[arg-type]
+    options = {"operation": "barrier", "iterations": 200, "warmup": 5}
+    workload = WorkloadOrder("b", "engine", options, placement, progress="blocking")  # type: ignore[arg-type]
     outcome = host.carry_out(dataclasses.replace(DECLARED, workload=workload, mpi="mpich"), carry_out)
     assert outcome.status is TrialStatus.VALID, outcome.reason
     assert outcome.proof.stray_packets["n1.lo"] < 200, "they used the loopback instead"
