@@ -3,9 +3,9 @@
 The run that several pages begin with is carried out for the first of them, and copied for the others. A line that is
 one command of nearmetal's runs in this process; what needs a shell gets one, and the command that is installed.
 
-Studies are shortened (few iterations, three blocks; on this machine two paths and one workload), those that ship with
-nearmetal too, so that a page takes seconds; nothing else is changed. A line that needs more than this machine offers
-carries a comment `# needs: WHAT`, and WHAT is one of `_NEEDS`.
+Studies are shortened (few iterations, three blocks; on this machine two paths, one workload and ranks that sleep while
+they wait), those that ship with nearmetal too, so that a page takes seconds; nothing else is changed. A line that needs
+more than this machine offers carries a comment `# needs: WHAT`, and WHAT is one of `_NEEDS`.
 """
 
 import os
@@ -48,14 +48,16 @@ def commands(page: Path) -> list[str]:
 
 
 def shorten(study: Path) -> None:
-    """Leave everything as it is but the amount of work: on this machine, two paths and one workload."""
+    """Leave everything as it is but the amount of work: on this machine two paths, one workload, ranks that sleep."""
     text = study.read_text()
-    if 'kind = "local"' in text:
+    if 'kind = "local"' in text and "[tune" not in text:
         tables = re.split(r"^(?=\[)", text, flags=re.MULTILINE)
         for kind, most in (("[[path]]", 2), ("[[workload]]", 1)):
             more = [table for table in tables if table.startswith(kind)][most:]
             tables = [table for table in tables if table not in more]
         text = "".join(tables)
+        if "progress" not in text:
+            text = text.replace("[[workload]]\n", '[[workload]]\nprogress = "blocking"\n')
     text = re.sub(r"^(iterations\w*) = .*$", r"\1 = 30", text, flags=re.MULTILINE)
     text = re.sub(r"^warmup = .*$", "warmup = 5", text, flags=re.MULTILINE)
     text = re.sub(r"^(min|max)_blocks = .*$", r"\1_blocks = 3", text, flags=re.MULTILINE)
