@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from knob_machine import KnobMachine
 from nearmetal.cli.rollback import put_everything_back
-from nearmetal.errors import StoreError
+from nearmetal.errors import ForeignFileError, StoreError
 from nearmetal.knobs import session
 from nearmetal.knobs.folder import KEPT_DAYS, expire, host_lock, open_journals, survey
 from nearmetal.knobs.hold import hold
 from nearmetal.knobs.identity import Claim, Place, Present, claim
-from nearmetal.knobs.journal import EndState, Journal, cell_record, read_state
+from nearmetal.knobs.journal import (
+    Device,
+    EndState,
+    Journal,
+    JournalState,
+    SavedValue,
+    cell_record,
+    put_durably,
+    read_state,
+)
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.rollback import UnfinishedError, forget, refuse_unfinished, roll_back
 from nearmetal.knobs.trust import UntrustedError, trusted_bytes
 from nearmetal.paths.path import Endpoint, Endpoints
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 ETH1 = Target("", "eth1")
 ENDS = Endpoints((Endpoint("", "eth1", "10.0.0.1"),), "10.0.0.0/24")
+OPEN = Path("/proc/self/fd")
 HERE = Place("m", "h", "b", "net:[1] cookie 7", "mnt:[1]")
 
 
@@ -93,6 +102,90 @@ class TestOrder:
         refuse_unfinished(machine, folder)
         assert put_back(machine, folder)
         assert open_journals(folder) == []
+
+
+class TestFile:
+    def test_what_is_appended_is_what_the_journal_tells(self, machine: KnobMachine, folder: Path) -> None:
+        begun = session.begin(machine, plan(machine, {"nic.mtu": "1400"}, [ETH1]), folder)
+        begun.apply()
+        assert begun.journal.state == read_state(begun.journal.path)
+        assert begun.journal.state.touched()
+        begun.journal.close()
+
+    def test_what_a_power_loss_left_of_the_first_write_is_in_nobodys_way(self, folder: Path) -> None:
+        path = folder / "x.journal"
+        path.with_name("x.journal.unborn").write_bytes(b"half")
+        os.close(put_durably(path, b"whole"))
+        assert path.read_bytes() == b"whole"
+        assert [one.name for one in folder.iterdir()] == ["x.journal"]
+
+    def test_a_first_write_that_fails_leaves_neither_file_nor_descriptor(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(_: int) -> None:
+            raise OSError(errno.ENOSPC, "full")
+
+        monkeypatch.setattr(os, "fsync", full)
+        before = len([*OPEN.iterdir()])
+        with pytest.raises(StoreError, match=r"x\.journal: full; no setting was changed"):
+            put_durably(folder / "x.journal", b"whole")
+        assert len([*OPEN.iterdir()]) == before
+        assert not any(folder.iterdir())
+
+    def test_damage_is_named_by_its_line(self, machine: KnobMachine, folder: Path) -> None:
+        path = abandoned(machine, folder, mtu="1400")
+        lines = path.read_bytes().splitlines(keepends=True)
+        lines[2] = lines[2].replace(b'"', b"'")
+        path.write_bytes(b"".join(lines))
+        with pytest.raises(ForeignFileError, match="is damaged at line 3"):
+            read_state(path)
+
+    def test_a_last_line_that_is_torn_is_left_out_and_one_before_it_is_damage(
+        self, machine: KnobMachine, folder: Path
+    ) -> None:
+        path = abandoned(machine, folder, mtu="1400")
+        *lines, last = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(lines))
+        without = read_state(path)
+        path.write_bytes(b"".join([*lines, last[:-4]]))
+        assert read_state(path) == without
+        for number in range(2, len(lines) + 1):
+            path.write_bytes(b"".join([*lines[: number - 1], lines[number - 1][:-4] + b"\n", *lines[number:], last]))
+            with pytest.raises(ForeignFileError, match=f"is damaged at line {number}"):
+                read_state(path)
+
+
+class TestState:
+    CELLS = {
+        1: SavedValue(1, "nic.mtu", "n0/eth1", "n0", "a", "1500", "9000"),
+        2: SavedValue(2, "host.netdev_budget", "n0", "n0", "b", "300", "600", disturbed_by=(1,)),
+        3: SavedValue(3, "nic.mtu", "n1/eth1", "n1", "c", "1500", "9000"),
+    }
+    STATE = JournalState(
+        "h",
+        "ours",
+        1,
+        2,
+        cells=CELLS,
+        devices=[Device("n0/eth1", "igb", "x"), Device("n1/eth1", "igb", "y")],
+        machines={"n0": ("far", "boot of far"), "n2": ("far", "boot of far"), "n1": ("other", "another")},
+    )
+
+    def test_a_far_machine_is_told_of_its_own_values_by_its_own_names(self) -> None:
+        far = self.STATE.on("far")
+        assert {number: (cell.target, cell.node) for number, cell in far.cells.items()} == {
+            1: ("eth1", ""),
+            2: ("machine", ""),
+        }
+        assert [device.target for device in far.devices] == ["eth1"]
+        assert (far.boot_id, far.machines) == ("boot of far", {})
+        assert self.STATE.on("other").boot_id == "another"
+        assert self.STATE.on("nobody").boot_id == ""
+
+    def test_a_write_that_nobody_saw_the_end_of_leaves_what_it_may_disturb_unseen(self) -> None:
+        begun = replace(self.STATE, unfinished=1)
+        assert [begun.unseen(cell) for cell in self.CELLS.values()] == [True, True, False]
+        assert not any(self.STATE.unseen(cell) for cell in self.CELLS.values())
 
 
 class TestPlace:
