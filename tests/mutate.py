@@ -71,6 +71,7 @@ SURVIVE = {
     ): "equal to no probability",
     ("stats.modes", "statistic * math.sqrt(x.size) > _CRITICAL"): "equal to no statistic",
     ("stats.modes", "two[best] >= two[best].max() - 1e-12"): "equal to no sum",
+    ("knobs.session", "5"): "one more try of a busy device",
     ("store.sums", "2000000000"): "1 ns of 2 s, by which a file is too young to be known",
     ("stats.widen", "special.fdtrc(k - 1, n - k, among / within) > _VARIANTS_P"): "equal to no probability",
     ("stats.widen", "1.0 + interval.level"): "the t of the other tail, which is squared",

@@ -112,6 +112,13 @@ class TestFile:
         assert begun.journal.state.touched()
         begun.journal.close()
 
+    def test_a_confirmed_session_holds_its_journal_no_longer(self, machine: KnobMachine, folder: Path) -> None:
+        begun = session.begin(machine, plan(machine, {"nic.mtu": "1400"}, [ETH1]), folder)
+        begun.apply()
+        before = len([*OPEN.iterdir()])
+        assert begun.confirm() is EndState.CONFIRMED
+        assert len([*OPEN.iterdir()]) == before - 1
+
     def test_what_a_power_loss_left_of_the_first_write_is_in_nobodys_way(self, folder: Path) -> None:
         path = folder / "x.journal"
         path.with_name("x.journal.unborn").write_bytes(b"half")
