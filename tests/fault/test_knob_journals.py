@@ -8,6 +8,7 @@ import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,6 +119,16 @@ class TestFile:
         before = len([*OPEN.iterdir()])
         assert begun.confirm() is EndState.CONFIRMED
         assert len([*OPEN.iterdir()]) == before - 1
+
+    def test_a_watchdog_is_disarmed_once_and_missed_by_nobody(self, machine: KnobMachine, folder: Path) -> None:
+        asked: list[str] = []
+        dog = SimpleNamespace(disarm=lambda: asked.append("disarm") or "", alive=lambda: not asked)
+        begun = session.begin(machine, plan(machine, {"nic.mtu": "1400"}, [ETH1]), folder)
+        begun.watchdogs.append(dog)  # type: ignore[arg-type]
+        begun.apply()
+        begun.restore()
+        assert asked == ["disarm"]
+        assert not begun.unguarded()
 
     def test_what_a_power_loss_left_of_the_first_write_is_in_nobodys_way(self, folder: Path) -> None:
         path = folder / "x.journal"
