@@ -1,5 +1,5 @@
-// The engine's frame and the programs of ranks. Waits are in engine_wait.cpp, messages in engine_message.cpp, the network
-// in engine_network.cpp, what is said of programs that do not end in engine_stuck.cpp.
+// The engine's frame and the programs of ranks. Waits are in engine_wait.cpp, messages in engine_message.cpp, the
+// network in engine_network.cpp, what is said of programs that do not end in engine_stuck.cpp.
 #include "engine.hpp"
 
 #include <algorithm>
@@ -9,12 +9,14 @@ namespace nearmetal {
 
 namespace {
 constexpr std::uint64_t kLookEvery = 1 << 16; // steps: some milliseconds
+// How many events ahead records are fetched, what those point to, and what that leads to.
+constexpr std::size_t kFar = 24, kNear = 12, kNext = 5;
+constexpr std::uint32_t kMany = 2048; // ranks from which on their records do not stay in the cache
 } // namespace
 
 Engine::Engine(const Job &job, std::uint64_t seed, std::uint32_t replica, Budget budget)
-    : job_(&job), machine_(&job.machine), seed_(seed), replica_(replica), host_(job.host_of.data()),
-      domain_(job.domain_of.data()), ranks_(job.ranks), flows_(std::size_t{job.ranks} * kInlineFlows),
-      budget_(std::move(budget)) {}
+    : job_(&job), machine_(&job.machine), seed_(seed), replica_(replica), ranks_(job.ranks), places_(job.ranks),
+      flows_(std::size_t{job.ranks} * kInlineFlows), many_(job.ranks >= kMany), budget_(std::move(budget)) {}
 
 // Give every rank its records; the sums are taken first, for a few bytes of a file can ask for any number of them.
 void Engine::lay_out() {
@@ -35,10 +37,9 @@ void Engine::lay_out() {
         if (slots >= kNobody || loops >= kNobody || comms >= kNobody ||
             slots * (sizeof(Slot) + sizeof(Receive)) + (loops + comms) * sizeof(std::uint32_t) > budget_.bytes)
             throw Outcome::kMemory;
-        r.host = host(rank);
-        r.domain = domain(rank);
-        hosts = std::max(hosts, r.host + 1);
-        domains = std::max(domains, r.domain + 1);
+        r.place = places_[rank] = {job.host_of[rank], job.domain_of[rank]};
+        hosts = std::max(hosts, r.place.host + 1);
+        domains = std::max(domains, r.place.domain + 1);
     }
     slots_.resize(slots);
     loops_.resize(loops);
@@ -101,7 +102,8 @@ void Engine::simulate() {
         push(0, EventKind::kRank, rank);
     while (!events_.empty()) {
         const Event event = events_.pop();
-        fetch_ahead();
+        if (many_)
+            fetch_ahead();
         now_ = event.time;
         ++result_.events;
         step();
@@ -156,49 +158,82 @@ std::uint64_t Engine::bytes() const {
            more_flows_.size() * kNode + events_.size() * sizeof(Event) + result_.marks.size() * sizeof(Mark);
 }
 
-// With many ranks nearly every event is the first touch of its records: fetch those of the next ones meanwhile.
+// With many ranks nearly every event is the first touch of its records: fetch those of the next ones meanwhile, each
+// when what tells its place has come itself.
 void Engine::fetch_ahead() const {
     const auto of_message = [](const Event &event) {
         return event.kind() == EventKind::kArrive || event.kind() == EventKind::kReady;
     };
-    if (const Event *far = events_.peek(8)) {
+    if (const Event *far = events_.peek(kFar)) {
         if (of_message(*far))
-            fetch(&messages_[far->index()]);
+            fetch(messages_[far->index()]);
         else if (far->kind() == EventKind::kRank)
-            fetch(&ranks_[far->index()]);
+            fetch(ranks_[far->index()]);
         else if (far->kind() == EventKind::kStage)
-            fetch(&stages_[far->index()]);
+            fetch(stages_[far->index()]);
     }
-    if (const Event *near = events_.peek(4); near && of_message(*near))
-        fetch(&ranks_[target(messages_[near->index()])]);
-    const Event *next = events_.peek(2);
-    if (!next)
-        return;
-    if (of_message(*next)) {
-        fetch_receiver(target(messages_[next->index()]));
-    } else if (next->kind() == EventKind::kRank) {
-        const std::uint32_t first = ranks_[next->index()].slot_base;
-        fetch(&slots_[first]);
-        fetch(&receives_[first]);
-        fetch(&flows_[std::size_t{next->index()} * kInlineFlows]);
+    if (const Event *near = events_.peek(kNear)) {
+        if (of_message(*near))
+            fetch_way(messages_[near->index()]);
+        else if (near->kind() == EventKind::kRank)
+            fetch_program(near->index());
+        else if (near->kind() == EventKind::kStage)
+            stages_[near->index()].fetch();
     }
+    if (const Event *next = events_.peek(kNext)) {
+        if (of_message(*next))
+            fetch_end(messages_[next->index()]);
+        else if (next->kind() == EventKind::kRank)
+            fetch_peers(next->index());
+    }
+}
+
+// Where a message goes: to its stage, or to its process.
+void Engine::fetch_way(const Message &m) const {
+    if (machine_->has_stage && m.pair != PairClass::kSameDomain)
+        fetch(stages_[place_of_target(m).domain], InterruptStage::kOften);
+    else
+        fetch(ranks_[target(m)], kLine);
+}
+
+// And there: to the end of the stage's ring, or to the receives that its process has posted.
+void Engine::fetch_end(const Message &m) const {
+    if (machine_->has_stage && m.pair != PairClass::kSameDomain)
+        stages_[place_of_target(m).domain].fetch_end();
+    else
+        fetch_receiver(target(m));
+}
+
+// Whom a rank sent to lately, for it is likely to do so again.
+void Engine::fetch_peers(std::uint32_t rank) const {
+    const Flow *flows = &flows_[std::size_t{rank} * kInlineFlows];
+    for (std::uint8_t i = 0; i < ranks_[rank].flows; ++i)
+        fetch(places_[flows[i].dst]);
+}
+
+void Engine::fetch_program(std::uint32_t rank) const {
+    const Rank &r = ranks_[rank];
+    const std::size_t slots = program(r).slots;
+    fetch(slots_[r.slot_base], slots * sizeof(Slot));
+    fetch(receives_[r.slot_base], slots * sizeof(Receive));
+    fetch(flows_[std::size_t{rank} * kInlineFlows], kInlineFlows * sizeof(Flow));
 }
 
 // A poll shows many messages at once: fetch what delivering them will touch, one kind of record after another.
 void Engine::fetch_visible() const {
     for (const InterruptStage::Visible &v : visible_)
-        fetch(&messages_[v.id]);
+        fetch(messages_[v.id]);
     for (const InterruptStage::Visible &v : visible_)
-        fetch(&ranks_[target(messages_[v.id])]);
+        fetch(ranks_[target(messages_[v.id])]);
     for (const InterruptStage::Visible &v : visible_)
         fetch_receiver(target(messages_[v.id]));
 }
 
 void Engine::fetch_receiver(std::uint32_t rank) const {
     const Rank &r = ranks_[rank];
-    fetch(&slots_[r.slot_base]);
+    fetch(slots_[r.slot_base], 4 * kLine);
     if (r.posted.head != kNone)
-        fetch(&receives_[r.posted.head]);
+        fetch(receives_[r.posted.head], 2 * kLine);
 }
 
 // ---------------------------------------------------------------- programs

@@ -62,7 +62,10 @@ class Engine {
     // From kSending on the request is under way, and Slot::time is no time but what carries it.
     enum class SlotState : std::uint8_t { kFree, kReady, kDone, kSending, kPosted, kReceiving, kCollective };
 
-    struct Message {
+    struct Place {
+        std::uint32_t host = 0, domain = 0; // the machine with its port, and the node or virtual function on it
+    };
+    struct alignas(kLine) Message { // holds all that its way needs, so that no rank is looked at before it is there
         std::uint32_t next = kNone;
         std::uint32_t src = 0, dst = 0; // of the payload; a grant travels the other way
         std::int32_t tag = 0;
@@ -72,7 +75,9 @@ class Engine {
         std::uint64_t bytes = 0;
         Ps time = 0; // when it became visible to the receiver
         std::uint32_t send_owner = 0, recv_owner = 0;
+        Place from, to; // of src and dst
     };
+    static_assert(sizeof(Message) == kLine);
     struct Receive {
         std::uint32_t next = kNone, owner = 0;
         std::int32_t src = kAny, tag = kAny; // src: world rank
@@ -87,18 +92,22 @@ class Engine {
     struct List {
         std::uint32_t head = kNone, tail = kNone;
     };
-    struct alignas(64) Rank { // two lines of the cache
-        Ps clock = 0, tx_free = 0, compute = 0;
-        Ps compute_at_send = 0, compute_at_recv = 0; // what it had computed when it last did that: since, it grew cold
-        Ps computes_until = 0; // when waiting: a wait may begin ahead of the global clock
-        std::uint32_t pc = 0, draws = 0, left = 0, wait_set = kNone;
-        std::uint32_t slot_base = 0, loop_base = 0, comm_base = 0, program = 0;
-        std::uint32_t host = 0, domain = 0; // as in host_ and domain_, for whoever has the record at hand
-        List posted, unexpected, deferred;
-        std::uint32_t deferred_contexts = kNone;
+    struct alignas(kLine) Rank {
+        // The first line is all that most messages need which come in.
+        Ps clock = 0, compute = 0;
+        Ps compute_at_recv = 0; // what it had computed when it last received: since, it grew cold
+        List posted, unexpected;
+        std::uint32_t slot_base = 0, program = 0, left = 0, wait_set = kNone, pc = 0;
         State state = State::kComputing;
         std::uint8_t flows = 0;
         bool flow_overflow = false;
+        // The second line is for what it does itself.
+        Ps tx_free = 0, compute_at_send = 0;
+        Ps computes_until = 0; // when waiting: a wait may begin ahead of the global clock
+        std::uint32_t draws = 0, loop_base = 0, comm_base = 0;
+        Place place;
+        List deferred;
+        std::uint32_t deferred_contexts = kNone;
     };
     // What a rank is to the core it shares with others; only where ranks outnumber cores.
     struct Share {
@@ -110,7 +119,7 @@ class Engine {
         State away = State::kComputing;       // what a rank in kOff was doing: kWaiting or kProbing
         bool queued = false;
     };
-    static_assert(sizeof(Rank) == 128);
+    static_assert(sizeof(Rank) == 2 * kLine);
     struct Copying { // what a process copies, out and in
         Ps rx_free = 0, free = 0;
     };
@@ -147,18 +156,18 @@ class Engine {
         std::uint32_t come = 0;
         Ps last = 0; // when the last one came so far
     };
-    static constexpr std::uint32_t kInternalSlots = 3; // behind those of the program: blocking send, receive, collective
+    static constexpr std::uint32_t kInternalSlots = 3; // behind the program's: blocking send, receive, collective
     static constexpr std::uint32_t kSendSlot = 0, kRecvSlot = 1, kCollectiveSlot = 2;
-    static constexpr std::uint32_t kInternalSet = kNone - 1; // as a wait set: the three above
+    static constexpr std::uint32_t kInternalSet = kNone - 1;   // as a wait set: the three above
     static constexpr std::uint32_t kContextOwner = 0x80000000; // owner is a Context; else a slot of the rank
     static constexpr std::uint32_t kNobody = 0x7FFFFFFF;       // owner of a request that the program has freed
 
-    static void fetch(const void *address) {
-        __builtin_prefetch(address, 1);
-        __builtin_prefetch(static_cast<const char *>(address) + 64, 1);
-    }
     void fetch_ahead() const;
     void fetch_visible() const;
+    void fetch_way(const Message &m) const;
+    void fetch_end(const Message &m) const;
+    void fetch_peers(std::uint32_t rank) const;
+    void fetch_program(std::uint32_t rank) const;
     void fetch_receiver(std::uint32_t rank) const;
 
     // budget
@@ -264,15 +273,16 @@ class Engine {
     }
     // How many packets a message is.
     [[nodiscard]] std::uint32_t packets(std::uint64_t bytes) const {
-        const std::uint64_t size = std::max(machine_->packet_bytes, 1u), all = bytes + machine_->stage.message_header_bytes;
-        return machine_->packet_bytes ? static_cast<std::uint32_t>(std::max<std::uint64_t>((all + size - 1) / size, 1)) : 1;
+        const std::uint64_t size = machine_->packet_bytes, all = bytes + machine_->stage.message_header_bytes;
+        return size ? static_cast<std::uint32_t>(std::max<std::uint64_t>((all + size - 1) / size, 1)) : 1;
     }
-    [[nodiscard]] std::uint32_t host(std::uint32_t rank) const { return host_[rank]; }
-    [[nodiscard]] std::uint32_t domain(std::uint32_t rank) const { return domain_[rank]; }
-    [[nodiscard]] PairClass pair(std::uint32_t a, std::uint32_t b) const {
-        if (domain(a) == domain(b))
+    [[nodiscard]] const Place &place_of_target(const Message &m) const {
+        return m.kind == MessageKind::kGrant ? m.from : m.to;
+    }
+    [[nodiscard]] static PairClass pair(const Place &a, const Place &b) {
+        if (a.domain == b.domain)
             return PairClass::kSameDomain;
-        return host(a) == host(b) ? PairClass::kSameHost : PairClass::kInter;
+        return a.host == b.host ? PairClass::kSameHost : PairClass::kInter;
     }
     [[nodiscard]] const PathModel &path(PairClass of) const { return machine_->paths[static_cast<int>(of)]; }
     [[nodiscard]] const Program &program(const Rank &r) const { return job_->programs[r.program]; }
@@ -314,10 +324,10 @@ class Engine {
     const Machine *machine_;
     std::uint64_t seed_;
     std::uint32_t replica_;
-    const std::uint32_t *host_ = nullptr, *domain_ = nullptr;
     Ps now_ = 0;
     EventQueue events_;
     LargeVector<Rank> ranks_;
+    LargeVector<Place> places_;    // of every rank, for those that send to it
     std::vector<Copying> copying_; // empty where no path copies
     std::vector<Share> shares_;    // empty where every rank has a core of its own
     std::vector<Core> cores_;
@@ -325,7 +335,7 @@ class Engine {
     LargeVector<Slot> slots_;
     std::vector<std::uint32_t> loops_;
     std::vector<std::uint32_t> visits_, visit_base_; // of gaps that are replayed in their order, by rank and site
-    std::vector<std::uint32_t> sequence_; // collectives started, per rank and communicator
+    std::vector<std::uint32_t> sequence_;            // collectives started, per rank and communicator
     std::map<std::array<std::uint32_t, 3>, Meeting> meetings_; // by communicator, number in it, and collective
     LargeVector<Flow> flows_;
     std::unordered_map<std::uint64_t, Ps> more_flows_; // beyond kInlineFlows of a rank
@@ -342,6 +352,7 @@ class Engine {
     std::vector<InterruptStage::Visible> visible_;
     std::uint32_t finished_ = 0;
     bool keep_ = false;
+    bool many_ = false; // ranks: their records are fetched ahead
     Budget budget_;
     std::uint64_t steps_ = 0, look_at_ = 0;
     std::uint32_t current_ = 0; // the rank whose program went on last

@@ -21,7 +21,7 @@ void Engine::deal_cores() {
     std::vector<std::vector<std::uint32_t>> computers;
     bool crowded = false;
     for (std::uint32_t rank = 0; rank < job_->ranks; ++rank) {
-        const std::uint32_t at = machine_->one_computer ? 0 : host(rank);
+        const std::uint32_t at = machine_->one_computer ? 0 : places_[rank].host;
         if (at >= computers.size())
             computers.resize(at + 1);
         computers[at].push_back(rank);
@@ -66,7 +66,8 @@ void Engine::split_by_host(const std::vector<std::uint32_t> &ranks) {
     std::vector<std::uint32_t> hosts(machine_->cores);
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         const auto at = static_cast<std::uint32_t>(i % machine_->cores);
-        const auto [found, is_new] = own.try_emplace({at, host(ranks[i])}, static_cast<std::uint32_t>(crews_.size()));
+        const auto [found, is_new] =
+            own.try_emplace({at, places_[ranks[i]].host}, static_cast<std::uint32_t>(crews_.size()));
         if (is_new) {
             add_crew(1);
             ++hosts[at];
@@ -82,7 +83,7 @@ void Engine::split_by_host(const std::vector<std::uint32_t> &ranks) {
 void Engine::share_fairly(const std::vector<std::uint32_t> &ranks) {
     std::map<std::uint32_t, std::uint32_t> size;
     for (const std::uint32_t rank : ranks)
-        ++size[host(rank)];
+        ++size[places_[rank].host];
     std::vector<std::pair<std::uint32_t, std::uint32_t>> by_size; // (ranks, host)
     for (const auto &[at, count] : size)
         by_size.emplace_back(count, at);
@@ -102,7 +103,7 @@ void Engine::share_fairly(const std::vector<std::uint32_t> &ranks) {
         add_crew(1);
         Share &share = shares_[rank];
         share.core = crews_.back().first;
-        std::tie(share.slow, share.fast) = times[host(rank)];
+        std::tie(share.slow, share.fast) = times[places_[rank].host];
     }
 }
 

@@ -36,7 +36,8 @@ bool matches(std::int32_t wanted_src, std::int32_t wanted_tag, std::uint32_t wan
 void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, std::uint32_t context,
                        std::uint64_t bytes, bool synchronous, std::uint32_t owner) {
     Rank &r = ranks_[rank];
-    const PairClass between = pair(rank, dst);
+    const Place to = places_[dst];
+    const PairClass between = pair(r.place, to);
     if ((owner & kContextOwner) == 0)
         detach(rank, owner);
     const std::uint32_t index = messages_.take();
@@ -48,6 +49,8 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
     m.bytes = bytes;
     m.send_owner = owner;
     m.pair = between;
+    m.from = r.place;
+    m.to = to;
     const bool eager = bytes <= path(between).eager_up_to_bytes && !synchronous;
     m.kind = eager ? MessageKind::kEager : MessageKind::kRequest;
     const Ps overhead = send_overhead(m);

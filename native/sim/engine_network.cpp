@@ -9,8 +9,8 @@ Ps PathModel::cold_extra(Ps computed_ps) const {
     ColdPoint before{0, 0};
     for (const ColdPoint &point : cold) {
         if (computed_ps < point.computed_ps) {
-            const auto risen = static_cast<Wide>(point.extra_ps - before.extra_ps) *
-                               std::max(computed_ps - before.computed_ps, Ps{0});
+            const auto risen =
+                static_cast<Wide>(point.extra_ps - before.extra_ps) * std::max(computed_ps - before.computed_ps, Ps{0});
             return before.extra_ps + static_cast<Ps>(risen / (point.computed_ps - before.computed_ps));
         }
         before = point;
@@ -51,18 +51,17 @@ Ps Engine::inject(std::uint32_t index, Ps time) {
     if (segment.tail > 0)
         latency += job_->tables[segment.tail - 1].draw(draw(from, r.draws, 0));
     if (m.pair != PairClass::kSameDomain) {
-        Port &port = ports_[r.host];
+        Port &port = ports_[r.place.host];
         start = std::max(start, port.tx_free);
         port.tx_free = start + machine_->port_gap_ps + time_of(bytes, machine_->port_fs_per_byte);
-        latency += machine_->hop_ps * machine_->extra_switches(r.host, host(to));
+        latency += machine_->hop_ps * machine_->extra_switches(r.place.host, place_of_target(m).host);
     }
     r.tx_free = start + segment.gap_ps + wire;
     if (!copying_.empty())
         copying_[from].free = start + time_of(bytes, way.copy_fs_per_byte);
     // An interrupt stage takes packets as they come: the first of them, before the last.
     const Ps gap = machine_->has_stage ? machine_->stage.packet_gap_ps : 0;
-    const Ps spread =
-        gap > 0 && m.pair != PairClass::kSameDomain ? static_cast<Ps>(packets(bytes) - 1) * gap : 0;
+    const Ps spread = gap > 0 && m.pair != PairClass::kSameDomain ? static_cast<Ps>(packets(bytes) - 1) * gap : 0;
     const Ps arrival = in_order(from, to, std::max(start + latency + flight, now_ + spread));
     push(arrival - spread, EventKind::kArrive, index);
     return start + wire;
@@ -113,7 +112,7 @@ void Engine::arrive(std::uint32_t index) {
     const std::uint64_t bytes = wire_bytes(m);
     Ps through = now_;
     if (m.pair != PairClass::kSameDomain) {
-        Port &port = ports_[ranks_[to].host];
+        Port &port = ports_[place_of_target(m).host];
         through = port.rx_free = std::max(now_, port.rx_free + time_of(bytes, machine_->port_fs_per_byte));
     }
     if (!copying_.empty() && path(m.pair).copy_fs_per_byte > 0) { // one process copies in and out
@@ -136,7 +135,7 @@ void Engine::ready(std::uint32_t index) {
         deliver(index, now_);
         return;
     }
-    const std::uint32_t to = ranks_[target(m)].domain;
+    const std::uint32_t to = place_of_target(m).domain;
     if (machine_->srq_buffers > 0 && !take_buffer(index, to))
         return;
     if (!machine_->has_stage) {
@@ -159,7 +158,7 @@ void Engine::acknowledge(std::uint32_t index, Ps time) {
     const Message &m = messages_[index];
     const Segment &small = path(m.pair).segments.front();
     const Ps takes = small.send_overhead_ps + small.latency_ps + small.recv_overhead_ps;
-    push(time + takes, EventKind::kAnswer, ranks_[sender(m)].domain);
+    push(time + takes, EventKind::kAnswer, (m.kind == MessageKind::kGrant ? m.to : m.from).domain);
 }
 
 // A shared receive queue is refilled `srq_refill_ps` after it fell to the low watermark. A message that finds it
@@ -203,7 +202,8 @@ void Engine::stage_due(std::uint32_t to) {
     visible_.clear();
     stages_[to].handle(now_, stage_jitter(to), visible_);
     schedule_stage(to);
-    fetch_visible();
+    if (many_)
+        fetch_visible();
     for (const InterruptStage::Visible &v : visible_)
         if (v.acknowledges)
             acknowledge(v.id, v.time);

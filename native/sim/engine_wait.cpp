@@ -101,7 +101,7 @@ bool Engine::as_measured(const Op &op, const Comm &comm) const {
 // the first that a rank sends, and to the first that it receives.
 void Engine::meet(std::uint32_t rank, const Op &op, std::uint32_t context, std::uint32_t seq) {
     Rank &r = ranks_[rank];
-    const PathModel &way = path(pair(rank, rank == 0 ? 1 : 0));
+    const PathModel &way = path(pair(r.place, places_[rank == 0 ? std::min(1u, job_->ranks - 1) : 0]));
     const Ps out = way.cold_extra(r.compute - r.compute_at_send), in = way.cold_extra(r.compute - r.compute_at_recv);
     r.compute_at_send = r.compute_at_recv = r.compute;
     result_.overhead_ps += out + in;

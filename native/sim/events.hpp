@@ -76,8 +76,8 @@ class EventQueue {
 
   private:
     static constexpr std::size_t kDays = 4096;
-    static constexpr std::size_t kCrowded = 256, kSparse = 16; // mean events of a day that change its width
-    static constexpr std::size_t kReview = 1024;               // days between two looks at that mean
+    static constexpr std::size_t kCrowded = 4096, kSparse = 64; // mean events of a day that change its width
+    static constexpr std::size_t kReview = 1024;                // days between two looks at that mean
 
     struct Later {
         bool operator()(const Event &a, const Event &b) const { return b < a; }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 #include <vector>
@@ -46,5 +47,22 @@ template <typename T> struct LargePages {
 };
 
 template <typename T> using LargeVector = std::vector<T, LargePages<T>>;
+
+inline constexpr std::size_t kLine = 64; // of the cache
+
+// Have memory brought into the cache while something else goes on. Without the statement in assembler gcc takes a
+// function that does nothing else for one without effect, and drops the calls of it.
+inline void fetch_lines(const void *address, std::size_t bytes) {
+    const auto *at = static_cast<const char *>(address);
+    const std::size_t lead = reinterpret_cast<std::uintptr_t>(at) % kLine;
+    for (const char *line = at - lead; line < at + bytes; line += kLine) {
+        __builtin_prefetch(line, 1);
+        asm volatile("" : : "r"(line));
+    }
+}
+
+template <typename Record> void fetch(const Record &first, std::size_t bytes = sizeof(Record)) {
+    fetch_lines(&first, bytes);
+}
 
 } // namespace nearmetal

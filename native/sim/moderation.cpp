@@ -20,7 +20,6 @@ Quantiles::Quantiles(std::vector<std::uint32_t> probability, std::vector<Ps> val
 
 namespace {
 
-
 // include/linux/dim.h, lib/dim/net_dim.c
 struct Profile {
     std::uint32_t usecs, packets;
@@ -67,7 +66,7 @@ std::uint32_t first_itr(const ModerationSetting &setting) {
 } // namespace
 
 Moderator::Moderator(const ModerationSetting &setting)
-    : setting_(setting), usecs_(setting.usecs), frames_(setting.frames), itr_(first_itr(setting)), itr_next_(itr_),
+    : setting_(&setting), usecs_(setting.usecs), frames_(setting.frames), itr_(first_itr(setting)), itr_next_(itr_),
       latency_class_(kLowest), next_tick_(kMlx4Period) {
     switch (setting.kind) {
     case ModerationKind::kOff:
@@ -90,18 +89,18 @@ Moderator::Moderator(const ModerationSetting &setting)
 }
 
 Ps Moderator::complete(Ps now, std::uint32_t frames) {
-    if (setting_.kind == ModerationKind::kMlx4)
+    if (setting_->kind == ModerationKind::kMlx4)
         tick_mlx4(now);
     if (throttles()) {
         if (timing_ && now > timer_end_) { // it interrupted without a packet
             timing_ = false;
             itr_ = itr_next_;
         }
-        if (setting_.emulated)
+        if (setting_->emulated)
             return std::max(now, timer_end_);
         return last_fire_ == -kNever ? now : std::max(now, last_fire_ + Ps{itr_} * kItrUnit);
     }
-    const bool restarts = setting_.kind == ModerationKind::kFixedCqe || setting_.kind == ModerationKind::kDimCqe;
+    const bool restarts = setting_->kind == ModerationKind::kFixedCqe || setting_->kind == ModerationKind::kDimCqe;
     if (batch_ == 0 || restarts)
         batch_start_ = now;
     batch_ += frames;
@@ -110,21 +109,21 @@ Ps Moderator::complete(Ps now, std::uint32_t frames) {
     if (usecs_ > 0)
         return batch_start_ + usecs_ * kPsPerUs;
     // A mlx4 queue with period 0 is not moderated at all, whatever its count.
-    return setting_.kind == ModerationKind::kMlx4 ? now : kNever;
+    return setting_->kind == ModerationKind::kMlx4 ? now : kNever;
 }
 
 void Moderator::fire(Ps now) {
     batch_ = 0;
     last_fire_ = now;
     const bool by_timer = timing_ && now == timer_end_;
-    timing_ = setting_.emulated && !by_timer;
+    timing_ = setting_->emulated && !by_timer;
     if (timing_) // before the driver writes
         timer_end_ = now + Ps{itr_} * kEmulatedUnit;
     itr_ = itr_next_;
 }
 
 void Moderator::polled(Ps now, std::uint32_t packets, std::uint64_t bytes) {
-    if (setting_.kind == ModerationKind::kMlx4)
+    if (setting_->kind == ModerationKind::kMlx4)
         tick_mlx4(now);
     ring_packets_ += packets;
     ring_bytes_ += bytes;
@@ -133,7 +132,7 @@ void Moderator::polled(Ps now, std::uint32_t packets, std::uint64_t bytes) {
 }
 
 void Moderator::rearm(Ps now) {
-    switch (setting_.kind) {
+    switch (setting_->kind) {
     case ModerationKind::kMlx4:
         tick_mlx4(now);
         break;
@@ -171,14 +170,15 @@ void Moderator::run_mlx4() {
     tick_packets_ = ring_packets_;
     tick_bytes_ = ring_bytes_;
     const std::int64_t rate = packets * 4, average = packets ? bytes / packets : 0;
-    usecs_ = setting_.usecs_low;
-    if (rate <= kMlx4RateThreshold / setting_.rings || average <= kMlx4AverageSmall || rate <= setting_.rate_low)
+    usecs_ = setting_->usecs_low;
+    if (rate <= kMlx4RateThreshold / setting_->rings || average <= kMlx4AverageSmall || rate <= setting_->rate_low)
         return;
-    if (rate >= setting_.rate_high)
-        usecs_ = setting_.usecs_high;
+    if (rate >= setting_->rate_high)
+        usecs_ = setting_->usecs_high;
     else
-        usecs_ += static_cast<std::uint32_t>((rate - setting_.rate_low) * (setting_.usecs_high - setting_.usecs_low) /
-                                             (setting_.rate_high - setting_.rate_low));
+        usecs_ +=
+            static_cast<std::uint32_t>((rate - setting_->rate_low) * (setting_->usecs_high - setting_->usecs_low) /
+                                       (setting_->rate_high - setting_->rate_low));
 }
 
 // net_dim(): one event is one NAPI completion that enables the interrupt.
@@ -285,24 +285,24 @@ void Moderator::leave_parking() {
 
 void Moderator::apply_profile() {
     const auto index = static_cast<std::size_t>(profile_);
-    const Profile &profile = setting_.kind == ModerationKind::kDimEqe ? kDimEqe[index] : kDimCqe[index];
+    const Profile &profile = setting_->kind == ModerationKind::kDimEqe ? kDimEqe[index] : kDimCqe[index];
     usecs_ = profile.usecs;
     frames_ = profile.packets;
 }
 
 // igb_update_ring_itr(); a new value waits for the next interrupt (igb_write_itr()).
 void Moderator::adapt_igb_queue() {
-    if ((setting_.usecs & 3) == 0 || setting_.usecs > 3)
+    if ((setting_->usecs & 3) == 0 || setting_->usecs > 3)
         return;
     std::uint32_t itr = kItr4k;
-    if (setting_.link_mbps == 1000) {
+    if (setting_->link_mbps == 1000) {
         std::uint64_t average = new_packets_ ? new_bytes_ / new_packets_ : 0;
         new_packets_ = new_bytes_ = 0;
         if (average == 0)
             return;
         average = std::min<std::uint64_t>(average + 24, 3000);
         itr = static_cast<std::uint32_t>(average > 300 && average < 1200 ? average / 3 : average / 2) & kItrMask;
-        if (setting_.usecs == 3)
+        if (setting_->usecs == 3)
             itr = std::max(itr, kItr20k);
     }
     new_packets_ = new_bytes_ = 0;
@@ -344,20 +344,20 @@ std::uint32_t Moderator::classify_igb(std::uint32_t latency_class) {
 
 // igb_set_itr(); its smoothing never changes a value and is left out.
 void Moderator::adapt_igb_shared() {
-    if ((setting_.usecs & 3) == 0 || setting_.usecs > 3)
+    if ((setting_->usecs & 3) == 0 || setting_->usecs > 3)
         return;
-    if (setting_.link_mbps != 1000) {
+    if (setting_->link_mbps != 1000) {
         itr_next_ = kItr4k;
         return;
     }
     latency_class_ = classify_igb(latency_class_);
-    const std::uint32_t shown = latency_class_ == kLowest && setting_.usecs == 3 ? kLow : latency_class_;
+    const std::uint32_t shown = latency_class_ == kLowest && setting_->usecs == 3 ? kLow : latency_class_;
     itr_next_ = shown == kLowest ? kItr70k : shown == kLow ? kItr20k : kItr4k;
 }
 
 // igbvf_set_itr(): the register value is passed where a class is expected, so every call asks for 488.
 void Moderator::adapt_igbvf() {
-    const std::uint32_t usecs = setting_.usecs;
+    const std::uint32_t usecs = setting_->usecs;
     const std::uint64_t requested =
         usecs == 2 || usecs == 3 ? usecs : 1'000'000'000ull / ((usecs ? usecs << 2 : kItrMin) * 256ull);
     if ((requested & 3) == 0)
@@ -368,7 +368,7 @@ void Moderator::adapt_igbvf() {
 
 // ixgbevf_update_itr(), ixgbevf_set_itr(); the register is written at once.
 void Moderator::adapt_ixgbevf() {
-    if (setting_.usecs != 1)
+    if (setting_->usecs != 1)
         return;
     const std::uint64_t us = itr_ >> 2;
     if (new_packets_ != 0 && us != 0) {

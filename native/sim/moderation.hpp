@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "large.hpp"
 #include "units.hpp"
 
 namespace nearmetal {
@@ -43,7 +44,7 @@ struct ModerationSetting {
 
 class Moderator {
   public:
-    explicit Moderator(const ModerationSetting &setting);
+    explicit Moderator(const ModerationSetting &setting); // which has to live as long
 
     // `frames` more completions are there at `now`: when the interrupt is due (<= now: at once, kNever: not yet).
     Ps complete(Ps now, std::uint32_t frames);
@@ -54,7 +55,7 @@ class Moderator {
     // NAPI is done and the interrupt is enabled again: where drivers adapt.
     void rearm(Ps now);
     // Whether packets that come while an interrupt is planned change nothing about it.
-    [[nodiscard]] bool throttles() const { return setting_.kind >= ModerationKind::kIgbQueue; }
+    [[nodiscard]] bool throttles() const { return setting_->kind >= ModerationKind::kIgbQueue; }
     // What the driver has programmed: usecs for the delay kinds, quarter microseconds for the ITR kinds.
     [[nodiscard]] std::uint32_t programmed() const { return throttles() ? itr_ : usecs_; }
 
@@ -81,7 +82,7 @@ class Moderator {
     void adapt_ixgbevf();
     std::uint32_t classify_igb(std::uint32_t latency_class);
 
-    ModerationSetting setting_;
+    const ModerationSetting *setting_;
     // delay kinds
     std::uint32_t usecs_ = 0, frames_ = 0; // as programmed now
     std::uint64_t batch_ = 0;              // completions since the last interrupt
@@ -125,8 +126,9 @@ struct StageSetting {
     bool acknowledged = false; // a poll that finds two packets or more of a message sends an acknowledgement back
 };
 
-class InterruptStage {
+class alignas(kLine) InterruptStage {
   public:
+    static constexpr std::size_t kOften = 2 * kLine; // of it in use for each message
     struct Item {
         std::uint32_t id, frames;
         std::uint64_t bytes;
@@ -156,6 +158,12 @@ class InterruptStage {
     // Do what was due at `now` == due(); messages that become visible to the process are appended to `out`.
     void handle(Ps now, Ps jitter_ps, std::vector<Visible> &out);
 
+    // An item comes soon, or a poll: have the end of the ring brought into the cache, or all of it.
+    void fetch_end() const { fetch_lines(pending_.data() + pending_.size(), sizeof(Item)); }
+    void fetch() const {
+        if (head_ < pending_.size())
+            nearmetal::fetch(pending_[head_], (pending_.size() - head_) * sizeof(Item));
+    }
     [[nodiscard]] std::uint64_t interrupts() const { return interrupts_; }
     std::vector<LogEntry> *log = nullptr; // tests only: every step in order
 
@@ -173,12 +181,12 @@ class InterruptStage {
     void note(Log what, Ps time, std::uint32_t value) const;
 
     const StageSetting *setting_;
-    Moderator moderator_;
     std::vector<Item> pending_; // [head_, size) are waiting
     std::size_t head_ = 0;
+    Ps due_ = kNever, busy_until_ = 0, fire_at_ = kNever;
     State state_ = State::kArmed;
     bool exhausted_ = false; // the last poll used its whole weight
-    Ps due_ = kNever, busy_until_ = 0, fire_at_ = kNever;
+    Moderator moderator_;    // its first members too are used for each message: those before make one line of the cache
     std::uint32_t round_packets_ = 0, rounds_ = 0; // of this softirq: packets of this net_rx_action, restarts
     Ps round_start_ = 0, softirq_start_ = 0;
     std::uint32_t defer_left_ = 0;

@@ -18,6 +18,8 @@ template <typename Record> class Pool {
         }
         const std::uint32_t index = free_.back();
         free_.pop_back();
+        if (!free_.empty()) // the next one to be taken
+            __builtin_prefetch(&(*this)[free_.back()], 1);
         (*this)[index] = Record{};
         return index;
     }

@@ -2,15 +2,17 @@
 
 import dataclasses
 import re
+import shutil
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from nearmetal import native
+from nearmetal import native, process
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.lab.machine import CALLER
 from nearmetal.paths.tap import RELAY
+from nearmetal.predict import _sim
 from nearmetal.workloads.build import build_engine
 from nearmetal.workloads.fabric import build_fabric
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
@@ -53,3 +55,11 @@ def test_no_module_needs_itself_by_way_of_others(room: str) -> None:
         named = re.findall(r'^#include "(\w+)\.h', path.read_text(), re.MULTILINE)
         needs.setdefault(path.stem, set()).update({*named} - {path.stem})
     assert list(TopologicalSorter(needs).static_order())  # raises CycleError with the circle
+
+
+def test_the_simulator_fetches_ahead() -> None:
+    """A compiler may drop a function that only fetches: with 131,072 ranks a message then takes twice as long."""
+    if shutil.which("objdump") is None:
+        pytest.skip("there is no objdump here")
+    listing = process.run(["objdump", "-d", "--no-show-raw-insn", _sim.__file__], timeout_s=60, check=True).text
+    assert len(re.findall(r"\tprefetch|\tprfm", listing)) >= 12
