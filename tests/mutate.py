@@ -57,7 +57,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "store.rundir": (*_RUN, "tests/e2e/test_verify.py", "tests/fault/test_store_kill.py"),
     "knobs.journal": ("tests/property/test_knob_files.py", "tests/fault/test_knob_journals.py"),
     "knobs.session": ("tests/fault/test_knob_journals.py", "tests/fault/test_knob_faults.py"),
-    "run.schedule": _RUN,
+    "run.schedule": ("tests/unit/test_schedule_prepares.py", *_RUN),
     "run.timers": ("tests/unit/test_timers.py",),
 }
 """The modules, and the quick tests that should see an error in each."""

@@ -80,16 +80,15 @@ def _run_occasion(
     study: Study, host: Host, run: RunDir, watcher: Watcher, *, occasion: int, records: list[TrialRecord]
 ) -> Ending:
     """Run what one occasion still lacks; its looks are at its own blocks alone."""
-    first, prepared = occasion * study.trials.max_blocks, False
+    first = occasion * study.trials.max_blocks
     for number in range(first, first + study.trials.max_blocks):
         mine = [record for record in records if record.order.block >= first]
         wanted = open_combinations(study, run, mine, before_block=number)
         if not wanted:
             return Ending(number - first, given_up(mine), occasion + 1)
-        if isinstance(host, Prepares) and not prepared:
-            ahead = range(number, max(number + 1, first + study.trials.min_blocks))
+        if isinstance(host, Prepares) and number == first:
+            ahead = range(first, first + study.trials.min_blocks)
             host.prepare(order for block in ahead for order in plan.block(study, block))
-        prepared = True
         run_block(study, host, run, watcher, number=number, wanted=wanted, records=records)
     return Ending(study.trials.max_blocks, given_up(r for r in records if r.order.block >= first), occasion + 1)
 
