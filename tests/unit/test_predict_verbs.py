@@ -447,6 +447,9 @@ def test_a_machine_file_and_its_options_change_the_machine(files: tuple[str, str
             told("--interrupts", rule)
     with pytest.raises(BadInputError, match="'ring' is not a topology"):
         told("--topology", "ring")
+    for switches in ("fat-tree", "fat-tree:16", "dragonfly:4:2:1", "flat:4:2"):  # else a leaf would hold one node
+        with pytest.raises(BadInputError, match=f"'{switches}' is not a topology"):
+            told("--topology", switches, "--hop", "300 ns")
     file.write_text("vm_per_host = 4\n")
     with pytest.raises(BadInputError, match="there is no key 'vm_per_host'"):
         told("--machine", str(file))

@@ -148,16 +148,15 @@ class Changes:
     def _network(self) -> Network:
         name, *counts = self.topology.split(":")
         known = {topology.name.lower().replace("_", "-"): topology for topology in Topology}
-        if (
-            (name and name not in known)
-            or len(counts) > 2
-            or not all(is_whole(one, _MOST) and int(one) for one in counts)
-        ):
+        kind = known.get(name or "flat")
+        needed = 0 if kind is Topology.FLAT else 2
+        if kind is None or len(counts) != needed or not all(is_whole(one, _MOST) and int(one) for one in counts):
             raise BadInputError(
-                f"{self.topology!r} is not a topology", hint=f"{', '.join(known)}, such as fat-tree:16:4 with --hop"
+                f"{self.topology!r} is not a topology",
+                hint="flat, or fat-tree or dragonfly with nodes a leaf and leaves a group: fat-tree:16:4 with --hop",
             )
-        leaf, group = [*map(int, counts), 1, 1][:2]
-        return Network(known.get(name, Topology.FLAT), leaf, group, parse_duration_ns(self.hop or "0 ns") * _PS_PER_NS)
+        leaf, group = map(int, counts or (1, 1))
+        return Network(kind, leaf, group, parse_duration_ns(self.hop or "0 ns") * _PS_PER_NS)
 
 
 _REGISTERS = (Moderation.IGB_QUEUE, Moderation.IGB_SHARED, Moderation.IGBVF)
