@@ -98,7 +98,7 @@ def _moderation(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known)
 def _without(
     cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known
 ) -> Iterable[tuple[str, list[TrialRecord]]]:
-    """Yield the cells of the same path, operation and size that differ in moderation or pace and lack the modes."""
+    """Yield cells of the same path, operation, size and ranks that differ in moderation or pace and lack the modes."""
     mine = _records(one, known)
     for other in cells:
         theirs = other.of(one.path)
@@ -108,6 +108,8 @@ def _without(
         if max((m.distance for m in theirs.multimodal), default=1.0) > math.sqrt(one.multimodal[0].distance):
             continue
         records = _records(theirs, known)
+        if _ranks(records) != _ranks(mine):
+            continue
         paced = _paced(records) and not _paced(mine)
         value = _usecs(records)
         if paced and other.group.setting == cell.group.setting:
@@ -118,6 +120,11 @@ def _without(
 
 def _paced(records: Sequence[TrialRecord]) -> bool:
     return "pace_us" in records[0].order.workload.options
+
+
+def _ranks(records: Sequence[TrialRecord]) -> tuple[object, ...]:
+    order = records[0].order
+    return order.workload.placement, order.workload.progress
 
 
 def _usecs(records: Sequence[TrialRecord]) -> int | None:

@@ -121,6 +121,18 @@ def test_without_interrupts_of_a_device_the_timer_is_not_named(recorded: RunDir,
     assert causes(seen.cells, silent) == (ALTERNATE + "whose, no counter shows",)
 
 
+@pytest.mark.parametrize("workload", ["latency", "latency-random"])
+def test_a_workload_of_other_ranks_is_no_evidence(recorded: RunDir, seen: View, workload: str) -> None:
+    def placed_otherwise(record: TrialRecord) -> TrialRecord:
+        order = record.order
+        if order.workload.label != workload or (order.setting == "default" and workload == "latency"):
+            return record
+        return replace(record, order=replace(order, workload=replace(order.workload, placement=(0, 0, 1, 1))))
+
+    (said,) = causes(seen.cells, [placed_otherwise(record) for record in recorded.trials()])
+    assert ("(tuned)" in said, "(latency-random)" in said) == (workload != "latency", workload == "latency")
+
+
 @pytest.mark.parametrize(("usecs", "named"), [(124, True), (130, True), (200, False), (62, False)])
 def test_modes_as_far_apart_as_the_moderation_timer_name_it(
     recorded: RunDir, seen: View, usecs: int, *, named: bool
