@@ -6,11 +6,9 @@ Every message says what was seen; `hint` says the likely cause and the next step
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 _T = TypeVar("_T")
 _MOST_LISTED = 12

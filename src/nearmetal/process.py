@@ -10,14 +10,11 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, UnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 _GRACE_S = 2.0
 _TAIL_LINES = 15

@@ -11,17 +11,14 @@ import os
 import re
 import threading
 import time
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 from nearmetal import limits
 from nearmetal.errors import ForeignFileError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from nearmetal.limits import Limit
+from nearmetal.limits import Limit
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

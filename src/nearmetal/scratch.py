@@ -15,15 +15,12 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal import process
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PREFIXES = ("nm", "nearmetal-lab", "nearmetal-root", "nearmetal-wire")
 BUILDER = "mmdebstrap"

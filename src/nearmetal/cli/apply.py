@@ -8,8 +8,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -23,13 +23,9 @@ from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.session import Session, begin
 from nearmetal.knobs.trust import caller, trusted_bytes
+from nearmetal.knobs.undo import Undone
 from nearmetal.knobs.watchdog import WatchLimits
 from nearmetal.tune.profile import Profile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nearmetal.knobs.undo import Undone
 
 _SPARE_S = 5
 """The watchdog acts this much after the verb itself should have."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,20 +12,15 @@ from nearmetal.cli.rollback import settle_far
 from nearmetal.cli.run import carry_out
 from nearmetal.cli.sizes import parse_sizes
 from nearmetal.errors import BadInputError, ExitCode, UnavailableError
-from nearmetal.facts.look import look
+from nearmetal.facts.look import MachineLook, look
+from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.report import words
+from nearmetal.results.records import View
 from nearmetal.run.begin import begin
 from nearmetal.run.between import LinkRequest, MachinePair, check_looks, doubts, node_named, propose
 from nearmetal.stats.equivalence import Verdict
+from nearmetal.study.order import Scalar
 from nearmetal.study.spec import read_nodes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.facts.look import MachineLook
-    from nearmetal.hosts.far.machine import FarMachine
-    from nearmetal.results.records import View
-    from nearmetal.study.order import Scalar
 
 
 @click.command(name="between")

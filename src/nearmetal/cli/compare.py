@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -17,10 +16,8 @@ from nearmetal.results.paths import build_view
 from nearmetal.results.published import shape
 from nearmetal.results.published_rows import published_named
 from nearmetal.results.published_tables import Published, load
+from nearmetal.results.records import View
 from nearmetal.store.rundir import RunDir
-
-if TYPE_CHECKING:
-    from nearmetal.results.records import View
 
 
 @click.command(name="compare")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
@@ -24,9 +24,6 @@ from nearmetal.paths.table import PATHS
 from nearmetal.report.terminal import Console
 from nearmetal.study.order import PathOrder
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PROGRAMS = {
     "ip": "iproute2",

@@ -9,9 +9,9 @@ import datetime as dt
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -21,18 +21,13 @@ from nearmetal.gate import as_json, as_junit, as_openmetrics, as_reframe, as_tab
 from nearmetal.gate.remeasure import concerned, first_block, measure, open_directory
 from nearmetal.report.terminal import Console, ReaderGoneError
 from nearmetal.results.between import Question, RunPair, judge, read_figures, read_pair, suspects, unconfirmed
-from nearmetal.results.gated import GateExit, Remeasured
+from nearmetal.results.gated import Gate, GateExit, Remeasured
+from nearmetal.results.series import CellId
 from nearmetal.run.check import check_study
 from nearmetal.run.guests import open_host
 from nearmetal.stats.summary import Metric
 from nearmetal.store.disk import SharedDisk
 from nearmetal.store.rundir import RunDir
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.results.gated import Gate
-    from nearmetal.results.series import CellId
 
 _CODES = {ExitCode.FAILED: GateExit.FAILED, ExitCode.USAGE: GateExit.USAGE, ExitCode.UNAVAILABLE: GateExit.UNAVAILABLE}
 

@@ -9,7 +9,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
@@ -17,7 +16,7 @@ from rich.table import Table
 from nearmetal import scratch
 from nearmetal.errors import BadInputError, ExitCode, NearmetalError, TrialError
 from nearmetal.hosts.lab import image, terminal
-from nearmetal.hosts.lab.lab import LABEL, find_emulator, open_lab
+from nearmetal.hosts.lab.lab import LABEL, LabHost, find_emulator, open_lab
 from nearmetal.hosts.lab.machine import MACHINES
 from nearmetal.hosts.lab.root import require_builder
 from nearmetal.hosts.lab.wire import NODES_MAX
@@ -26,11 +25,7 @@ from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.paths.table import find_path
 from nearmetal.report.terminal import Console
 from nearmetal.run.session import SESSION, STATUS, STDERR, STDOUT
-from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.lab.lab import LabHost
-    from nearmetal.study.order import Scalar
+from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 
 CLUSTER_PATHS = ("native", "vf", "macvlan", "bridge", "tap", *(path.kind for path in GUEST_PATHS))
 """The paths that machines of a cluster can be joined by."""

@@ -6,16 +6,13 @@ import contextlib
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 
 import nearmetal
 from nearmetal.errors import ExitCode, NearmetalError, QuarantinedError
 from nearmetal.report.terminal import OutputError, ReaderGoneError, guarded_output
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 VERBS: dict[str, tuple[str, str]] = {
     "between": ("between", "Measure the network between two machines; no study file needed."),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
@@ -14,17 +14,11 @@ from nearmetal.report.terminal import Console
 from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
 from nearmetal.run.plan_json import plan_json
-from nearmetal.run.resolve import USUAL_SD, resolution
+from nearmetal.run.resolve import USUAL_SD, Resolution, resolution
 from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.shipped import read_study
 from nearmetal.units import format_duration, format_size, format_wait
 from nearmetal.workloads.figures import WITH_OPERATIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.run.resolve import Resolution
-
 
 _ITERATE = {"fake", "perftest", *WITH_OPERATIONS}
 """The kinds of workload that take a study's `iterations`; others have a class, an input or a time of their own."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -18,6 +19,7 @@ from nearmetal.predict.doubts import Doubt, find_doubts, refuse_beyond
 from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import INTRA_KIND, ModelFile, NamedMachine, read_model, write_model
+from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
 from nearmetal.predict.scale import scale
 from nearmetal.predict.schedule import Schedule, schedule_from_trace
@@ -47,11 +49,6 @@ from nearmetal.run.schedule import utc_now
 from nearmetal.store.rundir import RunDir
 from nearmetal.typed import adapter
 from nearmetal.units import parse_size_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from nearmetal.predict.native import Placement
 
 
 def load_schedules(program: Path, ranks: int | None, scaling: str | None = None) -> list[Schedule]:

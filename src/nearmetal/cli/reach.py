@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import UnavailableError
+from nearmetal.hosts.host import Shell
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs.places import LOCAL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nearmetal.hosts.host import Shell
 
 
 @contextmanager

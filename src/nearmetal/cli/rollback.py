@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from nearmetal.cli.reach import open_shell
 from nearmetal.errors import BadInputError, ExitCode, ForeignFileError, NearmetalError, QuarantinedError
-from nearmetal.hosts.host import HYPERVISOR, is_far
+from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far
 from nearmetal.knobs import places
 from nearmetal.knobs.folder import expire, forget_scripts, set_aside, survey, undo_scripts
 from nearmetal.knobs.rollback import UnfinishedError, forget, roll_back
 from nearmetal.knobs.trust import trusted_bytes
 from nearmetal.knobs.undo import NAMED, Undone
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.hosts.host import FarShell, Shell
 
 
 @click.command(name="rollback")

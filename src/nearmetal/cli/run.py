@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from nearmetal.cli.progress import warn, watcher
 from nearmetal.cli.rollback import offer_rollback, settle_far
 from nearmetal.errors import BadInputError, ExitCode
+from nearmetal.hosts.host import Host
 from nearmetal.report import as_html, as_json, as_table
 from nearmetal.report.terminal import Console
 from nearmetal.results.paths import build_view
+from nearmetal.results.records import View
 from nearmetal.results.waterfalls import waterfalls
 from nearmetal.run.begin import begin
 from nearmetal.run.guests import open_host
-from nearmetal.run.schedule import run_study
+from nearmetal.run.schedule import Ending, run_study
 from nearmetal.store.disk import Disk
 from nearmetal.store.query import refuse_fabric
-from nearmetal.store.rundir import RunDir
+from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import VIRTUAL_TIME
 from nearmetal.study.spec import Study, parse_study
 from nearmetal.units import format_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from nearmetal.hosts.host import Host
-    from nearmetal.results.records import View
-    from nearmetal.run.schedule import Ending
-    from nearmetal.store.rundir import TrialRecord
 
 
 @click.command(name="run")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module, resources
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
@@ -17,9 +17,6 @@ from nearmetal.results.paths import build_view
 from nearmetal.store.archive import unarchive
 from nearmetal.store.rundir import RunDir
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _EXAMPLE = {"guest-vf, default": 2.909, "guest-vf, tuned": 1.590}
 """Path and setting -> its largest ratio to the baseline, known of the example that comes with nearmetal."""

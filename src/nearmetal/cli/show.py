@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 import pyarrow.csv
@@ -20,14 +20,10 @@ from nearmetal.report.schema import AttemptJson, HostJson, SummaryJson
 from nearmetal.report.terminal import Console
 from nearmetal.results.osu import rank_means
 from nearmetal.results.shown import shown_for
-from nearmetal.stats.summary import Metric
-from nearmetal.store.rundir import open_either
+from nearmetal.stats.summary import Metric, Summary
+from nearmetal.store.rundir import RunDir, TrialRecord, open_either
+from nearmetal.store.samples import StoredCell
 from nearmetal.units import format_duration, format_size
-
-if TYPE_CHECKING:
-    from nearmetal.stats.summary import Summary
-    from nearmetal.store.rundir import RunDir, TrialRecord
-    from nearmetal.store.samples import StoredCell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from nearmetal.cli.progress import warn
 from nearmetal.cli.rollback import offer_rollback, settle_far
 from nearmetal.errors import BadInputError, ExitCode
+from nearmetal.hosts.host import Host
 from nearmetal.knobs.mpi import dialect
 from nearmetal.report.terminal import Console
 from nearmetal.report.tuning import render
@@ -22,22 +23,16 @@ from nearmetal.run.guests import open_host
 from nearmetal.run.preflight import rehearse
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import SearchDir
+from nearmetal.study.order import Scalar
 from nearmetal.study.shipped import read_study
-from nearmetal.study.spec import parse_study
+from nearmetal.study.spec import Study, TuneClass, TuneSpec, parse_study
 from nearmetal.tune.launches import Launches
 from nearmetal.tune.measure import orders, tuned_path
 from nearmetal.tune.narrow import look_around, narrowed, study_values
 from nearmetal.tune.profile import Profile, ProfileEvidence
 from nearmetal.tune.recall import search_of
 from nearmetal.tune.search import Confirmation, Found, confirm, search, step_line
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from nearmetal.hosts.host import Host
-    from nearmetal.study.order import Scalar
-    from nearmetal.study.spec import Study, TuneClass, TuneSpec
-    from nearmetal.tune.space import Space
+from nearmetal.tune.space import Space
 
 
 @click.command(name="tune")

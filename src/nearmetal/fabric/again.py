@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from nearmetal.workloads.rounds import pair_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from nearmetal.workloads.rounds import Pair, Round
+from nearmetal.workloads.rounds import Pair, Round, pair_of
 
 
 def again_rounds(

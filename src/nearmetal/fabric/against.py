@@ -8,7 +8,6 @@ two nodes share the one pair that joins them, so they are not quite independent:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,10 +15,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, table_of
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 from nearmetal.stats.equivalence import Better
-
-if TYPE_CHECKING:
-    from nearmetal.stats.interval import FloatArray
-
+from nearmetal.stats.interval import FloatArray
 
 AGAINST_SEED = 1
 """Of the bootstrap: the same two runs give the same interval wherever they are shown."""

@@ -21,23 +21,18 @@ round trips cannot tell its two ways apart either. Directions come from bandwidt
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from nearmetal.fabric.figures import Pairs, latency_table, window_table
+from nearmetal.stats.interval import FloatArray
 from nearmetal.stats.paired import holm
 from nearmetal.stats.two_way import TwoWay, off_diagonal, robust_spread, two_way_fit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from nearmetal.stats.interval import FloatArray
 
 SPREADS = 4.0
 REPEATS = 10

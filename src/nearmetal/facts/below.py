@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from nearmetal.facts.guests import DEEP_IDLE_US, HypervisorFacts
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.host import Shell
+from nearmetal.hosts.host import Shell
 
 # Lines of `KIND NAME NUMBER`; one command, because each may cost a round trip.
 _LOOK = r"""

@@ -9,17 +9,12 @@ Formats: the kernel's Documentation/filesystems/proc.rst and net/ipv4/proc.c, ne
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError
 from nearmetal.facts.rdma import HAS_RDMA, rdma_counters
-from nearmetal.hosts.host import machines_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.hosts.host import Shell
+from nearmetal.hosts.host import Shell, machines_of
 
 _CPU_STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _TCP_COUNTERS = (

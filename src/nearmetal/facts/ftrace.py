@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal import limits
 from nearmetal.errors import ForeignFileError
 from nearmetal.facts.tracing import FORMATS, RING
 from nearmetal.reading import timed
 from nearmetal.study.order import TRACE_FOLDER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 PAGE_BYTES = 4096
 _PAGE = struct.Struct("<QQ")  # time stamp in ns, and the length of the data with flags in its upper bits

@@ -6,16 +6,12 @@ Reading is pure: from the domain's XML (https://libvirt.org/formatdomain.html) t
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import timed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from nearmetal.study.order import Scalar
+from nearmetal.study.order import Scalar
 
 _UNITS: dict[str, int] = {
     "b": 1,

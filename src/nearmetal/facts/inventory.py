@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from nearmetal.errors import NearmetalError
-from nearmetal.hosts.host import HYPERVISOR, is_far, machines_of
+from nearmetal.hosts.host import HYPERVISOR, Shell, is_far, machines_of
 from nearmetal.knobs.knob import parse_cpus
+from nearmetal.paths.path import Endpoints
 from nearmetal.reading import parse_json
 from nearmetal.study.facts import COMPUTERS, PROCESSORS, TICK
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.study.order import Scalar
+from nearmetal.study.order import Scalar
 
 _CLOCK_MONOTONIC_COARSE = 6  # include/uapi/linux/time.h; it advances once a tick
 _CPUINFO = "/proc/cpuinfo"

@@ -5,15 +5,11 @@ One short `sh` script answers everything, so a look costs one round trip. It cha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from nearmetal.process import Finished
 from nearmetal.workloads.mpi.table import FLAVOURS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nearmetal.process import Finished
 
 TOOLS = ("sockperf", "iperf3", "nuttcp", "ib_write_lat")
 """Programs that are looked for on PATH."""

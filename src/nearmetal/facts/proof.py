@@ -5,16 +5,12 @@ A host name proves nothing: MPI libraries quietly use shared memory between netw
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from nearmetal.errors import TrialError
 from nearmetal.hosts.lab.machine import MANAGEMENT, MANAGEMENT_TAP
+from nearmetal.paths.path import Endpoints
 from nearmetal.study.order import Proof
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from nearmetal.paths.path import Endpoints
 
 STRAY_SHARE = 0.1
 """Packets elsewhere, as a share of those on the path, above which a trial is not believed."""

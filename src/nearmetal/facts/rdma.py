@@ -7,10 +7,7 @@ soft-RoCE (drivers/infiniband/sw/rxe/rxe_hw_counters.c) are known here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.host import Shell
+from nearmetal.hosts.host import Shell
 
 HAS_RDMA = "/sys/class/infiniband_verbs/abi_version"
 """A file that is there where the kernel offers verbs to programs."""

@@ -10,16 +10,11 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
-from nearmetal.hosts.host import is_far, is_thrown_away, machines_of
+from nearmetal.hosts.host import Shell, is_far, is_thrown_away, machines_of
 from nearmetal.process import of_each_process
 from nearmetal.study.facts import OTHERS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from nearmetal.hosts.host import Shell
 
 _SHOW = ("sh", "-c", "cat /proc/[0-9]*/stat 2> /dev/null; true")
 _STAT = re.compile(r"(\d+) \((.*)\) (.+)")

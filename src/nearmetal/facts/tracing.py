@@ -10,17 +10,11 @@ Kernel: Documentation/trace/ftrace.rst, events.rst and kprobetrace.rst. Standard
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from nearmetal.errors import BadInputError, UnavailableError
-from nearmetal.hosts.host import machines_of
-from nearmetal.study.order import TRACE_FOLDER, TRACE_OPTION
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.study.order import Order
+from nearmetal.hosts.host import Shell, machines_of
+from nearmetal.study.order import TRACE_FOLDER, TRACE_OPTION, Order
 
 FORMATS = f"{TRACE_FOLDER}formats"
 RING = "cpu"

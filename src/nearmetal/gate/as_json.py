@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from nearmetal.gate import words
 from nearmetal.report import schema
 from nearmetal.report.schema import finite, made
-
-if TYPE_CHECKING:
-    from nearmetal.results.gated import Gate, GateCell
-    from nearmetal.stats.between import Difference
+from nearmetal.results.gated import Gate, GateCell
+from nearmetal.stats.between import Difference
 
 
 def render(gate: Gate) -> str:

@@ -8,22 +8,16 @@ measurement. The baseline is measured beside what was suspected, so that the dir
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import nearmetal
 from nearmetal.errors import BadInputError, UnavailableError
-from nearmetal.run.schedule import run_block
+from nearmetal.hosts.host import Host
+from nearmetal.results.series import CellId, Combination, RunSeries
+from nearmetal.run.schedule import Watcher, run_block
 from nearmetal.store.query import disagreements, valid
-from nearmetal.store.rundir import RunDir, RunInfo
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from nearmetal.hosts.host import Host
-    from nearmetal.results.series import CellId, Combination, RunSeries
-    from nearmetal.run.schedule import Watcher
-    from nearmetal.store.rundir import TrialRecord
+from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
 
 
 def concerned(series: RunSeries, suspects: Sequence[CellId], control: str) -> set[Combination]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from nearmetal.history.records import RunEntry
+from nearmetal.history.records import History, Point, RunEntry, Series
 from nearmetal.report import schema
 from nearmetal.report.schema import made
-
-if TYPE_CHECKING:
-    from nearmetal.history.records import History, Point, Series
 
 HISTORY_JSON_FORMAT: Literal[1] = 1
 

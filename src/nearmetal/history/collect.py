@@ -5,20 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal.errors import BadInputError
 from nearmetal.history.records import EntryCell, KeptRun, RunEntry
 from nearmetal.reading import parse_json, read_text
 from nearmetal.results.series import RunSeries, read_series
 from nearmetal.stats.summary import HEADLINE, Metric
-from nearmetal.store.rundir import RunDir, RunInfo, trial_name
+from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord, trial_name
 from nearmetal.study.facts import FactScope, scope_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from nearmetal.store.rundir import TrialRecord
 
 
 def collect(root: Path, *, allow_mixed: bool = False) -> KeptRun:

@@ -10,15 +10,11 @@ from __future__ import annotations
 import json
 import math
 import random
-from typing import TYPE_CHECKING, TypedDict
+from collections.abc import Callable, Mapping
+from typing import TypedDict
 
-from nearmetal.study.order import Outcome, Proof, TrialStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.study.order import Order, Scalar
+from nearmetal.hosts.host import Shell
+from nearmetal.study.order import Order, Outcome, Proof, Scalar, TrialStatus
 
 OPTIONS = {
     "base_ns.PATH": "round trip of a kind of path, in ns",

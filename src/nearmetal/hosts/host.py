@@ -9,16 +9,13 @@ emulated machine that holds the same body, because nothing from outside may touc
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from nearmetal.errors import BadInputError, UnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from nearmetal.process import Finished
-    from nearmetal.study.order import Order, Outcome, Scalar
+from nearmetal.process import Finished
+from nearmetal.study.order import Order, Outcome, Scalar
 
 T = TypeVar("T")
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, UnavailableError
 from nearmetal.hosts.far import host as far
 from nearmetal.hosts.far.program import ProgramCarrier
 from nearmetal.reading import parse_json
-from nearmetal.study.spec import NodeSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.study.order import Scalar
-    from nearmetal.study.spec import HostSpec
+from nearmetal.study.order import Scalar
+from nearmetal.study.spec import HostSpec, NodeSpec
 
 OPTIONS = {
     "kubectl": "the program (`kubectl` of PATH)",

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from nearmetal.errors import BadInputError, UnavailableError
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.host import Shell
+from nearmetal.hosts.host import Shell
 
 _TIMEOUT_S = 30.0
 

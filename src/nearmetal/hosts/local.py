@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from nearmetal.hosts.host import Shell
 from nearmetal.hosts.namespaces import NamespaceShell
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.study.order import Order, Outcome
+from nearmetal.study.order import Order, Outcome
 
 
 class LocalHost:

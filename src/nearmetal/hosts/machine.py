@@ -5,18 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal import process, scratch
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.hosts.shell import CommandShell, LocalHelper
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.process import Finished
+from nearmetal.process import Finished
 
 
 class MachineShell(CommandShell):

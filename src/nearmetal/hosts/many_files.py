@@ -6,12 +6,9 @@ Standard library only: it also runs in the lab's guest.
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from nearmetal.errors import NearmetalError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # A constant; the mark and the paths reach it as positional parameters.
 _SCRIPT = """mark=$1

@@ -16,19 +16,15 @@ import shutil
 import subprocess
 import sys
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal import process, scratch
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.hosts.shell import CommandShell, LocalHelper
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.process import Finished
+from nearmetal.process import Finished
 
 _ANCHOR_TIMEOUT_S = 10.0
 NODE_NAME = re.compile(r"[a-z][a-z0-9-]{0,14}")

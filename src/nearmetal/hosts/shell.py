@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import mkstemp
-from typing import TYPE_CHECKING
 
 from nearmetal import process
 from nearmetal.closing import Closing
 from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts import many_files
-from nearmetal.hosts.host import HYPERVISOR
+from nearmetal.hosts.host import HYPERVISOR, Helper
 from nearmetal.process import Finished
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.hosts.host import Helper
 
 
 class CommandShell(Closing, ABC):

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.batch.host import open_batch
 from nearmetal.hosts.fake import FakeHost
+from nearmetal.hosts.host import Host
 from nearmetal.hosts.kubectl import open_kubectl
 from nearmetal.hosts.lab.lab import open_lab
 from nearmetal.hosts.local import LocalHost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nearmetal.hosts.host import Host
-    from nearmetal.study.spec import Study
+from nearmetal.study.spec import Study
 
 
 def _ssh(study: Study) -> Host:

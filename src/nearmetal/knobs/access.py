@@ -13,16 +13,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, UnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.process import Finished
+from nearmetal.hosts.host import Shell
+from nearmetal.process import Finished
 
 BLANKS = "[ \t]*"
 """Matches blanks in both Python's regular expressions and the extended ones of sed."""

@@ -6,16 +6,12 @@ irqbalance rewrites these files every ten seconds, and a driver may reset them w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, file_access
-from nearmetal.knobs.knob import CpuList, Knob, Scope, Stage, Step, parse_cpus
+from nearmetal.knobs.knob import CpuList, Knob, Scope, Stage, Step, Target, parse_cpus
 from nearmetal.knobs.nic import listing
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.host import Shell
-    from nearmetal.knobs.knob import Target
-    from nearmetal.study.order import Scalar
+from nearmetal.study.order import Scalar
 
 _SPREAD = "spread:"
 

@@ -8,15 +8,11 @@ makes several drivers reset their values (mlx5 `mlx5e_ethtool_set_coalesce`), he
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import BLANKS, Access, Pick
-from nearmetal.knobs.knob import SWITCH, Knob, Stage, Whole
+from nearmetal.knobs.knob import SWITCH, Knob, Stage, Target, Whole
 from nearmetal.knobs.nic import SWITCH_WORD, ethtool, labelled, nic_knob
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.host import Shell
-    from nearmetal.knobs.knob import Target
 
 _USECS = Whole(0, 65535, "us")
 _FRAMES = Whole(0, 65535, "frames")

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, Pick, Reading, file_access, read_all
 from nearmetal.knobs.kernel import machine_file, sysctl_knob
-from nearmetal.knobs.knob import FLAG, Knob, Scope, Stage, Step, Whole, Word
+from nearmetal.knobs.knob import FLAG, Knob, Scope, Stage, Step, Target, Whole, Word
 from nearmetal.knobs.nic import listing
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.host import Shell
-    from nearmetal.knobs.knob import Target
 
 _CPU = "/sys/devices/system/cpu"
 _BRACKETED = Pick(".*\\[([a-z]+)\\].*")

@@ -6,13 +6,11 @@ tells.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from nearmetal.errors import BadInputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 Rounding = Literal["none", "power of two", "power of two up", "power of two down", "up", "down", "cap"]
 """`power of two` is no rounding: the driver refuses every other number."""

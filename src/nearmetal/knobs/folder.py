@@ -8,17 +8,15 @@ import fcntl
 import glob
 import os
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from nearmetal.errors import NearmetalError, StoreError, TrialError
 from nearmetal.knobs.journal import EndState, JournalState, read_state
 from nearmetal.knobs.trust import check_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SUFFIX = ".journal"
 DAMAGED_SUFFIX = ".damaged"

@@ -10,31 +10,24 @@ launch, see `mpi_environment`. Everything is put back at the end of the block, w
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal.errors import NearmetalError, TrialError
-from nearmetal.hosts.host import machines_of
+from nearmetal.hosts.host import Shell, machines_of
 from nearmetal.knobs import mpi
 from nearmetal.knobs.effect import Agreement, Moderated, judge_launch, moderated
 from nearmetal.knobs.folder import expire, host_lock, remove
 from nearmetal.knobs.knob import Scope, Target
 from nearmetal.knobs.places import folders_for, refuse_unfinished_on
-from nearmetal.knobs.plan import plan
+from nearmetal.knobs.plan import Plan, plan
 from nearmetal.knobs.session import Session, begin
 from nearmetal.knobs.table import find
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.knobs.plan import Plan
-    from nearmetal.knobs.watchdog import WatchLimits
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.study.order import Scalar
-
+from nearmetal.knobs.watchdog import WatchLimits
+from nearmetal.paths.path import Endpoints
+from nearmetal.study.order import Scalar
 
 KNOB_WAS = "knob.was."
 KNOB_UNPROVEN = "knob.unproven."

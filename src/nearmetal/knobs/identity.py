@@ -12,15 +12,11 @@ import contextlib
 import socket
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from nearmetal.hosts.host import HYPERVISOR, is_far
+from nearmetal.hosts.host import HYPERVISOR, Shell, is_far
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.knobs.access import run_c
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.host import Shell
 
 _SO_NETNS_COOKIE = 71
 _COOKIE_BYTES = 8

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from nearmetal.hosts.host import Shell
 from nearmetal.knobs import coalesce, drivers, mpi
+from nearmetal.knobs.access import Reading
 from nearmetal.knobs.guards import identify
-from nearmetal.knobs.knob import Target, joined, targets_of
+from nearmetal.knobs.knob import Knob, Target, joined, targets_of
 from nearmetal.knobs.nic import listing
 from nearmetal.knobs.table import FAMILIES, find
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.knobs.access import Reading
-    from nearmetal.knobs.knob import Knob
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,17 +33,14 @@ import zlib
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from nearmetal.errors import ForeignFileError, StoreError
+from nearmetal.knobs.access import Access
 from nearmetal.knobs.identity import UNKNOWN_PLACE, Place
 from nearmetal.knobs.trust import trusted_bytes
 from nearmetal.reading import parse_json
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from nearmetal.knobs.access import Access
 
 JOURNAL_FORMAT = 2
 _FIRST_FORMAT = 1

@@ -8,15 +8,9 @@ settings are of a node's network namespace. Halt polling is for hosts of guests:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from nearmetal.knobs.access import Access, file_access
-from nearmetal.knobs.knob import FLAG, Knob, Numbers, Scope, Stage, Whole, Word
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.host import Shell
-    from nearmetal.knobs.access import Pick
-    from nearmetal.knobs.knob import Kind, Locate, Target
+from nearmetal.hosts.host import Shell
+from nearmetal.knobs.access import Access, Pick, file_access
+from nearmetal.knobs.knob import FLAG, Kind, Knob, Locate, Numbers, Scope, Stage, Target, Whole, Word
 
 
 def machine_file(path: str, *, pick: Pick | None = None, choices_path: str = "") -> Locate:

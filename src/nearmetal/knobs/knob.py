@@ -7,20 +7,16 @@ knobs are read, written and verified by the same code (`nearmetal.knobs.session`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from nearmetal.errors import BadInputError
+from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, Reading, read_all
+from nearmetal.study.order import Scalar
 from nearmetal.units import whole
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.study.order import Scalar
 
 
 class Scope(StrEnum):

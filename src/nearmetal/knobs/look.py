@@ -7,25 +7,19 @@ several knobs are for the search, which knows what else a setting sets (`nearmet
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nearmetal.errors import NearmetalError
-from nearmetal.hosts.host import machines_of
+from nearmetal.hosts.host import Shell, machines_of
 from nearmetal.knobs import drivers
+from nearmetal.knobs.access import Reading
 from nearmetal.knobs.guards import identify, refuse_management
-from nearmetal.knobs.knob import Scope, Target, canon, check_limits, targets_of
+from nearmetal.knobs.knob import Knob, Scope, Target, canon, check_limits, targets_of
 from nearmetal.knobs.mpi import PREFIX
 from nearmetal.knobs.plan import RULED
 from nearmetal.knobs.table import find
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.knobs.access import Reading
-    from nearmetal.knobs.knob import Knob
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.study.order import Scalar
+from nearmetal.paths.path import Endpoints
+from nearmetal.study.order import Scalar
 
 FOUND = "knob.found."
 LACKS = "knob.lacks."

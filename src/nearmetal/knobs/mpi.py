@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
 from nearmetal.knobs.knob import Kind, Whole, Word, canon
-
-if TYPE_CHECKING:
-    from nearmetal.study.order import Scalar
+from nearmetal.study.order import Scalar
 
 PREFIX = "mpi."
 

@@ -6,14 +6,9 @@ down for a moment; several round up to a power of two.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import BLANKS, Access, Pick, file_access, run_c
-from nearmetal.knobs.knob import SWITCH, Kind, Knob, Scope, Stage, Whole
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.host import Shell
-    from nearmetal.knobs.knob import Locate, Target
+from nearmetal.knobs.knob import SWITCH, Kind, Knob, Locate, Scope, Stage, Target, Whole
 
 NUMBER = "([0-9]+)"
 SWITCH_WORD = "(on|off)"

@@ -5,24 +5,18 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from nearmetal.errors import BadInputError, TrialError
-from nearmetal.hosts.host import HYPERVISOR, is_far
+from nearmetal.errors import BadInputError, NearmetalError, TrialError
+from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs.folder import age, host_lock, journal_folder, survey
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.nic import listing
 from nearmetal.knobs.rollback import journals_of, refuse_unfinished
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from nearmetal.errors import NearmetalError
-    from nearmetal.hosts.host import FarShell, Shell
 
 LOCAL = "local"
 _LOCK_PATIENCE_S = 10.0

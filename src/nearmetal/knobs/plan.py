@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from nearmetal.hosts.host import Shell
 from nearmetal.knobs import drivers
-from nearmetal.knobs.access import KnobError, Reading, read_all
+from nearmetal.knobs.access import Access, KnobError, Reading, read_all
 from nearmetal.knobs.coalesce import OF_A_QUEUE
 from nearmetal.knobs.guards import Rival, identify, refuse_management, rivals
 from nearmetal.knobs.journal import Device, SavedValue
 from nearmetal.knobs.knob import Knob, Step, Target, canon, check_limits, targets_of
 from nearmetal.knobs.table import find
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.knobs.access import Access
-    from nearmetal.study.order import Scalar
+from nearmetal.study.order import Scalar
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,28 +8,20 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal.errors import NearmetalError, QuarantinedError, StoreError
-from nearmetal.hosts.host import HYPERVISOR, is_far
+from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far
 from nearmetal.knobs import undo
-from nearmetal.knobs.access import read_all, run_c
-from nearmetal.knobs.folder import forget_scripts, survey
+from nearmetal.knobs.access import Access, read_all, run_c
+from nearmetal.knobs.folder import JournalFolder, forget_scripts, survey
 from nearmetal.knobs.guards import identify
 from nearmetal.knobs.identity import Claim, Present, claim, present
-from nearmetal.knobs.journal import EndState, Journal, read_state
+from nearmetal.knobs.journal import Device, EndState, Journal, JournalState, SavedValue, read_state
 from nearmetal.knobs.knob import Scope, Target
 from nearmetal.knobs.table import find
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
-
-    from nearmetal.hosts.host import FarShell, Shell
-    from nearmetal.knobs.access import Access
-    from nearmetal.knobs.folder import JournalFolder
-    from nearmetal.knobs.journal import Device, JournalState, SavedValue
 
 OVER = frozenset({EndState.CONFIRMED, EndState.RESTORED, EndState.FORGOTTEN})
 """How a session may have ended so that nothing is left to do."""

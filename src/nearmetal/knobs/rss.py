@@ -6,15 +6,10 @@ a table of another kind makes the knob unavailable, because it could not be put 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, Pick
-from nearmetal.knobs.knob import Stage, Whole
+from nearmetal.knobs.knob import Stage, Target, Whole
 from nearmetal.knobs.nic import nic_knob
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.host import Shell
-    from nearmetal.knobs.knob import Target
 
 # Prints n when every entry i of the table is i modulo n. The device is a positional parameter.
 _SHOW_SCRIPT = r"""ethtool -x "$1" | awk '

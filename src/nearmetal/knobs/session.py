@@ -8,28 +8,24 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from nearmetal.errors import StoreError, TrialError
-from nearmetal.hosts.host import is_far, is_thrown_away
+from nearmetal.hosts.host import Shell, is_far, is_thrown_away
 from nearmetal.knobs import drivers, undo
 from nearmetal.knobs.access import KnobError, file_access, read_all, read_one, write_one
 from nearmetal.knobs.folder import forget_scripts, new_journal
 from nearmetal.knobs.guards import boot_id
 from nearmetal.knobs.identity import present
 from nearmetal.knobs.journal import JOURNAL_FORMAT, EndState, Journal, SavedValue, cell_record, put_durably
+from nearmetal.knobs.plan import Plan
 from nearmetal.knobs.rollback import end, forget_far_scripts
 from nearmetal.knobs.watchdog import Watchdog, WatchLimits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.knobs.plan import Plan
-    from nearmetal.study.order import Scalar
+from nearmetal.study.order import Scalar
 
 _BUSY_TRIES = 5
 _BUSY_PAUSE_S = 0.05

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
 from nearmetal.knobs import affinity, coalesce, cpu, kernel, mpi, napi, nic, rss
-
-if TYPE_CHECKING:
-    from nearmetal.knobs.knob import Knob
+from nearmetal.knobs.knob import Knob
 
 FAMILIES: dict[str, tuple[Knob, ...]] = {
     "coalescing": coalesce.KNOBS,

@@ -6,12 +6,9 @@ import grp
 import os
 import pwd
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal.errors import StoreError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _MOST_BYTES = 64 * 2**20
 

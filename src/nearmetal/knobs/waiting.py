@@ -11,14 +11,11 @@ import errno
 import fcntl
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal.errors import StoreError, TrialError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _KEPT = b"kept\n"
 _LOOK_S = 0.05

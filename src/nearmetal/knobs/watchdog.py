@@ -12,14 +12,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, TrialError
-from nearmetal.hosts.host import is_far
+from nearmetal.hosts.host import Shell, is_far
 from nearmetal.knobs.access import run_c
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.host import Shell
 
 
 @dataclass(frozen=True, slots=True)

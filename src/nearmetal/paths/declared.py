@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from nearmetal.errors import BadInputError, TrialError
-from nearmetal.hosts.host import is_far
+from nearmetal.hosts.host import Shell, is_far
 from nearmetal.paths.links import wait_until_reachable
 from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.reading import parse_json
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.study.order import PathOrder
+from nearmetal.study.order import PathOrder
 
 
 class Declared:

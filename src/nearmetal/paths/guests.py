@@ -8,20 +8,17 @@ part.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.hosts.host import Shell
 from nearmetal.paths import links, ports
 from nearmetal.paths.bridge import make_bridges, remove_bridges
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.study.order import PathOrder
+from nearmetal.paths.path import Endpoints
+from nearmetal.study.order import PathOrder
 
 _TAP = "nm-g"
 

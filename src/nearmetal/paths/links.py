@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from nearmetal.errors import TrialError
-from nearmetal.hosts.host import HYPERVISOR, machines_of
+from nearmetal.hosts.host import HYPERVISOR, Shell, machines_of
 from nearmetal.paths.path import Endpoint, Endpoints
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.hosts.host import Shell
 
 INTERFACE = "eth0"
 SUBNET = "10.77.0.0/24"

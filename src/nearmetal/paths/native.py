@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from nearmetal.errors import TrialError
+from nearmetal.hosts.host import Shell
 from nearmetal.paths import links, ports
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.study.order import PathOrder
+from nearmetal.paths.path import Endpoints
+from nearmetal.study.order import PathOrder
 
 
 class Native:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.study.order import PathOrder
+from nearmetal.hosts.host import Shell
+from nearmetal.study.order import PathOrder
 
 
 @dataclass(frozen=True, slots=True)

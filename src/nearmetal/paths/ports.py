@@ -8,21 +8,15 @@ wire. In a cluster of the lab every node is a machine with one port on the wire,
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
-from nearmetal.hosts.host import HYPERVISOR, OnNode, machines_of
+from nearmetal.hosts.host import HYPERVISOR, OnNode, Shell, machines_of
 from nearmetal.hosts.lab.machine import MANAGEMENT
-from nearmetal.paths.path import Endpoint
+from nearmetal.paths.path import Endpoint, Endpoints
 from nearmetal.reading import parse_json
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.study.order import PathOrder, Scalar
+from nearmetal.study.order import PathOrder, Scalar
 
 WIRE_OPTIONS = {"wire_delay_us", "wire_rate_mbit"}
 MAX_VFS = 7

@@ -7,19 +7,14 @@ usually keeps two addresses of one machine off the wire is switched off (Documen
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError
-from nearmetal.hosts.host import HYPERVISOR
+from nearmetal.hosts.host import HYPERVISOR, Shell
 from nearmetal.paths import links, ports
 from nearmetal.paths.path import Endpoint, Endpoints
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.study.order import PathOrder
+from nearmetal.study.order import PathOrder
 
 _ENDS = 2
 _MODULES = ("rdma_rxe", "ib_uverbs", "rdma_ucm")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from nearmetal.hosts.host import Shell
 from nearmetal.paths.path import Endpoint, Endpoints
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.study.order import PathOrder
+from nearmetal.study.order import PathOrder
 
 
 class Shm:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from nearmetal.errors import BadInputError, meant
 from nearmetal.paths.bridge import Bridge
 from nearmetal.paths.declared import Declared
 from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.paths.macvlan import Macvlan
 from nearmetal.paths.native import Native
+from nearmetal.paths.path import Path
 from nearmetal.paths.roce import ROCE_PATHS
 from nearmetal.paths.shm import Shm
 from nearmetal.paths.tap import Tap
 from nearmetal.paths.veth import Veth
 from nearmetal.paths.vf import Vf
-
-if TYPE_CHECKING:
-    from nearmetal.paths.path import Path
 
 _ALL: tuple[Path, ...] = (
     Shm(),

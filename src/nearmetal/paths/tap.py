@@ -7,20 +7,16 @@ machine monitor emulates a network card.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from nearmetal import native
 from nearmetal.errors import TrialError, UnavailableError
 from nearmetal.hosts.far.build import program
+from nearmetal.hosts.host import Shell
 from nearmetal.paths import links, ports
 from nearmetal.paths.bridge import make_bridges, remove_bridges
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.study.order import PathOrder
+from nearmetal.paths.path import Endpoints
+from nearmetal.study.order import PathOrder
 
 RELAY = native.Recipe(name="nmrelay", room="relay")
 _READY_TIMEOUT_S = 5.0

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from nearmetal.hosts.host import Shell
 from nearmetal.paths import links
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.study.order import PathOrder
+from nearmetal.paths.path import Endpoints
+from nearmetal.study.order import PathOrder
 
 
 class Veth:

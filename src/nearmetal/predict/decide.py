@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.calibration import class_of, errors_of, p99_errors, ratio_errors, run_errors
+from nearmetal.predict.calibration import Errors, class_of, errors_of, p99_errors, ratio_errors, run_errors
+from nearmetal.predict.doubts import Doubt
+from nearmetal.predict.models import NamedMachine
+from nearmetal.predict.native import Placement
+from nearmetal.predict.simulate import Prediction
 from nearmetal.predict.validate import p99_iteration_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.predict.calibration import Errors
-    from nearmetal.predict.doubts import Doubt
-    from nearmetal.predict.models import NamedMachine
-    from nearmetal.predict.native import Placement
-    from nearmetal.predict.simulate import Prediction
 
 AS_FOUND = "as-found"
 """The setting that sets nothing."""

@@ -6,25 +6,18 @@ A prediction beyond what was measured is refused where it would decide the answe
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.models import INTRA_KIND, SMALL_BYTES, UNBOUNDED
-from nearmetal.predict.native import collectives_of
+from nearmetal.predict.models import INTRA_KIND, SMALL_BYTES, UNBOUNDED, NamedMachine, PathModel
+from nearmetal.predict.native import Placement, collectives_of
+from nearmetal.predict.schedule import Schedule
 from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of
 from nearmetal.units import format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from nearmetal.predict.models import NamedMachine, PathModel
-    from nearmetal.predict.native import Placement
-    from nearmetal.predict.schedule import Schedule
 
 BEYOND_FACTOR, BEYOND_SHARE = 2.0, 0.10
 """A prediction is refused where this share of messages or bytes is this many times larger than the largest measured."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.doubts import Doubt
@@ -27,9 +27,6 @@ from nearmetal.predict.native import Placement
 from nearmetal.reading import read_text
 from nearmetal.study.spec import parse_toml
 from nearmetal.units import is_whole, parse_duration_ns
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _PS_PER_NS = 1000
 _MOST = (1 << 31) - 1

@@ -10,18 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError, ForeignFileError
-from nearmetal.predict.moderation import StageSetting  # noqa: TC001 (pydantic reads it at run time)
+from nearmetal.predict.moderation import StageSetting
 from nearmetal.reading import read_bytes
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 MODEL_VERSION = 1
 UNBOUNDED = (1 << 63) - 1

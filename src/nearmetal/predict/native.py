@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict import _sim
-from nearmetal.predict.models import UNBOUNDED, PathModel, Recorded, Segment
+from nearmetal.predict.models import UNBOUNDED, Distribution, Machine, MeasuredCollective, PathModel, Recorded, Segment
+from nearmetal.predict.moderation import ModerationSetting, StageSetting
 from nearmetal.predict.schedule import Collective, Op, Program, Schedule, encode_steps
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from nearmetal.predict.models import Distribution, Machine, MeasuredCollective
-    from nearmetal.predict.moderation import ModerationSetting, StageSetting
 
 _ONE = 1 << 32
 TO_ONESELF = PathModel((Segment(UNBOUNDED, 0, 200_000, 200_000, 0, 100_000, 100_000),))

@@ -20,8 +20,10 @@ a million ranks cost their state and nothing else.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.models import Distribution
@@ -30,10 +32,6 @@ from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
 from nearmetal.reading import read_text
 from nearmetal.study.spec import parse_toml
 from nearmetal.units import parse_duration_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 MAX_RANKS = 1 << 24
 MAX_DIMS = 16

@@ -11,14 +11,11 @@ the user says. Everything else is refused with the rank and the call that it fai
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.schedule import Collective, OpKind, Peer
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule
 from nearmetal.predict.trace import NONE, WORLD
-
-if TYPE_CHECKING:
-    from nearmetal.predict.schedule import Comm, Op, Program, Schedule
 
 CHAIN_RANKS = 4
 """So many ranks have two between the ends: with fewer, neighbours cannot be told from other partners."""

@@ -5,9 +5,9 @@ A program that many ranks share names its peers by rule (`Peer`), so its size do
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.predict.models import Distribution, Recorded
@@ -27,9 +27,6 @@ from nearmetal.predict.trace import (
     Trace,
     call_count,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PS_PER_NS = 1000
 NEW_COMMUNICATOR_BYTES = 8

@@ -5,26 +5,20 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from nearmetal import limits
 from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
 from nearmetal.predict import _sim
-from nearmetal.predict.native import native_job
-from nearmetal.predict.schedule import OpKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from nearmetal.predict.models import Machine, PathModel, Segment
-    from nearmetal.predict.native import Placement
-    from nearmetal.predict.schedule import Schedule
+from nearmetal.predict.models import Machine, PathModel, Segment
+from nearmetal.predict.native import Placement, native_job
+from nearmetal.predict.schedule import OpKind, Schedule
 
 _FINISHED, _DEADLOCK, _UNMATCHED, _STEPS, _MEMORY, _TIME = range(6)
 INTERVAL_LEVEL = 0.95

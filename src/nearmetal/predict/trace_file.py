@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import struct
 import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal import limits
 from nearmetal.errors import ForeignFileError
@@ -32,10 +33,6 @@ from nearmetal.predict.trace import (
     call_count,
 )
 from nearmetal.reading import read_bytes, timed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 MAGIC = b"NMTR\r\n\x1a\n"
 VERSION = 2

@@ -8,22 +8,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.trace import CallFlag, CallKind, CommKind
+from nearmetal.predict.trace import Call, CallFlag, CallKind, CallTime, CommKind, RankTrace, Trace
 from nearmetal.reading import read_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from nearmetal.predict.trace import Call, CallTime, RankTrace, Trace
 
 _OUTSIDE = frozenset({CallKind.INIT, CallKind.FINALIZE})
 _SENDS = frozenset({CallKind.SEND, CallKind.SENDRECV})

@@ -11,22 +11,18 @@ import os
 import secrets
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, UnavailableError
 from nearmetal.predict.elf import Executable, read_executable
+from nearmetal.predict.trace import Trace
 from nearmetal.predict.trace_file import SUFFIX, read_trace
 from nearmetal.workloads.build import build_profiler, profiled
+from nearmetal.workloads.mpi.mpi import Mpi
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.predict.trace import Trace
-    from nearmetal.workloads.mpi.mpi import Mpi
 
 LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "srun")
 _VERSION_TIMEOUT_S = 30.0

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.report import words
 from nearmetal.report.axes import PlotArea, linear, x_axis
 from nearmetal.report.charts import chart
 from nearmetal.report.markup import Markup, element, scrolling
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _ROW = 34.0
 

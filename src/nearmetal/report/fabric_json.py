@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-# ruff: noqa: TC001 (pydantic reads these when it runs)
 from nearmetal.fabric.against import Against, NodeRatio
-from nearmetal.fabric.survey import sentence
+from nearmetal.fabric.detect import Retested
+from nearmetal.fabric.survey import Survey, sentence
 from nearmetal.report import schema
 from nearmetal.report.schema import made
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.fabric.detect import Retested
-    from nearmetal.fabric.survey import Survey
-    from nearmetal.stats.interval import FloatArray
+from nearmetal.stats.interval import FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from importlib import resources
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.report import charts, overview, words
@@ -13,13 +13,9 @@ from nearmetal.report.as_csv import table
 from nearmetal.report.as_latex import escape
 from nearmetal.report.levels import levels
 from nearmetal.report.markup import Markup, element
+from nearmetal.results.records import Cell, GroupId, PathCell, View
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.units import format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.results.records import Cell, GroupId, PathCell, View
 
 COST = "cost"
 KINDS = (COST, *(str(metric) for metric in Metric))

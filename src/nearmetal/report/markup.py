@@ -8,16 +8,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from string import Template
-from typing import TYPE_CHECKING
 
 import nearmetal
 from nearmetal.errors import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _VOID = frozenset({"br", "col", "hr", "input", "link", "meta"})
 

@@ -7,7 +7,7 @@ finite, its lists bounded, its texts text.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path  # noqa: TC003 (pydantic reads annotations when it runs)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from pydantic import Field

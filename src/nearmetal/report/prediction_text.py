@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isnan
 from statistics import median
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from nearmetal.predict.calibration import LEVEL
-from nearmetal.predict.decide import SURE, cheapest
-from nearmetal.predict.validate import PARTS, orders
+from nearmetal.predict.decide import SURE, AnswerRow, cheapest
+from nearmetal.predict.models import NamedMachine
+from nearmetal.predict.validate import PARTS, Validated, orders
 from nearmetal.units import format_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.predict.decide import AnswerRow
-    from nearmetal.predict.models import NamedMachine
-    from nearmetal.predict.validate import Validated
-
 
 ENOUGH_LAUNCHES = 20
 _MEASURED_PART = {

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from nearmetal.report import words
 from nearmetal.report.tables import Table
-from nearmetal.results.published import MISSING, OPEN, OTHER, SAME, SIGNIFICANT_P, crossovers
+from nearmetal.results.published import MISSING, OPEN, OTHER, SAME, SIGNIFICANT_P, TableShape, crossovers
 from nearmetal.units import format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.results.published import TableShape
 
 
 def tables(found: TableShape) -> list[Table]:

@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
-# ruff: noqa: TC001 (pydantic reads these when it runs)
 from nearmetal.results.gated import ConditionChange, Remeasured, Side
 from nearmetal.results.records import Failure
 from nearmetal.stats.between import Standing

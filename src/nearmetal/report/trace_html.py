@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from nearmetal.predict.trace_view import matrix
+from nearmetal.predict.trace_view import TraceView, matrix
 from nearmetal.report import trace_text
 from nearmetal.report.bars import Bar, Part, stacked
 from nearmetal.report.markup import ALONE, Markup, element, header, listed, page, section, together
 from nearmetal.units import NS_PER_MS, format_duration, format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.predict.trace_view import TraceView
 
 MATRIX_CELLS = 192
 _PICTURE = 560.0

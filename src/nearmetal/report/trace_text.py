@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from nearmetal.predict.trace_view import TraceView, matrix
+from nearmetal.predict.trace_view import CallRow, RankTimes, TraceView, matrix
 from nearmetal.report import schema
 from nearmetal.units import format_duration, format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.predict.trace_view import CallRow, RankTimes
 
 MATRIX_CELLS = 64
 _RANK_ROWS = 16

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from nearmetal.facts.waterfall import PARTS
 from nearmetal.report import waterfall_text
 from nearmetal.report.bars import Bar, Part, stacked
 from nearmetal.report.markup import Markup, element
+from nearmetal.report.tables import Table
 from nearmetal.report.waterfall_text import Lane, us
+from nearmetal.results.waterfalls import Waterfall
 from nearmetal.units import NS_PER_US
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from nearmetal.report.tables import Table
-    from nearmetal.results.waterfalls import Waterfall
 
 
 def section(found: Sequence[Waterfall], baseline: str, table: Callable[[Table], Markup]) -> Markup:

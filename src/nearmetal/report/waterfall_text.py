@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from nearmetal.facts.waterfall import PARTS
 from nearmetal.report import schema, words
 from nearmetal.report.axes import Scale, linear
 from nearmetal.report.tables import Table
-from nearmetal.results.waterfalls import WORST_RESIDUE
+from nearmetal.results.waterfalls import WORST_RESIDUE, Waterfall
 from nearmetal.units import NS_PER_US, format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.results.waterfalls import Waterfall
 
 _WIDTH = 80
 _LANES = 4

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
-from nearmetal.results.series import CellId  # noqa: TC001 (pydantic reads it, in the schema)
-from nearmetal.stats.between import Standing
-
-if TYPE_CHECKING:
-    from nearmetal.results.shown import Shown
-    from nearmetal.stats.between import Difference
-    from nearmetal.stats.summary import Metric
+from nearmetal.results.series import CellId
+from nearmetal.results.shown import Shown
+from nearmetal.stats.between import Difference, Standing
+from nearmetal.stats.summary import Metric
 
 
 class GateExit(IntEnum):

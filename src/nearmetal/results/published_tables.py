@@ -5,14 +5,12 @@ from __future__ import annotations
 import csv
 import importlib.resources
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from nearmetal.errors import ForeignFileError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Statistic = Literal["mean", "median", "p90", "p95", "p99", "max", "p_value"]
 Bound = Literal["", "<", ">"]

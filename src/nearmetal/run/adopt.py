@@ -9,26 +9,20 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import nearmetal
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.reading import read_bytes
 from nearmetal.store.rundir import RunDir, RunInfo
-from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.store.samples import CellSamples
+from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import digest, parse_study
 from nearmetal.workloads.figures import IMPORTED
 from nearmetal.workloads.foreign import read_foreign
-from nearmetal.workloads.tools.tool import WINDOW_MESSAGES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from nearmetal.store.samples import CellSamples
-    from nearmetal.study.order import Scalar
-    from nearmetal.workloads.tools.tool import Foreign
+from nearmetal.workloads.tools.tool import WINDOW_MESSAGES, Foreign
 
 HOST_KIND = "import"
 HOST_LABEL = (

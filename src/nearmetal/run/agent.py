@@ -7,11 +7,12 @@ carries the order out and the others serve it.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import QuarantinedError
 from nearmetal.hosts.lab import kvm
+from nearmetal.hosts.lab.frames import Seat
 from nearmetal.hosts.lab.guest import serve
 from nearmetal.hosts.lab.guest_root import write_guest_initrd
 from nearmetal.hosts.lab.hypervisor import LabShell
@@ -19,13 +20,7 @@ from nearmetal.hosts.lab.machine import GUEST_WORD
 from nearmetal.hosts.lab.nodes import ClusterShell, take
 from nearmetal.run import session
 from nearmetal.run.trial import StandingPath, carry_out
-from nearmetal.study.order import Outcome, TrialStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from nearmetal.hosts.lab.frames import Seat
-    from nearmetal.study.order import Order
+from nearmetal.study.order import Order, Outcome, TrialStatus
 
 
 def carry_out_here(orders: Sequence[Order], seat: Seat, begin: Callable[[Order], None]) -> Iterator[Outcome]:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import nearmetal
 from nearmetal.errors import UnavailableError
+from nearmetal.hosts.host import FarShell, Host
 from nearmetal.run.check import check_study
 from nearmetal.run.guests import open_host, refuse
 from nearmetal.run.preflight import preflight
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import Study, digest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from nearmetal.hosts.host import FarShell, Host
 
 
 @contextlib.contextmanager

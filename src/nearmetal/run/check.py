@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.hosts.lab import image
@@ -15,8 +15,9 @@ from nearmetal.knobs.table import find as find_knob
 from nearmetal.paths.guests import ends_of
 from nearmetal.paths.roce import ROCE_PATHS
 from nearmetal.paths.table import find_path
-from nearmetal.study.order import TRACE_OPTION
+from nearmetal.study.order import TRACE_OPTION, Order, Scalar
 from nearmetal.study.plan import block
+from nearmetal.study.spec import Study
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.engine import Engine, engine_argv
 from nearmetal.workloads.fabric import Fabric
@@ -28,12 +29,6 @@ from nearmetal.workloads.operations import operation_named
 from nearmetal.workloads.parallel import GUEST_KINDS, check_waiting
 from nearmetal.workloads.table import find_workload
 from nearmetal.workloads.workload import Checking
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from nearmetal.study.order import Order, Scalar
-    from nearmetal.study.spec import Study
 
 
 def check_study(study: Study) -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.hosts.host import at_once
 from nearmetal.hosts.lab.cluster import Cluster, nodes_of
 from nearmetal.hosts.lab.lab import machine_of, slots_of
+from nearmetal.study.order import PathOrder
 from nearmetal.study.plan import combinations, longest_pause_ns
+from nearmetal.study.spec import HostSpec, Study, WorkloadSpec
 from nearmetal.units import NS_PER_S
 from nearmetal.workloads.parallel import GUEST_KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nearmetal.study.order import PathOrder
-    from nearmetal.study.spec import HostSpec, Study, WorkloadSpec
 
 # Orders of magnitude of a small machine, for an estimate that is labelled "about": one small message through two
 # network stacks, bytes through a software path, and a program of one's own, of which nothing is known beforehand.

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.facts.below import look_below
 from nearmetal.facts.guests import Guest, HypervisorFacts, parse_domain, warnings
 from nearmetal.hosts import table
 from nearmetal.hosts.far.host import FarHost
+from nearmetal.hosts.host import FarShell, Host, Shell
 from nearmetal.hosts.libvirt import domain_xml, machine_of
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.knobs import places
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from nearmetal.hosts.host import FarShell, Host, Shell
-    from nearmetal.study.order import Order, Outcome, Scalar
-    from nearmetal.study.spec import Study
+from nearmetal.study.order import Order, Outcome, Scalar
+from nearmetal.study.spec import Study
 
 
 @dataclass(frozen=True, slots=True)

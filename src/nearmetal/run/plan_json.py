@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-# ruff: noqa: TC001 (pydantic reads these when it runs)
 from nearmetal.run.estimate import estimate
 from nearmetal.run.resolve import Resolution, resolution
 from nearmetal.study.order import Scalar
 from nearmetal.study.plan import block, combinations, longest_pause_ns
-
-if TYPE_CHECKING:
-    from nearmetal.study.spec import Study, WorkloadSpec
+from nearmetal.study.spec import Study, WorkloadSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

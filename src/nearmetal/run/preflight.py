@@ -9,35 +9,28 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.facts.tenants import look_for_tenants, used_between
-from nearmetal.hosts.host import HYPERVISOR, is_far, machines_of
+from nearmetal.hosts.host import HYPERVISOR, Host, Shell, is_far, machines_of
 from nearmetal.knobs.hold import check
+from nearmetal.paths.path import Endpoints
+from nearmetal.process import Finished
 from nearmetal.run.between import BUSY
 from nearmetal.run.check import OF_MPI
 from nearmetal.run.resolve import resolution
 from nearmetal.run.trial import machine_itself, path_up
 from nearmetal.study.facts import OTHERS
-from nearmetal.study.order import Outcome, TrialStatus
+from nearmetal.study.order import Order, Outcome, TrialStatus
 from nearmetal.study.plan import block
-from nearmetal.study.spec import AGAIN
+from nearmetal.study.spec import AGAIN, Study
 from nearmetal.workloads.build import mpi_for
 from nearmetal.workloads.engine import Engine
 from nearmetal.workloads.mpi.far import cores
 from nearmetal.workloads.table import find_workload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from nearmetal.hosts.host import Host, Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.process import Finished
-    from nearmetal.study.order import Order
-    from nearmetal.study.spec import Study
 
 _NOT_REHEARSED = frozenset({"lab", "fake", "import"})
 """A look into the lab costs as much as a trial there, and its parts are known before; the fake needs nothing."""

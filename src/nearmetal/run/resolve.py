@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from scipy import special
 
@@ -20,9 +19,7 @@ from nearmetal.stats.conclude import rarest_excluded
 from nearmetal.stats.equivalence import ALPHA
 from nearmetal.stats.order import quantile_ranks, support
 from nearmetal.stats.summary import P99
-
-if TYPE_CHECKING:
-    from nearmetal.study.spec import Study
+from nearmetal.study.spec import Study
 
 POWER = 0.8
 USUAL_SD = 0.03

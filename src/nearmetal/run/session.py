@@ -5,20 +5,14 @@ Standard library only: this runs inside the lab.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from nearmetal import native
 from nearmetal.errors import NearmetalError
 from nearmetal.hosts.lab.machine import CALLER
-from nearmetal.hosts.lab.nodes import name_of
+from nearmetal.hosts.lab.nodes import ClusterShell, name_of
+from nearmetal.paths.path import Endpoints
+from nearmetal.process import Finished
 from nearmetal.run.trial import path_up
-from nearmetal.study.order import Outcome, TrialStatus
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.lab.nodes import ClusterShell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.process import Finished
-    from nearmetal.study.order import Order
+from nearmetal.study.order import Order, Outcome, TrialStatus
 
 SESSION = "session"
 """The kind of such an order's workload: `argv` on `node`, or a shell for a terminal of `rows` and `columns`."""

@@ -8,12 +8,12 @@ Standard library only: the lab's guest runs this very module.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError, QuarantinedError, TrialError
 from nearmetal.facts import counters, inventory, proof, tenants, tracing
-from nearmetal.hosts.host import is_far, is_thrown_away
+from nearmetal.hosts.host import Shell, is_far, is_thrown_away
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.knobs import places
@@ -22,19 +22,12 @@ from nearmetal.knobs.hold import KNOB_END, hold
 from nearmetal.knobs.journal import EndState
 from nearmetal.knobs.look import look
 from nearmetal.knobs.watchdog import WatchLimits
+from nearmetal.paths.path import Endpoints
 from nearmetal.paths.table import find_path
-from nearmetal.study.order import Outcome, TrialStatus
+from nearmetal.process import Finished
+from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus
 from nearmetal.workloads.table import find_workload
-from nearmetal.workloads.workload import Counting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.process import Finished
-    from nearmetal.study.order import Order, PathOrder
-    from nearmetal.workloads.workload import Launch, Workload
+from nearmetal.workloads.workload import Counting, Launch, Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
 from nearmetal.fabric.survey import survey
@@ -19,26 +20,19 @@ from nearmetal.report import as_html, as_json, fabric_html, fabric_json, schema,
 from nearmetal.report.markup import Markup
 from nearmetal.report.progress import progress
 from nearmetal.results.between import judge_runs
+from nearmetal.results.gated import Gate
 from nearmetal.results.paths import build_view
+from nearmetal.results.records import View
 from nearmetal.results.waterfalls import waterfalls
 from nearmetal.serve import beside, overview, pages
 from nearmetal.serve.cache import Cache, Recent
-from nearmetal.serve.catalogue import state, state_beside
+from nearmetal.serve.catalogue import Beside, BesideKind, Catalogue, Entry, state, state_beside
 from nearmetal.serve.over_time import over_time
+from nearmetal.serve.overview import Filter
 from nearmetal.stats.summary import Metric
 from nearmetal.store.query import MixedError, refuse_fabric
-from nearmetal.store.rundir import RunDir
+from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.spec import parse_study
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from nearmetal.results.gated import Gate
-    from nearmetal.results.records import View
-    from nearmetal.serve.catalogue import Beside, BesideKind, Catalogue, Entry
-    from nearmetal.serve.overview import Filter
-    from nearmetal.store.rundir import TrialRecord
 
 MAX_SAMPLES = 200_000_000
 """A run that says it holds more is not read: pooled, its durations would take more memory than a server may."""

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.trace_view import view_trace
 from nearmetal.report import prediction_html, prediction_json, schema, trace_html, trace_text, tuning_html, tuning_json
 from nearmetal.report.prediction_json import PlacementFile, PredictionFile
 from nearmetal.serve import pages
-from nearmetal.serve.catalogue import BesideKind
+from nearmetal.serve.catalogue import Beside, BesideKind
 from nearmetal.store.rundir import SearchDir
 from nearmetal.tune.recall import recall
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from nearmetal.serve.catalogue import Beside
-
 
 _READ: dict[BesideKind, Callable[[Path], Any]] = {
     BesideKind.SEARCH: lambda place: recall(SearchDir.open(place)),

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from nearmetal.errors import NearmetalError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
 
 T = TypeVar("T")
 

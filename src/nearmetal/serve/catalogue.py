@@ -11,11 +11,11 @@ import contextlib
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError
 from nearmetal.predict.trace_file import FIRST_RANK
@@ -25,9 +25,6 @@ from nearmetal.report.prediction_json import PLACEMENT_SUFFIX, PREDICTION_SUFFIX
 from nearmetal.store.listing import LIST
 from nearmetal.store.rundir import RunDir, RunInfo, SearchDir, is_being_written, is_of_fabric
 from nearmetal.study.spec import parse_toml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAX_RUNS = 10_000
 MAX_FILES = 200_000

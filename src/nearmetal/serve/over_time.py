@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal.errors import NearmetalError
 from nearmetal.history.collect import collect
 from nearmetal.history.held import RunsAtHand
+from nearmetal.history.records import History, KeptRun
 from nearmetal.history.view import build_history
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from nearmetal.history.records import History, KeptRun
-    from nearmetal.stats.summary import Metric
+from nearmetal.stats.summary import Metric
 
 MAX_HISTORY = 100
 """How many of the latest runs a page holds; `nearmetal history` keeps any number in a file."""

@@ -8,22 +8,18 @@ import socket
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import uvicorn
 
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.serve.app import make_app
+from nearmetal.serve.behind import Public
+from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.guard import Door, machine_names
 from nearmetal.serve.patience import patient
 from nearmetal.store.record import TrialRecord
 from nearmetal.typed import adapter
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from nearmetal.serve.behind import Public
-    from nearmetal.serve.catalogue import Catalogue
 
 MAX_READERS = 500
 """More connections than this at once are answered 503, so that memory and file descriptors stay bounded."""

@@ -14,22 +14,17 @@ was measured, `floor` states it, and a claim of `worse` must exceed it too.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import special
 
 from nearmetal.stats.equivalence import ALPHA, MARGIN, Better, margin_log
-from nearmetal.stats.interval import Interval
+from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.paired import holm, moments
 from nearmetal.stats.stopping import as_ratio
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.stats.interval import FloatArray
 
 LEAST_BLOCKS = 2
 

@@ -21,19 +21,15 @@ are found: they are no false alarms, but no single cause either.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nearmetal.stats.interval import FloatArray
 from nearmetal.stats.paired import benjamini_hochberg, doubled_midranks
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.stats.interval import FloatArray
 
 ALPHA = 0.05
 LEAST_SEGMENT = 3

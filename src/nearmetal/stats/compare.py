@@ -13,8 +13,8 @@ comes from the figures: each is already a trimmed mean, a median or a percentile
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,16 +23,12 @@ from nearmetal.stats import paired as tests
 from nearmetal.stats.bootstrap import IntervalMethod, mean_intervals
 from nearmetal.stats.conclude import Conclusion, Criteria, conclude
 from nearmetal.stats.equivalence import ALPHA, MARGIN, Better, Evidence, Finding, Judgement, Verdict, judge, margin_log
+from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.modes import slow_launches
 from nearmetal.stats.paired import holm
 from nearmetal.stats.stopping import StoppingPlan, as_ratio, look, sequential_evidence
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, over_blocks
 from nearmetal.stats.widen import ALONE, LEAST_BLOCKS, OCCASIONS, Company, evidence_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from nearmetal.stats.interval import FloatArray, Interval
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,14 @@ were slow, the same holds of the largest q with P(at most k of n) > alpha (Clopp
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from scipy import special
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.equivalence import ALPHA, MARGIN, TAIL_MARGIN, Finding, Verdict, margin_log
 from nearmetal.stats.summary import Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 RAREST_MODE = 0.2
 LEAST_FOR_DIFFERENCE = 10

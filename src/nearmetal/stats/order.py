@@ -7,19 +7,16 @@ Sorting is the whole cost of a summary, so it is done once, in the narrowest int
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import special
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.interval import FloatArray, IntArray, Interval
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 INTERVAL_LEVEL = 0.95
 

@@ -6,19 +6,14 @@ Each block gives one pair of figures, and the pairs are independent.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from nearmetal.stats.interval import Interval
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.stats.interval import FloatArray
+from nearmetal.stats.interval import FloatArray, Interval
 
 # Log ratios closer than this differ by floating-point rounding only: durations are whole nanoseconds, and even a
 # second resolves relative differences of 1e-9.

@@ -10,7 +10,6 @@ interval approach", JRSS B 51(3)). After an adaptive stop no other interval may 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,10 +17,8 @@ from nearmetal.errors import BadInputError
 from nearmetal.stats.boundaries import levels_at, repeated_p
 from nearmetal.stats.equivalence import ALPHA, MARGIN, Better, Evidence, Finding, judge, margin_log
 from nearmetal.stats.interval import FloatArray, Interval
+from nearmetal.stats.paired import PairedMoments
 from nearmetal.stats.widen import ALONE, Company, evidence_of
-
-if TYPE_CHECKING:
-    from nearmetal.stats.paired import PairedMoments
 
 FIRST_LOOK_BLOCKS = 5
 # Most comparisons are decided at the first look, and a trial costs minutes: most of the error is spent there.

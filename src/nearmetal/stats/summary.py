@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.equivalence import MARGIN
-from nearmetal.stats.interval import Interval  # noqa: TC001 (pydantic reads it, in records)
+from nearmetal.stats.interval import (
+    FloatArray,
+    IntArray,
+    Interval,
+)
 from nearmetal.stats.modes import Modes, find_modes
 from nearmetal.stats.order import INTERVAL_LEVEL, Quantile, median_absolute_deviation, order, quantile, quantile_value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from nearmetal.stats.interval import FloatArray, IntArray
 
 PERCENTILES = (0.90, 0.95, 0.99, 0.999)
 MIN_BATCHES = 10

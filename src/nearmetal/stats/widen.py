@@ -27,21 +27,15 @@ another one gives, not the mean of all: Student's prediction interval, whose err
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import special
 
 from nearmetal.stats.equivalence import ALPHA, Evidence, beyond_p, tost_p
-from nearmetal.stats.interval import Interval
-from nearmetal.stats.paired import moments, two_sided_p
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nearmetal.stats.interval import FloatArray
-    from nearmetal.stats.paired import PairedMoments
+from nearmetal.stats.interval import FloatArray, Interval
+from nearmetal.stats.paired import PairedMoments, moments, two_sided_p
 
 LEAST_BLOCKS = 5
 _LOW_FREQUENCY_P = 0.1

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import re
 import zipfile
-from typing import IO, TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, Any
 
 from nearmetal import limits, scratch
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
@@ -18,14 +19,9 @@ from nearmetal.reading import parse_json, timed
 from nearmetal.store.disk import Disk
 from nearmetal.store.listing import LIST as RECORDS
 from nearmetal.store.record import PLACES, RUN_FORMAT
-from nearmetal.store.rundir import open_either
+from nearmetal.store.rundir import RunDir, open_either
 from nearmetal.store.sums import check_seal, file_sha256, sealed
 from nearmetal.store.verify import refuse_damaged
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from nearmetal.store.rundir import RunDir
 
 LIST = "nearmetal-archive.json"
 ARCHIVE_FORMAT = 1

@@ -5,15 +5,12 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import timed
 from nearmetal.store.sums import HINT_DAMAGED, read_verified
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 MAX_FILE_BYTES = 1 << 28

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
 from nearmetal import limits
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import parse_json, read_bytes
-from nearmetal.store.samples import StoredCell  # noqa: TC001 (pydantic reads it)
+from nearmetal.store.samples import StoredCell
 from nearmetal.store.sums import SEAL, check_seal, seal_of, sealed
 from nearmetal.study.order import ORDER_FORMAT, Order, Outcome, TrialStatus, upgraded_outcome
 from nearmetal.typed import read_typed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUN_FORMAT = 4
 FORMAT_WITHOUT_SUMS, FORMAT_WITHOUT_LIST = 1, 2

@@ -11,23 +11,19 @@ import hashlib
 import io
 import mmap
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.sums import HINT_DAMAGED, changed, read_verified
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 _COLUMNS: dict[str, pa.DataType] = {
     "cell": pa.int16(),

@@ -17,13 +17,11 @@ import json
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from nearmetal.errors import ForeignFileError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 SEAL = "sha256"
 """The first field of a sealed document."""

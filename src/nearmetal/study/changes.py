@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from nearmetal.errors import listed
 from nearmetal.study.spec import parse_toml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def changes(was: str, now: str) -> list[str]:

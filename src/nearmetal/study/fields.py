@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -20,9 +21,6 @@ from pydantic import (
 from nearmetal.errors import BadInputError
 from nearmetal.study.order import Scalar
 from nearmetal.units import parse_duration_ns, parse_size_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 AGAIN = "-again"
 """The suffix of the baseline's second name: the A/A pair that states the noise floor."""

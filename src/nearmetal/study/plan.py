@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import random
-from typing import TYPE_CHECKING
 
-from nearmetal.study.order import Order, PathOrder, WorkloadOrder
-from nearmetal.study.spec import AGAIN
+from nearmetal.study.order import Order, PathOrder, Scalar, WorkloadOrder
+from nearmetal.study.spec import AGAIN, PathSpec, Study, WorkloadSpec
 from nearmetal.units import NS_PER_S, NS_PER_US
-
-if TYPE_CHECKING:
-    from nearmetal.study.order import Scalar
-    from nearmetal.study.spec import PathSpec, Study, WorkloadSpec
 
 
 def combinations(study: Study) -> list[tuple[PathOrder, WorkloadSpec, str]]:

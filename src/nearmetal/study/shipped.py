@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, meant
 from nearmetal.reading import read_text
-from nearmetal.study.spec import parse_study
-
-if TYPE_CHECKING:
-    from nearmetal.study.spec import Study
+from nearmetal.study.spec import Study, parse_study
 
 _PLACES = (Path(__file__).parents[3] / "studies", Path(sys.prefix) / "share" / "nearmetal" / "studies")
 """Where they are: beside the sources, or where an installation puts data."""

@@ -34,7 +34,7 @@ from nearmetal.study.fields import (
     few_keys,
     listed_of,
 )
-from nearmetal.study.order import Progress  # noqa: TC001 (pydantic reads it when it runs)
+from nearmetal.study.order import Progress
 from nearmetal.units import NS_PER_S
 
 if TYPE_CHECKING:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.knobs import mpi
@@ -16,10 +18,6 @@ from nearmetal.knobs.knob import canon
 from nearmetal.knobs.table import find
 from nearmetal.reading import parse_json, read_text
 from nearmetal.typed import read_typed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 PROFILE_FORMAT = 1
 _HINT = "`nearmetal tune` writes profiles"

@@ -15,10 +15,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError, UnavailableError
+from nearmetal.hosts.host import Shell
+from nearmetal.paths.path import Endpoints
+from nearmetal.process import Finished
 from nearmetal.reading import parse_json
+from nearmetal.study.order import Order, Scalar, WorkloadOrder
 from nearmetal.units import decimal
 from nearmetal.workloads.build import mpi_for
 from nearmetal.workloads.crew import LOG, Command, crew_argv, crew_environment, read_log
@@ -26,14 +30,6 @@ from nearmetal.workloads.figures import unit_named
 from nearmetal.workloads.pairs import check_options, text_option
 from nearmetal.workloads.parallel import mpi_prefix, parallel_launch
 from nearmetal.workloads.workload import Launch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.process import Finished
-    from nearmetal.study.order import Order, Scalar, WorkloadOrder
 
 OUTPUT = "command.output"
 """The name of what the program printed or wrote, in an outcome."""

@@ -12,17 +12,14 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.reading import parse_json
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LOG = "crew.json"
 

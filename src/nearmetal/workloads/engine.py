@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import TrialError
+from nearmetal.hosts.host import Shell
+from nearmetal.paths.path import Endpoints
+from nearmetal.process import Finished
+from nearmetal.study.order import Order
 from nearmetal.workloads.build import build_engine, mpi_for
 from nearmetal.workloads.framed_file import SAMPLE_FILE, open_frame
 from nearmetal.workloads.pairs import check_options
 from nearmetal.workloads.parallel import parallel_launch
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.process import Finished
-    from nearmetal.study.order import Order
-    from nearmetal.workloads.workload import Launch
+from nearmetal.workloads.workload import Launch
 
 SAMPLES = "samples"
 """The name of the engine's file in an outcome."""

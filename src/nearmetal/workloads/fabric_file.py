@@ -7,16 +7,13 @@ the blocks fill the file exactly. The writer is for tests and simulations; it la
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearmetal.reading import timed
 from nearmetal.workloads.framed_file import FileFormat, open_frame, padded, torn
 from nearmetal.workloads.framed_header import read_header
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 VERSION = 1
 _MOST_ITERATIONS = 1_000_000

@@ -10,13 +10,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, ForeignFileError
+from nearmetal.study.order import WorkloadOrder
 from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, to_whole
-
-if TYPE_CHECKING:
-    from nearmetal.study.order import WorkloadOrder
 
 VOLUME_BYTES = 1 << 30
 """The amount whose duration stands for a rate in bytes or bits."""

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import timed
+from nearmetal.store.samples import CellSamples
 from nearmetal.workloads.tool_samples import one_cell
 from nearmetal.workloads.tools.table import TOOLS
-from nearmetal.workloads.tools.tool import Foreign
-
-if TYPE_CHECKING:
-    from nearmetal.store.samples import CellSamples
-    from nearmetal.workloads.tools.tool import FileCell, Import
+from nearmetal.workloads.tools.tool import FileCell, Foreign, Import
 
 
 @timed

@@ -8,25 +8,21 @@ as `/usr`). Standard library only.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.hosts.host import Shell
+from nearmetal.paths.path import Endpoints
+from nearmetal.process import Finished
+from nearmetal.study.order import Order, WorkloadOrder
 from nearmetal.workloads.build import mpi_for
 from nearmetal.workloads.crew import Command
 from nearmetal.workloads.pairs import check_ended, check_options, launch_crew, text_option
 from nearmetal.workloads.parallel import mpi_prefix, parallel_launch
 from nearmetal.workloads.streams import OutputName, read_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.process import Finished
-    from nearmetal.study.order import Order, WorkloadOrder
-    from nearmetal.workloads.workload import Launch
+from nearmetal.workloads.workload import Launch
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,16 @@ library only.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError, meant
+from nearmetal.hosts.host import Helper, Shell
+from nearmetal.paths.path import Endpoint, Endpoints
+from nearmetal.process import Finished
+from nearmetal.study.order import Order, Scalar, WorkloadOrder
 from nearmetal.workloads.crew import LOG, Command, crew_argv, crew_environment, overlap, read_log
 from nearmetal.workloads.workload import Launch
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from nearmetal.hosts.host import Helper, Shell
-    from nearmetal.paths.path import Endpoint, Endpoints
-    from nearmetal.process import Finished
-    from nearmetal.study.order import Order, Scalar, WorkloadOrder
 
 COMMON_OPTIONS = frozenset({"operation", "sizes", "iterations", "warmup"})
 """What every order carries; a tool that has no use for one of them leaves it alone."""

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
-from nearmetal.hosts.host import HYPERVISOR, is_far, machines_of, management_of
+from nearmetal.hosts.host import HYPERVISOR, Shell, is_far, machines_of, management_of
 from nearmetal.knobs.mpi import dialect, mpi_environment
 from nearmetal.paths.guests import GUEST_PATHS
+from nearmetal.paths.path import Endpoints
+from nearmetal.study.order import Order, Scalar, WorkloadOrder
 from nearmetal.workloads.mpi.far import cores, oversubscribed, processors
-from nearmetal.workloads.mpi.mpi import Job
+from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.table import flavour_named, job_nodes, launch
 from nearmetal.workloads.workload import Launch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.study.order import Order, Scalar, WorkloadOrder
-    from nearmetal.workloads.mpi.mpi import Mpi
 
 _SLEEP = {"NEARMETAL_YIELD": "sleep"}
 _BIND, _MAP = "mpi.bind", "mpi.map"

@@ -7,10 +7,7 @@ Mathematical Journal 2, 1847). Fewer is impossible: a node takes part in one pai
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 Pair = tuple[int, int]
 """Two nodes; the first starts the ping-pong and sends first."""

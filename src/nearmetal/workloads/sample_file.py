@@ -7,18 +7,15 @@ the file exactly.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearmetal.errors import TrialError
 from nearmetal.reading import timed
 from nearmetal.store.samples import CellSamples
 from nearmetal.workloads.framed_file import SAMPLE_FILE, open_frame, padded, torn
 from nearmetal.workloads.framed_header import read_header
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FLAG_MISSED_WINDOW = 2
 

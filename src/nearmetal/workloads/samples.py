@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from nearmetal.errors import ForeignFileError
 from nearmetal.hosts import fake
 from nearmetal.reading import parse_json
 from nearmetal.store.samples import CellSamples
+from nearmetal.study.order import Outcome
 from nearmetal.workloads.apps import COMMUNICATION, ITERATIONS
 from nearmetal.workloads.engine import SAMPLES
 from nearmetal.workloads.fabric import SAMPLES as FABRIC
@@ -20,11 +21,6 @@ from nearmetal.workloads.rounds import ALL
 from nearmetal.workloads.sample_file import read_sample_file, to_cell_samples
 from nearmetal.workloads.tool_samples import decode_tools, one_cell
 from nearmetal.workloads.tools.tool import Spans
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nearmetal.study.order import Outcome
 
 
 def _engine(data: bytes) -> list[CellSamples]:

@@ -6,24 +6,20 @@ fairness and the share of the line rate are the same. Standard library only.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
+from nearmetal.hosts.host import Shell
+from nearmetal.paths.path import Endpoints
+from nearmetal.process import Finished
+from nearmetal.study.order import Order, Scalar, WorkloadOrder
 from nearmetal.units import is_whole
 from nearmetal.workloads import pairs
 from nearmetal.workloads.crew import Command
 from nearmetal.workloads.figures import jain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.process import Finished
-    from nearmetal.study.order import Order, Scalar, WorkloadOrder
-    from nearmetal.workloads.pairs import Pair
-    from nearmetal.workloads.workload import Launch
+from nearmetal.workloads.pairs import Pair
+from nearmetal.workloads.workload import Launch
 
 LEAST_PACKETS_PER_S = 20
 """Packets a second that any transfer worth the name puts on its path, emulated machines included."""

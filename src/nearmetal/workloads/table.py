@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from nearmetal.errors import BadInputError, meant
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.command import CommandWorkload
 from nearmetal.workloads.engine import Engine
 from nearmetal.workloads.fabric import Fabric
 from nearmetal.workloads.tools.table import TOOLS
-
-if TYPE_CHECKING:
-    from nearmetal.workloads.workload import Workload
+from nearmetal.workloads.workload import Workload
 
 _ROWS: tuple[Workload, ...] = (
     Engine(),

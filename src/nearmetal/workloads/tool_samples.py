@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import parse_json
@@ -15,14 +16,7 @@ from nearmetal.workloads.operations import OPERATIONS, Shape
 from nearmetal.workloads.streams import read_name
 from nearmetal.workloads.tools.perftest_dump import parse_dump
 from nearmetal.workloads.tools.table import TOOLS
-from nearmetal.workloads.tools.tool import WINDOW_MESSAGES, Dump, Mean, Spans
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from nearmetal.workloads.tools.tool import Durations
+from nearmetal.workloads.tools.tool import WINDOW_MESSAGES, Dump, Durations, Mean, Spans
 
 DECODERS: dict[str, Callable[[bytes, str], Durations]] = {tool.kind: tool.samples for tool in TOOLS if tool.samples}
 _MOST_SPAN_NS = 1 << 62

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-if TYPE_CHECKING:
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.process import Finished
-    from nearmetal.study.order import Order, Scalar, WorkloadOrder
+from nearmetal.hosts.host import Shell
+from nearmetal.paths.path import Endpoints
+from nearmetal.process import Finished
+from nearmetal.study.order import Order, Scalar, WorkloadOrder
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from nearmetal.hosts.host import Starter
+from nearmetal.hosts.host import Starter
 
 
 class Phase(StrEnum):

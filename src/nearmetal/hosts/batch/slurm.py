@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal import process
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.batch.scheduler import JobState, Phase, Request
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.process import Finished
+from nearmetal.process import Finished
 
 _TIMEOUT_S = 60.0
 _HOLD = b"#!/bin/sh\n# Holds the nodes of a nearmetal run; its steps do the work.\nexec sleep 100000000\n"

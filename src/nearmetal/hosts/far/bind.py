@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from nearmetal.study.order import Order, Scalar
+from nearmetal.study.order import Order, Scalar
 
 DECLARED = "declared"
 NODES, HYPERVISOR_OPTION, NETWORK = "nodes", "hypervisor", "network"

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal import native
 from nearmetal.errors import NearmetalError
-from nearmetal.hosts.host import FarShell, is_far
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.host import Shell
-    from nearmetal.native import Recipe
+from nearmetal.hosts.host import FarShell, Shell, is_far
+from nearmetal.native import Recipe
 
 _INSTALL = 'chmod 755 -- "$1" && mv -f -- "$1" "$2"'
 

@@ -12,17 +12,12 @@ import contextlib
 import secrets
 import signal
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.far import quote
-from nearmetal.hosts.far.stream import LostError
+from nearmetal.hosts.far.stream import Carrier, LostError, Stream
 from nearmetal.process import Finished
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.hosts.far.stream import Carrier, Stream
 
 SHORT_S = 20.0
 """The time limit of short commands; a command with a limit of its own gets a stream and a guardian of its own."""

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from nearmetal.errors import BadInputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b"%\\'-")

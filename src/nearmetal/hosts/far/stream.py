@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from nearmetal.errors import NearmetalError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class LostError(NearmetalError):

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import ast
 import functools
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal.errors import NearmetalError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PACKAGE = "nearmetal"
 

@@ -7,12 +7,9 @@ numbers are fixed, so only names, modes and contents decide the bytes.
 from __future__ import annotations
 
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import BinaryIO
+from typing import BinaryIO
 
 _MAGIC = b"070701"
 _TRAILER = "TRAILER!!!"

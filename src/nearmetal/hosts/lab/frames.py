@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 MAGIC = b"NMF1"
 ORDER_MAGIC = b"NMO2"

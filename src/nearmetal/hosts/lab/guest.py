@@ -14,19 +14,15 @@ import termios
 import time
 import traceback
 import tty
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
 
 from nearmetal.errors import NearmetalError
 from nearmetal.hosts.lab import frames, plain_files
+from nearmetal.hosts.lab.frames import Seat
 from nearmetal.hosts.lab.machine import FREEZE_PORT, ORDER_ITEM
 from nearmetal.study.order import Order, Outcome, TrialStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from types import FrameType
-
-    from nearmetal.hosts.lab.frames import Seat
 
 ANSWER_DEVICE = "/dev/ttyS1"
 OUTCOME_NAME = "outcome.json"

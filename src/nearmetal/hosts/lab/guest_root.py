@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import stat
 import subprocess
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
 from nearmetal.hosts.lab.machine import MANAGEMENT, MEASURED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 GUEST_INITRD = "/run/guest.cpio"
 

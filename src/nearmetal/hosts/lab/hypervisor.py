@@ -7,8 +7,8 @@ runs inside the lab.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal import native, process
 from nearmetal.errors import NearmetalError, TrialError
@@ -17,11 +17,7 @@ from nearmetal.hosts.lab import kvm, plain_files, remote
 from nearmetal.hosts.lab.entered import Entered
 from nearmetal.hosts.lab.machine import CALLER
 from nearmetal.hosts.namespaces import NamespaceShell, only_child
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from nearmetal.process import Finished
+from nearmetal.process import Finished
 
 _FIRST_CID = 3
 _FIRST_PID = 1

@@ -15,9 +15,9 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal import native, scratch
 from nearmetal.errors import ForeignFileError, NearmetalError, UnavailableError
@@ -26,12 +26,7 @@ from nearmetal.hosts.lab.closure import import_closure
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
 from nearmetal.hosts.lab.machine import CALLER, Files, emulator_argv
 from nearmetal.hosts.lab.trim import TrimRules, meaningful_lines, trim
-from nearmetal.hosts.lab.vm import Vm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from nearmetal.hosts.lab.vm import Boot
+from nearmetal.hosts.lab.vm import Boot, Vm
 
 MANIFEST_FORMAT = 1
 _KEY_DIGITS = 16

@@ -11,22 +11,19 @@ import contextlib
 import json
 import os
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from nearmetal import native
 from nearmetal.errors import NearmetalError, TrialError, UnavailableError
+from nearmetal.hosts.host import Shell
 from nearmetal.hosts.lab.guest_root import GUEST_INITRD
 from nearmetal.hosts.lab.machine import CALLER, MANAGEMENT, MANAGEMENT_TAP
 from nearmetal.hosts.lab.remote import READY
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.process import Finished
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from nearmetal.hosts.host import Shell
 
 BOOT_TIMEOUT_S = 20.0
 _DEVICE = Path("/dev/kvm")

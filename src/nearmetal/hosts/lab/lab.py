@@ -12,13 +12,14 @@ import re
 import shutil
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError, UnavailableError, meant
-from nearmetal.hosts.host import Reached, at_once
+from nearmetal.hosts.host import Reached, Shell, at_once
 from nearmetal.hosts.lab import image, wire, wirecheck
 from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, nodes_of, slots_in_memory
 from nearmetal.hosts.lab.guest import OUTCOME_NAME
@@ -26,14 +27,7 @@ from nearmetal.hosts.lab.lives import carry_out
 from nearmetal.hosts.lab.machine import LabMachine, machine_named
 from nearmetal.hosts.lab.vm import Boot, Vm
 from nearmetal.study.facts import VARIANT, VIRTUAL_TIME
-from nearmetal.study.order import Outcome, TrialStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.study.order import Order, Scalar
+from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
 
 EMULATOR = "qemu-system-x86_64"
 OLDEST_EMULATOR = (10, 0)

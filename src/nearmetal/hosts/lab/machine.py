@@ -11,13 +11,10 @@ skipped), so nothing that the host does shows in a figure. What must hold for th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal import native
 from nearmetal.errors import BadInputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ORDER_ITEM = "opt/lab/order"
 """The fw_cfg item that holds the order."""

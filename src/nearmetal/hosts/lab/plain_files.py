@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 _CHUNK = 1 << 20
 _RNDRESEEDCRNG = 0x5207  # include/uapi/linux/random.h

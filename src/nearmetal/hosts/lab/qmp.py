@@ -10,14 +10,11 @@ import json
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal.errors import NearmetalError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _COMMAND_TIMEOUT_S = 30.0
 _LOOK_S = 0.1

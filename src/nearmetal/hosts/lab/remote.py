@@ -20,15 +20,12 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO
 
 from nearmetal.errors import TrialError
 from nearmetal.hosts.lab import plain_files
 from nearmetal.process import Finished
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import BinaryIO
 
 PORT = 1024
 READY = "lab: guest is up"

@@ -12,16 +12,13 @@ import os
 import re
 import shlex
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal import native, process
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.hosts.lab.trim import meaningful_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 EPOCH_S = 1_767_225_600
 """Every file of the image is as old as 2026-01-01."""

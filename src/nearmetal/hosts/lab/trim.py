@@ -6,16 +6,12 @@ import fnmatch
 import re
 import stat
 import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePosixPath
 
 from nearmetal.errors import BadInputError, NearmetalError
 from nearmetal.hosts.lab.cpio import Node
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 _MODULE_ROOT = "usr/lib/modules"
 _DEPMOD_FILES = re.compile(r"modules\.((dep|alias|symbols|builtin|builtin\.alias)\.bin|dep|softdep|order|builtin)")

@@ -14,15 +14,12 @@ import ctypes
 import os
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal import native
 from nearmetal.errors import ForeignFileError, UnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 EXIT_STATUS = 70
 """The exit status of an emulator that the wire has ended."""

@@ -11,16 +11,14 @@ import asyncio
 import contextlib
 import functools
 import threading
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import asyncssh
 
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.far.stream import Inbox, LostError, Stream
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
 from nearmetal.hosts.far import host as far
 from nearmetal.hosts.host import at_once
 from nearmetal.hosts.ssh.connect import Connector, Reach, SshAddress, SshCarrier
-from nearmetal.study.spec import read_nodes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.study.order import Scalar
-    from nearmetal.study.spec import HostSpec, NodeSpec
+from nearmetal.study.order import Scalar
+from nearmetal.study.spec import HostSpec, NodeSpec, read_nodes
 
 OPTIONS = {
     "identity": "file of the private key; ssh's own and the agent's when left out",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
 from nearmetal.hosts.far.host import site_of
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.ssh.connect import Connector, Reach, SshAddress, SshCarrier
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @contextmanager

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import UnavailableError
+from nearmetal.hosts.host import FarShell
 from nearmetal.workloads.mpi.mpi import Flavour, Job, Mpi, MpiLaunch
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.host import FarShell
 
 _MCA = "--mca"
 

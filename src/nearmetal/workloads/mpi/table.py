@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 from nearmetal.errors import BadInputError, meant
-from nearmetal.hosts.host import is_far
+from nearmetal.hosts.host import Shell, is_far
 from nearmetal.workloads.mpi import starter
 from nearmetal.workloads.mpi.mpi import Flavour, Job, Mpi, MpiLaunch, find
 from nearmetal.workloads.mpi.mpich import MPICH
 from nearmetal.workloads.mpi.openmpi import OPENMPI
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from nearmetal.hosts.host import Shell
 
 FLAVOURS: dict[str, Flavour] = {flavour.name: flavour for flavour in (OPENMPI, MPICH)}
 

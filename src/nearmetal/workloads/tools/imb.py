@@ -7,20 +7,14 @@ no spread of iterations in them. Adopted is t[usec] of PingPong and t_avg[usec] 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.units import format_size
-from nearmetal.workloads.mpi_benchmarks import MpiBenchmark, Suite
+from nearmetal.workloads.mpi_benchmarks import BenchmarkRun, MpiBenchmark, Suite
 from nearmetal.workloads.tools.lines import cut_short, number, processes, refuse, to_text, whole
-from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Mean, Tool, zeros_left_aside
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nearmetal.workloads.mpi_benchmarks import BenchmarkRun
-    from nearmetal.workloads.tools.tool import FileCell
+from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Mean, Tool, zeros_left_aside
 
 PROGRAM = "the Intel MPI Benchmarks"
 

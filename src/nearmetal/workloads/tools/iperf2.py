@@ -6,16 +6,11 @@ One rate per launch: the sum of all streams, and for UDP what the server reports
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from nearmetal.workloads.figures import BANDWIDTH, UNITS, Figure
 from nearmetal.workloads.tools.lines import number, refuse, to_text
-from nearmetal.workloads.tools.tool import Foreign, Import, Tool, one_figure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nearmetal.workloads.tools.tool import FileCell
+from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Tool, one_figure
 
 PROGRAM = "iperf 2"
 

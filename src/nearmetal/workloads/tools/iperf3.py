@@ -7,22 +7,16 @@ requests: its `rtt` is the kernel's smoothed estimate.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.reading import parse_json
 from nearmetal.workloads.figures import BANDWIDTH, UNITS, Figure
-from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamTool
+from nearmetal.workloads.pairs import Pair
+from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions, StreamTool
 from nearmetal.workloads.tools.lines import refuse, to_text
-from nearmetal.workloads.tools.tool import Foreign, Import, Spans, Tool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nearmetal.workloads.pairs import Pair
-    from nearmetal.workloads.streams import StreamOptions
-    from nearmetal.workloads.tools.tool import FileCell
+from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Spans, Tool
 
 PROGRAM = "iperf3 -J"
 

@@ -7,18 +7,12 @@ only the mean is adopted (times of a launch are neither independent nor normal).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from nearmetal.workloads.mpi_benchmarks import MpiBenchmark, Suite
+from nearmetal.workloads.mpi_benchmarks import BenchmarkRun, MpiBenchmark, Suite
 from nearmetal.workloads.tools.lines import number, refuse, sizes_end, to_text, whole
-from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Mean, Tool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nearmetal.workloads.mpi_benchmarks import BenchmarkRun
-    from nearmetal.workloads.tools.tool import FileCell
+from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Mean, Tool
 
 PROGRAM = "mpi4py.bench pingpong"
 LAST_SIZE = 1 << 30

@@ -6,16 +6,11 @@ The time has two decimals, so a small class reads 0.00 or is wrong by tens of pe
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.workloads.tools.lines import number, processes, refuse, to_text
-from nearmetal.workloads.tools.tool import Foreign, Import, Tool, one_figure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nearmetal.workloads.tools.tool import FileCell
+from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Tool, one_figure
 
 PROGRAM = "the NAS Parallel Benchmarks"
 

@@ -6,20 +6,14 @@ One line stands for the whole transfer; there are no samples in it. Rates are 10
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.workloads.figures import BANDWIDTH, UNITS, Figure
-from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamTool
+from nearmetal.workloads.pairs import Pair
+from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions, StreamTool
 from nearmetal.workloads.tools.lines import number, refuse, to_text, whole
-from nearmetal.workloads.tools.tool import Foreign, Import, Spans, Tool, one_figure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nearmetal.workloads.pairs import Pair
-    from nearmetal.workloads.streams import StreamOptions
-    from nearmetal.workloads.tools.tool import FileCell
+from nearmetal.workloads.tools.tool import FileCell, Foreign, Import, Spans, Tool, one_figure
 
 PROGRAM = "nuttcp"
 

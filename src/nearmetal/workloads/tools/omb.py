@@ -12,21 +12,15 @@ with a number.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.units import format_size
-from nearmetal.workloads.mpi_benchmarks import MpiBenchmark, Suite
+from nearmetal.workloads.mpi_benchmarks import BenchmarkRun, MpiBenchmark, Suite
 from nearmetal.workloads.tools.lines import number, processes, refuse, sizes_end, to_text, whole
-from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Mean, Tool, zeros_left_aside
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nearmetal.workloads.mpi_benchmarks import BenchmarkRun
-    from nearmetal.workloads.tools.tool import FileCell
+from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Mean, Tool, zeros_left_aside
 
 PROGRAM = "the OSU micro-benchmarks"
 

@@ -9,27 +9,22 @@ values of `-U` are read by `perftest_dump`. Standard library only.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
+from nearmetal.hosts.host import Shell
+from nearmetal.paths.path import Endpoint, Endpoints
+from nearmetal.process import Finished
 from nearmetal.reading import parse_json
+from nearmetal.study.order import Order, Scalar, WorkloadOrder
 from nearmetal.workloads import pairs
 from nearmetal.workloads.crew import Command
 from nearmetal.workloads.figures import BANDWIDTH, HALVED, UNITS, Figure
 from nearmetal.workloads.streams import OutputName, read_name
 from nearmetal.workloads.tools.lines import cut_short, number, refuse, to_text, whole
-from nearmetal.workloads.tools.tool import ONE_MEAN, Dump, Foreign, Import, Tool, one_figure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoint, Endpoints
-    from nearmetal.process import Finished
-    from nearmetal.study.order import Order, Scalar, WorkloadOrder
-    from nearmetal.workloads.tools.tool import Durations, FileCell
-    from nearmetal.workloads.workload import Launch
+from nearmetal.workloads.tools.tool import ONE_MEAN, Dump, Durations, FileCell, Foreign, Import, Tool, one_figure
+from nearmetal.workloads.workload import Launch
 
 PROGRAM = "perftest"
 

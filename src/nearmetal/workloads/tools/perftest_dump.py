@@ -7,20 +7,16 @@ reads blocks of lines on all processors.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import IO, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+from numpy.typing import NDArray
 
 from nearmetal.units import NS_PER_US
 from nearmetal.workloads.tools.lines import refuse
 from nearmetal.workloads.tools.perftest import DUMP_HEAD
-
-if TYPE_CHECKING:
-    from typing import IO
-
-    from numpy.typing import NDArray
 
 PROGRAM = "perftest -U"
 

@@ -6,21 +6,15 @@ A latency is one way: qperf halves the round trip itself. There are no samples, 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.workloads.figures import BANDWIDTH, HALVED, UNITS, Figure
-from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamTool
+from nearmetal.workloads.pairs import Pair
+from nearmetal.workloads.streams import ClientResult, PairWorkload, StreamOptions, StreamTool
 from nearmetal.workloads.tools.lines import number, refuse, to_text, whole
-from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Tool, one_figure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nearmetal.workloads.pairs import Pair
-    from nearmetal.workloads.streams import StreamOptions
-    from nearmetal.workloads.tools.tool import FileCell, Spans
+from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Spans, Tool, one_figure
 
 PROGRAM = "qperf -uu"
 

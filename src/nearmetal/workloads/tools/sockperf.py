@@ -6,26 +6,21 @@ The latency of both is half a round trip. The log holds when each packet was sen
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError
+from nearmetal.hosts.host import Shell
+from nearmetal.paths.path import Endpoints
+from nearmetal.process import Finished
+from nearmetal.study.order import Order, Scalar, WorkloadOrder
 from nearmetal.workloads import pairs
 from nearmetal.workloads.crew import Command
 from nearmetal.workloads.figures import LATENCY
 from nearmetal.workloads.streams import OutputName
 from nearmetal.workloads.tools.lines import number, refuse, to_text, whole
-from nearmetal.workloads.tools.tool import ONE_MEAN, Foreign, Import, Spans, Tool, one_figure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.process import Finished
-    from nearmetal.study.order import Order, Scalar, WorkloadOrder
-    from nearmetal.workloads.tools.tool import FileCell
-    from nearmetal.workloads.workload import Launch
+from nearmetal.workloads.tools.tool import ONE_MEAN, FileCell, Foreign, Import, Spans, Tool, one_figure
+from nearmetal.workloads.workload import Launch
 
 PROGRAM = "sockperf"
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from nearmetal.workloads.figures import Figure
 from nearmetal.workloads.tools import (
     hpcc,
     imb,
@@ -18,10 +17,7 @@ from nearmetal.workloads.tools import (
     qperf,
     sockperf,
 )
-
-if TYPE_CHECKING:
-    from nearmetal.workloads.figures import Figure
-    from nearmetal.workloads.tools.tool import Tool
+from nearmetal.workloads.tools.tool import Tool
 
 TOOLS: tuple[Tool, ...] = (
     sockperf.TOOL,

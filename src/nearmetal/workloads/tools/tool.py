@@ -6,16 +6,12 @@ sample of the operation that it is a mean of. Standard library only: a study's t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from nearmetal.workloads.figures import UNITS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from nearmetal.workloads.figures import Figure
-    from nearmetal.workloads.workload import Workload
+from nearmetal.workloads.figures import UNITS, Figure
+from nearmetal.workloads.workload import Workload
 
 WINDOW_MESSAGES = 64
 """The window that a bandwidth's duration is stated for: the default of OMB and of nearmetal's engine alike."""
