@@ -24,8 +24,8 @@ class Scale:
     def __call__(self, value: float) -> float:
         """Return the pixel of a value, kept within the axis."""
         low, high = self.through(self.low), self.through(self.high)
-        share = (self.through(value) - low) / (high - low)
-        return self.start + (self.end - self.start) * min(1.0, max(0.0, share))
+        share = (self.through(min(self.high, max(self.low, value))) - low) / (high - low)
+        return self.start + (self.end - self.start) * share
 
 
 def plain(value: float) -> str:

@@ -170,7 +170,7 @@ def ecdf_chart(view: View, cell: Cell) -> Markup:
     title, show = _span_of(cell)
     curves = _curves(view, cell, lambda one: one.ecdf)
     least = min(show(max(1.0, float(curve.ns[0]))) for _, _, curve in curves)
-    most = max(show(_at(curve, 0.95)) for _, _, curve in curves)
+    most = max(show(max(1.0, _at(curve, 0.95))) for _, _, curve in curves)
     x = logarithmic(least, most, FRAME.left, FRAME.right)
     y = linear(0.0, 1.0, FRAME.bottom, FRAME.top, lambda v: f"{v:.0%}".replace("%", " %"))
     parts = [x_axis(FRAME, x, f"{title} (log scale)"), y_axis(FRAME, y, "share of iterations at or below")]

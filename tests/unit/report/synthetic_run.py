@@ -73,6 +73,7 @@ class Recipe:
     `again` is what the baseline costs more under its second name, `boots` what each path but it costs more in the boot
     that its block ran in, `stalls` are paths of which 3 % of the iterations take 1.45 times as long. `busy` are the
     blocks in which other programs use a third of the processors, `hours[k]` is what all costs more on occasion k.
+    `idle` is the quantile of the durations up to which each takes no time.
     """
 
     study: str = STUDY
@@ -89,6 +90,7 @@ class Recipe:
     stalls: frozenset[str] = frozenset()
     busy: int = 0
     hours: tuple[float, ...] = ()
+    idle: float | None = None
 
 
 def make_run(root: Path, recipe: Recipe | None = None) -> RunDir:
@@ -165,6 +167,8 @@ def _cell(order: Order, size: int, recipe: Recipe) -> CellSamples:
     ns *= np.where(rng.random(count) < 0.004, 1.0 + rng.pareto(1.4, count) * 3.0, 1.0)
     if label in recipe.stalls:
         ns *= np.where(np.arange(count) % 33 == 0, 1.45, 1.0)
+    if recipe.idle is not None:
+        ns = np.where(ns > np.quantile(ns, recipe.idle), ns, 0.0)
     both = np.vstack((ns, ns)).astype(np.int64)
     begin = np.cumsum(both, axis=1) - both
     initiators = (0,) if operation in {"latency", "bw"} else (0, 1)

@@ -206,6 +206,14 @@ def test_an_operation_without_sizes_and_a_rate_are_drawn(tmp_path: Path) -> None
     assert "p99 of durations as bandwidth, MB/s (log scale)" in page.text
 
 
+@pytest.mark.parametrize("mostly", [0.97, 1.0])
+def test_iterations_that_take_no_time_are_drawn_all_the_same(tmp_path: Path, mostly: float) -> None:
+    """As those of a program that hardly communicates: nearly all, or all, take 0 ns."""
+    run = make_run(tmp_path / "run", Recipe(blocks=3, idle=mostly))
+    page = _Page(as_html.render(build_view(run)))
+    assert "share of iterations at or below" in page.text
+
+
 @pytest.mark.parametrize("iterations", [1, 2, 7])
 def test_very_short_trials_are_drawn_all_the_same(tmp_path: Path, iterations: int) -> None:
     study = STUDY.replace('name = "latency"', 'name = "step"\nkind = "application"')
