@@ -62,8 +62,10 @@ def load_schedules(program: Path, ranks: int | None, scaling: str | None = None)
         pattern = read_pattern(program)
         return [schedule_from_pattern(pattern.at(ranks) if ranks else pattern)]
     run, _, workload = str(program).rpartition(":")
-    traces = traced_launches(RunDir.open(Path(run)), workload) if Path(run, RunDir.MARKER).is_file() else None
-    schedules = [schedule_from_trace(trace) for trace in traces or [read_trace(program)]]
+    in_run = Path(run, RunDir.MARKER).is_file()
+    schedules = (
+        traced_launches(RunDir.open(Path(run)), workload) if in_run else [schedule_from_trace(read_trace(program))]
+    )
     traced = schedules[0].ranks
     if ranks in {None, traced}:
         if scaling:
@@ -289,7 +291,9 @@ def command(
     if form == "json":
         click.echo(json.dumps([adapter(PredictedJson).dump_python(one, mode="json") for one in records], indent=1))
         return
-    _print(schedule, rows, bare, asked)
+    nodes, ranks = len(set(placement.domain_of.tolist())), schedule.ranks
+    told_ranks = f"{ranks} rank{'s' * (ranks > 1)} of {nodes} node{'s' * (nodes > 1)}"
+    _print(f"Predicted run time of {schedule.name} on {told_ranks}", rows, bare, asked)
     for where, elasticities in told.items():
         strongest = [f"{name} {value:+.2f}" for name, value in elasticities.items() if abs(value) >= 0.01]
         Console(highlight=False).print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
@@ -420,9 +424,9 @@ def tell_doubts(doubts: Mapping[str, Sequence[Doubt]]) -> None:
         warn(f"{'' if whole else ', '.join(machines) + ': '}{doubt.said}\nhint: {doubt.hint}")
 
 
-def _print(schedule: Schedule, rows: Sequence[AnswerRow], bare: NamedMachine, loss: float | None) -> None:
+def _print(title: str, rows: Sequence[AnswerRow], bare: NamedMachine, loss: float | None) -> None:
     console = Console(highlight=False)
-    console.print(table(f"Predicted run time of {schedule.name} on {schedule.ranks} ranks", rows, bare, loss))
+    console.print(table(title, rows, bare, loss))
     for line in picture(rows):
         console.print(line)
     for remark in remarks(rows):

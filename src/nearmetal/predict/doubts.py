@@ -23,6 +23,10 @@ BEYOND_FACTOR, BEYOND_SHARE = 2.0, 0.10
 """A prediction is refused where this share of messages or bytes is this many times larger than the largest measured."""
 WIDE_FACTOR = 8.5
 """Measured sizes that are further apart leave the sizes between them unknown (8 B, 64 B, 512 B ... do not)."""
+PROCESSOR = "on a processor"
+"""How conditions (`fit_run.conditions_of`) begin that tell the model of the processor."""
+ENOUGH_LAUNCHES = 3
+"""So many launches of a path show that launches differ; the medians of fewer may all be slow ones."""
 ALIKE = 1.1
 """Launches of one program differ by less in the number of their messages."""
 _FLAVOURS = {"Open MPI": "openmpi", "MPICH": "mpich"}
@@ -43,7 +47,8 @@ class Doubt:
 
 def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: Placement) -> list[Doubt]:
     """Return what is doubtful about a prediction, by the share of messages or bytes, largest first."""
-    found = [*_of_mpi(schedules[0], named), *_of_virtual_nodes(named), *_of_opaque_calls(schedules[0])]
+    found = [*_of_computing(schedules[0], named), *_of_launches(named)]
+    found += [*_of_mpi(schedules[0], named), *_of_virtual_nodes(named), *_of_opaque_calls(schedules[0])]
     found += _of_scaling(schedules[0])
     found += [*_of_several_programs(schedules), *_of_processors(named, placement)]
     sent = messages_of(schedules[0], MAX_SAMPLED_RANKS, collectives_of(named.machine, placement))
@@ -191,6 +196,31 @@ def _of_mpi(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
     said = f"the trace is of {traced}, the paths were measured with {measured}"
     said += "" if same else ": its collectives, eager limits and processor time are taken for the program's"
     return [Doubt(said, "trace the program with the MPI of the run, or measure with the program's", 0.5 if same else 1)]
+
+
+def _of_computing(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
+    """Return that a trace computes by the clock of another processor, unless the user has said how fast that is."""
+    measured = dict(named.conditions).get(PROCESSOR, "")
+    as_traced = {1.0, schedule.traced_ranks / schedule.ranks}
+    if not schedule.mpi or named.machine.compute_scale not in as_traced or schedule.processor == measured:
+        return []
+    if schedule.processor and measured:
+        said = f"the trace was taken on {schedule.processor}, the paths were measured on {measured}"
+    elif named.host == "lab":
+        said = "the trace does not tell on which processor it was taken, the paths were measured in the emulated lab"
+    else:
+        return []
+    said += ": computing is taken to last as long there, though the two have clocks of their own"
+    hint = "trace the program where the paths are measured (options = { trace = true }), or say --compute-scale"
+    return [Doubt(said, hint, 1.0)]
+
+
+def _of_launches(named: NamedMachine) -> list[Doubt]:
+    launches = len(named.launches)
+    if named.machine.inter.fit is None or launches >= ENOUGH_LAUNCHES:
+        return []
+    said = f"launches that measured all of the path: {launches}. Launches differ by more than their iterations do"
+    return [Doubt(said, f"finish the run (run --resume), or measure {ENOUGH_LAUNCHES} blocks", 1.0)]
 
 
 def flavour_of(library: str) -> str:

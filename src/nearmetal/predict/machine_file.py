@@ -51,12 +51,13 @@ class Changes:
             wanted = {"int": (int,), "float": (int, float), "str": (str,)}[str(one.type)]
             if not isinstance(value, wanted) or isinstance(value, bool):
                 raise BadInputError(f"the machine's {one.name} is {value!r}", hint=f"{one.name} is a {one.type}")
-        if self.vms_per_host < 0 or self.cores < 0 or not 0 < self.compute_scale < float("inf"):
+            if isinstance(value, int) and not 0 <= value <= _MOST:
+                raise BadInputError(f"the machine's {one.name} is {value}", hint=f"counts are from 1 to {_MOST}")
+        if not 0 < self.compute_scale < float("inf"):
             raise BadInputError(
-                f"a machine of {self.vms_per_host} guests a host with {self.cores} cores, {self.compute_scale} times",
-                hint="counts are from 1 up, and compute_scale is above 0",
+                f"the machine's compute_scale is {self.compute_scale}",
+                hint="1 is as traced, 0.5 twice as fast; it is above 0",
             )
-
         switches = self.topology.partition(":")[0] in {"fat-tree", "dragonfly"}
         for given, needs, with_it in (
             (
@@ -222,5 +223,8 @@ def read_changes(path: Path | None, **options: float | str | None) -> Changes:
     unknown = sorted(given.keys() - set(known))
     if unknown:
         raise BadInputError(f"{path}: there is no key {unknown[0]!r}", hint=f"known: {', '.join(known)}")
+    for key in ("vms_per_host", "cores"):
+        if given.get(key) == 0:
+            raise BadInputError(f"{path}: {key} = 0", hint=f"leave {key} out for as many as were measured")
     given |= {key: value for key, value in options.items() if value is not None}
     return Changes(**given)  # type: ignore[arg-type]

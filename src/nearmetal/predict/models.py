@@ -255,6 +255,11 @@ class NamedMachine:
     conditions: tuple[tuple[str, str], ...] = ()
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """Return path, setting and progress."""
+        return self.path, self.setting, self.progress
+
+    @property
     def replayed(self) -> tuple[Machine, ...]:
         """The machines that replicas take in turn."""
         return self.launches or (self.machine,)

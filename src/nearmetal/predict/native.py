@@ -15,6 +15,7 @@ from nearmetal.predict.moderation import ModerationSetting, StageSetting
 from nearmetal.predict.schedule import Collective, Op, Program, Schedule, encode_steps
 
 _ONE = 1 << 32
+_MOST_RANKS = (1 << 31) - 1
 TO_ONESELF = PathModel((Segment(UNBOUNDED, 0, 200_000, 200_000, 0, 100_000, 100_000),))
 """Assumed for messages of a rank to itself where no path inside a node was measured: 0.4 us and a copy at 10 GB/s."""
 
@@ -32,8 +33,11 @@ class Placement:
     @classmethod
     def block(cls, ranks: int, ranks_per_host: int, domains_per_host: int = 1) -> Placement:
         """Return consecutive ranks on each host, and consecutive shares of them in each domain."""
-        if ranks_per_host < 1 or domains_per_host < 1 or ranks_per_host % domains_per_host:
-            raise BadInputError(f"{ranks_per_host} ranks on a host cannot be split over {domains_per_host} domains")
+        if not 1 <= domains_per_host <= ranks_per_host <= _MOST_RANKS or ranks_per_host % domains_per_host:
+            raise BadInputError(
+                f"{ranks_per_host} ranks on a host cannot be split over {domains_per_host} domains",
+                hint=f"as many on each, and {_MOST_RANKS} at most",
+            )
         rank = np.arange(ranks, dtype=np.uint32)
         share = np.uint32(ranks_per_host // domains_per_host)
         return cls(rank // np.uint32(ranks_per_host), rank // share)

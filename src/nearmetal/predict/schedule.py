@@ -142,6 +142,8 @@ class Schedule:
     """Of a trace, what its MPI called itself."""
     command: tuple[str, ...] = field(default=(), compare=False)
     """Of a trace, the words of its command line but paths: what the program is and what it was told."""
+    processor: str = field(default="", compare=False)
+    """Of a launch that a run traced, the model of the processor that it computed on."""
     traced_ranks: int = field(default=0, compare=False)
     """Of a trace that was scaled to another number of ranks, how many were traced."""
     opaque_share: float = field(default=0.0, compare=False)

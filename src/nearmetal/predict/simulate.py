@@ -205,7 +205,7 @@ def _explain(schedule: Schedule, result: _sim.Result) -> NoReturn:
         )
     if result.outcome in _BUDGETS:
         used, limit = _BUDGETS[result.outcome]
-        hint = limit.hint if limit else "the trace or its gaps are damaged; trace a shorter run"
+        hint = limit.hint if limit else "look at --compute-scale, --hop and --delivery; else the trace is damaged"
         raise BudgetError(f"{used}, {_describe(schedule, result.stuck[0])}", hint=hint)
     told = "; ".join(
         f"rank {stuck.rank}: {'message' if stuck.bytes else 'message or receive'} from "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import class_of, errors_of, run_errors
-from nearmetal.predict.doubts import Doubt
+from nearmetal.predict.doubts import PROCESSOR, Doubt
 from nearmetal.predict.fit_run import PAIRED, conditions_of, fit_records
 from nearmetal.predict.models import INTRA_KIND
 from nearmetal.predict.native import Placement
@@ -206,11 +206,11 @@ def measured_parts(run: RunDir, workload: str = "") -> MeasuredParts:
     if len(sizes) < 2:
         return MeasuredParts(computing)
     fitted = fit_records(run, records).machines
-    return MeasuredParts(computing, {(one.path, one.setting, one.progress): one for one in fitted})
+    return MeasuredParts(computing, {one.key: one for one in fitted})
 
 
-def traced_launches(run: RunDir, workload: str) -> list[Trace]:
-    """Return the traces of a run's workload, one a launch; raise BadInputError for a workload without."""
+def traced_launches(run: RunDir, workload: str) -> list[Schedule]:
+    """Return what a run's workload was traced to do, one a launch; raise BadInputError for a workload without."""
     traced = [one for one in valid(run.trials()) if one.order.workload.options.get(PROFILE_OPTION) is True]
     found = [one for one in traced if one.order.workload.label == workload]
     if not found:
@@ -219,7 +219,9 @@ def traced_launches(run: RunDir, workload: str) -> list[Trace]:
             f"{run.root} has no traces of a workload {workload!r}",
             hint=f"it has traces of {known}" if known else "an application leaves one with options = { trace = true }",
         )
-    return [_trace_of(run, one) for one in found]
+    processors = (conditions_of(run, one).get(PROCESSOR, "") for one in found)
+    schedules = (schedule_from_trace(_trace_of(run, one)) for one in found)
+    return [replace(one, processor=processor) for one, processor in zip(schedules, processors, strict=True)]
 
 
 def _trace_of(run: RunDir, record: TrialRecord) -> Trace:
@@ -317,7 +319,7 @@ def validate(
 
     Raise BadInputError when there is none, or when the program was launched with another number of ranks.
     """
-    known = {(one.path, one.setting, one.progress): one for one in reversed(machines)}
+    known = {one.key: one for one in reversed(machines)}
     cases = [one for one in measured if one.key in known]
     for launches in cases:
         if len(launches.placement) != schedules[0].ranks:

@@ -26,39 +26,42 @@ def label(named: NamedMachine) -> str:
     return f"{named.path} / {named.setting} / {named.progress}"
 
 
+def short_names(keys: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return what tells machines apart, after a heading: their path, and setting and progress where those differ."""
+    shown = [at for at in range(3) if at == 0 or len({key[at] for key in keys}) > 1]
+    return [" / ".join(key[at] for at in shown) for key in (("path", "setting", "progress"), *keys)]
+
+
 def table(title: str, rows: Sequence[AnswerRow], bare: NamedMachine, loss: float | None) -> Table:
     """Return one line a machine; with a loss also the probability of staying within it."""
     found = Table(title=title, title_justify="left")
-    several = len({row.named.progress for row in rows}) > 1
+    head, *names = short_names([row.named.key for row in rows])
     marked = all(row.p99_ns for row in rows)
     columns = [
-        "path / setting / progress" if several else "path / setting",
+        head,
         "median",
         f"{LEVEL:.0%} of launches",
         f"to {bare.path}",
-        "p99 of iterations" if marked else "p95",
+        *(["p99 of iterations"] if marked else []),
     ]
     for column in [*columns, *([f"within {loss:.0%}"] if loss is not None else [])]:
         found.add_column(column)
-    for row in rows:
-        low_high = row.interval_ns
-        cells = [
-            label(row.named) if several else f"{row.named.path} / {row.named.setting}",
-            format_duration(row.median_ns),
-            " to ".join(map(format_duration, low_high)) if low_high else "not known",
-            f"{row.ratio:.2f}",
-            _p99(row) or format_duration(row.found.quantile(0.95).value_ns),
-        ]
+    for name, row in zip(names, rows, strict=True):
+        cells = [name, format_duration(row.median_ns), _span(row.interval_ns) or "not known", f"{row.ratio:.2f}"]
+        if row.p99_ns:
+            middle, span = row.p99_ns
+            cells += [_span(span) or format_duration(middle)] if marked else []
         found.add_row(*cells, *([f"{row.chance:.0%}"] if loss is not None else []))
     return found
 
 
-def _p99(row: AnswerRow) -> str:
-    """Return where the 99th percentile of iterations is expected; '' for programs that do not mark them."""
-    if row.p99_ns is None:
+def _span(low_high: tuple[float, float] | None) -> str:
+    """Return two durations, with a unit that they share once; '' for None."""
+    if low_high is None:
         return ""
-    middle, span = row.p99_ns
-    return " to ".join(map(format_duration, span)) if span else format_duration(middle)
+    low, high = map(format_duration, low_high)
+    same = low.rpartition(" ")[2] == high.rpartition(" ")[2]
+    return f"{low.rpartition(' ')[0] if same else low} to {high}"
 
 
 _SIGNS = {"compute": "#", "communication": "+", "waiting": ".", "moderation": "~"}
@@ -68,8 +71,7 @@ _BAR = 50
 def picture(rows: Sequence[AnswerRow]) -> list[str]:
     """Return a stacked bar for each machine, on one scale: where the time of a rank goes."""
     longest = max(1.0, *(row.median_ns for row in rows))
-    several = len({row.named.progress for row in rows}) > 1
-    names = [label(row.named) if several else f"{row.named.path} / {row.named.setting}" for row in rows]
+    _, *names = short_names([row.named.key for row in rows])
     width = min(27, max(map(len, names)))
     told = "# computing, + sending and receiving, . waiting"
     told += ", ~ moderation" if any(row.parts_ns["moderation"] for row in rows) else ""
@@ -85,9 +87,10 @@ def picture(rows: Sequence[AnswerRow]) -> list[str]:
 
 def remarks(rows: Sequence[AnswerRow]) -> list[str]:
     """Return what the intervals are made of, and the largest doubt."""
-    share = rows[0].found.inter_share
-    said = [f"{share:.0%} of messages are between nodes."]
-    as_measured = max(row.found.collectives_as_measured for row in rows)
+    played, as_measured = rows[0].found, max(row.found.collectives_as_measured for row in rows)
+    said = [f"{played.inter_share:.0%} of messages are between nodes."] if played.messages else []
+    if not played.messages and not as_measured:
+        said.append("The program sends no messages: it takes the same time on every path.")
     if as_measured:
         said.append(f"{as_measured} collectives take the time measured among ranks placed like these.")
     for errors in dict.fromkeys(row.errors for row in rows):
@@ -99,6 +102,13 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
             f"Intervals: replayed launches, times the errors of {len(errors.logs)} validated cases ({errors.of}): "
             f"{LEVEL:.0%} took {span[0]:.2f} to {span[1]:.2f} times as long as predicted."
         )
+    said += dict.fromkeys(
+        f"Ratios: {LEVEL:.0%} of validated pairs of paths ({row.errors.of}) were {low / row.ratio:.2f} to "
+        f"{high / row.ratio:.2f} times the predicted ratio."
+        for row in rows
+        if row.ratio_span
+        for low, high in [row.ratio_span]
+    )
     for errors in dict.fromkeys(row.p99_errors for row in rows if row.p99_ns):
         span = errors.span()
         if span:
@@ -115,12 +125,12 @@ def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
     """Return measured beside predicted, one line a case, and what they come to."""
     found = Table(title="Predicted against measured (medians)", title_justify="left")
     parts = [part for part in PARTS if any(part in case.parts_ns for case in cases)]
-    columns = ("path / setting", "launches", "measured", "predicted", "error", *parts, "oracle", "inside")
-    for column in columns:
-        found.add_column(column)
-    for case in cases:
+    head, *names = short_names([case.launches.key for case in cases])
+    for column in (head, "n", "measured", "predicted", "error", *parts, "oracle", "inside"):
+        found.add_column(column, no_wrap=column != head)
+    for name, case in zip(names, cases, strict=True):
         found.add_row(
-            f"{case.launches.path} / {case.launches.setting}",
+            name,
             str(case.launches.ns.size),
             format_duration(case.measured_ns),
             format_duration(case.predicted_ns),
@@ -135,6 +145,7 @@ def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
     launches = min(case.launches.ns.size for case in cases)
     oracle = _share(median(known)) if known else "not known, for fewer than 4 launches"
     said = [
+        "n: measured launches.",
         f"Median absolute error {median(errors):.1%}, worst {max(errors):.1%}, of {len(cases)} cases.",
         f"Median error of an oracle that saw half of the launches: {oracle}.",
         *(f"{part}: the error with {_MEASURED_PART[part]}." for part in parts),

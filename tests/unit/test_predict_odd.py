@@ -1,0 +1,128 @@
+"""What `predict` says of odd but legal input: machines, runs and programs at the edge of what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal.cli.predict import command as predict
+from nearmetal.errors import BadInputError
+from nearmetal.predict.machine_file import read_changes
+from nearmetal.predict.models import Machine, ModelFile, NamedMachine, write_model
+from nearmetal.predict.native import Placement
+from tests.unit.simulated import computing
+from tests.unit.test_predict_verbs import marked, measured, model_of, path, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nearmetal.predict.schedule import Schedule
+
+NAMED = NamedMachine("vf", "as-found", "polling", Machine(path(1), path(5)))
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("vms_per_host = 0", "vms_per_host = 0"),
+        ("cores = 0", "cores = 0"),
+        ("vms_per_host = 1000000000000", "vms_per_host is 1000000000000"),
+        ("cores = 1000000000000", "cores is 1000000000000"),
+        ("compute_scale = 0", "compute_scale is 0"),
+        ("compute_scale = inf", "compute_scale is inf"),
+    ],
+)
+def test_a_machine_of_no_or_countless_parts_is_refused(tmp_path: Path, line: str, told: str) -> None:
+    """No cores passed for as many as were measured, and a number beyond 32 bits ended in a traceback."""
+    (tmp_path / "machine.toml").write_text(line + "\n")
+    with pytest.raises(BadInputError, match=told):
+        read_changes(tmp_path / "machine.toml")
+
+
+def test_more_ranks_a_node_than_can_be_counted_are_refused() -> None:
+    with pytest.raises(BadInputError, match="cannot be split"):
+        Placement.block(2, 1 << 40)
+
+
+def two_paths(tmp_path: Path, *settings: str) -> str:
+    machines = [
+        replace(NAMED, path=name, setting=setting) for name in ("veth", "bridge") for setting in settings or ("only",)
+    ]
+    write_model(ModelFile("nearmetal-model", 1, "run", tuple(machines)), tmp_path / "two.json")
+    return str(tmp_path / "two.json")
+
+
+def told(monkeypatch: pytest.MonkeyPatch, schedule: Schedule, *argv: str) -> tuple[str, str]:
+    """Return what is said of a program, at 80 columns: the answer, and the doubts in one line."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("nearmetal.cli.predict.load_schedules", lambda *_: [schedule])
+    out, err = run(predict, "mine", "--replicas", "1", "--on", *argv)
+    return out, " ".join(err.split())
+
+
+def test_no_cell_is_cut_or_broken_at_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, _ = told(monkeypatch, marked(10), two_paths(tmp_path))
+    assert "on 2 ranks of 2 nodes" in out
+    head, *cells = (line for line in out.splitlines() if line[0] in "┃│")
+    assert head.startswith("┃ path ")  # all have one setting
+    assert len(cells) == 2
+    out, _ = told(monkeypatch, marked(10), two_paths(tmp_path, "default", "tuned"))
+    assert "path / setting" in out
+    assert "veth / tuned" in out
+
+
+def test_what_intervals_do_not_hold_is_no_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 95th percentile of replays alone lay inside the interval of launches, which knows the error of the model."""
+    out, _ = told(monkeypatch, computing(1), two_paths(tmp_path))
+    assert "p95" not in out
+    assert "Ratios: 90% of validated pairs of paths (own cores) were 0.81 to 1.17 times" in " ".join(out.split())
+
+
+def test_a_program_without_messages_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, _ = told(monkeypatch, computing(1), two_paths(tmp_path))
+    assert "on 1 rank of 1 node\n" in out.replace(" \n", "\n").replace("  ", "")
+    assert "The program sends no messages" in out
+    assert "of messages are between nodes" not in out
+
+
+CLOCKS = "computing is taken to last as long there"
+
+
+@pytest.mark.parametrize(
+    ("traced_on", "measured_on", "host", "argv", "doubted"),
+    [
+        ("AMD EPYC", "QEMU TCG CPU", "lab", (), True),
+        ("QEMU TCG CPU", "AMD EPYC", "ssh", (), True),
+        ("", "QEMU TCG CPU", "lab", (), True),
+        ("", "AMD EPYC", "ssh", (), False),  # nothing is known of the trace, which is usual
+        ("QEMU TCG CPU", "QEMU TCG CPU", "lab", (), False),
+        ("AMD EPYC", "QEMU TCG CPU", "lab", ("--compute-scale", "2"), False),
+    ],
+)
+def test_a_trace_by_another_clock_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    traced_on: str,
+    measured_on: str,
+    host: str,
+    argv: tuple[str, ...],
+    doubted: bool,
+) -> None:
+    """A trace of a real machine on a run of the lab added real computing to the virtual time of its messages."""
+    schedule = replace(computing(1), mpi="Open MPI v4.1.4", processor=traced_on)
+    about = {"host": host, "conditions": (("on a processor", measured_on),), "mpi": "openmpi 4.1.4"}
+    _, err = told(monkeypatch, schedule, model_of(tmp_path, Machine(path(1), path(5)), **about), *argv)
+    assert (CLOCKS in err) == doubted
+    _, err = told(monkeypatch, replace(schedule, mpi=""), model_of(tmp_path, Machine(path(1), path(5)), **about))
+    assert CLOCKS not in err  # a pattern has no clock
+
+
+def test_paths_of_an_interrupted_run_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One launch each ranked a bridge before the cable that it lengthens, without a word."""
+    machine = Machine(path(1), measured(5, 8, 1024))
+    schedule = computing(1)
+    for launches in (0, 1, 2, 3):
+        _, err = told(monkeypatch, schedule, model_of(tmp_path, machine, launches=(machine,) * launches))
+        assert (f"all of the path: {launches}." in err) == (launches < 3)
