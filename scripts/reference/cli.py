@@ -29,7 +29,7 @@ EXIT_CODES = {
     ExitCode.USAGE: "wrong usage, a wrong study, or a foreign or damaged file: nothing was started",
     ExitCode.UNAVAILABLE: "this machine lacks something: a program, a device, a permission",
     ExitCode.PARTIAL: "done, but some trials failed; of `fabric`: not measured to the end",
-    ExitCode.INTERRUPTED: "interrupted",
+    ExitCode.INTERRUPTED: "interrupted, by Ctrl-C, SIGTERM or SIGHUP; `run` and `tune` say how to continue",
 }
 """What each exit code means, in the one table that all pages show."""
 GATE_CODES = {
@@ -39,7 +39,7 @@ GATE_CODES = {
     GateExit.UNAVAILABLE: "something is missing here",
     GateExit.USAGE: "wrong usage or input",
     GateExit.FAILED: "failed",
-    GateExit.INTERRUPTED: "interrupted",
+    GateExit.INTERRUPTED: "interrupted, by Ctrl-C, SIGTERM or SIGHUP",
 }
 
 

@@ -112,8 +112,11 @@ def test_verdicts_of_the_formula(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "the fake host" in verdicts
 
 
-@pytest.mark.parametrize("after", [1, 5, 13])
-def test_resume_after_kill_minus_9_loses_and_repeats_nothing(tmp_path: Path, after: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "after"),
+    [(signal.SIGKILL, 1), (signal.SIGKILL, 5), (signal.SIGKILL, 13), (signal.SIGTERM, 5), (signal.SIGHUP, 5)],
+)
+def test_resume_after_a_signal_loses_and_repeats_nothing(tmp_path: Path, number: signal.Signals, after: int) -> None:
     whole = tmp_path / "whole"
     (tmp_path / "s.toml").write_text(STUDY)
     assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(whole)]) == 0
@@ -123,13 +126,19 @@ def test_resume_after_kill_minus_9_loses_and_repeats_nothing(tmp_path: Path, aft
         f"left = [{after} * 9 + 14]\n"
         "def step(self, name, path):\n"
         "    left[0] -= 1\n"
-        "    if left[0] == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"    if left[0] == 0: os.kill(os.getpid(), {number})\n"
         "Disk.step = step\n"
         "from nearmetal.cli.main import main\n"
         f"main(['run', {str(tmp_path / 's.toml')!r}, '--out', {str(tmp_path / 'cut')!r}])\n"
     )
     killed = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=600, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    if number == signal.SIGKILL:
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    else:
+        assert killed.returncode == 130, killed.stderr
+        said = killed.stderr.decode().replace("\n", "")
+        assert f"continue with: nearmetal run --resume {tmp_path / 'cut'}" in said
+        assert said.endswith(f"error: ended by {number.name}")
     before = {r.order.trial: r.started_utc for r in RunDir.open(tmp_path / "cut").trials()}
     assert 0 < len(before) < len(RunDir.open(whole).trials())
     assert nearmetal(["run", "--resume", str(tmp_path / "cut")]) == 0

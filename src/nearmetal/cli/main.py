@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -95,7 +96,25 @@ def group() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit; data goes to stdout, everything else to stderr."""
+    _end_in_order()
     sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+class EndedError(KeyboardInterrupt):
+    """A scheduler, a service manager or a closed terminal ends this process: as Ctrl-C does, and said by its name."""
+
+
+def _end_in_order() -> None:
+    """Let SIGTERM and SIGHUP end what runs, undo what was set and say how to go on; `nohup` keeps its meaning."""
+    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) == signal.SIG_DFL]
+
+    def ended(number: int, _frame: object) -> None:
+        for one in numbers:  # a terminal and a shell may send both; not SIG_IGN, which programs would inherit
+            signal.signal(one, lambda *_: None)
+        raise EndedError(f"ended by {signal.Signals(number).name}")
+
+    for one in numbers:
+        signal.signal(one, ended)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -137,8 +156,9 @@ def _run(argv: Sequence[str]) -> int:
     except click.UsageError as error:
         click.echo(_usage(error), err=True)
         return ExitCode.USAGE
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("error: interrupted", err=True)
+    except (KeyboardInterrupt, click.Abort) as error:
+        cause = error.__cause__ or error  # click makes an Abort of what ends it
+        click.echo(f"error: {cause if isinstance(cause, EndedError) else 'interrupted'}", err=True)
         return ExitCode.INTERRUPTED
     return int(result) if isinstance(result, int) else ExitCode.OK
 
