@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import BadInputError, ForeignFileError
-from nearmetal.predict.fit import Exchanges, RoundTrips, Windows, fit_cold, fit_copy, fit_path, fit_port
+from nearmetal.predict.fit import Exchanges, RoundTrips, Windows, fit_cold, fit_copy, fit_path, fit_port, typical_times
 from nearmetal.predict.models import Cores, Distribution, Machine, ModelFile, NamedMachine, read_model, write_model
 from nearmetal.predict.native import Placement
 from nearmetal.predict.residual import one_way_quantiles
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, DoGap, Repeat
+from nearmetal.predict.wire import Wire, works_beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -312,3 +313,26 @@ def test_on_one_processor_the_gap_between_messages_is_that_of_both_ends() -> Non
     schedule = Schedule(2, programs, (Distribution((0.0,), (100_000_000,)),))
     found = simulate(schedule, machine, Placement.block(2, 1)).makespan_ns[0]
     assert found > 50 * (200_000 + 2 * 55_000)
+
+
+def test_what_a_setting_waits_for_is_no_work_of_a_processor() -> None:
+    """Moderation makes gaps of streams long, which were booked as overheads: an exchange both ways paid them twice."""
+    wire = Wire(2.0, 1000.0)
+    quick = {8: 25_000, 512: 30_000, 4096: 72_000, 32_768: 414_000}
+    slow = {8: 100_000, 512: 106_000, 4096: 224_000, 32_768: 1_146_000}
+    samples = [[RoundTrips(size, np.full(400, 2 * ns)) for size, ns in times.items()] for times in (quick, slow)]
+    works_ns = works_beside(wire, [typical_times(one) for one in samples])
+    streamed = [Windows(size, 16, 1, np.full(50, 16 * ns)) for size, ns in ((8, 28_000), (65_536, 645_000))]
+    for times, measured in zip((quick, slow), samples, strict=True):
+        path = fit_path(measured, streamed, both_ways=streamed, works_ns=works_ns)
+        for size, ns in times.items():
+            segment = path.segment(size)
+            assert segment.one_way_ps(size) == pytest.approx(ns * 1000, rel=0.001)
+            both = segment.send_overhead_ps + segment.recv_overhead_ps + 2 * size * segment.overhead_fs_per_byte / 1000
+            assert both == pytest.approx((quick[size] - wire.ns(size)) * 1000, rel=0.01)
+        middle = 1 << 14  # between two measured sizes, on the line through both
+        line = np.interp(middle, list(times), list(times.values()))
+        assert path.segment(middle).one_way_ps(middle) == pytest.approx(line * 1000, rel=0.02)
+    assert Wire.of({"lab.wire_delay_us": 2.0, "lab.wire_rate_mbit": 1000.0}) == wire
+    assert Wire.of({"lab.wire_delay_us": 2.0}) is None
+    assert wire.ns(1448) == 2000 + (1448 + 90) * 8

@@ -11,13 +11,14 @@ import pytest
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.doubts import find_doubts
-from nearmetal.predict.fit_run import fit_records
+from nearmetal.predict.fit_run import fit_records, fit_run
 from nearmetal.predict.machine_file import Changes
 from nearmetal.predict.models import UNBOUNDED, Distribution, PathModel, Segment
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, Repeat
+from nearmetal.predict.wire import Wire
 from nearmetal.store.archive import unarchive
 from nearmetal.store.rundir import RunDir
 
@@ -74,9 +75,19 @@ def test_a_ping_pong_meets_the_moderation_timer_as_measured(
         assert np.quantile(truth, 0.5) > 3 * np.quantile(truth, 0.1)
         assert np.quantile(found, (0.1, 0.5)) == pytest.approx(np.quantile(truth, (0.1, 0.5)), rel=0.04)
         assert np.mean(found) == pytest.approx(np.mean(truth), rel=0.06)
-    for message_bytes, error in ((4096, 0.01), (65536, 0.12)):
+    for message_bytes, error in ((4096, 0.01), (65536, 0.16)):
         found, truth = round_trips_us(added.machine, message_bytes), measured_us(lab, path, message_bytes)
         assert np.median(found) == pytest.approx(np.median(truth), rel=error)
+
+
+def test_moderation_adds_waiting_and_no_work(lab: RunDir) -> None:
+    """Nodes of one processor each on a wire of known rate: the tuned setting tells what those processors do."""
+    model, wire = fit_run(lab), Wire(2.0, 1000.0)
+    for path in ("native", "vf"):
+        default, tuned = (model.find(path, setting).machine.inter.segment(8) for setting in ("default", "tuned"))
+        works_ps = [one.send_overhead_ps + one.recv_overhead_ps for one in (default, tuned)]
+        assert works_ps == pytest.approx([tuned.one_way_ps(8) - 1000 * wire.ns(8)] * 2, rel=0.02)
+        assert default.latency_ps > 3 * works_ps[0]
 
 
 def test_messages_that_meet_a_timer_are_told(tuned: ModelFile) -> None:

@@ -12,7 +12,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.predict.machine_file import read_changes
 from nearmetal.predict.models import Machine, ModelFile, NamedMachine, write_model
 from nearmetal.predict.native import Placement
-from tests.unit.simulated import computing
+from tests.unit.simulated import computing, ping
 from tests.unit.test_predict_verbs import marked, measured, model_of, path, run
 
 if TYPE_CHECKING:
@@ -126,3 +126,11 @@ def test_paths_of_an_interrupted_run_are_told(tmp_path: Path, monkeypatch: pytes
     for launches in (0, 1, 2, 3):
         _, err = told(monkeypatch, schedule, model_of(tmp_path, machine, launches=(machine,) * launches))
         assert (f"all of the path: {launches}." in err) == (launches < 3)
+
+
+def test_messages_beyond_the_first_window_of_tcp_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stage told half of the time that ping-pongs of 16 and 32 KiB took over a moderated port."""
+    source, stage = model_of(tmp_path, Machine(path(1), path(5))), ("--interrupts", "igb-queue:usecs=3")
+    for message_bytes, argv, doubted in ((16_384, stage, True), (8192, stage, False), (16_384, (), False)):
+        _, err = told(monkeypatch, ping(message_bytes), source, *argv)
+        assert ("100% of messages are larger than what TCP sends" in err) is doubted

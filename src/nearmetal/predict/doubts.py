@@ -17,6 +17,7 @@ from nearmetal.predict.models import INTRA_KIND, SMALL_BYTES, UNBOUNDED, NamedMa
 from nearmetal.predict.native import Placement, collectives_of
 from nearmetal.predict.schedule import Schedule
 from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of
+from nearmetal.predict.wire import PACKET_BYTES
 from nearmetal.units import format_size
 
 BEYOND_FACTOR, BEYOND_SHARE = 2.0, 0.10
@@ -25,6 +26,8 @@ WIDE_FACTOR = 8.5
 """Measured sizes that are further apart leave the sizes between them unknown (8 B, 64 B, 512 B ... do not)."""
 PROCESSOR = "on a processor"
 """How conditions (`fit_run.conditions_of`) begin that tell the model of the processor."""
+FIRST_WINDOW_BYTES = 10 * PACKET_BYTES
+"""What Linux's TCP sends at first, and after a pause, before it waits for an acknowledgement."""
 ENOUGH_LAUNCHES = 3
 """So many launches of a path show that launches differ; the medians of fewer may all be slow ones."""
 ALIKE = 1.1
@@ -72,6 +75,8 @@ def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: P
         found.append(Doubt(said, "measure a path between two guests of one host", share(beside)))
     apart = ~own & ~same if machine.host is None else ~own & ~same & ~beside
     found += _of_pairs(named, placement, share(apart))
+    if machine.stage is not None:
+        found += _of_the_first_window(share(apart & (sent.message_bytes > FIRST_WINDOW_BYTES)))
     found += [*_of_a_timer(machine.inter, share(apart)), *_of_streaming(machine.inter, share(apart))]
     for where, path, chosen in (
         ("between nodes", machine.inter, apart),
@@ -90,6 +95,16 @@ def refuse_beyond(doubts: Sequence[Doubt], label: str) -> None:
             raise BadInputError(
                 f"{label}: {doubt.said}", hint=f"{doubt.hint}; or predict all the same with --extrapolate"
             )
+
+
+def _of_the_first_window(share: float) -> list[Doubt]:
+    if not share:
+        return []
+    said = (
+        f"{share:.0%} of messages are larger than what TCP sends before it waits for an answer. Moderation delays that"
+    )
+    said += ", which the interrupt stage does not know: such ping-pongs were off by up to 60 %"
+    return [Doubt(said, "measure the setting itself at these sizes", share)]
 
 
 def _of_a_timer(path: PathModel, share: float) -> list[Doubt]:

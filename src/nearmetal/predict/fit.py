@@ -13,7 +13,8 @@ Method, in this order; every step uses medians, so single slow messages move the
    busier end needs tau(s). So o_s + o_r = tau2 and the larger of both is tau: the sender's, as on every path where the
    kernel carries a message to the other end's queue within the call that sends it. Without samples of both ways
    o_s = o_r = min(tau, t / 4), without streaming they are 0. All at the smallest size of the segment; L is what is left
-   of t at size 0, and never below 0. Where both ends shared one processor, all of tau is theirs (`_of_one_processor`).
+   of t at size 0, and never below 0. Where both ends shared one processor, all of tau is theirs, and where a wire of
+   known rate joins nodes of one processor each, all but the wire is (`predict/wire.py`).
 5. Residual, for one way: each size with enough samples has its own; others take the mean of the quantile functions of
    their segment (Vincent averaging; Ratcliff, Psychological Bulletin 86, 1979). A round trip is the sum of two ways.
    One way is found by deconvolution (`predict/residual.py`).
@@ -36,11 +37,14 @@ import numpy as np
 from nearmetal.errors import BadInputError
 from nearmetal.predict.models import SMALL_BYTES, UNBOUNDED, FitQuality, PathModel, Segment
 from nearmetal.predict.residual import residual_of
+from nearmetal.predict.wire import rising, with_overheads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from nearmetal.predict.wire import Works
 
     Floats = NDArray[np.float64]
     _Line = tuple[int, int]  # L (ps) and fs a byte
@@ -101,18 +105,20 @@ def fit_path(
     both_ways: Sequence[Windows] = (),
     *,
     one_processor: bool = False,
+    works_ns: Works | None = None,
 ) -> PathModel:
-    """Fit one path; `one_processor` says that both ends of it shared a single one.
+    """Fit one path; `one_processor` says that both ends of it shared a single one, `works_ns` what they do, if known.
 
     `eager_up_to_bytes` is the library's limit, when known: above it the measured times contain the handshake, which
     is taken out of L because the simulator plays it. Raise BadInputError for fewer than two sizes or a size without
     enough samples.
     """
     merged = _by_size(round_trips)
-    sizes = np.array(sorted(merged), dtype=np.float64)
-    times = np.array([np.median(merged[int(size)]) / 2 for size in sizes])
+    sizes, times = _typical(merged)
     tau = _gaps_between_messages(windows, sizes, times)
     tau_both = _gaps_between_messages(both_ways, sizes, times)
+    works_ns = (lambda size, _: _gap_at(tau, size)) if one_processor and tau else works_ns
+    told = tau if works_ns is None else {}
     segments: list[Segment] = []
     predicted = np.empty_like(times)
     measured = dict(zip(map(int, sizes), map(float, times), strict=True))
@@ -124,8 +130,8 @@ def fit_path(
             smallest=(float(sizes[first]), float(times[first])),
             intercept=intercept,
             slope=slope,
-            busier=_gap_at(tau, float(sizes[first])) if tau else None,
-            total=_gap_at(tau_both, float(sizes[first])) if tau and tau_both else None,
+            busier=_gap_at(told, float(sizes[first])) if told else None,
+            total=_gap_at(tau_both, float(sizes[first])) if told and tau_both else None,
         )
         below, above = (_neighbour(sizes, end, eager_up_to_bytes) for end in (first, stop))
         samples = {int(size): merged[int(size)] for size in sizes[first:stop]}
@@ -135,8 +141,8 @@ def fit_path(
         METHOD, int(sum(ns.size for ns in merged.values())), float(np.median(error)), float(error.max())
     )
     segments = _with_gaps(segments, tau)
-    if one_processor and tau:
-        segments = _of_one_processor(segments, tau)
+    if works_ns is not None:
+        segments = with_overheads(segments, works_ns)
     return PathModel(
         _without_handshake(segments, eager_up_to_bytes),
         eager_up_to_bytes,
@@ -195,6 +201,16 @@ def _rate(windows: Sequence[Windows]) -> float:
     """Return the largest throughput of one pair, bytes a ns; 0 without samples."""
     rates = (w.message_bytes * w.window_messages / float(np.median(w.ns)) for w in windows if w.pairs == 1)
     return max(rates, default=0.0)
+
+
+def typical_times(round_trips: Sequence[RoundTrips]) -> tuple[Floats, Floats]:
+    """Return sizes, rising, and the one-way time of each: half the median round trip, in ns."""
+    return _typical(_by_size(round_trips))
+
+
+def _typical(merged: dict[int, NDArray[np.int64]]) -> tuple[Floats, Floats]:
+    sizes = np.array(sorted(merged), dtype=np.float64)
+    return sizes, np.array([np.median(merged[int(size)]) / 2 for size in sizes])
 
 
 def _by_size(round_trips: Sequence[RoundTrips]) -> dict[int, NDArray[np.int64]]:
@@ -313,49 +329,10 @@ def _with_gaps(segments: Sequence[Segment], tau: dict[int, float]) -> list[Segme
     low = 0
     for segment in segments:
         high = 2 * max(low, 1) if segment.up_to_bytes == UNBOUNDED else segment.up_to_bytes
-        gap, per_byte = _rising((low, _gap_at(tau, low)), (high, _gap_at(tau, high)))
+        gap, per_byte = rising((low, _gap_at(tau, low)), (high, _gap_at(tau, high)))
         found.append(replace(segment, gap_ps=round(gap * _PS_PER_NS), fs_per_byte=round(per_byte * _FS_PER_NS)))
         low = segment.up_to_bytes
     return found
-
-
-def _of_one_processor(segments: Sequence[Segment], tau: dict[int, float]) -> list[Segment]:
-    """Return the segments with overheads of which both together are the gap between messages, as far as t allows.
-
-    The processor is what limits a stream there, so the gap is what it needs for both ends of a message, and what is
-    left of t is waiting: for the wire, for moderation. At the largest size of each segment t is kept exactly.
-    """
-    found: list[Segment] = []
-    low = 0
-    for segment in segments:
-        high = 2 * max(low, 1) if segment.up_to_bytes == UNBOUNDED else segment.up_to_bytes
-        times = [segment.one_way_ps(size) / _PS_PER_NS for size in (low, high)]
-        needed = [min(_gap_at(tau, size), time) for size, time in zip((low, high), times, strict=True)]
-        gap, per_byte = _rising((low, needed[0]), (high, needed[1]))
-        left = [time - gap - per_byte * size for size, time in zip((low, high), times, strict=True)]
-        latency, slope = _rising((low, max(0.0, left[0])), (high, max(0.0, left[1])))
-        one = replace(
-            segment,
-            latency_ps=round(latency * _PS_PER_NS),
-            latency_fs_per_byte=round(slope * _FS_PER_NS),
-            send_overhead_ps=round(gap * _PS_PER_NS / 2),
-            recv_overhead_ps=round(gap * _PS_PER_NS / 2),
-            overhead_fs_per_byte=round(per_byte * _FS_PER_NS / 2),
-        )
-        middle = int((low * high) ** 0.5)
-        if left[0] > left[1] and low < middle < segment.up_to_bytes:  # what is left falls: in a step
-            found.append(replace(one, up_to_bytes=middle, latency_ps=round(left[0] * _PS_PER_NS)))
-        found.append(one)
-        low = segment.up_to_bytes
-    return found
-
-
-def _rising(low: tuple[int, float], high: tuple[int, float]) -> tuple[float, float]:
-    """Return a and b >= 0 of a + b s through the second point, and as near the first as they allow."""
-    if high[0] == low[0] or high[1] <= low[1]:
-        return high[1], 0.0
-    slope = min((high[1] - low[1]) / (high[0] - low[0]), high[1] / high[0])
-    return high[1] - slope * high[0], slope
 
 
 def _segment(

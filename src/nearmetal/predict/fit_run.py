@@ -9,7 +9,7 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import GUEST_KINDS, p99_errors, run_errors
-from nearmetal.predict.fit import Exchanges, RoundTrips, Windows, fit_cold, fit_copy, fit_path, fit_port
+from nearmetal.predict.fit import Exchanges, RoundTrips, Windows, fit_cold, fit_copy, fit_path, fit_port, typical_times
 from nearmetal.predict.models import (
     INTRA_KIND,
     SMALL_BYTES,
@@ -24,6 +24,7 @@ from nearmetal.predict.models import (
     PathModel,
 )
 from nearmetal.predict.residual import times_of
+from nearmetal.predict.wire import Wire, works_beside
 from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.study.facts import COMPUTERS, PROCESSORS
 from nearmetal.study.spec import AGAIN
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from nearmetal.predict.wire import Works
     from nearmetal.store.rundir import RunDir, TrialRecord
     from nearmetal.store.samples import StoredCell
     from nearmetal.study.order import Scalar
@@ -62,6 +64,7 @@ class _Samples:
     virtual: bool
     cores: Cores | None
     conditions: dict[str, str]
+    wire: Wire | None
     round_trips: list[RoundTrips] = field(default_factory=list)
     windows: list[Windows] = field(default_factory=list)
     both_ways: list[Windows] = field(default_factory=list)
@@ -73,6 +76,12 @@ class _Samples:
     def one_processor(self) -> bool:
         """Return whether both ends ran on the same single processor: it, not a wire, limits what is streamed."""
         return self.cores is not None and self.cores.count == 1 and (self.cores.one_computer or self.kind == INTRA_KIND)
+
+    @property
+    def wire_of_single_processors(self) -> Wire | None:
+        """Return the known wire between nodes of one processor each: nothing else works on a message, or waits."""
+        apart = self.cores is not None and self.cores.count == 1 and not self.cores.one_computer
+        return self.wire if apart and self.kind != INTRA_KIND else None
 
     @property
     def cells(self) -> set[tuple[str, int, int]]:
@@ -116,21 +125,19 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         launch = (order.path.label, order.block)
         facts = record.outcome.facts
         virtual = facts.get("cpu.hypervisor") is True
-        about = (order.path.kind, order.mpi, mpi_of(record), virtual, _cores(run, record), conditions_of(run, record))
+        told = (virtual, _cores(run, record), conditions_of(run, record), Wire.of(facts))
+        about = (order.path.kind, order.mpi, mpi_of(record), *told)
         for samples in (
             groups.setdefault(key, _Samples(*about)),
             launches.setdefault(key, {}).setdefault(launch, _Samples(*about)),
         ):
             _collect(run, record, samples)
-    fitted = {
-        key: _Fitted(
-            samples,
-            _path(samples, eager_up_to_bytes),
-            tuple((one, _path(one, eager_up_to_bytes)) for one in launches[key].values() if one.cells == samples.cells),
-        )
-        for key, samples in groups.items()
-        if samples.round_trips
-    }
+    fitted: dict[Key, _Fitted] = {}
+    for at, samples in groups.items():
+        if samples.round_trips:
+            how = (eager_up_to_bytes, _works(at, groups))
+            whole = (one for one in launches[at].values() if one.cells == samples.cells)
+            fitted[at] = _Fitted(samples, _path(samples, *how), tuple((one, _path(one, *how)) for one in whole))
     if not fitted:
         raise BadInputError(
             f"{run.root} has no ping-pong samples of a path, back to back between nodes",
@@ -151,6 +158,15 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         for key, found in sorted(fitted.items(), key=lambda item: item[0])
     )
     return ModelFile("nearmetal-model", 1, str(run.root.name), machines, run_errors(), p99_errors())
+
+
+def _works(key: Key, groups: Mapping[Key, _Samples]) -> Works | None:
+    """Return what processors work for a message of a path, told from all its settings, where its wire is known."""
+    wire = groups[key].wire_of_single_processors
+    if wire is None:
+        return None
+    settings = (one for other, one in groups.items() if (other[0], other[2]) == (key[0], key[2]) and one.round_trips)
+    return works_beside(wire, [typical_times(one.round_trips) for one in settings])
 
 
 def mpi_of(record: TrialRecord) -> str:
@@ -204,12 +220,12 @@ def _cores(run: RunDir, record: TrialRecord) -> Cores | None:
     return Cores(count, one, one and (record.order.path.kind in GUEST_KINDS or str(facts.get(_AUTOGROUP)) == "1"))
 
 
-def _path(samples: _Samples, eager_up_to_bytes: int | None) -> PathModel:
+def _path(samples: _Samples, eager_up_to_bytes: int | None, works_ns: Works | None) -> PathModel:
     known = EAGER_BYTES.get((samples.mpi, INTRA_KIND if samples.kind == INTRA_KIND else ""))
     eager = eager_up_to_bytes if eager_up_to_bytes is not None else known - _HEADER_BYTES if known else UNBOUNDED
     if samples.one_processor:
         return fit_path(samples.round_trips, samples.windows, eager, one_processor=True)
-    path = fit_path(samples.round_trips, samples.windows, eager, samples.both_ways)
+    path = fit_path(samples.round_trips, samples.windows, eager, samples.both_ways, works_ns=works_ns)
     copying = fit_copy(samples.windows, samples.both_ways)
     return replace(path, copy_fs_per_byte=copying, cold=fit_cold(samples.exchanges))
 

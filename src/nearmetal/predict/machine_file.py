@@ -24,6 +24,7 @@ from nearmetal.predict.doubts import Doubt
 from nearmetal.predict.models import Cores, Machine, NamedMachine, Network, Topology
 from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
+from nearmetal.predict.wire import BETWEEN_BYTES, HEADER_BYTES, PACKET_BYTES
 from nearmetal.reading import read_text
 from nearmetal.study.spec import parse_toml
 from nearmetal.units import is_whole, parse_duration_ns
@@ -114,7 +115,7 @@ class Changes:
         if self.topology or self.hop:
             machine = replace(machine, network=self._network())
         if self.interrupts:
-            machine = replace(machine, stage=self._stage(named), packet_bytes=machine.packet_bytes or _PACKET_BYTES)
+            machine = replace(machine, stage=self._stage(named), packet_bytes=machine.packet_bytes or PACKET_BYTES)
         if self.vms_per_host or self.cores:
             count = self.cores or (machine.cores.count if machine.cores else 0)
             if count == 0:
@@ -136,9 +137,9 @@ class Changes:
         return StageSetting(
             rule,
             delivery_ps=parse_duration_ns(self.delivery) * _PS_PER_NS if self.delivery else 0,
-            packet_gap_ps=(_PACKET_BYTES + _HEADER_BYTES + _BETWEEN_BYTES)
+            packet_gap_ps=(PACKET_BYTES + HEADER_BYTES + BETWEEN_BYTES)
             * (round(8 * _PS_PER_US / link) if link else slope_fs // _FS_PER_PS),
-            header_bytes=_HEADER_BYTES,
+            header_bytes=HEADER_BYTES,
             message_header_bytes=_MPI_HEADER_BYTES.get(named.mpi.partition(" ")[0], 0),
             acknowledged=True,
         )
@@ -159,8 +160,6 @@ class Changes:
 
 _REGISTERS = (Moderation.IGB_QUEUE, Moderation.IGB_SHARED, Moderation.IGBVF)
 """Rules of drivers whose device may be QEMU's, of at most 1 Gbit/s."""
-_PACKET_BYTES, _HEADER_BYTES, _BETWEEN_BYTES = 1448, 66, 24
-"""Of TCP with time stamps in Ethernet frames; the last are preamble, check sequence and the gap between frames."""
 _MPI_HEADER_BYTES = {"openmpi": 24}
 """Before each message; of others it is not known."""
 _MLX4 = frozenset({"rate_low", "rate_high", "usecs_low", "usecs_high", "rings"})

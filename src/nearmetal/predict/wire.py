@@ -1,0 +1,108 @@
+"""Which part of a message's way needs the processors of its ends, where a wire or a shared processor tells it.
+
+Streams do not: TCP packs the small messages of a stream into few packets, large ones wait for the wire, and all of them
+for moderation, so the gap between them is neither what an end needs for one message nor less than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.predict.models import UNBOUNDED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from nearmetal.predict.models import Segment
+    from nearmetal.study.order import Scalar
+
+    Floats = NDArray[np.float64]
+
+Works = Callable[[int, float], float]
+"""From a size in bytes and its one-way time to what the processors of both ends work for such a message, in ns."""
+
+PACKET_BYTES, HEADER_BYTES, BETWEEN_BYTES = 1448, 66, 24
+"""Of TCP with time stamps in Ethernet frames; the last are preamble, check sequence and the gap between frames."""
+_PS_PER_NS, _FS_PER_NS = 1000, 1_000_000
+_NS_PER_US = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A wire of which delay and rate are known, as the lab's are: what a message spends on it, no processor works."""
+
+    delay_us: float
+    rate_mbit: float
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Scalar]) -> Wire | None:
+        """Return the wire that a trial tells of."""
+        delay_us, rate_mbit = facts.get("lab.wire_delay_us"), facts.get("lab.wire_rate_mbit")
+        if not isinstance(delay_us, int | float) or not isinstance(rate_mbit, int | float) or rate_mbit <= 0:
+            return None
+        return cls(delay_us, rate_mbit)
+
+    def ns(self, message_bytes: float) -> float:
+        """Return how long a message is on it, with the headers of its packets."""
+        packets = max(1.0, message_bytes / PACKET_BYTES)
+        return self.delay_us * _NS_PER_US + (message_bytes + packets * (HEADER_BYTES + BETWEEN_BYTES)) * (
+            8 * _NS_PER_US / self.rate_mbit
+        )
+
+
+def works_beside(wire: Wire, settings: Sequence[tuple[Floats, Floats]]) -> Works:
+    """Return what nodes of one processor each work for a message: all of t that it is not on the wire.
+
+    `settings` are the sizes and times (ns) of the path under each of its settings. One that makes messages wait, as
+    moderation does, adds no work to them: the quickest tells how much there is, and what others take longer is waiting.
+    """
+
+    def works_ns(message_bytes: int, time_ns: float) -> float:
+        times = (float(np.interp(message_bytes, *one)) for one in settings)
+        return max(0.0, min(time_ns, *times) - wire.ns(message_bytes))
+
+    return works_ns
+
+
+def with_overheads(segments: Sequence[Segment], works_ns: Works) -> list[Segment]:
+    """Return the segments with what both ends of a message work as overheads, half each, and the rest of t as waiting.
+
+    `works_ns` tells that of a size and its t. At the largest size of each segment t is kept exactly.
+    """
+    found: list[Segment] = []
+    low = 0
+    for segment in segments:
+        high = 2 * max(low, 1) if segment.up_to_bytes == UNBOUNDED else segment.up_to_bytes
+        times = [segment.one_way_ps(size) / _PS_PER_NS for size in (low, high)]
+        works = [min(works_ns(size, time), time) for size, time in zip((low, high), times, strict=True)]
+        each, per_byte = rising((low, works[0]), (high, works[1]))
+        left = [time - each - per_byte * size for size, time in zip((low, high), times, strict=True)]
+        latency, slope = rising((low, max(0.0, left[0])), (high, max(0.0, left[1])))
+        one = replace(
+            segment,
+            latency_ps=round(latency * _PS_PER_NS),
+            latency_fs_per_byte=round(slope * _FS_PER_NS),
+            send_overhead_ps=round(each * _PS_PER_NS / 2),
+            recv_overhead_ps=round(each * _PS_PER_NS / 2),
+            overhead_fs_per_byte=round(per_byte * _FS_PER_NS / 2),
+        )
+        middle = int((low * high) ** 0.5)
+        if left[0] > left[1] and low < middle < segment.up_to_bytes:  # what is left falls: in a step
+            found.append(replace(one, up_to_bytes=middle, latency_ps=round(left[0] * _PS_PER_NS)))
+        found.append(one)
+        low = segment.up_to_bytes
+    return found
+
+
+def rising(low: tuple[float, float], high: tuple[float, float]) -> tuple[float, float]:
+    """Return a and b >= 0 of a + b s through the second point, and as near the first as they allow."""
+    if high[0] == low[0] or high[1] <= low[1]:
+        return high[1], 0.0
+    slope = min((high[1] - low[1]) / (high[0] - low[0]), high[1] / high[0])
+    return high[1] - slope * high[0], slope
