@@ -90,7 +90,7 @@ def test_predicted_and_measured_gain_are_told(
     exchange = Op(OpKind.SENDRECV, rule=Peer.XOR, peer=2, message_bytes=8192, recv_rule=Peer.XOR, recv_peer=2)
     talk = Program((Repeat(50, (DoCall(0),)),), (exchange,), (Comm(0, size=4),))
     meta = RankTrace(0, 1, 1, 1, {"command": "./pairs 1"}, (), (), (), (), (), (), ())
-    monkeypatch.setattr("nearmetal.cli.predict.load_schedules", lambda *_: [Schedule(4, (talk,))])
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [Schedule(4, (talk,))])
     monkeypatch.setattr("nearmetal.cli.place.read_trace", lambda _: Trace((meta,)))
     capsys.readouterr()
     argv = ["place", "trace", "--on", "micro", "--path", "veth", "--tries", "0", "--replicas", "3", "-o", "ranks"]

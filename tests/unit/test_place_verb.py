@@ -24,7 +24,7 @@ def shared(*ops: Op) -> Schedule:
 
 
 def placed(monkeypatch: pytest.MonkeyPatch, folder: Path, schedule: Schedule, *argv: str, **machine: object) -> str:
-    monkeypatch.setattr("nearmetal.cli.predict.load_schedules", lambda *_: [schedule])
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [schedule])
     slow, fast = measured(50, 8, 1 << 20), measured(1, 8, 1024)
     machines = [
         NamedMachine("veth", "as-found", "polling", replace(Machine(slow, fast), **machine)),  # type: ignore[arg-type]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError
-from nearmetal.predict.machine_file import read_changes
+from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import Machine, ModelFile, NamedMachine, write_model
 from nearmetal.predict.native import Placement
+from nearmetal.predict.validate import MeasuredLaunches, doubts_of_launches
 from tests.unit.simulated import computing, ping
 from tests.unit.test_predict_verbs import marked, measured, model_of, path, run
 
@@ -57,7 +60,7 @@ def two_paths(tmp_path: Path, *settings: str) -> str:
 def told(monkeypatch: pytest.MonkeyPatch, schedule: Schedule, *argv: str) -> tuple[str, str]:
     """Return what is said of a program, at 80 columns: the answer, and the doubts in one line."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("nearmetal.cli.predict.load_schedules", lambda *_: [schedule])
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [schedule])
     out, err = run(predict, "mine", "--replicas", "1", "--on", *argv)
     return out, " ".join(err.split())
 
@@ -134,3 +137,32 @@ def test_messages_beyond_the_first_window_of_tcp_are_told(tmp_path: Path, monkey
     for message_bytes, argv, doubted in ((16_384, stage, True), (8192, stage, False), (16_384, (), False)):
         _, err = told(monkeypatch, ping(message_bytes), source, *argv)
         assert ("100% of messages are larger than what TCP sends" in err) is doubted
+
+
+def test_a_setting_stands_for_another_with_the_rule_of_its_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a ping-pong meets of moderation is not what a program meets; the rule on samples without it is nearer."""
+    off, on = ((("under the setting", f"nic.rx-usecs = {usecs}"),) for usecs in (0, 3))
+    fitted = Machine(path(1), measured(5, 8, 1024))
+    tuned = replace(NAMED, setting="tuned", machine=fitted, launches=(fitted,) * 3, conditions=off)
+    machines = (tuned, replace(tuned, setting="default", conditions=on))
+    write_model(ModelFile("nearmetal-model", 1, "run", machines), tmp_path / "both.json")
+    source, rule = str(tmp_path / "both.json"), ("--interrupts", "igb-queue:usecs=3,emulated=0")
+    out, err = told(
+        monkeypatch, ping(8), source, "--setting", "tuned", *rule, "--as", "default", "--format", "json"
+    )  # fmt: skip
+    (row,) = json.loads(out)
+    assert row["setting"] == "default"
+    assert "default is tuned with igb-queue:usecs=3,emulated=0, not fitted from samples of its own" in err
+    assert "on top of the interrupts" not in err
+    _, err = told(monkeypatch, ping(8), source, "--setting", "default", *rule)
+    assert "on top of the interrupts" in err
+    for argv in ((*rule,), ("--setting", "default", *rule)):
+        with pytest.raises(BadInputError, match="another setting has to stand for it"):
+            told(monkeypatch, ping(8), source, *argv, "--as", "default")
+    with pytest.raises(BadInputError, match="--as has no effect without --interrupts"):
+        told(monkeypatch, ping(8), source, "--setting", "tuned", "--as", "default")
+    named = Changes(interrupts=rule[1], stands_for="default").apply(tuned)
+    launches = MeasuredLaunches(*named.key, (0, 1), True, np.array([1.0]), conditions=dict(on))
+    assert doubts_of_launches([ping(8)], named, launches) == []

@@ -121,7 +121,7 @@ def marked(iterations: int) -> Schedule:
 def test_marked_iterations_have_a_p99_with_the_errors_of_its_own(
     files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nearmetal.cli.predict.load_schedules", lambda *_: [marked(10)])
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [marked(10)])
     source = model_of(tmp_path, Machine(path(1), path(5)))
     argv = (files[0], "--on", source, "--replicas", "2")
     (row,) = json.loads(run(predict, *argv, "--format", "json")[0])
@@ -225,11 +225,11 @@ def test_what_cannot_be_replayed_is_told_and_nothing_is_written(
         run(predict, files[0], *on, "--path", "tap")
     lonely = Program((DoCall(0),), (Op(OpKind.RECV, peer=1, tag=5),), (Comm(0, size=2),))
     silent = Program((), (), (Comm(0, size=2),))
-    monkeypatch.setattr("nearmetal.cli.predict.load_schedules", lambda *_: [Schedule(2, (lonely, silent))])
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [Schedule(2, (lonely, silent))])
     with pytest.raises(NearmetalError, match="deadlock: 1 of 2 ranks cannot go on: rank 0 in recv with 1, tag 5"):
         run(predict, files[0], *on, "--per-node", "1")
     sender = Program((DoCall(0),), (Op(OpKind.SEND, peer=1, tag=6),), (Comm(0, size=2),))
-    monkeypatch.setattr("nearmetal.cli.predict.load_schedules", lambda *_: [Schedule(2, (sender, silent))])
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [Schedule(2, (sender, silent))])
     with pytest.raises(NearmetalError, match="1 messages or receives have no partner"):
         run(predict, files[0], *on, "--per-node", "1")
     assert not saved.exists()
@@ -388,7 +388,7 @@ def program_to_oneself() -> Schedule:
 def test_a_message_to_oneself_costs_no_trip_over_the_wire(
     files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nearmetal.cli.predict.load_schedules", lambda *_: [program_to_oneself()])
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [program_to_oneself()])
     source = model_of(tmp_path, Machine(None, measured(50, 8, 1024)))
     out, err = run(predict, files[0], "--on", source, "--replicas", "1", "--format", "json")
     assert json.loads(out)[0]["quantiles"][0]["ns"] == 500  # 0.4 us and 1000 B at 10 GB/s
@@ -414,7 +414,7 @@ def test_a_trace_of_another_mpi_is_told(
     files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traced: str, run_with: str, told: str
 ) -> None:
     schedule = replace(program_to_oneself(), mpi=traced)
-    monkeypatch.setattr("nearmetal.cli.predict.load_schedules", lambda *_: [schedule])
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [schedule])
     source = model_of(tmp_path, Machine(path(1), path(50)), mpi=run_with)
     _, err = run(predict, files[0], "--on", source, "--replicas", "1")
     assert told in err

@@ -12,8 +12,8 @@ from rich.table import Table
 
 import nearmetal
 from nearmetal import limits
-from nearmetal.cli.predict import Replay, prepare, replay_options, tell_doubts
 from nearmetal.cli.progress import warn
+from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts
 from nearmetal.errors import BadInputError
 from nearmetal.predict.launcher_files import WRITERS
 from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_study, traced_program

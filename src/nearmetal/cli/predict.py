@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,13 @@ import click
 import numpy as np
 
 import nearmetal
-from nearmetal.cli.progress import warn
+from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts
 from nearmetal.errors import BadInputError
 from nearmetal.predict.decide import AnswerRow, compare
-from nearmetal.predict.doubts import Doubt, find_doubts, refuse_beyond
-from nearmetal.predict.fit_run import fit_run
-from nearmetal.predict.machine_file import Changes, read_changes
-from nearmetal.predict.models import INTRA_KIND, ModelFile, NamedMachine, read_model, write_model
+from nearmetal.predict.models import ModelFile, NamedMachine, write_model
 from nearmetal.predict.native import Placement
-from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
-from nearmetal.predict.scale import scale
-from nearmetal.predict.schedule import Schedule, schedule_from_trace
+from nearmetal.predict.schedule import Schedule
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
-from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.validate import (
     Replays,
     Validated,
@@ -32,7 +26,6 @@ from nearmetal.predict.validate import (
     marks_iterations,
     measured_launches,
     measured_parts,
-    traced_launches,
     validate,
 )
 from nearmetal.report.prediction_json import (
@@ -48,170 +41,6 @@ from nearmetal.report.terminal import Console
 from nearmetal.run.schedule import utc_now
 from nearmetal.store.rundir import RunDir
 from nearmetal.typed import adapter
-from nearmetal.units import parse_size_bytes
-
-
-def load_schedules(program: Path, ranks: int | None, scaling: str | None = None) -> list[Schedule]:
-    """Return the schedules of a pattern file, a trace directory, or RUN:WORKLOAD, for a number of ranks.
-
-    Traces are scaled to another one than theirs where they tell what the program would do (`predict.scale`).
-    """
-    if program.suffix == ".toml":
-        if scaling:
-            raise BadInputError("--scaling is for traces", hint=f"write scaling = {scaling!r} into {program}")
-        pattern = read_pattern(program)
-        return [schedule_from_pattern(pattern.at(ranks) if ranks else pattern)]
-    run, _, workload = str(program).rpartition(":")
-    in_run = Path(run, RunDir.MARKER).is_file()
-    schedules = (
-        traced_launches(RunDir.open(Path(run)), workload) if in_run else [schedule_from_trace(read_trace(program))]
-    )
-    traced = schedules[0].ranks
-    if ranks in {None, traced}:
-        if scaling:
-            raise BadInputError(
-                f"--scaling has no effect on a trace of {traced} ranks", hint="say how many with --ranks"
-            )
-        return schedules
-    if not scaling:
-        raise BadInputError(
-            f"the trace has {traced} ranks, not {ranks}",
-            hint="say how its computing is divided: --scaling strong (among the ranks) or weak (as much on each)",
-        )
-    return [scale(schedule, ranks or traced) for schedule in schedules]
-
-
-def load_model(source: Path, eager: str | None) -> ModelFile:
-    """Return the models of a run directory (fitted now) or of a model file."""
-    if source.is_dir():
-        return fit_run(RunDir.open(source), eager_up_to_bytes=parse_size_bytes(eager) if eager else None)
-    if eager:
-        raise BadInputError(f"--eager has no effect on {source}, whose paths are fitted", hint="fit the run with it")
-    return read_model(source)
-
-
-def choose(
-    model: ModelFile, paths: Sequence[str], settings: Sequence[str] = (), progress: Sequence[str] = ()
-) -> list[NamedMachine]:
-    """Return the machines of the named paths, settings and progress modes, of all where none is named.
-
-    Raise BadInputError for a name that the model does not have.
-    """
-    for what, asked, known in (
-        ("path", paths, {named.path for named in model.machines}),
-        ("setting", settings, {named.setting for named in model.machines}),
-        ("progress mode", progress, {named.progress for named in model.machines}),
-    ):
-        unknown = sorted(set(asked) - known)
-        if unknown:
-            raise BadInputError(
-                f"no {what} {', '.join(unknown)} in the model", hint=f"it has {', '.join(sorted(known))}"
-            )
-    return [
-        named
-        for named in model.machines
-        if (not paths or named.path in paths)
-        and (not settings or named.setting in settings)
-        and (not progress or named.progress in progress)
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """What both verbs replay: launches of a program, on which machines, and how often."""
-
-    schedules: list[Schedule]
-    machines: list[NamedMachine]
-    model: ModelFile
-    changes: Changes
-    unlike: dict[str, list[Doubt]]
-    """By label, what is doubtful because the machine differs from the measured one."""
-    replicas: int
-    seed: int
-    extrapolate: bool
-
-    def doubts(self, named: NamedMachine, placement: Placement) -> list[Doubt]:
-        """Return what is doubtful on a machine; raise BadInputError where it would decide the answer."""
-        found = [*find_doubts(self.schedules, named, placement), *self.unlike[label(named)]]
-        if not self.extrapolate:
-            refuse_beyond(found, label(named))
-        return found
-
-
-_REPLAY_OPTIONS = (
-    click.option(
-        "--on", "source", type=click.Path(path_type=Path), required=True, help="A run directory or model file."
-    ),
-    click.option("--path", "paths", multiple=True, help="Only this path (repeatable, or a,b,c) [default: all]."),
-    click.option("--paths", "paths", multiple=True, hidden=True),
-    click.option("--setting", "settings", multiple=True, help="Only this setting of the run (repeatable)."),
-    click.option("--progress", "modes", multiple=True, help="Only this progress mode of the run (repeatable)."),
-    click.option("--ranks", type=click.IntRange(min=1), help="Number of ranks [default: as in the pattern or trace]."),
-    click.option(
-        "--scaling",
-        type=click.Choice(["strong", "weak"]),
-        help="How a trace computes on other --ranks: the same problem on all, or the same work on each.",
-    ),
-    click.option("--eager", help="The MPI's eager limit, such as '64 KiB'; larger messages use rendezvous."),
-    click.option(
-        "--machine",
-        "machine_file",
-        type=click.Path(path_type=Path),
-        help="A machine file: how the target machine differs.",
-    ),
-    click.option("--vms-per-host", type=click.IntRange(min=1), help="Guests per host; each guest is a node."),
-    click.option("--cores", type=click.IntRange(min=1), help="Cores per host [default: as in the run]."),
-    click.option(
-        "--compute-scale", type=click.FloatRange(min=0, min_open=True), help="Scale compute time by this factor."
-    ),
-    click.option("--topology", help="Switches: flat, fat-tree:NODES:LEAVES or dragonfly:NODES:LEAVES."),
-    click.option("--hop", help="Latency of each switch beyond the first, such as '300 ns'."),
-    click.option("--interrupts", help="An interrupt moderation rule to add, such as 'igbvf:usecs=50'."),
-    click.option("--delivery", help="Delay from an added interrupt to its handler, such as '2 us'."),
-    click.option("--replicas", type=click.IntRange(min=1), default=100, show_default=True),
-    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
-    click.option("--extrapolate", is_flag=True, help="Predict even for message sizes that were not measured."),
-)
-
-
-def replay_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that `predict` and `place` share; `prepare` takes their values."""
-    for option in reversed(_REPLAY_OPTIONS):
-        command = option(command)
-    return command
-
-
-def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: bool = False) -> Replay:
-    """Return what to replay, from the values of `replay_options`.
-
-    The path inside a node is one to choose only where it is named, or where launches on it are to be predicted.
-    """
-    schedules = [one for program in programs for one in load_schedules(program, given["ranks"], given["scaling"])]
-    named_changes = ("vms_per_host", "cores", "compute_scale", "topology", "hop", "interrupts", "delivery")
-    changes = read_changes(given["machine_file"], **{name: given[name] for name in named_changes})
-    if given["scaling"] == "strong":
-        shares = {schedule.traced_ranks / schedule.ranks for schedule in schedules}
-        if len(shares) > 1:
-            raise BadInputError("the traces are of different numbers of ranks", hint="give launches on one number")
-        changes = replace(changes, compute_scale=changes.compute_scale * shares.pop())
-    model = load_model(given["source"], given["eager"])
-    paths = [path for word in given["paths"] for path in word.split(",")]
-    chosen = choose(model, paths, given["settings"], given["modes"])
-    if not paths and not validating and any(named.kind != INTRA_KIND for named in chosen):
-        chosen = [named for named in chosen if named.kind != INTRA_KIND]
-    if not chosen:
-        raise BadInputError("the run has no such combination of path, setting and progress mode")
-    chosen.sort(key=lambda named: paths.index(named.path) if paths else 0)
-    return Replay(
-        schedules,
-        [changes.apply(named) for named in chosen],
-        model,
-        changes,
-        {label(named): changes.doubts(named) for named in chosen},
-        given["replicas"],
-        given["seed"],
-        given["extrapolate"],
-    )
 
 
 @click.command(name="predict")
@@ -411,17 +240,6 @@ def _loss(text: str) -> float:
     if not 0 <= loss <= (10 if text.endswith("%") else 1):
         raise BadInputError(f"{text!r} is not a loss", hint="write --loss 10%")
     return loss
-
-
-def tell_doubts(doubts: Mapping[str, Sequence[Doubt]]) -> None:
-    """Say each doubt once, on stderr, with the machines that it concerns."""
-    concerned: dict[Doubt, list[str]] = {}
-    for where, found in doubts.items():
-        for doubt in found:
-            concerned.setdefault(doubt, []).append(where)
-    for doubt, machines in concerned.items():
-        whole = len(machines) == len(doubts)
-        warn(f"{'' if whole else ', '.join(machines) + ': '}{doubt.said}\nhint: {doubt.hint}")
 
 
 def _print(title: str, rows: Sequence[AnswerRow], bare: NamedMachine, loss: float | None) -> None:

@@ -24,8 +24,8 @@ BEYOND_FACTOR, BEYOND_SHARE = 2.0, 0.10
 """A prediction is refused where this share of messages or bytes is this many times larger than the largest measured."""
 WIDE_FACTOR = 8.5
 """Measured sizes that are further apart leave the sizes between them unknown (8 B, 64 B, 512 B ... do not)."""
-PROCESSOR = "on a processor"
-"""How conditions (`fit_run.conditions_of`) begin that tell the model of the processor."""
+PROCESSOR, SETTING = "on a processor", "under the setting"
+"""How conditions (`fit_run.conditions_of`) begin that tell the model of the processor, and what the setting sets."""
 FIRST_WINDOW_BYTES = 10 * PACKET_BYTES
 """What Linux's TCP sends at first, and after a pause, before it waits for an acknowledgement."""
 ENOUGH_LAUNCHES = 3
@@ -119,7 +119,7 @@ def _of_a_timer(path: PathModel, share: float) -> list[Doubt]:
                 f"a tenth of messages of {format_size(size)} took less than half of the usual time: the others met a "
             )
             said += "timer, such as that of interrupt moderation, which a program meets at other times than a ping-pong"
-            hint = "predict on a setting without moderation, with the driver's rule as --interrupts"
+            hint = "predict from a setting without moderation: --setting tuned --interrupts igbvf:usecs=3 --as default"
             return [Doubt(said, hint, share)]
     return []
 

@@ -11,6 +11,7 @@ A small TOML file; every key is an option of `nearmetal predict` and `place` too
     hop = "300 ns"                  # each switch beyond the first
     interrupts = "igbvf:usecs=50"   # a rule of moderation that the samples do not contain, and its parameters
     delivery = "2 us"               # from the interrupt to the driver's first instruction
+    stands_for = "default"          # the setting that it stands for, measured under another (`--as`)
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.doubts import Doubt
+from nearmetal.predict.doubts import SETTING, Doubt
 from nearmetal.predict.models import Cores, Machine, NamedMachine, Network, Topology
 from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
@@ -45,6 +46,7 @@ class Changes:
     hop: str = ""
     interrupts: str = ""
     delivery: str = ""
+    stands_for: str = ""
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -72,6 +74,7 @@ class Changes:
                 "--hop has no effect without --topology, such as fat-tree:16:4",
             ),
             (bool(self.delivery), bool(self.interrupts), "--delivery has no effect without --interrupts"),
+            (bool(self.stands_for), bool(self.interrupts), "--as has no effect without --interrupts"),
         ):
             if given and not needs:
                 raise BadInputError(with_it, hint="give both, or neither")
@@ -83,6 +86,9 @@ class Changes:
 
     def apply(self, named: NamedMachine) -> NamedMachine:
         """Return the machine, and those of its launches, as changed."""
+        if self.stands_for:
+            still = tuple((how, words) for how, words in named.conditions if how != SETTING)
+            named = replace(named, setting=self.stands_for, conditions=still)
         return replace(
             named,
             machine=self._changed(named.machine, named),
@@ -97,7 +103,11 @@ class Changes:
             said = f"the paths were measured on nodes that share {cores.count} processors of one computer"
             said += ": their times contain waiting for one that the machine asked for may not have"
             found.append(Doubt(said, "measure on nodes with processors of their own", 1.0))
-        if self.interrupts and named.machine.inter.fit is not None:
+        if self.stands_for:
+            said = f"{self.stands_for} is {named.setting} with {self.interrupts}, not fitted from samples of its own"
+            found.append(Doubt(said, "hold it against launches under it: --validate", 1.0))
+        unmoderated = re.search(r"\brx-usecs = 0(,|$)", dict(named.conditions).get(SETTING, ""))
+        if self.interrupts and named.machine.inter.fit is not None and not unmoderated:
             said = "the interrupt stage comes on top of the interrupts that the samples contain"
             found.append(Doubt(said, "measure a setting without moderation, and predict on that", 1.0))
         if self.interrupts and "emulated" not in self.interrupts and self._stage(named).moderation.emulated:
