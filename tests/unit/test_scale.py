@@ -134,7 +134,7 @@ def test_a_process_grid_is_refused_and_an_element_gathered_is_not() -> None:
 
 def test_the_number_of_ranks_of_a_trace_is_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearmetal.cli.replay.read_trace", lambda _: None)
-    monkeypatch.setattr("nearmetal.cli.predict.schedule_from_trace", lambda _: traced(4, ring))
+    monkeypatch.setattr("nearmetal.cli.replay.schedule_from_trace", lambda _: traced(4, ring))
     machine = NamedMachine("veth", "as-found", "polling", MACHINE)
     write_model(ModelFile("nearmetal-model", 1, "run", (machine,)), tmp_path / "model.json")
 
