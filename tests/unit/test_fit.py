@@ -17,7 +17,7 @@ from nearmetal.predict.residual import one_way_quantiles
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, DoGap, Repeat
-from nearmetal.predict.wire import Wire, works_beside
+from nearmetal.predict.wire import KnownWire, works_beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -317,7 +317,7 @@ def test_on_one_processor_the_gap_between_messages_is_that_of_both_ends() -> Non
 
 def test_what_a_setting_waits_for_is_no_work_of_a_processor() -> None:
     """Moderation makes gaps of streams long, which were booked as overheads: an exchange both ways paid them twice."""
-    wire = Wire(2.0, 1000.0)
+    wire = KnownWire(2.0, 1000.0)
     quick = {8: 25_000, 512: 30_000, 4096: 72_000, 32_768: 414_000}
     slow = {8: 100_000, 512: 106_000, 4096: 224_000, 32_768: 1_146_000}
     samples = [[RoundTrips(size, np.full(400, 2 * ns)) for size, ns in times.items()] for times in (quick, slow)]
@@ -333,6 +333,6 @@ def test_what_a_setting_waits_for_is_no_work_of_a_processor() -> None:
         middle = 1 << 14  # between two measured sizes, on the line through both
         line = np.interp(middle, list(times), list(times.values()))
         assert path.segment(middle).one_way_ps(middle) == pytest.approx(line * 1000, rel=0.02)
-    assert Wire.of({"lab.wire_delay_us": 2.0, "lab.wire_rate_mbit": 1000.0}) == wire
-    assert Wire.of({"lab.wire_delay_us": 2.0}) is None
+    assert KnownWire.of({"lab.wire_delay_us": 2.0, "lab.wire_rate_mbit": 1000.0}) == wire
+    assert KnownWire.of({"lab.wire_delay_us": 2.0}) is None
     assert wire.ns(1448) == 2000 + (1448 + 90) * 8

@@ -18,7 +18,7 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, Repeat
-from nearmetal.predict.wire import Wire
+from nearmetal.predict.wire import KnownWire
 from nearmetal.store.archive import unarchive
 from nearmetal.store.rundir import RunDir
 
@@ -82,7 +82,7 @@ def test_a_ping_pong_meets_the_moderation_timer_as_measured(
 
 def test_moderation_adds_waiting_and_no_work(lab: RunDir) -> None:
     """Nodes of one processor each on a wire of known rate: the tuned setting tells what those processors do."""
-    model, wire = fit_run(lab), Wire(2.0, 1000.0)
+    model, wire = fit_run(lab), KnownWire(2.0, 1000.0)
     for path in ("native", "vf"):
         default, tuned = (model.find(path, setting).machine.inter.segment(8) for setting in ("default", "tuned"))
         works_ps = [one.send_overhead_ps + one.recv_overhead_ps for one in (default, tuned)]

@@ -24,7 +24,7 @@ from nearmetal.predict.models import (
     PathModel,
 )
 from nearmetal.predict.residual import times_of
-from nearmetal.predict.wire import Wire, works_beside
+from nearmetal.predict.wire import KnownWire, works_beside
 from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.study.facts import COMPUTERS, PROCESSORS
 from nearmetal.study.spec import AGAIN
@@ -64,7 +64,7 @@ class _Samples:
     virtual: bool
     cores: Cores | None
     conditions: dict[str, str]
-    wire: Wire | None
+    wire: KnownWire | None
     round_trips: list[RoundTrips] = field(default_factory=list)
     windows: list[Windows] = field(default_factory=list)
     both_ways: list[Windows] = field(default_factory=list)
@@ -78,7 +78,7 @@ class _Samples:
         return self.cores is not None and self.cores.count == 1 and (self.cores.one_computer or self.kind == INTRA_KIND)
 
     @property
-    def wire_of_single_processors(self) -> Wire | None:
+    def wire_of_single_processors(self) -> KnownWire | None:
         """Return the known wire between nodes of one processor each: nothing else works on a message, or waits."""
         apart = self.cores is not None and self.cores.count == 1 and not self.cores.one_computer
         return self.wire if apart and self.kind != INTRA_KIND else None
@@ -125,7 +125,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         launch = (order.path.label, order.block)
         facts = record.outcome.facts
         virtual = facts.get("cpu.hypervisor") is True
-        told = (virtual, _cores(run, record), conditions_of(run, record), Wire.of(facts))
+        told = (virtual, _cores(run, record), conditions_of(run, record), KnownWire.of(facts))
         about = (order.path.kind, order.mpi, mpi_of(record), *told)
         for samples in (
             groups.setdefault(key, _Samples(*about)),

@@ -34,14 +34,14 @@ _NS_PER_US = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class KnownWire:
     """A wire of which delay and rate are known, as the lab's are: what a message spends on it, no processor works."""
 
     delay_us: float
     rate_mbit: float
 
     @classmethod
-    def of(cls, facts: Mapping[str, Scalar]) -> Wire | None:
+    def of(cls, facts: Mapping[str, Scalar]) -> KnownWire | None:
         """Return the wire that a trial tells of."""
         delay_us, rate_mbit = facts.get("lab.wire_delay_us"), facts.get("lab.wire_rate_mbit")
         if not isinstance(delay_us, int | float) or not isinstance(rate_mbit, int | float) or rate_mbit <= 0:
@@ -56,7 +56,7 @@ class Wire:
         )
 
 
-def works_beside(wire: Wire, settings: Sequence[tuple[Floats, Floats]]) -> Works:
+def works_beside(wire: KnownWire, settings: Sequence[tuple[Floats, Floats]]) -> Works:
     """Return what nodes of one processor each work for a message: all of t that it is not on the wire.
 
     `settings` are the sizes and times (ns) of the path under each of its settings. One that makes messages wait, as
