@@ -12,7 +12,7 @@ import pytest
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError
 from nearmetal.predict.machine_file import Changes, read_changes
-from nearmetal.predict.models import Machine, ModelFile, NamedMachine, write_model
+from nearmetal.predict.models import Cores, Machine, ModelFile, NamedMachine, write_model
 from nearmetal.predict.native import Placement
 from nearmetal.predict.validate import MeasuredLaunches, doubts_of_launches
 from tests.unit.simulated import computing, ping
@@ -166,3 +166,21 @@ def test_a_setting_stands_for_another_with_the_rule_of_its_driver(
     named = Changes(interrupts=rule[1], stands_for="default").apply(tuned)
     launches = MeasuredLaunches(*named.key, (0, 1), True, np.array([1.0]), conditions=dict(on))
     assert doubts_of_launches([ping(8)], named, launches) == []
+
+
+def test_a_host_has_the_processors_of_all_its_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of one guest were taken for the host's, so guests that filled their processors waited for each other."""
+    machine = Machine(path(1), path(5), cores=Cores(2))
+    eight = computing(*(10,) * 8)
+    argv = ("--per-node", "2", "--format", "json", "--vms-per-host", "4")
+
+    def took_ms(*more: str, **about: object) -> tuple[float, bool]:
+        out, err = told(monkeypatch, eight, model_of(tmp_path, machine, **about), *argv, *more)
+        assert "give the number of guests per host" not in err  # they were given
+        return json.loads(out)[0]["quantiles"][0]["ns"] / 1e6, "taken as 8 for 4 guests" in err
+
+    assert took_ms(host="ssh", virtual=True) == (10.0, True)
+    assert took_ms("--cores", "8", host="ssh", virtual=True) == (10.0, False)
+    time_ms, doubted = took_ms(host="ssh")  # bare nodes: a host has as many as one of them
+    assert time_ms > 35
+    assert not doubted

@@ -26,6 +26,8 @@ WIDE_FACTOR = 8.5
 """Measured sizes that are further apart leave the sizes between them unknown (8 B, 64 B, 512 B ... do not)."""
 PROCESSOR, SETTING = "on a processor", "under the setting"
 """How conditions (`fit_run.conditions_of`) begin that tell the model of the processor, and what the setting sets."""
+VIRTUAL_ANYWAY = frozenset({"", "local", "lab", "fake"})
+"""Hosts whose nodes are on one computer, or on machines of the lab, however virtual their processors are."""
 FIRST_WINDOW_BYTES = 10 * PACKET_BYTES
 """What Linux's TCP sends at first, and after a pause, before it waits for an acknowledgement."""
 ENOUGH_LAUNCHES = 3
@@ -293,7 +295,8 @@ def _of_processors(named: NamedMachine, placement: Placement) -> list[Doubt]:
 
 
 def _of_virtual_nodes(named: NamedMachine) -> list[Doubt]:
-    if not named.virtual or named.host in {"", "local", "lab", "fake"}:
+    told = named.machine.cores is not None and named.machine.cores.shared_by_node
+    if not named.virtual or named.host in VIRTUAL_ANYWAY or told:
         return []
     said = "the nodes are virtual machines, which cannot see whether they share processors: taken as not sharing any"
     return [Doubt(said, "give the number of guests per host: --vms-per-host", 0.0)]

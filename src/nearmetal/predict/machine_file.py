@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.doubts import SETTING, Doubt
+from nearmetal.predict.doubts import SETTING, VIRTUAL_ANYWAY, Doubt
 from nearmetal.predict.models import Cores, Machine, NamedMachine, Network, Topology
 from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
@@ -103,6 +103,10 @@ class Changes:
             said = f"the paths were measured on nodes that share {cores.count} processors of one computer"
             said += ": their times contain waiting for one that the machine asked for may not have"
             found.append(Doubt(said, "measure on nodes with processors of their own", 1.0))
+        if not self.cores and cores and (guests := self._guests_measured(named)) > 1:
+            said = f"the nodes are virtual machines of {cores.count} processors, and how many a host has is not known"
+            said += f": taken as {guests * cores.count} for {guests} guests"
+            found.append(Doubt(said, "give the processors of each host: --cores", 1.0))
         if self.stands_for:
             said = f"{self.stands_for} is {named.setting} with {self.interrupts}, not fitted from samples of its own"
             found.append(Doubt(said, "hold it against launches under it: --validate", 1.0))
@@ -127,7 +131,7 @@ class Changes:
         if self.interrupts:
             machine = replace(machine, stage=self._stage(named), packet_bytes=machine.packet_bytes or PACKET_BYTES)
         if self.vms_per_host or self.cores:
-            count = self.cores or (machine.cores.count if machine.cores else 0)
+            count = self.cores or (machine.cores.count if machine.cores else 0) * self._guests_measured(named)
             if count == 0:
                 raise BadInputError(
                     f"the run does not say how many processors a host has ({named.host or 'an older model file'})",
@@ -135,6 +139,10 @@ class Changes:
                 )
             machine = replace(machine, cores=Cores(count, shared_by_node=self.vms_per_host > 1))
         return replace(machine, compute_scale=machine.compute_scale * self.compute_scale)
+
+    def _guests_measured(self, named: NamedMachine) -> int:
+        """Return how many times the processors of a node a host has: those of a guest are not all that its host has."""
+        return max(1, self.vms_per_host) if named.virtual and named.host not in VIRTUAL_ANYWAY else 1
 
     def _stage(self, named: NamedMachine) -> StageSetting:
         """Return the receive side: packets of TCP, on the lab's wire or at the link's rate, or as fast as streams."""

@@ -93,7 +93,7 @@ def native_job(schedule: Schedule, machine: Machine, placement: Placement) -> _s
     if machine.intra is None and len(np.unique(placement.domain_of)) < schedule.ranks:
         raise BadInputError(
             "the placement puts ranks into one node, and the model has no path for that",
-            hint="measure the path `shm` in the same run, or place one rank on each node",
+            hint="measure the path `shm` in the same run, under every setting, or place one rank on each node",
         )
     try:
         return _sealed(schedule, machine, placement)
