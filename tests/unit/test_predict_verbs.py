@@ -131,7 +131,7 @@ def test_marked_iterations_have_a_p99_with_the_errors_of_its_own(
     assert row["p99_iteration"]["interval_ns"] == pytest.approx([low * iteration_ns, high * iteration_ns])
     out, _ = run(predict, *argv)
     assert f"{low * iteration_ns / 1000:.2f} to {format_duration(high * iteration_ns)}" in out
-    assert "p99 of iterations: 90% of 42 validated cases (own cores)" in out
+    assert "p99 of iterations: 90% of 42 that were validated (own cores)" in out
     monkeypatch.setattr("nearmetal.predict.validate.MOST_MARKS", 39)  # 2 ranks of 10 iterations, 2 replicas
     (row,) = json.loads(run(predict, *argv, "--format", "json")[0])
     assert row["p99_iteration"] is None

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from nearmetal.cli.main import run as cli
 from nearmetal.cli.predict import command as predict
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.predict.fit_run import conditions_of, fit_run
 from nearmetal.predict.models import UNBOUNDED, Machine, ModelFile, NamedMachine, PathModel, Segment, write_model
@@ -28,8 +28,10 @@ from nearmetal.predict.validate import (
     orders,
     timed_part_ns,
 )
+from nearmetal.report.prediction_json import CaseJson, ValidationFile, errors_by_class, read, save
 from nearmetal.run.trial import carry_out
 from nearmetal.store.rundir import RunDir
+from nearmetal.store.samples import CellSamples
 from nearmetal.study import plan
 from nearmetal.study.spec import parse_study
 from nearmetal.workloads.samples import decode
@@ -273,3 +275,54 @@ def test_a_path_inside_a_node_is_held_against_ranks_of_one_node() -> None:
     inside = MeasuredLaunches("shm", "as-found", "polling", (0, 1), False, np.array([1.0]))
     assert inside.placed(replace(machine("shm", 1), kind="shm")).hosts == 1
     assert inside.placed(machine("veth", 1)).hosts == 2
+
+
+def test_validated_launches_are_kept_and_make_intervals(truth: Path, tmp_path: Path) -> None:
+    """Each launch by itself, and the next prediction of their class takes its interval from them."""
+    on = (str(truth / "2.toml"), "--on", str(truth / "model.json"), "--replicas", "1")
+    kept = tmp_path / "mine.validation.json"
+    with pytest.raises(BadInputError, match=r"does not end in \.validation\.json"):
+        said(*on, "--validate", str(truth / "run"), "--workload", "app", "--save", str(tmp_path / "x.prediction.json"))
+    said(*on, "--validate", str(truth / "run"), "--workload", "app", "--save", str(kept))
+    file = read(kept, ValidationFile)
+    launches = {one.key: one.ns.tolist() for one in measured_launches(RunDir.open(truth / "run"), "app")}
+    assert {(one.path, one.setting, one.progress): list(one.launches_ns) for one in file.cases} == launches
+    many = replace(file, cases=file.cases * 10)
+    save(kept, many)
+    rows = {row["path"]: row for row in json.loads(said(*on, "--errors", str(kept), "--format", "json"))}
+    row = rows["veth"]
+    logs = sorted(math.log(np.median(one.launches_ns) / one.predicted_ns) for one in many.cases)
+    assert row["validated"]["cases"] == len(many.cases)
+    assert row["validated"]["factors"] == pytest.approx([math.exp(logs[0]), math.exp(logs[-1])])
+    assert rows["tap"]["validated"]["cases"] == 30  # a class without cases of one's own has those that ship
+    kept.write_text(kept.read_text().replace('"version": 1', '"version": 2'))
+    with pytest.raises(ForeignFileError, match="not a file of this kind in version 1"):
+        said(*on, "--errors", str(kept))
+
+
+def test_the_p99_of_each_launch_makes_the_errors_of_its_class(truth: Path, tmp_path: Path) -> None:
+    there = RunDir.open(truth / "run")
+    record = next(one for one in there.trials() if one.order.workload.label == "app")
+    work = replace(record.order.workload, label="ep", kind="application", options={"operation": "ep", "class": "S"})
+    ns = np.arange(1, 201, dtype=np.int64).reshape(2, 100)  # the slower rank's are 101 to 200
+    total = ns.sum(axis=1, keepdims=True)
+    cells = [
+        CellSamples(name, 0, 0, (0, 1), one, one, np.zeros(one.shape, np.uint8))
+        for name, one in (("ep.S", ns), ("ep.S.total", total))
+    ]
+    with RunDir.create(tmp_path / "run", there.info, there.study_text()) as run:
+        order = replace(record.order, workload=work)
+        run.append(order, replace(record.outcome, files={}), cells, attempt=1, started_utc=record.started_utc)
+    (launches,) = measured_launches(RunDir.open(tmp_path / "run"))
+    assert launches.p99_ns == pytest.approx((np.quantile(ns[1], 0.99),))
+    told = {"setting": "a", "progress": "polling", "nodes": (0, 1), "path": "vf", "predicted_ns": 1.0}
+    case = CaseJson(
+        case_class="guest", launches_ns=(1.0, 2.0, 9.0), predicted_p99_ns=2.0, p99_ns=(4.0, 1.0), **told
+    )  # fmt: skip
+    file = ValidationFile(
+        format="nearmetal-validation", version=1, nearmetal_version="", created_utc="", program="", model="",
+        cases=(case, replace(case, predicted_p99_ns=None)),
+    )  # fmt: skip
+    of_run, of_p99 = errors_by_class([file])
+    assert of_run["guest"] == pytest.approx((math.log(2), math.log(2)))
+    assert of_p99["guest"] == pytest.approx((math.log(0.5), math.log(2)))

@@ -14,6 +14,7 @@ import numpy as np
 import nearmetal
 from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts
 from nearmetal.errors import BadInputError
+from nearmetal.predict.calibration import p99_errors, run_errors
 from nearmetal.predict.decide import AnswerRow, compare
 from nearmetal.predict.models import ModelFile, NamedMachine, write_model
 from nearmetal.predict.native import Placement
@@ -30,9 +31,14 @@ from nearmetal.predict.validate import (
 )
 from nearmetal.report.prediction_json import (
     PREDICTION_SUFFIX,
+    VALIDATION_SUFFIX,
+    CaseJson,
     PredictedJson,
     PredictionFile,
+    ValidationFile,
     check_place,
+    errors_by_class,
+    read,
     save,
 )
 from nearmetal.report.prediction_json import predicted as predicted_json
@@ -58,8 +64,20 @@ from nearmetal.typed import adapter
     help="A run that launched PROGRAM: compare predictions with it.",
 )
 @click.option("--workload", default="", help="With --validate: which workload of that run PROGRAM is.")
+@click.option(
+    "--errors",
+    "earlier",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A NAME.validation.json: intervals from its cases, in their classes (repeatable).",
+)
 @click.option("--save-model", type=click.Path(path_type=Path), help="Write the fitted models to this file.")
-@click.option("--save", "kept", type=click.Path(path_type=Path), help="Keep it as NAME.prediction.json, for `serve`.")
+@click.option(
+    "--save",
+    "kept",
+    type=click.Path(path_type=Path),
+    help="Keep it as NAME.prediction.json, for `serve`; with --validate as NAME.validation.json, for --errors.",
+)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def command(
     *,
@@ -71,6 +89,7 @@ def command(
     loss: str | None,
     truth: Path | None,
     workload: str,
+    earlier: tuple[Path, ...],
     save_model: Path | None,
     kept: Path | None,
     form: str,
@@ -84,16 +103,16 @@ def command(
     """
     if loss is not None and not decide:
         raise BadInputError("--loss is a limit for --decide", hint=f"write --decide --loss {loss}")
-    check_place(kept, PREDICTION_SUFFIX)
-    if kept is not None and truth is not None:
-        raise BadInputError("--validate makes no prediction to save", hint="leave --save or --validate out")
+    check_place(kept, PREDICTION_SUFFIX if truth is None else VALIDATION_SUFFIX)
     asked = _loss(loss or "10%") if decide else None
     of_one = {"--decide": decide, "--sensitivity": show_sensitivity, "--baseline": baseline, "--save-model": save_model}
     placed = {"--per-node": per_node > 1, "--vms-per-host": given["vms_per_host"]}
     _refuse_unused({"--workload": workload} if truth is None else of_one | placed, truth)
     replay = prepare(programs, given, validating=truth is not None)
+    if earlier:
+        replay = _with_errors(replay, [read(path, ValidationFile) for path in earlier])
     if truth is not None:
-        _validate(replay, RunDir.open(truth), workload, form)
+        _validate(replay, RunDir.open(truth), workload, form, kept)
         return
     schedule = replay.schedules[0]
     placement = replay.changes.placement(schedule.ranks, per_node)
@@ -191,8 +210,17 @@ def _moderation_ns(replay: Replay, named: NamedMachine, placement: Placement, fo
     return float(np.median(found.makespan_ns) - np.median(without.makespan_ns))
 
 
-def _validate(replay: Replay, run: RunDir, workload: str, form: str) -> None:
-    """Print predictions beside the launches of a run."""
+def _with_errors(replay: Replay, files: Sequence[ValidationFile]) -> Replay:
+    """Return it with errors of the user's own cases in their classes."""
+    run, p99 = errors_by_class(files)
+    model = replay.model
+    validated = {**(model.validated or run_errors()), **run}
+    validated_p99 = {**(model.validated_p99 or p99_errors()), **p99}
+    return replace(replay, model=replace(model, validated=validated, validated_p99=validated_p99))
+
+
+def _validate(replay: Replay, run: RunDir, workload: str, form: str, kept: Path | None) -> None:
+    """Print predictions beside the launches of a run, and keep both."""
     replays = Replays(replay.model, replay.replicas, replay.seed, measured_parts(run, workload))
     cases = validate(replay.schedules, replay.machines, measured_launches(run, workload), replays)
     by_label = {label(named): named for named in replay.machines}
@@ -203,6 +231,8 @@ def _validate(replay: Replay, run: RunDir, workload: str, form: str) -> None:
         doubts[where] = replay.doubts(named, case.launches.placed(named))
         doubts[where] += doubts_of_launches(replay.schedules, named, case.launches)
     tell_doubts(doubts)
+    if kept is not None:
+        _save_cases(kept, replay, cases)
     if form == "json":
         click.echo(json.dumps([_validated_record(case) for case in cases], indent=1))
         return
@@ -211,6 +241,32 @@ def _validate(replay: Replay, run: RunDir, workload: str, form: str) -> None:
     console.print(told)
     for sentence in said:
         console.print(sentence)
+
+
+def _save_cases(place: Path, replay: Replay, cases: Sequence[Validated]) -> None:
+    made = ValidationFile(
+        format="nearmetal-validation",
+        version=1,
+        nearmetal_version=nearmetal.__version__,
+        created_utc=utc_now(),
+        program=replay.schedules[0].name,
+        model=replay.model.run,
+        cases=tuple(
+            CaseJson(
+                case_class=case.case_class,
+                path=case.launches.path,
+                setting=case.launches.setting,
+                progress=case.launches.progress,
+                nodes=case.launches.placement,
+                predicted_ns=case.predicted_ns,
+                launches_ns=tuple(case.launches.ns.tolist()),
+                predicted_p99_ns=case.predicted_p99_ns,
+                p99_ns=case.launches.p99_ns,
+            )
+            for case in cases
+        ),
+    )
+    save(place, made)
 
 
 def _validated_record(case: Validated) -> dict[str, object]:

@@ -67,6 +67,8 @@ class MeasuredLaunches:
     """The words of its command line but paths, as far as the study gives them."""
     wall: bool = False
     """The time is that of the whole launch, with the start-up of the MPI."""
+    p99_ns: tuple[float, ...] = ()
+    """Of an application, the 99th percentile of the iterations of each launch."""
 
     @property
     def key(self) -> Key:
@@ -101,6 +103,8 @@ class Validated:
     oracle: float
     parts_ns: Mapping[str, float] = field(default_factory=dict)
     """What is predicted with one part as it was measured beside the launches, by `PARTS`; those that were measured."""
+    predicted_p99_ns: float | None = None
+    """The 99th percentile of the iterations of all replicas, of an application."""
 
     @property
     def measured_ns(self) -> float:
@@ -133,8 +137,7 @@ def measured_launches(run: RunDir, workload: str = "") -> list[MeasuredLaunches]
             f"{run.root} has {len(names)} workloads that are programs" + (f", not {workload!r}" if workload else ""),
             hint=f"name one with --workload: {', '.join(names)}" if names else "launch one: kind = 'command'",
         )
-    found: dict[tuple[str, str, str, tuple[int, ...], bool], list[float]] = defaultdict(list)
-    about: dict[Key, TrialRecord] = {}
+    found: dict[tuple[str, str, str, tuple[int, ...], bool], list[tuple[float, TrialRecord]]] = defaultdict(list)
     for record in records:
         order = record.order
         if order.workload.label != (workload or names[0]):
@@ -144,11 +147,23 @@ def measured_launches(run: RunDir, workload: str = "") -> list[MeasuredLaunches]
         ns = run.rows(record, cell).column("ns").to_numpy()
         key = (order.path.label.removesuffix(AGAIN), order.setting, order.workload.progress)
         time = float(ns.max() if whole else np.median(ns))
-        found[*key, tuple(order.workload.placement), whole is not None].append(time)
-        about[key] = record
+        found[*key, tuple(order.workload.placement), whole is not None].append((time, record))
     return [
-        MeasuredLaunches(*key, np.array(times), *_about(run, about[key[:3]])) for key, times in sorted(found.items())
+        MeasuredLaunches(
+            *key,
+            np.array([time for time, _ in launches]),
+            *_about(run, launches[-1][1]),
+            p99_ns=tuple(_p99_ns(run, record) for _, record in launches) if key[-1] else (),
+        )
+        for key, launches in sorted(found.items(), key=lambda item: item[0])
     ]
+
+
+def _p99_ns(run: RunDir, record: TrialRecord) -> float:
+    """Return the 99th percentile of the iterations of an application, each the slowest rank's."""
+    total = next(cell for cell in record.cells if cell.operation.endswith(".total"))
+    iterations = next(cell for cell in record.cells if cell.operation == total.operation.removesuffix(".total"))
+    return float(np.quantile(run.values(record, iterations), 0.99))
 
 
 def _about(run: RunDir, record: TrialRecord) -> tuple[dict[str, str], tuple[str, ...], bool]:
@@ -283,30 +298,34 @@ class Replays:
         """Return one measured case beside its predictions."""
         placement = launches.placed(named)
         case_class = class_of(named, placement)
-        times = self._times(schedules, named, launches, placement)
+        found = self._found(schedules, named, launches, placement)
+        times = _times(found, launches)
         interval = errors_of(self.model.validated or run_errors(), case_class).interval(times.astype(np.int64))
         instead = {
             "computing": (self.parts.computing.get(launches.key), named),
             "messages": (schedules, self.parts.messages.get(launches.key)),
         }
         parts_ns = {
-            part: float(np.median(self._times(its_schedules, its_path, launches, placement)))
+            part: float(np.median(_times(self._found(its_schedules, its_path, launches, placement), launches)))
             for part, (its_schedules, its_path) in instead.items()
             if its_schedules and its_path
         }
-        predicted_ns = float(np.median(times))
-        return Validated(launches, predicted_ns, interval, case_class, oracle_error(launches.ns), parts_ns)
+        told = (interval, case_class, oracle_error(launches.ns), parts_ns, p99_iteration_ns(found))
+        return Validated(launches, float(np.median(times)), *told)
 
-    def _times(
+    def _found(
         self, schedules: Sequence[Schedule], named: NamedMachine, launches: MeasuredLaunches, placement: Placement
-    ) -> Times:
+    ) -> Prediction:
         marked = launches.timed_part
-        found = simulate_launches(
+        return simulate_launches(
             schedules, named.replayed, placement, replicas=self.replicas, seed=self.seed, keep_marks=marked
         )
-        if marked:
-            return np.array([timed_part_ns(marks)[0] for marks in found.marks])
-        return found.makespan_ns.astype(np.float64)
+
+
+def _times(found: Prediction, launches: MeasuredLaunches) -> Times:
+    if launches.timed_part:
+        return np.array([timed_part_ns(marks)[0] for marks in found.marks])
+    return found.makespan_ns.astype(np.float64)
 
 
 def validate(

@@ -6,8 +6,10 @@ finite, its lists bounded, its texts text.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from pydantic import Field
@@ -21,19 +23,20 @@ from nearmetal.store.disk import Disk
 from nearmetal.typed import read_typed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from nearmetal.predict.decide import AnswerRow
     from nearmetal.predict.models import NamedMachine
 
 VERSION = 1
-PREDICTION_SUFFIX, PLACEMENT_SUFFIX = ".prediction.json", ".placement.json"
+PREDICTION_SUFFIX, PLACEMENT_SUFFIX, VALIDATION_SUFFIX = ".prediction.json", ".placement.json", ".validation.json"
 PROBABILITIES = (0.5, 0.95, 0.99)
 MAX_ROWS = 10_000
 _MAX_HOSTS = 1 << 20
 
 Number = Annotated[float, Field(ge=-1e18, le=1e18, allow_inf_nan=False)]
 Size = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
 Whole = Annotated[int, Field(ge=0, le=1 << 62)]
 Span = tuple[Size, Size]
 _T = TypeVar("_T")
@@ -180,6 +183,48 @@ class PlacementFile:
     break_even: BreakEvenJson | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseJson:
+    """A program on a path, predicted and launched: each launch by itself, and of an application its iterations' p99."""
+
+    case_class: str
+    path: str
+    setting: str
+    progress: str
+    nodes: Annotated[tuple[Whole, ...], Field(max_length=_MAX_HOSTS)]
+    predicted_ns: Positive
+    launches_ns: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=MAX_ROWS)]
+    predicted_p99_ns: Positive | None
+    p99_ns: Rows[Positive]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationFile:
+    """What `nearmetal predict --validate RUN --save` keeps."""
+
+    format: Literal["nearmetal-validation"]
+    version: Literal[1]
+    nearmetal_version: str
+    created_utc: str
+    program: str
+    model: str
+    cases: Rows[CaseJson]
+
+
+Errors = dict[str, tuple[float, ...]]
+
+
+def errors_by_class(files: Sequence[ValidationFile]) -> tuple[Errors, Errors]:
+    """Return log(measured / predicted) by class, sorted: of the run times of cases, and of the p99 of each launch."""
+    run: dict[str, list[float]] = {}
+    p99: dict[str, list[float]] = {}
+    for case in (case for file in files for case in file.cases):
+        run.setdefault(case.case_class, []).append(math.log(median(case.launches_ns) / case.predicted_ns))
+        if case.predicted_p99_ns:
+            p99.setdefault(case.case_class, []).extend(math.log(one / case.predicted_p99_ns) for one in case.p99_ns)
+    return tuple({name: tuple(sorted(logs)) for name, logs in found.items()} for found in (run, p99))  # type: ignore[return-value]
+
+
 def predicted(
     row: AnswerRow, bare: NamedMachine, told: Mapping[str, float] | None, loss: float | None
 ) -> PredictedJson:
@@ -208,7 +253,7 @@ def predicted(
     )
 
 
-File = TypeVar("File", PredictionFile, PlacementFile)
+File = TypeVar("File", PredictionFile, PlacementFile, ValidationFile)
 
 
 def check_place(path: Path | None, suffix: str) -> None:
@@ -220,7 +265,7 @@ def check_place(path: Path | None, suffix: str) -> None:
         )
 
 
-def save(path: Path, made: PredictionFile | PlacementFile) -> None:
+def save(path: Path, made: PredictionFile | PlacementFile | ValidationFile) -> None:
     """Write a file; it appears whole or not at all."""
     Disk().put_bytes(path, as_json(made).encode() + b"\n")
 

@@ -113,7 +113,7 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
         span = errors.span()
         if span:
             said.append(
-                f"p99 of iterations: {LEVEL:.0%} of {len(errors.logs)} validated cases ({errors.of}) took "
+                f"p99 of iterations: {LEVEL:.0%} of {len(errors.logs)} that were validated ({errors.of}) took "
                 f"{span[0]:.2f} to {span[1]:.2f} times as long as predicted."
             )
     doubts = sorted((doubt for row in rows for doubt in row.doubts), key=lambda doubt: -doubt.share)
