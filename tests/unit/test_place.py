@@ -115,7 +115,8 @@ def test_traffic_of_a_collective_is_that_of_its_algorithm() -> None:
 def test_the_recommended_placement_is_the_fastest_found() -> None:
     found = recommend(Judge((halo(64, (4, 4, 4)),), (MACHINE,), replicas=1), hosts(4, 16), tries=3)
     methods = {candidate.method for candidate in found}
-    assert {"in-order", "round-robin", "geometric", "partition"} <= methods
+    assert {"in-order", "round-robin"} <= methods
+    assert len({tuple(candidate.host_of.tolist()) for candidate in found}) == len(found)  # no placement twice
     assert [c.median_ns for c in found] == sorted(c.median_ns for c in found)
     slowest = next(candidate for candidate in found if candidate.method == "round-robin")
     assert found[0].median_ns < slowest.median_ns
@@ -200,7 +201,8 @@ def test_messages_of_collectives_that_are_taken_as_measured_are_not_doubted(
     ping = PathModel(path(20).segments, measured_bytes=(8, 1024), fit=FitQuality("test", 100, 0, 0))
     took = Distribution((0.0,), (US,))
     measured = MeasuredCollective("allreduce", (0, 1), ((8, took), (65_536, took)))
-    named = NamedMachine("vf", "as-found", "polling", Machine(None, ping, measured=(measured,)))
+    machine = Machine(None, ping, measured=(measured,))
+    named = NamedMachine("vf", "as-found", "polling", machine, launches=(machine,) * 3)
     op = Op(OpKind.COLLECTIVE, collective=Collective.ALLREDUCE, message_bytes=size, **changed)  # type: ignore[arg-type]
     programs = tuple(
         Program((DoCall(0),), (op,), (Comm(0, size=2), Comm(1, (0, 1), rank)), slots=1) for rank in range(2)

@@ -30,7 +30,7 @@ from nearmetal.report.prediction_json import (
     check_place,
     save,
 )
-from nearmetal.report.prediction_text import label
+from nearmetal.report.prediction_text import label, short_names
 from nearmetal.report.terminal import Console
 from nearmetal.run.guests import open_host
 from nearmetal.run.schedule import utc_now
@@ -243,18 +243,26 @@ def _parse_dims(text: str | None) -> tuple[int, ...]:
 
 def _print(found: list[tuple[NamedMachine, Candidate]]) -> None:
     table = Table(title="Placements, fastest first", title_justify="left")
-    for column in ("path / setting / progress", "placement", "median", "gain on in-order", "traffic between nodes"):
+    head, *names = short_names([named.key for named, _ in found])
+    for column in (head, "placement", "median", "gain on in-order", "between nodes"):
         table.add_column(column)
     default = _defaults(found)
-    for named, candidate in found:
+    for name, (named, candidate) in zip(names, found, strict=True):
         table.add_row(
-            label(named),
+            name,
             candidate.method,
             format_duration(candidate.median_ns),
             _gain(candidate, default[named]),
             f"{candidate.inter_share:.0%}",
         )
-    Console(highlight=False, stderr=True).print(table)
+    console = Console(highlight=False, stderr=True)
+    console.print(table)
+    named, best = found[0]
+    if best.method != "in-order" and _gains(best, default[named])[1] <= 0:
+        console.print(
+            f"{best.method} is not shown to be faster than the launcher's default on {label(named)}: "
+            f"{_gain(best, default[named])} in 95 % of replays."
+        )
 
 
 def _defaults(found: list[tuple[NamedMachine, Candidate]]) -> dict[NamedMachine, Candidate]:

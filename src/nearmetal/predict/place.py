@@ -240,7 +240,7 @@ class Judge:
 
 
 def recommend(judge: Judge, slots: Slots, *, dims: Sequence[int] = (), tries: int = 50) -> list[Candidate]:
-    """Return candidate placements, fastest first; the launcher's default (`in-order`) is always among them.
+    """Return different placements, fastest first; the launcher's default (`in-order`) is always among them.
 
     `dims` is the process grid of a Cartesian program, if known (patterns bring theirs). The fastest is improved by
     `tries` swaps of communicating ranks that are kept when the simulated median falls; they are judged by at most
@@ -254,11 +254,15 @@ def recommend(judge: Judge, slots: Slots, *, dims: Sequence[int] = (), tries: in
         made["geometric"] = blocks
     if graph.nnz:
         made["partition"] = partition(graph, slots, seed=judge.seed)
+    own: dict[str, Hosts] = {}
+    for method, host_of in made.items():
+        if not any(np.array_equal(host_of, other) for other in own.values()):
+            own[method] = host_of
 
     def candidate(method: str, host_of: Hosts) -> Candidate:
         return Candidate(method, host_of, inter_share(graph, host_of), judge.makespan_ns(host_of))
 
-    judged = sorted((candidate(*one) for one in made.items()), key=lambda one: one.median_ns)
+    judged = sorted((candidate(*one) for one in own.items()), key=lambda one: one.median_ns)
     improved = _improve(judge, graph, judged[0].host_of, tries)
     if improved is None:
         return judged
