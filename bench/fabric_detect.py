@@ -16,8 +16,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from nearmetal.fabric.again import again_rounds
 from nearmetal.fabric.detect import REPEATS, Role, confirm, screen
+from nearmetal.fabric.measure import again_rounds
 from nearmetal.workloads.rounds import all_pairs
 from support.made_up_fabric import Faults, MadeUpFabric
 

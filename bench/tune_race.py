@@ -37,9 +37,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from nearmetal.stats.stopping import FIRST_LOOK_BLOCKS
+from nearmetal.tune.method import Sampler
 from nearmetal.tune.objective import Objective
 from nearmetal.tune.race import Race, RacePlan, survivors
-from nearmetal.tune.samplers import Sampler
 from nearmetal.tune.search import Laboratory, confirm
 from support.surface import Simulation, Surface, read_recording
 

@@ -29,14 +29,14 @@ _MEMORY = Path("/dev/shm")
 
 
 def _foreign(data: bytes) -> object:
-    from nearmetal.workloads.foreign import read_foreign
+    from nearmetal.workloads.samples import read_foreign
 
     return read_foreign(data)
 
 
 def _tools(data: bytes) -> object:
     """What a launch's clients left, under the name of every tool: each refuses quickly what is another's."""
-    from nearmetal.workloads.tool_samples import DECODERS, decode_tools
+    from nearmetal.workloads.samples import DECODERS, decode_tools
 
     operation = ("tcp_stream", "tcp_round_trip", "ib_write_lat", "latency", "none")[len(data) % 5]
     for kind in DECODERS:
@@ -201,7 +201,7 @@ def _under_its_name(path: Path) -> object:
 
 def _run(path: Path) -> object:
     """Read what marks a run, and the list of its records: the bytes behind the first empty line, with right chains."""
-    from nearmetal.store.listing import LIST, read_list
+    from nearmetal.store.record import LIST, read_list
     from nearmetal.store.rundir import RunDir
 
     marker, _, listed = path.read_bytes().partition(b"\n\n")
@@ -238,13 +238,13 @@ def _journal(path: Path) -> object:
 
 
 def _executable(path: Path) -> object:
-    from nearmetal.predict.elf import read_executable
+    from nearmetal.predict.tracing import read_executable
 
     return read_executable(path)
 
 
 def _profile(path: Path) -> object:
-    from nearmetal.tune.export.table import EXPORTS
+    from nearmetal.tune.exports import EXPORTS
     from nearmetal.tune.profile import Profile
 
     profile = Profile.read(path)

@@ -198,7 +198,7 @@ class History(Player):
         self.touched |= set(knobs)
 
         def verb() -> int:
-            from nearmetal.tune.launches import Launches  # not in the lab's guest
+            from nearmetal.tune.measure import Launches  # not in the lab's guest
 
             os.chdir(self.root)
             quick_trials(hanging=fault.kind == "hang")

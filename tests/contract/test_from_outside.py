@@ -21,10 +21,9 @@ from nearmetal.paths.veth import Veth
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import HostSpec, parse_study
-from nearmetal.workloads import foreign, tool_samples
+from nearmetal.workloads import samples
 from nearmetal.workloads.figures import UNITS, Figure
-from nearmetal.workloads.foreign import read_foreign
-from nearmetal.workloads.samples import decode
+from nearmetal.workloads.samples import decode, read_foreign
 from nearmetal.workloads.table import WORKLOADS
 from nearmetal.workloads.tools.tool import Foreign, Import, Spans, Tool
 from nearmetal.workloads.workload import Launch
@@ -113,8 +112,8 @@ class Desk(LocalHost):
 def rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add the rows; what is derived from the table of tools when it is loaded is derived again."""
     monkeypatch.setitem(PATHS, Jumbo.kind, Jumbo())
-    monkeypatch.setattr(foreign, "TOOLS", (*foreign.TOOLS, PINGS))
-    monkeypatch.setitem(tool_samples.DECODERS, PINGS.kind, _samples)
+    monkeypatch.setattr(samples, "TOOLS", (*samples.TOOLS, PINGS))
+    monkeypatch.setitem(samples.DECODERS, PINGS.kind, _samples)
     monkeypatch.setitem(WORKLOADS, PINGS.kind, PINGS.workload)
     monkeypatch.setitem(knobs._BY_NAME, ALIAS.name, ALIAS)
     monkeypatch.setitem(HOSTS, Desk.kind, lambda _: Desk())

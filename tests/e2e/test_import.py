@@ -13,7 +13,7 @@ from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import digest
-from nearmetal.workloads.foreign import read_foreign
+from nearmetal.workloads.samples import read_foreign
 from nearmetal.workloads.tools import omb
 
 DATA = Path(__file__).parents[1] / "data" / "tools"

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nearmetal.hosts.host import Shell
-    from nearmetal.hosts.ssh.connect import SshAddress
+    from nearmetal.hosts.ssh.host import SshAddress
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]
 
@@ -129,8 +129,7 @@ def test_machines_of_a_file_are_reached_by_the_agents_key_at_most_so_many_at_onc
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     far_machines.need_ssh()
-    from nearmetal.hosts.ssh.connect import Connector
-    from nearmetal.hosts.ssh.host import open_ssh
+    from nearmetal.hosts.ssh.host import Connector, open_ssh
     from sshd import Agent, Sshd
 
     now, most = 0, 0
@@ -402,7 +401,7 @@ def test_a_trial_that_was_killed_is_rolled_back_machine_by_machine(
 
 
 def test_a_carrier_that_dies_at_once_is_an_error(tmp_path: Path) -> None:
-    from nearmetal.hosts.far.program import ProgramCarrier
+    from nearmetal.hosts.far.stream import ProgramCarrier
 
     with pytest.raises(LostError, match="no such node"):
         FarMachine(ProgramCarrier("n9", ("sh", "-c", "echo no such node >&2; exit 1"))).connect()
@@ -416,7 +415,7 @@ def test_what_a_session_made_on_a_machine_goes_with_it_when_it_is_killed(tmp_pat
     deeds = """
 import os, signal, sys
 from nearmetal.hosts.far.machine import FarMachine
-from nearmetal.hosts.far.program import ProgramCarrier
+from nearmetal.hosts.far.stream import ProgramCarrier
 
 machine = FarMachine(ProgramCarrier("far", ("sh",)))
 for name in ("kept", "given back"):

@@ -44,7 +44,7 @@ from nearmetal.store.rundir import RunDir, RunInfo, SearchDir
 from nearmetal.store.verify import verify
 from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 from nearmetal.study.spec import digest, parse_study
-from nearmetal.tune.launches import Launches
+from nearmetal.tune.measure import Launches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -85,7 +85,7 @@ def test_an_interrupted_search_says_how_to_go_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("nearmetal.tune.launches.keep", interrupted)
+        patched.setattr("nearmetal.tune.measure.keep", interrupted)
         assert run(["tune", "s.toml", "--run", "search"]) != 0
     assert "continue with: nearmetal tune --resume search" in capsys.readouterr().err
     assert run(["tune", "--resume", "search"]) == 0

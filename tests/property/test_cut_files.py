@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.workloads.foreign import read_foreign
-from nearmetal.workloads.tool_samples import DECODERS, one_cell
+from nearmetal.workloads.samples import DECODERS, one_cell, read_foreign
 from nearmetal.workloads.tools.tool import Foreign
 
 SAMPLES = Path(__file__).parents[1] / "data" / "tools"

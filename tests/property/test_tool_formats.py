@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.workloads.figures import UNITS
-from nearmetal.workloads.tool_samples import DECODERS, one_cell
+from nearmetal.workloads.samples import DECODERS, one_cell
 from nearmetal.workloads.tools import (
     hpcc,
     imb,

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.errors import NearmetalError, TrialError
-from nearmetal.facts import counters, proof, rdma
+from nearmetal.facts import counters, proof
 from nearmetal.facts.counters import parse_links, parse_snmp
 from nearmetal.facts.tenants import look_for_tenants, parse_processes, used_between
-from nearmetal.hosts import many_files
+from nearmetal.hosts import shell
 from nearmetal.hosts.machine import MachineShell
 from nearmetal.paths.path import Endpoint, Endpoints
 
@@ -51,16 +51,16 @@ def test_what_tcp_sent_again_and_held_back_is_counted() -> None:
 
 def test_a_reader_that_was_cut_short_is_told() -> None:
     with pytest.raises(NearmetalError, match="broke off after 1"):
-        many_files.split(b"one\nm 0\ntwo", ["a", "b"], "m")
+        shell.split(b"one\nm 0\ntwo", ["a", "b"], "m")
 
 
 @given(st.lists(st.tuples(st.binary(max_size=20), st.booleans()), max_size=6))
 def test_files_come_apart_as_they_were(files: list[tuple[bytes, bool]]) -> None:
-    mark = many_files.new_mark()
+    mark = shell.new_mark()
     said = b"".join(body + f"\n{mark} {0 if there else 1}\n".encode() for body, there in files)
     paths = [str(index) for index in range(len(files))]
     expected = {path: body for path, (body, there) in zip(paths, files, strict=True) if there}
-    assert many_files.split(said, paths, mark) == expected
+    assert shell.split(said, paths, mark) == expected
 
 
 def test_rdma_ports_count_for_their_interface_however_it_is_told(tmp_path: Path) -> None:
@@ -78,9 +78,11 @@ def test_rdma_ports_count_for_their_interface_however_it_is_told(tmp_path: Path)
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(f"{value}\n")
-    script = rdma._SCRIPT.replace("/sys/class/infiniband", str(tmp_path))
-    said = subprocess.run(["sh", "-c", script, "sh", *rdma._PACKETS, *rdma._OTHERS], capture_output=True, check=True)
-    assert rdma.parse_rdma("n0", said.stdout.decode()) == {
+    script = counters._SCRIPT.replace("/sys/class/infiniband", str(tmp_path))
+    said = subprocess.run(
+        ["sh", "-c", script, "sh", *counters._PACKETS, *counters._OTHERS], capture_output=True, check=True
+    )
+    assert counters.parse_rdma("n0", said.stdout.decode()) == {
         "rdma.n0.ens1f0.rx_packets": 100, "rdma.n0.ens1f0.tx_packets": 90, "rdma.n0.ens1f0.out_of_sequence": 3,
         "rdma.n0.ib0.rx_packets": 7, "rdma.n0.siw0.rx_packets": 5,
         "rdma.n0.eth0.tx_packets": 11, "rdma.n0.eth0.rx_packets": 12,
@@ -94,7 +96,7 @@ def test_rdma_ports_count_for_their_interface_however_it_is_told(tmp_path: Path)
 def test_ports_are_asked_only_where_the_kernel_offers_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "siw0/ports/1/counters").mkdir(parents=True)
     (tmp_path / "siw0/ports/1/counters/port_rcv_packets").write_text("5\n")
-    monkeypatch.setattr(rdma, "_SCRIPT", rdma._SCRIPT.replace("/sys/class/infiniband", str(tmp_path)))
+    monkeypatch.setattr(counters, "_SCRIPT", counters._SCRIPT.replace("/sys/class/infiniband", str(tmp_path)))
     for there, found in (("/none", []), ("/proc/version", ["rdma..siw0.rx_packets"])):
         monkeypatch.setattr(counters, "HAS_RDMA", there)
         with MachineShell() as shell:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from nearmetal.fabric import detect
-from nearmetal.fabric.again import again_rounds, edge_colouring
 from nearmetal.fabric.detect import ALPHA, REPEATS, Retested, Role, confirm, screen, unconfirmed
 from nearmetal.fabric.figures import Pairs, latency_table, window_table
+from nearmetal.fabric.measure import again_rounds, edge_colouring
 from nearmetal.stats.two_way import (
     EXACT_NODES,
     least_absolute_fit,

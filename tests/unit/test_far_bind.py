@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from nearmetal.errors import BadInputError
-from nearmetal.hosts.far.bind import bind
+from nearmetal.hosts.far.host import bind
 from nearmetal.study.order import Order, PathOrder, WorkloadOrder
 
 MACHINES = {"h1": "ens1", "h2": "ens1", "vm1": "", "vm2": ""}

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.facts.below import parse_look
-from nearmetal.facts.guests import HypervisorFacts, parse_domain, warnings
+from nearmetal.facts.guests import HypervisorFacts, parse_domain, parse_look, warnings
 from nearmetal.hosts.libvirt import machine_of
 from nearmetal.run import guests
 from nearmetal.run.guests import LibvirtLook

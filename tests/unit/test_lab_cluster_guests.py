@@ -12,7 +12,7 @@ import pytest
 import labs
 from nearmetal import process
 from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
-from nearmetal.hosts.far.program import ProgramCarrier
+from nearmetal.hosts.far.stream import ProgramCarrier
 from nearmetal.hosts.lab import cluster, kvm, nodes, plain_files, remote
 from nearmetal.hosts.lab.frames import Seat
 from nearmetal.hosts.lab.machine import MACHINES, STANDING_PATHS

@@ -34,8 +34,8 @@ from nearmetal.study.spec import parse_study, parse_toml
 from nearmetal.typed import read_typed
 from nearmetal.units import decimal, parse_duration_ns, parse_size_bytes, to_whole, whole
 from nearmetal.workloads.fabric_file import read_fabric_file
-from nearmetal.workloads.foreign import read_foreign
 from nearmetal.workloads.sample_file import read_sample_file
+from nearmetal.workloads.samples import read_foreign
 from tests.fake_runs import make_run
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError
 from nearmetal.predict.models import Distribution, ModelFile, NamedMachine, write_model
 from nearmetal.predict.native import Placement
-from nearmetal.predict.scale import scale
-from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule, scale
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, DoGap, Repeat
 from tests.unit.simulated import MACHINE, US, recv, send

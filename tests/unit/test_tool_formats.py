@@ -10,8 +10,7 @@ import pytest
 from nearmetal.errors import ForeignFileError
 from nearmetal.results.shown import shown_for
 from nearmetal.study.order import WorkloadOrder
-from nearmetal.workloads.foreign import read_foreign
-from nearmetal.workloads.tool_samples import decode_tools
+from nearmetal.workloads.samples import decode_tools, read_foreign
 from nearmetal.workloads.tools import (
     hpcc,
     imb,

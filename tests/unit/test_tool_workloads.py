@@ -12,9 +12,9 @@ from nearmetal.stats.equivalence import Better
 from nearmetal.study.order import WorkloadOrder
 from nearmetal.workloads import crew
 from nearmetal.workloads.figures import UNITS, jain
+from nearmetal.workloads.samples import decode_tools
 from nearmetal.workloads.streams import OutputName
 from nearmetal.workloads.table import find_workload
-from nearmetal.workloads.tool_samples import decode_tools
 from nearmetal.workloads.workload import Checking
 
 

@@ -12,16 +12,13 @@ from bench.support.surface import Simulation, Surface, read_recording
 
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError
 from nearmetal.stats.equivalence import Better
-from nearmetal.tune.explain import explain
-from nearmetal.tune.front import front, pareto_front
-from nearmetal.tune.method import Tally
+from nearmetal.tune.explain import explain, front, pareto_front
+from nearmetal.tune.method import Grid, OneAtATime, Sampler, Tally
 from nearmetal.tune.model import Model
 from nearmetal.tune.objective import CellLimit, Objective
 from nearmetal.tune.race import Race, RacePlan, survivors
-from nearmetal.tune.samplers import Sampler
 from nearmetal.tune.search import Laboratory, confirm, search
 from nearmetal.tune.space import Axis, Space
-from nearmetal.tune.sweeps import Grid, OneAtATime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,14 +8,13 @@ import click
 
 from nearmetal.errors import BadInputError, NearmetalError
 from nearmetal.gate import many
-from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, published_files
+from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, published
 from nearmetal.report.published import tables
 from nearmetal.report.terminal import Console
 from nearmetal.results.between import judge_runs
 from nearmetal.results.paths import build_view
 from nearmetal.results.published import shape
-from nearmetal.results.published_rows import published_named
-from nearmetal.results.published_tables import Published, load
+from nearmetal.results.published_tables import Published, load, published_named
 from nearmetal.results.records import View
 from nearmetal.store.rundir import RunDir
 
@@ -129,5 +128,5 @@ def _beside(view: View, table: Published, named: tuple[str, ...], form: str) -> 
         draw = as_markdown.table if form == "markdown" else as_latex.table
         click.echo("\n\n".join(filter(None, map(draw, tables(found)))))
     else:
-        render = {"json": published_files.as_json, "csv": published_files.as_csv}[form]
+        render = {"json": published.as_json, "csv": published.as_csv}[form]
         click.echo(render(found).rstrip("\n"))

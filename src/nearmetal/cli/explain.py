@@ -9,7 +9,7 @@ import click
 
 from nearmetal.cli.sizes import parse_sizes
 from nearmetal.errors import BadInputError
-from nearmetal.report.waterfall_text import as_json, as_text
+from nearmetal.report.waterfall import as_json, as_text
 from nearmetal.results.waterfalls import waterfalls
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from nearmetal.errors import BadInputError
-from nearmetal.history import as_html, as_json, as_text
-from nearmetal.history.collect import collect
+from nearmetal.history import as_html, as_json, words
 from nearmetal.history.database import Database
+from nearmetal.history.records import collect
 from nearmetal.history.view import build_history
 from nearmetal.report.terminal import Console
 from nearmetal.stats.summary import Metric
@@ -62,6 +62,6 @@ def show(history: Path, *, metric: str, path: str, workload: str, form: str, out
     if form == "json":
         click.echo(as_json.render(found))
     else:
-        as_text.render(found, Console(highlight=False))
+        words.as_text(found, Console(highlight=False))
     if out is not None:
         click.echo(f"page: {out}", err=True)

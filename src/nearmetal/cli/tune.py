@@ -26,8 +26,7 @@ from nearmetal.store.rundir import SearchDir
 from nearmetal.study.order import Scalar
 from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import Study, TuneClass, TuneSpec, parse_study
-from nearmetal.tune.launches import Launches
-from nearmetal.tune.measure import orders, tuned_path
+from nearmetal.tune.measure import Launches, orders, tuned_path
 from nearmetal.tune.narrow import look_around, narrowed, study_values
 from nearmetal.tune.profile import Profile, ProfileEvidence
 from nearmetal.tune.recall import search_of

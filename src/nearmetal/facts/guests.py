@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nearmetal.errors import ForeignFileError
+from nearmetal.hosts.host import Shell
 from nearmetal.reading import timed
 from nearmetal.study.order import Scalar
 
@@ -213,3 +214,38 @@ def _of_nics(guest: Guest, below: HypervisorFacts) -> Iterable[str]:
         if len(set(mtus.values())) > 1:
             told = ", ".join(f"{name} {mtu}" for name, mtu in mtus.items())
             yield f"{where} joins different MTUs: {told}; large frames are dropped or fragmented"
+
+
+# ---- the machine below the guests, as far as it confounds a measurement; read through a shell
+
+
+# Lines of `KIND NAME NUMBER`; one command, because each may cost a round trip.
+_LOOK = r"""
+for file in /sys/class/net/*/mtu; do
+    name=${file%/mtu}; [ -r "$file" ] && echo "mtu ${name##*/} $(cat "$file")"
+done
+for file in /proc/[0-9]*/comm; do
+    read -r name < "$file" 2>/dev/null && [ "$name" = irqbalance ] && echo "running irqbalance 1"
+done
+for state in /sys/devices/system/cpu/cpu0/cpuidle/state*; do
+    [ -r "$state/latency" ] && [ "$(cat "$state/disable")" = 0 ] || continue
+    echo "idle $(cat "$state/name") $(cat "$state/latency")"
+done
+true
+"""
+
+
+def look_below(shell: Shell) -> HypervisorFacts:
+    """Return what the machine itself says; what it does not offer (idle states in a guest, say) is left out."""
+    return parse_look(shell.run(["sh", "-c", _LOOK]).text)
+
+
+def parse_look(text: str) -> HypervisorFacts:
+    """Read what the look prints; pure."""
+    rows = [words for line in text.splitlines() if len(words := line.split()) == 3 and words[2].isdecimal()]
+    idle = {name: int(value) for kind, name, value in rows if kind == "idle" and int(value) >= DEEP_IDLE_US}
+    return HypervisorFacts(
+        mtus={name: int(value) for kind, name, value in rows if kind == "mtu"},
+        irqbalance=any(kind == "running" for kind, _, _ in rows),
+        deep_idle=idle,
+    )

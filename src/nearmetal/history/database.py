@@ -16,6 +16,7 @@ import contextlib
 import os
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -27,14 +28,12 @@ from nearmetal.history.records import EntryCell, KeptRun, RunEntry
 from nearmetal.results.series import CellId
 from nearmetal.results.shown import Shown
 from nearmetal.stats.equivalence import Better
+from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import duckdb
-
-    from nearmetal.stats.summary import Metric
 
 HISTORY_FORMAT = 1
 WAIT_S = 30.0

@@ -6,10 +6,14 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
-from nearmetal.report import words
+from rich.text import Text
+
+from nearmetal.report import as_table, words
 from nearmetal.report.tables import Table
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from nearmetal.history.records import History, Series
     from nearmetal.results.shown import Shown
 
@@ -118,3 +122,23 @@ def found(history: History) -> str:
     short = f" The shortest series has {least} runs: fewer than 8 cannot show a change." if least < 8 else ""
     share = words.percent(history.alpha)
     return f"{text} Found by ranks and permutations; of those marked, at most {share} are false positives.{short}"
+
+
+# ---- A history on a terminal, in 80 columns
+
+
+_LATEST = 12
+
+
+def as_text(history: History, console: Console) -> None:
+    """Print each study's series, the changes, and the latest runs."""
+    groups = list(dict.fromkeys(title(one) for one in history.series))
+    as_table.draw(console, [overview(history, group) for group in groups])
+    as_table.draw(console, [changes(history)])
+    listed = runs(history)
+    if len(listed.rows) > _LATEST:
+        heading = f"The latest {_LATEST} of {len(listed.rows)} runs"
+        listed = type(listed)(heading, listed.head, listed.rows[-_LATEST:], listed.note, listed.left)
+    as_table.draw(console, [listed])
+    console.print()
+    console.print(Text(found(history)))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, UnavailableError
 from nearmetal.hosts.far import host as far
-from nearmetal.hosts.far.program import ProgramCarrier
+from nearmetal.hosts.far.stream import ProgramCarrier
 from nearmetal.reading import parse_json
 from nearmetal.study.order import Scalar
 from nearmetal.study.spec import HostSpec, NodeSpec

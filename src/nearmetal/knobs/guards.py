@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, NearmetalError
-from nearmetal.hosts.host import is_far
+from nearmetal.hosts.host import Shell, is_far
 from nearmetal.knobs.access import run_c
 from nearmetal.knobs.drivers import VIRTIO_PLAIN
 from nearmetal.knobs.journal import Device
+from nearmetal.knobs.knob import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.knobs.knob import Target
 
 _RIVALS: dict[str, tuple[str, ...]] = {
     "irqbalance": ("nic.irq-affinity",),

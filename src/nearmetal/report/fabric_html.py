@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
-from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, sentence, slowness, table_of
+from nearmetal.fabric.detect import Retested
+from nearmetal.fabric.survey import METRICS, Against, FabricMetric, Survey, aggregated, sentence, slowness, table_of
 from nearmetal.report import fabric_text
 from nearmetal.report.markup import ALONE, Markup, element, header, listed, page, section, source, together
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.fabric.against import Against
-    from nearmetal.fabric.detect import Retested
-    from nearmetal.stats.interval import FloatArray
+from nearmetal.stats.interval import FloatArray
 
 MOST_CELLS = 96
 _PICTURE, _LEFT, _TOP = 560.0, 90.0, 56.0

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
-from nearmetal.fabric.detect import ALPHA, Role
-from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, sentence, slowness, table_of
+from nearmetal.fabric.detect import ALPHA, Retested, Role
+from nearmetal.fabric.survey import (
+    METRICS,
+    Against,
+    FabricMetric,
+    NodeRatio,
+    Survey,
+    aggregated,
+    sentence,
+    slowness,
+    table_of,
+)
 from nearmetal.report.words import percent
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.fabric.against import Against, NodeRatio
-    from nearmetal.fabric.detect import Retested
-    from nearmetal.stats.interval import FloatArray
+from nearmetal.stats.interval import FloatArray
 
 STEPS = (1.1, 1.25, 1.5, 2.0)
 """Shades of the heat map change at these multiples of the median pair's time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ from nearmetal.stats.summary import Metric
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from nearmetal.results.gated import Gate, GateCell
     from nearmetal.results.records import Cell, PathCell, View

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nearmetal.predict.trace_view import TraceView, matrix
 from nearmetal.report import trace_text
-from nearmetal.report.bars import Bar, Part, stacked
+from nearmetal.report.charts import Bar, Part, stacked
 from nearmetal.report.markup import ALONE, Markup, element, header, listed, page, section, together
 from nearmetal.units import NS_PER_MS, format_duration, format_size
 

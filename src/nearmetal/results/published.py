@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.results.published_rows import MODERATED, NATIVE
+from nearmetal.results.published_tables import MODERATED, NATIVE
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 
 if TYPE_CHECKING:

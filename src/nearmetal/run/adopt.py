@@ -21,7 +21,7 @@ from nearmetal.store.samples import CellSamples
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import digest, parse_study
 from nearmetal.workloads.figures import IMPORTED
-from nearmetal.workloads.foreign import read_foreign
+from nearmetal.workloads.samples import read_foreign
 from nearmetal.workloads.tools.tool import WINDOW_MESSAGES, Foreign
 
 HOST_KIND = "import"

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from nearmetal.errors import NearmetalError, UnavailableError
-from nearmetal.facts.below import look_below
-from nearmetal.facts.guests import Guest, HypervisorFacts, parse_domain, warnings
+from nearmetal.facts.guests import Guest, HypervisorFacts, look_below, parse_domain, warnings
 from nearmetal.hosts import table
 from nearmetal.hosts.far.host import FarHost
 from nearmetal.hosts.host import FarShell, Host, Shell
@@ -45,7 +44,7 @@ def _below(shell: Shell, uri: str) -> tuple[HypervisorFacts, list[str]]:
     try:
         if machine is None:
             raise UnavailableError("only a URI with `+ssh` leads to that machine")
-        from nearmetal.hosts.ssh.machine import machine_shell  # noqa: PLC0415 (asyncssh may be missing)
+        from nearmetal.hosts.ssh.host import machine_shell  # noqa: PLC0415 (asyncssh may be missing)
 
         with machine_shell(machine) as far:
             return look_below(far), []

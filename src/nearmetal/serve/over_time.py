@@ -8,10 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from nearmetal.errors import NearmetalError
-from nearmetal.history.collect import collect
-from nearmetal.history.held import RunsAtHand
-from nearmetal.history.records import History, KeptRun
-from nearmetal.history.view import build_history
+from nearmetal.history.records import History, KeptRun, collect
+from nearmetal.history.view import RunsAtHand, build_history
 from nearmetal.stats.summary import Metric
 
 MAX_HISTORY = 100

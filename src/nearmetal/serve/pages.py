@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
-from nearmetal.fabric.against import AGAINST_SEED, against
-from nearmetal.fabric.survey import survey
+from nearmetal.fabric.survey import AGAINST_SEED, against, survey
 from nearmetal.gate import as_table as gate_as_table
 from nearmetal.gate import many
 from nearmetal.gate import words as gate_words
-from nearmetal.report import as_html, charts, fabric_html, fabric_text, waterfall_html, words
+from nearmetal.report import as_html, charts, fabric_html, fabric_text, waterfall, words
 from nearmetal.report.markup import Markup, element, header, page, policy, scrolling, section, source, together
 from nearmetal.report.overview import between_runs
 from nearmetal.report.progress import RunProgress, last_trials, sentence
@@ -88,7 +87,7 @@ def waterfall_page(one: Entry, label: str, baseline: str, found: Sequence[Waterf
             one.name,
             source(label),
         ),
-        element("main", waterfall_html.section(found, baseline, as_html.table_region)),
+        element("main", waterfall.section(found, baseline, as_html.table_region)),
     )
     return page(f"{one.name}: where a message's time went", body, may=PLAIN, skip="waterfalls")
 

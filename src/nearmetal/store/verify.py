@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import ForeignFileError, NearmetalError, listed
-from nearmetal.store.listing import LIST, gone, replaced
-from nearmetal.store.record import PLACES, read_record
+from nearmetal.store.record import LIST, PLACES, gone, read_record, replaced
 from nearmetal.store.samples import part_sums, read_values
 from nearmetal.store.sums import HINT_DAMAGED, agrees
 

@@ -8,13 +8,17 @@ search is a pure function of its seed and of what it is told.
 from __future__ import annotations
 
 import math
+import random
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from nearmetal.errors import UnavailableError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
     from nearmetal.tune.space import Point, Space
 
@@ -100,3 +104,131 @@ class Method(ABC):
     def standing(self) -> frozenset[Point]:
         """Return the settings that are still in the search."""
         return self._tally.standing()
+
+
+# ---- the two plain methods
+# The full grid, and one knob at a time.
+
+
+class Grid(Method):
+    """Every setting once a pass, as many passes as blocks are asked for; order is random within a pass."""
+
+    name = "grid"
+
+    def __init__(self, space: Space, *, blocks: int, seed: int, width: int = 8) -> None:
+        super().__init__(space)
+        self._width = width
+        rng = random.Random(seed)
+        others = [point for point in space.points if point != space.present]
+        self._queue = [point for _ in range(blocks) for point in rng.sample(others, len(others))]
+
+    def ask(self) -> tuple[Point, ...]:
+        """Return the next few settings; a block never holds a setting twice."""
+        while self._queue:
+            batch = dict.fromkeys(self._queue[: self._width])
+            del self._queue[: len(batch)]
+            if asked := tuple(point for point in batch if point not in self._tally.failed):
+                return asked
+        return ()
+
+
+class OneAtATime(Method):
+    """Each knob in turn over its values, the others at the best so far; stays where no value helped."""
+
+    name = "one-at-a-time"
+
+    def __init__(self, space: Space, *, blocks: int, seed: int) -> None:
+        super().__init__(space)
+        self._blocks = blocks
+        self._here = space.present
+        self._axes = random.Random(seed).sample(range(len(space.axes)), len(space.axes))
+        self._left = 0
+
+    def ask(self) -> tuple[Point, ...]:
+        """Return the values of the knob whose turn it is."""
+        legal = set(self._space.points) - self._tally.failed
+        while self._axes:
+            if self._left == 0:
+                self._left = self._blocks
+            if candidates := [point for point in self._line(self._axes[0]) if point in legal]:
+                return tuple(candidates)
+            self._next_axis()
+        return ()
+
+    def tell(self, costs: Costs) -> None:
+        """Take the costs of a block; after the last block of a knob, move to its best value."""
+        super().tell(costs)
+        self._left -= 1
+        if self._left == 0:
+            self._here = self._tally.best([self._here, *self._line(self._axes[0])], self._space.present)
+            self._next_axis()
+
+    def recommend(self) -> Point:
+        """Return where the walk stands."""
+        return self._here
+
+    def _line(self, axis: int) -> list[Point]:
+        count = len(self._space.axes[axis].values)
+        line = [(*self._here[:axis], index, *self._here[axis + 1 :]) for index in range(count)]
+        return [point for point in line if point != self._space.present]
+
+    def _next_axis(self) -> None:
+        del self._axes[0]
+        self._left = 0
+
+
+# ---- optuna's samplers as methods, for comparison and for those who prefer them; the extra `tune` installs Optuna
+
+
+class Sampler(Method):
+    """One setting a block, chosen by an Optuna sampler."""
+
+    def __init__(self, space: Space, *, trials: int, seed: int, kind: str = "tpe") -> None:
+        super().__init__(space)
+        optuna = _optuna()
+        makers = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
+        self.name = f"optuna-{kind}"
+        self._left = trials
+        self._optuna = optuna
+        self._study = optuna.create_study(sampler=makers[kind](seed=seed), direction="minimize")
+        self._study.enqueue_trial({axis.knob: axis.values[0] for axis in space.axes})
+        self._legal = set(space.points)
+        self._asked: dict[Point, object] = {}
+
+    def ask(self) -> tuple[Point, ...]:
+        """Return the sampler's next setting; the present one is told as 0 without a trial, illegal ones as failed."""
+        while self._left > 0:
+            self._left -= 1
+            trial = self._study.ask()
+            values = {axis.knob: trial.suggest_categorical(axis.knob, axis.values) for axis in self._space.axes}
+            point = self._space.point(values)
+            if point == self._space.present:
+                self._study.tell(trial, 0.0)
+            elif point not in self._legal or point in self._tally.failed:
+                self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+            else:
+                self._asked = {point: trial}
+                return (point,)
+        return ()
+
+    def tell(self, costs: Costs) -> None:
+        """Pass the cost on."""
+        super().tell(costs)
+        for point, cost in costs.items():
+            trial = self._asked.pop(point)
+            if cost is None:
+                self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+            else:
+                self._study.tell(trial, cost)
+
+
+def _optuna() -> ModuleType:
+    try:
+        import optuna  # noqa: PLC0415 - an optional extra
+    except ImportError as error:
+        raise UnavailableError(
+            "Optuna is not installed", hint="pip install 'nearmetal[tune]', or use --method race"
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    module: ModuleType = optuna
+    return module

@@ -7,24 +7,18 @@ launches tell nothing about knobs keeps the study's whole space.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError
 from nearmetal.knobs import drivers, mpi
 from nearmetal.knobs.look import DRIVERS, FOUND, LACKS, REFUSES
 from nearmetal.knobs.plan import RULED
 from nearmetal.knobs.table import find
-from nearmetal.study.order import TrialStatus
-from nearmetal.tune.measure import orders, tuned_path
+from nearmetal.study.order import Scalar, TrialStatus
+from nearmetal.study.spec import Study, TuneSpec
+from nearmetal.tune.measure import Launches, orders, tuned_path
 from nearmetal.tune.space import AS_FOUND, Axis, Space
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from nearmetal.study.order import Scalar
-    from nearmetal.study.spec import Study, TuneSpec
-    from nearmetal.tune.launches import Launches
 
 
 @dataclass(frozen=True, slots=True)

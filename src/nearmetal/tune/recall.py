@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.reading import timed
 from nearmetal.study.spec import parse_study
-from nearmetal.tune.launches import Launches, NotLaunchedError
-from nearmetal.tune.measure import StudyTrials, tuned_path
+from nearmetal.tune.measure import Launches, NotLaunchedError, StudyTrials, tuned_path
+from nearmetal.tune.method import Grid, OneAtATime, Sampler
 from nearmetal.tune.narrow import Narrowed, look_around, narrowed
 from nearmetal.tune.objective import CellLimit, Objective
 from nearmetal.tune.race import Race
-from nearmetal.tune.samplers import Sampler
 from nearmetal.tune.search import Confirmation, Found, Laboratory, SearchStep, confirm, search
-from nearmetal.tune.sweeps import Grid, OneAtATime
 
 if TYPE_CHECKING:
     from nearmetal.store.rundir import RunInfo, SearchDir

@@ -10,8 +10,7 @@ import pytest
 from nearmetal.cli.main import run as cli
 from nearmetal.errors import ForeignFileError
 from nearmetal.results import published
-from nearmetal.results.published_rows import PUBLISHED, published_named
-from nearmetal.results.published_tables import load, parse
+from nearmetal.results.published_tables import PUBLISHED, load, parse, published_named
 from nearmetal.stats.compare import BlockFigures, estimate_ratio
 
 

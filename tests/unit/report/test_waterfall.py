@@ -18,7 +18,7 @@ from nearmetal.facts import tracing
 from nearmetal.facts.waterfall import Leg
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.process import Finished
-from nearmetal.report import as_html, waterfall_text
+from nearmetal.report import as_html, waterfall
 from nearmetal.results.paths import build_view
 from nearmetal.results.waterfalls import Waterfall, trimmed, waterfalls
 from nearmetal.stats.summary import trimmed_mean
@@ -109,7 +109,7 @@ def _two(one: Waterfall) -> list[Waterfall]:
 
 
 def test_the_text_answers_first_and_fits_a_screen(one: Waterfall) -> None:
-    lines = waterfall_text.as_text(_two(one), "native", "a test").splitlines()
+    lines = waterfall.as_text(_two(one), "native", "a test").splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 40
     assert re.fullmatch(r"vf, default takes (\S+) us more than native: \1 us more in moderation wait\.", lines[2])
@@ -117,7 +117,7 @@ def test_the_text_answers_first_and_fits_a_screen(one: Waterfall) -> None:
 
 
 def test_bars_lie_on_one_axis_with_its_unit(one: Waterfall) -> None:
-    lines = waterfall_text.as_text(_two(one), "native", "a test").splitlines()
+    lines = waterfall.as_text(_two(one), "native", "a test").splitlines()
     ruler, ticks, native, vf = lines[4:8]
     assert ruler.endswith(" us")
     assert len(ruler.split()) >= 4
@@ -129,17 +129,17 @@ def test_bars_lie_on_one_axis_with_its_unit(one: Waterfall) -> None:
 
 
 def test_the_part_that_adds_most_is_marked(one: Waterfall) -> None:
-    (_, lanes), *others = waterfall_text.by_size(_two(one), "native")
-    table = waterfall_text.table(lanes)
+    (_, lanes), *others = waterfall.by_size(_two(one), "native")
+    table = waterfall.table(lanes)
     marked = [row[0] for row in table.rows if row[2].endswith("*")]
     assert (marked, others) == (["M  moderation wait"], [])
     assert all("+" not in row[1] for row in table.rows)
-    assert table.rows[-1][1:] == ("not known", waterfall_text.us(one.untraced_ns or 0))
+    assert table.rows[-1][1:] == ("not known", waterfall.us(one.untraced_ns or 0))
 
 
 def test_many_lanes_and_sizes_stay_on_one_screen(one: Waterfall) -> None:
     many = [replace(one, path=f"path{n}", message_bytes=size) for size in (64, 128) for n in range(9)]
-    lines = waterfall_text.as_text(many, "path0", "a test").splitlines()
+    lines = waterfall.as_text(many, "path0", "a test").splitlines()
     assert len(lines) <= 40
     assert "5 more lanes: choose with --path and --setting." in lines
     assert "Also traced, see --size and --workload: 128 B (traced)." in lines
@@ -147,8 +147,8 @@ def test_many_lanes_and_sizes_stay_on_one_screen(one: Waterfall) -> None:
 
 def test_parts_that_miss_the_measured_time_are_said(one: Waterfall) -> None:
     trips = tuple(replace(trip, measured_ns=2 * trip.measured_ns) for trip in one.trips)
-    (_, lanes), *_ = waterfall_text.by_size([replace(one, trips=trips)], "native")
-    assert "CAUTION: the parts of vf, default miss the measured time by" in waterfall_text.sentences(lanes)[-1]
+    (_, lanes), *_ = waterfall.by_size([replace(one, trips=trips)], "native")
+    assert "CAUTION: the parts of vf, default miss the measured time by" in waterfall.sentences(lanes)[-1]
 
 
 def test_explain_prints_it_and_says_when_there_is_none(run: RunDir) -> None:
@@ -255,7 +255,7 @@ def test_summaries_are_asked_for_only_beside_a_trace(run: RunDir, monkeypatch: p
 @pytest.mark.parametrize(("height", "shorter"), [(27, 3), (24, 6), (10, 6)])
 def test_the_shortest_parts_are_summed_up_where_the_screen_is_low(one: Waterfall, height: int, shorter: int) -> None:
     lanes = [replace(found, setting=setting) for setting in ("default", "tuned") for found in _two(one)]
-    text = waterfall_text.as_text(lanes, "native", "a test", height)
+    text = waterfall.as_text(lanes, "native", "a test", height)
     assert height < 24 or len(text.splitlines()) < height
     assert max(map(len, text.splitlines())) <= 80
     drawn = re.search(rf"{shorter} shorter parts +([\d.]+) +([\d.]+)", text)
@@ -263,5 +263,5 @@ def test_the_shortest_parts_are_summed_up_where_the_screen_is_low(one: Waterfall
     kept = [part for part in one.parts_ns if f"  {part} " in text]
     assert max(one.parts_ns, key=lambda part: one.parts_ns[part]) in kept
     assert len(kept) == len(one.parts_ns) - shorter
-    whole = waterfall_text.as_text(lanes, "native", "a test", 60)
+    whole = waterfall.as_text(lanes, "native", "a test", 60)
     assert "shorter parts" not in whole

@@ -9,27 +9,23 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, UnavailableError
 from nearmetal.hosts.batch.scheduler import JobState, Phase, Request, Scheduler
 from nearmetal.hosts.batch.slurm import Slurm
-from nearmetal.hosts.far.bind import bind
-from nearmetal.hosts.far.host import check_options, site_of
+from nearmetal.hosts.far.host import bind, check_options, site_of
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
-from nearmetal.hosts.far.program import ProgramCarrier
 from nearmetal.hosts.far.shell import MachinesShell, Memory
-from nearmetal.hosts.far.stream import LostError
+from nearmetal.hosts.far.stream import LostError, ProgramCarrier
 from nearmetal.hosts.host import at_once
-from nearmetal.study.order import Outcome, TrialStatus
+from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from nearmetal.hosts.host import Shell
-    from nearmetal.study.order import Order, Scalar
     from nearmetal.study.spec import Study
 
 SCHEDULERS: dict[str, Callable[[str], Scheduler]] = {"slurm": Slurm}

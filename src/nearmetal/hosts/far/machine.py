@@ -9,15 +9,58 @@ means; so a connection that drops leaves nothing running.
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
+import shlex
 import signal
 import time
 from collections.abc import Mapping, Sequence
 
-from nearmetal.errors import NearmetalError, TrialError
-from nearmetal.hosts.far import quote
+from nearmetal.errors import BadInputError, NearmetalError, TrialError
 from nearmetal.hosts.far.stream import Carrier, LostError, Stream
 from nearmetal.process import Finished
+
+# ---- the one place where words become text for a shell
+# A far machine is spoken to through the standard input of `sh`, so every word of a command passes through here and
+# nowhere else. Whatever a word holds, it arrives as that word: tests/property/test_far_quote.py asks a real `sh`.
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b"%\\'-")
+"""What a format holds as it is; a format that begins with `-` would be taken for an option."""
+
+
+def command(argv: Sequence[str], env: Mapping[str, str] | None = None) -> bytes:
+    """Return a command line for `sh` that runs the program `argv[0]`; raise BadInputError for words it cannot carry.
+
+    The program is started by env(1), so the name of a shell builtin means the program of that name.
+    """
+    program = argv[0] if argv else ""
+    if not program or program.startswith("-") or "=" in program:
+        raise BadInputError(f"{program!r} cannot be the name of a program on a far machine")
+    for name in env or {}:
+        if not _VARIABLE.fullmatch(name):
+            raise BadInputError(f"{name!r} cannot be the name of an environment variable")
+    words = ["env", *(f"{name}={value}" for name, value in (env or {}).items()), *argv]
+    if any("\0" in word for word in words):
+        raise BadInputError(f"a word of the command {program!r} holds a NUL byte, which no program can be given")
+    return shlex.join(words).encode(errors="surrogateescape")
+
+
+def word(text: str) -> bytes:
+    """Return one quoted word."""
+    if "\0" in text:
+        raise BadInputError("a word holds a NUL byte, which no shell can carry")
+    return shlex.quote(text).encode(errors="surrogateescape")
+
+
+def printf(data: bytes) -> bytes:
+    """Return the quoted format of a `printf` that writes exactly these bytes (POSIX: octal escapes, `%%`)."""
+    return b"'" + b"".join(bytes((b,)) if b in _PLAIN else b"%%" if b == 0x25 else b"\\%03o" % b for b in data) + b"'"
+
+
+# ---- machine
+
 
 SHORT_S = 20.0
 """The time limit of short commands; a command with a limit of its own gets a stream and a guardian of its own."""
@@ -87,7 +130,7 @@ class FarMachine:
         timeout_s: float = SHORT_S,
     ) -> Finished:
         """Run a program to its end; `prefix` is put before `argv` and not shown. Raise LostError with the machine."""
-        line = quote.command([*prefix, *argv], env)
+        line = command([*prefix, *argv], env)
         started_ns = time.monotonic_ns()
         self.connect()
         if stdin or timeout_s != SHORT_S:
@@ -103,13 +146,13 @@ class FarMachine:
     ) -> KeptProgram:
         """Start a program that stays until it is stopped or the connection is gone."""
         self.connect()
-        return self._keep(argv, quote.command([*prefix, *argv], env), b"/dev/null")
+        return self._keep(argv, command([*prefix, *argv], env), b"/dev/null")
 
     def hold(self, argv: Sequence[str]) -> KeptProgram:
         """Start a program whose own input is the stream: it reads the end of it when the connection is gone."""
         self.connect()
         stream = self._carrier.open()
-        stream.write(b"exec %s\n" % quote.command(argv))
+        stream.write(b"exec %s\n" % command(argv))
         return KeptProgram(tuple(argv), stream)
 
     def write(self, path: str, data: bytes, *, append: bool = False) -> None:
@@ -117,7 +160,7 @@ class FarMachine:
         self.connect()
         sign = b">>" if append else b">"
         first, rest = data[:_CHUNK_BYTES], data[_CHUNK_BYTES:]
-        line = b"{ printf %s %s %s; }" % (quote.printf(first), sign, quote.word(path))
+        line = b"{ printf %s %s %s; }" % (printf(first), sign, word(path))
         written = self._ask(line, SHORT_S)
         if written is None or not written.ok:
             said = written.stderr.decode(errors="replace").strip() if written else "no answer"
@@ -131,12 +174,12 @@ class FarMachine:
         Not where a signal ends the far shell itself.
         """
         self.connect()
-        self._answer(b'trash="$trash "%s' % quote.word(path))
+        self._answer(b'trash="$trash "%s' % word(path))
 
     def remove(self, path: str) -> None:
         """Remove a file or folder now."""
         self.run(["rm", "-rf", "--", path])
-        self._answer(b'trash=${trash%%" "%s}' % quote.word(path))
+        self._answer(b'trash=${trash%%" "%s}' % word(path))
 
     def close(self) -> None:
         """End the far shell; calling twice does nothing more, and a later command connects anew."""
@@ -192,9 +235,9 @@ class FarMachine:
         if stdin:
             source = f"/tmp/nm-{secrets.token_hex(16)}.in"  # noqa: S108 - the name cannot be guessed, the mode is 0600
             self.remove_at_end(source)
-            self._answer(b"(umask 077; set -C; : > %s)" % quote.word(source))
+            self._answer(b"(umask 077; set -C; : > %s)" % word(source))
             self.write(source, stdin)
-        kept = self._keep(argv, line, quote.word(source))
+        kept = self._keep(argv, line, word(source))
         try:
             return kept.wait(timeout_s, self.name)
         finally:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from nearmetal.errors import NearmetalError, TrialError
+from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.hosts.shell import CommandShell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from nearmetal.hosts.far.machine import FarMachine, KeptProgram
+    from nearmetal.hosts.far.machine import KeptProgram
     from nearmetal.hosts.host import Site
     from nearmetal.process import Finished
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from nearmetal.hosts.lab.vm import Vm
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from nearmetal.hosts.lab.machine import LabMachine
     from nearmetal.hosts.lab.vm import Boot

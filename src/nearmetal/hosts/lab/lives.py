@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import TrialError
@@ -12,7 +13,7 @@ from nearmetal.hosts.lab import wire
 from nearmetal.hosts.lab.qmp import EmulatorGoneError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from nearmetal.hosts.lab.qmp import Event
     from nearmetal.hosts.lab.vm import Vm

@@ -8,11 +8,11 @@ import select
 import sys
 import termios
 import tty
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator
 
 _LEAVE = b"\x1d"
 """ctrl-], as in telnet(1)."""

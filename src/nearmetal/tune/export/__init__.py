@@ -1,1 +1,0 @@
-"""A profile in the words of other tools; `table` lists them."""
