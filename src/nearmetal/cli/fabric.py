@@ -60,10 +60,6 @@ def command(
     else:
         click.echo(fabric_json.as_json(found) if form == "json" else fabric_text.as_text(found).rstrip("\n"))
     click.echo(f"run: {root}", err=True)
-    return _exit_code(found)
-
-
-def _exit_code(found: Survey) -> int:
     if found.named:
         return ExitCode.FAILED
     return ExitCode.OK if found.complete else ExitCode.PARTIAL

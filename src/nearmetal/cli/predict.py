@@ -193,7 +193,9 @@ def _replayed(replay: Replay, named: NamedMachine, placement: Placement) -> Pred
         keep_marks=all(marks_iterations(one, replay.replicas) for one in replay.schedules),
     )
     if replay.changes.interrupts:
-        found = replace(found, moderation_ns=_moderation_ns(replay, named, placement, found))
+        bare = [replace(machine, stage=None) for machine in named.replayed]
+        without = simulate_launches(replay.schedules, bare, placement, seed=replay.seed, replicas=replay.replicas)
+        found = replace(found, moderation_ns=float(np.median(found.makespan_ns) - np.median(without.makespan_ns)))
     return found
 
 
@@ -201,13 +203,6 @@ def _depends(replay: Replay, named: NamedMachine, placement: Placement) -> dict[
     """Return what the time depends on."""
     fewer = max(1, replay.replicas // 10)
     return sensitivity(replay.schedules[0], named.machine, placement, seed=replay.seed, replicas=fewer)
-
-
-def _moderation_ns(replay: Replay, named: NamedMachine, placement: Placement, found: Prediction) -> float:
-    """Return what an added interrupt stage costs the median: against the same replays without it."""
-    bare = [replace(machine, stage=None) for machine in named.replayed]
-    without = simulate_launches(replay.schedules, bare, placement, seed=replay.seed, replicas=replay.replicas)
-    return float(np.median(found.makespan_ns) - np.median(without.makespan_ns))
 
 
 def _with_errors(replay: Replay, files: Sequence[ValidationFile]) -> Replay:

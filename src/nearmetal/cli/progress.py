@@ -157,12 +157,8 @@ class _Lines:
 
 def _said(record: TrialRecord, quiet: _Quiet) -> Iterator[str]:
     if not record.valid:
-        yield _failure(record)
+        took = format_duration(record.outcome.elapsed_ns)
+        hint = f"\n  hint: {record.outcome.hint}" if record.outcome.hint else ""
+        yield f"trial {record.order.trial} failed ({_outcome(record)}, {took}): {record.outcome.reason}{hint}"
     if busy := quiet.words(record):
         yield busy
-
-
-def _failure(record: TrialRecord) -> str:
-    took = format_duration(record.outcome.elapsed_ns)
-    hint = f"\n  hint: {record.outcome.hint}" if record.outcome.hint else ""
-    return f"trial {record.order.trial} failed ({_outcome(record)}, {took}): {record.outcome.reason}{hint}"

@@ -15,8 +15,7 @@ from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import INTRA_KIND, ModelFile, NamedMachine, read_model
 from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
-from nearmetal.predict.scale import scale
-from nearmetal.predict.schedule import Schedule, schedule_from_trace
+from nearmetal.predict.schedule import scale, Schedule, schedule_from_trace
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.validate import traced_launches
 from nearmetal.report.prediction_text import label
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 def load_schedules(program: Path, ranks: int | None, scaling: str | None = None) -> list[Schedule]:
     """Return the schedules of a pattern file, a trace directory, or RUN:WORKLOAD, for a number of ranks.
 
-    Traces are scaled to another one than theirs where they tell what the program would do (`predict.scale`).
+    Traces are scaled to another one than theirs where they tell what the program would do (`predict.schedule`).
     """
     if program.suffix == ".toml":
         if scaling:

@@ -41,7 +41,12 @@ def command(host: str, journals: Path | None, *, script: bool, force: bool, forg
     folder = journals or places.folder_of(host)
     with open_shell(host) as shell, places.host_locks(shell, host, folder) as held:
         if forgotten:
-            return _forget(folder, forgotten)
+            path = folder / forgotten
+            if path.parent.resolve() != folder.resolve():
+                raise BadInputError(f"{forgotten} is not one of the journals in {folder}")
+            for name in forget(path):
+                click.echo(f"given up: {name}")
+            return ExitCode.OK
         if script:
             return _print_scripts(folder)
         home = folder if journals else places.folder_of(places.LOCAL)
@@ -174,15 +179,6 @@ def _tell(path: Path, undone: Undone) -> None:
             click.echo(f"{verb}: {name}")
     if not any(names for _, names in told):
         click.echo(f"{path.name}: nothing was left changed", err=True)
-
-
-def _forget(folder: Path, journal: Path) -> int:
-    path = folder / journal
-    if path.parent.resolve() != folder.resolve():
-        raise BadInputError(f"{journal} is not one of the journals in {folder}")
-    for name in forget(path):
-        click.echo(f"given up: {name}")
-    return ExitCode.OK
 
 
 def _print_scripts(folder: Path) -> int:

@@ -53,12 +53,6 @@ true
 """
 
 
-def rdma_counters(shell: Shell, node: str) -> dict[str, int]:
-    """Return `rdma.<node>.<interface>.<counter>` of every port; packets are `rx_packets` and `tx_packets`."""
-    said = shell.run(["sh", "-c", _SCRIPT, "sh", *_PACKETS, *_OTHERS], node=node)
-    return parse_rdma(node, said.text)
-
-
 def parse_rdma(node: str, text: str) -> dict[str, int]:
     """Add up what the script said, lines of `INTERFACE COUNTER VALUE`; other lines are passed over."""
     counts: dict[str, int] = {}
@@ -155,7 +149,8 @@ def read_counters(shell: Shell, nodes: Sequence[str]) -> dict[str, int]:
             for name, value in _machine_counters(files).items():
                 counts[name] = counts.get(name, 0) + value
         if HAS_RDMA in files.content:
-            counts |= rdma_counters(shell, place)
+            said = shell.run(["sh", "-c", _SCRIPT, "sh", *_PACKETS, *_OTHERS], node=place)
+            counts |= parse_rdma(place, said.text)
         if place in nodes:
             counts |= _node_counters(files)
     return counts

@@ -36,24 +36,20 @@ def render(gate: Gate) -> str:
         {"name": _clean(gate.run.study_name), **counts, "skipped": "0", "timestamp": _clean(gate.run.created_utc[:19])},
     )
     properties = ET.SubElement(suite, "properties")
-    for name, value in _properties(gate):
-        ET.SubElement(properties, "property", {"name": name, "value": _clean(value)})
-    for one in (*gate.judged, *gate.others):
-        _case(suite, gate, one)
-    ET.SubElement(suite, "system-out").text = _clean(_said(gate))
-    ET.indent(root, " ")
-    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _properties(gate: Gate) -> list[tuple[str, str]]:
-    return [
+    for name, value in [
         ("verdict", str(gate.verdict)),
         ("run", gate.run.root),
         ("base", gate.base.root),
         ("metric", str(gate.metric)),
         ("margin", str(gate.margin)),
         *(("changed", str(change)) for change in gate.changes),
-    ]
+    ]:
+        ET.SubElement(properties, "property", {"name": name, "value": _clean(value)})
+    for one in (*gate.judged, *gate.others):
+        _case(suite, gate, one)
+    ET.SubElement(suite, "system-out").text = _clean(_said(gate))
+    ET.indent(root, " ")
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
 def _case(suite: ET.Element, gate: Gate, one: GateCell) -> None:

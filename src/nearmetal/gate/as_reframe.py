@@ -39,7 +39,10 @@ def append(gate: Gate, path: Path, now: dt.datetime) -> None:
     columns = _columns(gate, now)
     header, line = ("|".join(part) for part in zip(*columns, strict=True))
     if path.exists() and _first_line(path) not in {header, ""}:
-        path.rename(_aside(path))
+        number = 0
+        while (moved := path.with_name(f"{path.name}.h{number}")).exists():
+            number += 1
+        path.rename(moved)
     with path.open("a", encoding="utf-8") as log:
         fcntl.flock(log, fcntl.LOCK_EX)  # the handle's end frees it
         log.write(f"{line}\n" if log.tell() else f"{header}\n{line}\n")
@@ -48,13 +51,6 @@ def append(gate: Gate, path: Path, now: dt.datetime) -> None:
 def _first_line(path: Path) -> str:
     with path.open(encoding="utf-8", errors="replace") as log:
         return log.readline().rstrip("\n")
-
-
-def _aside(path: Path) -> Path:
-    number = 0
-    while (moved := path.with_name(f"{path.name}.h{number}")).exists():
-        number += 1
-    return moved
 
 
 def _columns(gate: Gate, now: dt.datetime) -> list[tuple[str, str]]:

@@ -40,11 +40,6 @@ def new_mark() -> str:
     return secrets.token_hex(16)
 
 
-def reader_argv(paths: Sequence[str], mark: str) -> list[str]:
-    """Return the command that says each file, and after it the mark and whether it could be read; it ends with 0."""
-    return ["sh", "-c", _SCRIPT, "sh", mark, *paths]
-
-
 def split(said: bytes, paths: Sequence[str], mark: str) -> dict[str, bytes]:
     """Return the content of each file that could be read; raise NearmetalError when the reader was cut short."""
     *contents, rest = said.split(f"\n{mark} ".encode())
@@ -109,7 +104,7 @@ class CommandShell(Closing, ABC):
     def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
         """Return the content of those files that the node can read; one program reads them all."""
         mark = new_mark()
-        return split(self.run(reader_argv(paths, mark), node=node).stdout, paths, mark)
+        return split(self.run(["sh", "-c", _SCRIPT, "sh", mark, *paths], node=node).stdout, paths, mark)
 
     def _stop_helpers(self) -> None:
         helpers, self._helpers = self._helpers, []

@@ -38,17 +38,12 @@ def _devices(holder: ports.Holder, order: PathOrder) -> list[str]:
         ports.shape_wire(shell, order, parent)
     if not parents:
         ports.refuse_wire(order)
-        parents = _idle_cable(shell)
+        shell.run(["ip", "link", "add", _PARENT, "type", "veth", "peer", "name", "nm-idle"])
+        for end in (_PARENT, "nm-idle"):
+            shell.run(["ip", "link", "set", end, "up"])
+        parents = (_PARENT,)
     devices = [f"nm-m{index}" for index in range(len(holder.nodes))]
     for index, device in enumerate(devices):
         parent = parents[index % len(parents)]
         shell.run(["ip", "link", "add", device, "link", parent, "type", "macvlan", "mode", "bridge"])
     return devices
-
-
-def _idle_cable(shell: Shell) -> tuple[str, ...]:
-    """Make a parent that goes nowhere: one end of a cable whose other end is idle."""
-    shell.run(["ip", "link", "add", _PARENT, "type", "veth", "peer", "name", "nm-idle"])
-    for end in (_PARENT, "nm-idle"):
-        shell.run(["ip", "link", "set", end, "up"])
-    return (_PARENT,)

@@ -190,7 +190,15 @@ def declare_vfs(shell: Shell, port: str, count: int) -> None:
 def _probe_vf(shell: Shell, port: str, index: int) -> str:
     shell.write(f"/sys/class/net/{port}/device/sriov_drivers_autoprobe", b"1\n")
     shell.write("/sys/bus/pci/drivers_probe", vf_address(shell, port, index).encode())
-    return vf_interface(shell, port, index)
+    folder = f"/sys/class/net/{port}/device/virtfn{index}/net"
+    finished = shell.run(["ls", folder], check=False)
+    names = finished.text.split()
+    if not finished.ok or len(names) != 1:
+        raise TrialError(
+            f"virtual function {index} of {port} has {len(names)} interfaces, not one",
+            hint="the driver igbvf is missing or did not bind to it",
+        )
+    return names[0]
 
 
 def vf_address(shell: Shell, port: str, index: int) -> str:
@@ -205,16 +213,3 @@ def wait_for_carrier(shell: Shell, port: str) -> None:
         if time.monotonic() > deadline:
             raise TrialError(f"port {port} had no link within {CARRIER_TIMEOUT_S:.0f} s")
         time.sleep(_POLL_S)
-
-
-def vf_interface(shell: Shell, port: str, index: int) -> str:
-    """Return the interface of a port's virtual function; raise TrialError when no driver has made one."""
-    folder = f"/sys/class/net/{port}/device/virtfn{index}/net"
-    finished = shell.run(["ls", folder], check=False)
-    names = finished.text.split()
-    if not finished.ok or len(names) != 1:
-        raise TrialError(
-            f"virtual function {index} of {port} has {len(names)} interfaces, not one",
-            hint="the driver igbvf is missing or did not bind to it",
-        )
-    return names[0]

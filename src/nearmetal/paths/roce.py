@@ -41,7 +41,13 @@ class Roce:
         shell.run(["modprobe", "-a", *_MODULES])
         names = self.interfaces(shell, found)
         for index, name in enumerate(names):
-            _settle(shell, name, links.address(index))
+            for scope in ("all", name):
+                for setting, value in _OWN_PEER.items():
+                    shell.write(f"/proc/sys/net/ipv4/conf/{scope}/{setting}", value)
+            shell.write(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", b"1\n")
+            shell.run(["ip", "addr", "add", f"{links.address(index)}/24", "dev", name])
+            shell.run(["ip", "link", "set", name, "up"])
+            ports.wait_for_carrier(shell, name)
         for index, name in enumerate(names):
             there = shell.read(f"/sys/class/net/{names[1 - index]}/address").decode().strip()
             neighbour = [links.address(1 - index), "lladdr", there, "dev", name, "nud", "permanent"]
@@ -72,17 +78,6 @@ def _whole(shell: Shell, found: Sequence[str]) -> Sequence[str]:
 def _split(shell: Shell, found: Sequence[str]) -> Sequence[str]:
     functions = ports.split_ports(shell, dict.fromkeys(found, 1))
     return [functions[port][0] for port in found]
-
-
-def _settle(shell: Shell, name: str, address: str) -> None:
-    """Give an interface its address and its link, and let it take the other's frames."""
-    for scope in ("all", name):
-        for setting, value in _OWN_PEER.items():
-            shell.write(f"/proc/sys/net/ipv4/conf/{scope}/{setting}", value)
-    shell.write(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", b"1\n")
-    shell.run(["ip", "addr", "add", f"{address}/24", "dev", name])
-    shell.run(["ip", "link", "set", name, "up"])
-    ports.wait_for_carrier(shell, name)
 
 
 def _wait_for_gid(shell: Shell, device: str) -> None:

@@ -204,7 +204,9 @@ def _sizes_to_measure(measured: NDArray[np.int64], used: NDArray[np.int64]) -> s
 
 
 def _of_mpi(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
-    traced = flavour_of(schedule.mpi)
+    flavour = next((word for name, word in _FLAVOURS.items() if name in schedule.mpi), "")
+    version = re.search(r"\d+(?:\.\d+)+", schedule.mpi)
+    traced = f"{flavour} {version[0]}" if flavour and version else flavour
     measured = named.mpi or named.machine.collectives
     known = measured.split(" ")
     if not traced or (traced.split(" ")[0] == known[0] and (len(known) == 1 or traced == measured)):
@@ -238,13 +240,6 @@ def _of_launches(named: NamedMachine) -> list[Doubt]:
         return []
     said = f"launches that measured all of the path: {launches}. Launches differ by more than their iterations do"
     return [Doubt(said, f"finish the run (run --resume), or measure {ENOUGH_LAUNCHES} blocks", 1.0)]
-
-
-def flavour_of(library: str) -> str:
-    """Return flavour and version of what MPI_Get_library_version said, such as `openmpi 5.0.8`; empty if unknown."""
-    flavour = next((word for name, word in _FLAVOURS.items() if name in library), "")
-    version = re.search(r"\d+(?:\.\d+)+", library)
-    return f"{flavour} {version[0]}" if flavour and version else flavour
 
 
 def _of_several_programs(schedules: Sequence[Schedule]) -> list[Doubt]:

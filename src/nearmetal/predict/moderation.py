@@ -73,20 +73,17 @@ class ModerationSetting:
                 hint="low must be below high; the driver does not check this and would wrap around",
             )
         if self.kind.throttles:
-            self._check_itr()
-
-    def _check_itr(self) -> None:
-        legal = {
-            Moderation.IGB_QUEUE: self.usecs in {0, 1, 3} or 10 <= self.usecs <= 10_000,
-            Moderation.IGB_SHARED: self.usecs in {0, 1, 3} or 10 <= self.usecs <= 10_000,
-            Moderation.IGBVF: self.usecs in {0, 2, 3} or 10 <= self.usecs <= 10_000,
-            Moderation.IXGBEVF: 0 <= self.usecs <= 0xFF8 >> 2,
-        }
-        if not legal[self.kind]:
-            raise BadInputError(
-                f"{self.kind.name.lower()} does not take rx-usecs {self.usecs}",
-                hint="see docs/explanation/prediction.md",
-            )
+            legal = {
+                Moderation.IGB_QUEUE: self.usecs in {0, 1, 3} or 10 <= self.usecs <= 10_000,
+                Moderation.IGB_SHARED: self.usecs in {0, 1, 3} or 10 <= self.usecs <= 10_000,
+                Moderation.IGBVF: self.usecs in {0, 2, 3} or 10 <= self.usecs <= 10_000,
+                Moderation.IXGBEVF: 0 <= self.usecs <= 0xFF8 >> 2,
+            }
+            if not legal[self.kind]:
+                raise BadInputError(
+                    f"{self.kind.name.lower()} does not take rx-usecs {self.usecs}",
+                    hint="see docs/explanation/prediction.md",
+                )
 
 
 @dataclass(frozen=True, slots=True)

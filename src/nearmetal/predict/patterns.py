@@ -173,14 +173,12 @@ def schedule_from_pattern(pattern: Pattern) -> Schedule:
         periods=(int(pattern.periodic),) * len(dims),
         slots=slots,
     )
-    return Schedule(pattern.ranks, (program,), (_compute(pattern),), name=pattern.kind)
-
-
-def _compute(pattern: Pattern) -> Distribution:
     median_ps = parse_duration_ns(pattern.compute) * PS_PER_NS * pattern.shrink
     factors = (1 - 1.5 * pattern.compute_spread, 1 - pattern.compute_spread, 1.0, 1 + pattern.compute_spread)
     values = [max(0, round(median_ps * factor)) for factor in factors]
-    return Distribution((0.0, 0.01, 0.5, 0.99), tuple(values))
+    return Schedule(
+        pattern.ranks, (program,), (Distribution((0.0, 0.01, 0.5, 0.99), tuple(values)),), name=pattern.kind
+    )
 
 
 _Parts = tuple[list[Op], list[Step], tuple[Comm, ...], tuple[int, ...]]

@@ -45,7 +45,9 @@ def one_way_quantiles(round_trip_ns: NDArray[np.int64], probabilities: Floats) -
     points = _plane(min(_DRAWS, _DRAWS_A_SAMPLE * round_trip_ns.size))
     known = squared < 1 - _SPARSE / points.shape[1]  # beyond, the points of the sum are too few: the start is kept
     for _ in range(_ITERATIONS):
-        missing = np.where(known, target - np.quantile(_sums(one_way, probabilities, points), squared), 0.0)
+        first, second = np.interp(points, probabilities, one_way)
+        total: Floats = first + second
+        missing = np.where(known, target - np.quantile(total, squared), 0.0)
         one_way = np.maximum.accumulate(np.maximum(one_way + _DAMPING * missing, floor))
     return one_way
 
@@ -54,13 +56,6 @@ def one_way_quantiles(round_trip_ns: NDArray[np.int64], probabilities: Floats) -
 def _plane(points: int) -> Floats:
     """Return quasi-random points of the unit square (R2 sequence, Roberts 2018), shape (2, points)."""
     return np.outer((0.7548776662466927, 0.5698402909980532), np.arange(1, points + 1)) % 1
-
-
-def _sums(values: Floats, probabilities: Floats, points: Floats) -> Floats:
-    """Return sums of two independent draws, one for each of the `points`."""
-    first, second = np.interp(points, probabilities, values)
-    total: Floats = first + second
-    return total
 
 
 def residual_of(samples: Sequence[NDArray[np.int64]]) -> Distribution:

@@ -279,17 +279,12 @@ def _split_sections(data: bytes, version: int, sections: int) -> dict[bytes, byt
         if len(payload) != size or zlib.crc32(payload) != crc:
             raise _Damaged(f"section {wanted.decode()!r} is torn or damaged")
         payloads[tag] = payload
-        if tag == b"END ":
-            _check_end(data, at, payload)
+        if tag == b"END " and (len(payload) != _END.size or _END.unpack(payload) != (zlib.crc32(data[:at]), at)):
+            raise _Damaged("the check sum of the whole file is wrong")
         at += _SECTION.size + size
     if at != len(data):
         raise _Damaged(f"{len(data) - at} bytes after the end")
     return payloads
-
-
-def _check_end(data: bytes, at: int, payload: bytes) -> None:
-    if len(payload) != _END.size or _END.unpack(payload) != (zlib.crc32(data[:at]), at):
-        raise _Damaged("the check sum of the whole file is wrong")
 
 
 def _read_meta(payload: bytes) -> dict[str, str]:

@@ -41,12 +41,8 @@ def mark(entry: PathEntry, x: float, y: float, *, small: bool = False, hollow: b
     """Return a path's mark: its shape tells paths apart where colour does not. `title` shows when it is pointed at."""
     tip = [element("title", title)] if title else []
     kind = f"{path_class(entry)} mark{' hollow' if hollow else ''}"
-    return element("use", *tip, class_=kind, href=_shape_id(entry, small=small), x=x, y=y)
-
-
-def _shape_id(entry: PathEntry, *, small: bool) -> str:
     shape = 0 if entry.baseline or entry.again else entry.number % len(_SHAPES)
-    return f"#{'s' if small else 'm'}{shape}"
+    return element("use", *tip, class_=kind, href=f"#{'s' if small else 'm'}{shape}", x=x, y=y)
 
 
 _SHAPES: tuple[tuple[tuple[float, float], ...], ...] = (

@@ -145,11 +145,6 @@ def as_text(found: Sequence[Waterfall], baseline: str, host_label: str, height: 
 def _bars(lanes: Sequence[Lane]) -> list[str]:
     left = max(len(lane.name) for lane in lanes) + 2
     axis = linear(0.0, max(lane.of.mean_ns for lane in lanes) / NS_PER_US, left, _WIDTH - 8)
-    return [*_ruler(axis), *(f"{lane.name:<{left}}{_bar(lane.of, axis)}" for lane in lanes)]
-
-
-def _ruler(axis: Scale) -> list[str]:
-    """Return the axis: figures, and ticks below them."""
     figures, ticks = [" "] * (_WIDTH + 8), [" "] * (_WIDTH + 1)
     free = 0
     for value, label in axis.ticks:
@@ -159,7 +154,11 @@ def _ruler(axis: Scale) -> list[str]:
             figures[at : at + len(text)] = text
             ticks[at] = "|"
             free = at + len(text) + 1
-    return ["".join(figures).rstrip(), "".join(ticks).rstrip()]
+    return [
+        "".join(figures).rstrip(),
+        "".join(ticks).rstrip(),
+        *(f"{lane.name:<{left}}{_bar(lane.of, axis)}" for lane in lanes),
+    ]
 
 
 def _bar(one: Waterfall, axis: Scale) -> str:

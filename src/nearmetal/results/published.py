@@ -206,7 +206,8 @@ def agreement(published: float, ours: RatioEstimate | None, bound: Bound = "") -
         return MISSING if ours is None else OPEN
     low, high = ours.interval.low, ours.interval.high
     if bound:
-        return _keeps(low, high, bound, published)
+        kept, broken = (high <= published, low > published) if bound == "<" else (low >= published, high < published)
+        return SAME if kept else OTHER if broken else OPEN
     if abs(published - 1) <= NO_EFFECT:
         near = ours.equivalence_interval or ours.interval
         inside = near.low >= 1 - NEAR and near.high <= 1 + NEAR
@@ -216,11 +217,6 @@ def agreement(published: float, ours: RatioEstimate | None, bound: Bound = "") -
     if low <= 1 <= high:
         return OPEN
     return SAME if (low > 1) == (published > 1) else OTHER
-
-
-def _keeps(low: float, high: float, bound: Bound, published: float) -> str:
-    kept, broken = (high <= published, low > published) if bound == "<" else (low >= published, high < published)
-    return SAME if kept else OTHER if broken else OPEN
 
 
 def crossovers(points: Sequence[tuple[int, float]]) -> list[tuple[int, int]]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from nearmetal.store.rundir import RunDir, TrialRecord
     from nearmetal.study.order import Scalar
-    from nearmetal.workloads.sample_file import SampleCell, SampleFile
+    from nearmetal.workloads.sample_file import SampleFile
 
 TRACE_CLOCK = "CLOCK_MONOTONIC_RAW"
 WORST_RESIDUE = 0.05
@@ -124,7 +124,8 @@ def _of_trial(record: TrialRecord, files: Mapping[str, bytes]) -> Iterable[tuple
     shaped = bool(WIRE_OPTIONS & record.order.path.options.keys())
     wire = _wire(record.outcome.facts)
     for cell in samples.cells:
-        windows = _windows(cell)
+        begin, end = cell.begin_ns[0].tolist(), cell.end_ns[0].tolist()
+        windows = [Window(number, begin[number], end[number]) for number in range(cell.warmup, len(begin))]
         found = round_trips(
             events, windows, message_bytes=cell.size_bytes, shaped_wire=shaped and wire is None, wire=wire
         )
@@ -153,11 +154,6 @@ def _check(samples: SampleFile, record: TrialRecord) -> None:
             f"{header.ranks} ranks, stamped with {header.clock}",
             hint="a waterfall is of a ping-pong such as `latency` between two ranks",
         )
-
-
-def _windows(cell: SampleCell) -> list[Window]:
-    begin, end = cell.begin_ns[0].tolist(), cell.end_ns[0].tolist()
-    return [Window(number, begin[number], end[number]) for number in range(cell.warmup, len(begin))]
 
 
 def _measured(record: TrialRecord, operation: str) -> _Measured:

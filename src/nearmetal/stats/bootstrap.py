@@ -66,10 +66,8 @@ def wild_bootstrap_t(
     spread = drawn.std(axis=1, ddof=1)
     with np.errstate(divide="ignore"):
         statistic = np.sort(np.abs(drawn.mean(axis=1)) * math.sqrt(values.size) / spread)
-    reach = [float(statistic[_rank(replicates, level) - 1]) * of.standard_error for level in levels]
+    reach = [
+        float(statistic[min(replicates, math.ceil((replicates + 1) * level - 1e-9)) - 1]) * of.standard_error
+        for level in levels
+    ]
     return tuple(Interval(of.mean - r, of.mean + r, level) for r, level in zip(reach, levels, strict=True))
-
-
-def _rank(replicates: int, level: float) -> int:
-    """Return the rank, 1-based, of the `level` quantile among the replicates and the sample itself."""
-    return min(replicates, math.ceil((replicates + 1) * level - 1e-9))

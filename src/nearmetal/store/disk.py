@@ -41,7 +41,7 @@ class Disk:
 
     def put_bytes(self, path: Path, data: bytes) -> None:
         """Write `data` as a whole file; what is no file (`/dev/stdout`, a pipe) is written to and stays what it is."""
-        if not _is_no_file(path):
+        if not (path.exists() and (path.parent.as_posix() == "/dev" or not (path.is_file() or path.is_dir()))):
             self.put(path, lambda part: _write(part, data))
             return
         try:
@@ -81,11 +81,6 @@ class SharedDisk(Disk):
     def make(self, part: Path) -> None:
         """Leave it to the writer."""
         part.unlink(missing_ok=True)
-
-
-def _is_no_file(path: Path) -> bool:
-    """Return whether a new file in its place would take a device, a pipe or a standard stream away."""
-    return path.exists() and (path.parent.as_posix() == "/dev" or not (path.is_file() or path.is_dir()))
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -146,7 +146,15 @@ class StudyTrials:
             self._learn(outcome)
             if outcome.status is not TrialStatus.VALID:
                 raise TrialError(f"{order.workload.label}: {outcome.reason}", hint=outcome.hint)
-            yield from _durations(launched)
+            label = launched.order.workload.label
+            for cell, summary in launched.cells:
+                name = f"{label}/{cell.operation}/{format_size(cell.message_bytes)}"
+                for metric in Metric:
+                    figure_ns, refused = summary.figure(metric)
+                    if figure_ns is not None:
+                        yield f"{name}/{metric}", figure_ns
+                    elif metric is HEADLINE:
+                        raise TrialError(f"{name}: {refused}")
             yield from _expense(order, outcome)
 
     def _learn(self, outcome: Outcome) -> None:
@@ -167,18 +175,6 @@ def orders(study: Study, path: PathSpec, setting: Mapping[str, str], block: int)
     named = SettingSpec(name="tuned" if setting else AS_FOUND, knobs=dict(setting))
     alone = study.model_copy(update={"path": [path], "baseline": path.name, "setting": [named]})
     return [order for order in plan.block(alone, block) if not order.path.label.endswith(AGAIN)]
-
-
-def _durations(launched: Launched) -> Iterator[tuple[str, float]]:
-    label = launched.order.workload.label
-    for cell, summary in launched.cells:
-        name = f"{label}/{cell.operation}/{format_size(cell.message_bytes)}"
-        for metric in Metric:
-            figure_ns, refused = summary.figure(metric)
-            if figure_ns is not None:
-                yield f"{name}/{metric}", figure_ns
-            elif metric is HEADLINE:
-                raise TrialError(f"{name}: {refused}")
 
 
 def _expense(order: Order, outcome: Outcome) -> Iterator[tuple[str, float]]:

@@ -110,7 +110,9 @@ class Race(Method):
         super().tell(costs)
         self._observed += [(self._blocks, point, cost) for point, cost in costs.items() if cost is not None]
         self._blocks += 1
-        self._belief = self._model.belief(self._counting())
+        still = dict(zip(self._space.points, self._open.tolist(), strict=True))
+        counting = [one for one in self._observed if still[one[1]]]
+        self._belief = self._model.belief(counting if len(counting) >= self._plan.width else self._observed)
         if self._racing is not None:
             self._eliminate(costs)
         elif self._blocks >= _BLOCKS_BEFORE_NARROWING:
@@ -137,12 +139,6 @@ class Race(Method):
         still = dict(zip(self._space.points, self._open.tolist(), strict=True))
         # The present setting wins ties: nothing is recommended without a reason.
         return min([self._space.present, *(one for one in pool if still[one])], key=lambda point: mean[point])
-
-    def _counting(self) -> list[tuple[int, Point, float]]:
-        """Return the trials of settings that are still open, all trials when those are too few."""
-        still = dict(zip(self._space.points, self._open.tolist(), strict=True))
-        counting = [one for one in self._observed if still[one[1]]]
-        return counting if len(counting) >= self._plan.width else self._observed
 
     def _narrow(self) -> None:
         """Leave the values behind that no good setting needs."""

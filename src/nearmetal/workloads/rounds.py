@@ -37,17 +37,12 @@ def all_pairs(nodes: int) -> list[Round]:
     return rounds
 
 
-def across_cut(nodes: int) -> Round:
-    """Return the pairs across the cut into a first and a second half; the first half starts. An odd node rests."""
-    half = nodes // 2
-    return tuple((node, node + half) for node in range(half))
-
-
 def whole(nodes: int, *, bisection: bool) -> list[tuple[str, Round]]:
     """Return what one launch measures of a fabric: all pairs, then with `bisection` the cut together and alone."""
     plan = [(ALL, one) for one in all_pairs(nodes)]
     if bisection:
-        cut = across_cut(nodes)
+        half = nodes // 2
+        cut = tuple((node, node + half) for node in range(half))
         plan += [(CUT, cut)] * CUT_TIMES + [(ALONE, (pair,)) for pair in cut]
     return plan
 

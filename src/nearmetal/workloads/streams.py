@@ -13,7 +13,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.hosts.host import Shell
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
-from nearmetal.study.order import Order, Scalar, WorkloadOrder
+from nearmetal.study.order import Order, WorkloadOrder
 from nearmetal.units import is_whole
 from nearmetal.workloads import pairs
 from nearmetal.workloads.crew import Command
@@ -120,7 +120,10 @@ class PairWorkload:
             for pair in every
         ]
         node = every[0].client.node
-        return pairs.launch_crew(shell, order, commands, _version_facts(shell, node, tool), node=node)
+        said = shell.run([tool.kind, tool.version_flag], node=node, check=False)
+        lines = (said.stdout + b"\n" + said.stderr).decode(errors="replace").splitlines()
+        line = next((line.strip() for line in lines if any(c.isdigit() for c in line)), "unknown")
+        return pairs.launch_crew(shell, order, commands, {f"{tool.kind}.version": line[:80]}, node=node)
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError unless every client came to a result and all ran together."""
@@ -214,14 +217,6 @@ def turns_of(files: Mapping[str, bytes], kind: str) -> list[list[bytes]]:
     for found, data in named:
         turns.setdefault((found.size_bytes, found.run), []).append(data)
     return list(turns.values())
-
-
-def _version_facts(shell: Shell, node: str, tool: StreamTool) -> dict[str, Scalar]:
-    """Return the version that a program tells, in the first line that holds a digit."""
-    said = shell.run([tool.kind, tool.version_flag], node=node, check=False)
-    lines = (said.stdout + b"\n" + said.stderr).decode(errors="replace").splitlines()
-    line = next((line.strip() for line in lines if any(c.isdigit() for c in line)), "unknown")
-    return {f"{tool.kind}.version": line[:80]}
 
 
 def _shares(workload: WorkloadOrder, turns: list[list[float]]) -> dict[str, int]:

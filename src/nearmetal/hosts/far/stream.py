@@ -135,24 +135,19 @@ class ProgramCarrier:
 
     def open(self) -> Stream:
         """Start the program; it lives until its input ends, or the far side does."""
-        return local_stream(self.argv)
-
-
-def local_stream(argv: tuple[str, ...]) -> Stream:
-    """Start a program here whose streams feed an inbox."""
-    child = process.spawn(argv, stdin=-1)
-    inbox = Inbox()
-    assert child.stdin is not None
-    assert child.stdout is not None
-    assert child.stderr is not None
-    readers = [
-        threading.Thread(target=_read, args=(pipe, partial(inbox.put, number)), daemon=True)
-        for number, pipe in ((1, child.stdout), (2, child.stderr))
-    ]
-    for reader in readers:
-        reader.start()
-    threading.Thread(target=_await_end, args=(child, readers, inbox), daemon=True).start()
-    return Stream(inbox, partial(_write, child, inbox), partial(_end_input, child), partial(_close, child, inbox))
+        child = process.spawn(self.argv, stdin=-1)
+        inbox = Inbox()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        readers = [
+            threading.Thread(target=_read, args=(pipe, partial(inbox.put, number)), daemon=True)
+            for number, pipe in ((1, child.stdout), (2, child.stderr))
+        ]
+        for reader in readers:
+            reader.start()
+        threading.Thread(target=_await_end, args=(child, readers, inbox), daemon=True).start()
+        return Stream(inbox, partial(_write, child, inbox), partial(_end_input, child), partial(_close, child, inbox))
 
 
 def _read(pipe: IO[bytes], put: partial[None]) -> None:

@@ -88,17 +88,13 @@ def _next(stream: bytes, position: int) -> tuple[int, str, bytes, int]:
     packed = stream[body + name_length : end]
     try:
         name = stream[body : body + name_length].decode()
-        content = _unpacked(packed, content_length) if kind == _FILE else packed
+        # One byte more than promised is enough to see a lie, and no frame can make the reader allocate without bound.
+        content = zlib.decompressobj().decompress(packed, content_length + 1) if kind == _FILE else packed
     except (UnicodeDecodeError, zlib.error) as error:
         raise ForeignFileError(f"the lab's answer is damaged at byte {position}: {error}") from error
     if len(content) != content_length:
         raise ForeignFileError(f"{name!r} in the lab's answer has {len(content)} bytes, not {content_length}")
     return kind, name, content, end
-
-
-def _unpacked(packed: bytes, content_length: int) -> bytes:
-    # One byte more than promised is enough to see a lie, and no frame can make the reader allocate without bound.
-    return zlib.decompressobj().decompress(packed, content_length + 1)
 
 
 def pack_order(order: bytes, seat: Seat = ALONE) -> bytes:

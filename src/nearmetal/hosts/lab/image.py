@@ -210,7 +210,8 @@ def build(say: Callable[[str], None], *, again: bool = False) -> Image:
     release = rootfs.this_release()
     say(f"resolving the packages of {release.distribution} {release.codename}")
     versions = rootfs.resolve(release)
-    folder = cache_folder() / f"root-{_root_key(versions)}"
+    text = json.dumps([root_recipe_key(), versions], sort_keys=True)
+    folder = cache_folder() / f"root-{hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]}"
     with locked(folder, say):
         if again or _sound(folder, say) is None:
             _build_root(release, versions, folder, say)
@@ -249,11 +250,6 @@ def package_version(package: str) -> str:
 def _fitting_roots() -> list[Path]:
     recipe = root_recipe_key()
     return [folder for folder in _folders("root") if _facts(folder).get("recipe") == recipe]
-
-
-def _root_key(versions: dict[str, str]) -> str:
-    text = json.dumps([root_recipe_key(), versions], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]
 
 
 def _build_root(release: rootfs.Release, versions: dict[str, str], folder: Path, say: Callable[[str], None]) -> None:

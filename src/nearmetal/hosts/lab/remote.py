@@ -131,14 +131,10 @@ def _answer(connection: socket.socket) -> None:
             _answer_program(request, link)
         else:
             # All that was sent must be taken before the connection is closed, or TCP drops the answer too.
-            _answer_file(request, _all_input(link), link)
-
-
-def _all_input(link: _Link) -> bytes:
-    content = bytearray()
-    while (frame := link.receive())[0] == _INPUT:
-        content += frame[1]
-    return bytes(content)
+            content = bytearray()
+            while (frame := link.receive())[0] == _INPUT:
+                content += frame[1]
+            _answer_file(request, bytes(content), link)
 
 
 def _answer_file(request: dict[str, Any], content: bytes, link: _Link) -> None:

@@ -71,7 +71,8 @@ def this_release() -> Release:
     targets = process.run(
         ["apt-get", "indextargets", "--format", form, "Created-By: Packages"], timeout_s=30, check=True
     )
-    sources = apt_sources(targets.text, codename, _keyring(distribution))
+    path = Path("/usr/share/keyrings") / _KEYRINGS[distribution]
+    sources = apt_sources(targets.text, codename, str(path) if path.is_file() else "")
     if not sources:
         raise UnavailableError(
             f"apt on this machine has no source for {codename}", hint="`apt-get update`, and look into /etc/apt"
@@ -95,11 +96,6 @@ def apt_sources(targets: str, codename: str, keyring: str = "") -> tuple[str, ..
         if release in wanted and origin in _ORIGINS:
             lines.append(f"deb {option}{uri} {release} {component}")
     return tuple(dict.fromkeys(lines))
-
-
-def _keyring(distribution: str) -> str:
-    path = Path("/usr/share/keyrings") / _KEYRINGS[distribution]
-    return str(path) if path.is_file() else ""
 
 
 def wanted_packages() -> tuple[str, ...]:

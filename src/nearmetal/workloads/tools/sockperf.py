@@ -62,12 +62,6 @@ class Packets:
     round_trip_ns: tuple[int, ...]
 
 
-def protocol_of(data: bytes) -> str:
-    """Return `tcp` or `udp` where the output names the one protocol of its connections, else nothing."""
-    found = {match[1].lower() for match in _PROTOCOL.finditer(data[:_LOOK_BYTES])}
-    return found.pop().decode() if len(found) == 1 else ""
-
-
 def parse_summary(data: bytes) -> SockperfSummary:
     """Read what sockperf printed; raise ForeignFileError unless it came to a summary."""
     text = to_text(data, PROGRAM)
@@ -202,7 +196,8 @@ def _samples(data: bytes, operation: str) -> Spans:
 
 def _round_trip(data: bytes) -> tuple[str, tuple[str, ...]]:
     """Return the operation of sockperf's output, and what to say where it does not tell TCP from UDP."""
-    protocol = protocol_of(data)
+    found = {match[1].lower() for match in _PROTOCOL.finditer(data[:_LOOK_BYTES])}
+    protocol = found.pop().decode() if len(found) == 1 else ""
     if protocol:
         return f"{protocol}_round_trip", ()
     return "round_trip", ("it does not say whether it was TCP or UDP",)
