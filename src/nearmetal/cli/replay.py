@@ -15,7 +15,7 @@ from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import INTRA_KIND, ModelFile, NamedMachine, read_model
 from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
-from nearmetal.predict.schedule import scale, Schedule, schedule_from_trace
+from nearmetal.predict.schedule import Schedule, scale, schedule_from_trace
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.validate import traced_launches
 from nearmetal.report.prediction_text import label

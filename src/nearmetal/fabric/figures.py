@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from nearmetal.stats.interval import FloatArray
+from nearmetal.workloads.fabric_file import FabricFile
 from nearmetal.workloads.rounds import ALONE, CUT
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from nearmetal.stats.interval import FloatArray
-    from nearmetal.workloads.fabric_file import FabricFile
 
 
 @dataclass(frozen=True, slots=True)

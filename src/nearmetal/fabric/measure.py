@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, ExitCode, ForeignFileError, TrialError
 from nearmetal.fabric.detect import MIN_NODES, REPEATS, screen
 from nearmetal.fabric.figures import pairs_of
+from nearmetal.hosts.host import Host
 from nearmetal.run.trial import carry_out
-from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.store.rundir import RunDir
+from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
+from nearmetal.study.spec import PathSpec, Study
 from nearmetal.units import NS_PER_S
 from nearmetal.workloads import rounds
 from nearmetal.workloads.fabric import ROUNDS, SAMPLES, Fabric
 from nearmetal.workloads.fabric_file import FabricFile, read_fabric_file
 from nearmetal.workloads.rounds import Pair, Round, pair_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nearmetal.hosts.host import Host
-    from nearmetal.store.rundir import RunDir
-    from nearmetal.study.order import Scalar
-    from nearmetal.study.spec import PathSpec, Study
-
 
 # ---- the rounds of the re-tests
 # Each suspect several times, all other nodes at work beside it.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,13 +14,11 @@ from nearmetal.fabric.measure import RETESTS, WHOLE, FabricError
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 from nearmetal.stats.equivalence import Better
 from nearmetal.stats.interval import FloatArray
+from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
 from nearmetal.study.spec import parse_study
 from nearmetal.workloads.fabric import ROUNDS, SAMPLES, Fabric
 from nearmetal.workloads.fabric_file import FabricFile, read_fabric_file
 from nearmetal.workloads.rounds import AGAIN, ALL
-
-if TYPE_CHECKING:
-    from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
 
 
 @dataclass(frozen=True, slots=True)

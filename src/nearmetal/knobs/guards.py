@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, NearmetalError
 from nearmetal.hosts.host import Shell, is_far
@@ -12,9 +12,6 @@ from nearmetal.knobs.access import run_c
 from nearmetal.knobs.drivers import VIRTIO_PLAIN
 from nearmetal.knobs.journal import Device
 from nearmetal.knobs.knob import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _RIVALS: dict[str, tuple[str, ...]] = {
     "irqbalance": ("nic.irq-affinity",),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import GUEST_KINDS, p99_errors, run_errors
@@ -26,7 +28,10 @@ from nearmetal.predict.models import (
 from nearmetal.predict.residual import times_of
 from nearmetal.predict.wire import KnownWire, works_beside
 from nearmetal.store.query import refuse_fabric, valid
+from nearmetal.store.rundir import RunDir, TrialRecord
+from nearmetal.store.samples import StoredCell
 from nearmetal.study.facts import COMPUTERS, PROCESSORS
+from nearmetal.study.order import Scalar
 from nearmetal.study.spec import AGAIN
 from nearmetal.workloads.figures import SUITES
 

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError, TrialError
+from nearmetal.hosts.host import Host
+from nearmetal.predict.models import NamedMachine
+from nearmetal.predict.trace import Trace
 from nearmetal.run.trial import carry_out
 from nearmetal.stats.compare import BlockFigures, estimate_ratio
 from nearmetal.study import plan
-from nearmetal.study.order import TrialStatus
+from nearmetal.study.order import Order, Scalar, TrialStatus
 from nearmetal.study.spec import AGAIN, Study, WorkloadSpec
 from nearmetal.workloads.samples import decode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from nearmetal.hosts.host import Host
-    from nearmetal.predict.models import NamedMachine
-    from nearmetal.predict.trace import Trace
-    from nearmetal.study.order import Order, Scalar
 
 DEFAULT, CHOSEN = "default", "chosen"
 MIN_BLOCKS = 3

@@ -9,21 +9,17 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING
 
 from nearmetal.results.evidence import count_of, per_iteration
+from nearmetal.results.records import SettingContrast
 from nearmetal.stats.equivalence import Finding
 from nearmetal.stats.summary import HEADLINE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from nearmetal.results.records import SettingContrast
-    from nearmetal.store.rundir import TrialRecord
-    from nearmetal.study.order import Scalar
-    from nearmetal.study.spec import PathSpec, Study
+from nearmetal.store.rundir import TrialRecord
+from nearmetal.study.order import Scalar
+from nearmetal.study.spec import PathSpec, Study
 
 _LADDER = "studies/nasa-ladder.toml in the lab"
 _STOLEN = 0.01

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nearmetal.report import schema
 from nearmetal.report.schema import finite, made
 from nearmetal.report.steps import next_step
-from nearmetal.stats.summary import Metric
-
-if TYPE_CHECKING:
-    from nearmetal.results.records import Cell, FactRow, PathCell, PathVerdict, View
-    from nearmetal.stats.compare import CellComparison, RatioEstimate
-    from nearmetal.stats.paired import Significance
-    from nearmetal.stats.summary import Summary
+from nearmetal.results.records import Cell, FactRow, PathCell, PathVerdict, View
+from nearmetal.stats.compare import CellComparison, RatioEstimate
+from nearmetal.stats.paired import Significance
+from nearmetal.stats.summary import Metric, Summary
 
 
 def render(view: View) -> str:

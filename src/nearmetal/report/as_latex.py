@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from nearmetal.errors import visible
 from nearmetal.report import tables
+from nearmetal.report.tables import Table
+from nearmetal.results.records import View
 from nearmetal.stats.summary import Metric
-
-if TYPE_CHECKING:
-    from nearmetal.report.tables import Table
-    from nearmetal.results.records import View
 
 _SPECIAL = str.maketrans(
     {c: f"\\{c}" for c in "#$%&_{}"}

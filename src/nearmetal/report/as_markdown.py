@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from nearmetal.report import steps, tables, words
+from nearmetal.report.tables import Table
+from nearmetal.results.records import View
 from nearmetal.stats.summary import Metric
-
-if TYPE_CHECKING:
-    from nearmetal.report.tables import Table
-    from nearmetal.results.records import View
 
 _SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]#|~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 

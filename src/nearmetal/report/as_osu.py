@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import nearmetal
-from nearmetal.results.osu import osu_tables
-
-if TYPE_CHECKING:
-    from nearmetal.results.osu import OsuTable
-    from nearmetal.store.rundir import RunDir
+from nearmetal.results.osu import OsuTable, osu_tables
+from nearmetal.store.rundir import RunDir
 
 
 def render(run: RunDir) -> str:

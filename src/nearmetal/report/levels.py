@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from nearmetal.report import words
 from nearmetal.report.axes import PlotArea, Scale, logarithmic, x_axis, y_axis
 from nearmetal.report.charts import FRAME, WIDTH, chart, labels_at_right, mark, path_class, readout, whisker
 from nearmetal.report.markup import Markup, element, pixels, together
+from nearmetal.results.records import Cell, GroupId, Level, PathCell, PathEntry, View
 from nearmetal.stats.summary import HEADLINE, Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from nearmetal.results.records import Cell, GroupId, Level, PathCell, PathEntry, View
 
 
 def levels(view: View, group: GroupId, metric: Metric, href: Callable[[Cell], str | None] | None) -> Markup | None:

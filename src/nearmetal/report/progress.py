@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
 
 from nearmetal.report.tables import Table
+from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study import plan
 from nearmetal.study.spec import parse_study
 from nearmetal.units import format_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.store.rundir import RunDir, TrialRecord
 
 LAST_TRIALS = 10
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from scipy import special
 
 from nearmetal.report.tables import Table
 from nearmetal.report.words import cell_title, percent
+from nearmetal.results.records import Cell, PathCell, View
+from nearmetal.stats.compare import CellComparison, RatioEstimate
 from nearmetal.stats.equivalence import Finding, Verdict
 from nearmetal.stats.order import support
 from nearmetal.stats.stopping import FIRST_LOOK_BLOCKS
 from nearmetal.stats.summary import HEADLINE, P99, Metric
 from nearmetal.units import NS_PER_S, format_wait
-
-if TYPE_CHECKING:
-    from nearmetal.results.records import Cell, PathCell, View
-    from nearmetal.stats.compare import CellComparison, RatioEstimate
 
 _MOST_BLOCKS = 1000
 _MOST_OCCASIONS = 30

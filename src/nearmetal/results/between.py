@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,12 +16,8 @@ from nearmetal.stats.between import Difference, Standing, difference, floor_betw
 from nearmetal.stats.equivalence import ALPHA, TAIL_MARGIN, margin_log
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.query import disagreements
+from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.spec import parse_study
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from nearmetal.store.rundir import RunDir, TrialRecord
 
 
 @dataclass(frozen=True, slots=True)

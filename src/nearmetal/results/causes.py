@@ -9,21 +9,18 @@ correlation (1904, "The proof and measurement of association between two things"
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from scipy import special
 
 from nearmetal.results.evidence import per_iteration
+from nearmetal.results.records import Cell, PathCell
 from nearmetal.stats.paired import doubled_midranks
+from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.spec import AGAIN
 from nearmetal.units import NS_PER_US, format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from nearmetal.results.records import Cell, PathCell
-    from nearmetal.store.rundir import TrialRecord
 
 _Known: TypeAlias = "Mapping[tuple[int, int], TrialRecord]"
 

@@ -5,21 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING
 
-from nearmetal.results.records import FactRow, Failure
+from nearmetal.results.records import FactRow, Failure, PathEntry
+from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.facts import OTHERS, TIMER, VIRTUAL_TIME, of_any_interface
 from nearmetal.units import NS_PER_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from nearmetal.results.records import PathEntry
-    from nearmetal.store.rundir import TrialRecord
 
 _INTERFACE = "interface."
 

@@ -7,25 +7,20 @@ random pace are left out: OMB sends back to back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.results.shown import DEFAULT_WINDOW_MESSAGES
+from nearmetal.stats.interval import IntArray
 from nearmetal.stats.order import order, quantile_ranks
 from nearmetal.store.query import refuse_fabric, valid
+from nearmetal.store.rundir import RunDir, TrialRecord
+from nearmetal.store.samples import StoredCell
 from nearmetal.study.spec import AGAIN
-from nearmetal.workloads.operations import OPERATIONS, Shape
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.stats.interval import IntArray
-    from nearmetal.store.rundir import RunDir, TrialRecord
-    from nearmetal.store.samples import StoredCell
-    from nearmetal.workloads.operations import Operation
+from nearmetal.workloads.operations import OPERATIONS, Operation, Shape
 
 _PERCENTILES = (0.5, 0.9, 0.99)
 _TITLES = {

@@ -5,10 +5,10 @@ records -> provenance checked -> each trial summarized once -> cells -> comparis
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -43,21 +43,15 @@ from nearmetal.stats.compare import (
 )
 from nearmetal.stats.equivalence import ALPHA, Verdict
 from nearmetal.stats.order import Curve, ecdf, quantile_ranks, tail_curve, tally
+from nearmetal.stats.stopping import StoppingPlan
 from nearmetal.stats.summary import HEADLINE, Metric, by_occasion, over_blocks
 from nearmetal.stats.widen import OCCASIONS, Company
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
+from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import FactScope, describes_machine, scope_of
-from nearmetal.study.order import TRACE_OPTION
+from nearmetal.study.order import TRACE_OPTION, Scalar
 from nearmetal.study.plan import combinations, occasion_of
-from nearmetal.study.spec import AGAIN, parse_study
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from nearmetal.stats.stopping import StoppingPlan
-    from nearmetal.store.rundir import RunDir, TrialRecord
-    from nearmetal.study.order import Scalar
-    from nearmetal.study.spec import Study
+from nearmetal.study.spec import AGAIN, Study, parse_study
 
 _CellKey = tuple[GroupId, int]
 

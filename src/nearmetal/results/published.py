@@ -8,20 +8,15 @@ change its sign over the sizes? Absolute figures are of other machines and are n
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.results.published_tables import MODERATED, NATIVE
+from nearmetal.results.published_tables import MODERATED, NATIVE, Bound, Column, Figures
+from nearmetal.results.records import Cell, PathCell, TrialSummary, View
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.results.published_tables import Bound, Column, Figures
-    from nearmetal.results.records import Cell, PathCell, TrialSummary, View
 
 NO_EFFECT = 0.02
 """Published differences below this share are taken as none: the tables print two or three digits."""

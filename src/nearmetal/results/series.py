@@ -6,27 +6,21 @@ name of the baseline is left out: it is the same path.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearmetal.results.shown import Shown, shown_for
-from nearmetal.stats.summary import HEADLINE, Metric, by_occasion, over_blocks
+from nearmetal.stats.interval import FloatArray
+from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, over_blocks
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
+from nearmetal.store.rundir import RunDir, TrialRecord
+from nearmetal.store.samples import StoredCell
 from nearmetal.study.facts import VARIANT
 from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import AGAIN, Study, parse_study
 from nearmetal.units import format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from nearmetal.stats.interval import FloatArray
-    from nearmetal.stats.summary import Summary
-    from nearmetal.store.rundir import RunDir, TrialRecord
-    from nearmetal.store.samples import StoredCell
-
 
 Combination = tuple[str, str, str]
 """Path label, workload label, setting: what one launch measures, with all its sizes."""

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearmetal.stats.equivalence import Better
+from nearmetal.stats.interval import Interval
+from nearmetal.study.order import WorkloadOrder
 from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US
 from nearmetal.workloads.figures import IMPORTED, SUITES, WITH_OPERATIONS, figure_of
 from nearmetal.workloads.operations import OPERATIONS, Shape
-
-if TYPE_CHECKING:
-    from nearmetal.stats.interval import Interval
-    from nearmetal.study.order import WorkloadOrder
 
 DEFAULT_WINDOW_MESSAGES = 64
 """The default of the engine's `--window` (native/bench/options.c)."""

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from nearmetal.results.series import launches, variants
+from nearmetal.results.series import Combination, launches, variants
 from nearmetal.stats.compare import enough, pair_launches
 from nearmetal.stats.conclude import Criteria
 from nearmetal.stats.stopping import StoppingPlan
 from nearmetal.stats.summary import HEADLINE
-from nearmetal.study.spec import AGAIN
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.results.series import Combination
-    from nearmetal.store.rundir import RunDir, TrialRecord
-    from nearmetal.study.spec import Study
+from nearmetal.store.rundir import RunDir, TrialRecord
+from nearmetal.study.spec import AGAIN, Study
 
 
 def criteria_of(study: Study) -> Criteria:

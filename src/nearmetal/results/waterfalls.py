@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,16 +14,10 @@ from nearmetal.facts.waterfall import PARTS, RoundTrip, Window, Wire, mean_ns, n
 from nearmetal.paths.ports import WIRE_OPTIONS
 from nearmetal.stats.summary import TRIM
 from nearmetal.store.query import refuse_fabric
-from nearmetal.study.order import TRACE_OPTION
+from nearmetal.store.rundir import RunDir, TrialRecord
+from nearmetal.study.order import TRACE_OPTION, Scalar
 from nearmetal.workloads.engine import SAMPLES
-from nearmetal.workloads.sample_file import read_sample_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from nearmetal.store.rundir import RunDir, TrialRecord
-    from nearmetal.study.order import Scalar
-    from nearmetal.workloads.sample_file import SampleFile
+from nearmetal.workloads.sample_file import SampleFile, read_sample_file
 
 TRACE_CLOCK = "CLOCK_MONOTONIC_RAW"
 WORST_RESIDUE = 0.05

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.facts.look import MachineLook
 from nearmetal.run.estimate import estimate
 from nearmetal.study.draft import entries, node_tables, toml
+from nearmetal.study.order import Scalar
 from nearmetal.study.spec import NodeSpec, parse_study
 from nearmetal.units import NS_PER_S, format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from nearmetal.facts.look import MachineLook
-    from nearmetal.study.order import Scalar
 
 LEAST_BLOCKS, MOST_BLOCKS = 5, 40
 """An interval needs some launches; beyond the upper number another machine state says more than another launch."""

@@ -7,31 +7,24 @@ measured, so a run that was killed continues exactly where its last finished tri
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from nearmetal.errors import ForeignFileError, TrialError
-from nearmetal.hosts.host import Prepares, Together
+from nearmetal.hosts.host import Host, Prepares, Together
+from nearmetal.results.series import Combination
 from nearmetal.results.stopping import decided
 from nearmetal.run.trial import carry_out
+from nearmetal.store.rundir import RunDir, TrialRecord
+from nearmetal.store.samples import CellSamples
 from nearmetal.study import plan
 from nearmetal.study.facts import OCCASION, TICK, TIMER
-from nearmetal.study.order import Outcome, TrialStatus
-from nearmetal.study.spec import AGAIN
+from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
+from nearmetal.study.spec import AGAIN, Study
 from nearmetal.workloads.operations import OPERATIONS
 from nearmetal.workloads.samples import decode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from nearmetal.hosts.host import Host
-    from nearmetal.results.series import Combination
-    from nearmetal.store.rundir import RunDir, TrialRecord
-    from nearmetal.store.samples import CellSamples
-    from nearmetal.study.order import Order, Scalar
-    from nearmetal.study.spec import Study
-
 
 # ---- figures that are a timer's and not the path's
 # A median that equals the scheduler's tick, or one of TCP's timers.

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from nearmetal.report import overview, words
 from nearmetal.report.as_html import verdict_class
 from nearmetal.report.charts import path_class
 from nearmetal.report.markup import Markup, element, page, pixels, scrolling, together
+from nearmetal.results.records import View
+from nearmetal.serve.catalogue import Beside, Entry
 from nearmetal.serve.pages import PLAIN, beside_path, run_path
 from nearmetal.stats.equivalence import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from nearmetal.results.records import View
-    from nearmetal.serve.catalogue import Beside, Entry
 
 COLUMNS: dict[str, Callable[[Entry], str | int]] = {
     "name": lambda one: one.name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote, urlencode
 
 from nearmetal.fabric.survey import AGAINST_SEED, against, survey
@@ -13,17 +13,13 @@ from nearmetal.report import as_html, charts, fabric_html, fabric_text, waterfal
 from nearmetal.report.markup import Markup, element, header, page, policy, scrolling, section, source, together
 from nearmetal.report.overview import between_runs
 from nearmetal.report.progress import RunProgress, last_trials, sentence
+from nearmetal.results.gated import Gate
+from nearmetal.results.records import View
+from nearmetal.results.waterfalls import Waterfall
+from nearmetal.serve.catalogue import Beside, Entry
 from nearmetal.stats.between import Standing
 from nearmetal.stats.summary import Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.results.gated import Gate
-    from nearmetal.results.records import View
-    from nearmetal.results.waterfalls import Waterfall
-    from nearmetal.serve.catalogue import Beside, Entry
-    from nearmetal.store.rundir import RunDir, TrialRecord
+from nearmetal.store.rundir import RunDir, TrialRecord
 
 PLAIN = "form-action 'self'"
 LIVE = "script-src 'self'; connect-src 'self'; form-action 'none'"

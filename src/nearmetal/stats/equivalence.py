@@ -9,14 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from scipy import special
 
 from nearmetal.errors import BadInputError
-
-if TYPE_CHECKING:
-    from nearmetal.stats.interval import Interval
+from nearmetal.stats.interval import Interval
 
 MARGIN = 0.05
 TAIL_MARGIN = 0.10

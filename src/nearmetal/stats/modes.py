@@ -11,12 +11,10 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from nearmetal.stats.interval import FloatArray, IntArray
+from nearmetal.stats.interval import FloatArray, IntArray
 
 POINTS = 400
 """So many quantiles stand for a launch; the test counts them as samples, which makes it careful with longer ones."""

@@ -6,13 +6,11 @@ table[i, j] = overall + row[i] + column[j] + residual[i, j] for i != j; the diag
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
 
-if TYPE_CHECKING:
-    from nearmetal.stats.interval import FloatArray
+from nearmetal.stats.interval import FloatArray
 
 EXACT_NODES = 64
 """Up to here the fit is exact (half a second); beyond, sweeping medians is as good: what it leaves shrinks as 1 / n."""

@@ -6,17 +6,13 @@ for, so they are compared only when a person asks for it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError
+from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import FactScope, scope_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from nearmetal.store.rundir import RunDir, TrialRecord
-    from nearmetal.study.order import Scalar
+from nearmetal.study.order import Scalar
 
 
 class MixedError(BadInputError):

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
 from nearmetal.errors import ForeignFileError, NearmetalError, listed
-from nearmetal.store.record import LIST, PLACES, gone, read_record, replaced
+from nearmetal.store.record import LIST, PLACES, TrialRecord, gone, read_record, replaced
+from nearmetal.store.rundir import RunDir
 from nearmetal.store.samples import part_sums, read_values
 from nearmetal.store.sums import HINT_DAMAGED, agrees
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from nearmetal.store.record import TrialRecord
-    from nearmetal.store.rundir import RunDir
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from nearmetal.study.spec import NodeSpec
 from nearmetal.units import format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.study.spec import NodeSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,21 +8,17 @@ figures come from the search; they explain a choice, they do not prove it.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nearmetal.stats.interval import FloatArray
 from nearmetal.stats.summary import HEADLINE
 from nearmetal.tune.model import Model
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.stats.interval import FloatArray
-    from nearmetal.tune.objective import Objective
-    from nearmetal.tune.search import TrialNote
-    from nearmetal.tune.space import Point, Space
+from nearmetal.tune.objective import Objective
+from nearmetal.tune.search import TrialNote
+from nearmetal.tune.space import Point, Space
 
 
 @dataclass(frozen=True, slots=True)

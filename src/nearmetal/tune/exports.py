@@ -5,21 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 import uuid
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.hosts.host import Shell
 from nearmetal.knobs import interrupts, mpi, nic
-from nearmetal.knobs.knob import Scope, Target, canon
+from nearmetal.knobs.knob import Scope, Step, Target, canon
 from nearmetal.knobs.table import find
 from nearmetal.knobs.undo import VALUE_OF_FUNCTION
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.knobs.knob import Step
-    from nearmetal.tune.profile import Profile
+from nearmetal.tune.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)

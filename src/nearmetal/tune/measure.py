@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError
+from nearmetal.hosts.host import Host
 from nearmetal.knobs.hold import KNOB_RIVAL, KNOB_UNPROVEN, KNOB_WAS
 from nearmetal.run.schedule import keep, utc_now
 from nearmetal.run.trial import carry_out
-from nearmetal.stats.summary import HEADLINE, Metric
+from nearmetal.stats.summary import HEADLINE, Metric, Summary
+from nearmetal.store.rundir import SearchDir, TrialRecord
+from nearmetal.store.samples import StoredCell
 from nearmetal.study import plan
 from nearmetal.study.facts import describes_machine
-from nearmetal.study.order import TrialStatus
-from nearmetal.study.spec import AGAIN, SettingSpec
+from nearmetal.study.order import Order, Outcome, TrialStatus
+from nearmetal.study.spec import AGAIN, PathSpec, SettingSpec, Study, TuneClass, TuneSpec
 from nearmetal.tune.space import AS_FOUND
 from nearmetal.units import NS_PER_S, format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from nearmetal.hosts.host import Host
-    from nearmetal.stats.summary import Summary
-    from nearmetal.store.rundir import SearchDir, TrialRecord
-    from nearmetal.store.samples import StoredCell
-    from nearmetal.study.order import Order, Outcome
-    from nearmetal.study.spec import PathSpec, Study, TuneClass, TuneSpec
-
 
 # ---- the launches of a search, kept on disk, so that one that was interrupted goes on where it stopped
 # A search is a pure function of its seed and of what its launches gave. So nothing but the launches is kept, in the

@@ -11,16 +11,11 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from types import ModuleType
 
 from nearmetal.errors import UnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import ModuleType
-
-    from nearmetal.tune.space import Point, Space
+from nearmetal.tune.space import Point, Space
 
 Costs = Mapping["Point", "float | None"]
 """Cost of each setting of a block; None where the trial failed or the setting was refused."""

@@ -15,17 +15,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import linalg, optimize
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.stats.interval import FloatArray
-    from nearmetal.tune.space import Point, Space
+from nearmetal.stats.interval import FloatArray
+from nearmetal.tune.space import Point, Space
 
 _HUBER = 2.0
 _JITTER = 1e-9

@@ -19,23 +19,18 @@ block to block, so the intervals always allow for it (`nearmetal.stats.widen`).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import linalg, special
 
+from nearmetal.stats.interval import FloatArray
 from nearmetal.stats.stopping import FIRST_LOOK_BLOCKS, StoppingPlan, sequential_evidence
 from nearmetal.stats.widen import LEAST_BLOCKS, WANDERING
-from nearmetal.tune.method import Method
+from nearmetal.tune.method import Costs, Method
 from nearmetal.tune.model import Model
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from nearmetal.stats.interval import FloatArray
-    from nearmetal.tune.method import Costs
-    from nearmetal.tune.space import Point, Space
+from nearmetal.tune.space import Point, Space
 
 # A belief after many observations is nearly singular; this much variance (0.1 % of cost) is of no account.
 _JITTER = 1e-6

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.reading import timed
-from nearmetal.study.spec import parse_study
+from nearmetal.store.rundir import RunInfo, SearchDir
+from nearmetal.study.spec import Study, TuneClass, TuneSpec, parse_study
 from nearmetal.tune.measure import Launches, NotLaunchedError, StudyTrials, tuned_path
-from nearmetal.tune.method import Grid, OneAtATime, Sampler
+from nearmetal.tune.method import Grid, Method, OneAtATime, Sampler
 from nearmetal.tune.narrow import Narrowed, look_around, narrowed
 from nearmetal.tune.objective import CellLimit, Objective
 from nearmetal.tune.race import Race
 from nearmetal.tune.search import Confirmation, Found, Laboratory, SearchStep, confirm, search
-
-if TYPE_CHECKING:
-    from nearmetal.store.rundir import RunInfo, SearchDir
-    from nearmetal.study.spec import Study, TuneClass, TuneSpec
-    from nearmetal.tune.method import Method
-    from nearmetal.tune.space import Space
+from nearmetal.tune.space import Space
 
 MAX_POINTS = 2_000
 """A larger space is not followed again for a page: the model of the race takes minutes."""

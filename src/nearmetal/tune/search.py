@@ -11,21 +11,18 @@ import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearmetal.errors import TrialError
 from nearmetal.knobs.access import KnobError
 from nearmetal.stats.equivalence import Finding
+from nearmetal.stats.interval import Interval
 from nearmetal.stats.stopping import Look, StoppingPlan, look
 from nearmetal.stats.summary import Metric
-
-if TYPE_CHECKING:
-    from nearmetal.stats.interval import Interval
-    from nearmetal.tune.method import Method
-    from nearmetal.tune.objective import Objective
-    from nearmetal.tune.space import Point, Space
+from nearmetal.tune.method import Method
+from nearmetal.tune.objective import Objective
+from nearmetal.tune.space import Point, Space
 
 Measure = Callable[[Mapping[str, str], int], Iterable[tuple[str, float]]]
 

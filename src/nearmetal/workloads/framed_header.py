@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.typed import read_typed
-
-if TYPE_CHECKING:
-    from nearmetal.workloads.framed_file import FileFormat
+from nearmetal.workloads.framed_file import FileFormat
 
 _H = TypeVar("_H")
 

@@ -7,21 +7,15 @@ drops takes nodes, links and processes with it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from nearmetal.errors import NearmetalError, UnavailableError
-from nearmetal.hosts.far.machine import FarMachine, require_ok
+from nearmetal.hosts.far.machine import FarMachine, KeptProgram, require_ok
 from nearmetal.hosts.far.shell import Memory
-from nearmetal.hosts.host import HYPERVISOR
+from nearmetal.hosts.host import HYPERVISOR, Site
 from nearmetal.hosts.namespaces import HINT_USERNS, CradleShell, cradle_argv
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.hosts.far.machine import KeptProgram
-    from nearmetal.hosts.host import Site
-    from nearmetal.process import Finished
+from nearmetal.process import Finished
 
 T = TypeVar("T")
 

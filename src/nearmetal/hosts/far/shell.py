@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from nearmetal.errors import NearmetalError, TrialError
-from nearmetal.hosts.far.machine import FarMachine
-from nearmetal.hosts.host import HYPERVISOR
+from nearmetal.hosts.far.machine import FarMachine, KeptProgram
+from nearmetal.hosts.host import HYPERVISOR, Site
 from nearmetal.hosts.shell import CommandShell
-
-if TYPE_CHECKING:
-    from nearmetal.hosts.far.machine import KeptProgram
-    from nearmetal.hosts.host import Site
-    from nearmetal.process import Finished
+from nearmetal.process import Finished
 
 T = TypeVar("T")
 

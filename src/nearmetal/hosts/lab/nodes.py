@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from nearmetal import native, process
 from nearmetal.errors import NearmetalError, TrialError
@@ -22,13 +22,9 @@ from nearmetal.hosts.far.shell import NodesShell
 from nearmetal.hosts.far.stream import Inbox, LostError, Stream
 from nearmetal.hosts.host import HYPERVISOR, OnNode
 from nearmetal.hosts.lab import kvm, plain_files, remote
+from nearmetal.hosts.lab.frames import Seat
 from nearmetal.hosts.lab.machine import CALLER, MANAGEMENT, MEASURED
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.hosts.lab.frames import Seat
-    from nearmetal.process import Finished
+from nearmetal.process import Finished
 
 T = TypeVar("T")
 
