@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,6 +15,7 @@ from nearmetal.predict.doubts import Doubt, find_doubts, refuse_beyond
 from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import INTRA_KIND, ModelFile, NamedMachine, read_model
+from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
 from nearmetal.predict.schedule import Schedule, scale, schedule_from_trace
 from nearmetal.predict.trace_file import read_trace
@@ -21,11 +23,6 @@ from nearmetal.predict.validate import traced_launches
 from nearmetal.report.prediction_text import label
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import parse_size_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from nearmetal.predict.native import Placement
 
 
 def load_schedules(program: Path, ranks: int | None, scaling: str | None = None) -> list[Schedule]:

@@ -26,7 +26,7 @@ from nearmetal.predict.models import (
     PathModel,
 )
 from nearmetal.predict.residual import times_of
-from nearmetal.predict.wire import KnownWire, works_beside
+from nearmetal.predict.wire import KnownWire, Works, works_beside
 from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
@@ -34,16 +34,6 @@ from nearmetal.study.facts import COMPUTERS, PROCESSORS
 from nearmetal.study.order import Scalar
 from nearmetal.study.spec import AGAIN
 from nearmetal.workloads.figures import SUITES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from nearmetal.predict.wire import Works
-    from nearmetal.store.rundir import RunDir, TrialRecord
-    from nearmetal.store.samples import StoredCell
-    from nearmetal.study.order import Scalar
 
 PAIRED, STREAMING, BOTH_WAYS, EXCHANGED = "latency", ("bw", "message_rate"), "bibw", "exchange"
 COLLECTIVES = frozenset(get_args(MeasuredName))
