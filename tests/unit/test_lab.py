@@ -265,7 +265,7 @@ def test_what_other_versions_left_in_the_cache_is_summed_up_and_removed(
         serving_root,
         *(cached_folder(f"{kind}-{key}{more}", {}) for kind, more in (("image", ""), ("snapshot", "-base-1"))),
     ]
-    old = [old_root, *(cached_folder(name, {}) for name in ("image-0", "snapshot-0-base-1"))]
+    old = [old_root, *(cached_folder(name, {}) for name in ("image-gone", "snapshot-gone-base-1"))]
     unfinished = image.cache_folder() / "unfinished-1"
     unfinished.mkdir()
 
