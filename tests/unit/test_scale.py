@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,8 @@ from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError
 from nearmetal.predict.models import Distribution, ModelFile, NamedMachine, write_model
 from nearmetal.predict.native import Placement
-from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule, scale
+from nearmetal.predict.scale import scale, scale_on
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, DoGap, Repeat
 from tests.unit.simulated import MACHINE, US, recv, send
@@ -155,3 +157,75 @@ def test_the_number_of_ranks_of_a_trace_is_an_option(tmp_path: Path, monkeypatch
     ):
         with pytest.raises(BadInputError, match=why):
             told(*argv)
+
+
+def spectral(rank: int, ranks: int) -> list[Op]:
+    """Return a transpose of a volume cut into slabs: what each pair exchanges falls with the square of the ranks."""
+    del rank
+    return [replace(REDUCE, collective=Collective.ALLTOALL, message_bytes=(1 << 22) // ranks**2)]
+
+
+def computing_less(ranks: int) -> Schedule:
+    schedule = traced(ranks, spectral)
+    return replace(schedule, gaps=tuple(Distribution((0.0,), (1600 * US // ranks,)) for _ in range(ranks)))
+
+
+def test_two_traces_tell_how_sizes_and_computing_go_with_the_ranks() -> None:
+    """One trace of an alltoall is refused; from 4 and 16 ranks 64 are exactly what a trace there would be."""
+    found = scale_on(computing_less(4), computing_less(16), 64)
+    there = computing_less(64)
+    assert found.ranks == 64
+    assert [program.ops for program in found.programs] == [program.ops for program in there.programs]
+    assert found.compute_scale == pytest.approx(1 / 4)
+    assert (found.traced_before, found.traced_ranks) == (4, 16)
+    for ops_of in (ring, chain, nothing):
+        one, two = scale(traced(8, ops_of), 64), scale_on(traced(4, ops_of), traced(8, ops_of), 64)
+        assert [program.ops for program in one.programs] == [program.ops for program in two.programs]
+        assert two.compute_scale == pytest.approx(1.0)
+
+
+def odd_sizes(rank: int, ranks: int) -> list[Op]:
+    del rank
+    return [replace(REDUCE, collective=Collective.ALLGATHER, message_bytes={4: 1000, 16: 1100}[ranks])]
+
+
+def vanishing(rank: int, ranks: int) -> list[Op]:
+    del rank
+    return [replace(REDUCE, collective=Collective.ALLGATHER, message_bytes={4: 1000, 16: 0}[ranks])]
+
+
+def one_call_more(rank: int, ranks: int) -> list[Op]:
+    return nothing(rank, ranks)[: 1 if ranks == 4 else 2]
+
+
+@pytest.mark.parametrize(
+    ("ops_of", "why"),
+    [
+        (odd_sizes, "1000 B on 4 ranks and 1100 B on 16, which is no power"),
+        (vanishing, "1000 B on 4 ranks and 0 B on 16"),
+        (one_call_more, "rank 0 makes other calls than on 4 ranks"),
+    ],
+)
+def test_what_two_traces_do_not_agree_on_is_refused(ops_of: Callable[[int, int], list[Op]], why: str) -> None:
+    with pytest.raises(BadInputError, match=why):
+        scale_on(traced(4, ops_of), traced(16, ops_of), 64)
+
+
+def test_two_traces_need_no_word_on_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = NamedMachine("veth", "as-found", "polling", MACHINE)
+    write_model(ModelFile("nearmetal-model", 1, "run", (named,)), tmp_path / "model.json")
+    by_name = {"few": computing_less(4), "many": computing_less(16)}
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda program, *_: [by_name[str(program)]])
+
+    def said(*argv: str) -> tuple[float, str]:
+        argv = (*argv, "--on", str(tmp_path / "model.json"), "--replicas", "1", "--format", "json")
+        result = CliRunner().invoke(predict, list(argv), catch_exceptions=False, standalone_mode=False)
+        if result.exception is not None:
+            raise result.exception
+        return json.loads(result.stdout)[0]["parts_ns"]["compute"], result.stderr
+
+    compute_ns, err = said("few", "many", "--ranks", "64")
+    assert compute_ns == pytest.approx(3 * 1_600_000 / 64)
+    assert "the traces are of 4 and 16 ranks, not of 64" in " ".join(err.split())
+    with pytest.raises(BadInputError, match="the trace has 4, 16 ranks, not 8"):
+        said("few", "many", "--ranks", "8")

@@ -97,7 +97,8 @@ def command(
 ) -> None:
     """Predict the run time of PROGRAM: a trace directory, RUN:WORKLOAD of a traced application, or a pattern's .toml.
 
-    Several traces count as launches of one program; the replicas use them, and the launches of the run, in turn. With
+    Several traces count as launches of one program; the replicas use them, and the launches of the run, in turn. Traces
+    of two numbers of ranks tell of more --ranks how sizes of messages and computing go on from one to the other. With
     --decide, the paths given by --path are in order of cost, cheapest first. With --validate, ranks are placed as in
     the measured launches.
     """

@@ -17,7 +17,8 @@ from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import INTRA_KIND, ModelFile, NamedMachine, read_model
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
-from nearmetal.predict.schedule import Schedule, scale, schedule_from_trace
+from nearmetal.predict.scale import scale, scale_on
+from nearmetal.predict.schedule import Schedule, schedule_from_trace
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.validate import traced_launches
 from nearmetal.report.prediction_text import label
@@ -26,33 +27,37 @@ from nearmetal.units import parse_size_bytes
 
 
 def load_schedules(program: Path, ranks: int | None, scaling: str | None = None) -> list[Schedule]:
-    """Return the schedules of a pattern file, a trace directory, or RUN:WORKLOAD, for a number of ranks.
-
-    Traces are scaled to another one than theirs where they tell what the program would do (`predict.schedule`).
-    """
+    """Return the schedules of a pattern file, for a number of ranks, or of a trace directory or RUN:WORKLOAD."""
     if program.suffix == ".toml":
         if scaling:
             raise BadInputError("--scaling is for traces", hint=f"write scaling = {scaling!r} into {program}")
         pattern = read_pattern(program)
         return [schedule_from_pattern(pattern.at(ranks) if ranks else pattern)]
     run, _, workload = str(program).rpartition(":")
-    in_run = Path(run, RunDir.MARKER).is_file()
-    schedules = (
-        traced_launches(RunDir.open(Path(run)), workload) if in_run else [schedule_from_trace(read_trace(program))]
-    )
-    traced = schedules[0].ranks
-    if ranks in {None, traced}:
+    if Path(run, RunDir.MARKER).is_file():
+        return traced_launches(RunDir.open(Path(run)), workload)
+    return [schedule_from_trace(read_trace(program))]
+
+
+def scaled(schedules: list[Schedule], ranks: int | None, scaling: str | None) -> list[Schedule]:
+    """Return traces on a number of ranks, where they tell what the program would do there (`predict.scale`)."""
+    traced = sorted({one.ranks for one in schedules})
+    if ranks is None or traced == [ranks]:
         if scaling:
             raise BadInputError(
-                f"--scaling has no effect on a trace of {traced} ranks", hint="say how many with --ranks"
+                f"--scaling has no effect on a trace of {traced[0]} ranks", hint="say how many with --ranks"
             )
         return schedules
-    if not scaling:
-        raise BadInputError(
-            f"the trace has {traced} ranks, not {ranks}",
-            hint="say how its computing is divided: --scaling strong (among the ranks) or weak (as much on each)",
-        )
-    return [scale(schedule, ranks or traced) for schedule in schedules]
+    if scaling:
+        return [scale(schedule, ranks) for schedule in schedules]
+    if len(traced) == 2 and traced[1] < ranks:
+        few = next(one for one in schedules if one.ranks == traced[0])
+        return [scale_on(few, one, ranks) for one in schedules if one.ranks == traced[1]]
+    raise BadInputError(
+        f"the trace has {', '.join(map(str, traced))} ranks, not {ranks}",
+        hint="say how its computing is divided: --scaling strong (among the ranks) or weak (as much on each); or give "
+        "traces of two smaller numbers of ranks",
+    )
 
 
 def load_model(source: Path, eager: str | None) -> ModelFile:
@@ -161,13 +166,15 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
 
     The path inside a node is one to choose only where it is named, or where launches on it are to be predicted.
     """
-    schedules = [one for program in programs for one in load_schedules(program, given["ranks"], given["scaling"])]
+    loaded = [one for program in programs for one in load_schedules(program, given["ranks"], given["scaling"])]
+    schedules = scaled(loaded, given["ranks"], given["scaling"])
     changes = read_changes(given["machine_file"], **{one.name: given[one.name] for one in fields(Changes)})
     if given["scaling"] == "strong":
         shares = {schedule.traced_ranks / schedule.ranks for schedule in schedules}
         if len(shares) > 1:
             raise BadInputError("the traces are of different numbers of ranks", hint="give launches on one number")
         changes = replace(changes, compute_scale=changes.compute_scale * shares.pop())
+    changes = replace(changes, compute_scale=changes.compute_scale * schedules[0].compute_scale)
     model = load_model(given["source"], given["eager"])
     paths = [path for word in given["paths"] for path in word.split(",")]
     chosen = choose(model, paths, given["settings"], given["modes"])

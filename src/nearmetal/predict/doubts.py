@@ -220,7 +220,7 @@ def _of_mpi(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
 def _of_computing(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
     """Return that a trace computes by the clock of another processor, unless the user has said how fast that is."""
     measured = dict(named.conditions).get(PROCESSOR, "")
-    as_traced = {1.0, schedule.traced_ranks / schedule.ranks}
+    as_traced = {1.0, schedule.traced_ranks / schedule.ranks, schedule.compute_scale}
     if not schedule.mpi or named.machine.compute_scale not in as_traced or schedule.processor == measured:
         return []
     if schedule.processor and measured:
@@ -265,6 +265,13 @@ def _of_opaque_calls(schedule: Schedule) -> list[Doubt]:
 def _of_scaling(schedule: Schedule) -> list[Doubt]:
     if not schedule.traced_ranks:
         return []
+    if schedule.traced_before:
+        said = (
+            f"the traces are of {schedule.traced_before} and {schedule.traced_ranks} ranks, not of {schedule.ranks}: "
+        )
+        said += "sizes of messages and computing are taken to go on as between those"
+        said += f" (computing {schedule.compute_scale:.2f} times that on {schedule.traced_ranks})"
+        return [Doubt(said, "trace the program on as many ranks", 1.0)]
     said = f"the trace is of {schedule.traced_ranks} ranks, not of {schedule.ranks}: taken to make as many iterations"
     said += ", with messages of the same sizes"
     return [Doubt(said, "trace the program on as many ranks", 1.0)]
