@@ -184,3 +184,18 @@ def test_a_host_has_the_processors_of_all_its_guests(tmp_path: Path, monkeypatch
     time_ms, doubted = took_ms(host="ssh")  # bare nodes: a host has as many as one of them
     assert time_ms > 35
     assert not doubted
+
+
+def test_one_path_is_no_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was said that nothing cheaper than the path itself stays within 10 % of the path itself."""
+    with pytest.raises(BadInputError, match="nothing to choose from but vf / as-found / polling"):
+        told(monkeypatch, ping(8), model_of(tmp_path, Machine(path(1), path(5))), "--decide")
+    assert "cheap" in told(monkeypatch, ping(8), two_paths(tmp_path), "--decide")[0]
+
+
+def test_one_rule_of_moderation_for_several_paths_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = ("--interrupts", "igbvf:usecs=3,emulated=0")
+    _, err = told(monkeypatch, ping(8), two_paths(tmp_path), *rule)
+    assert "the rule igbvf:usecs=3,emulated=0 is added to veth, bridge alike" in err
+    _, err = told(monkeypatch, ping(8), two_paths(tmp_path), *rule, "--path", "bridge")
+    assert "alike" not in err

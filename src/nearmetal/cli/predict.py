@@ -115,6 +115,11 @@ def command(
     if truth is not None:
         _validate(replay, RunDir.open(truth), workload, form, kept)
         return
+    if decide and len(replay.machines) == 1:
+        raise BadInputError(
+            f"--decide has nothing to choose from but {label(replay.machines[0])}",
+            hint="leave out what narrows it to that: --path, --setting, --progress",
+        )
     schedule = replay.schedules[0]
     placement = replay.changes.placement(schedule.ranks, per_node)
     doubts = {label(named): replay.doubts(named, placement) for named in replay.machines}

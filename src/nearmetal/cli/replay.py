@@ -194,7 +194,10 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
         machines,
         model,
         changes,
-        {label(one): changes.doubts(named) for one, named in zip(machines, chosen, strict=True)},
+        {
+            label(one): changes.doubts(named) + _of_one_rule(changes, chosen)
+            for one, named in zip(machines, chosen, strict=True)
+        },
         given["replicas"],
         given["seed"],
         given["extrapolate"],
@@ -210,3 +213,15 @@ def tell_doubts(doubts: Mapping[str, Sequence[Doubt]]) -> None:
     for doubt, machines in concerned.items():
         whole = len(machines) == len(doubts)
         warn(f"{'' if whole else ', '.join(machines) + ': '}{doubt.said}\nhint: {doubt.hint}")
+
+
+def _of_one_rule(changes: Changes, chosen: Sequence[NamedMachine]) -> list[Doubt]:
+    """Return that paths of several drivers are given the rule of one."""
+    paths = list(dict.fromkeys(named.path for named in chosen))
+    if not changes.interrupts or len(paths) < 2:
+        return []
+    said = (
+        f"the rule {changes.interrupts} is added to {', '.join(paths)} alike: a port, its function and a guest's NIC "
+    )
+    said += "have drivers with rules of their own"
+    return [Doubt(said, "name the paths that it holds for with --path", 1.0)]
