@@ -45,7 +45,12 @@ TESTS: dict[str, tuple[str, ...]] = {
     "results.series": ("tests/unit/test_stats_between.py", "tests/e2e/test_gate.py"),
     "results.paths": ("tests/unit/report/test_view.py", "tests/unit/report/test_steps.py"),
     "results.stopping": _RUN,
-    "store.record": (*_RUN, "tests/e2e/test_verify.py", "tests/fault/test_flipped_bits.py"),
+    "store.record": (
+        "tests/unit/test_record.py",
+        *_RUN,
+        "tests/e2e/test_verify.py",
+        "tests/fault/test_flipped_bits.py",
+    ),
     "store.samples": (*_RUN, "tests/e2e/test_verify.py", "tests/fault/test_flipped_bits.py"),
     "store.sums": (
         "tests/unit/test_sums.py",
@@ -56,7 +61,12 @@ TESTS: dict[str, tuple[str, ...]] = {
     "store.rundir": (*_RUN, "tests/e2e/test_verify.py", "tests/fault/test_store_kill.py"),
     "knobs.journal": ("tests/property/test_knob_files.py", "tests/fault/test_knob_journals.py"),
     "knobs.session": ("tests/fault/test_knob_journals.py", "tests/fault/test_knob_faults.py"),
-    "run.schedule": ("tests/unit/test_schedule_prepares.py", "tests/unit/test_timers.py", *_RUN),
+    "run.schedule": (
+        "tests/unit/test_schedule.py",
+        "tests/unit/test_schedule_prepares.py",
+        "tests/unit/test_timers.py",
+        *_RUN,
+    ),
 }
 """The modules, and the quick tests that should see an error in each."""
 
@@ -75,6 +85,7 @@ SURVIVE = {
     ("stats.widen", "1.0 + interval.level"): "the t of the other tail, which is squared",
     ("run.schedule", "40000000"): "1 ns of 40 ms: a hundred times less than the share that counts as near",
     ("run.schedule", "200000000"): "1 ns of 200 ms, likewise",
+    ("run.schedule", "len(running) < host.slots"): "one more waits in the pool, which has no more threads than slots",
     ("run.schedule", "0.0"): "a cell without a summary: 1 ns is as far from every timer as 0 ns",
 }
 """Errors that no test can see, and why; they do not count."""

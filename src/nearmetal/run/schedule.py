@@ -144,8 +144,8 @@ def run_block(
 ) -> None:
     """Measure what block `number` still lacks of these combinations; add to `records` what was made permanent."""
     orders = [order for order in plan.block(study, number) if _combination(order) in wanted]
-    attempts = _attempts(records)
-    todo = [order for order in orders if order.trial not in attempts or attempts[order.trial] == 0]
+    begun = _attempts(records)
+    todo = [order for order in orders if order.trial not in begun]
     if todo:
         watcher.block_started(number, len(todo), sorted({path for path, _, _ in wanted}))
     occasion = 1 + plan.occasion_of(study, number)

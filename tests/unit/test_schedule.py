@@ -1,0 +1,378 @@
+"""Which trial comes next, against a host that follows a script: exact, without samples or files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fake_runs import STUDY, Silent
+from nearmetal.errors import ForeignFileError, TrialError
+from nearmetal.hosts.host import Shell
+from nearmetal.run import schedule
+from nearmetal.run.schedule import Ending, given_up, open_combinations, run_study, utc_now
+from nearmetal.store.record import TrialRecord
+from nearmetal.study import plan
+from nearmetal.study.facts import OCCASION
+from nearmetal.study.order import Order, Outcome, TrialStatus
+from nearmetal.study.spec import AGAIN, Study, parse_study
+
+VETH, TWIN, TAP = "veth", "veth" + AGAIN, "tap"
+SETTING = "as-found"
+OF_TAP = (TAP, "latency", SETTING)
+ALL = {VETH, TWIN, TAP}
+ANSWERS = {
+    "valid": Outcome(TrialStatus.VALID),
+    "failed": Outcome(TrialStatus.FAILED, reason="it broke"),
+    "late": Outcome(TrialStatus.FAILED, reason="it took too long", timed_out=True),
+}
+
+
+def study(more: str = "", blocks: tuple[int, int] = (2, 4)) -> Study:
+    """Return the small study with fewer blocks than a study file may ask for."""
+    found = parse_study(STUDY.replace("[trials]", f"{more}\n[trials]"), "s")
+    trials = found.trials.model_copy(update={"min_blocks": blocks[0], "max_blocks": blocks[1]})
+    return found.model_copy(update={"trials": trials})
+
+
+class Kept:
+    """A run directory in memory."""
+
+    def __init__(self, records: Sequence[TrialRecord] = ()) -> None:
+        self.records = list(records)
+
+    def trials(self) -> list[TrialRecord]:
+        return list(self.records)
+
+    def append(
+        self, order: Order, outcome: Outcome, cells: Sequence[object], *, attempt: int, started_utc: str
+    ) -> TrialRecord:
+        del cells
+        self.records.append(TrialRecord(order, outcome, attempt, started_utc, ()))
+        return self.records[-1]
+
+    def seen(self, block: int) -> list[tuple[str, int]]:
+        """Return path and attempt of each trial of a block, in the order in which they were kept."""
+        return [(one.order.path.label, one.attempt) for one in self.records if one.order.block == block]
+
+
+class Scripted:
+    """Answers by path, block and attempt; what the script does not name is valid."""
+
+    kind = label = "scripted"
+
+    def __init__(self, script: dict[tuple[str, int, int], str] | None = None, slots: int = 1) -> None:
+        self.slots = slots
+        self.asked: list[int] = []
+        self.closed = 0
+        self._script = script or {}
+
+    def answer(self, order: Order) -> Outcome:
+        self.asked.append(order.trial)
+        key = (order.path.label, order.block, self.asked.count(order.trial))
+        said = self._script.get(key, "valid")
+        if said == "boom":
+            raise OSError("the host is gone")
+        return ANSWERS[said]
+
+    def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
+        assert body is schedule.carry_out
+        return self.answer(order)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class InPairs(Scripted):
+    """Carries two trials out at a time."""
+
+    def together(self, orders: Sequence[Order]) -> list[list[Order]]:
+        return [list(orders[start : start + 2]) for start in range(0, len(orders), 2)]
+
+    def carry_out_together(self, orders: Sequence[Order]) -> Iterator[Outcome]:
+        for order in orders:
+            yield self.answer(order)
+
+
+class Notes(Silent):
+    """Keeps what a watcher is told."""
+
+    def __init__(self) -> None:
+        self.blocks: list[tuple[int, int, tuple[str, ...]]] = []
+        self.trials: list[tuple[str, int, int]] = []
+
+    def block_started(self, number: int, trials: int, open_paths: Any) -> None:
+        self.blocks.append((number, trials, tuple(open_paths)))
+
+    def trial_ended(self, record: Any) -> None:
+        self.trials.append((record.order.path.label, record.order.block, record.attempt))
+
+
+@pytest.fixture(autouse=True)
+def no_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "decode", lambda _: [])
+    monkeypatch.setattr(schedule, "decided", lambda *_: set())
+
+
+def run(of: Study, host: Any, kept: Any, watcher: Any = None, **asked: int) -> Ending:
+    return run_study(of, host, kept, watcher or Silent(), **asked)
+
+
+def settles(after: int) -> Callable[..., set[tuple[str, str, str]]]:
+    """Let tap be decided as soon as its blocks up to `after` are there."""
+
+    def decided(_: Study, __: object, records: Sequence[TrialRecord]) -> set[tuple[str, str, str]]:
+        return {OF_TAP} if {one.order.block for one in records} >= set(range(after + 1)) else set()
+
+    return decided
+
+
+def record(path: str, block: int, said: str = "valid", attempt: int = 1, of: Study | None = None) -> TrialRecord:
+    order = next(
+        one for one in plan.block(of or study(), block) if (one.path.label, one.workload.label) == (path, "latency")
+    )
+    return TrialRecord(order, ANSWERS[said], attempt, "t", ())
+
+
+def test_every_block_is_measured_in_the_order_of_the_plan_while_nothing_is_decided() -> None:
+    kept, notes, host = Kept(), Notes(), Scripted()
+    assert run(study(), host, kept, notes) == Ending(4, (), 1)
+    planned = [order for block in range(4) for order in plan.block(study(), block)]
+    assert [one.order for one in kept.records] == planned
+    assert host.asked == [order.trial for order in planned] == list(range(12))
+    assert notes.blocks == [(block, 3, (TAP, VETH, TWIN)) for block in range(4)]
+    assert notes.trials == [(one.path.label, one.block, 1) for one in planned]
+    assert host.closed == 0
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", one.started_utc) for one in kept.records)
+
+
+def test_a_run_ends_once_its_comparisons_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "decided", settles(after=2))
+    kept = Kept()
+    assert run(study(), Scripted(), kept) == Ending(3, (), 1)
+    assert [len(kept.seen(block)) for block in range(4)] == [3, 3, 3, 0]
+
+
+def test_the_baseline_is_measured_under_both_names_until_the_least_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "decided", settles(after=0))
+    kept, notes = Kept(), Notes()
+    assert run(study(), Scripted(), kept, notes) == Ending(2, (), 1)
+    assert {path for path, _ in kept.seen(1)} == {VETH, TWIN}
+    assert notes.blocks == [(0, 3, (TAP, VETH, TWIN)), (1, 2, (VETH, TWIN))]
+
+
+def test_what_failed_in_two_blocks_in_a_row_is_given_up() -> None:
+    kept = Kept()
+    failing = {(TAP, block, 1): "failed" for block in range(4)}
+    assert run(study(blocks=(2, 6)), Scripted(failing), kept) == Ending(2, (OF_TAP,), 1)
+    assert [len(kept.seen(block)) for block in range(3)] == [3, 3, 0]
+    assert run(study(blocks=(2, 2)), Scripted(failing), Kept()) == Ending(2, (OF_TAP,), 1)  # of the most blocks
+
+
+@pytest.mark.parametrize(
+    ("failed", "hopeless"),
+    [
+        ({0, 1}, True),
+        ({0}, False),
+        ({0, 2}, False),
+        ({2, 3}, True),
+        ({1, 2}, False),
+        ({0, 1, 2, 3}, True),
+        (set(), False),
+    ],
+)
+def test_the_last_two_blocks_decide_what_is_given_up(failed: set[int], hopeless: bool) -> None:
+    last = 2 if failed == {0, 1} else 4
+    records = [record(TAP, block, "failed" if block in failed else "valid") for block in range(last)]
+    assert given_up(reversed(records)) == ((OF_TAP,) if hopeless else ())
+    assert given_up(records[:1]) == ()
+
+
+def test_a_block_with_one_valid_attempt_did_not_fail() -> None:
+    records = [record(TAP, 0, "late"), record(TAP, 0, "valid", 2), record(TAP, 1, "failed")]
+    assert given_up(records) == ()
+    assert given_up([records[0], records[2]]) == (OF_TAP,)
+    both = [record(path, block, "failed") for path in (VETH, TAP) for block in (0, 1)]
+    assert given_up(both) == (OF_TAP, (VETH, "latency", SETTING))  # sorted
+
+
+def test_a_launch_that_ran_into_its_time_limit_is_repeated_once_after_the_block() -> None:
+    kept, notes = Kept(), Notes()
+    script = {(TAP, 0, 1): "late", (VETH, 1, 1): "late", (VETH, 1, 2): "late", (TWIN, 1, 1): "failed"}
+    run(study(), Scripted(script), kept, notes)
+    assert sorted(kept.seen(0)[:3]) == [(TAP, 1), (VETH, 1), (TWIN, 1)]
+    assert kept.seen(0)[3:] == [(TAP, 2)]
+    assert kept.seen(1)[3:] == [(VETH, 2)]
+    assert len(kept.seen(2)) == 3
+    assert (TAP, 0, 2) in notes.trials
+    assert notes.trials.count((TAP, 0, 2)) == 1
+    assert [one.attempt for one in kept.records if one.order.path.label == VETH and not one.valid] == [1, 2]
+
+
+def test_a_second_attempt_counts_as_the_first_would_have() -> None:
+    late = {(TAP, block, 1): "late" for block in range(4)}
+    assert run(study(), Scripted(late), Kept()) == Ending(4, (), 1)
+    done = [record(VETH, 0), record(TWIN, 0), record(TAP, 0, "late"), record(TAP, 0, "late", 2)]
+    kept = Kept(done)
+    run(study(), Scripted(), kept)
+    assert len(kept.seen(0)) == 4  # there is no third
+
+
+def test_a_run_goes_on_where_its_records_end() -> None:
+    done = [record(VETH, 0), record(TAP, 0, "late"), record(TWIN, 0, "failed")]
+    kept, notes = Kept(done), Notes()
+    assert run(study(), Scripted(), kept, notes) == Ending(4, (), 1)
+    assert kept.seen(0) == [(VETH, 1), (TAP, 1), (TWIN, 1), (TAP, 2)]
+    assert [number for number, _, _ in notes.blocks] == [1, 2, 3]
+    kept = Kept(done[:1])
+    run(study(), Scripted(), kept, notes := Notes())
+    assert notes.blocks[0] == (0, 2, (TAP, VETH, TWIN))
+    assert sorted(kept.seen(0)) == [(TAP, 1), (VETH, 1), (TWIN, 1)]
+    whole = Kept(kept.records)
+    assert run(study(), Scripted(), whole, notes := Notes()) == Ending(4, (), 1)
+    assert (whole.records, notes.blocks, notes.trials) == (kept.records, [], [])
+
+
+def test_each_call_carries_out_one_occasion() -> None:
+    kept = Kept()
+    of = study(blocks=(2, 3))
+    assert run(of, Scripted(), kept, occasions=2) == Ending(3, (), 1)
+    assert {one.order.block for one in kept.records} == {0, 1, 2}
+    assert {one.outcome.facts[OCCASION] for one in kept.records} == {1}
+    assert run(of, Scripted(), kept, notes := Notes(), occasions=2) == Ending(3, (), 2)
+    assert {one.order.block for one in kept.records} == set(range(6))
+    assert [one.outcome.facts[OCCASION] for one in kept.records] == [1] * 9 + [2] * 9
+    assert [number for number, _, _ in notes.blocks] == [3, 4, 5]
+    before = list(kept.records)
+    assert run(of, Scripted(), kept, occasions=2) == Ending(3, (), 2)
+    assert run(of, Scripted(), kept) == Ending(3, (), 2)  # begun ones count, however many are asked for
+    assert kept.records == before
+    kept.records.pop()
+    assert run(of, Scripted(), kept) == Ending(3, (), 2)
+    assert len(kept.records) == 18
+
+
+def test_looks_of_an_occasion_are_at_its_own_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = study(blocks=(2, 3))
+    looked: list[set[int]] = []
+
+    def decided(_: Study, __: object, records: Sequence[TrialRecord]) -> set[tuple[str, str, str]]:
+        looked.append({one.order.block for one in records})
+        return {OF_TAP} if len(looked[-1]) == 2 else set()
+
+    monkeypatch.setattr(schedule, "decided", decided)
+    kept = Kept()
+    assert run(of, Scripted(), kept, occasions=2) == Ending(2, (), 1)
+    assert run(of, Scripted(), kept, occasions=2) == Ending(2, (), 2)
+    assert looked == [set(), {0}, {0, 1}] * 2 + [set(), {3}, {3, 4}]
+    failing = {(TAP, block, 1): "failed" for block in (0, 1, 3)}
+    kept = Kept()
+    monkeypatch.setattr(schedule, "decided", lambda *_: set())
+    assert run(of, Scripted(failing), kept, occasions=2).given_up == (OF_TAP,)
+    assert run(of, Scripted(failing), kept, occasions=2).given_up == ()  # of its own blocks one failed
+    assert len(kept.seen(3)) == 3
+
+
+MORE = """
+[[workload]]
+name = "allreduce"
+operation = "allreduce"
+sizes = [8]
+iterations = 50
+warmup = 5
+"""
+
+
+def test_the_baseline_is_measured_only_where_something_is_compared_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = study(MORE)
+    monkeypatch.setattr(schedule, "decided", lambda *_: {OF_TAP})
+    rest = {(path, "allreduce", SETTING) for path in ALL}
+    past = [record(path, 0, of=of) for path in (VETH, TAP)]
+    assert open_combinations(of, Kept(), past, before_block=1) == rest  # type: ignore[arg-type] # a run in memory
+    hopeless = [record(VETH, block, "failed", of=of) for block in (0, 1)]
+    monkeypatch.setattr(schedule, "decided", lambda *_: set())
+    found = open_combinations(of, Kept(), hopeless, before_block=2)  # type: ignore[arg-type]
+    every = {(path, name, SETTING) for path in ALL for name in ("latency", "allreduce")}
+    assert found == every - {(VETH, "latency", SETTING)}
+    assert open_combinations(of, Kept(), hopeless, before_block=1) == every  # type: ignore[arg-type] # judged by block 0
+    nothing = {(TAP, name, SETTING) for name in ("latency", "allreduce")}
+    monkeypatch.setattr(schedule, "decided", lambda *_: nothing)
+    for block, wanted in ((0, every - nothing), (1, every - nothing), (2, set()), (4, every - nothing), (6, set())):
+        assert open_combinations(of, Kept(), [], before_block=block) == wanted  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("slots", [2, 3])
+def test_a_host_with_slots_measures_side_by_side(slots: int) -> None:
+    kept, host = Kept(), Scripted({(TAP, 0, 1): "late"}, slots=slots)
+    assert run(study(), host, kept) == Ending(4, (), 1)
+    assert sorted(one.order.trial for one in kept.records) == sorted([*range(12), *host.asked[3:4]])
+    assert kept.seen(0)[3:] == [(TAP, 2)]
+    assert host.closed == 0
+
+
+def test_no_more_trials_are_under_way_than_the_host_has_slots() -> None:
+    under_way: list[int] = []
+
+    class Counting(Scripted):
+        now = 0
+
+        def answer(self, order: Order) -> Outcome:
+            self.now += 1
+            under_way.append(self.now)
+            found = super().answer(order)
+            self.now -= 1
+            return found
+
+    run(study(), Counting(slots=2), Kept())
+    assert max(under_way) <= 2
+
+
+@pytest.mark.parametrize(("slots", "closed"), [(1, 0), (2, 1)])
+def test_an_error_of_the_host_is_raised_with_every_finished_trial_kept(slots: int, closed: int) -> None:
+    kept, host = Kept(), Scripted({(TAP, 1, 1): "boom"}, slots=slots)
+    with pytest.raises(OSError, match="the host is gone"):
+        run(study(), host, kept)
+    assert len(kept.seen(0)) == 3
+    assert (TAP, 1) not in kept.seen(1)
+    assert host.closed == closed
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_groups_are_carried_out_together(slots: int) -> None:
+    kept, host = Kept(), InPairs({(TAP, 0, 1): "late"}, slots=slots)
+    assert run(study(), host, kept) == Ending(4, (), 1)
+    assert kept.seen(0)[3:] == [(TAP, 2)]
+    assert len(kept.records) == 13
+    for one in kept.records:
+        assert one.valid != ((one.order.path.label, one.order.block, one.attempt) == (TAP, 0, 1))
+
+
+@pytest.mark.parametrize("error", [TrialError("torn", hint="h"), ForeignFileError("torn", hint="h")])
+def test_a_trial_whose_samples_cannot_be_read_is_kept_as_failed(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def torn(_: Outcome) -> list[object]:
+        raise error
+
+    monkeypatch.setattr(schedule, "decode", torn)
+    kept: Any = Kept()
+    outcome = replace(ANSWERS["valid"], facts={"a": 1}, counters={"c": 2}, files={"f": b""}, launch_argv=("x",))
+    found = schedule.keep(kept, record(TAP, 0).order, outcome, 2, "then")
+    assert found.outcome == replace(outcome, status=TrialStatus.FAILED, reason="torn", hint="h", files={})
+    assert (found.attempt, found.started_utc) == (2, "then")
+    failed = schedule.keep(kept, record(TAP, 0).order, ANSWERS["failed"], 1, "then")
+    assert failed.outcome == ANSWERS["failed"]  # nothing of it is decoded
+
+
+def test_a_trial_keeps_which_of_its_medians_are_a_timers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "timers_of", lambda cells, facts: {"timer.x": f"{cells} {facts}"})
+    kept: Any = Kept()
+    found = schedule.keep(kept, record(TAP, 0).order, replace(ANSWERS["valid"], facts={"a": 1}), 1, "then")
+    assert found.outcome.facts == {"a": 1, "timer.x": "[] {'a': 1}"}
+
+
+def test_the_time_of_a_record_has_no_fraction_and_its_zone() -> None:
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", utc_now())
