@@ -244,7 +244,7 @@ def _executable(path: Path) -> object:
 
 
 def _profile(path: Path) -> object:
-    from nearmetal.tune.exports import EXPORTS
+    from nearmetal.tune.export.table import EXPORTS
     from nearmetal.tune.profile import Profile
 
     profile = Profile.read(path)

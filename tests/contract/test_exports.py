@@ -11,7 +11,7 @@ import pytest
 
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError
-from nearmetal.tune.exports import EXPORTS, export
+from nearmetal.tune.export.table import EXPORTS, export
 from nearmetal.tune.profile import Profile, ProfileEvidence
 
 if TYPE_CHECKING:

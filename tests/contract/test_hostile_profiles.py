@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nearmetal import process
 from nearmetal.errors import BadInputError
-from nearmetal.tune.exports import export
+from nearmetal.tune.export.table import export
 from nearmetal.tune.profile import Profile
 from tests.contract.test_exports import EVIDENCE, PROFILE, in_a_private_tree, need, tuned_python
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nearmetal.tune.exports import EXPORTS, export
+from nearmetal.tune.export.table import EXPORTS, export
 from nearmetal.tune.profile import Profile
 
 

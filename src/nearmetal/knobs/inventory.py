@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from nearmetal.hosts.host import Shell
-from nearmetal.knobs import drivers, interrupts, mpi
+from nearmetal.knobs import coalesce, drivers, mpi
 from nearmetal.knobs.access import Reading
 from nearmetal.knobs.guards import identify
 from nearmetal.knobs.knob import Knob, Target, joined, targets_of
@@ -40,7 +40,7 @@ def rows(shell: Shell, interfaces: Sequence[Target]) -> Iterator[KnobRow]:
         for knob in knobs:
             for target in targets_of(knob, [*interfaces, Target("")]):
                 yield _row(shell, family, knob, target, driver.get(target, ""))
-        if knobs is interrupts.COALESCING:
+        if knobs is coalesce.KNOBS:
             for target in interfaces:
                 yield from _queue_rows(shell, target, driver[target])
     for one in mpi.KNOBS:
@@ -71,7 +71,7 @@ def _queue_rows(shell: Shell, target: Target, driver: str) -> Iterator[KnobRow]:
     """Yield the knobs of single queues, one row for all queues of an interface: `nic.rx-usecs.queueN`."""
     names = listing(shell, target.node, f"/sys/class/net/{target.interface}/queues")
     queues = [name for name in names if name.startswith("rx-")]
-    for parameter in interrupts.OF_A_QUEUE:
+    for parameter in coalesce.OF_A_QUEUE:
         knobs = [find(f"nic.{parameter}.queue{number}") for number in range(len(queues) or 1)]
         first = _row(shell, "coalescing", knobs[0], target, driver)
         value = first.value

@@ -9,9 +9,8 @@ settings are of a node's network namespace. Halt polling is for hosts of guests:
 from __future__ import annotations
 
 from nearmetal.hosts.host import Shell
-from nearmetal.knobs.access import Access, Pick, Reading, file_access, read_all
-from nearmetal.knobs.knob import FLAG, Kind, Knob, Locate, Numbers, Scope, Stage, Step, Target, Whole, Word
-from nearmetal.knobs.nic import listing
+from nearmetal.knobs.access import Access, Pick, file_access
+from nearmetal.knobs.knob import FLAG, Kind, Knob, Locate, Numbers, Scope, Stage, Target, Whole, Word
 
 
 def machine_file(path: str, *, pick: Pick | None = None, choices_path: str = "") -> Locate:
@@ -78,85 +77,4 @@ KVM = (
     _kvm("halt_poll_ns_grow", Whole(0, 1000), "factor by which polling grows when it was too short"),
     _kvm("halt_poll_ns_grow_start", Whole(0, 10**9, "ns"), "first value of polling that grows from 0"),
     _kvm("halt_poll_ns_shrink", Whole(0, 1000), "divisor by which polling shrinks when it was too long"),
-)
-
-
-# ---- processors
-# Frequency governor and idle states, and memory settings that move pages under a running rank.
-
-
-_CPU = "/sys/devices/system/cpu"
-_BRACKETED = Pick(".*\\[([a-z]+)\\].*")
-
-
-def _governors(shell: Shell, target: Target) -> tuple[Access, ...]:
-    policies = [name for name in listing(shell, target.node, f"{_CPU}/cpufreq") if name.startswith("policy")]
-    folders = [f"{_CPU}/cpufreq/{policy}" for policy in policies]
-    return tuple(
-        file_access(target.node, f"{folder}/scaling_governor", choices_path=f"{folder}/scaling_available_governors")
-        for folder in folders
-    )
-
-
-class IdleLatency(Knob):
-    """The idle states that processors may enter, by the latency of leaving them.
-
-    Sets `disable` of every state. (An open `/dev/cpu_dma_latency` does the same until its holder dies; files can be
-    journalled.) `Documentation/admin-guide/pm/cpuidle.rst`.
-    """
-
-    __slots__ = ()
-
-    def steps(self, shell: Shell, target: Target, value: str) -> tuple[Step, ...]:
-        """Return one write a state."""
-        latencies_us = _latencies_us(shell, target)
-        return tuple(
-            Step(access, str(int(latency_us > int(value))))
-            for access, latency_us in zip(self.accesses(shell, target), latencies_us, strict=True)
-        )
-
-    def read(self, shell: Shell, target: Target) -> Reading:
-        """Return the longest latency among the states that are allowed."""
-        readings = read_all(shell, self.accesses(shell, target))
-        if not readings:
-            return Reading(None, "the machine offers no idle states")
-        states = zip(_latencies_us(shell, target), readings, strict=True)
-        return Reading(str(max((latency_us for latency_us, one in states if one.value == "0"), default=0)))
-
-
-def _states(shell: Shell, target: Target, file: str) -> tuple[Access, ...]:
-    """Return a file of every idle state of every processor."""
-    cpus = [name for name in listing(shell, target.node, _CPU) if name[3:].isdecimal() and name.startswith("cpu")]
-    return tuple(
-        file_access(target.node, f"{_CPU}/{cpu}/cpuidle/{state}/{file}")
-        for cpu in cpus
-        for state in listing(shell, target.node, f"{_CPU}/{cpu}/cpuidle")
-        if state.startswith("state")
-    )
-
-
-def _latencies_us(shell: Shell, target: Target) -> list[int]:
-    return [int(reading.value or 0) for reading in read_all(shell, _states(shell, target, "latency"))]
-
-
-PROCESSORS = (
-    Knob("host.cpu-governor", "how the clock follows the load", Scope.MACHINE, Stage.HOST, Word(), _governors),
-    IdleLatency(
-        "host.idle-latency-us",
-        "longest wake-up from an idle state that is allowed; 0 keeps processors polling and warm",
-        Scope.MACHINE,
-        Stage.HOST,
-        Whole(0, 1_000_000, "us"),
-        lambda shell, target: _states(shell, target, "disable"),
-    ),
-    Knob(
-        "host.transparent-hugepages",
-        "large pages behind the back of programs: fewer TLB misses, pauses when they are made",
-        Scope.MACHINE,
-        Stage.HOST,
-        Word(("always", "madvise", "never")),
-        machine_file("/sys/kernel/mm/transparent_hugepage/enabled", pick=_BRACKETED),
-    ),
-    sysctl_knob("numa_balancing", "kernel/numa_balancing", Whole(0, 3), "pages follow the processes that use them"),
-    sysctl_knob("timer_migration", "kernel/timer_migration", FLAG, "timers move away from idle processors"),
 )

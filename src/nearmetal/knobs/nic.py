@@ -151,37 +151,3 @@ LINK = (
         _link("qlen", "txqueuelen"),
     ),
 )
-
-
-# ---- the receive side scaling table
-# `ethtool -x`.
-#
-# ethtool writes two kinds of table: entry i leads to queue i modulo n, and weights. Only the first is offered, and
-# a table of another kind makes the knob unavailable, because it could not be put back as it was.
-
-
-# Prints n when every entry i of the table is i modulo n. The device is a positional parameter.
-_SHOW_SCRIPT = r"""ethtool -x "$1" | awk '
-/^[ \t]*[0-9]+:/ { for (i = 2; i <= NF; i++) { entry[n++] = $i; if ($i + 0 > last) last = $i + 0 } }
-END {
-    for (i = 0; i < n; i++) if (entry[i] != i % (last + 1)) { print "queues: n/a, the table was written by hand"; exit }
-    if (n) print "queues: " last + 1
-}'
-"""
-
-
-def _locate(_shell: Shell, target: Target) -> tuple[Access, ...]:
-    show = ("sh", "-c", _SHOW_SCRIPT, "rss", target.interface)
-    pick = Pick("queues: ([0-9]+)", label="queues:")
-    return (Access(target.node, show, pick, change=("ethtool", "-X", target.interface, "equal", "{}")),)
-
-
-RSS = (
-    nic_knob(
-        "rss-equal",
-        "queues that received flows are spread over; 1 keeps all of them on one processor",
-        Stage.STEERING,
-        Whole(1, 4096, "queues"),
-        _locate,
-    ),
-)

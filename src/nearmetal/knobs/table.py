@@ -6,22 +6,22 @@ import difflib
 import re
 
 from nearmetal.errors import BadInputError
-from nearmetal.knobs import interrupts, kernel, mpi, nic
+from nearmetal.knobs import affinity, coalesce, cpu, kernel, mpi, napi, nic, rss
 from nearmetal.knobs.knob import Knob
 
 FAMILIES: dict[str, tuple[Knob, ...]] = {
-    "coalescing": interrupts.COALESCING,
+    "coalescing": coalesce.KNOBS,
     "rings": nic.RINGS,
     "channels": nic.CHANNELS,
-    "RSS": nic.RSS,
+    "RSS": rss.KNOBS,
     "offloads": nic.OFFLOADS,
     "pause": nic.PAUSE,
     "link": nic.LINK,
-    "NAPI": interrupts.NAPI,
-    "interrupt affinity": interrupts.AFFINITY,
+    "NAPI": napi.KNOBS,
+    "interrupt affinity": affinity.KNOBS,
     "busy polling and budgets": kernel.POLLING,
     "TCP": kernel.TCP,
-    "processors and memory": kernel.PROCESSORS,
+    "processors and memory": cpu.KNOBS,
     "KVM": kernel.KVM,
 }
 
@@ -30,7 +30,7 @@ _BY_NAME: dict[str, Knob] = {knob.name: knob for family in FAMILIES.values() for
 
 def find(name: str) -> Knob:
     """Return the knob of that name; raise BadInputError with the nearest names when there is none."""
-    knob = _BY_NAME.get(name) or interrupts.queue_knob(name)
+    knob = _BY_NAME.get(name) or coalesce.queue_knob(name)
     if knob is None and re.search(r"vfs\b", name):
         raise BadInputError(
             f"{name!r} is not a knob: VFs are never created or removed while settings are tried",

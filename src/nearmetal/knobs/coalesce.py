@@ -8,13 +8,11 @@ makes several drivers reset their values (mlx5 `mlx5e_ethtool_set_coalesce`), he
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from nearmetal.hosts.host import Shell
-from nearmetal.knobs.access import BLANKS, Access, Pick, file_access
-from nearmetal.knobs.knob import FLAG, SWITCH, CpuList, Knob, Scope, Stage, Step, Target, Whole, format_cpus, parse_cpus
-from nearmetal.knobs.nic import SWITCH_WORD, ethtool, interface_file, labelled, listing, nic_knob, queue_files
-from nearmetal.study.order import Scalar
+from nearmetal.knobs.access import BLANKS, Access, Pick
+from nearmetal.knobs.knob import SWITCH, Knob, Stage, Target, Whole
+from nearmetal.knobs.nic import SWITCH_WORD, ethtool, labelled, nic_knob
 
 _USECS = Whole(0, 65535, "us")
 _FRAMES = Whole(0, 65535, "frames")
@@ -39,7 +37,7 @@ def _value(name: str, kind: Whole, about: str) -> Knob:
 _REST = f"{BLANKS}[a-zA-Z]+:{BLANKS}[a-z/]+{BLANKS}"
 _SECOND = f"RX:{BLANKS}[a-z/]+{BLANKS}TX:{BLANKS}{SWITCH_WORD}{BLANKS}"
 
-COALESCING = (
+KNOBS = (
     _mode(
         "adaptive-rx",
         f"Adaptive RX:{BLANKS}{SWITCH_WORD}{_REST}",
@@ -87,7 +85,7 @@ def queue_knob(name: str) -> Knob | None:
     if not found:
         return None
     parameter, queue = found[1], int(found[2])
-    whole = next(knob for knob in COALESCING if knob.name == f"nic.{parameter}")
+    whole = next(knob for knob in KNOBS if knob.name == f"nic.{parameter}")
 
     def locate(shell: Shell, target: Target) -> tuple[Access, ...]:
         (device_wide,) = whole.accesses(shell, target)
@@ -105,127 +103,3 @@ def queue_knob(name: str) -> Knob | None:
         locate,
         disturbs=disturbs,
     )
-
-
-# ---- what follows the interrupt
-# Deferral of interrupts, GRO flushing, threaded NAPI, receive and transmit steering.
-#
-# `net/core/dev.c`, napi_complete_done: with napi_defer_hard_irqs > 0 the interrupt stays masked that many times for
-# gro_flush_timeout; a timeout of 0 disables the deferral whatever the count. The sysfs files set every NAPI of
-# the device.
-
-
-_INT_MAX = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class CpuMask:
-    """Processors, written as the kernel's mask: words of 32 bits in hexadecimal, the highest first."""
-
-    def canon(self, value: object) -> str:
-        """Read a list such as `0-3` (or `none`) and return the mask."""
-        text = str(value).strip()
-        cpus = [] if text == "none" else parse_cpus(text)
-        bits = sum(1 << cpu for cpu in parse_cpus(format_cpus(cpus))) if cpus else 0
-        words = [f"{bits & 0xFFFFFFFF:08x}"]
-        while bits := bits >> 32:
-            words.insert(0, f"{bits & 0xFFFFFFFF:08x}")
-        return ",".join(words).lstrip("0") or "0"
-
-    def about(self) -> str:
-        """Return the form."""
-        return "a list of processors such as 0-3,8, or none"
-
-
-NAPI = (
-    nic_knob(
-        "napi-defer-hard-irqs",
-        "empty polls before the interrupt is armed again; works with gro-flush-timeout-ns only",
-        Stage.VALUE,
-        Whole(0, _INT_MAX, "polls"),
-        interface_file("napi_defer_hard_irqs"),
-    ),
-    nic_knob(
-        "gro-flush-timeout-ns",
-        "how long received segments wait to be joined, and how long the deferral lasts",
-        Stage.VALUE,
-        Whole(0, 2**62, "ns"),
-        interface_file("gro_flush_timeout"),
-    ),
-    nic_knob(
-        "threaded-napi",
-        "packets are processed by a kernel thread that can be placed and prioritised",
-        Stage.MODE,
-        FLAG,
-        interface_file("threaded"),
-    ),
-    nic_knob(
-        "rps-cpus",
-        "processors that take over protocol work from each receive queue",
-        Stage.STEERING,
-        CpuMask(),
-        queue_files("rx-", "rps_cpus"),
-    ),
-    nic_knob(
-        "xps-cpus",
-        "processors whose traffic uses each transmit queue",
-        Stage.STEERING,
-        CpuMask(),
-        queue_files("tx-", "xps_cpus"),
-    ),
-)
-
-
-# ---- which processors serve a NIC's interrupts
-# `/proc/irq/N/smp_affinity_list`.
-#
-# irqbalance rewrites these files every ten seconds, and a driver may reset them when the interface goes up.
-
-
-_SPREAD = "spread:"
-
-
-@dataclass(frozen=True, slots=True)
-class _Placing:
-    """A list of processors for every vector, or `spread:LIST` for one processor a vector in turn."""
-
-    def canon(self, value: Scalar) -> str:
-        text = str(value).strip()
-        prefix = _SPREAD if text.startswith(_SPREAD) else ""
-        return prefix + CpuList().canon(text.removeprefix(prefix))
-
-    def about(self) -> str:
-        return "a list of processors such as 0-3, or spread:0-3 for one processor a vector in turn"
-
-
-class IrqAffinity(Knob):
-    """The processors of every interrupt vector of one NIC."""
-
-    __slots__ = ()
-
-    def steps(self, shell: Shell, target: Target, value: str) -> tuple[Step, ...]:
-        """Return one write a vector."""
-        accesses = self.accesses(shell, target)
-        if not value.startswith(_SPREAD):
-            return tuple(Step(access, value) for access in accesses)
-        cpus = parse_cpus(value.removeprefix(_SPREAD))
-        return tuple(Step(access, str(cpus[i % len(cpus)])) for i, access in enumerate(accesses))
-
-
-def _vectors(shell: Shell, target: Target) -> tuple[Access, ...]:
-    """Return one access a vector; none for devices without interrupts of their own."""
-    device = f"/sys/class/net/{target.interface}/device"
-    vectors = listing(shell, target.node, f"{device}/msi_irqs") or listing(shell, target.node, f"{device}/../msi_irqs")
-    return tuple(file_access(target.node, f"/proc/irq/{vector}/smp_affinity_list") for vector in vectors)
-
-
-AFFINITY = (
-    IrqAffinity(
-        "nic.irq-affinity",
-        "processors that serve the NIC's interrupts: near the rank, but not on its core, is usually best",
-        Scope.INTERFACE,
-        Stage.AFFINITY,
-        _Placing(),
-        _vectors,
-    ),
-)

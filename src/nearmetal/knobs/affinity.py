@@ -1,0 +1,62 @@
+"""Which processors serve a NIC's interrupts: `/proc/irq/N/smp_affinity_list`.
+
+irqbalance rewrites these files every ten seconds, and a driver may reset them when the interface goes up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nearmetal.hosts.host import Shell
+from nearmetal.knobs.access import Access, file_access
+from nearmetal.knobs.knob import CpuList, Knob, Scope, Stage, Step, Target, parse_cpus
+from nearmetal.knobs.nic import listing
+from nearmetal.study.order import Scalar
+
+_SPREAD = "spread:"
+
+
+@dataclass(frozen=True, slots=True)
+class _Placing:
+    """A list of processors for every vector, or `spread:LIST` for one processor a vector in turn."""
+
+    def canon(self, value: Scalar) -> str:
+        text = str(value).strip()
+        prefix = _SPREAD if text.startswith(_SPREAD) else ""
+        return prefix + CpuList().canon(text.removeprefix(prefix))
+
+    def about(self) -> str:
+        return "a list of processors such as 0-3, or spread:0-3 for one processor a vector in turn"
+
+
+class IrqAffinity(Knob):
+    """The processors of every interrupt vector of one NIC."""
+
+    __slots__ = ()
+
+    def steps(self, shell: Shell, target: Target, value: str) -> tuple[Step, ...]:
+        """Return one write a vector."""
+        accesses = self.accesses(shell, target)
+        if not value.startswith(_SPREAD):
+            return tuple(Step(access, value) for access in accesses)
+        cpus = parse_cpus(value.removeprefix(_SPREAD))
+        return tuple(Step(access, str(cpus[i % len(cpus)])) for i, access in enumerate(accesses))
+
+
+def _vectors(shell: Shell, target: Target) -> tuple[Access, ...]:
+    """Return one access a vector; none for devices without interrupts of their own."""
+    device = f"/sys/class/net/{target.interface}/device"
+    vectors = listing(shell, target.node, f"{device}/msi_irqs") or listing(shell, target.node, f"{device}/../msi_irqs")
+    return tuple(file_access(target.node, f"/proc/irq/{vector}/smp_affinity_list") for vector in vectors)
+
+
+KNOBS = (
+    IrqAffinity(
+        "nic.irq-affinity",
+        "processors that serve the NIC's interrupts: near the rank, but not on its core, is usually best",
+        Scope.INTERFACE,
+        Stage.AFFINITY,
+        _Placing(),
+        _vectors,
+    ),
+)

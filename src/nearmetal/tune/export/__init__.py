@@ -1,0 +1,1 @@
+"""A profile in the words of other tools; `table` lists them."""

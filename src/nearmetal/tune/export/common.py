@@ -1,0 +1,82 @@
+"""What all exports share: what an export is, and a profile as writes on a machine that is not here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from nearmetal.errors import UnavailableError
+from nearmetal.hosts.host import Shell
+from nearmetal.knobs import mpi
+from nearmetal.knobs.knob import Scope, Step, Target, canon
+from nearmetal.knobs.table import find
+from nearmetal.tune.profile import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Files by name, where each belongs, and the knobs that this tool cannot express, with the reason."""
+
+    files: dict[str, str]
+    where: str
+    left_out: dict[str, str]
+
+
+def banner(profile: Profile, comment: str = "#") -> str:
+    """Return the head of a file: what it is, and the evidence."""
+    lines = [f"Made by nearmetal from the profile {profile.name} ({profile.workload_class})."]
+    if evidence := profile.evidence:
+        lines.append(
+            f"Measured on fresh trials: {evidence.ratio:.3f} of the cost before"
+            f" ({evidence.low:.3f} to {evidence.high:.3f} at {evidence.level:.0%})."
+        )
+        if evidence.label:
+            lines.append(f"Measured on: {evidence.label}.")
+    # Printable text is one line everywhere, but for a backslash before its end, after which Tcl goes on.
+    return "".join(f"{comment} {line.replace(chr(92), '/')}\n" for line in lines)
+
+
+def left_out(profile: Profile, expressed: Mapping[str, object], reason: str) -> dict[str, str]:
+    """Return the knobs of a profile that are not among those expressed."""
+    return {knob: reason for knob in profile.setting if knob not in expressed}
+
+
+def steps(profile: Profile) -> tuple[list[tuple[str, str, Step]], dict[str, str]]:
+    """Return (knob, interface, write) of everything that is written in the same place on every machine.
+
+    The second part names the knobs whose places must be looked up on the machine, such as one file a queue, and
+    those of MPI launches.
+    """
+    found: list[tuple[str, str, Step]] = []
+    missed: dict[str, str] = {}
+    for name, value in _in_stage_order(profile):
+        knob = find(name)
+        interfaces = profile.interfaces if knob.scope is Scope.INTERFACE else ("",)
+        try:
+            for interface in interfaces:
+                target = Target("", interface)
+                found += [(name, interface, step) for step in knob.steps(_NOWHERE, target, canon(knob, value))]
+        except UnavailableError:
+            missed[name] = "its files differ between machines; `nearmetal apply` finds them"
+    missed |= {name: "it belongs to a launch, see the module export" for name in profile.setting if _of_mpi(name)}
+    return found, missed
+
+
+def _in_stage_order(profile: Profile) -> Iterator[tuple[str, str]]:
+    pairs = [(name, value) for name, value in profile.setting.items() if not _of_mpi(name)]
+    return iter(sorted(pairs, key=lambda pair: find(pair[0]).stage))
+
+
+def _of_mpi(name: str) -> bool:
+    return name.startswith(mpi.PREFIX)
+
+
+class _Nowhere:
+    """A shell on no machine: a knob that must look at the machine to find its places is refused."""
+
+    def __getattr__(self, name: str) -> object:
+        raise UnavailableError(f"there is no machine to {name} on")
+
+
+_NOWHERE = cast("Shell", _Nowhere())

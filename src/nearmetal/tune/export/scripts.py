@@ -1,0 +1,136 @@
+"""The writes of a profile as what carries them out: scripts, Slurm's prolog and epilog, a udev rule, an Ansible play.
+
+The play has builtin modules only: no collection has to be installed.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+from nearmetal.knobs.knob import Step
+from nearmetal.knobs.undo import VALUE_OF_FUNCTION
+from nearmetal.tune.export.common import Exported, banner, steps
+from nearmetal.tune.profile import Profile
+
+
+def ethtool_script(profile: Profile) -> Exported:
+    """Return `nearmetal-NAME.sh`: sets everything, stops at the first refusal."""
+    found, missed = steps(profile)
+    lines = "".join(f"{_set(step, shlex.quote(step.value))}\n" for _, _, step in found)
+    text = f"#!/bin/sh\n{banner(profile)}set -e\n{lines}"
+    return Exported({f"nearmetal-{profile.name}.sh": text} if found else {}, "anywhere; run it as root", missed)
+
+
+def slurm(profile: Profile) -> Exported:
+    """Return a prolog that saves the present values and sets the profile, and an epilog that puts them back.
+
+    The values of a job are kept in /run/nearmetal, one file a value, written before the first change; a node that
+    crashes loses both the files and the settings. Both scripts end with status 0: Slurm drains a node whose prolog
+    fails.
+    """
+    found, missed = steps(profile)
+    numbered = list(enumerate(found))
+    save = "".join(f'{_value_of(step)} > "$kept.new/{i}"\n' for i, (_, _, step) in numbered)
+    change = "".join(
+        f"{_set(step, shlex.quote(step.value))} || say 'could not set {name}'\n" for _, (name, _, step) in numbered
+    )
+    # Backward, then forward: modes reset values, and some modes forbid writing values. The second pass judges.
+    back = "".join(f"{_from_file(i, step)}\n" for i, (_, _, step) in reversed(numbered))
+    forward = "".join(
+        f'[ "$({_value_of(step)})" = "$(cat "$kept/{i}")" ] || {_from_file(i, step)} || failed="$failed {name}"\n'
+        for i, (name, _, step) in numbered
+    )
+    head = f"#!/bin/sh\n{banner(profile)}{_SLURM_HEAD}"
+    prolog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] && exit 0\nmkdir -p "$kept.new" || exit 0\n'
+    prolog += save + f'sync\nmv "$kept.new" "$kept" || exit 0\n{change}exit 0\n'
+    epilog = f'{head}{VALUE_OF_FUNCTION}[ -d "$kept" ] || exit 0\nfailed=\n{back}{forward}'
+    epilog += 'if [ "$failed" ]; then say "could not put back:$failed"; else rm -r "$kept"; fi\nexit 0\n'
+    files = {f"prolog-nearmetal-{profile.name}.sh": prolog, f"epilog-nearmetal-{profile.name}.sh": epilog}
+    where = "the directories that Prolog= and Epilog= of slurm.conf name; nodes must be exclusive to one job"
+    return Exported(files if found else {}, where, missed)
+
+
+_OLD = '"$old"'
+_SLURM_HEAD = """kept=/run/nearmetal/${SLURM_JOB_ID:?}
+say() { logger -t nearmetal -- "$1" 2>/dev/null || echo "print $1"; }
+"""
+
+
+def _value_of(step: Step) -> str:
+    return f"value_of {shlex.quote(step.access.pick.sed())} {shlex.join(step.access.show)}"
+
+
+def _from_file(number: int, step: Step) -> str:
+    return f'{{ old=$(cat "$kept/{number}"); [ -z "$old" ] || {_set(step, _OLD)}; }}'
+
+
+def _set(step: Step, value: str) -> str:
+    if step.access.path:
+        return f"printf '%s\\n' {value} > {shlex.quote(step.access.path)}"
+    return " ".join(value if word == "{}" else shlex.quote(word) for word in step.access.change)
+
+
+# ---- a udev rule: ethtool is run and files are written when an interface appears
+
+_PROGRAMS = {"ethtool": "/usr/sbin/ethtool", "ip": "/usr/sbin/ip"}
+
+
+def udev(profile: Profile) -> Exported:
+    """Return `90-nearmetal-NAME.rules`."""
+    found, missed = steps(profile)
+    rules = []
+    for name, interface, step in found:
+        if not interface:
+            missed[name] = "it does not belong to an interface; use the tuned or ansible export"
+            continue
+        match = f'ACTION=="add|move", SUBSYSTEM=="net", KERNEL=="{interface}"'
+        rules.append(f"{match}, {_deed(step, interface)}\n")
+    where = (
+        "/etc/udev/rules.d; then `udevadm control --reload` and `udevadm trigger --subsystem-match=net --action=move`"
+    )
+    return Exported(
+        {f"90-nearmetal-{profile.name}.rules": banner(profile) + "".join(rules)} if rules else {}, where, missed
+    )
+
+
+def _deed(step: Step, interface: str) -> str:
+    prefix = f"/sys/class/net/{interface}/"
+    if step.access.path.startswith(prefix):
+        return f'ATTR{{{step.access.path.removeprefix(prefix)}}}="{step.value}"'
+    argv = step.access.change_argv(step.value)
+    return f'RUN+="{" ".join((_PROGRAMS.get(argv[0], argv[0]), *argv[1:]))}"'
+
+
+# ---- an Ansible play
+
+# Writes only when the value differs, and says so, so that the play is idempotent and honest about changes.
+_IF_IT_DIFFERS = '[ "$(cat "$1")" = "$2" ] || { printf "%s\\\\n" "$2" > "$1" && echo changed; }'
+
+
+def ansible(profile: Profile) -> Exported:
+    """Return `nearmetal-NAME.yml`."""
+    found, missed = steps(profile)
+    tasks = "".join(_task(name, interface, step) for name, interface, step in found)
+    head = "  hosts: all\n  gather_facts: false\n  become: true\n  tasks:\n"
+    text = f"{banner(profile)}- name: nearmetal profile {profile.name}\n{head}{tasks}"
+    where = f"anywhere; then `ansible-playbook nearmetal-{profile.name}.yml`"
+    return Exported({f"nearmetal-{profile.name}.yml": text} if tasks else {}, where, missed)
+
+
+def _task(name: str, interface: str, step: Step) -> str:
+    title = " ".join(part for part in (name, interface, "to", step.value) if part)
+    if step.access.path:
+        argv = ["sh", "-c", _IF_IT_DIFFERS.replace("\\\\", "\\"), "set", step.access.path, step.value]
+        changed = "result.stdout == 'changed'"
+        ok = "result.rc != 0"
+    else:
+        argv = list(step.access.change_argv(step.value))
+        changed = "result.rc == 0"
+        # Older versions of ethtool end with status 80 when there was nothing to change.
+        ok = "result.rc not in [0, 80]"
+    # JSON strings are YAML strings.
+    return (
+        f"    - name: {json.dumps(title)}\n      ansible.builtin.command:\n        argv: {json.dumps(argv)}\n"
+        f"      register: result\n      changed_when: {json.dumps(changed)}\n      failed_when: {json.dumps(ok)}\n"
+    )

@@ -1,0 +1,59 @@
+"""systemd.link(5), systemd 250 or later: one file an interface, applied by udev when the interface appears."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nearmetal.tune.export.common import Exported, banner, left_out
+from nearmetal.tune.profile import Profile
+
+
+def _names() -> Iterator[tuple[str, str, str]]:
+    """Yield (knob, key, suffix of the value)."""
+    for short, long in (("rx", "Rx"), ("tx", "Tx")):
+        yield f"adaptive-{short}", f"UseAdaptive{long}Coalesce", ""
+        for knob, part in (("", ""), ("-irq", "Irq"), ("-low", "Low"), ("-high", "High")):
+            yield f"{short}-usecs{knob}", f"{long}Coalesce{part}Sec", "us"
+            yield f"{short}-frames{knob}", f"{long}MaxCoalesced{part}Frames", ""
+        yield f"ring-{short}", f"{long}BufferSize", ""
+        yield f"channels-{short}", f"{long}Channels", ""
+        yield f"pause-{short}", f"{long}FlowControl", ""
+    yield "pkt-rate-low", "CoalescePacketRateLow", ""
+    yield "pkt-rate-high", "CoalescePacketRateHigh", ""
+    yield "sample-interval", "CoalescePacketRateSampleIntervalSec", "s"
+    yield "channels-combined", "CombinedChannels", ""
+    yield "pause-autoneg", "AutoNegotiationFlowControl", ""
+    yield "mtu", "MTUBytes", ""
+    yield "txqueuelen", "TransmitQueueLength", ""
+    yield "rx-checksum", "ReceiveChecksumOffload", ""
+    yield "tx-checksum", "TransmitChecksumOffload", ""
+    yield "tso", "TCPSegmentationOffload", ""
+    yield "gso", "GenericSegmentationOffload", ""
+    yield "gro", "GenericReceiveOffload", ""
+    yield "rx-gro-hw", "GenericReceiveOffloadHardware", ""
+    yield "lro", "LargeReceiveOffload", ""
+
+
+KEYS = {f"nic.{knob}": (key, suffix) for knob, key, suffix in _names()}
+
+# A file that matches replaces the distribution's default, so what that one says about names must be said again.
+_KEEP = "NamePolicy=keep kernel database onboard slot path\nAlternativeNamesPolicy=database onboard slot path\n"
+
+
+def export(profile: Profile) -> Exported:
+    """Return `10-nearmetal-INTERFACE.link` for every interface."""
+    lines = "".join(
+        f"{KEYS[knob][0]}={_value(value)}{KEYS[knob][1]}\n" for knob, value in profile.setting.items() if knob in KEYS
+    )
+    head = banner(profile)
+    files = {
+        f"10-nearmetal-{interface}.link": f"{head}[Match]\nOriginalName={interface}\n\n[Link]\n{_KEEP}{lines}"
+        for interface in profile.interfaces
+        if lines
+    }
+    where = "/etc/systemd/network; then `udevadm control --reload` and `udevadm trigger --action=move` or a reboot"
+    return Exported(files, where, left_out(profile, KEYS, "systemd.link has no key for it"))
+
+
+def _value(value: str) -> str:
+    return {"on": "yes", "off": "no"}.get(value, value)

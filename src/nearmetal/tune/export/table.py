@@ -1,0 +1,30 @@
+"""The table of exports: the word on the command line, and what makes the files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nearmetal.errors import BadInputError
+from nearmetal.tune.export import module, networkmanager, scripts, systemd_link, tuned
+from nearmetal.tune.export.common import Exported
+from nearmetal.tune.profile import Profile
+
+EXPORTS: dict[str, Callable[[Profile], Exported]] = {
+    "systemd-link": systemd_link.export,
+    "networkmanager": networkmanager.export,
+    "tuned": tuned.export,
+    "udev": scripts.udev,
+    "ansible": scripts.ansible,
+    "ethtool": scripts.ethtool_script,
+    "module": module.export,
+    "slurm": scripts.slurm,
+}
+
+
+def export(profile: Profile, to: str) -> Exported:
+    """Return a profile in the words of one tool; raise BadInputError when that tool can express none of it."""
+    made = EXPORTS[to](profile)
+    if not made.files:
+        reasons = "; ".join(f"{knob}: {reason}" for knob, reason in made.left_out.items())
+        raise BadInputError(f"{to} can express nothing of the profile {profile.name}: {reasons or 'it sets nothing'}")
+    return made
