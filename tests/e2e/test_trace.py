@@ -14,7 +14,8 @@ import pytest
 from nearmetal import process
 from nearmetal.cli.main import run
 from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
-from nearmetal.predict.schedule import scale, schedule_from_trace
+from nearmetal.predict.scale import scale
+from nearmetal.predict.schedule import schedule_from_trace
 from nearmetal.predict.trace import CallFlag, CallKind, CommKind, DoCall
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.trace_view import call_name
