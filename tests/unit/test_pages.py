@@ -1,7 +1,9 @@
 """Pages made from the command line are up to date and well formed; a shell completes verbs."""
 
+import csv
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tomllib
@@ -93,3 +95,33 @@ def test_the_index_leads_to_every_page() -> None:
     linked = {(index.parent / one).resolve() for one in re.findall(r"\]\(([^)#:]+)\)", index.read_text())}
     pages = {page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "studies"}
     assert pages - linked - {index} == set()
+
+
+def test_errors_of_predictions_in_the_lab_are_those_of_the_launches_that_are_kept() -> None:
+    page = (ROOT / "docs/explanation/prediction-lab.md").read_text()
+    rows = {tuple(line.split(" | ")[:2]): line.split(" | ")[2:8] for line in page.splitlines() if " S | " in line}
+    errors: dict[str, list[float]] = {"tuned": [], "default": [], "by rule": []}
+    with (ROOT / "bench/data/predict_lab.csv").open() as file:
+        for case in csv.DictReader(file):
+            launches = [float(one) for one in case["launches_ms"].split()]
+            measured = statistics.median(launches)
+            error, by_rule = (
+                100 * (float(case[name] or "nan") / measured - 1) for name in ("predicted_ms", "predicted_with_rule_ms")
+            )
+            errors[case["setting"]].append(error)
+            errors["by rule"] += [by_rule] * bool(case["predicted_with_rule_ms"])
+            count, middle, _, predicted, wrong, ruled = rows.pop(
+                (f"| {case['program']} S", f"{case['path']} / {case['setting']}")
+            )
+            assert int(count) == len(launches)
+            assert (float(middle), float(predicted)) == pytest.approx((measured, float(case["predicted_ms"])), rel=1e-3)
+            assert float(wrong.rstrip("%")) == pytest.approx(error, abs=0.1)
+            assert float(ruled.strip().rstrip("%") or "nan") == pytest.approx(by_rule, abs=0.1, nan_ok=True)
+    assert not rows
+    for setting, told in (
+        ("tuned", "error is {:.1f} % of 14 cases, worst {:.1f} %"),
+        ("default", "it is {:.1f} % of 14, worst {:.0f} %"),
+        ("by rule", "**{:.1f} %, worst {:+.1f} %, by rule**"),
+    ):
+        worst = max(errors[setting], key=abs)
+        assert told.format(statistics.median(map(abs, errors[setting])), worst) in page
