@@ -23,7 +23,7 @@ from nearmetal.predict.trace import DoCall, DoGap, Repeat
 from nearmetal.predict.traffic import inter_share, traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from scipy import sparse
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from nearmetal.predict.models import Distribution, Machine
 
     Hosts = NDArray[np.uint32]
-    from collections.abc import Callable
 
 SEARCH_REPLICAS = 20
 """Replicas that judge a swap."""
