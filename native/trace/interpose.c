@@ -15,6 +15,7 @@
 enum {
     PATH_ROOM = 4096,
     COMMAND_ROOM = 4096,
+    LINE_ROOM = 512,
     /* Not MPI_MAX_LIBRARY_VERSION_STRING: the library that answers may be another one, with a larger limit. */
     VERSION_ROOM = 1 << 16,
 };
@@ -181,12 +182,12 @@ void nmt_init(int result, uint64_t enter_ns, int threads) {
     state.on = true;
 }
 
-/* Copy text into a META line: a new line in it would end the line. */
+/* Copy text into a META line: a new line in it would end the line, and bytes outside ASCII might not be UTF-8. */
 static void add_meta(struct nmt_bytes *meta, const char *key, const char *value) {
     nmt_bytes_put(meta, key, strlen(key));
     nmt_bytes_put(meta, "=", 1);
     for (const char *at = value; *at; ++at)
-        nmt_bytes_put(meta, *at == '\n' ? " " : at, 1);
+        nmt_bytes_put(meta, *at == '\n' ? " " : (*at & 0x80) ? "?" : at, 1);
     nmt_bytes_put(meta, "\n", 1);
 }
 
@@ -196,7 +197,7 @@ static void add_meta_number(struct nmt_bytes *meta, const char *key, uint64_t va
     add_meta(meta, key, text);
 }
 
-/* The command line, arguments joined by spaces; bytes outside ASCII become `?` so that META stays UTF-8. */
+/* The command line, arguments joined by spaces. */
 static void add_command(struct nmt_bytes *meta) {
     char text[COMMAND_ROOM];
     FILE *file = fopen("/proc/self/cmdline", "re");
@@ -206,9 +207,28 @@ static void add_command(struct nmt_bytes *meta) {
     while (size && !text[size - 1])
         --size;
     for (size_t i = 0; i < size; ++i)
-        text[i] = !text[i] ? ' ' : (text[i] & 0x80) ? '?' : text[i];
+        text[i] = text[i] ? text[i] : ' ';
     text[size] = 0;
     add_meta(meta, "command", text);
+}
+
+/* The processor whose clock the gaps were measured by: its model, where the kernel tells it, and how many there are. */
+static void add_processors(struct nmt_bytes *meta) {
+    char line[LINE_ROOM];
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    while (file && fgets(line, sizeof line, file)) {
+        const char *colon = strncmp(line, "model name", 10) ? NULL : strchr(line, ':');
+        if (!colon)
+            continue;
+        line[strcspn(line, "\n")] = 0;
+        add_meta(meta, "processor", colon + 1 + strspn(colon + 1, " \t"));
+        break;
+    }
+    if (file)
+        fclose(file);
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    if (online > 0)
+        add_meta_number(meta, "processors", (uint64_t)online);
 }
 
 static void describe_run(struct nmt_bytes *meta) {
@@ -217,6 +237,7 @@ static void describe_run(struct nmt_bytes *meta) {
     char node[256] = "", library[VERSION_ROOM] = "";
     gethostname(node, sizeof node - 1);
     add_meta(meta, "node", node);
+    add_processors(meta);
     add_command(meta);
     read_version(library);
     add_meta(meta, "library", library);

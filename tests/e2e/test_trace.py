@@ -14,6 +14,8 @@ import pytest
 from nearmetal import process
 from nearmetal.cli.main import run
 from nearmetal.errors import BadInputError, NearmetalError, UnavailableError
+from nearmetal.facts.inventory import machine_facts
+from nearmetal.hosts.machine import MachineShell
 from nearmetal.predict.scale import scale
 from nearmetal.predict.schedule import schedule_from_trace
 from nearmetal.predict.trace import CallFlag, CallKind, CommKind, DoCall
@@ -208,6 +210,17 @@ def test_what_is_sent_is_received(traced: Trace) -> None:
                 received[rank.rank] += time.calls
     for rank in traced.ranks:
         assert received[rank.rank] == sum(n for (_, destination), n in sent.items() if destination == rank.rank)
+
+
+def test_a_trace_tells_on_which_processor_it_was_taken(traced: Trace) -> None:
+    """Only traces that a run took told it, so `predict` took any other machine's computing for the run's."""
+    with MachineShell() as here:
+        facts = machine_facts(here)
+    assert {rank.meta["processor"] for rank in traced.ranks} == {facts["cpu.model"]}
+    assert {rank.meta["processors"] for rank in traced.ranks} == {str(facts["cpu.count"])}
+    schedule = schedule_from_trace(traced)
+    assert schedule.processor == facts["cpu.model"]
+    assert schedule.crowd == (RANKS if int(facts["cpu.count"]) < RANKS else 0)
 
 
 def test_time_adds_up(traced: Trace) -> None:

@@ -14,9 +14,12 @@ from nearmetal.errors import BadInputError
 from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import Cores, Machine, ModelFile, NamedMachine, write_model
 from nearmetal.predict.native import Placement
+from nearmetal.predict.schedule import schedule_from_trace
+from nearmetal.predict.trace import Trace
 from nearmetal.predict.validate import MeasuredLaunches, doubts_of_launches
 from tests.unit.simulated import computing, ping
 from tests.unit.test_predict_verbs import marked, measured, model_of, path, run
+from tests.unit.test_validate import one_message
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,6 +123,33 @@ def test_a_trace_by_another_clock_is_told(
     assert (CLOCKS in err) == doubted
     _, err = told(monkeypatch, replace(schedule, mpi=""), model_of(tmp_path, Machine(path(1), path(5)), **about))
     assert CLOCKS not in err  # a pattern has no clock
+
+
+@pytest.mark.parametrize(
+    ("gaps", "processors", "nodes", "crowd"),
+    [
+        ("elapsed", {"processors": "1"}, "aa", 2),
+        ("elapsed", {"processors": "1"}, "ab", 0),
+        ("elapsed", {"processors": "2"}, "aa", 0),
+        ("processor", {"processors": "1"}, "aa", 0),
+        ("elapsed", {}, "aa", 0),  # older traces do not tell
+    ],
+)
+def test_computing_that_waited_for_processors_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    gaps: str,
+    processors: dict[str, str],
+    nodes: str,
+    crowd: int,
+) -> None:
+    """Two ranks traced on one processor by the clock computed twice as long as they do on two."""
+    meta = {"gaps": gaps, "processor": "EPYC"} | processors
+    ranks = tuple(replace(one_message(rank), meta=meta | {"node": nodes[rank]}) for rank in (0, 1))
+    schedule = schedule_from_trace(Trace(ranks))
+    assert (schedule.crowd, schedule.processor) == (crowd, "EPYC")
+    _, err = told(monkeypatch, schedule, model_of(tmp_path, Machine(path(1), path(5))))
+    assert ("2 ranks of a node were traced on fewer processors" in err) == bool(crowd)
 
 
 def test_paths_of_an_interrupted_run_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

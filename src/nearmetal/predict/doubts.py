@@ -52,7 +52,7 @@ class Doubt:
 
 def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: Placement) -> list[Doubt]:
     """Return what is doubtful about a prediction, by the share of messages or bytes, largest first."""
-    found = [*_of_computing(schedules[0], named), *_of_launches(named)]
+    found = [*_of_computing(schedules[0], named), *_of_crowd(schedules[0]), *_of_launches(named)]
     found += [*_of_mpi(schedules[0], named), *_of_virtual_nodes(named), *_of_opaque_calls(schedules[0])]
     found += _of_scaling(schedules[0])
     found += [*_of_several_programs(schedules), *_of_processors(named, placement)]
@@ -232,6 +232,14 @@ def _of_computing(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
     said += ": computing is taken to last as long there, though the two have clocks of their own"
     hint = "trace the program where the paths are measured (options = { trace = true }), or say --compute-scale"
     return [Doubt(said, hint, 1.0)]
+
+
+def _of_crowd(schedule: Schedule) -> list[Doubt]:
+    """Return that computing was timed while ranks waited for each other's processors."""
+    if not schedule.crowd:
+        return []
+    said = f"{schedule.crowd} ranks of a node were traced on fewer processors: their computing contains waiting for one"
+    return [Doubt(said, "trace with --processor-time, which leaves that out", 1.0)]
 
 
 def _of_launches(named: NamedMachine) -> list[Doubt]:

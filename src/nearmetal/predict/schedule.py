@@ -143,7 +143,9 @@ class Schedule:
     command: tuple[str, ...] = field(default=(), compare=False)
     """Of a trace, the words of its command line but paths: what the program is and what it was told."""
     processor: str = field(default="", compare=False)
-    """Of a launch that a run traced, the model of the processor that it computed on."""
+    """Of a trace, the model of the processor that it computed on."""
+    crowd: int = field(default=0, compare=False)
+    """Of a trace, how many ranks of a node waited for its fewer processors while their computing was timed."""
     traced_ranks: int = field(default=0, compare=False)
     """Of a trace that was scaled to another number of ranks, how many were traced."""
     traced_before: int = field(default=0, compare=False)
@@ -186,7 +188,17 @@ def schedule_from_trace(trace: Trace) -> Schedule:
     opaque, recorded = trace.opaque_calls, sum(map(call_count, trace.ranks))
     share = opaque / (opaque + recorded) if opaque else 0.0
     command = words_of(trace.ranks[0].meta.get("command", "").split())
-    return Schedule(trace.world_ranks, programs, tuple(gaps), trace.source, library, command, opaque_share=share)
+    return Schedule(
+        trace.world_ranks,
+        programs,
+        tuple(gaps),
+        trace.source,
+        library,
+        command,
+        processor=trace.processor,
+        crowd=trace.crowd,
+        opaque_share=share,
+    )
 
 
 def words_of(command: Sequence[str]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ length costs a few bytes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
@@ -202,6 +203,19 @@ class Trace:
     def world_ranks(self) -> int:
         """Return the number of ranks."""
         return len(self.ranks)
+
+    @property
+    def processor(self) -> str:
+        """Return the model of the processor that the ranks computed on, empty where the trace does not tell."""
+        return ", ".join(sorted({rank.meta.get("processor", "") for rank in self.ranks}))
+
+    @property
+    def crowd(self) -> int:
+        """Return how many ranks of a node waited for its fewer processors while their computing was timed, or 0."""
+        timed = [rank for rank in self.ranks if rank.meta.get("gaps") == "elapsed"]
+        ranks_of = Counter(rank.node for rank in timed)
+        known = (one for one in timed if one.meta.get("processors", "").isdecimal())
+        return max((n for one in known if (n := ranks_of[one.node]) > int(one.meta["processors"])), default=0)
 
     @property
     def opaque_calls(self) -> int:
