@@ -91,6 +91,12 @@ def test_more_iterations_take_longer() -> None:
     assert seconds(workload=LATENCY.format(1_000_000)) > 20 * seconds() > 0
 
 
+def test_large_messages_take_the_iterations_that_are_meant_for_them() -> None:
+    both = LATENCY.format(1000).replace("[8]", "[8, 65536]") + "\nwarmup = 0\noptions = {{ iterations_large = {} }}"
+    many, few, none = (seconds(workload=both.format(large)) for large in (1000, 20, 10))
+    assert (many - few) / (few - none) == pytest.approx(98)
+
+
 @pytest.mark.parametrize(
     ("host", "path", "options"),
     [("lab", "native", 'slots = "many"'), ("lab", "native", "slots = true"), ("slurm", "veth", 'allocations = "four"')],

@@ -21,6 +21,7 @@ from nearmetal.study.order import PathOrder, Scalar
 from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.spec import HostSpec, Study, WorkloadSpec
 from nearmetal.units import NS_PER_S
+from nearmetal.workloads.engine import LARGE_FROM_BYTES
 from nearmetal.workloads.parallel import GUEST_KINDS
 
 # ---- what a study can resolve, said before it runs
@@ -191,10 +192,21 @@ def _measured_s(study: Study, workload: WorkloadSpec) -> float:
     if isinstance(seconds := workload.options.get("seconds"), int | float):
         runs = workload.options.get("runs", 1)
         return seconds * (runs if isinstance(runs, int) else 1)
-    iterations = workload.iterations + workload.warmup
-    pause_ns = longest_pause_ns(study, workload) // 2
-    message_ns = MESSAGE_NS + pause_ns
-    return sum(iterations * (message_ns + size * 1_000 // BYTES_PER_US) for size in workload.sizes or [0]) / NS_PER_S
+    message_ns = MESSAGE_NS + longest_pause_ns(study, workload) // 2
+    return (
+        sum(_iterations(workload, size) * (message_ns + size * 1_000 // BYTES_PER_US) for size in workload.sizes or [0])
+        / NS_PER_S
+    )
+
+
+def _iterations(workload: WorkloadSpec, size: int) -> int:
+    """Return the iterations of a size, warm-up too: of large ones the engine may be told to make fewer."""
+    told, usual = workload.options, workload.iterations + workload.warmup
+    large_from = told.get("large_from", LARGE_FROM_BYTES)
+    if not isinstance(large_from, int) or size < large_from:
+        return usual
+    few = told.get("iterations_large", workload.iterations), told.get("warmup_large", workload.warmup)
+    return sum(one for one in few if isinstance(one, int))
 
 
 # ---- `nearmetal plan --format json` as types; docs/reference/report-json.md says what each key means

@@ -20,6 +20,9 @@ SAMPLES = "samples"
 MIGRATIONS = "sched.migrations"
 """The counter of ranks' moves from one processor to another, over all ranks and sizes."""
 
+LARGE_FROM_BYTES = 65_536
+"""From which size on nmbench takes `iterations_large` where `large_from` is not given (`--large-from`)."""
+
 _NUMBERS = {
     "iterations": "--iterations",
     "warmup": "--warmup",
@@ -85,7 +88,7 @@ class Engine:
             return 0
         many = workload.number("iterations")
         few = workload.number("iterations_large", many)
-        large_from = workload.number("large_from", 1 << 62)
+        large_from = workload.number("large_from", LARGE_FROM_BYTES)
         return sum(few if size >= large_from else many for size in workload.numbers("sizes") or [0])
 
 
