@@ -29,20 +29,16 @@ class Shell(Protocol):
     @property
     def scratch(self) -> str:
         """A private directory that machine and nodes all see; it is gone when the shell is closed."""
-        ...
 
     @property
     def agent(self) -> str:
         """A program that stands for ssh between nodes: `agent NODE COMMAND...`, for MPI launchers."""
-        ...
 
     def add_node(self, name: str) -> None:
         """Make a node: its own network, host name, shared memory and scratch directory."""
-        ...
 
     def give_interface(self, interface: str, node: str, name: str) -> None:
         """Move a network interface of the hypervisor into a node and rename it there."""
-        ...
 
     def run(
         self,
@@ -58,23 +54,18 @@ class Shell(Protocol):
 
         With `check`, anything but status 0 raises NearmetalError with the program's last words.
         """
-        ...
 
     def start(self, argv: Sequence[str], *, node: str = HYPERVISOR) -> Helper:
         """Start a program that stays, such as a server or a relay; it ends with the shell at the latest."""
-        ...
 
     def read(self, path: str, *, node: str = HYPERVISOR) -> bytes:
         """Return a file's content as that node sees it; raise NearmetalError when it cannot be read."""
-        ...
 
     def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
         """Return, in one go, the content of those files that can be read; the others are not in the answer."""
-        ...
 
     def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
         """Write a file as that node sees it; raise NearmetalError when it cannot be written."""
-        ...
 
 
 class FarShell(Shell, Protocol):
@@ -83,28 +74,22 @@ class FarShell(Shell, Protocol):
     @property
     def machines(self) -> tuple[str, ...]:
         """The nodes that are machines of their own; `HYPERVISOR` alone when the nodes share one."""
-        ...
 
     @property
     def site(self) -> Site:
         """Where things are on the far side."""
-        ...
 
     def machine_name(self, node: str) -> str:
         """Return the name by which this side knows the machine that holds a node."""
-        ...
 
     def launch_name(self, node: str) -> str:
         """Return the name by which an MPI launcher on the far side knows a node."""
-        ...
 
     def lifeline(self, node: str) -> str:
         """Return the process on that node which ends with the connection; empty when the node itself does."""
-        ...
 
     def once(self, key: str, make: Callable[[], T]) -> T:
         """Return what `make` returned when this host was first asked for `key` on these machines."""
-        ...
 
 
 def is_far(shell: Shell | None) -> TypeGuard[FarShell]:
@@ -139,7 +124,6 @@ class Starter(Protocol):
 
     def command(self, flavour: str, nodes: Sequence[str], hostfile: str) -> tuple[tuple[str, ...], dict[str, str]]:
         """Return the argv prefix and environment that put rank r on `nodes[r]`; `hostfile` holds them, one a line."""
-        ...
 
 
 def at_once(options: Mapping[str, Scalar], name: str, default: int) -> int:
@@ -223,11 +207,9 @@ class Helper(Protocol):
 
     def ended(self) -> Finished | None:
         """Return how it ended, or None while it runs."""
-        ...
 
     def stop(self) -> None:
         """End it and its children; calling twice does nothing more."""
-        ...
 
 
 @runtime_checkable
@@ -236,11 +218,9 @@ class Together(Protocol):
 
     def together(self, orders: Sequence[Order]) -> list[list[Order]]:
         """Return the orders, each once, in groups that are carried out together."""
-        ...
 
     def carry_out_together(self, orders: Sequence[Order]) -> Iterator[Outcome]:
         """Carry a group out; yield an outcome for each, as `Host.carry_out` returns it."""
-        ...
 
 
 @runtime_checkable
@@ -249,7 +229,6 @@ class Prepares(Protocol):
 
     def prepare(self, orders: Iterable[Order]) -> None:
         """Make what these orders need and is not there, as much at once as this machine has cores for."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +245,6 @@ class InVirtualTime(Protocol):
 
     def reached(self) -> Reached | None:
         """Return how far those have come that run now; None where none runs."""
-        ...
 
 
 class Host(Protocol):
@@ -275,17 +253,14 @@ class Host(Protocol):
     @property
     def kind(self) -> str:
         """The word in the study file: `local`, `lab`, `ssh`, `slurm`, `fake`."""
-        ...
 
     @property
     def label(self) -> str:
         """Where figures are from and what they are good for, as the end of a sentence; shown wherever they are."""
-        ...
 
     @property
     def slots(self) -> int:
         """How many trials may run side by side without disturbing each other."""
-        ...
 
     def carry_out(self, order: Order, body: Callable[[Shell, Order], Outcome]) -> Outcome:
         """Carry one trial out and clean up after it, whatever happens.
@@ -293,8 +268,6 @@ class Host(Protocol):
         A trial that cannot be carried out is an outcome with status `failed` and a reason. Errors are raised
         only when the host as a whole is unusable.
         """
-        ...
 
     def close(self) -> None:
         """Leave nothing behind; calling twice does nothing more."""
-        ...

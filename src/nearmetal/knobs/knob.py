@@ -63,11 +63,9 @@ class Kind(Protocol):
 
     def canon(self, value: Scalar) -> str:
         """Return the value as the kernel prints it; raise ValueError that says what is taken."""
-        ...
 
     def about(self) -> str:
         """Return the range for people."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ class Hypervisor(Protocol):
 
     def boot_guest(self, node: str, devices: Sequence[str]) -> Callable[[], str]:
         """Boot a node's guest with these devices; what is returned waits until it runs programs and tells its name."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

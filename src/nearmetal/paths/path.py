@@ -45,17 +45,13 @@ class Path(Protocol):
     @property
     def kind(self) -> str:
         """The word in the study file, and the key in the table of paths."""
-        ...
 
     @property
     def about(self) -> str:
         """One line for people: what the traffic goes through."""
-        ...
 
     def up(self, shell: Shell, order: PathOrder, nodes: Sequence[str]) -> Endpoints:
         """Join the nodes and wait until each reaches each; raise NearmetalError when that fails."""
-        ...
 
     def down(self, shell: Shell, endpoints: Endpoints) -> None:
         """Take the path apart where that matters to the machine; scratch nodes may simply vanish."""
-        ...

@@ -81,11 +81,9 @@ class Watcher(Protocol):
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
         """Note that a block with that many trials still to run begins; `number` counts on over occasions."""
-        ...
 
     def trial_ended(self, record: TrialRecord) -> None:
         """Note that a trial was made permanent, valid or failed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

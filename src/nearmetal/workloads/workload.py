@@ -33,19 +33,15 @@ class Workload(Protocol):
     @property
     def kind(self) -> str:
         """The word in the study file, and the key in the table of workloads."""
-        ...
 
     def prepare(self, shell: Shell, order: Order, endpoints: Endpoints) -> Launch:
         """Build or find the program and say how to launch it; start servers that it needs."""
-        ...
 
     def verify(self, order: Order, finished: Finished, files: dict[str, bytes]) -> None:
         """Raise TrialError when the program did not do its work; called before its figures are believed."""
-        ...
 
     def least_packets(self, order: Order) -> int:
         """Return how many packets each end of a network path must have carried, at the very least."""
-        ...
 
 
 @runtime_checkable
@@ -54,7 +50,6 @@ class Checking(Protocol):
 
     def check(self, workload: WorkloadOrder) -> None:
         """Raise BadInputError for options that it does not have or that contradict each other."""
-        ...
 
 
 @runtime_checkable
@@ -63,4 +58,3 @@ class Counting(Protocol):
 
     def counters(self, order: Order, files: dict[str, bytes]) -> dict[str, int]:
         """Return those counters, `tool.<what>` or a counter's own name; called after `verify`."""
-        ...

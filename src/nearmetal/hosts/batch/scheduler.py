@@ -59,28 +59,21 @@ class Scheduler(Protocol):
     @property
     def kind(self) -> str:
         """The word in the study file."""
-        ...
 
     def submit(self, request: Request) -> list[str]:
         """Submit a job that only holds nodes; return the ids, one a task. Raise UnavailableError when it is refused."""
-        ...
 
     def look(self, job: str) -> JobState:
         """Return a job's state; raise UnavailableError when the batch system does not answer."""
-        ...
 
     def cancel(self, job: str) -> None:
         """End a job; one that has ended is not an error."""
-        ...
 
     def shell_argv(self, job: str, node: str) -> list[str]:
         """Return the command that starts `sh` on a node of a running job, its standard streams passed through."""
-        ...
 
     def starter(self, state: JobState) -> Starter:
         """Return what starts ranks inside a running job."""
-        ...
 
     def explain(self, state: JobState) -> tuple[str, str]:
         """Return why a job ended or does not start, as a sentence, and the next step."""
-        ...

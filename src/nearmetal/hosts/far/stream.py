@@ -110,11 +110,9 @@ class Carrier(Protocol):
     @property
     def name(self) -> str:
         """The machine's name in errors and facts."""
-        ...
 
     def open(self) -> Stream:
         """Start `sh`, which reads its commands from the stream; raise LostError or UnavailableError."""
-        ...
 
 
 # ---- A far shell behind a local program, such as srun or `kubectl exec`
