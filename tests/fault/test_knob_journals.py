@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -270,9 +271,9 @@ class TestPlace:
         assert "past: nic.mtu of eth1, which was 1500: the machine has been rebooted since" in capsys.readouterr().out
         assert open_journals(folder) == []
 
-    def test_a_journal_of_another_mount_namespace_needs_force(self, machine: KnobMachine, folder: Path) -> None:
-        abandoned(machine, folder, mtu="1400")
-        moved(machine, "/proc/self/ns/mnt", "mnt:[2]\n")
+    def test_a_journal_of_format_1_needs_force(self, machine: KnobMachine, folder: Path) -> None:
+        path = abandoned(machine, folder, mtu="1400")
+        as_format_1(path)
         with pytest.raises(UnfinishedError):
             refuse_unfinished(machine, folder)
         assert not put_back(machine, folder)
@@ -295,6 +296,22 @@ class TestPlace:
         assert not put_back(machine, folder)
         assert open_journals(folder) == [journal]
         assert "that interface is now called eth7" in str(journal.read_bytes())
+
+
+def as_format_1(path: Path) -> None:
+    """Write a journal again as the first version did."""
+    state = read_state(path)
+    cells = [
+        {key: value for key, value in cell_record(cell).items() if key not in {"place", "key", "node"}}
+        | {"access": {"node": cell.node, "path": "", "change": shlex.split(cell.key)}}
+        for cell in state.cells.values()
+    ]
+    head = {"host": "local", "pid": 1, "boot_id": state.boot_id, "started": state.started}
+    path.unlink()
+    written = Journal.create(path, [{"kind": "session", "format": 1, **head}, *cells])
+    for number, value in state.intended.items():
+        written.append({"kind": "intent", "cell": number, "value": value})
+    written.close()
 
 
 class TestDamage:

@@ -19,7 +19,7 @@ Record kinds, in order:
 | `end` | `state`: `confirmed`, `restored`, `quarantined` or `forgotten`; `left`: cells that were not put back |
 
 `key` names the value among those of the knob on the target; how it is read and written comes from the table of knobs
-alone, never from a file.
+alone, never from a file. Format 1 had an `access` instead, and no `place`: it is read, its places are unknown.
 
 A session of a trial on far machines has `machines` in its first record: node to `[name, boot_id]`.
 """
@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import zlib
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -42,6 +43,7 @@ from nearmetal.knobs.trust import trusted_bytes
 from nearmetal.reading import parse_json
 
 JOURNAL_FORMAT = 2
+_FIRST_FORMAT = 1
 
 
 class EndState(StrEnum):
@@ -310,8 +312,8 @@ def _frame(body: bytes, checksum: int) -> bytes:
 
 def _state_of(records: list[dict[str, Any]]) -> JournalState:
     first = records[0]
-    if first["kind"] != "session" or first["format"] != JOURNAL_FORMAT:
-        raise ValueError(f"format {first.get('format')}, this nearmetal reads {JOURNAL_FORMAT}")
+    if first["kind"] != "session" or first["format"] not in {_FIRST_FORMAT, JOURNAL_FORMAT}:
+        raise ValueError(f"format {first.get('format')}, this nearmetal reads {_FIRST_FORMAT} and {JOURNAL_FORMAT}")
     state = JournalState(str(first["host"]), str(first["boot_id"]), int(first["pid"]), int(first["started"]))
     state.machines = {str(node): (str(name), str(boot)) for node, (name, boot) in first.get("machines", {}).items()}
     for record in records[1:]:
@@ -324,7 +326,7 @@ def _replay(state: JournalState, record: dict[str, Any]) -> None:
         case "device":
             state.devices.append(Device(record["target"], record["driver"], record["identity"]))
         case "cell":
-            state.cells[int(record["cell"])] = _cell(record)
+            state.cells[int(record["cell"])] = _cell(record, state.boot_id)
         case "intent":
             state.intended[int(record["cell"])] = str(record["value"])
             state.unfinished = int(record["cell"])
@@ -341,19 +343,27 @@ def _replay(state: JournalState, record: dict[str, Any]) -> None:
             raise ValueError(f"unknown record {other!r}")
 
 
-def _cell(record: dict[str, Any]) -> SavedValue:
+def _cell(record: dict[str, Any], boot_id: str) -> SavedValue:
+    old_access = record.get("access")
+    node, key = (old_access["node"], _old_key(old_access)) if old_access else (record["node"], record["key"])
+    place = Place(boot=boot_id) if old_access else Place(**record["place"])
     return SavedValue(
         int(record["cell"]),
         str(record["knob"]),
         str(record["target"]),
-        str(record["node"]),
-        str(record["key"]),
+        str(node),
+        str(key),
         str(record["old"]),
         None if record["new"] is None else str(record["new"]),
         tuple(map(str, record["accept"])),
         tuple(map(int, record["disturbed_by"])),
-        Place(**record["place"]),
+        place,
     )
+
+
+def _old_key(access: dict[str, Any]) -> str:
+    """Return the key of an access as format 1 wrote it."""
+    return str(access["path"]) or shlex.join(map(str, access["change"]))
 
 
 def _bare(target: str, nodes: set[str]) -> str:
