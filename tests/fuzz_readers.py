@@ -107,7 +107,7 @@ def _trace_program(data: bytes) -> object:
         comms = trace_file._read_communicators(cut[1], lists, 4)
         calls = trace_file._read_calls(cut[2], len(lists), comms)
         return trace_file._read_program(cut[3], max(len(calls), 4), 4), trace_file._read_gaps(cut[2])
-    except (trace_file._Damaged, ValueError) as error:  # as `decode_rank` does
+    except (trace_file._DamagedError, ValueError) as error:  # as `decode_rank` does
         raise ForeignFileError(str(error)) from error
 
 

@@ -14,7 +14,7 @@ from nearmetal.hosts.local import LocalHost
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.hosts.table import HOSTS, open_host
 from nearmetal.knobs import table as knobs
-from nearmetal.knobs.knob import Stage, Target, Whole
+from nearmetal.knobs.knob import Stage, Target, WholeNumber
 from nearmetal.knobs.nic import interface_file, nic_knob
 from nearmetal.paths.table import PATHS
 from nearmetal.paths.veth import Veth
@@ -97,7 +97,11 @@ PINGS = Tool(
     "pings", (Import((b" bytes of data.",), _adopt),), Pings(), _samples, {"ping": Figure("ping", UNITS["us"])}
 )
 ALIAS = nic_knob(
-    "group", "the group that an interface belongs to", Stage.VALUE, Whole(0, 999, ""), interface_file("netdev_group")
+    "group",
+    "the group that an interface belongs to",
+    Stage.VALUE,
+    WholeNumber(0, 999, ""),
+    interface_file("netdev_group"),
 )
 
 

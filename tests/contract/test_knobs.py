@@ -12,7 +12,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.knobs import drivers, mpi
 from nearmetal.knobs.access import KnobError, write_one
 from nearmetal.knobs.hold import hold
-from nearmetal.knobs.knob import Knob, Numbers, Scope, Target, Whole, Word, canon
+from nearmetal.knobs.knob import Knob, Numbers, OneOf, Scope, Target, WholeNumber, canon
 from nearmetal.knobs.mpi import mpi_environment
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.table import FAMILIES, find
@@ -53,9 +53,9 @@ class TestEveryKnob:
 
     def test_canonical_values_stay_as_they_are(self, knob: Knob) -> None:
         match knob.kind:
-            case Whole(lowest=lowest, highest=highest):
+            case WholeNumber(lowest=lowest, highest=highest):
                 values = [str(lowest), str(highest)]
-            case Word(choices=choices):
+            case OneOf(choices=choices):
                 values = list(choices) or ["cubic"]
             case Numbers(count=count):
                 values = [" ".join(str(n) for n in range(count))]

@@ -27,7 +27,7 @@ from nearmetal.history.records import EntryCell, History, ListedRun, Point, RunE
 from nearmetal.history.view import build_history
 from nearmetal.results.paths import build_view
 from nearmetal.results.series import CellId, Metric
-from nearmetal.results.shown import Shown
+from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.changes import Change
 from nearmetal.stats.compare import LevelEstimate
@@ -117,7 +117,10 @@ class FourteenRuns:
         return {}
 
     def cells(self, metric: Metric) -> list[tuple[str, EntryCell]]:
-        cell, shown = CellId("latency", "latency", "as-found", 8, "tap"), Shown("time", "us", Better.SMALLER, 0.001)
+        cell, shown = (
+            CellId("latency", "latency", "as-found", 8, "tap"),
+            DisplayScale("time", "us", Better.SMALLER, 0.001),
+        )
         longer = [1.2 if metric is Metric.P99 and number >= 8 else 1.0 for number in range(14)]
         levels = [10_000.0 * times * (1 + 0.001 * (number % 5)) for number, times in enumerate(longer)]
         return [(f"{i}", EntryCell(cell, metric, shown, {0: level, 1: level})) for i, level in enumerate(levels)]
@@ -137,7 +140,7 @@ def test_a_change_of_the_tail_alone_is_told_beside_the_mean() -> None:
 
 
 def test_a_long_series_is_drawn_whole() -> None:
-    shown = Shown("time", "us", Better.SMALLER, 0.001)
+    shown = DisplayScale("time", "us", Better.SMALLER, 0.001)
     cell = CellId("w", "w", "s", 8, "p")
     points = tuple(Point(n, LevelEstimate(3, 1.0 + (n > 70), None, IntervalMethod.NONE)) for n in range(1, 101))
     series = Series("study", "fake", cell, shown, points, (Change(70, 0.001, 2.0),))

@@ -22,7 +22,7 @@ from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, Worklo
 from nearmetal.workloads.mpi.table import find_mpi
 from nearmetal.workloads.samples import decode
 from nearmetal.workloads.table import find_workload
-from nearmetal.workloads.workload import Checking
+from nearmetal.workloads.workload import CheckedWorkload
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,7 +138,7 @@ def test_a_suite_that_is_absent_is_named_with_where_it_comes_from(kind: str, sai
 )
 def test_what_a_suite_cannot_do_is_said_before_anything_starts(workload: WorkloadOrder, said: str) -> None:
     kind = find_workload(workload.kind)
-    assert isinstance(kind, Checking)
+    assert isinstance(kind, CheckedWorkload)
     with pytest.raises(BadInputError) as raised:
         kind.check(workload)
     assert said in f"{raised.value.message} {raised.value.hint}"

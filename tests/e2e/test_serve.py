@@ -25,8 +25,8 @@ from nearmetal.cli.main import run
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.serve import answers
 from nearmetal.serve.app import make_app
-from nearmetal.serve.behind import Public
-from nearmetal.serve.cache import Recent
+from nearmetal.serve.behind import PublicAddress
+from nearmetal.serve.cache import RecentCache
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.guard import Door
 from nearmetal.serve.server import MAX_READERS, Listening, listen, listen_on_socket, serve
@@ -291,7 +291,7 @@ def test_a_connection_that_says_nothing_is_closed(folder: Path) -> None:
 
 def test_a_unix_socket_behind_a_proxy_with_a_path(folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "serve.sock"
-    public = Public.parse("https://cluster.example.org/tools/nearmetal/")
+    public = PublicAddress.parse("https://cluster.example.org/tools/nearmetal/")
     stale = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     stale.bind(str(place))
     stale.close()
@@ -373,7 +373,7 @@ def test_behind_nginx_every_link_leads_somewhere(folder: Path, tmp_path: Path, *
     if not takes_path_off:
         location = location.replace(f"{place}:/", f"{place}")
     public = "http://cluster.example.org/nearmetal"
-    listening = listen_on_socket(place, Public.parse(public))
+    listening = listen_on_socket(place, PublicAddress.parse(public))
     with _serving(folder, listening), _nginx(tmp_path, location) as client:
         assert client.get(f"{public}/").status_code == 401
         first = client.get(listening.url)
@@ -404,7 +404,7 @@ def _links(page: str) -> set[str]:
 )
 def test_what_is_no_public_address_is_refused(url: str) -> None:
     with pytest.raises(BadInputError, match="not the address"):
-        Public.parse(url)
+        PublicAddress.parse(url)
 
 
 # ---- in a browser
@@ -438,7 +438,7 @@ def test_pages_are_styled_and_quiet(folder: Path, tmp_path: Path, path: str) -> 
 @needs_chromium
 def test_the_live_page_follows_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The browser loads the page; before its second look a trial is added, which must then be on the page."""
-    monkeypatch.setattr(answers, "Recent", lambda: Recent(seconds=0.0))
+    monkeypatch.setattr(answers, "RecentCache", lambda: RecentCache(seconds=0.0))
     make_run(tmp_path / "runs" / "run", Recipe(study=SMALL, blocks=5))
     last = max((tmp_path / "runs" / "run" / "trials").iterdir())
     hidden = last.rename(tmp_path / last.name)

@@ -52,11 +52,11 @@ def one_core() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def three(emulator: str, library: Path) -> tuple[wire.Seen, ...]:
+def three(emulator: str, library: Path) -> tuple[wire.Transcript, ...]:
     return wire.small_cluster(emulator, library, 3)
 
 
-def test_every_frame_reaches_every_other_machine_at_its_instant(three: tuple[wire.Seen, ...]) -> None:
+def test_every_frame_reaches_every_other_machine_at_its_instant(three: tuple[wire.Transcript, ...]) -> None:
     sent_ns = [int(line.split()[1]) for line in three[0].trace.splitlines() if line.startswith("tx")]
     least_ns = 1500 + (64 + 24) * 8  # the delay, and 64 bytes with preamble, check sum and gap at 1 Gbit/s
     for other in three[1:]:
@@ -68,19 +68,23 @@ def test_every_frame_reaches_every_other_machine_at_its_instant(three: tuple[wir
         assert took_ns.count(least_ns) > len(took_ns) / 2
 
 
-def test_fuzzed_breaks_do_not_show(emulator: str, library: Path, three: tuple[wire.Seen, ...]) -> None:
+def test_fuzzed_breaks_do_not_show(emulator: str, library: Path, three: tuple[wire.Transcript, ...]) -> None:
     assert wire.small_cluster(emulator, library, 3, "fuzz=5", "step=300") == three
 
 
-def test_a_busy_core_does_not_show(emulator: str, library: Path, three: tuple[wire.Seen, ...], busy_core: None) -> None:
+def test_a_busy_core_does_not_show(
+    emulator: str, library: Path, three: tuple[wire.Transcript, ...], busy_core: None
+) -> None:
     assert wire.small_cluster(emulator, library, 3) == three
 
 
-def test_one_core_does_not_show(emulator: str, library: Path, three: tuple[wire.Seen, ...], one_core: None) -> None:
+def test_one_core_does_not_show(
+    emulator: str, library: Path, three: tuple[wire.Transcript, ...], one_core: None
+) -> None:
     assert wire.small_cluster(emulator, library, 3, "spin=0") == three
 
 
-def test_another_delay_shows(emulator: str, library: Path, three: tuple[wire.Seen, ...]) -> None:
+def test_another_delay_shows(emulator: str, library: Path, three: tuple[wire.Transcript, ...]) -> None:
     assert wire.small_cluster(emulator, library, 3, "delay=1501") != three
 
 
@@ -95,7 +99,7 @@ def test_the_self_test_is_run_once_per_build(emulator: str, monkeypatch: pytest.
 
 
 def test_a_cluster_that_does_not_repeat_is_refused(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcomes = iter([(wire.Seen("1", "rx"),), (wire.Seen("2", "rx"),)])
+    outcomes = iter([(wire.Transcript("1", "rx"),), (wire.Transcript("2", "rx"),)])
     monkeypatch.setattr(wire, "small_cluster", lambda *_: next(outcomes))
     with pytest.raises(UnavailableError, match=r"two runs of one cluster under QEMU 10\.0\.2 differ"):
         wire.self_test("qemu", "10.0.2", library)

@@ -177,7 +177,7 @@ def test_roll_back_twice_writes_nothing_the_second_time(machine: KnobMachine, fo
     path = _abandoned(machine, folder)
     assert rollback.roll_back(machine, path).put_back
     machine.writes.clear()
-    assert rollback.roll_back(machine, path) == session.undo.Undone()
+    assert rollback.roll_back(machine, path) == session.undo.RollbackResult()
     assert machine.writes == []
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from nearmetal import process
 from nearmetal.errors import NearmetalError
-from nearmetal.hosts.lab.hypervisor import Entered
+from nearmetal.hosts.lab.hypervisor import NamespaceThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def elsewhere() -> Iterator[int]:
 
 
 def test_programs_and_files_are_those_of_the_namespaces(elsewhere: int) -> None:
-    entered = Entered(elsewhere, NAMESPACES)
+    entered = NamespaceThread(elsewhere, NAMESPACES)
     try:
         said = entered.do(
             lambda: process.run(["sh", "-c", "hostname; echo $$; ls /sys/class/net /proc"], timeout_s=600)
@@ -52,7 +52,7 @@ def test_programs_and_files_are_those_of_the_namespaces(elsewhere: int) -> None:
 
 
 def test_what_the_work_raises_is_raised_to_who_asked(elsewhere: int) -> None:
-    entered = Entered(elsewhere, NAMESPACES)
+    entered = NamespaceThread(elsewhere, NAMESPACES)
     with pytest.raises(FileNotFoundError):
         entered.do(lambda: Path("/mnt/none").read_text())
     assert entered.do(lambda: 7) == 7
@@ -62,9 +62,9 @@ def test_what_the_work_raises_is_raised_to_who_asked(elsewhere: int) -> None:
 
 def test_a_process_that_is_gone_cannot_be_entered() -> None:
     with pytest.raises(FileNotFoundError):
-        Entered(2**22 + 1, ("net",))
+        NamespaceThread(2**22 + 1, ("net",))
 
 
 def test_a_namespace_that_may_not_be_entered_is_named() -> None:
     with pytest.raises(NearmetalError, match="enter the user namespace"):
-        Entered(os.getpid(), ("user",))  # no thread may: user_namespaces(7)
+        NamespaceThread(os.getpid(), ("user",))  # no thread may: user_namespaces(7)

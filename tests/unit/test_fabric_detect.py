@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from nearmetal.fabric import detect
-from nearmetal.fabric.detect import ALPHA, REPEATS, Retested, Role, confirm, screen, unconfirmed
+from nearmetal.fabric.detect import ALPHA, REPEATS, RetestedSuspect, Role, confirm, screen, unconfirmed
 from nearmetal.fabric.figures import Pairs, latency_table, window_table
 from nearmetal.fabric.measure import again_rounds, edge_colouring
 from nearmetal.stats.two_way import (
@@ -36,7 +36,7 @@ MARGIN = 0.1
 Named = set[tuple[str, Role, int, int]]
 
 
-def judge(fabric: MadeUpFabric, nodes: int, seed: int = 1) -> tuple[Retested, ...]:
+def judge(fabric: MadeUpFabric, nodes: int, seed: int = 1) -> tuple[RetestedSuspect, ...]:
     found = screen(fabric.measure(all_pairs(nodes)), MARGIN)
     if not found.suspects:
         return ()
@@ -44,7 +44,7 @@ def judge(fabric: MadeUpFabric, nodes: int, seed: int = 1) -> tuple[Retested, ..
     return confirm(found, fabric.measure(plan))
 
 
-def named(findings: tuple[Retested, ...]) -> Named:
+def named(findings: tuple[RetestedSuspect, ...]) -> Named:
     return {(f.suspect.metric, f.suspect.role, f.suspect.a, f.suspect.b) for f in findings if f.named}
 
 

@@ -96,7 +96,7 @@ def test_a_guest_becomes_a_node_behind_its_machine(monkeypatch: pytest.MonkeyPat
     waited_for: list[str] = []
     for script in ("_TAP", "_NEXT_DOOR", "_ROUTE"):
         monkeypatch.setattr(kvm, script, "true\n")
-    monkeypatch.setattr(kvm.Booting, "wait", lambda *_: None)
+    monkeypatch.setattr(kvm.BootingGuest, "wait", lambda *_: None)
     monkeypatch.setattr(nodes, "NodeCarrier", lambda name: ProgramCarrier(name, ("sh",)))
     monkeypatch.setattr(remote, "reach", waited_for.append)
     monkeypatch.setattr(remote, "finished", lambda _, argv, **how: process.run(argv, **how))
@@ -184,10 +184,10 @@ class Patient:
 
 @pytest.mark.usefixtures("with_kvm")
 def test_a_standing_guest_gets_its_luck_once_it_has_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    card, answer = "/sys/class/net/eth0/address", remote.Said()
+    card, answer = "/sys/class/net/eth0/address", remote.Reply()
     stirred: list[tuple[str, int]] = []
 
-    def stir(name: str, data: bytes, **_: object) -> remote.Said:
+    def stir(name: str, data: bytes, **_: object) -> remote.Reply:
         stirred.append((name, len(data)))
         return answer
 

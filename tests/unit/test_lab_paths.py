@@ -196,7 +196,7 @@ def guest(monkeypatch: pytest.MonkeyPatch) -> int:
     return 3
 
 
-def remote_run(cid: int, argv: list[str], stdin: bytes = b"", timeout_s: float = 600.0, **env: str) -> remote.Said:
+def remote_run(cid: int, argv: list[str], stdin: bytes = b"", timeout_s: float = 600.0, **env: str) -> remote.Reply:
     return remote.run(cid, argv, env={"PATH": os.environ["PATH"], **env}, stdin=stdin, timeout_s=timeout_s)
 
 

@@ -12,7 +12,7 @@ from nearmetal.hosts.fake import FakeHost
 from nearmetal.hosts.host import Site
 from nearmetal.process import Finished
 from nearmetal.run.check import check_study
-from nearmetal.run.preflight import _Found, limits, preflight
+from nearmetal.run.preflight import _Reasons, limits, preflight
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.plan import block
 from nearmetal.study.spec import parse_study
@@ -90,7 +90,7 @@ def test_one_reason_is_told_once_with_all_that_it_holds_for() -> None:
 @pytest.mark.parametrize(("kind", "asked"), [("engine", True), ("sockperf", False)])
 def test_only_mpi_needs_machines_that_log_in_to_each_other(kind: str, asked: bool) -> None:
     (order, *_) = [one for one in block(parse_study(STUDY, "s"), 0) if one.workload.kind == kind]
-    found = _Found(lambda _: None)
+    found = _Reasons(lambda _: None)
     with NoLogin() as shell:
         found.rehearse(shell, order)  # type: ignore[arg-type]
     assert any("cannot log in" in reason for reason, _ in found.reasons) == asked

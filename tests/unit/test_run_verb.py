@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nearmetal.cli.progress import _Left, _Quiet, virtual_words, watcher
+from nearmetal.cli.progress import _DisturbanceWatch, _RemainingTime, virtual_words, watcher
 from nearmetal.cli.run import virtual_time_ns
-from nearmetal.hosts.host import Reached
+from nearmetal.hosts.host import ClockProgress
 from nearmetal.report.terminal import Console
 from nearmetal.results.evidence import disturbed, disturbed_launches
 from nearmetal.study.shipped import find_study, read_study
@@ -29,15 +29,15 @@ def test_only_launches_in_the_lab_have_virtual_time() -> None:
 
 
 def test_the_time_left_comes_from_the_blocks_of_this_call() -> None:
-    left = _Left(most_blocks=10)
+    left = _RemainingTime(most_blocks=10)
     assert left.words(4, 1000.0) == "", "a run that goes on knows nothing of the earlier call's pace"
     assert left.words(5, 1120.0) == ", about 10 min left at most"
     assert left.words(9, 1400.0) == ", about 80 s left at most"
-    again = _Left(most_blocks=10)
+    again = _RemainingTime(most_blocks=10)
     again.words(20, 0.0)
     assert again.words(25, 300.0) == ", about 5 min left at most", "of the third occasion"
-    assert _Left(3).words(0, 0.0) == ""
-    quick = _Left(3)
+    assert _RemainingTime(3).words(0, 0.0) == ""
+    quick = _RemainingTime(3)
     quick.words(0, 0.0)
     assert quick.words(1, 5.0) == "", "seconds are not worth a word"
 
@@ -45,13 +45,13 @@ def test_the_time_left_comes_from_the_blocks_of_this_call() -> None:
 class Clocked:
     """A host whose machines have come 0.84 s in 27 s."""
 
-    def reached(self) -> Reached:
-        return Reached(840_000_000, since_s=time.monotonic() - 27.0)
+    def reached(self) -> ClockProgress:
+        return ClockProgress(840_000_000, since_s=time.monotonic() - 27.0)
 
 
 def test_the_clock_of_machines_is_shown_with_its_pace() -> None:
-    assert virtual_words(Reached(840_000_000, since_s=73.0), 100.0) == "0.84 virtual s, 0.031 a second"
-    assert virtual_words(Reached(0, since_s=73.0), 100.0) == "", "they have not begun"
+    assert virtual_words(ClockProgress(840_000_000, since_s=73.0), 100.0) == "0.84 virtual s, 0.031 a second"
+    assert virtual_words(ClockProgress(0, since_s=73.0), 100.0) == "", "they have not begun"
     assert virtual_words(None, 100.0) == ""
 
 
@@ -91,10 +91,10 @@ def test_a_report_says_how_many_launches_were_disturbed() -> None:
 
 
 def test_a_busy_time_is_told_once_and_again_after_three_quiet_launches() -> None:
-    quiet = _Quiet()
+    quiet = _DisturbanceWatch()
     told = [
         bool(quiet.words(record(counters, number)))  # type: ignore[arg-type]
         for number, counters in enumerate([QUIET, BUSY, BUSY, QUIET, QUIET, BUSY, QUIET, QUIET, QUIET, STOLEN])
     ]
     assert told == [False, True, False, False, False, False, False, False, False, True]
-    assert "busy from trial 7 on: cc1plus" in _Quiet().words(record(BUSY, 7))  # type: ignore[arg-type]
+    assert "busy from trial 7 on: cc1plus" in _DisturbanceWatch().words(record(BUSY, 7))  # type: ignore[arg-type]

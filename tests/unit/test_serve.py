@@ -18,7 +18,7 @@ from nearmetal.report.progress import progress, sentence
 from nearmetal.serve import openapi, overview, pages
 from nearmetal.serve.answers import Answers
 from nearmetal.serve.app import make_app
-from nearmetal.serve.cache import Recent
+from nearmetal.serve.cache import RecentCache
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.guard import Door
 from nearmetal.store.rundir import RunDir
@@ -343,7 +343,7 @@ def test_live_follows_a_run_as_trials_come(tmp_path: Path) -> None:
     hidden = last.rename(tmp_path / last.name)
     list_anew(tmp_path / "run")
     answers = Answers(Catalogue(tmp_path))
-    answers._states = Recent(seconds=0.0)
+    answers._states = RecentCache(seconds=0.0)
 
     async def look() -> tuple[str, str]:
         part = await answers.live_part("run")

@@ -17,7 +17,7 @@ from fake_runs import list_anew
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError
 from nearmetal.serve.app import make_app
-from nearmetal.serve.cache import Recent
+from nearmetal.serve.cache import RecentCache
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.guard import Door
 from nearmetal.store.rundir import SearchDir
@@ -139,7 +139,9 @@ def test_traced_messages_and_calls_of_a_run_have_pages_that_its_report_leads_to(
 
 
 def test_no_answer_is_stale(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nearmetal.serve.answers.Recent", partial(Recent, 0.0))  # else the disk is asked once a second
+    monkeypatch.setattr(
+        "nearmetal.serve.answers.RecentCache", partial(RecentCache, 0.0)
+    )  # else the disk is asked once a second
     raw = kept(made)
     place = tmp_path / "one.prediction.json"
     place.write_text(json.dumps(raw))
@@ -262,7 +264,7 @@ def test_a_history_is_that_of_the_runs_that_are_asked_for(over_time: Path) -> No
 
 
 def test_a_history_follows_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nearmetal.serve.answers.Recent", partial(Recent, 0.0))
+    monkeypatch.setattr("nearmetal.serve.answers.RecentCache", partial(RecentCache, 0.0))
     first, second, *others = make_history(tmp_path)
     for one in others:
         shutil.rmtree(one)

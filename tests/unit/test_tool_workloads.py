@@ -15,7 +15,7 @@ from nearmetal.workloads.figures import UNITS, jain
 from nearmetal.workloads.samples import decode_tools
 from nearmetal.workloads.streams import OutputName
 from nearmetal.workloads.table import find_workload
-from nearmetal.workloads.workload import Checking
+from nearmetal.workloads.workload import CheckedWorkload
 
 
 def asked(kind: str, placement: tuple[int, ...] = (0, 1), **options: object) -> WorkloadOrder:
@@ -56,7 +56,7 @@ def asked(kind: str, placement: tuple[int, ...] = (0, 1), **options: object) -> 
 )
 def test_what_cannot_work_is_said_before_anything_starts(workload: WorkloadOrder, said: str) -> None:
     kind = find_workload(workload.kind)
-    assert isinstance(kind, Checking)
+    assert isinstance(kind, CheckedWorkload)
     with pytest.raises(BadInputError) as raised:
         kind.check(workload)
     assert said in f"{raised.value.message} {raised.value.hint}"
@@ -80,8 +80,8 @@ def test_crew_reports_the_first_failure(tmp_path: Path, capfd: pytest.CaptureFix
 
 
 def test_overlap_of_programs() -> None:
-    def ran(began: int, ended: int) -> crew.Ran:
-        return crew.Ran("", 0, began, ended, 0)
+    def ran(began: int, ended: int) -> crew.CommandRun:
+        return crew.CommandRun("", 0, began, ended, 0)
 
     assert crew.overlap([ran(0, 100), ran(10, 110)]) == pytest.approx(90 / 110)
     assert crew.overlap([ran(0, 10), ran(20, 30)]) == 0

@@ -65,7 +65,7 @@ def trial_row(record: TrialRecord) -> dict[str, object]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CellQuery:
     """Which cells of which trials: what is None may be anything."""
 
     path: str | None = None
@@ -180,11 +180,11 @@ def run_study(
     """
     talk = say or (lambda _: None)
     with begin(Path(study), Path(out) if out is not None else None, talk) as (spec, run, host):
-        schedule.run_study(spec, host, run, _Said(talk))
+        schedule.run_study(spec, host, run, _LineWatcher(talk))
     return open_run(run.root)
 
 
-class _Said:
+class _LineWatcher:
     """A watcher of the schedule that hands lines on."""
 
     def __init__(self, say: Callable[[str], object]) -> None:
@@ -247,7 +247,7 @@ class Run:
         of the trial), `ns` (the duration). Each argument keeps what equals it. Warm-up and flagged iterations are left
         out unless `everything`. Raise BadInputError when nothing is left, ForeignFileError for damaged samples.
         """
-        wanted = Wanted(path, workload, operation, message_bytes, setting, trial)
+        wanted = CellQuery(path, workload, operation, message_bytes, setting, trial)
         parts = [sample_rows(self._directory, *one, everything=everything) for one in self._cells(wanted)]
         return Frame("Samples", pa.concat_tables(parts).unify_dictionaries())
 
@@ -265,7 +265,7 @@ class Run:
 
         Warm-up and flagged iterations have none. Columns and errors otherwise as those of `samples`.
         """
-        wanted = Wanted(path, workload, operation, message_bytes, setting, trial)
+        wanted = CellQuery(path, workload, operation, message_bytes, setting, trial)
         parts = []
         for record, cell in self._cells(wanted):
             ns = self._directory.values(record, cell)
@@ -279,7 +279,7 @@ class Run:
         as much. Raise BadInputError when no trial is valid.
         """
         rows = []
-        for record, cell in self._cells(Wanted()):
+        for record, cell in self._cells(CellQuery()):
             summary = self._directory.summary(record, cell)
             rows.append({**keys(record, cell), **summary_columns(summary)})
         return Frame("Summary", pa.Table.from_pylist(rows))
@@ -328,7 +328,7 @@ class Run:
             return "All pairs of a fabric, in one launch: see .pairs()"
         return sentence(progress(self._directory, self._directory.trials()))
 
-    def _cells(self, wanted: Wanted) -> Iterator[tuple[TrialRecord, StoredCell]]:
+    def _cells(self, wanted: CellQuery) -> Iterator[tuple[TrialRecord, StoredCell]]:
         """Yield the cells of valid trials that are wanted; raise BadInputError when there are none."""
         found = False
         for record in self._directory.trials():

@@ -23,7 +23,7 @@ from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.session import Session, begin
 from nearmetal.knobs.trust import caller, trusted_bytes
-from nearmetal.knobs.undo import Undone
+from nearmetal.knobs.undo import RollbackResult
 from nearmetal.knobs.watchdog import WatchLimits
 from nearmetal.tune.profile import Profile
 
@@ -174,7 +174,7 @@ def _confirmed(session: Session, called: waiting.Waiting, confirm_s: int, name: 
     return False
 
 
-def _name_left(undone: Undone) -> None:
+def _name_left(undone: RollbackResult) -> None:
     for sentence in undone.unproven:
         click.echo(f"left: {sentence}")
 

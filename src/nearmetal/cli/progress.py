@@ -10,7 +10,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from nearmetal.hosts.host import InVirtualTime
+from nearmetal.hosts.host import VirtualTimeHost
 from nearmetal.results.evidence import disturbed
 from nearmetal.units import NS_PER_S, format_duration, format_wait
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Task
 
-    from nearmetal.hosts.host import Host, Reached
+    from nearmetal.hosts.host import ClockProgress, Host
     from nearmetal.run.schedule import Watcher
     from nearmetal.store.rundir import TrialRecord
     from nearmetal.study.spec import Study
@@ -41,7 +41,7 @@ class _VirtualTime(ProgressColumn):
 
     max_refresh = 0.5
 
-    def __init__(self, host: InVirtualTime) -> None:
+    def __init__(self, host: VirtualTimeHost) -> None:
         super().__init__()
         self._host = host
 
@@ -50,7 +50,7 @@ class _VirtualTime(ProgressColumn):
         return Text(virtual_words(self._host.reached(), time.monotonic()))
 
 
-def virtual_words(reached: Reached | None, now_s: float) -> str:
+def virtual_words(reached: ClockProgress | None, now_s: float) -> str:
     """Return `0.84 virtual s, 0.031 a second`; nothing where no machine has begun."""
     if reached is None or reached.virtual_ns <= 0:
         return ""
@@ -68,7 +68,7 @@ def watcher(study: Study, console: Console, host: Host | None = None) -> Iterato
         TextColumn("{task.description}", markup=False),
         BarColumn(_BAR_COLUMNS),
         MofNCompleteColumn(),
-        *([_VirtualTime(host)] if isinstance(host, InVirtualTime) else []),
+        *([_VirtualTime(host)] if isinstance(host, VirtualTimeHost) else []),
         TextColumn("{task.fields[last]}", markup=False),
         TimeElapsedColumn(),
     )
@@ -81,7 +81,7 @@ def _outcome(record: TrialRecord) -> str:
     return f"{order.path.label} {order.workload.label} {order.setting}"
 
 
-class _Left:
+class _RemainingTime:
     """How long the rest takes at most, from the blocks that this call has carried out."""
 
     def __init__(self, most_blocks: int) -> None:
@@ -98,7 +98,7 @@ class _Left:
         return f", about {format_wait(round(left_s * NS_PER_S))} left at most" if left_s >= _WORTH_SAYING_S else ""
 
 
-class _Quiet:
+class _DisturbanceWatch:
     """Whether launches had the processors for themselves: told once when that ends, again after it was so again."""
 
     def __init__(self) -> None:
@@ -123,8 +123,8 @@ class _Bar:
     def __init__(self, study: Study, progress: Progress) -> None:
         self._study = study
         self._progress = progress
-        self._left = _Left(study.trials.max_blocks)
-        self._quiet = _Quiet()
+        self._left = _RemainingTime(study.trials.max_blocks)
+        self._quiet = _DisturbanceWatch()
         self._task = progress.add_task("starting", total=None, last="")
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
@@ -142,8 +142,8 @@ class _Lines:
     def __init__(self, study: Study, console: Console) -> None:
         self._study = study
         self._console = console
-        self._left = _Left(study.trials.max_blocks)
-        self._quiet = _Quiet()
+        self._left = _RemainingTime(study.trials.max_blocks)
+        self._quiet = _DisturbanceWatch()
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
         left = self._left.words(number, time.monotonic())
@@ -155,7 +155,7 @@ class _Lines:
             self._console.print(said, markup=False)
 
 
-def _said(record: TrialRecord, quiet: _Quiet) -> Iterator[str]:
+def _said(record: TrialRecord, quiet: _DisturbanceWatch) -> Iterator[str]:
     if not record.valid:
         took = format_duration(record.outcome.elapsed_ns)
         hint = f"\n  hint: {record.outcome.hint}" if record.outcome.hint else ""

@@ -15,7 +15,7 @@ from nearmetal.knobs import places
 from nearmetal.knobs.folder import expire, forget_scripts, set_aside, survey, undo_scripts
 from nearmetal.knobs.rollback import UnfinishedError, forget, roll_back
 from nearmetal.knobs.trust import trusted_bytes
-from nearmetal.knobs.undo import NAMED, Undone
+from nearmetal.knobs.undo import NAMED, RollbackResult
 
 
 @click.command(name="rollback")
@@ -166,7 +166,7 @@ def _put_back(shell: Shell, path: Path, machine: str, *, force: bool) -> bool:
     return not undone.unproven
 
 
-def _tell(path: Path, undone: Undone) -> None:
+def _tell(path: Path, undone: RollbackResult) -> None:
     told = (
         ("put back", undone.put_back),
         ("past", undone.past),

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from nearmetal.errors import BadInputError
-from nearmetal.serve.behind import Public
+from nearmetal.serve.behind import PublicAddress
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.server import Listening, listen, listen_on_socket, preload, serve
 
@@ -28,7 +28,7 @@ def command(directory: Path, port: int, address: str, place: Path | None, behind
     Prints the address, with the token that opens it. Stop it with Ctrl-C.
     """
     catalogue = Catalogue(directory)
-    public = Public.parse(behind) if behind else None
+    public = PublicAddress.parse(behind) if behind else None
     if place and (port or address != LOOPBACK):
         raise BadInputError("--socket cannot be combined with --listen or --port", hint="drop --listen and --port")
     listening = listen_on_socket(place, public) if place else listen(address, port, public)

@@ -30,7 +30,7 @@ from nearmetal.tune.measure import Launches, orders, tuned_path
 from nearmetal.tune.narrow import look_around, narrowed, study_values
 from nearmetal.tune.profile import Profile, ProfileEvidence
 from nearmetal.tune.recall import search_of
-from nearmetal.tune.search import Confirmation, Found, confirm, search, step_line
+from nearmetal.tune.search import Confirmation, SearchResult, confirm, search, step_line
 from nearmetal.tune.space import Space
 
 
@@ -190,7 +190,7 @@ def _place(tune: TuneSpec, out: Path | None) -> Path:
     return place
 
 
-def _evidence(tune: TuneSpec, kind: TuneClass, found: Found, proof: Confirmation) -> ProfileEvidence:
+def _evidence(tune: TuneSpec, kind: TuneClass, found: SearchResult, proof: Confirmation) -> ProfileEvidence:
     assert proof.ratio is not None
     assert proof.interval is not None
     intervals = {cell: (one.value, one.interval) for cell, one in proof.cells.items()}

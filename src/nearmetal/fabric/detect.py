@@ -97,7 +97,7 @@ class Screen:
 
 
 @dataclass(frozen=True, slots=True)
-class Retested:
+class RetestedSuspect:
     """A suspect after its re-tests: `beyond` of `retests` exceeded the limit.
 
     `ratio` is the median of the re-tests to what is typical of the fabric (2: twice the time), `low` and `high` their
@@ -185,9 +185,9 @@ def _slower(pairs: Pairs) -> Iterable[tuple[int, int, float]]:
 # ---- re-test
 
 
-def confirm(found: Screen, again: Pairs) -> tuple[Retested, ...]:
+def confirm(found: Screen, again: Pairs) -> tuple[RetestedSuspect, ...]:
     """Judge the suspects of a screen by their re-tests, in the order of the screen."""
-    tested: dict[Suspect, _Tested] = {}
+    tested: dict[Suspect, _RetestExcess] = {}
     for fit in found.fits:
         tested |= _test(found, fit, again)
     for one in found.suspects:
@@ -197,13 +197,13 @@ def confirm(found: Screen, again: Pairs) -> tuple[Retested, ...]:
     return tuple(_finding(one, tested[one], p) for one, p in zip(found.suspects, corrected, strict=True))
 
 
-def unconfirmed(found: Screen) -> tuple[Retested, ...]:
+def unconfirmed(found: Screen) -> tuple[RetestedSuspect, ...]:
     """Return the suspects of a screen that was not followed by re-tests: none is named."""
-    return tuple(Retested(one, 0, 0, 1.0, 1.0, 1.0, 1.0, 1.0, one_sided=False) for one in found.suspects)
+    return tuple(RetestedSuspect(one, 0, 0, 1.0, 1.0, 1.0, 1.0, 1.0, one_sided=False) for one in found.suspects)
 
 
 @dataclass(frozen=True, slots=True)
-class _Tested:
+class _RetestExcess:
     """Log excesses of a suspect's re-tests, those of its opposite direction where there is one, and the chance."""
 
     log_excess: FloatArray
@@ -212,13 +212,13 @@ class _Tested:
     one_sided: bool
 
 
-def _finding(suspect: Suspect, tested: _Tested, p_value: float) -> Retested:
+def _finding(suspect: Suspect, tested: _RetestExcess, p_value: float) -> RetestedSuspect:
     excess = tested.log_excess
     if excess.size == 0:
-        return Retested(suspect, 0, 0, 1.0, 1.0, 1.0, 1.0, 1.0, one_sided=False)
+        return RetestedSuspect(suspect, 0, 0, 1.0, 1.0, 1.0, 1.0, 1.0, one_sided=False)
     ratio, low, high = (math.exp(float(value)) for value in (np.median(excess), excess.min(), excess.max()))
     p_sign = _at_least(tested.beyond, excess.size, 0.5)
-    return Retested(suspect, excess.size, tested.beyond, ratio, low, high, p_value, p_sign, tested.one_sided)
+    return RetestedSuspect(suspect, excess.size, tested.beyond, ratio, low, high, p_value, p_sign, tested.one_sided)
 
 
 def _at_least(beyond: int, tries: int, chance: float) -> float:
@@ -227,7 +227,7 @@ def _at_least(beyond: int, tries: int, chance: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Directed:
+class _DirectedRetests:
     """Re-tests of one metric by direction, shape (m,): who to whom, the link's excess and that of the way back."""
 
     source: NDArray[np.int64]
@@ -236,10 +236,10 @@ class _Directed:
     control: NDArray[np.bool_]
 
 
-def _test(found: Screen, fit: Fit, again: Pairs) -> dict[Suspect, _Tested]:
+def _test(found: Screen, fit: Fit, again: Pairs) -> dict[Suspect, _RetestExcess]:
     directed = _directed(found, fit, again)
     own = [one for one in found.suspects if one.metric == fit.metric]
-    tested: dict[Suspect, _Tested] = {}
+    tested: dict[Suspect, _RetestExcess] = {}
     for role, limit in fit.limits.items():
         excess = directed.excess + _own_effect(fit, role, directed)
         chance = _chance(excess, limit, directed, fit)
@@ -251,11 +251,11 @@ def _test(found: Screen, fit: Fit, again: Pairs) -> dict[Suspect, _Tested]:
             p_value = _at_least(beyond, log_excess.size, chance)
             back = opposite.get(_key(found, one), -math.inf)
             one_sided = not fit.symmetric and _median(log_excess) - back > math.log1p(found.margin)
-            tested[one] = _Tested(log_excess, beyond, p_value, one_sided)
+            tested[one] = _RetestExcess(log_excess, beyond, p_value, one_sided)
     return tested
 
 
-def _directed(found: Screen, fit: Fit, again: Pairs) -> _Directed:
+def _directed(found: Screen, fit: Fit, again: Pairs) -> _DirectedRetests:
     """Return both directions of every re-test, less what the fit explains and what the whole launch is off."""
     there, back = (again.latency_ns, again.latency_ns) if fit.symmetric else (again.there_ns, again.back_ns)
     source = np.concatenate((again.first, again.second))
@@ -270,17 +270,17 @@ def _directed(found: Screen, fit: Fit, again: Pairs) -> _Directed:
     control = ~suspected[source] & ~suspected[target] & ~np.isin(low * found.nodes + high, links)
     if control.any():
         excess = excess - np.median(excess[control])
-    return _Directed(source, target, excess, control)
+    return _DirectedRetests(source, target, excess, control)
 
 
-def _own_effect(fit: Fit, role: Role, directed: _Directed) -> FloatArray | float:
+def _own_effect(fit: Fit, role: Role, directed: _DirectedRetests) -> FloatArray | float:
     """Return what a node of that role adds itself, which `excess` is without."""
     if role is Role.LINK:
         return 0.0
     return _effects(fit, role)[directed.target if role is Role.RECEIVE else directed.source]
 
 
-def _chance(excess: FloatArray, limit: float, directed: _Directed, fit: Fit) -> float:
+def _chance(excess: FloatArray, limit: float, directed: _DirectedRetests, fit: Fit) -> float:
     """Return how often a control exceeds the limit, at most; of one ping seen from both ends the worse counts."""
     values, control = excess, directed.control
     if fit.symmetric:
@@ -290,7 +290,7 @@ def _chance(excess: FloatArray, limit: float, directed: _Directed, fit: Fit) -> 
     return (1 + int(np.count_nonzero(controls > limit))) / (1 + controls.size)
 
 
-def _keys(found: Screen, role: Role, directed: _Directed) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _keys(found: Screen, role: Role, directed: _DirectedRetests) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return what each is a re-test of, and whether it counts: one of a node only with a partner above suspicion."""
     if role is Role.LINK:
         return directed.source * found.nodes + directed.target, np.ones(directed.source.size, np.bool_)
@@ -314,7 +314,7 @@ def _by_key(keys: NDArray[np.int64], values: FloatArray, wanted: Sequence[int]) 
     return [values[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
 
 
-def _opposite(fit: Fit, role: Role, found: Screen, directed: _Directed) -> dict[int, float]:
+def _opposite(fit: Fit, role: Role, found: Screen, directed: _DirectedRetests) -> dict[int, float]:
     """Return the median log excess of the other direction, by the key of this one."""
     own = [one for one in found.suspects if one.metric == fit.metric and one.role is role]
     if fit.symmetric:
@@ -334,7 +334,7 @@ def _median(values: FloatArray) -> float:
     return float(np.median(values)) if values.size else -math.inf
 
 
-def _test_direction(suspect: Suspect, again: Pairs, margin: float) -> _Tested:
+def _test_direction(suspect: Suspect, again: Pairs, margin: float) -> _RetestExcess:
     """Compare the two directions of one pair; were they the same, each would be the slower half of the time."""
     forward = (again.first == suspect.a) & (again.second == suspect.b)
     backward = (again.first == suspect.b) & (again.second == suspect.a)
@@ -342,4 +342,4 @@ def _test_direction(suspect: Suspect, again: Pairs, margin: float) -> _Tested:
     log_excess = np.concatenate((ratios[forward], -ratios[backward]))
     beyond = int(np.count_nonzero(log_excess > math.log1p(margin)))
     p_value = _at_least(beyond, log_excess.size, 0.5)
-    return _Tested(log_excess, beyond, p_value, one_sided=True)
+    return _RetestExcess(log_excess, beyond, p_value, one_sided=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nearmetal.errors import BadInputError, ForeignFileError
-from nearmetal.fabric.detect import Retested, Role, Screen, confirm, screen, unconfirmed
+from nearmetal.fabric.detect import RetestedSuspect, Role, Screen, confirm, screen, unconfirmed
 from nearmetal.fabric.figures import Bisection, bisection_of, latency_table, pairs_of, window_table
 from nearmetal.fabric.measure import RETESTS, WHOLE, FabricError
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
@@ -39,13 +39,13 @@ class Survey:
     latency_us: FloatArray
     rate: FloatArray | None
     screened: Screen
-    findings: tuple[Retested, ...]
+    findings: tuple[RetestedSuspect, ...]
     retested: bool
     bisection: Bisection | None
     rounds: dict[str, int]
 
     @property
-    def named(self) -> tuple[Retested, ...]:
+    def named(self) -> tuple[RetestedSuspect, ...]:
         """Return what is more than a suspicion, the worst first."""
         return tuple(sorted((one for one in self.findings if one.named), key=lambda one: -one.ratio))
 
@@ -106,7 +106,7 @@ def survey(run: RunDir) -> Survey:
     )
 
 
-def _settled(table: FloatArray, metric: str, screened: Screen, findings: Sequence[Retested]) -> FloatArray:
+def _settled(table: FloatArray, metric: str, screened: Screen, findings: Sequence[RetestedSuspect]) -> FloatArray:
     """Return a table in which the re-tests of suspected links stand for what the first pass saw of them.
 
     They are put at the level of the first pass, since the launches may differ as a whole: the fit times their ratio.
@@ -183,7 +183,7 @@ def aggregated(table: FloatArray, side: int) -> FloatArray:
     return np.where(np.isinf(worst), np.nan, worst)
 
 
-def sentence(of: Survey, finding: Retested) -> str:
+def sentence(of: Survey, finding: RetestedSuspect) -> str:
     """Return what is slow and by how much, such as `node n3: what it sends takes 2.1 times what is typical`."""
     one = finding.suspect
     a, b = of.names[one.a], of.names[one.b] if one.b >= 0 else ""

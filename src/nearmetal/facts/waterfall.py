@@ -49,7 +49,7 @@ _MOST_RESIDUE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Leg:
+class MessageParts:
     """One message: ns by part; parts that took no time are left out."""
 
     ns: dict[str, int] = field(default_factory=dict)
@@ -61,8 +61,8 @@ class RoundTrip:
 
     iteration: int
     measured_ns: int
-    there: Leg
-    back: Leg
+    there: MessageParts
+    back: MessageParts
 
     def part_ns(self, part: str) -> int:
         """Return a part's time in both messages together."""
@@ -172,14 +172,18 @@ class _Cutter:
     wire: Wire
     lines: frozenset[tuple[str, int]]
 
-    def both_legs(self, part: Sequence[TraceEvent], window: Window, near: Thread, far: Thread) -> tuple[Leg, Leg]:
+    def both_legs(
+        self, part: Sequence[TraceEvent], window: Window, near: Thread, far: Thread
+    ) -> tuple[MessageParts, MessageParts]:
         answer = next((e.at_ns for e in part if e.name == TCP_SEND and e.thread == far), window.end_ns)
         # Each program's own time before it answers belongs to the message that it received.
         there = self.leg([e for e in part if e.at_ns < answer], window.begin_ns, answer, near, far)
         back = self.leg([e for e in part if e.at_ns >= answer], answer, window.end_ns, far, near)
         return there, back
 
-    def leg(self, part: Sequence[TraceEvent], begin_ns: int, end_ns: int, sender: Thread, receiver: Thread) -> Leg:
+    def leg(
+        self, part: Sequence[TraceEvent], begin_ns: int, end_ns: int, sender: Thread, receiver: Thread
+    ) -> MessageParts:
         """Cut one message. Milestones are looked for in order; at the first that is missing the rest has no name."""
         found = _Milestones(part)
         cut = _Cut(begin_ns, {})
@@ -245,7 +249,7 @@ class _Cutter:
 
     def _receive(
         self, part: Sequence[TraceEvent], arrival: TraceEvent, receiver: Thread, end_ns: int, cut: _Cut
-    ) -> Leg:
+    ) -> MessageParts:
         copied = next((e for e in part if e.name == "tcp/tcp_rcv_space_adjust" and e.thread == receiver), None)
         asks = None
         if copied is not None:
@@ -280,9 +284,9 @@ class _Cut:
             self.at_ns = until_ns
         return self
 
-    def end(self, part: str, until_ns: int) -> Leg:
+    def end(self, part: str, until_ns: int) -> MessageParts:
         """Give the rest to a part."""
-        return Leg(self.to(part, until_ns).ns)
+        return MessageParts(self.to(part, until_ns).ns)
 
 
 class _Milestones:

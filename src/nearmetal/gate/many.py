@@ -14,7 +14,7 @@ from nearmetal.stats.between import Standing
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nearmetal.results.gated import Gate, GateCell, Side
+    from nearmetal.results.gated import Gate, GateCell, GatedRun
 
 MOST_IN_CELLS = 12
 """How many runs one table shows cell by cell."""
@@ -27,7 +27,7 @@ NOTE = (
 )
 
 
-def name(side: Side) -> str:
+def name(side: GatedRun) -> str:
     """Return a run's name: the last part of its path."""
     return PurePath(side.root).name
 

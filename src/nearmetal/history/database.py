@@ -26,7 +26,7 @@ from nearmetal.closing import Closing
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError, UnavailableError
 from nearmetal.history.records import EntryCell, KeptRun, RunEntry
 from nearmetal.results.series import CellId
-from nearmetal.results.shown import Shown
+from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.equivalence import Better
 from nearmetal.stats.summary import Metric
 
@@ -240,8 +240,8 @@ def _connect(path: Path, *, write: bool, wait_s: float) -> duckdb.DuckDBPyConnec
         os.umask(before)
 
 
-def _shown(figure: str, unit: str, better: str, factor: float) -> Shown:
-    return Shown(figure, unit, Better(better), factor)
+def _shown(figure: str, unit: str, better: str, factor: float) -> DisplayScale:
+    return DisplayScale(figure, unit, Better(better), factor)
 
 
 def _rows(kept: KeptRun) -> dict[str, list[dict[str, object]]]:

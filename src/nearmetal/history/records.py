@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nearmetal.results.series import CellId
-    from nearmetal.results.shown import Shown
+    from nearmetal.results.shown import DisplayScale
     from nearmetal.stats.changes import Change
     from nearmetal.stats.compare import LevelEstimate
 
@@ -46,7 +46,7 @@ class EntryCell:
 
     cell: CellId
     metric: Metric
-    shown: Shown
+    shown: DisplayScale
     ns: Mapping[int, float]
 
 
@@ -79,7 +79,7 @@ class Series:
     study_name: str
     host_kind: str
     cell: CellId
-    shown: Shown
+    shown: DisplayScale
     points: tuple[Point, ...]
     changes: tuple[Change, ...]
 

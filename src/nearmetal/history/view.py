@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from nearmetal.history.database import Database
-    from nearmetal.results.shown import Shown
+    from nearmetal.results.shown import DisplayScale
 
 
 # ---- runs in memory as a history
@@ -137,7 +137,7 @@ def _series(key: _Key, members: _Members, *, every_interval: bool) -> Series:
     return Series(*key, shown, points, ())
 
 
-def _level(cell: EntryCell, shown: Shown, *, interval: bool) -> LevelEstimate:
+def _level(cell: EntryCell, shown: DisplayScale, *, interval: bool) -> LevelEstimate:
     values = [shown.value(ns) for ns in cell.ns.values()]
     if interval:
         return estimate_level(values)

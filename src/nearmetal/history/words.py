@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nearmetal.history.records import History, Series
-    from nearmetal.results.shown import Shown
+    from nearmetal.results.shown import DisplayScale
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDEST = 24
@@ -29,7 +29,7 @@ def title(one: Series) -> str:
     return f"{one.study_name} on {one.host_kind}"
 
 
-def direction(shown: Shown, ratio: float) -> str:
+def direction(shown: DisplayScale, ratio: float) -> str:
     """Return whether a ratio of levels is a gain."""
     return "worse" if (ratio > 1.0) is not shown.rate else "better"
 

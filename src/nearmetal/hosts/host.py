@@ -213,7 +213,7 @@ class Helper(Protocol):
 
 
 @runtime_checkable
-class Together(Protocol):
+class SharedMachinesHost(Protocol):
     """A host that can carry several trials out on machines that stay up between them."""
 
     def together(self, orders: Sequence[Order]) -> list[list[Order]]:
@@ -224,7 +224,7 @@ class Together(Protocol):
 
 
 @runtime_checkable
-class Prepares(Protocol):
+class PreparingHost(Protocol):
     """A host that must make something before trials can be carried out."""
 
     def prepare(self, orders: Iterable[Order]) -> None:
@@ -232,7 +232,7 @@ class Prepares(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ClockProgress:
     """How far machines have come on a clock of their own, and when they began on this one's (`time.monotonic`)."""
 
     virtual_ns: int
@@ -240,10 +240,10 @@ class Reached:
 
 
 @runtime_checkable
-class InVirtualTime(Protocol):
+class VirtualTimeHost(Protocol):
     """A host whose machines have a clock of their own."""
 
-    def reached(self) -> Reached | None:
+    def reached(self) -> ClockProgress | None:
         """Return how far those have come that run now; None where none runs."""
 
 

@@ -146,7 +146,7 @@ class Reading:
 def read_all(shell: Shell, accesses: Iterable[Access]) -> list[Reading]:
     """Read values, each command once; what is absent is a reading with a reason, never an error."""
     wanted = list(accesses)
-    printed = _Printed(shell)
+    printed = _CommandOutputs(shell)
     printed.read_files(wanted)
     return [_reading(printed, access) for access in wanted]
 
@@ -183,7 +183,7 @@ def run_c(shell: Shell, argv: Iterable[str], node: str, *, stdin: bytes = b"") -
     return shell.run(tuple(argv), node=node, env=_C_LOCALE, stdin=stdin, check=False)
 
 
-class _Printed:
+class _CommandOutputs:
     """What commands print, each run at most once; plain files of a node are read together."""
 
     def __init__(self, shell: Shell) -> None:
@@ -224,7 +224,7 @@ class _Printed:
         return finished.text, said[-1] if said else ""
 
 
-def _reading(printed: _Printed, access: Access) -> Reading:
+def _reading(printed: _CommandOutputs, access: Access) -> Reading:
     text, complaint = printed.of(access.node, access.show)
     value = access.pick.find(text)
     if value is None or value == NOT_LISTED:

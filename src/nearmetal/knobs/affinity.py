@@ -17,7 +17,7 @@ _SPREAD = "spread:"
 
 
 @dataclass(frozen=True, slots=True)
-class _Placing:
+class _VectorPlacement:
     """A list of processors for every vector, or `spread:LIST` for one processor a vector in turn."""
 
     def canon(self, value: Scalar) -> str:
@@ -56,7 +56,7 @@ KNOBS = (
         "processors that serve the NIC's interrupts: near the rank, but not on its core, is usually best",
         Scope.INTERFACE,
         Stage.AFFINITY,
-        _Placing(),
+        _VectorPlacement(),
         _vectors,
     ),
 )

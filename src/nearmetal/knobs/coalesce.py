@@ -11,12 +11,12 @@ import re
 
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import BLANKS, Access, Pick
-from nearmetal.knobs.knob import SWITCH, Knob, Stage, Target, Whole
+from nearmetal.knobs.knob import SWITCH, Knob, Stage, Target, WholeNumber
 from nearmetal.knobs.nic import SWITCH_WORD, ethtool, labelled, nic_knob
 
-_USECS = Whole(0, 65535, "us")
-_FRAMES = Whole(0, 65535, "frames")
-_RATE = Whole(0, 2**32 - 1, "packets/s")
+_USECS = WholeNumber(0, 65535, "us")
+_FRAMES = WholeNumber(0, 65535, "frames")
+_RATE = WholeNumber(0, 2**32 - 1, "packets/s")
 
 
 def _values(direction: str) -> tuple[str, ...]:
@@ -29,7 +29,7 @@ def _mode(name: str, line: str, about: str, disturbs: tuple[str, ...]) -> Knob:
     return nic_knob(name, about, Stage.MODE, SWITCH, ethtool("-c", pick, ("-C", name)), disturbs=disturbs)
 
 
-def _value(name: str, kind: Whole, about: str) -> Knob:
+def _value(name: str, kind: WholeNumber, about: str) -> Knob:
     label = name.replace("frames-", "frames?-")
     return nic_knob(name, about, Stage.VALUE, kind, ethtool("-c", labelled(label), ("-C", name)))
 
@@ -70,7 +70,7 @@ KNOBS = (
     _value("tx-frames-high", _FRAMES, "tx-frames of adaptive moderation above pkt-rate-high"),
     _value("pkt-rate-low", _RATE, "packet rate at and below which the low values hold"),
     _value("pkt-rate-high", _RATE, "packet rate at and above which the high values hold"),
-    _value("sample-interval", Whole(0, 2**32 - 1, "s"), "how often adaptive moderation looks at the rate"),
+    _value("sample-interval", WholeNumber(0, 2**32 - 1, "s"), "how often adaptive moderation looks at the rate"),
 )
 
 OF_A_QUEUE = ("rx-usecs", "rx-frames", "tx-usecs", "tx-frames", "adaptive-rx", "adaptive-tx")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, Pick, Reading, file_access, read_all
 from nearmetal.knobs.kernel import machine_file, sysctl_knob
-from nearmetal.knobs.knob import FLAG, Knob, Scope, Stage, Step, Target, Whole, Word
+from nearmetal.knobs.knob import FLAG, Knob, OneOf, Scope, Stage, Step, Target, WholeNumber
 from nearmetal.knobs.nic import listing
 
 _CPU = "/sys/devices/system/cpu"
@@ -63,13 +63,13 @@ def _latencies_us(shell: Shell, target: Target) -> list[int]:
 
 
 KNOBS = (
-    Knob("host.cpu-governor", "how the clock follows the load", Scope.MACHINE, Stage.HOST, Word(), _governors),
+    Knob("host.cpu-governor", "how the clock follows the load", Scope.MACHINE, Stage.HOST, OneOf(), _governors),
     IdleLatency(
         "host.idle-latency-us",
         "longest wake-up from an idle state that is allowed; 0 keeps processors polling and warm",
         Scope.MACHINE,
         Stage.HOST,
-        Whole(0, 1_000_000, "us"),
+        WholeNumber(0, 1_000_000, "us"),
         lambda shell, target: _states(shell, target, "disable"),
     ),
     Knob(
@@ -77,9 +77,11 @@ KNOBS = (
         "large pages behind the back of programs: fewer TLB misses, pauses when they are made",
         Scope.MACHINE,
         Stage.HOST,
-        Word(("always", "madvise", "never")),
+        OneOf(("always", "madvise", "never")),
         machine_file("/sys/kernel/mm/transparent_hugepage/enabled", pick=_BRACKETED),
     ),
-    sysctl_knob("numa_balancing", "kernel/numa_balancing", Whole(0, 3), "pages follow the processes that use them"),
+    sysctl_knob(
+        "numa_balancing", "kernel/numa_balancing", WholeNumber(0, 3), "pages follow the processes that use them"
+    ),
     sysctl_knob("timer_migration", "kernel/timer_migration", FLAG, "timers move away from idle processors"),
 )

@@ -30,7 +30,7 @@ _NAMES_SCRIPT = 'for f in /proc/[0-9]*/comm; do read -r name < "$f" && echo "$na
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
+class RivalProgram:
     """A running program that would fight over knobs."""
 
     program: str
@@ -41,7 +41,7 @@ class Rival:
         return f"{self.program} is running and may change {', '.join(self.knobs)}; stop it while you measure"
 
 
-def rivals(shell: Shell, node: str, knobs: Iterable[str]) -> tuple[Rival, ...]:
+def rivals(shell: Shell, node: str, knobs: Iterable[str]) -> tuple[RivalProgram, ...]:
     """Return the running programs that would fight over these knobs."""
     running = set(run_c(shell, ("sh", "-c", _NAMES_SCRIPT), node).text.split())
     names = list(knobs)
@@ -50,7 +50,7 @@ def rivals(shell: Shell, node: str, knobs: Iterable[str]) -> tuple[Rival, ...]:
         # The kernel cuts names of processes to 15 characters.
         contested = tuple(name for name in names if name.startswith(prefixes))
         if program[:15] in running and contested:
-            found.append(Rival(program, contested))
+            found.append(RivalProgram(program, contested))
     return tuple(found)
 
 

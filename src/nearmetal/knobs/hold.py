@@ -37,7 +37,7 @@ KNOB_END = "knob.end"
 
 
 @dataclass(slots=True)
-class Held:
+class HeldSetting:
     """What a held setting is.
 
     `facts` are read-backs for the trial's record (`knob.nic.rx-usecs`: "0"), what was there before
@@ -85,7 +85,7 @@ def hold(
     allow_management: bool = False,
     patience_s: float = 0.0,
     put_back: bool = True,
-) -> Iterator[Held]:
+) -> Iterator[HeldSetting]:
     """Put a setting on for the length of a block and then everything back as it was.
 
     `journal_folder` keeps the undo journal and the lock while the block runs; a journal whose session ended well is
@@ -100,7 +100,7 @@ def hold(
     (an earlier session left settings changed), StoreError (journal not writable, nothing was touched) and
     QuarantinedError (something could not be put back).
     """
-    held = Held()
+    held = HeldSetting()
     sides = _sides(shell, endpoints, wanted, machine)
     with ExitStack() as stack:
         if any(side.knobs for side in sides):
@@ -126,7 +126,7 @@ def check(shell: Shell, endpoints: Endpoints, wanted: Mapping[str, Scalar], mach
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _NodeSetting:
     """The part of a setting that is set through one shell."""
 
     shell: Shell
@@ -139,12 +139,12 @@ class _Side:
 
 def _sides(
     shell: Shell, endpoints: Endpoints, wanted: Mapping[str, Scalar], machine: Shell | None
-) -> tuple[_Side, _Side]:
+) -> tuple[_NodeSetting, _NodeSetting]:
     """Return the settings of the machine, then those of nodes and interfaces, with where they are set."""
     parts = _split(wanted)
     return (
-        _Side(machine or shell, parts[True], [Target(name) for name in machines_of(machine or shell)]),
-        _Side(shell, parts[False], [Target(end.node, end.interface) for end in endpoints.ends]),
+        _NodeSetting(machine or shell, parts[True], [Target(name) for name in machines_of(machine or shell)]),
+        _NodeSetting(shell, parts[False], [Target(end.node, end.interface) for end in endpoints.ends]),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, Pick, file_access
-from nearmetal.knobs.knob import FLAG, Kind, Knob, Locate, Numbers, Scope, Stage, Target, Whole, Word
+from nearmetal.knobs.knob import FLAG, Kind, Knob, Locate, Numbers, OneOf, Scope, Stage, Target, WholeNumber
 
 
 def machine_file(path: str, *, pick: Pick | None = None, choices_path: str = "") -> Locate:
@@ -35,20 +35,22 @@ def _tcp(name: str, kind: Kind, about: str) -> Knob:
     return sysctl_knob(f"tcp_{name}", f"net/ipv4/tcp_{name}", kind, about, Scope.NODE)
 
 
-def _kvm(name: str, kind: Whole, about: str) -> Knob:
+def _kvm(name: str, kind: WholeNumber, about: str) -> Knob:
     locate = machine_file(f"/sys/module/kvm/parameters/{name}")
     return Knob(f"host.kvm-{name}", about, Scope.MACHINE, Stage.HOST, kind, locate)
 
 
-_COUNT = Whole(1, 2**31 - 1, "packets")
-_BYTES = Whole(0, 2**31 - 1, "bytes")
+_COUNT = WholeNumber(1, 2**31 - 1, "packets")
+_BYTES = WholeNumber(0, 2**31 - 1, "bytes")
 _IPV4 = "/proc/sys/net/ipv4"
 
 POLLING = (
-    _core("busy_read", Whole(0, 1_000_000, "us"), "how long a blocking receive polls the queue before it sleeps"),
-    _core("busy_poll", Whole(0, 1_000_000, "us"), "how long poll() and select() poll the queue before they sleep"),
+    _core("busy_read", WholeNumber(0, 1_000_000, "us"), "how long a blocking receive polls the queue before it sleeps"),
+    _core(
+        "busy_poll", WholeNumber(0, 1_000_000, "us"), "how long poll() and select() poll the queue before they sleep"
+    ),
     _core("netdev_budget", _COUNT, "packets that one softirq may process"),
-    _core("netdev_budget_usecs", Whole(1, 10_000_000, "us"), "how long one softirq may process packets"),
+    _core("netdev_budget_usecs", WholeNumber(1, 10_000_000, "us"), "how long one softirq may process packets"),
     _core("dev_weight", _COUNT, "packets that the backlog of one processor may process in a turn"),
     _core("netdev_max_backlog", _COUNT, "packets that wait for one processor before some are dropped"),
 )
@@ -58,23 +60,23 @@ TCP = (
         "how TCP finds its rate",
         Scope.NODE,
         Stage.HOST,
-        Word(),
+        OneOf(),
         machine_file(f"{_IPV4}/tcp_congestion_control", choices_path=f"{_IPV4}/tcp_available_congestion_control"),
     ),
     _tcp("rmem", Numbers(3, "bytes"), "least, first and largest receive buffer"),
     _tcp("wmem", Numbers(3, "bytes"), "least, first and largest send buffer"),
     _tcp("limit_output_bytes", _BYTES, "bytes of one socket in the queues below TCP: batching against delay"),
-    _tcp("notsent_lowat", Whole(0, 2**32 - 1, "bytes"), "unsent bytes below which a socket takes more"),
+    _tcp("notsent_lowat", WholeNumber(0, 2**32 - 1, "bytes"), "unsent bytes below which a socket takes more"),
     _tcp("autocorking", FLAG, "small writes wait for the completion of earlier ones"),
     _tcp("slow_start_after_idle", FLAG, "the window shrinks when a connection was idle"),
     _tcp("no_metrics_save", FLAG, "connections do not inherit what earlier ones learnt"),
-    _tcp("timestamps", Whole(0, 2), "twelve bytes a segment for a better round-trip estimate"),
+    _tcp("timestamps", WholeNumber(0, 2), "twelve bytes a segment for a better round-trip estimate"),
     _tcp("sack", FLAG, "selective acknowledgement"),
-    _tcp("min_tso_segs", Whole(1, 65535, "segments"), "least segments of a paced burst"),
+    _tcp("min_tso_segs", WholeNumber(1, 65535, "segments"), "least segments of a paced burst"),
 )
 KVM = (
-    _kvm("halt_poll_ns", Whole(0, 10**9, "ns"), "how long the host polls for a halted guest: wake-up for CPU"),
-    _kvm("halt_poll_ns_grow", Whole(0, 1000), "factor by which polling grows when it was too short"),
-    _kvm("halt_poll_ns_grow_start", Whole(0, 10**9, "ns"), "first value of polling that grows from 0"),
-    _kvm("halt_poll_ns_shrink", Whole(0, 1000), "divisor by which polling shrinks when it was too long"),
+    _kvm("halt_poll_ns", WholeNumber(0, 10**9, "ns"), "how long the host polls for a halted guest: wake-up for CPU"),
+    _kvm("halt_poll_ns_grow", WholeNumber(0, 1000), "factor by which polling grows when it was too short"),
+    _kvm("halt_poll_ns_grow_start", WholeNumber(0, 10**9, "ns"), "first value of polling that grows from 0"),
+    _kvm("halt_poll_ns_shrink", WholeNumber(0, 1000), "divisor by which polling shrinks when it was too long"),
 )

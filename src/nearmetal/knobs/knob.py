@@ -69,7 +69,7 @@ class Kind(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeNumber:
     """A whole number within bounds."""
 
     lowest: int = 0
@@ -90,7 +90,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class OneOf:
     """One of some words; without a list, any word that the machine offers."""
 
     choices: tuple[str, ...] = ()
@@ -107,8 +107,8 @@ class Word:
         return " | ".join(self.choices) or "one of the words that the machine lists"
 
 
-SWITCH = Word(("on", "off"))
-FLAG = Whole(0, 1)
+SWITCH = OneOf(("on", "off"))
+FLAG = WholeNumber(0, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from nearmetal.errors import BadInputError
-from nearmetal.knobs.knob import Kind, Whole, Word, canon
+from nearmetal.knobs.knob import Kind, OneOf, WholeNumber, canon
 from nearmetal.study.order import Scalar
 
 PREFIX = "mpi."
@@ -102,8 +102,8 @@ _OPENIB_QUEUES = "OMPI_MCA_btl_openib_receive_queues"
 _OPENIB_SRQ_BYTES = 65536
 _UCX_SRQ = ("UCX_RC_VERBS_RX_QUEUE_LEN", "UCX_RC_MLX5_RX_QUEUE_LEN")
 _UCX_INLINE = ("UCX_RC_VERBS_TX_MIN_INLINE", "UCX_RC_MLX5_TX_MIN_INLINE")
-_BYTES = Whole(0, 2**31 - 1, "bytes")
-_ENTRIES = Whole(1, 65536, "entries")
+_BYTES = WholeNumber(0, 2**31 - 1, "bytes")
+_ENTRIES = WholeNumber(1, 65536, "entries")
 
 
 def _openib_queue(entries: str, watermark: int | None = None) -> Contribution:
@@ -122,13 +122,13 @@ KNOBS: tuple[MpiKnob, ...] = (
     MpiKnob(
         "mpi.progress",
         "how a rank waits: polling is fastest, yielding and blocking leave the processor to others",
-        Word(("polling", "yielding", "blocking")),
+        OneOf(("polling", "yielding", "blocking")),
         {flavour: _choice(table, flavour) for flavour, table in _PROGRESS.items()},
     ),
     MpiKnob(
         "mpi.yield-sleep-ns",
         "how long Open MPI 5 sleeps between looks when it blocks",
-        Whole(1, 10**9, "ns"),
+        WholeNumber(1, 10**9, "ns"),
         {"openmpi5": _env("OMPI_MCA_threads_pthreads_nanosleep_time")},
     ),
     MpiKnob(
@@ -152,7 +152,7 @@ KNOBS: tuple[MpiKnob, ...] = (
     MpiKnob(
         "mpi.inline-bytes",
         "messages up to this size travel inside the work request",
-        Whole(0, 4096, "bytes"),
+        WholeNumber(0, 4096, "bytes"),
         {
             "openmpi4": _env("OMPI_MCA_btl_openib_max_inline_data"),
             "openmpi5": _env(*_UCX_INLINE),
@@ -175,7 +175,7 @@ KNOBS: tuple[MpiKnob, ...] = (
     MpiKnob(
         "mpi.transport",
         "what carries messages, in the words of the library, such as `tcp,self` or `rc,sm`",
-        Word(),
+        OneOf(),
         {
             "openmpi4": _env("OMPI_MCA_btl"),
             "openmpi5": _env("OMPI_MCA_btl"),
@@ -186,7 +186,7 @@ KNOBS: tuple[MpiKnob, ...] = (
     MpiKnob(
         "mpi.bind",
         "what a rank is bound to",
-        Word(("none", "core", "socket", "numa")),
+        OneOf(("none", "core", "socket", "numa")),
         {
             "openmpi4": _option("--bind-to"),
             "openmpi5": _option("--bind-to"),
@@ -201,7 +201,7 @@ KNOBS: tuple[MpiKnob, ...] = (
     MpiKnob(
         "mpi.map",
         "what successive ranks are spread over",
-        Word(("core", "socket", "numa", "node")),
+        OneOf(("core", "socket", "numa", "node")),
         {"openmpi4": _option("--map-by"), "openmpi5": _option("--map-by"), "mpich": _option("-map-by")},
     ),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nearmetal.knobs.knob import FLAG, Stage, Whole, format_cpus, parse_cpus
+from nearmetal.knobs.knob import FLAG, Stage, WholeNumber, format_cpus, parse_cpus
 from nearmetal.knobs.nic import interface_file, nic_knob, queue_files
 
 _INT_MAX = 2**31 - 1
@@ -39,14 +39,14 @@ KNOBS = (
         "napi-defer-hard-irqs",
         "empty polls before the interrupt is armed again; works with gro-flush-timeout-ns only",
         Stage.VALUE,
-        Whole(0, _INT_MAX, "polls"),
+        WholeNumber(0, _INT_MAX, "polls"),
         interface_file("napi_defer_hard_irqs"),
     ),
     nic_knob(
         "gro-flush-timeout-ns",
         "how long received segments wait to be joined, and how long the deferral lasts",
         Stage.VALUE,
-        Whole(0, 2**62, "ns"),
+        WholeNumber(0, 2**62, "ns"),
         interface_file("gro_flush_timeout"),
     ),
     nic_knob(

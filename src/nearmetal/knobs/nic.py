@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import BLANKS, Access, Pick, file_access, run_c
-from nearmetal.knobs.knob import SWITCH, Kind, Knob, Locate, Scope, Stage, Target, Whole
+from nearmetal.knobs.knob import SWITCH, Kind, Knob, Locate, Scope, Stage, Target, WholeNumber
 
 NUMBER = "([0-9]+)"
 SWITCH_WORD = "(on|off)"
@@ -69,12 +69,12 @@ _BY_QUEUE = ("nic.rss-equal", "nic.irq-affinity", "nic.xps-cpus", "nic.rps-cpus"
 
 def _ring(name: str, label: str, about: str) -> Knob:
     locate = ethtool("-g", labelled(label, after=_NOW), ("-G", name), ceiling=labelled(label))
-    return nic_knob(f"ring-{name}", about, Stage.SHAPE, Whole(1, 65536, "descriptors"), locate)
+    return nic_knob(f"ring-{name}", about, Stage.SHAPE, WholeNumber(1, 65536, "descriptors"), locate)
 
 
 def _channels(name: str, label: str, about: str) -> Knob:
     locate = ethtool("-l", labelled(label, after=_NOW), ("-L", name), ceiling=labelled(label))
-    return nic_knob(f"channels-{name}", about, Stage.SHAPE, Whole(0, 4096, "queues"), locate, disturbs=_BY_QUEUE)
+    return nic_knob(f"channels-{name}", about, Stage.SHAPE, WholeNumber(0, 4096, "queues"), locate, disturbs=_BY_QUEUE)
 
 
 def _pause(name: str, label: str, stage: Stage, about: str, disturbs: tuple[str, ...] = ()) -> Knob:
@@ -140,14 +140,14 @@ LINK = (
         "mtu",
         "largest frame: fewer frames a message; every port on the way must agree",
         Stage.SHAPE,
-        Whole(68, 65535, "bytes"),
+        WholeNumber(68, 65535, "bytes"),
         _link("mtu", "mtu", limited=True),
     ),
     nic_knob(
         "txqueuelen",
         "frames that wait for the NIC before some are dropped",
         Stage.VALUE,
-        Whole(0, 1_000_000, "frames"),
+        WholeNumber(0, 1_000_000, "frames"),
         _link("qlen", "txqueuelen"),
     ),
 )

@@ -9,7 +9,7 @@ from nearmetal.hosts.host import Shell
 from nearmetal.knobs import drivers
 from nearmetal.knobs.access import Access, KnobError, Reading, read_all
 from nearmetal.knobs.coalesce import OF_A_QUEUE
-from nearmetal.knobs.guards import Rival, identify, refuse_management, rivals
+from nearmetal.knobs.guards import RivalProgram, identify, refuse_management, rivals
 from nearmetal.knobs.journal import Device, SavedValue
 from nearmetal.knobs.knob import Knob, Step, Target, canon, check_limits, targets_of
 from nearmetal.knobs.table import find
@@ -32,7 +32,7 @@ class Plan:
     placed: tuple[Placed, ...]
     cells: tuple[SavedValue, ...]
     devices: tuple[Device, ...]
-    rivals: tuple[Rival, ...]
+    rivals: tuple[RivalProgram, ...]
 
     @property
     def planned(self) -> tuple[SavedValue, ...]:

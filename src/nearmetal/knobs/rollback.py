@@ -35,7 +35,7 @@ class UnfinishedError(NearmetalError):
     """An earlier session left settings changed, so nothing may be set or measured before they are put back."""
 
 
-def end(journal: Journal, undone: undo.Undone, undo_script: str) -> None:
+def end(journal: Journal, undone: undo.RollbackResult, undo_script: str) -> None:
     """Write the last record after a roll-back; raise QuarantinedError for a residue."""
     how = EndState.QUARANTINED if undone.stuck else EndState.RESTORED
     failure: StoreError | None = None
@@ -50,12 +50,12 @@ def end(journal: Journal, undone: undo.Undone, undo_script: str) -> None:
         raise _not_ended(undone, failure) from failure
 
 
-def _raise_stuck(undone: undo.Undone, undo_script: str, path: Path) -> None:
+def _raise_stuck(undone: undo.RollbackResult, undo_script: str, path: Path) -> None:
     if undone.stuck:
         raise QuarantinedError("could not put back: " + "; ".join(undone.unproven), undo_script, str(path))
 
 
-def _not_ended(undone: undo.Undone, failure: StoreError) -> StoreError:
+def _not_ended(undone: undo.RollbackResult, failure: StoreError) -> StoreError:
     how = (
         "not back to their old values: " + "; ".join(undone.unproven)
         if undone.unproven
@@ -73,8 +73,8 @@ def roll_back(
     machine: str = "",
     *,
     force: bool = False,
-    tell: Callable[[undo.Undone], None] = lambda _: None,
-) -> undo.Undone:
+    tell: Callable[[undo.RollbackResult], None] = lambda _: None,
+) -> undo.RollbackResult:
     """Replay a journal: put everything back that it tells of, once or again; raise QuarantinedError for a residue.
 
     What belongs to another machine or namespace is not touched, and the journal stays open for it; where the journal
@@ -85,7 +85,7 @@ def roll_back(
     """
     whole = read_state(path)
     if whole.end in OVER:
-        return undo.Undone()
+        return undo.RollbackResult()
     last = not whole.waiting - {machine}
     state = whole.on(machine) if machine else whole
     cells = list(state.cells.values()) if state.touched() else []
@@ -103,7 +103,7 @@ def roll_back(
     return undone
 
 
-def _end(path: Path, undone: undo.Undone, script: str, machine: str) -> None:
+def _end(path: Path, undone: undo.RollbackResult, script: str, machine: str) -> None:
     """End a journal, or one far machine's part of it; remove the undo scripts when nothing is stuck."""
     try:
         journal = Journal.reopen(path)
@@ -220,8 +220,8 @@ def _present(shell: Shell, node: str) -> Present:
 
 
 def _with_claims(
-    undone: undo.Undone, cells: Iterable[SavedValue], claims: Mapping[int, tuple[Claim, str]]
-) -> undo.Undone:
+    undone: undo.RollbackResult, cells: Iterable[SavedValue], claims: Mapping[int, tuple[Claim, str]]
+) -> undo.RollbackResult:
     away = {Claim.ELSEWHERE, Claim.UNKNOWN}
     told = {cell.cell: f"{_was(cell)}: {claims[cell.cell][1]}" for cell in cells}
     return replace(
@@ -231,7 +231,7 @@ def _with_claims(
     )
 
 
-def _put_back(shell: Shell, state: JournalState, cells: list[SavedValue]) -> undo.Undone:
+def _put_back(shell: Shell, state: JournalState, cells: list[SavedValue]) -> undo.RollbackResult:
     """Put this place's cells back, as far as their devices are here and the table of knobs knows them."""
     lost, renamed = _lost_targets(shell, state.devices, {cell.target for cell in cells})
     here = [cell for cell in cells if cell.target not in {*lost, *renamed}]
@@ -247,7 +247,7 @@ def _put_back(shell: Shell, state: JournalState, cells: list[SavedValue]) -> und
     )
 
 
-def _put_back_here(shell: Shell, state: JournalState, cells: list[SavedValue]) -> undo.Undone:
+def _put_back_here(shell: Shell, state: JournalState, cells: list[SavedValue]) -> undo.RollbackResult:
     reached, gone, unknown = _reached(shell, cells)
     undone = undo.undo(shell, state, reached)
     return replace(undone, gone=(*undone.gone, *gone), stuck=(*undone.stuck, *unknown))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, Pick
-from nearmetal.knobs.knob import Stage, Target, Whole
+from nearmetal.knobs.knob import Stage, Target, WholeNumber
 from nearmetal.knobs.nic import nic_knob
 
 # Prints n when every entry i of the table is i modulo n. The device is a positional parameter.
@@ -32,7 +32,7 @@ KNOBS = (
         "rss-equal",
         "queues that received flows are spread over; 1 keeps all of them on one processor",
         Stage.STEERING,
-        Whole(1, 4096, "queues"),
+        WholeNumber(1, 4096, "queues"),
         _locate,
     ),
 )

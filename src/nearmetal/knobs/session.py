@@ -95,7 +95,7 @@ class Session:
         self.journal.close()
         return EndState.CONFIRMED
 
-    def restore(self, tell: Callable[[undo.Undone], None] = lambda _: None) -> tuple[undo.Undone, str]:
+    def restore(self, tell: Callable[[undo.RollbackResult], None] = lambda _: None) -> tuple[undo.RollbackResult, str]:
         """Put everything back; return what was done and the watchdog's report; `tell` hears it before the journal ends.
 
         Raises QuarantinedError for what is stuck; what somebody else set, and what is gone, is for the caller to name.

@@ -43,7 +43,7 @@ NAMED = "# was: "
 
 
 @dataclass(frozen=True, slots=True)
-class Undone:
+class RollbackResult:
     """What a roll-back did: sentences about values, or their names.
 
     `put_back` are as they were because of it, `foreign` somebody else set, `gone` have no value any more, and `stuck`
@@ -69,7 +69,7 @@ def name_of(cell: SavedValue) -> str:
     return f"{cell.knob} of {cell.target}"
 
 
-def undo(shell: Shell, state: JournalState, cells: Iterable[SavedValue]) -> Undone:
+def undo(shell: Shell, state: JournalState, cells: Iterable[SavedValue]) -> RollbackResult:
     """Put values back as they were; carry on after every failure, and say in the end what is not as it was."""
     candidates = list(cells)
     undone = _undo_once(shell, state, candidates)
@@ -80,7 +80,7 @@ def undo(shell: Shell, state: JournalState, cells: Iterable[SavedValue]) -> Undo
     return undone
 
 
-def _undo_once(shell: Shell, state: JournalState, candidates: Sequence[SavedValue]) -> Undone:
+def _undo_once(shell: Shell, state: JournalState, candidates: Sequence[SavedValue]) -> RollbackResult:
     found = _present(shell, candidates)
     here = [cell for cell in candidates if found[cell.cell].value is not None]
     foreign = {cell.cell for cell in here if not _answerable(state, cell, found[cell.cell].value)}
@@ -89,7 +89,7 @@ def _undo_once(shell: Shell, state: JournalState, candidates: Sequence[SavedValu
     failures = _restore(shell, here, goals)
     after = _present(shell, here)
     missing = [cell for cell in candidates if found[cell.cell].value is None]
-    return Undone(
+    return RollbackResult(
         put_back=tuple(name_of(c) for c in here if found[c.cell].value != goals[c.cell] == after[c.cell].value),
         foreign=tuple(
             f"{name_of(cell)}, which was {cell.old}, is {found[cell.cell].value}: another program set it"

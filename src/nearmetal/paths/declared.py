@@ -13,7 +13,7 @@ from nearmetal.reading import parse_json
 from nearmetal.study.order import PathOrder
 
 
-class Declared:
+class DeclaredPath:
     """Nodes are machines that the study names, native hosts or guests; each has its own interface on the path."""
 
     kind = "declared"

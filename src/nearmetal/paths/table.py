@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nearmetal.errors import BadInputError, meant
 from nearmetal.paths.bridge import Bridge
-from nearmetal.paths.declared import Declared
+from nearmetal.paths.declared import DeclaredPath
 from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.paths.macvlan import Macvlan
 from nearmetal.paths.native import Native
@@ -25,7 +25,7 @@ _ALL: tuple[Path, ...] = (
     Vf(),
     *GUEST_PATHS,
     *ROCE_PATHS,
-    Declared(),
+    DeclaredPath(),
 )
 PATHS: dict[str, Path] = {path.kind: path for path in _ALL}
 

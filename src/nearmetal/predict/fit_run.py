@@ -90,7 +90,7 @@ class _Samples:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fitted:
+class _FittedPath:
     """One path: what it was fitted from, all launches together, and each whole launch by itself."""
 
     samples: _Samples
@@ -127,12 +127,12 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
             launches.setdefault(key, {}).setdefault(launch, _Samples(*about)),
         ):
             _collect(run, record, samples)
-    fitted: dict[Key, _Fitted] = {}
+    fitted: dict[Key, _FittedPath] = {}
     for at, samples in groups.items():
         if samples.round_trips:
             how = (eager_up_to_bytes, _works(at, groups))
             whole = (one for one in launches[at].values() if one.cells == samples.cells)
-            fitted[at] = _Fitted(samples, _path(samples, *how), tuple((one, _path(one, *how)) for one in whole))
+            fitted[at] = _FittedPath(samples, _path(samples, *how), tuple((one, _path(one, *how)) for one in whole))
     if not fitted:
         raise BadInputError(
             f"{run.root} has no ping-pong samples of a path, back to back between nodes",
@@ -190,7 +190,7 @@ def _in_words(values: Mapping[str, Scalar]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in sorted(values.items()))
 
 
-def _machines(found: _Fitted, intra: _Fitted | None) -> tuple[Machine, tuple[Machine, ...]]:
+def _machines(found: _FittedPath, intra: _FittedPath | None) -> tuple[Machine, tuple[Machine, ...]]:
     """Return the machine of all launches and those of single ones, each with one launch inside a node."""
     inside = [path for _, path in intra.launches] or [intra.path] if intra else [None]
     single = tuple(

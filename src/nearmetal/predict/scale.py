@@ -66,7 +66,7 @@ def scale_on(few: Schedule, many: Schedule, ranks: int) -> Schedule:
 
 def _relative(schedule: Schedule, ranks: int, *, any_size: bool = False) -> list[Program]:
     return [
-        _Relative(rank, schedule.ranks, program, ranks, any_size=any_size).program()
+        _RelativeProgram(rank, schedule.ranks, program, ranks, any_size=any_size).program()
         for rank, program in enumerate(schedule.programs)
     ]
 
@@ -109,7 +109,7 @@ def _grown(rank: int, pair: tuple[Program, Program], counts: tuple[int, int, int
     return replace(after, ops=tuple(ops))
 
 
-class _Relative:
+class _RelativeProgram:
     """A rank's program with its partners given as neighbours."""
 
     def __init__(self, rank: int, ranks: int, source: Program, wanted: int, *, any_size: bool) -> None:

@@ -53,7 +53,7 @@ _TAGS = {
 _CALL_TOKEN, _GAP_TOKEN, _REPEAT_TOKEN, _STOP_TOKEN = range(4)
 
 
-class _Damaged(Exception):  # noqa: N818 - never leaves this module
+class _DamagedError(Exception):
     """What is wrong with the bytes; the caller adds which file."""
 
 
@@ -70,14 +70,14 @@ class _Cursor:
 
     def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
         if self.at + layout.size > len(self.data):
-            raise _Damaged("a section is shorter than its entries")
+            raise _DamagedError("a section is shorter than its entries")
         values = layout.unpack_from(self.data, self.at)
         self.at += layout.size
         return values
 
     def take(self, size: int) -> bytes:
         if self.at + size > len(self.data):
-            raise _Damaged("a section is shorter than its entries")
+            raise _DamagedError("a section is shorter than its entries")
         self.at += size
         return self.data[self.at - size : self.at]
 
@@ -85,13 +85,13 @@ class _Cursor:
         value = 0
         for shift in range(0, 70, 7):
             if self.done:
-                raise _Damaged("a number is cut off")
+                raise _DamagedError("a number is cut off")
             byte = self.data[self.at]
             self.at += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise _Damaged("a number is longer than 10 bytes")
+        raise _DamagedError("a number is longer than 10 bytes")
 
     def zigzag(self) -> int:
         value = self.varint()
@@ -99,7 +99,7 @@ class _Cursor:
 
     def finish(self) -> None:
         if not self.done:
-            raise _Damaged(f"{len(self.data) - self.at} bytes too many in a section")
+            raise _DamagedError(f"{len(self.data) - self.at} bytes too many in a section")
 
 
 def _read_list(cursor: _Cursor, room: int) -> tuple[int, ...]:
@@ -107,9 +107,9 @@ def _read_list(cursor: _Cursor, room: int) -> tuple[int, ...]:
     for _ in range(cursor.varint()):
         count, first, stride = cursor.varint(), cursor.varint(), cursor.zigzag()
         if count < 1 or count > room - len(values):
-            raise _Damaged(f"a list run of {count} numbers")
+            raise _DamagedError(f"a list run of {count} numbers")
         if first + stride * (count - 1) < 0:
-            raise _Damaged("a negative number in a list")
+            raise _DamagedError("a negative number in a list")
         values.extend(range(first, first + stride * count, stride) if stride else [first] * count)
     return tuple(values)
 
@@ -129,7 +129,7 @@ def _look_up(lists: tuple[tuple[int, ...], ...], index: int) -> tuple[int, ...]:
     if index == NONE:
         return ()
     if index >= len(lists):
-        raise _Damaged(f"list {index} of {len(lists)}")
+        raise _DamagedError(f"list {index} of {len(lists)}")
     return lists[index]
 
 
@@ -150,15 +150,15 @@ def _read_communicators(
             _look_up(lists, periods),
         )
         if parent != NONE and parent >= position:
-            raise _Damaged(f"communicator {position} comes before its parent {parent}")
+            raise _DamagedError(f"communicator {position} comes before its parent {parent}")
         if not comm.members or max(comm.members) >= world_ranks or my_rank >= len(comm.members):
-            raise _Damaged(f"communicator {position} has members outside the world of {world_ranks} ranks")
+            raise _DamagedError(f"communicator {position} has members outside the world of {world_ranks} ranks")
         if len(comm.dims) != len(comm.periods):
-            raise _Damaged(f"communicator {position} has {len(comm.dims)} dimensions, {len(comm.periods)} periods")
+            raise _DamagedError(f"communicator {position} has {len(comm.dims)} dimensions, {len(comm.periods)} periods")
         comms.append(comm)
     cursor.finish()
     if [comm.kind for comm in comms[:2]] != [CommKind.WORLD, CommKind.SELF]:
-        raise _Damaged("world and self are not the first communicators")
+        raise _DamagedError("world and self are not the first communicators")
     return tuple(comms)
 
 
@@ -176,17 +176,17 @@ def _read_calls(payload: bytes, lists: int, comms: tuple[Communicator, ...]) -> 
 
 def _check_call(call: Call, lists: int, comms: tuple[Communicator, ...]) -> None:
     if call.comm >= len(comms):
-        raise _Damaged(f"communicator {call.comm} of {len(comms)}")
+        raise _DamagedError(f"communicator {call.comm} of {len(comms)}")
     # The peers of an inter-communicator are ranks of the remote group, which the file does not list.
     if comms[call.comm].kind is not CommKind.INTER:
         size = len(comms[call.comm].members)
         if not (-1 <= call.peer < size and -1 <= call.recv_peer < size):
-            raise _Damaged(f"peer {call.peer} or {call.recv_peer} in a communicator of {size} ranks")
+            raise _DamagedError(f"peer {call.peer} or {call.recv_peer} in a communicator of {size} ranks")
     references = [call.list_a, call.list_b]
     if call.kind is CallKind.WAIT:
         references.append(call.request)
     if any(index != NONE and index >= lists for index in references):
-        raise _Damaged(f"a call refers to list {max(references)} of {lists}")
+        raise _DamagedError(f"a call refers to list {max(references)} of {lists}")
 
 
 def _read_times(payload: bytes, calls: int) -> tuple[CallTime, ...]:
@@ -200,16 +200,16 @@ def _read_gaps(payload: bytes) -> tuple[tuple[float, ...], tuple[Gap, ...]]:
     cursor = _Cursor(payload)
     sites, points = cursor.unpack(struct.Struct("<II"))
     if not 2 <= points <= 1024:
-        raise _Damaged(f"{points} points in a gap distribution")
+        raise _DamagedError(f"{points} points in a gap distribution")
     probabilities = tuple(float(p) for p in cursor.unpack(struct.Struct(f"<{points}d")))
     if (probabilities[0], probabilities[-1]) != (0.0, 1.0) or not _rising(probabilities, strict=True):
-        raise _Damaged("gap probabilities do not rise from 0 to 1")
+        raise _DamagedError("gap probabilities do not rise from 0 to 1")
     layout = struct.Struct(f"<QQ{points}Q")
     gaps: list[Gap] = []
     for _ in range(sites):
         visits, total_ns, *quantiles = cursor.unpack(layout)
         if not _rising(tuple(quantiles), strict=False):
-            raise _Damaged("the quantiles of a gap fall")
+            raise _DamagedError("the quantiles of a gap fall")
         gaps.append(Gap(visits, total_ns, tuple(quantiles)))
     cursor.finish()
     return probabilities, tuple(gaps)
@@ -221,7 +221,7 @@ def _read_order(payload: bytes, gaps: tuple[Gap, ...]) -> tuple[Gap, ...]:
     for gap in gaps:
         (kept,) = cursor.unpack(_U32)
         if kept > gap.visits:
-            raise _Damaged(f"{kept} durations of a gap that was visited {gap.visits} times")
+            raise _DamagedError(f"{kept} durations of a gap that was visited {gap.visits} times")
         ordered.append(replace(gap, order=cursor.take(2 * kept)))
     cursor.finish()
     return tuple(ordered)
@@ -240,70 +240,70 @@ def _read_program(payload: bytes, calls: int, gaps: int) -> tuple[Step, ...]:
         token, argument = value & 3, value >> 2
         if token == _REPEAT_TOKEN:
             if argument < 1 or len(stack) > MAX_DEPTH:
-                raise _Damaged(f"a repeat of {argument} at depth {len(stack)}")
+                raise _DamagedError(f"a repeat of {argument} at depth {len(stack)}")
             stack.append((argument, []))
         elif token == _STOP_TOKEN:
             _close_repeat(stack, argument)
         else:
             room = calls if token == _CALL_TOKEN else gaps
             if argument >= room:
-                raise _Damaged(f"the program refers to entry {argument} of {room}")
+                raise _DamagedError(f"the program refers to entry {argument} of {room}")
             stack[-1][1].append(DoCall(argument) if token == _CALL_TOKEN else DoGap(argument))
     if len(stack) != 1:
-        raise _Damaged("a repeat is not closed")
+        raise _DamagedError("a repeat is not closed")
     return tuple(stack[0][1])
 
 
 def _close_repeat(stack: list[tuple[int, list[Step]]], argument: int) -> None:
     if argument or len(stack) == 1:
-        raise _Damaged("a repeat ends that did not begin")
+        raise _DamagedError("a repeat ends that did not begin")
     count, body = stack.pop()
     if not body:
-        raise _Damaged("an empty repeat")
+        raise _DamagedError("an empty repeat")
     stack[-1][1].append(Repeat(count, tuple(body)))
 
 
 def _split_sections(data: bytes, version: int, sections: int) -> dict[bytes, bytes]:
     tags = _TAGS[version]
     if sections != len(tags):
-        raise _Damaged(f"{sections} sections where version {version} has {len(tags)}")
+        raise _DamagedError(f"{sections} sections where version {version} has {len(tags)}")
     payloads: dict[bytes, bytes] = {}
     at = _HEADER.size
     for wanted in tags:
         if at + _SECTION.size > len(data):
-            raise _Damaged(f"the file ends before its section {wanted.decode()!r}; it is torn")
+            raise _DamagedError(f"the file ends before its section {wanted.decode()!r}; it is torn")
         tag, crc, size = _SECTION.unpack_from(data, at)
         if tag != wanted:
-            raise _Damaged(f"section {tag!r} where {wanted!r} belongs")
+            raise _DamagedError(f"section {tag!r} where {wanted!r} belongs")
         payload = data[at + _SECTION.size : at + _SECTION.size + size]
         if len(payload) != size or zlib.crc32(payload) != crc:
-            raise _Damaged(f"section {wanted.decode()!r} is torn or damaged")
+            raise _DamagedError(f"section {wanted.decode()!r} is torn or damaged")
         payloads[tag] = payload
         if tag == b"END " and (len(payload) != _END.size or _END.unpack(payload) != (zlib.crc32(data[:at]), at)):
-            raise _Damaged("the check sum of the whole file is wrong")
+            raise _DamagedError("the check sum of the whole file is wrong")
         at += _SECTION.size + size
     if at != len(data):
-        raise _Damaged(f"{len(data) - at} bytes after the end")
+        raise _DamagedError(f"{len(data) - at} bytes after the end")
     return payloads
 
 
 def _read_meta(payload: bytes) -> dict[str, str]:
     lines = payload.decode("utf-8").split("\n")
     if lines.pop() or any("=" not in line for line in lines):
-        raise _Damaged("META is not key=value lines")
+        raise _DamagedError("META is not key=value lines")
     return dict(line.split("=", 1) for line in lines)
 
 
 def _decode(data: bytes) -> RankTrace:
     if len(data) < _HEADER.size:
-        raise _Damaged(f"{len(data)} bytes are shorter than a header")
+        raise _DamagedError(f"{len(data)} bytes are shorter than a header")
     magic, version, header, rank, world, sections, trace_id, elapsed_ns, calls_seen, crc = _HEADER.unpack_from(data)
     if magic != MAGIC:
-        raise _Damaged(f"it starts with {magic!r}")
+        raise _DamagedError(f"it starts with {magic!r}")
     if version not in _TAGS or header != _HEADER.size:
-        raise _Damaged(f"version {version} with a header of {header} bytes; this reader knows 1 to {VERSION}")
+        raise _DamagedError(f"version {version} with a header of {header} bytes; this reader knows 1 to {VERSION}")
     if zlib.crc32(data[: _HEADER.size - 4]) != crc or rank >= world:
-        raise _Damaged("the header is damaged")
+        raise _DamagedError("the header is damaged")
     payloads = _split_sections(data, version, sections)
     lists = _read_lists(payloads[b"LIST"])
     comms = _read_communicators(payloads[b"COMM"], lists, world)
@@ -326,7 +326,7 @@ def _decode(data: bytes) -> RankTrace:
         program=_read_program(payloads[b"PROG"], len(calls), len(gaps)),
     )
     if call_count(trace) != calls_seen:
-        raise _Damaged(f"the program has {call_count(trace)} calls, the header says {calls_seen}")
+        raise _DamagedError(f"the program has {call_count(trace)} calls, the header says {calls_seen}")
     return trace
 
 
@@ -335,7 +335,7 @@ def decode_rank(data: bytes, name: str = "trace") -> RankTrace:
     """Return the trace in the bytes of one rank's file; raise ForeignFileError when they cannot be trusted."""
     try:
         return _decode(data)
-    except (_Damaged, ValueError) as error:
+    except (_DamagedError, ValueError) as error:
         raise ForeignFileError(
             f"{name} is not a complete trace file: {error}",
             hint="trace the program again; a run that was killed leaves only .part files",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nearmetal.fabric.detect import Retested
+from nearmetal.fabric.detect import RetestedSuspect
 from nearmetal.fabric.survey import METRICS, Against, FabricMetric, Survey, aggregated, sentence, slowness, table_of
 from nearmetal.report import fabric_text
 from nearmetal.report.markup import ALONE, Markup, element, header, listed, page, section, source, together
@@ -67,7 +67,7 @@ def _findings(of: Survey) -> Markup:
     return together(*parts)
 
 
-def _table(of: Survey, findings: Sequence[Retested]) -> Markup:
+def _table(of: Survey, findings: Sequence[RetestedSuspect]) -> Markup:
     rows = [
         element(
             "tr",

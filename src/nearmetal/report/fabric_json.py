@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from nearmetal.fabric.detect import Retested
+from nearmetal.fabric.detect import RetestedSuspect
 from nearmetal.fabric.survey import Against, NodeRatio, Survey, sentence
 from nearmetal.report import schema
 from nearmetal.report.schema import made
@@ -102,7 +102,7 @@ def as_json(of: Survey) -> str:
     return schema.as_json(found, indent=None)
 
 
-def _finding(of: Survey, one: Retested) -> FabricFindingJson:
+def _finding(of: Survey, one: RetestedSuspect) -> FabricFindingJson:
     suspect = one.suspect
     return made(
         FabricFindingJson,

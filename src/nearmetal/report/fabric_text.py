@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nearmetal.fabric.detect import ALPHA, Retested, Role
+from nearmetal.fabric.detect import ALPHA, RetestedSuspect, Role
 from nearmetal.fabric.survey import (
     METRICS,
     Against,
@@ -112,7 +112,7 @@ def open_sentence(of: Survey) -> str:
     return "Suspected, not measured again:"
 
 
-def evidence(finding: Retested) -> str:
+def evidence(finding: RetestedSuspect) -> str:
     """Return what a finding rests on."""
     if not finding.retests:
         return "no re-tests"

@@ -25,7 +25,7 @@ COLUMN_IN, PAGE_IN = 3.5, 7.0
 
 
 @dataclass(frozen=True, slots=True)
-class Datum:
+class DataPoint:
     """One mark: a path at a size, with its 95 % interval where there is one; `unit` is `x` for costs."""
 
     workload: str
@@ -64,7 +64,7 @@ def choose(view: View, kind: str, workload: str, setting: str) -> ChartKind:
     raise BadInputError(found, hint=f"choose one of: {known}")
 
 
-def data(of: ChartKind) -> list[Datum]:
+def data(of: ChartKind) -> list[DataPoint]:
     """Return every mark of the figure; raise BadInputError where it has none."""
     found = [
         datum
@@ -79,22 +79,22 @@ def data(of: ChartKind) -> list[Datum]:
     return found
 
 
-def _datum(of: ChartKind, cell: Cell, one: PathCell) -> Datum | None:
+def _datum(of: ChartKind, cell: Cell, one: PathCell) -> DataPoint | None:
     where = (of.group.workload, of.group.operation, of.group.setting, cell.message_bytes, one.path)
     if of.kind != COST:
         level = one.levels[Metric(of.kind)]
         ends = (level.interval.low, level.interval.high) if level.interval else (None, None)
-        return None if level.value is None else Datum(*where, cell.shown.name, cell.shown.unit, level.value, *ends)
+        return None if level.value is None else DataPoint(*where, cell.shown.name, cell.shown.unit, level.value, *ends)
     estimate = one.comparison.estimates.get(HEADLINE) if one.comparison else None
     if estimate is None:
         return None
     low, *_, high = sorted(overview.ends(cell, estimate)) if estimate.interval else (None, None)
-    return Datum(*where, f"cost against {of.view.baseline}", "x", overview.cost(estimate.ratio, cell), low, high)
+    return DataPoint(*where, f"cost against {of.view.baseline}", "x", overview.cost(estimate.ratio, cell), low, high)
 
 
-def as_csv(rows: Sequence[Datum]) -> str:
+def as_csv(rows: Sequence[DataPoint]) -> str:
     """Return the data, a line a mark."""
-    return table([field.name for field in fields(Datum)], map(astuple, rows))
+    return table([field.name for field in fields(DataPoint)], map(astuple, rows))
 
 
 # ---- SVG
@@ -164,7 +164,7 @@ def convert(svg: str, kind: str) -> bytes:
 # ---- pgfplots
 
 
-def as_tex(of: ChartKind, rows: Sequence[Datum], width_in: float) -> str:
+def as_tex(of: ChartKind, rows: Sequence[DataPoint], width_in: float) -> str:
     """Return the chart as a tikzpicture for pgfplots (1.16 or newer), its data in it."""
     sizes = list(dict.fromkeys(words.size(cell) for cell in of.cells))
     label = f"{rows[0].figure}, {'times' if of.kind == COST else rows[0].unit}"
@@ -186,7 +186,7 @@ def as_tex(of: ChartKind, rows: Sequence[Datum], width_in: float) -> str:
     return "\n".join([*lines, "\\end{axis}", "\\end{tikzpicture}", ""])
 
 
-def _tex_point(row: Datum) -> str:
+def _tex_point(row: DataPoint) -> str:
     size = format_size(row.message_bytes) if row.message_bytes else words.NOTHING
     if row.low is None or row.high is None:
         return f"({size},{row.value:.6g})"

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
-from nearmetal.results.gated import ConditionChange, Remeasured, Side
+from nearmetal.results.gated import ConditionChange, GatedRun, Remeasured
 from nearmetal.results.records import Failure
 from nearmetal.stats.between import Standing
 from nearmetal.stats.interval import Interval
@@ -427,8 +427,8 @@ class GateJson:
     tail_margin: float
     alpha: float
     noise_floor_between_runs: float | None
-    run: Side
-    base: Side
+    run: GatedRun
+    base: GatedRun
     changes: tuple[ConditionChange, ...]
     mixed: tuple[str, ...]
     remeasured: Remeasured | None

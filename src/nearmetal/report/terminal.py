@@ -41,7 +41,7 @@ class Console(rich.console.Console):
             yield one if one.control else Segment(visible(one.text), one.style)
 
 
-class _Guarded:
+class _GuardedStream:
     """A text stream whose failures say what could not be written; `clean` makes control characters visible."""
 
     def __init__(self, stream: IO[str], name: str, *, clean: bool) -> None:
@@ -50,9 +50,9 @@ class _Guarded:
         self._clean = clean
 
     @property
-    def rich_proxied_file(self) -> _Guarded:
+    def rich_proxied_file(self) -> _GuardedStream:
         """The stream that rich writes to: its own control codes have to pass."""
-        return _Guarded(self._stream, self._name, clean=False)
+        return _GuardedStream(self._stream, self._name, clean=False)
 
     def write(self, text: str) -> int:
         """Write text; raise OutputError when that fails, ReaderGoneError when nobody reads."""
@@ -84,8 +84,8 @@ class _Guarded:
 def guarded_output() -> Iterator[None]:
     """Guard standard output and error for the time of a command, and flush them at its end."""
     before = sys.stdout, sys.stderr
-    sys.stdout = _Guarded(sys.stdout, "output", clean=True)
-    sys.stderr = _Guarded(sys.stderr, "error", clean=True)
+    sys.stdout = _GuardedStream(sys.stdout, "output", clean=True)
+    sys.stderr = _GuardedStream(sys.stderr, "error", clean=True)
     try:
         yield
         sys.stdout.flush()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from nearmetal.tune.objective import Objective
     from nearmetal.tune.recall import RecalledClass, RecalledSearch
-    from nearmetal.tune.search import Confirmation, Found, Ratio, SearchStep, TrialNote
+    from nearmetal.tune.search import Confirmation, Ratio, SearchResult, SearchStep, TrialNote
     from nearmetal.tune.space import Point, Space
 
 _SHOWN_EFFECTS = 8
@@ -31,7 +31,7 @@ _LEAST_SHARE = 0.01
 PRESENT = "present setting"
 
 
-def render(console: Console, space: Space, objective: Objective, found: Found, proof: Confirmation) -> None:
+def render(console: Console, space: Space, objective: Objective, found: SearchResult, proof: Confirmation) -> None:
     """Print the answer, its evidence, the front where objectives disagree, and what mattered."""
     first, *others = sentences(space, found, proof)
     console.print(first, style="bold")
@@ -40,7 +40,7 @@ def render(console: Console, space: Space, objective: Objective, found: Found, p
     as_table.draw(console, tables(space, objective, found, proof))
 
 
-def sentences(space: Space, found: Found, proof: Confirmation) -> list[str]:
+def sentences(space: Space, found: SearchResult, proof: Confirmation) -> list[str]:
     """Return the answer, the winner's knobs and the proof, a line each."""
     said = [proof.reason, *(f"  {knob} = {value}" for knob, value in space.setting(found.winner).items())]
     if proof.ratio is not None and proof.interval is not None:
@@ -54,7 +54,7 @@ def sentences(space: Space, found: Found, proof: Confirmation) -> list[str]:
     return said
 
 
-def tables(space: Space, objective: Objective, found: Found, proof: Confirmation) -> list[Table]:
+def tables(space: Space, objective: Objective, found: SearchResult, proof: Confirmation) -> list[Table]:
     """Return the tables behind the answer; those without rows say nothing."""
     return [cells(proof), alternatives(space, found), *mattered(space, objective, found)]
 
@@ -79,7 +79,7 @@ def cells(proof: Confirmation) -> Table:
     return Table("winner against present, by cell, on fresh blocks", ("cell", "ratio", "low", "high"), tuple(rows))
 
 
-def alternatives(space: Space, found: Found) -> Table:
+def alternatives(space: Space, found: SearchResult) -> Table:
     """Return the settings of which none is better in everything, where objectives disagree."""
     made = front(space, found.notes)
     ranked = sorted(made.settings.items(), key=lambda one: sum(one[1])) if made.disagree else []
@@ -91,7 +91,7 @@ def alternatives(space: Space, found: Found) -> Table:
     return Table(title, ("setting", *made.objectives), tuple(rows), more)
 
 
-def mattered(space: Space, objective: Objective, found: Found) -> list[Table]:
+def mattered(space: Space, objective: Objective, found: SearchResult) -> list[Table]:
     """Return which knobs and pairs of knobs mattered in the search, for which cells."""
     made = explain(space, found.notes, objective)
     rows = []

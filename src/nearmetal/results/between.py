@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.results.gated import ConditionChange, Gate, GateCell, Remeasured, Side
+from nearmetal.results.gated import ConditionChange, Gate, GateCell, GatedRun, Remeasured
 from nearmetal.results.series import CellId, CellSeries, RunSeries, read_series
 from nearmetal.stats.between import Difference, Standing, difference, floor_between, judge_family
 from nearmetal.stats.equivalence import ALPHA, TAIL_MARGIN, margin_log
@@ -276,9 +276,9 @@ def _measures(record: TrialRecord, cell: CellId) -> bool:
     return (order.path.label, order.workload.label, order.setting) == cell.combination
 
 
-def _side(series: RunSeries) -> Side:
+def _side(series: RunSeries) -> GatedRun:
     info = series.run.info
-    return Side(
+    return GatedRun(
         str(series.run.root),
         info.study_name,
         info.study_sha256,

@@ -191,7 +191,7 @@ _FEWEST_TICKS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Disturbed:
+class Disturbance:
     """Shares of the processors' time during a launch, from 0 to 1; `names` are the other programs, the busiest first.
 
     `others` is a lower bound: processes that came or went during the launch are not in it.
@@ -212,14 +212,14 @@ class Disturbed:
         return " and ".join(found)
 
 
-def disturbed(counters: Mapping[str, int]) -> Disturbed:
+def disturbed(counters: Mapping[str, int]) -> Disturbance:
     """Return what a trial's counters say; zeros where they say nothing, or the launch was too short to tell."""
     total = sum(count for name, count in counters.items() if name.startswith(_CPU))
     others = {name.removeprefix(OTHERS): ticks for name, ticks in counters.items() if name.startswith(OTHERS)}
     if total < _FEWEST_TICKS:
-        return Disturbed(0.0, 0.0, ())
+        return Disturbance(0.0, 0.0, ())
     names = tuple(sorted(others, key=lambda name: (-others[name], name)))
-    return Disturbed(min(1.0, sum(others.values()) / total), counters.get(_STEAL, 0) / total, names)
+    return Disturbance(min(1.0, sum(others.values()) / total), counters.get(_STEAL, 0) / total, names)
 
 
 def mostly_disturbed(records: Sequence[TrialRecord]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from nearmetal.results.series import CellId
-from nearmetal.results.shown import Shown
+from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.between import Difference, Standing
 from nearmetal.stats.summary import Metric
 
@@ -24,7 +24,7 @@ class GateExit(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class GatedRun:
     """One of the two runs: where it is and what it is."""
 
     root: str
@@ -61,7 +61,7 @@ class GateCell:
 
     cell: CellId
     metric: Metric
-    shown: Shown
+    shown: DisplayScale
     base_level: float | None
     run_level: float | None
     found: Difference | None
@@ -89,8 +89,8 @@ class Gate:
     `cells` are judged by `metric`, the headline; `others`, by a further figure each, count only where they are worse.
     """
 
-    run: Side
-    base: Side
+    run: GatedRun
+    base: GatedRun
     metric: Metric
     margin: float
     tail_margin: float

@@ -28,7 +28,7 @@ from nearmetal.results.records import (
     View,
 )
 from nearmetal.results.series import variants
-from nearmetal.results.shown import Shown, shown_for
+from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.results.stopping import criteria_of, stopping_plan
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import (
@@ -177,7 +177,7 @@ def _cells(
 ) -> list[Cell]:
     """Return the cells, without comparisons, ordered as the study names workloads and settings, then by size."""
     sources: dict[_CellKey, dict[str, list[TrialRecord]]] = {}
-    shown: dict[_CellKey, Shown] = {}
+    shown: dict[_CellKey, DisplayScale] = {}
     typical_ns: dict[GroupId, float] = {}
     for record in records:
         wanted = record.order
@@ -214,7 +214,7 @@ def _path_cell(
     run: RunDir,
     records: Sequence[TrialRecord],
     key: _CellKey,
-    shown: Shown,
+    shown: DisplayScale,
     method: _Method,
     *,
     distributions: bool,
@@ -256,7 +256,7 @@ def _supported(n: int) -> float:
     return max((p for p in ladder if quantile_ranks(n, p) is not None), default=0.0)
 
 
-def _level(ns: dict[int, float], refused: str, shown: Shown, method: _Method) -> Level:
+def _level(ns: dict[int, float], refused: str, shown: DisplayScale, method: _Method) -> Level:
     if not ns:
         return Level(0, None, None, IntervalMethod.NONE, refused)
     company = Company(variants=tuple(method.variants[block] for block in ns) if method.variants else ())
@@ -304,7 +304,7 @@ def _compared(one: PathCell, found: CellComparison | None, study: Study) -> Path
     return replace(one, uncompared=f"no block in which both {one.path} and {study.baseline} have a valid trial")
 
 
-def _compare(ours: PathCell, theirs: Sequence[PathCell], shown: Shown, method: _Method) -> CellComparison | None:
+def _compare(ours: PathCell, theirs: Sequence[PathCell], shown: DisplayScale, method: _Method) -> CellComparison | None:
     """Compare a path with the launches of another under all its names; None where no block holds both."""
     figures, refused = _paired(ours, theirs, shown, method)
     if HEADLINE not in figures:
@@ -314,7 +314,7 @@ def _compare(ours: PathCell, theirs: Sequence[PathCell], shown: Shown, method: _
 
 
 def _paired(
-    ours: PathCell, theirs: Sequence[PathCell], shown: Shown, method: _Method
+    ours: PathCell, theirs: Sequence[PathCell], shown: DisplayScale, method: _Method
 ) -> tuple[dict[Metric, BlockFigures], dict[Metric, str]]:
     return pair_launches(
         ours.launches,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.results.published_tables import MODERATED, NATIVE, Bound, Column, Figures
+from nearmetal.results.published_tables import MODERATED, NATIVE, BoundTrial, Column, Figures
 from nearmetal.results.records import Cell, PathCell, TrialSummary, View
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 
@@ -42,7 +42,7 @@ class PublishedEffect:
     published: float
     ours: RatioEstimate | None
     agrees: str
-    bound: Bound = ""
+    bound: BoundTrial = ""
 
 
 Order = tuple[int, tuple[str, ...], tuple[str, ...], str]
@@ -192,7 +192,7 @@ def _ratio(one: tuple[Cell, _Blocks] | None, other: tuple[Cell, _Blocks] | None)
     return estimate_ratio(pair, rng=np.random.default_rng(len(blocks)))
 
 
-def agreement(published: float, ours: RatioEstimate | None, bound: Bound = "") -> str:
+def agreement(published: float, ours: RatioEstimate | None, bound: BoundTrial = "") -> str:
     """Return whether our ratio has the published one's direction: `undecided` while our interval holds both.
 
     An effect that was published and that ours shows to be none is `different`, too. A bound is kept or not.

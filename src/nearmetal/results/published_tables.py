@@ -14,7 +14,7 @@ from nearmetal.errors import BadInputError, ForeignFileError, meant
 from nearmetal.workloads.apps import CLASSES
 
 Statistic = Literal["mean", "median", "p90", "p95", "p99", "max", "p_value"]
-Bound = Literal["", "<", ">"]
+BoundTrial = Literal["", "<", ">"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Figures:
 
     table: Published
     values: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    bounds: Mapping[tuple[str, int], Bound] = field(default_factory=dict)
+    bounds: Mapping[tuple[str, int], BoundTrial] = field(default_factory=dict)
 
 
 def load(table: Published) -> Figures:
@@ -86,7 +86,7 @@ def parse(table: Published, text: str) -> Figures:
 
 def _stated(table: Published, rows: list[dict[str, str]]) -> Figures:
     values: dict[str, dict[int, float]] = {column.name: {} for column in table.columns}
-    bounds: dict[tuple[str, int], Bound] = {}
+    bounds: dict[tuple[str, int], BoundTrial] = {}
     for row in rows:
         text, size = row["ratio"], int(row["bytes"])
         values[row["column"]][size] = _number(text.lstrip("<>"))

@@ -1,7 +1,7 @@
 """What a report shows, as plain records: built once by `view.build_view`, drawn by every `as_*` module.
 
 Nothing here is formatted and nothing is computed when it is drawn, so that table, CSV, JSON and HTML cannot differ.
-Figures are in the unit of their cell's `Shown`; raw durations keep `_ns` in their names.
+Figures are in the unit of their cell's `DisplayScale`; raw durations keep `_ns` in their names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nearmetal.stats.summary import HEADLINE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from nearmetal.results.shown import Shown
+    from nearmetal.results.shown import DisplayScale
     from nearmetal.stats.bootstrap import IntervalMethod
     from nearmetal.stats.compare import CellComparison, NoiseFloor
     from nearmetal.stats.conclude import Criteria
@@ -103,7 +103,7 @@ class Cell:
 
     group: GroupId
     message_bytes: int
-    shown: Shown
+    shown: DisplayScale
     paths: tuple[PathCell, ...]
     noise: NoiseFloor | None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nearmetal.results.shown import Shown, shown_for
+from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.stats.interval import FloatArray
 from nearmetal.stats.summary import HEADLINE, Metric, Summary, by_occasion, over_blocks
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
@@ -55,11 +55,11 @@ class CellSeries:
     """
 
     cell: CellId
-    shown: Shown
+    shown: DisplayScale
     ns: Mapping[int, float]
     refused: str
 
-    def values(self, shown: Shown | None = None) -> FloatArray:
+    def values(self, shown: DisplayScale | None = None) -> FloatArray:
         """Return the figures as shown (as another run shows them), in the order of the blocks, shape (n,)."""
         as_ = shown or self.shown
         return np.array([as_.value(self.ns[block]) for block in sorted(self.ns)], dtype=np.float64)

@@ -23,7 +23,7 @@ DEFAULT_WINDOW_MESSAGES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DisplayScale:
     """How durations of one cell are shown: `factor * ns` for a time, `factor / ns` for a rate."""
 
     name: str
@@ -57,7 +57,7 @@ _NAMES = {
 }
 
 
-def shown_for(workload: WorkloadOrder, operation: str, message_bytes: int, typical_ns: float = 0.0) -> Shown:
+def shown_for(workload: WorkloadOrder, operation: str, message_bytes: int, typical_ns: float = 0.0) -> DisplayScale:
     """Return how a cell is shown: by the tables of operations, as plain time where none holds it.
 
     The unit of a plain time fits `typical_ns`, so that an application's seconds are not shown as microseconds.
@@ -65,11 +65,11 @@ def shown_for(workload: WorkloadOrder, operation: str, message_bytes: int, typic
     figure = figure_of(workload, operation)
     if figure is not None:
         better = Better.LARGER if figure.unit.rate else Better.SMALLER
-        return Shown(figure.name, figure.unit.name, better, figure.factor)
+        return DisplayScale(figure.name, figure.unit.name, better, figure.factor)
     row = OPERATIONS.get(operation) if workload.kind in (*WITH_OPERATIONS, IMPORTED) else None
     if row is None:
         unit, unit_ns = next(one for one in _UNITS if typical_ns >= one[1] or one is _UNITS[-1])
-        return Shown("time", unit, Better.SMALLER, 1.0 / unit_ns)
+        return DisplayScale("time", unit, Better.SMALLER, 1.0 / unit_ns)
     window = int(str(workload.options.get("window", DEFAULT_WINDOW_MESSAGES)))
     shape = Shape(message_bytes, window, max(1, len(workload.placement) // 2))
     # The figure of 1 ns is the factor: every figure of the table is proportional to the duration or to its inverse.
@@ -77,4 +77,4 @@ def shown_for(workload: WorkloadOrder, operation: str, message_bytes: int, typic
     name = "message rate" if operation == "message_rate" else _NAMES[row.kind]
     if workload.kind in (*SUITES, IMPORTED) and row.kind == "collective":
         name = "time, mean over ranks"  # what OMB and IMB print, where nearmetal's engine takes the slowest rank
-    return Shown(name, row.unit, Better.LARGER if row.larger_is_better else Better.SMALLER, factor)
+    return DisplayScale(name, row.unit, Better.LARGER if row.larger_is_better else Better.SMALLER, factor)

@@ -34,7 +34,7 @@ _LEAST_BLOCKS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Adopted:
+class AdoptedFile:
     """What became of one file."""
 
     file: str
@@ -43,7 +43,7 @@ class Adopted:
     found: Foreign[CellSamples]
 
 
-def adopt(files: Sequence[tuple[str, Path]], root: Path, *, baseline: str = "", name: str = "") -> list[Adopted]:
+def adopt(files: Sequence[tuple[str, Path]], root: Path, *, baseline: str = "", name: str = "") -> list[AdoptedFile]:
     """Make a run directory of labelled files; raise before anything is written when one of them cannot be read.
 
     `files` are (label, path) in the order of the blocks. Labels become paths, the first is the baseline unless
@@ -68,8 +68,8 @@ def adopt(files: Sequence[tuple[str, Path]], root: Path, *, baseline: str = "", 
     return adopted
 
 
-def _read(files: Sequence[tuple[str, Path]]) -> list[Adopted]:
-    adopted: list[Adopted] = []
+def _read(files: Sequence[tuple[str, Path]]) -> list[AdoptedFile]:
+    adopted: list[AdoptedFile] = []
     seen: dict[tuple[str, str], int] = {}
     problems = []
     for label, path in files:
@@ -86,7 +86,7 @@ def _read(files: Sequence[tuple[str, Path]]) -> list[Adopted]:
         for one in found:
             block = seen.get((label, one.workload), 0)
             seen[label, one.workload] = block + 1
-            adopted.append(Adopted(str(path), label, block, one))
+            adopted.append(AdoptedFile(str(path), label, block, one))
     if problems:
         count = "1 file" if len(problems) == 1 else f"{len(problems)} files"
         hint = "name output files of benchmarks: nearmetal import native=a.txt vm=b.txt"
@@ -96,7 +96,7 @@ def _read(files: Sequence[tuple[str, Path]]) -> list[Adopted]:
     return adopted
 
 
-def _order(number: int, one: Adopted) -> Order:
+def _order(number: int, one: AdoptedFile) -> Order:
     sizes: list[Scalar] = [cell.message_bytes for cell in one.found.cells]
     options: dict[str, Scalar | list[Scalar]] = {
         "operation": one.found.cells[0].operation,
@@ -112,7 +112,7 @@ def _order(number: int, one: Adopted) -> Order:
     )
 
 
-def _study_text(name: str, baseline: str, labels: Sequence[str], adopted: Sequence[Adopted]) -> str:
+def _study_text(name: str, baseline: str, labels: Sequence[str], adopted: Sequence[AdoptedFile]) -> str:
     """Return the study that these files could have come from; JSON's strings are TOML's, too."""
     blocks = max(_LEAST_BLOCKS, 1 + max(one.block for one in adopted))
     lines = [

@@ -28,7 +28,7 @@ from nearmetal.workloads.mpi.table import find_mpi, flavour_named
 from nearmetal.workloads.operations import operation_named
 from nearmetal.workloads.parallel import GUEST_KINDS, check_waiting
 from nearmetal.workloads.table import find_workload
-from nearmetal.workloads.workload import Checking
+from nearmetal.workloads.workload import CheckedWorkload
 
 
 def check_study(study: Study) -> None:
@@ -57,7 +57,7 @@ def _checks(study: Study) -> Iterator[Callable[[], object]]:
 
 def _check_workload(order: Order) -> None:
     workload = find_workload(order.workload.kind)
-    if isinstance(workload, Checking):
+    if isinstance(workload, CheckedWorkload):
         workload.check(order.workload)
     if order.workload.kind in WITH_OPERATIONS:
         operation = operation_named(str(order.workload.options["operation"]))

@@ -82,7 +82,7 @@ def open_host(
     except BaseException:
         host.close()
         raise
-    return _Described(host, _facts(looks.items())) if looks else host
+    return _HostWithFacts(host, _facts(looks.items())) if looks else host
 
 
 def _facts(looks: Iterable[tuple[str, LibvirtLook]]) -> dict[str, Scalar]:
@@ -95,7 +95,7 @@ def _facts(looks: Iterable[tuple[str, LibvirtLook]]) -> dict[str, Scalar]:
     return {key: value for guest in named.values() for key, value in guest.facts().items()}
 
 
-class _Described:
+class _HostWithFacts:
     """A host whose trials carry further facts; all else is the host's own."""
 
     def __init__(self, host: Host, facts: dict[str, Scalar]) -> None:

@@ -72,7 +72,7 @@ def rehearse(
     """
     if host.kind in _NOT_REHEARSED:
         return
-    found = _Found(warn)
+    found = _Reasons(warn)
     waiting = set().union(*map(_parts, orders))
     for order in sorted(orders, key=lambda one: one.trial):
         if waiting.isdisjoint(_parts(order)):
@@ -111,7 +111,7 @@ def _parts(order: Order) -> set[tuple[str, ...]]:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Reasons:
     """Reasons with the parts of the study that they hold for."""
 
     warn: Callable[[str], object]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from nearmetal.errors import ForeignFileError, TrialError
-from nearmetal.hosts.host import Host, Prepares, Together
+from nearmetal.hosts.host import Host, PreparingHost, SharedMachinesHost
 from nearmetal.results.series import Combination
 from nearmetal.results.stopping import decided
 from nearmetal.run.trial import carry_out
@@ -123,7 +123,7 @@ def _run_occasion(
         wanted = open_combinations(study, run, mine, before_block=number)
         if not wanted:
             return Ending(number - first, given_up(mine), occasion + 1)
-        if isinstance(host, Prepares) and number == first:
+        if isinstance(host, PreparingHost) and number == first:
             ahead = range(first, first + study.trials.min_blocks)
             host.prepare(order for block in ahead for order in plan.block(study, block))
         run_block(study, host, run, watcher, number=number, wanted=wanted, records=records)
@@ -214,7 +214,7 @@ def _carry_out_block(
     host: Host, run: RunDir, orders: Sequence[Order], occasion: int, *, attempt: int = 1
 ) -> Iterable[TrialRecord]:
     """Carry orders out, as many side by side as the host allows; yield each record once it is permanent."""
-    groups = host.together(orders) if isinstance(host, Together) else [[order] for order in orders]
+    groups = host.together(orders) if isinstance(host, SharedMachinesHost) else [[order] for order in orders]
     outcomes = _one_by_one(host, groups) if host.slots == 1 else _side_by_side(host, groups)
     for order, started_utc, outcome in outcomes:
         known = replace(outcome, facts=outcome.facts | {OCCASION: occasion})
@@ -233,7 +233,7 @@ def _one_by_one(host: Host, groups: Sequence[Sequence[Order]]) -> Iterable[_Ende
 def _carried_out(host: Host, group: Sequence[Order]) -> Iterator[_Ended]:
     """Yield each of a group's orders with the instant at which its machines began, and its outcome."""
     started_utc = utc_now()
-    if isinstance(host, Together):
+    if isinstance(host, SharedMachinesHost):
         outcomes = host.carry_out_together(group)
     else:
         outcomes = (host.carry_out(order, carry_out) for order in group)

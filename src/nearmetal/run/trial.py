@@ -31,7 +31,7 @@ from nearmetal.workloads.workload import Counting, Launch, Workload
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class _MeasuredLaunch:
     """What one launch gave, before it is believed."""
 
     finished: Finished
@@ -172,7 +172,7 @@ def path_up(shell: Shell, order: Order, nodes: list[str], standing: StandingPath
             path.down(shell, endpoints)
 
 
-def _measure(shell: Shell, order: Order, launch: Launch, nodes: list[str]) -> _Measured:
+def _measure(shell: Shell, order: Order, launch: Launch, nodes: list[str]) -> _MeasuredLaunch:
     tenants_before = tenants.look_for_tenants(shell)
     before = counters.read_counters(shell, nodes)
     with tracing.recorded(shell, order) as trace:
@@ -189,10 +189,12 @@ def _measure(shell: Shell, order: Order, launch: Launch, nodes: list[str]) -> _M
     files = dict(trace)
     if finished.ok:
         files |= {name: shell.read(path, node=launch.node) for name, path in launch.files.items()}
-    return _Measured(finished, files, counters.difference(before, after) | others)
+    return _MeasuredLaunch(finished, files, counters.difference(before, after) | others)
 
 
-def _believe(workload: Workload, order: Order, measured: _Measured, outcome: Outcome, endpoints: Endpoints) -> None:
+def _believe(
+    workload: Workload, order: Order, measured: _MeasuredLaunch, outcome: Outcome, endpoints: Endpoints
+) -> None:
     """Raise TrialError unless the program did its work and its traffic took the path."""
     workload.verify(order, measured.finished, measured.files)
     proof.check(outcome.proof, endpoints, workload.least_packets(order))

@@ -25,8 +25,8 @@ from nearmetal.results.paths import build_view
 from nearmetal.results.records import View
 from nearmetal.results.waterfalls import waterfalls
 from nearmetal.serve import beside, overview, pages
-from nearmetal.serve.cache import Cache, Recent
-from nearmetal.serve.catalogue import Beside, BesideKind, Catalogue, Entry, state, state_beside
+from nearmetal.serve.cache import Cache, RecentCache
+from nearmetal.serve.catalogue import Catalogue, Entry, SavedResult, SavedResultKind, state, state_beside
 from nearmetal.serve.over_time import over_time
 from nearmetal.serve.overview import Filter
 from nearmetal.stats.summary import Metric
@@ -68,9 +68,9 @@ class Answers:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
-        self._lists: Recent[tuple[Entry, ...]] = Recent()
-        self._beside: Recent[tuple[Beside, ...]] = Recent()
-        self._states: Recent[str] = Recent()
+        self._lists: RecentCache[tuple[Entry, ...]] = RecentCache()
+        self._beside: RecentCache[tuple[SavedResult, ...]] = RecentCache()
+        self._states: RecentCache[str] = RecentCache()
         self._texts = Cache(KEPT_BYTES)
         self._glances = Cache(KEPT_BYTES // 4)
         self._reading: set[asyncio.Future[bytes]] = set()
@@ -88,11 +88,11 @@ class Answers:
                 return one
         raise NoSuchRunError(f"there is no run {name!r} here", hint="the list of runs is at /")
 
-    async def beside(self) -> tuple[Beside, ...]:
+    async def beside(self) -> tuple[SavedResult, ...]:
         """Return what lies beside the runs."""
         return await self._beside.get("beside", self.catalogue.beside)
 
-    async def beside_text(self, kind: BesideKind, name: str, *, program: bool = False) -> Text:
+    async def beside_text(self, kind: SavedResultKind, name: str, *, program: bool = False) -> Text:
         """Return the page of a trace, a prediction or a placement; for a program the same as JSON."""
         found = (one for one in await self.beside() if (one.kind, one.name) == (kind, name))
         one = next(found, None)

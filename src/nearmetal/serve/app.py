@@ -20,8 +20,8 @@ from nearmetal.errors import NearmetalError
 from nearmetal.report import schema
 from nearmetal.serve import openapi, overview, pages
 from nearmetal.serve.answers import Answers, NoSuchRunError, encoded
-from nearmetal.serve.behind import Below
-from nearmetal.serve.catalogue import BesideKind
+from nearmetal.serve.behind import PathPrefixMiddleware
+from nearmetal.serve.catalogue import SavedResultKind
 from nearmetal.serve.guard import Guard
 from nearmetal.serve.overview import Filter
 from nearmetal.stats.summary import HEADLINE, Metric
@@ -48,7 +48,7 @@ class BadQueryError(NearmetalError):
 def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
     """Return the ASGI application that serves the runs of a catalogue to whoever the door admits."""
     answers = Answers(catalogue)
-    served = _Served(answers)
+    served = _Routes(answers)
     routes = [
         Route("/", served.run_list),
         Route("/runs/{name}", served.report),
@@ -56,7 +56,7 @@ def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
         Route("/runs/{name}/traces/{trial}", _page(answers.trace_page)),
         Route("/runs/{name}/live", _page(answers.live_page, pages.LIVE)),
         Route("/runs/{name}/live/part", _data(answers.live_part, "text/html")),
-        *(Route(f"/{kind}/{{name}}", _page(partial(answers.beside_text, kind))) for kind in BesideKind),
+        *(Route(f"/{kind}/{{name}}", _page(partial(answers.beside_text, kind))) for kind in SavedResultKind),
         Route("/compare", served.compare),
         Route("/history", served.history),
         Route("/static/live.js", _script),
@@ -67,17 +67,17 @@ def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
         Route("/api/v1/runs/{name}/progress", _data(answers.progress_json)),
         *(
             Route(f"/api/v1/{kind}/{{name}}", _data(partial(answers.beside_text, kind, program=True)))
-            for kind in BesideKind
+            for kind in SavedResultKind
         ),
         Route("/api/v1/compare", served.api_compare),
         Route("/api/v1/history", served.api_history),
     ]
     handlers = {NearmetalError: _refused, _MixedPageError: _mixed, HTTPException: _no_such_page, Exception: _broken}
     guarded = Guard(Starlette(routes=routes, exception_handlers=handlers), door, refusal)
-    return Below(guarded, door.public.path) if door.public and door.public.path else guarded
+    return PathPrefixMiddleware(guarded, door.public.path) if door.public and door.public.path else guarded
 
 
-class _Served:
+class _Routes:
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
 
@@ -87,7 +87,7 @@ class _Served:
         rows = overview.sorted_runs([one for one in everything if wanted.holds(one)], by, descending=descending)
         known = await self._answers.glances(rows)
         root, beside = str(self._answers.catalogue.root), await self._answers.beside()
-        page = overview.run_list(overview.Listed(root, everything, rows, known, wanted, by, descending, beside))
+        page = overview.run_list(overview.RunList(root, everything, rows, known, wanted, by, descending, beside))
         return _html(page, pages.PLAIN)
 
     async def report(self, request: Request) -> Response:

@@ -21,7 +21,7 @@ _LINKS = (b' href="/', b' action="/', b' src="/', b' data-source="/')
 
 
 @dataclass(frozen=True, slots=True)
-class Public:
+class PublicAddress:
     """The address that browsers use: `https://cluster.example.org/nearmetal` has the path `/nearmetal`."""
 
     url: str
@@ -30,7 +30,7 @@ class Public:
     secure: bool
 
     @classmethod
-    def parse(cls, url: str) -> Public:
+    def parse(cls, url: str) -> PublicAddress:
         """Read an address; raise BadInputError for one that is no http or https address of a path."""
         try:
             parts = urlsplit(url)
@@ -53,7 +53,7 @@ class Public:
         return cls(url.rstrip("/"), name.lower(), path, parts.scheme == "https")
 
 
-class Below:
+class PathPrefixMiddleware:
     """The ASGI middleware outside all others: requests lose the path, with or without which a proxy hands them on."""
 
     def __init__(self, app: ASGIApp, path: str) -> None:

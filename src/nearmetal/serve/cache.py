@@ -15,7 +15,7 @@ from nearmetal.errors import NearmetalError
 T = TypeVar("T")
 
 
-class _Once(Generic[T]):
+class _SingleFlight(Generic[T]):
     """Makes the answer to a question in a thread, once for all who ask while it is being made."""
 
     def __init__(self, side_by_side: int) -> None:
@@ -59,7 +59,7 @@ class Cache:
         self._limit_bytes = limit_bytes
         self._held_bytes = 0
         self._texts: OrderedDict[Hashable, bytes | NearmetalError] = OrderedDict()
-        self._once: _Once[bytes] = _Once(side_by_side=1)
+        self._once: _SingleFlight[bytes] = _SingleFlight(side_by_side=1)
 
     async def get(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
         """Return the text of a key, made by `make` where it is not known; raise the NearmetalError that it raised."""
@@ -83,13 +83,13 @@ def _size(text: bytes | NearmetalError) -> int:
     return 1024 + (len(text) if isinstance(text, bytes) else 0)
 
 
-class Recent(Generic[T]):
+class RecentCache(Generic[T]):
     """What the disk said less than `seconds` ago: any number of readers cost one look."""
 
     def __init__(self, seconds: float = 1.0) -> None:
         self._seconds = seconds
         self._known: dict[str, tuple[float, T | NearmetalError]] = {}
-        self._once: _Once[T] = _Once(side_by_side=4)
+        self._once: _SingleFlight[T] = _SingleFlight(side_by_side=4)
 
     async def get(self, question: str, look: Callable[[], T]) -> T:
         """Return what `look` returns; what it raises is as recent as what it returns."""

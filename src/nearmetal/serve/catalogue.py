@@ -36,7 +36,7 @@ MAX_TRACE_BYTES = 256 << 20
 """Of the files of all ranks of a traced program; larger ones are looked at in a terminal."""
 
 
-class BesideKind(StrEnum):
+class SavedResultKind(StrEnum):
     """What lies beside runs: the first word of the path of its pages."""
 
     SEARCH = "searches"
@@ -45,15 +45,15 @@ class BesideKind(StrEnum):
     PLACEMENT = "placements"
 
 
-_DIRECTORIES = {SearchDir.MARKER: BesideKind.SEARCH, FIRST_RANK: BesideKind.TRACE}
-_SUFFIXES = {PREDICTION_SUFFIX: BesideKind.PREDICTION, PLACEMENT_SUFFIX: BesideKind.PLACEMENT}
+_DIRECTORIES = {SearchDir.MARKER: SavedResultKind.SEARCH, FIRST_RANK: SavedResultKind.TRACE}
+_SUFFIXES = {PREDICTION_SUFFIX: SavedResultKind.PREDICTION, PLACEMENT_SUFFIX: SavedResultKind.PLACEMENT}
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class SavedResult:
     """A search, a trace, a prediction or a placement that lies beside runs; `changed_ns` is Unix time."""
 
-    kind: BesideKind
+    kind: SavedResultKind
     name: str
     place: Path
     changed_ns: int
@@ -94,7 +94,7 @@ class Catalogue:
         """Return the runs by name, at most `MAX_RUNS`; raise ForeignFileError when the directory cannot be read."""
         return tuple(_entry(name, root) for name, root in sorted(self._places().items())[:MAX_RUNS])
 
-    def beside(self) -> tuple[Beside, ...]:
+    def beside(self) -> tuple[SavedResult, ...]:
         """Return what else the directory holds, newest first, at most `MAX_RUNS`; raises as `entries` does."""
         if (self.root / RunDir.MARKER).exists():
             return ()
@@ -128,7 +128,7 @@ def _claims(path: str) -> bool:
     return os.path.lexists(f"{path}/run.json")
 
 
-def _kind(one: os.DirEntry[str]) -> BesideKind | None:
+def _kind(one: os.DirEntry[str]) -> SavedResultKind | None:
     """Return what a thing in the directory is by its name and by what it holds, None for runs and all else."""
     if one.is_file(follow_symlinks=False):
         return next((kind for suffix, kind in _SUFFIXES.items() if one.name.endswith(suffix)), None)
@@ -137,23 +137,23 @@ def _kind(one: os.DirEntry[str]) -> BesideKind | None:
     return next((kind for name, kind in _DIRECTORIES.items() if os.path.lexists(f"{one.path}/{name}")), None)
 
 
-def _beside(one: os.DirEntry[str], kind: BesideKind) -> Beside:
+def _beside(one: os.DirEntry[str], kind: SavedResultKind) -> SavedResult:
     changed_ns = one.stat(follow_symlinks=False).st_mtime_ns
-    if kind is BesideKind.SEARCH:
+    if kind is SavedResultKind.SEARCH:
         with contextlib.suppress(OSError):
             changed_ns = os.lstat(f"{one.path}/trials").st_mtime_ns
     suffix = next((suffix for suffix, of in _SUFFIXES.items() if of is kind), "")
-    return Beside(kind, _shown(one.name.removesuffix(suffix)), Path(one.path), changed_ns)
+    return SavedResult(kind, _shown(one.name.removesuffix(suffix)), Path(one.path), changed_ns)
 
 
-def state_beside(one: Beside) -> str:
+def state_beside(one: SavedResult) -> str:
     """Return a digest as `state` does, of a thing beside runs; raise ForeignFileError as that does."""
-    if one.kind is BesideKind.SEARCH:
+    if one.kind is SavedResultKind.SEARCH:
         return state(one.place, SearchDir.MARKER)
-    paths = sorted(_files(one.place, TRACE_SUFFIX)) if one.kind is BesideKind.TRACE else [one.place]
+    paths = sorted(_files(one.place, TRACE_SUFFIX)) if one.kind is SavedResultKind.TRACE else [one.place]
     if len(paths) > MAX_FILES:
         raise ForeignFileError(f"{one.place} holds more than {MAX_FILES} files")
-    checked = [(path, _check_file(path, text=one.kind is not BesideKind.TRACE)) for path in paths]
+    checked = [(path, _check_file(path, text=one.kind is not SavedResultKind.TRACE)) for path in paths]
     if sum(size for _, (size, _, _) in checked) > MAX_TRACE_BYTES:
         raise ForeignFileError(
             f"{one.place} has more than {MAX_TRACE_BYTES} bytes", hint=f"nearmetal trace show {one.place}"

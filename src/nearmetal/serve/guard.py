@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from nearmetal.serve.behind import Public
+    from nearmetal.serve.behind import PublicAddress
 
 METHODS = ("GET", "HEAD")
 _HEADERS = {
@@ -53,7 +53,7 @@ class Door:
     port: int
     names: frozenset[str] = frozenset({"localhost"})
     beyond_loopback: bool = False
-    public: Public | None = None
+    public: PublicAddress | None = None
     token: str = field(default_factory=_secret, repr=False)
     session: str = field(default_factory=_secret, repr=False)
 

@@ -14,7 +14,7 @@ from nearmetal.report.fabric_json import FabricJson
 from nearmetal.report.prediction_json import PlacementFile, PredictionFile
 from nearmetal.report.trace_text import TraceJson
 from nearmetal.report.tuning import SearchJson
-from nearmetal.serve.catalogue import BesideKind
+from nearmetal.serve.catalogue import SavedResultKind
 from nearmetal.serve.overview import COLUMNS, Filter
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.typed import adapter
@@ -56,10 +56,10 @@ _NAME: _Object = {
 }
 _THING: _Object = {**_NAME, "description": "Its name, from the list at /."}
 _BESIDE = {
-    BesideKind.SEARCH: "Search",
-    BesideKind.TRACE: "Trace",
-    BesideKind.PREDICTION: "Prediction",
-    BesideKind.PLACEMENT: "Placement",
+    SavedResultKind.SEARCH: "Search",
+    SavedResultKind.TRACE: "Trace",
+    SavedResultKind.PREDICTION: "Prediction",
+    SavedResultKind.PLACEMENT: "Placement",
 }
 
 

@@ -19,7 +19,7 @@ _MAX_INTERVALS = 600
 
 
 @dataclass(frozen=True, slots=True)
-class OverTime:
+class HistoryPage:
     """A history, and a line for each run that is not in it."""
 
     history: History
@@ -32,7 +32,7 @@ def over_time(
     check: Callable[[Path], None],
     metric: Metric,
     path: str,
-) -> OverTime:
+) -> HistoryPage:
     """Return the history of runs, given by place and state, of one path or of all ('').
 
     `check` raises for a run that is too large. Without any such figure the history has no series.
@@ -44,7 +44,7 @@ def over_time(
         left.append(f"{len(runs) - MAX_HISTORY} older runs: `nearmetal history` keeps any number")
     few = sum(cell.metric is metric for one in kept for cell in one.cells) <= _MAX_INTERVALS
     made = build_history(RunsAtHand(root, kept), metric, path=path, every_interval=few)
-    return OverTime(made, tuple(left))
+    return HistoryPage(made, tuple(left))
 
 
 @lru_cache(maxsize=2 * MAX_HISTORY)

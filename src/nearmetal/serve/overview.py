@@ -12,7 +12,7 @@ from nearmetal.report.as_html import verdict_class
 from nearmetal.report.charts import path_class
 from nearmetal.report.markup import Markup, element, page, pixels, scrolling, together
 from nearmetal.results.records import View
-from nearmetal.serve.catalogue import Beside, Entry
+from nearmetal.serve.catalogue import Entry, SavedResult
 from nearmetal.serve.pages import PLAIN, beside_path, run_path
 from nearmetal.stats.equivalence import Verdict
 
@@ -59,7 +59,7 @@ def sorted_runs(entries: Sequence[Entry], by: str, *, descending: bool) -> list[
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class RunList:
     """What the list shows: all runs, those that are asked for in their order, and what they found as far as known."""
 
     root: str
@@ -69,10 +69,10 @@ class Listed:
     wanted: Filter
     by: str
     descending: bool
-    beside: Sequence[Beside] = ()
+    beside: Sequence[SavedResult] = ()
 
 
-def run_list(of: Listed) -> str:
+def run_list(of: RunList) -> str:
     """Return the page that lists the runs."""
     good = [one for one in of.rows if one.info]
     head = [element("th", text, scope="col") for text in ("base", "run")] if len(good) > 1 else []
@@ -101,13 +101,13 @@ def run_list(of: Listed) -> str:
     return page("Runs", body, may=PLAIN, skip="runs")
 
 
-def _over_time(of: Listed) -> Markup:
+def _over_time(of: RunList) -> Markup:
     """Return the way from the runs that are shown to their history."""
     asked = urlencode({name: value for name, value in asdict(of.wanted).items() if value})
     return element("p", element("a", "These runs over time", href=f"/history?{asked}" if asked else "/history"))
 
 
-def _beside(found: Sequence[Beside]) -> list[Markup]:
+def _beside(found: Sequence[SavedResult]) -> list[Markup]:
     """Return what lies beside the runs, a list a kind, the newest first."""
     lists = []
     for kind in dict.fromkeys(one.kind for one in found):
@@ -120,7 +120,7 @@ def _beside(found: Sequence[Beside]) -> list[Markup]:
     return [element("h2", "Beside the runs"), element("div", *lists, class_="pair")] if lists else []
 
 
-def _pending(of: Listed) -> list[Markup]:
+def _pending(of: RunList) -> list[Markup]:
     """Return how many runs are still being read, and the way to ask again."""
     unknown = sum(of.glances[one.name] is None for one in of.rows if one.name in of.glances)
     if not unknown:
@@ -129,13 +129,13 @@ def _pending(of: Listed) -> list[Markup]:
     return [element("p", f"{unknown} runs are being read: ", again, ".", class_="note", role="status")]
 
 
-def _asked(of: Listed, **changed: str) -> str:
+def _asked(of: RunList, **changed: str) -> str:
     """Return the query of the list, with changes."""
     filters = {name: value for name, value in asdict(of.wanted).items() if value}
     return urlencode({**filters, "sort": of.by, "order": "desc" if of.descending else "asc"} | changed)
 
 
-def _filters(of: Listed) -> Markup:
+def _filters(of: RunList) -> Markup:
     infos = [one.info for one in of.everything if one.info]
     choices = {
         "study": {info.study_name for info in infos},
@@ -158,7 +158,7 @@ def _filters(of: Listed) -> Markup:
     return element("form", *shown, method="get", action="/", class_="filters")
 
 
-def _heading(column: str, of: Listed) -> Markup:
+def _heading(column: str, of: RunList) -> Markup:
     chosen = column == of.by
     order = "asc" if chosen and of.descending else "desc" if chosen else "asc"
     state = ("descending" if of.descending else "ascending") if chosen else None

@@ -16,7 +16,7 @@ from nearmetal.report.progress import RunProgress, last_trials, sentence
 from nearmetal.results.gated import Gate
 from nearmetal.results.records import View
 from nearmetal.results.waterfalls import Waterfall
-from nearmetal.serve.catalogue import Beside, Entry
+from nearmetal.serve.catalogue import Entry, SavedResult
 from nearmetal.stats.between import Standing
 from nearmetal.stats.summary import Metric
 from nearmetal.store.rundir import RunDir, TrialRecord
@@ -93,12 +93,12 @@ def over_fabric(one: Entry) -> Markup:
     return _navigation(one.name, [("/", "All runs"), (f"{_json_path(one)}/fabric", "The same as JSON")])
 
 
-def beside_path(one: Beside) -> str:
+def beside_path(one: SavedResult) -> str:
     """Return the path of the page of what lies beside runs."""
     return f"/{one.kind}/{quote(one.name, safe='')}"
 
 
-def over_beside(one: Beside) -> Markup:
+def over_beside(one: SavedResult) -> Markup:
     """Return what stands over the page of what lies beside runs."""
     return _navigation(one.name, [("/", "All runs"), (f"/api/v1{beside_path(one)}", "The same as JSON")])
 

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.serve.app import make_app
-from nearmetal.serve.behind import Public
+from nearmetal.serve.behind import PublicAddress
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.guard import Door, machine_names
 from nearmetal.store.record import TrialRecord
@@ -34,12 +34,12 @@ MAX_SILENT = 250
 """Half of all connections (`server.MAX_READERS`): one more sends the one away that has been silent for longest."""
 
 
-class _Impatient(H11Protocol):
+class _TimeoutProtocol(H11Protocol):
     """uvicorn's protocol; each of its subclasses is one server's."""
 
     head_s: ClassVar[float]
     most: ClassVar[int]
-    waiting: ClassVar[dict[_Impatient, asyncio.TimerHandle]]
+    waiting: ClassVar[dict[_TimeoutProtocol, asyncio.TimerHandle]]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
@@ -77,7 +77,7 @@ class _Impatient(H11Protocol):
 
 def patient(head_s: float, most: int = MAX_SILENT) -> type[asyncio.Protocol]:
     """Return a protocol for uvicorn that gives each request `head_s` seconds for its head."""
-    return type("Patient", (_Impatient,), {"head_s": head_s, "most": most, "waiting": {}})
+    return type("Patient", (_TimeoutProtocol,), {"head_s": head_s, "most": most, "waiting": {}})
 
 
 # ---- server
@@ -122,7 +122,7 @@ class Listening:
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def listen(address: str, port: int, public: Public | None = None) -> Listening:
+def listen(address: str, port: int, public: PublicAddress | None = None) -> Listening:
     """Bind; port 0 takes a free one. `public` is the address of a proxy before it.
 
     Raise BadInputError for no address, UnavailableError when it cannot be had.
@@ -153,7 +153,7 @@ def listen(address: str, port: int, public: Public | None = None) -> Listening:
     return Listening(listening, Door(bound, names, beyond_loopback=beyond, public=public))
 
 
-def listen_on_socket(path: Path, public: Public | None = None) -> Listening:
+def listen_on_socket(path: Path, public: PublicAddress | None = None) -> Listening:
     """Bind a Unix socket that this account alone may use, in the place of one that nobody answers.
 
     Raise UnavailableError when it cannot be had.

@@ -106,7 +106,7 @@ _WORTH = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
+class ParetoFront:
     """Log costs relative to present: `settings` maps the points of the front to one cost an objective, `every` all."""
 
     objectives: tuple[str, ...]
@@ -119,7 +119,7 @@ class Front:
         return len(self.settings) > 1 and len(self.objectives) > 1
 
 
-def front(space: Space, notes: Sequence[TrialNote]) -> Front:
+def front(space: Space, notes: Sequence[TrialNote]) -> ParetoFront:
     """Return the front of the settings that were measured whole, the present one among them."""
     whole = [note for note in notes if note.cost is not None and not note.cut]
     names = list(dict.fromkeys(name for note in whole for name in _by_objective(note.log_costs)))
@@ -131,7 +131,7 @@ def front(space: Space, notes: Sequence[TrialNote]) -> Front:
         observed = [(note.block, note.point, _by_objective(note.log_costs)[name]) for note in whole]
         columns.append(Model(space).belief(observed).mean[rows])
     costs = {point: tuple(float(column[i]) for column in columns) for i, point in enumerate(measured)}
-    return Front(tuple(names), {point: costs[point] for point in pareto_front(costs, worth=_WORTH)}, costs)
+    return ParetoFront(tuple(names), {point: costs[point] for point in pareto_front(costs, worth=_WORTH)}, costs)
 
 
 def pareto_front(costs: Mapping[Point, tuple[float, ...]], *, worth: float = 0.0) -> tuple[Point, ...]:

@@ -18,7 +18,7 @@ from nearmetal.tune.method import Grid, Method, OneAtATime, Sampler
 from nearmetal.tune.narrow import Narrowed, look_around, narrowed
 from nearmetal.tune.objective import CellLimit, Objective
 from nearmetal.tune.race import Race
-from nearmetal.tune.search import Confirmation, Found, Laboratory, SearchStep, confirm, search
+from nearmetal.tune.search import Confirmation, Laboratory, SearchResult, SearchStep, confirm, search
 from nearmetal.tune.space import Space
 
 MAX_POINTS = 2_000
@@ -62,7 +62,7 @@ class RecalledClass:
     name: str
     objective: Objective
     steps: tuple[SearchStep, ...]
-    found: Found | None
+    found: SearchResult | None
     proof: Confirmation | None
 
 
@@ -114,7 +114,7 @@ def recall(kept: SearchDir) -> RecalledSearch:
 def _recalled_class(one: Search, kind: TuneClass, max_trials: int) -> RecalledClass:
     """Return one class as far as its launches go."""
     steps: list[SearchStep] = []
-    found: Found | None = None
+    found: SearchResult | None = None
     proof: Confirmation | None = None
     with contextlib.suppress(NotLaunchedError):  # the rest is not measured yet, or never was
         found = search(one.laboratory, one.method, max_trials=max_trials, watch=steps.append)

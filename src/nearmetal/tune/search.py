@@ -67,7 +67,7 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What a search found before its proof; `trials` counts every launch, those of the present setting too."""
 
     winner: Point
@@ -181,7 +181,7 @@ class Laboratory:
 
 def search(
     laboratory: Laboratory, method: Method, *, max_trials: int, watch: Callable[[SearchStep], object] | None = None
-) -> Found:
+) -> SearchResult:
     """Run a method until it ends or `max_trials` are spent; a block that has begun is finished.
 
     `watch` is given each block as it ends.
@@ -195,7 +195,7 @@ def search(
         method.tell({note.point: note.cost for note in told})
         if watch:
             watch(SearchStep(blocks, laboratory.trials, tuple(told), method.recommend(), method.standing()))
-    return Found(method.recommend(), tuple(notes), laboratory.trials, blocks)
+    return SearchResult(method.recommend(), tuple(notes), laboratory.trials, blocks)
 
 
 def step_line(space: Space, step: SearchStep) -> str:

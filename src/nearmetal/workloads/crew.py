@@ -54,7 +54,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CommandRun:
     """When one command ran (ns of the crew's own clock), and how it ended."""
 
     stdout: str
@@ -64,15 +64,15 @@ class Ran:
     exit_status: int
 
 
-def read_log(data: bytes) -> tuple[Ran, ...]:
+def read_log(data: bytes) -> tuple[CommandRun, ...]:
     """Read `crew.json`; raise ForeignFileError for anything else."""
     try:
-        return tuple(Ran(**row) for row in parse_json(data))
+        return tuple(CommandRun(**row) for row in parse_json(data))
     except (ValueError, TypeError) as error:
         raise ForeignFileError(f"this is not the log of a crew: {error}") from error
 
 
-def overlap(ran: Sequence[Ran]) -> float:
+def overlap(ran: Sequence[CommandRun]) -> float:
     """Return the part of the time from the first start to the last end in which all commands ran."""
     together = min(one.ended_ns for one in ran) - max(one.began_ns for one in ran)
     whole = max(one.ended_ns for one in ran) - min(one.began_ns for one in ran)
@@ -101,7 +101,7 @@ def main(argv: Sequence[str]) -> int:
     """Run a crew to its end: `AGENT FOLDER TIMEOUT_S COMMAND...`; the first failure ends it with status 1."""
     agent, folder, timeout_s, *texts = argv
     commands = [Command.from_json(text) for text in texts]
-    ran: list[Ran] = []
+    ran: list[CommandRun] = []
     for step in sorted({command.step for command in commands}):
         together = [command for command in commands if command.step == step]
         with ThreadPoolExecutor(max_workers=len(together)) as pool:
@@ -115,7 +115,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _run(agent: str, folder: Path, timeout_s: float, command: Command) -> tuple[Ran, str]:
+def _run(agent: str, folder: Path, timeout_s: float, command: Command) -> tuple[CommandRun, str]:
     """Run one command; return when it ran and, where it failed, its last words."""
     argv = command.argv
     if command.env:
@@ -124,7 +124,7 @@ def _run(agent: str, folder: Path, timeout_s: float, command: Command) -> tuple[
         argv = (agent, command.node, shlex.join(argv))  # the agent evaluates its words, as ssh does
     began_ns = time.monotonic_ns()
     finished = process.run(argv, timeout_s=timeout_s, stdin=command.stdin.encode())
-    ran = Ran(command.stdout, command.step, began_ns, time.monotonic_ns(), finished.exit_status)
+    ran = CommandRun(command.stdout, command.step, began_ns, time.monotonic_ns(), finished.exit_status)
     folder.joinpath(command.stdout).write_bytes(finished.stdout)
     if finished.timed_out or finished.exit_status not in command.accept:
         said = finished.stderr + b"\n" + finished.stdout[-2000:]

@@ -45,7 +45,7 @@ class Workload(Protocol):
 
 
 @runtime_checkable
-class Checking(Protocol):
+class CheckedWorkload(Protocol):
     """A workload that can tell, before anything starts, that what a study asks of it cannot work."""
 
     def check(self, workload: WorkloadOrder) -> None:

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from nearmetal.cli.explain import command
 from nearmetal.errors import BadInputError, ForeignFileError, UnavailableError
 from nearmetal.facts import tracing
-from nearmetal.facts.waterfall import Leg
+from nearmetal.facts.waterfall import MessageParts
 from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.process import Finished
 from nearmetal.report import as_html, waterfall
@@ -100,7 +100,10 @@ def _two(one: Waterfall) -> list[Waterfall]:
     """Return the waterfall, and one of another path that waits half as long for its interrupts."""
     trips = [
         replace(
-            trip, there=Leg({part: ns // (2 if part == "moderation wait" else 1) for part, ns in trip.there.ns.items()})
+            trip,
+            there=MessageParts(
+                {part: ns // (2 if part == "moderation wait" else 1) for part, ns in trip.there.ns.items()}
+            ),
         )
         for trip in one.trips
     ]

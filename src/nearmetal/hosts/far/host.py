@@ -34,7 +34,7 @@ _OF_PORTS = frozenset({"native", "vf"})
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundTrial:
     """A trial with its machines: one a node, or the one hypervisor that its path is built on."""
 
     order: Order
@@ -43,7 +43,7 @@ class Bound:
     own_network: bool = True
 
 
-def bind(order: Order, interfaces: Mapping[str, str]) -> Bound:
+def bind(order: Order, interfaces: Mapping[str, str]) -> BoundTrial:
     """Resolve an order against the host's machines, given as name -> interface on the measured path (or '').
 
     A `declared` path takes its option `nodes` (names, separated by blanks; all machines in order when left out); any
@@ -61,7 +61,7 @@ def bind(order: Order, interfaces: Mapping[str, str]) -> Bound:
         chosen = named[: order.nodes]
         known: dict[str, Scalar] = {f"interface.{i}": interfaces[name] for i, name in enumerate(chosen)}
         options = {**{k: v for k, v in known.items() if v}, **options}
-        return Bound(_with(order, options), tuple(chosen), built=False)
+        return BoundTrial(_with(order, options), tuple(chosen), built=False)
     hypervisor = str(options.pop(HYPERVISOR_OPTION, "")) or (next(iter(interfaces)) if len(interfaces) == 1 else "")
     if not hypervisor:
         raise BadInputError(
@@ -72,7 +72,7 @@ def bind(order: Order, interfaces: Mapping[str, str]) -> Bound:
     network = options.pop(NETWORK, "machine" if order.path.kind in _OF_PORTS else "own")
     if network not in {"own", "machine"}:
         raise BadInputError(f"path {order.path.label!r}: network must be 'own' or 'machine', not {network!r}")
-    return Bound(_with(order, options), (hypervisor,), built=True, own_network=network == "own")
+    return BoundTrial(_with(order, options), (hypervisor,), built=True, own_network=network == "own")
 
 
 def _check(order: Order, named: list[str], interfaces: Mapping[str, str]) -> None:
@@ -157,7 +157,7 @@ class FarHost:
             with MachinesShell([machine], [name], site_of(machine.home, self._options), self._memory) as shell:
                 yield shell
 
-    def _shell(self, bound: Bound) -> MachinesShell | FarNamespaceShell:
+    def _shell(self, bound: BoundTrial) -> MachinesShell | FarNamespaceShell:
         machines = [self._machines[name] for name in bound.machines]
         for machine in machines:
             machine.refresh()

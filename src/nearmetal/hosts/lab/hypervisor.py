@@ -36,7 +36,7 @@ _CLONE_FS = 0x200  # include/uapi/linux/sched.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class Entered:
+class NamespaceThread:
     """A thread in the namespaces of a process; `do` is answered from there. Close it, or it stays."""
 
     def __init__(self, pid: int, namespaces: Sequence[str]) -> None:
@@ -118,9 +118,9 @@ class LabShell(NamespaceShell):
     def __init__(self) -> None:
         """Start on the machine's own network, where its ports are."""
         self._guests: dict[str, int] = {}
-        self._entered: dict[str, Entered] = {}
+        self._entered: dict[str, NamespaceThread] = {}
         super().__init__(own_network=False)
-        self._entered[HYPERVISOR] = Entered(int(self._cradle_pid), ("pid", "mnt"))
+        self._entered[HYPERVISOR] = NamespaceThread(int(self._cradle_pid), ("pid", "mnt"))
 
     def _write_scratch(self) -> None:
         super()._write_scratch()
@@ -131,12 +131,12 @@ class LabShell(NamespaceShell):
         """Make a node, and keep a thread in it."""
         super().add_node(name)
         inside = only_child(self._anchors[name].process.pid)
-        self._entered[name] = Entered(inside, ("pid", "net", "uts", "ipc", "mnt"))
+        self._entered[name] = NamespaceThread(inside, ("pid", "net", "uts", "ipc", "mnt"))
 
     def boot_guest(self, node: str, devices: Sequence[str]) -> Callable[[], str]:
         """Make a node a guest with these devices (QEMU's words), and wait until it runs programs.
 
-        What is returned tells its name, which is the node's. Raises as `kvm.start` and `kvm.Booting.wait` do.
+        What is returned tells its name, which is the node's. Raises as `kvm.start` and `kvm.BootingGuest.wait` do.
         """
         cid = _FIRST_CID + len(self._guests)
         booting = kvm.start(self, node, ["-device", f"vhost-vsock-pci,guest-cid={cid}", *devices], {})
@@ -202,7 +202,7 @@ class LabShell(NamespaceShell):
             return self._inside(node).do(lambda: process.run(argv, timeout_s=timeout_s, env=env, stdin=stdin))
         return remote.finished(self._guests[node], argv, env=env, stdin=stdin, timeout_s=timeout_s)
 
-    def _inside(self, node: str) -> Entered:
+    def _inside(self, node: str) -> NamespaceThread:
         try:
             return self._entered[node]
         except KeyError:
@@ -217,7 +217,7 @@ class LabShell(NamespaceShell):
             return path
         return f"/proc/{self._nodes.get(node, _FIRST_PID)}{path.removeprefix('/proc')}"
 
-    def _must(self, said: remote.Said, what: str) -> None:
+    def _must(self, said: remote.Reply, what: str) -> None:
         if said.status != 0:
             raise NearmetalError(f"cannot {what}: {said.stderr.decode(errors='replace') or 'no answer in time'}")
 

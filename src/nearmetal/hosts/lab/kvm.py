@@ -72,7 +72,7 @@ class _Ends(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Booting:
+class BootingGuest:
     """A guest that was started on the machine of `shell`."""
 
     shell: Shell
@@ -99,7 +99,7 @@ class Booting:
             return ""
 
 
-def managed(shell: Shell, name: str, devices: Sequence[str], near: str, address: str) -> Booting:
+def managed(shell: Shell, name: str, devices: Sequence[str], near: str, address: str) -> BootingGuest:
     """Start a guest with these devices, or plug them into the one that stands, on a machine of a cluster.
 
     It is behind the machine, whose address is `near`, on the management network. Raises as `start` does, and TrialError
@@ -116,13 +116,15 @@ def managed(shell: Shell, name: str, devices: Sequence[str], near: str, address:
         line = f"{flag.removeprefix('-')}_add {words}"
         order = {"execute": "human-monitor-command", "arguments": {"command-line": line}}
         shell.write(f"{_MONITOR}.in", json.dumps(order).encode())
-    return Booting(shell, name, f"{_FOLDER}/{_STANDING}.console", _Plugging(shell), time.monotonic() + BOOT_TIMEOUT_S)
+    return BootingGuest(
+        shell, name, f"{_FOLDER}/{_STANDING}.console", _PluggedCard(shell), time.monotonic() + BOOT_TIMEOUT_S
+    )
 
 
 def stand() -> Shell:
     """Start a guest that stands in every life of this machine's snapshot; return the shell that holds it.
 
-    It has its card for management and no other. Raises as `start` and `Booting.wait` do.
+    It has its card for management and no other. Raises as `start` and `BootingGuest.wait` do.
     """
     shell = MachineShell()
     _FOLDER.mkdir()
@@ -153,7 +155,7 @@ def _card(mac: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plugging:
+class _PluggedCard:
     """What a standing guest's emulator was told to plug in."""
 
     shell: Shell
@@ -170,7 +172,9 @@ class _Plugging:
                 yield str(answer.get("return") or answer.get("error", {}).get("desc", ""))
 
 
-def start(shell: Shell, name: str, devices: Sequence[str], words: Mapping[str, str], *, folder: str = "") -> Booting:
+def start(
+    shell: Shell, name: str, devices: Sequence[str], words: Mapping[str, str], *, folder: str = ""
+) -> BootingGuest:
     """Start a guest with these devices (QEMU's words) on the machine of `shell`; its small root is told `words`.
 
     Its console and temporary files are in `folder`, or the shell's. Raises UnavailableError where there is no KVM.
@@ -193,4 +197,4 @@ def start(shell: Shell, name: str, devices: Sequence[str], words: Mapping[str, s
             *devices,
         ]
     )
-    return Booting(shell, name, console, helper, time.monotonic() + BOOT_TIMEOUT_S)
+    return BootingGuest(shell, name, console, helper, time.monotonic() + BOOT_TIMEOUT_S)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError, UnavailableError, meant
-from nearmetal.hosts.host import Reached, Shell, at_once
+from nearmetal.hosts.host import ClockProgress, Shell, at_once
 from nearmetal.hosts.lab import image, wire
 from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, nodes_of, slots_in_memory
 from nearmetal.hosts.lab.guest import OUTCOME_NAME
@@ -280,11 +280,11 @@ class LabHost:
             with self._lock:
                 del self._clocks[memory]
 
-    def reached(self) -> Reached | None:
+    def reached(self) -> ClockProgress | None:
         """Return how far the cluster that began first has come, and since when; None where none runs."""
         with self._lock:
             for memory, since_s in self._clocks.items():
-                return Reached(wire.reached_ns(memory), since_s)
+                return ClockProgress(wire.reached_ns(memory), since_s)
         return None
 
     @property

@@ -136,7 +136,7 @@ class ClusterShell(NodesShell):
         """Start a guest with these devices (QEMU's words) on a node.
 
         What is returned waits until it runs programs, makes it a node, and returns its name. Raises as `kvm.start` and
-        `kvm.Booting.wait` do.
+        `kvm.BootingGuest.wait` do.
         """
         number = self.machines.index(node)
         name, address = guest_of(number), address_of_guest(number)

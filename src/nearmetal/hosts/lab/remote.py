@@ -44,7 +44,7 @@ Where = int | str
 """A guest's CID, or the name or address of a node."""
 
 
-class Said:
+class Reply:
     """What came back: the exit status, below 0 for a signal, what was said, and files by name."""
 
     __slots__ = (
@@ -232,9 +232,9 @@ def reach(where: Where) -> None:
     _connect(where).close()
 
 
-def _ask(where: Where, request: Mapping[str, object], content: bytes, timeout_s: float) -> Said:
+def _ask(where: Where, request: Mapping[str, object], content: bytes, timeout_s: float) -> Reply:
     """Send a request and what belongs to it; return all that came back."""
-    said = Said()
+    said = Reply()
     deadline_s = time.monotonic() + timeout_s
     try:
         with _connect(where) as connection:
@@ -265,7 +265,7 @@ def _named(where: Where) -> str:
     return f"node {where}" if isinstance(where, str) else f"the guest with CID {where}"
 
 
-def run(where: Where, argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes, timeout_s: float) -> Said:
+def run(where: Where, argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes, timeout_s: float) -> Reply:
     """Run a program there; a status below 0 is a signal, 255 that the machine is out of reach."""
     return _ask(where, {"argv": list(argv), "cwd": "/", "env": dict(env)}, stdin, timeout_s)
 
@@ -280,7 +280,7 @@ def finished(where: Where, argv: Sequence[str], *, env: Mapping[str, str], stdin
     )
 
 
-def read(where: Where, path: str, *, timeout_s: float) -> Said:
+def read(where: Where, path: str, *, timeout_s: float) -> Reply:
     """Read a file there: its content is in `stdout`, or the reason why not in `stderr`."""
     return _ask(where, {"read": path}, b"", timeout_s)
 
@@ -293,12 +293,12 @@ def read_all(where: Where, paths: Sequence[str], *, timeout_s: float) -> dict[st
     return {path: bytes(content) for path, content in said.files.items()}
 
 
-def write(where: Where, path: str, data: bytes, *, timeout_s: float) -> Said:
+def write(where: Where, path: str, data: bytes, *, timeout_s: float) -> Reply:
     """Write a file there; the reason why not is in `stderr`."""
     return _ask(where, {"write": path}, data, timeout_s)
 
 
-def stir(where: Where, data: bytes, *, timeout_s: float) -> Said:
+def stir(where: Where, data: bytes, *, timeout_s: float) -> Reply:
     """Let a machine's random numbers follow from `data`; the reason why not is in `stderr`."""
     return _ask(where, {"stir": True}, data, timeout_s)
 

@@ -218,7 +218,7 @@ _TIMEOUT_S = 200.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Transcript:
     """What one small machine said on its serial line, and the frames that left and reached it."""
 
     said: str
@@ -253,7 +253,7 @@ def self_test(emulator: str, version: str, library: Path) -> None:
         )
 
 
-def small_cluster(emulator: str, library: Path, nodes: int, *options: str) -> tuple[Seen, ...]:
+def small_cluster(emulator: str, library: Path, nodes: int, *options: str) -> tuple[Transcript, ...]:
     """Run small machines to their end and return what each saw; raise UnavailableError when one fails.
 
     `options` are further arguments of the wire.
@@ -270,7 +270,7 @@ def small_cluster(emulator: str, library: Path, nodes: int, *options: str) -> tu
                     f"the wire's self-test failed: {one.complaint()}", hint="this QEMU cannot be coupled into clusters"
                 )
         files = [(folder / f"said{node}", folder / f"trace{node}") for node in range(nodes)]
-        return tuple(Seen(said.read_text(), trace.read_text()) for said, trace in files)
+        return tuple(Transcript(said.read_text(), trace.read_text()) for said, trace in files)
 
 
 def small_machine_argv(

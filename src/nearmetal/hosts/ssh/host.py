@@ -32,7 +32,7 @@ _KEEPALIVE_S = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class SshReach:
     """How machines are reached: paths of files (empty for ssh's own), the time for one connection, how many at once."""
 
     identity: str = ""
@@ -70,7 +70,7 @@ class SshAddress:
 class Connector:
     """The thread, the event loop and the connections; every call is safe from any thread."""
 
-    def __init__(self, access: Reach) -> None:
+    def __init__(self, access: SshReach) -> None:
         self._access = access
         self._loop = asyncio.new_event_loop()
         self._gate = asyncio.Semaphore(access.parallel)
@@ -286,7 +286,7 @@ def open_ssh(spec: HostSpec) -> SshHost:
     return SshHost([*spec.node, *further], spec.options)
 
 
-def _access(options: Mapping[str, Scalar]) -> Reach:
+def _access(options: Mapping[str, Scalar]) -> SshReach:
     def file(name: str) -> str:
         given = str(options.get(name, ""))
         path = Path(given).expanduser()
@@ -294,7 +294,7 @@ def _access(options: Mapping[str, Scalar]) -> Reach:
             raise BadInputError(f"{name} = {given!r} is not a file")
         return str(path) if given else ""
 
-    return Reach(
+    return SshReach(
         file("identity"),
         file("known_hosts"),
         file("config"),
@@ -316,7 +316,7 @@ def machine_shell(name: str) -> Iterator[MachinesShell]:
 
     The machine itself is its only node, HYPERVISOR. Raises UnavailableError when it does not answer.
     """
-    connector = Connector(Reach())
+    connector = Connector(SshReach())
     try:
         machine = FarMachine(SshCarrier(connector, _address_of(name)))
         machine.connect()

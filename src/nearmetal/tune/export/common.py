@@ -72,11 +72,11 @@ def _of_mpi(name: str) -> bool:
     return name.startswith(mpi.PREFIX)
 
 
-class _Nowhere:
+class _NoMachineShell:
     """A shell on no machine: a knob that must look at the machine to find its places is refused."""
 
     def __getattr__(self, name: str) -> object:
         raise UnavailableError(f"there is no machine to {name} on")
 
 
-_NOWHERE = cast("Shell", _Nowhere())
+_NOWHERE = cast("Shell", _NoMachineShell())
