@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
+from nearmetal.predict.in_a_row import share_in_a_row
 from nearmetal.predict.models import INTRA_KIND, SMALL_BYTES, UNBOUNDED, NamedMachine, PathModel
 from nearmetal.predict.native import Placement, collectives_of
 from nearmetal.predict.schedule import Schedule
@@ -32,6 +33,8 @@ FIRST_WINDOW_BYTES = 10 * PACKET_BYTES
 """What Linux's TCP sends at first, and after a pause, before it waits for an acknowledgement."""
 ENOUGH_LAUNCHES = 3
 """So many launches of a path show that launches differ; the medians of fewer may all be slow ones."""
+FEW = 0.01
+"""A smaller share of a program's messages does not matter."""
 ALIKE = 1.1
 """Launches of one program differ by less in the number of their messages."""
 _FLAVOURS = {"Open MPI": "openmpi", "MPICH": "mpich"}
@@ -80,6 +83,7 @@ def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: P
     if machine.stage is not None:
         found += _of_the_first_window(share(apart & (sent.message_bytes > FIRST_WINDOW_BYTES)))
     found += [*_of_a_timer(machine.inter, share(apart)), *_of_streaming(machine.inter, share(apart))]
+    found += _of_messages_in_a_row(schedules[0], named, placement)
     for where, path, chosen in (
         ("between nodes", machine.inter, apart),
         ("between guests of a host", machine.host, beside),
@@ -107,6 +111,19 @@ def _of_the_first_window(share: float) -> list[Doubt]:
     )
     said += ", which the interrupt stage does not know: such ping-pongs were off by up to 60 %"
     return [Doubt(said, "measure the setting itself at these sizes", share)]
+
+
+def _of_messages_in_a_row(schedule: Schedule, named: NamedMachine, placement: Placement) -> list[Doubt]:
+    """Return that TCP may hold small messages back until the port reports earlier ones as sent, or the peer answers.
+
+    No ping-pong meets that. A rank that computes meanwhile makes the receiver wait for all that was held.
+    """
+    if not named.held or (share := share_in_a_row(schedule, placement)) < FEW:
+        return []
+    said = f"{share:.0%} of messages between nodes follow another before an answer. TCP held such messages back in the "
+    said += "run's streams (autocorking), for how long is not known: the program may take longer, by 15 % in one case"
+    hint = 'measure, and run the program, with the knob "host.tcp_autocorking" = 0 (sysctl net.ipv4.tcp_autocorking=0)'
+    return [Doubt(said, hint, share)]
 
 
 def _of_a_timer(path: PathModel, share: float) -> list[Doubt]:

@@ -41,10 +41,13 @@ COLLECTIVES = frozenset(get_args(MeasuredName))
 EAGER_BYTES = {("openmpi", INTRA_KIND): 4096, ("openmpi", ""): 65536}
 """Largest eager message of an MPI inside and between nodes, its header included: btl_sm_eager_limit and
 btl_tcp_eager_limit of Open MPI. Others are not known: their messages go eagerly unless the limit is given."""
+HELD = 0.01
+"""TCP holds messages of a path back where more of those in its streams were."""
 _HEADER_BYTES = 64
 _ON_ONE_COMPUTER = ("local", "lab")
 _AUTOGROUP = "kernel.autogroup"
 _WIRE = "lab.wire_"
+_HELD = ".TCPAutoCorking"
 
 Key = tuple[str, str, str]
 Launch = tuple[str, int]
@@ -66,6 +69,9 @@ class _Samples:
     exchanges: list[Exchanges] = field(default_factory=list)
     collectives: dict[tuple[MeasuredName, tuple[int, ...], int], list[NDArray[np.int64]]] = field(default_factory=dict)
     """By name, the node of each rank, and bytes: the slowest rank's ns, an array a launch."""
+    streamed: int = 0
+    """Messages in streams, each way; `held` of them TCP held back until the port had reported earlier ones as sent."""
+    held: int = 0
 
     @property
     def one_processor(self) -> bool:
@@ -149,6 +155,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
             virtual=found.samples.virtual,
             conditions=tuple(found.samples.conditions.items()),
             pairs=max((window.pairs for window in found.samples.windows), default=0),
+            held=found.samples.held > HELD * found.samples.streamed,
         )
         for key, found in sorted(fitted.items(), key=lambda item: item[0])
     )
@@ -252,6 +259,8 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
         return  # a suite's mean is no sample of what its launch spread over
     if workload.number("pace_us"):
         return  # after a pause a message is a cold one, and meets other interrupts
+    if any(cell.operation in {BOTH_WAYS, *STREAMING} for cell in record.cells):
+        samples.held += sum(n for name, n in record.outcome.counters.items() if name.endswith(_HELD))
     over_the_path = samples.kind == INTRA_KIND or _pairs_are_apart(workload.placement)
     for cell in record.cells:
         name, size = cell.operation, cell.message_bytes
@@ -270,6 +279,7 @@ def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
             samples.round_trips.append(RoundTrips(size, ns))
         else:
             windows = Windows(size, workload.number("window", 64), max(1, cell.ranks // 2), ns)
+            samples.streamed += ns.size * windows.window_messages * windows.pairs * (1 + (name == BOTH_WAYS))
             (samples.both_ways if name == BOTH_WAYS else samples.windows).append(windows)
 
 

@@ -237,8 +237,9 @@ class NamedMachine:
     `machine` is fitted from all launches together, `launches` are fitted from one block of launches each. `kind` is the
     path's recipe, `mpi` the flavour and version, `host` the kind of host; empty where a file of an older version does
     not tell. `virtual` says that the measured nodes ran on virtual processors, `knobs` what the setting sets in a file
-    of an older version, `pairs` by how many pairs of ranks at once the path was streamed at most, `conditions` what
-    else its times depend on (`fit_run.conditions_of`).
+    of an older version, `pairs` by how many pairs of ranks at once the path was streamed at most, `held` whether TCP
+    held messages of those streams back (autocorking), `conditions` what else its times depend on
+    (`fit_run.conditions_of`).
     """
 
     path: str
@@ -252,6 +253,7 @@ class NamedMachine:
     virtual: bool = False
     knobs: str = ""
     pairs: int = 0
+    held: bool = False
     conditions: tuple[tuple[str, str], ...] = ()
 
     @property
