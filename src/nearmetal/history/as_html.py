@@ -12,7 +12,18 @@ from nearmetal.history import words as history_words
 from nearmetal.report import charts, words
 from nearmetal.report.as_html import table_region
 from nearmetal.report.axes import PlotArea, Scale, linear, ratios, x_axis, y_axis
-from nearmetal.report.markup import ALONE, Markup, element, header, page, pixels, scrolling, section, source, together
+from nearmetal.report.markup import (
+    ALONE,
+    NOTHING,
+    Markup,
+    element,
+    header,
+    page,
+    pixels,
+    scrolling,
+    section,
+    source,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,14 +36,15 @@ _FRAME = PlotArea(58.0, 34.0, 540.0, 220.0)
 _HEIGHT = 270.0
 
 
-def render(history: History, *, above: Markup | None = None, may: str = ALONE, left: Sequence[str] = ()) -> str:
+def render(history: History, *, above: Markup = NOTHING, may: str = ALONE, left: Sequence[str] = ()) -> str:
     """Return the page as text; write it as UTF-8. `above` and `may` as of a report; `left` says which runs it lacks."""
     calm = [one for one in history.series if not one.changes][: max(0, MAX_CHARTS - len(history.marked))]
     left_out = len(history.series) - len(history.marked) - len(calm)
     groups = list(dict.fromkeys(history_words.title(one) for one in history.series))
     more = [element("p", f"{left_out} more are in the table below.", class_="note")] if left_out else []
-    body = together(
-        above or Markup(""),
+    return page(
+        "History",
+        above,
         header(
             "nearmetal history",
             Path(history.source).name,
@@ -65,8 +77,9 @@ def render(history: History, *, above: Markup | None = None, may: str = ALONE, l
                 class_="pair",
             ),
         ),
+        may=may,
+        skip="verdicts",
     )
-    return page("History", body, may=may, skip="verdicts")
 
 
 _WIDE = PlotArea(58.0, 34.0, 900.0, 260.0)

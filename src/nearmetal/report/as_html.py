@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.report import charts, overview, steps, tables, words
 from nearmetal.report.levels import levels
-from nearmetal.report.markup import ALONE, Markup, element, header, page, scrolling, section, source, together
+from nearmetal.report.markup import ALONE, NOTHING, Markup, element, header, page, scrolling, section, source, together
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.summary import Metric
 
@@ -32,17 +32,12 @@ MAX_TRIAL_ROWS = 1_500
 """Beyond this the trials of each cell are left to the JSON report, so that the file stays small."""
 
 
-def render(view: View, traced: Sequence[Waterfall] = (), *, above: Markup | None = None, may: str = ALONE) -> str:
+def render(view: View, traced: Sequence[Waterfall] = (), *, above: Markup = NOTHING, may: str = ALONE) -> str:
     """Return the page as text; write it as UTF-8.
 
     `traced` are the run's waterfalls, where trials were traced. `above` stands over the report where it is part of
     something larger, which then says by `may` what else its policy allows.
     """
-    body = together(*([above] if above else []), _body(view, traced))
-    return page(view.title, body, version=view.nearmetal_version, may=may)
-
-
-def _body(view: View, traced: Sequence[Waterfall]) -> Markup:
     main = element(
         "main",
         verdicts(view),
@@ -53,7 +48,8 @@ def _body(view: View, traced: Sequence[Waterfall]) -> Markup:
         _failures(view),
         _repeat(view),
     )
-    return together(charts.shapes(), _header(view), main, _footer(view))
+    body = (above, charts.shapes(), _header(view), main, _footer(view))
+    return page(view.title, *body, version=view.nearmetal_version, may=may)
 
 
 def _header(view: View) -> Markup:

@@ -7,7 +7,7 @@ Tables hold the same figures, so to a screen reader a chart is its label, and th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -382,3 +382,45 @@ def _legend(legend: Sequence[tuple[str, str]], frame: PlotArea) -> tuple[list[Ma
         drawn.append(element("text", name, class_="name", x=x + 18, y=y))
         x += wide
     return drawn, y
+
+
+# ---- a square matrix
+
+
+MAP = PlotArea(90.0, 56.0, 650.0, 616.0)
+"""Where a matrix lies; its picture has room for names above and to the left, and for a line of words below."""
+_MOST_NAMES = 16
+
+
+def heat_map(
+    label: str, names: Sequence[str], squares: Iterable[tuple[int, int, float, str]], colour: str, *below: Markup
+) -> Markup:
+    """Return a matrix as squares of one colour, each with its row, column, opacity and what pointing at it shows.
+
+    `names` are those of rows and columns; `below` is drawn in the room under it.
+    """
+    step = (MAP.right - MAP.left) / len(names)
+    drawn = [
+        element(
+            "rect",
+            element("title", tip),
+            x=MAP.left + column * step,
+            y=MAP.top + row * step,
+            width=step,
+            height=step,
+            fill=colour,
+            fill_opacity=f"{opacity:.2f}",
+        )
+        for row, column, opacity, tip in squares
+    ]
+    for position in range(0, len(names), -(-len(names) // _MOST_NAMES)):
+        across, down = (start + (position + 0.5) * step for start in (MAP.left, MAP.top))
+        turned = f"rotate(-40 {across:.1f} {MAP.top - 6:.1f})"
+        drawn.append(
+            element("text", names[position][:12], class_="tick", x=MAP.left - 6, y=down + 4, text_anchor="end")
+        )
+        drawn.append(element("text", names[position][:10], class_="tick", x=across, y=MAP.top - 6, transform=turned))
+    side = MAP.right - MAP.left
+    frame = element("rect", x=MAP.left, y=MAP.top, width=side, height=side, fill="none", stroke="var(--line)")
+    box = f"0 0 {MAP.right + 4:.0f} {MAP.bottom + 48:.0f}"
+    return element("svg", frame, *drawn, *below, class_="chart", viewbox=box, role="img", aria_label=label)

@@ -9,14 +9,15 @@ import numpy as np
 from nearmetal.fabric.detect import RetestedSuspect
 from nearmetal.fabric.survey import METRICS, Against, FabricMetric, Survey, aggregated, sentence, slowness, table_of
 from nearmetal.report import fabric_text
-from nearmetal.report.markup import ALONE, Markup, element, header, listed, page, section, source, together
+from nearmetal.report.as_html import table_region
+from nearmetal.report.charts import MAP, heat_map
+from nearmetal.report.markup import ALONE, NOTHING, Markup, element, header, page, section, source, together
+from nearmetal.report.tables import Table
 from nearmetal.stats.interval import FloatArray
 
 MOST_CELLS = 96
-_PICTURE, _LEFT, _TOP = 560.0, 90.0, 56.0
 _OPACITY = (0.06, 0.25, 0.5, 0.75, 1.0)
 _COLOUR = "var(--bad)"
-_LABELS = 16
 _MOST_READ = 32
 """Rows up to which every square can be read, not only the slow ones: a page of some 100 KB."""
 _MOST_ORDERED = 1024
@@ -25,13 +26,8 @@ _SHOWN = 50
 """Suspects that the page lists; the JSON has all."""
 
 
-def as_html(of: Survey, *, above: Markup | None = None, may: str = ALONE) -> str:
+def as_html(of: Survey, *, above: Markup = NOTHING, may: str = ALONE) -> str:
     """Return the page as text; write it as UTF-8. `above` and `may` as in `as_html.render` of a report."""
-    body = together(*([above] if above else []), _body(of))
-    return page(f"Fabric on {of.path}", body, version=of.info.nearmetal_version, may=may)
-
-
-def _body(of: Survey) -> Markup:
     head = header(
         "nearmetal fabric",
         f"{len(of.names)} nodes on path {of.path}",
@@ -40,21 +36,15 @@ def _body(of: Survey) -> Markup:
     )
     order = node_order(slowness(of, METRICS[0]))
     maps = [_map(of, metric, table, order) for metric in METRICS if (table := table_of(of, metric)) is not None]
-    return together(
-        head,
-        element(
-            "main",
-            section(
-                "What stands out",
-                element("p", fabric_text.verdict_sentence(of), class_="lead"),
-                _findings(of),
-                id="verdicts",
-            ),
-            element("div", *maps, class_="pair"),
-            element("p", fabric_text.method_sentence(), class_="note"),
-            _bisection(of),
-        ),
+    lead = element("p", fabric_text.verdict_sentence(of), class_="lead")
+    main = element(
+        "main",
+        section("What stands out", lead, _findings(of), id="verdicts"),
+        element("div", *maps, class_="pair"),
+        element("p", fabric_text.method_sentence(), class_="note"),
+        _bisection(of),
     )
+    return page(f"Fabric on {of.path}", above, head, main, version=of.info.nearmetal_version, may=may)
 
 
 def _findings(of: Survey) -> Markup:
@@ -69,56 +59,36 @@ def _findings(of: Survey) -> Markup:
 
 def _table(of: Survey, findings: Sequence[RetestedSuspect]) -> Markup:
     rows = [
-        element(
-            "tr",
-            element("th", sentence(of, one), scope="row"),
-            element("td", f"{one.beyond} of {one.retests}"),
-            element("td", f"{one.low:.3g} to {one.high:.3g}" if one.retests else ""),
-            element("td", f"{one.p_value:.1g}"),
+        (
+            sentence(of, one),
+            f"{one.beyond} of {one.retests}",
+            f"{one.low:.3g} to {one.high:.3g}" if one.retests else "",
+            f"{one.p_value:.1g}",
         )
         for one in findings
     ]
-    titles = (("what", "words"), ("re-tests beyond the limit", ""), ("range, times", ""), ("p, corrected", ""))
-    return listed("Findings", titles, rows)
+    head = ("what", "re-tests beyond the limit", "range, times", "p, corrected")
+    return table_region(Table("Findings", head, tuple(rows)))
 
 
 def _map(of: Survey, metric: FabricMetric, table: FloatArray, order: Sequence[int]) -> Markup:
     times, figures = (one[np.ix_(order, order)] for one in (slowness(of, metric), table))
     names = [of.names[node] for node in order]
     side = min(MOST_CELLS, len(names))
+    shown = [fabric_text.group_name(names, position, side) for position in range(side)]
     worst = aggregated(times, side)
-    step = _PICTURE / side
     read = worst > 0 if side <= _MOST_READ else worst >= fabric_text.STEPS[0]
 
     def said(row: int, column: int) -> str:
         figure = f"{figures[row, column]:,.4g} {metric.unit}, " if side == len(names) else ""
-        return f"{figure}{worst[row, column]:.3g} times the median"
+        return f"{shown[row]} to {shown[column]}: {figure}{worst[row, column]:.3g} times the median"
 
     squares = [
-        element(
-            "rect",
-            element("title", f"{_pair(names, side, row, column)}: {said(row, column)}"),
-            x=_LEFT + column * step,
-            y=_TOP + row * step,
-            width=step,
-            height=step,
-            fill=_COLOUR,
-            fill_opacity=_opacity(float(worst[row, column])),
-        )
+        (row, column, _opacity(float(worst[row, column])), said(row, column))
         for row, column in np.argwhere(read).tolist()
     ]
-    frame = element("rect", x=_LEFT, y=_TOP, width=_PICTURE, height=_PICTURE, fill="none", stroke="var(--line)")
-    picture = element(
-        "svg",
-        frame,
-        *squares,
-        *_names(names, side, step),
-        *_scale(),
-        viewbox=f"0 0 {_LEFT + _PICTURE + 4:.0f} {_TOP + _PICTURE + 48:.0f}",
-        class_="chart",
-        role="img",
-        aria_label=f"Heat map of {metric.name} between {len(names)} nodes",
-    )
+    label = f"Heat map of {metric.name} between {len(names)} nodes"
+    picture = heat_map(label, shown, squares, _COLOUR, *_scale())
     each = "" if side == len(names) else f" Each square is the worst of about {len(names) / side:.3g} squared pairs."
     ordered = "" if names == list(of.names) else " Nodes that are close to each other stand together."
     caption = (
@@ -151,40 +121,20 @@ def node_order(times: FloatArray) -> list[int]:
     return sorted(range(nodes), key=lambda node: (cluster.index(cluster[node]), node))
 
 
-def _opacity(times: float) -> str:
-    within = times < fabric_text.STEPS[0]
-    return "0" if within else f"{_OPACITY[fabric_text.shade(times)]:.2f}"
-
-
-def _pair(names: Sequence[str], side: int, row: int, column: int) -> str:
-    return " to ".join(fabric_text.group_name(names, position, side) for position in (row, column))
+def _opacity(times: float) -> float:
+    return 0.0 if times < fabric_text.STEPS[0] else _OPACITY[fabric_text.shade(times)]
 
 
 def _scale() -> list[Markup]:
     """Return what the shades mean, below the map."""
     words = (f"below {fabric_text.STEPS[0]:g}", *(f"from {times:g}" for times in fabric_text.STEPS))
-    drawn, x, y = [], _LEFT, _TOP + _PICTURE + 16
-    for word, opacity in zip(words, ("0", *(f"{one:.2f}" for one in _OPACITY[1:])), strict=True):
-        drawn.append(
-            element("rect", x=x, y=y, width=16, height=16, fill=_COLOUR, fill_opacity=opacity, stroke="var(--line)")
-        )
+    drawn, x, y = [], MAP.left, MAP.bottom + 16
+    for word, opacity in zip(words, (0.0, *_OPACITY[1:]), strict=True):
+        look = {"fill": _COLOUR, "fill_opacity": f"{opacity:.2f}", "stroke": "var(--line)"}
+        drawn.append(element("rect", x=x, y=y, width=16, height=16, **look))
         drawn.append(element("text", word, class_="tick", x=x + 22, y=y + 12))
         x += 44 + 7 * len(word)
     return drawn
-
-
-def _names(names: Sequence[str], side: int, step: float) -> list[Markup]:
-    """Return node names along both sides, as many as fit."""
-    labels = []
-    for position in range(0, side, -(-side // _LABELS)):
-        name = fabric_text.group_name(names, position, side)
-        middle = position * step + step / 2
-        labels.append(element("text", name[:12], class_="tick", x=_LEFT - 6, y=_TOP + middle + 4, text_anchor="end"))
-        at = f"{_LEFT + middle:.1f} {_TOP - 6:.1f}"
-        labels.append(
-            element("text", name[:10], class_="tick", x=_LEFT + middle, y=_TOP - 6, transform=f"rotate(-40 {at})")
-        )
-    return labels
 
 
 def _bisection(of: Survey) -> Markup:
@@ -204,20 +154,15 @@ def against_sections(compared: Sequence[Against], name: str, base_name: str) -> 
 
 def _against(one: Against, name: str, base_name: str) -> Markup:
     unit = one.metric.unit
-    titles = (("node", "words"), (f"{name} ({unit})", ""), (f"{base_name} ({unit})", ""), ("ratio", ""))
     shown = sorted(one.nodes, key=lambda node: node.ratio, reverse=not one.metric.larger_is_better)
-    rows = [
-        element(
-            "tr",
-            element("th", fabric_text.pair_name(node), scope="row"),
-            *(element("td", f"{value:,.4g}") for value in (node.figure, node.base_figure, node.ratio)),
-        )
+    rows = tuple(
+        (fabric_text.pair_name(node), *(f"{value:,.4g}" for value in (node.figure, node.base_figure, node.ratio)))
         for node in shown[:_SHOWN]
-    ]
-    more = [element("p", f"and {len(shown) - _SHOWN} more nodes", class_="note")] if len(shown) > _SHOWN else []
+    )
+    more = f"and {len(shown) - _SHOWN} more nodes" if len(shown) > _SHOWN else ""
+    head = ("node", f"{name} ({unit})", f"{base_name} ({unit})", "ratio")
     return section(
         one.metric.name.capitalize(),
         element("p", fabric_text.ratio_sentence(one), class_="lead"),
-        listed(one.metric.name, titles, rows),
-        *more,
+        table_region(Table("Node by node", head, rows, more)),
     )

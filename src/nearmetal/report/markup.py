@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from string import Template
@@ -25,6 +24,7 @@ class Markup(str):
     __slots__ = ()
 
 
+NOTHING = Markup("")
 Attribute = str | int | float | bool | None
 
 
@@ -74,8 +74,7 @@ ALONE = "form-action 'none'"
 
 def page(
     title: str,
-    body: Markup,
-    *,
+    *body: Markup,
     version: str = nearmetal.__version__,
     may: str = ALONE,
     head: str = "",
@@ -94,7 +93,7 @@ def page(
         policy=policy(may),
         head=head,
         skip=skip,
-        body=body,
+        body=together(*body),
     )
 
 
@@ -123,12 +122,6 @@ def source(label: str) -> Markup:
 def section(title: str, *children: Markup, **attributes: Attribute) -> Markup:
     """Return a section below its heading."""
     return element("section", element("h2", title), *children, **attributes)
-
-
-def listed(label: str, columns: Iterable[tuple[str, str]], rows: Iterable[Markup]) -> Markup:
-    """Return rows below their headings, each with the class of its column, in a region that scrolls."""
-    head = element("tr", *(element("th", title, scope="col", class_=kind or None) for title, kind in columns))
-    return scrolling(element("table", element("thead", head), element("tbody", *rows)), label)
 
 
 def scrolling(table: Markup, label: str) -> Markup:

@@ -10,7 +10,7 @@ from nearmetal.report import charts
 from nearmetal.report.as_html import table_region
 from nearmetal.report.axes import PlotArea, Scale, linear, x_axis, y_axis
 from nearmetal.report.charts import Bar, Part, stacked
-from nearmetal.report.markup import ALONE, Markup, element, header, page, pixels, section, together
+from nearmetal.report.markup import ALONE, NOTHING, Markup, element, header, page, pixels, section
 from nearmetal.report.tables import Table
 from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_duration
 
@@ -27,7 +27,7 @@ _PARTS = {
 }
 
 
-def predicted(of: PredictionFile, *, above: Markup | None = None, may: str = ALONE) -> str:
+def predicted(of: PredictionFile, *, above: Markup = NOTHING, may: str = ALONE) -> str:
     """Return the page of a prediction as text; write it as UTF-8."""
     shown = [row for row in of.rows if row.median_ns > 0][:MAX_BARS]
     picture = element("figure", _run_times(of, shown)) if shown else element("p", "Nothing was predicted.")
@@ -135,7 +135,7 @@ def _depends(rows: Sequence[PredictedJson]) -> list[Markup]:
 # ---- placements
 
 
-def placed(of: PlacementFile, *, above: Markup | None = None, may: str = ALONE) -> str:
+def placed(of: PlacementFile, *, above: Markup = NOTHING, may: str = ALONE) -> str:
     """Return the page of a placement as text; write it as UTF-8."""
     rows = tuple(
         (one.name, one.method, format_duration(one.median_ns), _gain(one), f"{one.inter_share:.0%}")
@@ -258,11 +258,7 @@ def _curve(
     return [*drawn, element("text", name, class_="name", x=at[-1][0] + 8, y=at[-1][1] + 4)]
 
 
-def _page(title: str, kind: str, meta: str, content: Sequence[Markup], *, above: Markup | None, may: str) -> str:
-    head = header(
-        f"nearmetal {kind}",
-        title,
-        element("p", meta, class_="honest"),
-    )
-    body = together(above or Markup(""), charts.shapes(), head, element("main", *content, id="answer"))
-    return page(f"{kind.capitalize()}: {title}", body, may=may, skip="answer")
+def _page(title: str, kind: str, meta: str, content: Sequence[Markup], *, above: Markup, may: str) -> str:
+    head = header(f"nearmetal {kind}", title, element("p", meta, class_="honest"))
+    main = element("main", *content, id="answer")
+    return page(f"{kind.capitalize()}: {title}", above, charts.shapes(), head, main, may=may, skip="answer")

@@ -2,79 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from nearmetal.predict.trace_view import TraceView, matrix
 from nearmetal.report import trace_text
-from nearmetal.report.charts import Bar, Part, stacked
-from nearmetal.report.markup import ALONE, Markup, element, header, listed, page, section, together
+from nearmetal.report.as_html import table_region
+from nearmetal.report.charts import Bar, Part, heat_map, stacked
+from nearmetal.report.markup import ALONE, NOTHING, Markup, element, header, page, section
+from nearmetal.report.tables import Table
 from nearmetal.units import NS_PER_MS, format_duration, format_size
 
 MATRIX_CELLS = 192
-_PICTURE = 560.0
 _SHADES = 32
 _COLOUR = "var(--accent)"
 
 
-def as_html(view: TraceView, *, above: Markup | None = None, may: str = ALONE) -> str:
+def as_html(view: TraceView, *, above: Markup = NOTHING, may: str = ALONE) -> str:
     """Return the page as text; write it as UTF-8. `above` and `may` as of a report."""
-    return page(f"Trace of {view.command or view.source}", together(above or Markup(""), _body(view)), may=may)
-
-
-def _body(view: TraceView) -> Markup:
-    others = [row for row in view.calls if not row.is_collective]
+    sent = f"{view.messages} messages of {trace_text.rounded_size(view.message_bytes)} in all"
     head = header(
         "nearmetal trace",
         view.command or view.source,
-        element(
-            "p",
-            f"{len(view.ranks)} ranks, {view.recorded_calls} calls, {view.messages} messages of "
-            f"{trace_text.rounded_size(view.message_bytes)} in all. {view.mpi}.",
-            class_="meta",
-        ),
-        *(
-            element("p", f"{warning[:1].upper()}{warning[1:]}.", class_="honest")
-            for warning in trace_text.warnings(view)
-        ),
+        element("p", f"{len(view.ranks)} ranks, {view.recorded_calls} calls, {sent}. {view.mpi}.", class_="meta"),
+        *(element("p", f"{one[:1].upper()}{one[1:]}.", class_="honest") for one in trace_text.warnings(view)),
     )
-    times = _table("Time of ranks", trace_text.TIME_COLUMNS, trace_text.time_rows(view))
+    times = table_region(trace_text.times(view))
     ranks = element("details", element("summary", "The figures as a table"), times, class_="prints")
-    return together(
-        head,
+    main = element(
+        "main",
         element(
-            "main",
-            element(
-                "section",
-                element("p", f"{trace_text.time_sentence(view)}. {_most(view)}", class_="lead"),
-                element(
-                    "div",
-                    element(
-                        "div", element("h2", "Where ranks spend their time"), element("figure", _times(view)), ranks
-                    ),
-                    element("div", element("h2", "Who sends to whom"), _matrix(view)),
-                    class_="pair",
-                ),
-                id="verdicts",
-            ),
+            "section",
+            element("p", f"{trace_text.time_sentence(view)}. {_most(view)}", class_="lead"),
             element(
                 "div",
-                section("Message sizes", _sizes(view)),
-                section(
-                    "Messages that cross nodes",
-                    _table("Messages that cross nodes", trace_text.CROSSING_COLUMNS, trace_text.crossing_rows(view)),
-                ),
-                section(
-                    "Collectives by time",
-                    _table("Collectives", trace_text.CALL_COLUMNS, trace_text.call_rows(view.collectives, view)),
-                ),
-                section(
-                    "Other calls by time",
-                    _table("Other calls", trace_text.CALL_COLUMNS, trace_text.call_rows(others, view)),
-                ),
+                element("div", element("h2", "Where ranks spend their time"), element("figure", _times(view)), ranks),
+                element("div", element("h2", "Who sends to whom"), _matrix(view)),
                 class_="pair",
             ),
+            id="verdicts",
+        ),
+        element(
+            "div",
+            section("Message sizes", _table(trace_text.sizes(view, "█"))),
+            section("Messages that cross nodes", _table(trace_text.crossings(view))),
+            section("Collectives by time", _table(trace_text.calls("Collectives", view, collective=True))),
+            section("Other calls by time", _table(trace_text.calls("Other calls", view, collective=False))),
+            class_="pair",
         ),
     )
+    return page(f"Trace of {view.command or view.source}", above, head, main, may=may)
 
 
 def _most(view: TraceView) -> str:
@@ -104,13 +78,8 @@ def _times(view: TraceView) -> Markup:
     return stacked("Time of each rank", "time between MPI_Init and MPI_Finalize, ms", bars, _LOOKS, width=620.0)
 
 
-def _table(label: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
-    if not rows:
-        return element("p", "None.")
-    body = [
-        element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
-    ]
-    return listed(label, [(title, "" if number else "words") for number, title in enumerate(columns)], body)
+def _table(table: Table) -> Markup:
+    return table_region(table) if table.rows else element("p", "None.")
 
 
 def _matrix(view: TraceView) -> Markup:
@@ -119,24 +88,14 @@ def _matrix(view: TraceView) -> Markup:
         return element("p", "No point-to-point messages.")
     cells = matrix(view, MATRIX_CELLS)
     most, side, ranks = int(cells.max()), cells.shape[0], len(view.ranks)
-    step = _PICTURE / side
     squares = []
     for row, column in zip(*(axis.tolist() for axis in cells.nonzero()), strict=True):
         value = int(cells[row, column])
         opacity = trace_text.shade(value, most, _SHADES) / (_SHADES - 1)
-        tip = element("title", f"{_group(row, side, ranks)} to {_group(column, side, ranks)}: {format_size(value)}")
-        squares.append(
-            element(
-                "rect", tip, x=40 + column * step, y=20 + row * step, width=step, height=step, fill=_COLOUR,
-                fill_opacity=f"{opacity:.2f}",
-            )
-        )  # fmt: skip
-    frame = element("rect", x=40, y=20, width=_PICTURE, height=_PICTURE, fill="none", stroke="var(--line)")
-    size = f"0 0 {_PICTURE + 50:.0f} {_PICTURE + 30:.0f}"
-    picture = element(
-        "svg", *squares, frame, *_labels(side, ranks, step), viewbox=size, class_="chart square", role="img",
-        aria_label=f"Bytes from each of {ranks} ranks to each other",
-    )  # fmt: skip
+        tip = f"{_group(row, side, ranks)} to {_group(column, side, ranks)}: {format_size(value)}"
+        squares.append((row, column, opacity, tip))
+    names = [str(-(-position * ranks // side)) for position in range(side)]
+    picture = heat_map(f"Bytes from each of {ranks} ranks to each other", names, squares, _COLOUR)
     caption = (
         f"Rows send to columns. The darkest square is {trace_text.rounded_size(most)}; four decades below it are "
         "nearly white, and nothing is drawn where nothing was sent."
@@ -147,42 +106,3 @@ def _matrix(view: TraceView) -> Markup:
 def _group(position: int, side: int, ranks: int) -> str:
     first, last = -(-position * ranks // side), -(-(position + 1) * ranks // side) - 1
     return f"rank {first}" if first == last else f"ranks {first} to {last}"
-
-
-def _labels(side: int, ranks: int, step: float) -> list[Markup]:
-    """Return rank numbers along both sides, at most eight each."""
-    every = -(-side // 8)
-    labels = []
-    for position in range(0, side, every):
-        text = f"{-(-position * ranks // side)}"
-        middle = position * step + step / 2
-        labels.append(
-            element("text", text, x=34.0, y=24 + middle, text_anchor="end", fill="currentColor", font_size=12)
-        )
-        labels.append(
-            element("text", text, x=40 + middle, y=14.0, text_anchor="middle", fill="currentColor", font_size=12)
-        )
-    return labels
-
-
-def _sizes(view: TraceView) -> Markup:
-    most = max((one.messages for one in view.sizes), default=1)
-    rows = [
-        element(
-            "tr",
-            element("th", f"at most {format_size(one.up_to_bytes)}", scope="row"),
-            element("td", f"{one.messages}"),
-            element("td", trace_text.rounded_size(one.total_bytes)),
-            element("td", _bar(one.messages / most), class_="words"),
-        )
-        for one in view.sizes
-    ]
-    if not rows:
-        return element("p", "No point-to-point messages.")
-    titles = (("size", "words"), ("messages", ""), ("volume", ""), ("share of the most", "words"))
-    return listed("Messages by size", titles, rows)
-
-
-def _bar(share: float) -> Markup:
-    bar = element("rect", x=0, y=2, width=300 * share, height=10, fill=_COLOUR)
-    return element("svg", bar, viewbox="0 0 300 14", width=300, height=14, aria_hidden="true")

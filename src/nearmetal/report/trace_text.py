@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nearmetal.predict.trace_view import CallRow, RankTimes, TraceView, matrix
+from nearmetal.predict.trace_view import RankTimes, TraceView, matrix
 from nearmetal.report import schema
+from nearmetal.report.tables import Table
 from nearmetal.units import format_duration, format_size
 
 MATRIX_CELLS = 64
@@ -34,12 +34,12 @@ def as_text(view: TraceView) -> str:
     """Return the view for a terminal, at most 100 columns wide."""
     blocks = [
         _head(view),
-        _times(view),
-        _calls("Collectives by time", [row for row in view.calls if row.is_collective], view),
-        _calls("Other calls by time", [row for row in view.calls if not row.is_collective], view),
-        _sizes(view),
+        f"Time: {time_sentence(view)}\n{_drawn(times(view))}",
+        _below_title(calls("Collectives by time", view, collective=True)),
+        _below_title(calls("Other calls by time", view, collective=False)),
+        _below_title(sizes(view, "#")),
         _matrix(view),
-        _crossings(view),
+        _below_title(crossings(view)) if view.pairs else "",
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -57,12 +57,13 @@ def warnings(view: TraceView) -> list[str]:
     return said
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows under a heading, the first column to the left and the others to the right."""
-    widths = [max(len(row[i]) for row in (columns, *rows)) for i in range(len(columns))]
+def _drawn(table: Table) -> str:
+    """Return rows under a heading, words to the left and figures to the right."""
+    widths = [max(map(len, column)) for column in zip(table.head, *table.rows, strict=True)]
     lines = []
-    for row in (columns, *rows):
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+    for row in (table.head, *table.rows):
+        padded = [(cell.ljust(width), cell.rjust(width)) for cell, width in zip(row, widths, strict=True)]
+        cells = [words if at < table.left else figure for at, (words, figure) in enumerate(padded)]
         lines.append("  " + "  ".join(cells).rstrip())
     return "\n".join(lines)
 
@@ -92,10 +93,10 @@ def shown_ranks(view: TraceView) -> list[RankTimes]:
     return [*by_share[: _RANK_ROWS // 2], *by_share[-_RANK_ROWS // 2 :]]
 
 
-def time_rows(view: TraceView) -> list[list[str]]:
-    """Return the rows of the table of times."""
-    return [
-        [
+def times(view: TraceView) -> Table:
+    """Return where the time of ranks went."""
+    rows = [
+        (
             f"{rank.rank}",
             rank.node,
             format_duration(rank.elapsed_ns),
@@ -103,12 +104,11 @@ def time_rows(view: TraceView) -> list[list[str]]:
             format_duration(rank.mpi_ns),
             percent(rank.mpi_ns / max(1, rank.elapsed_ns)),
             percent(rank.profiler_ns / max(1, rank.elapsed_ns)),
-        ]
+        )
         for rank in shown_ranks(view)
     ]
-
-
-TIME_COLUMNS = ("rank", "node", "elapsed", "compute", "in MPI", "MPI share", "profiler")
+    head = ("rank", "node", "elapsed", "compute", "in MPI", "MPI share", "profiler")
+    return Table("Time of ranks", head, tuple(rows))
 
 
 def _head(view: TraceView) -> str:
@@ -130,18 +130,11 @@ def time_sentence(view: TraceView) -> str:
     return f"{percent(compute)} compute, {percent(inside)} in MPI{few}"
 
 
-def _times(view: TraceView) -> str:
-    return f"Time: {time_sentence(view)}\n{table(TIME_COLUMNS, time_rows(view))}"
-
-
-CALL_COLUMNS = ("call", "calls", "total", "mean", "longest", "of MPI time", "mean size")
-
-
-def call_rows(rows: Sequence[CallRow], view: TraceView) -> list[list[str]]:
-    """Return the rows of a table of calls."""
+def calls(title: str, view: TraceView, *, collective: bool) -> Table:
+    """Return the calls by time, collectives or all others."""
     inside = max(1, sum(rank.mpi_ns for rank in view.ranks))
-    return [
-        [
+    rows = [
+        (
             row.name,
             f"{row.calls}",
             format_duration(row.total_ns),
@@ -149,26 +142,30 @@ def call_rows(rows: Sequence[CallRow], view: TraceView) -> list[list[str]]:
             format_duration(row.max_ns),
             percent(row.total_ns / inside),
             rounded_size(row.total_bytes / row.calls) if row.total_bytes else "-",
-        ]
-        for row in rows
+        )
+        for row in view.calls
+        if row.is_collective == collective
     ]
+    return Table(title, ("call", "calls", "total", "mean", "longest", "of MPI time", "mean size"), tuple(rows))
 
 
-def _calls(title: str, rows: Sequence[CallRow], view: TraceView) -> str:
-    return f"{title}\n{table(CALL_COLUMNS, call_rows(rows, view))}" if rows else f"{title}: none"
+def _below_title(table: Table) -> str:
+    return f"{table.title}\n{_drawn(table)}" if table.rows else f"{table.title}: none"
 
 
-def _sizes(view: TraceView) -> str:
-    if not view.sizes:
-        return "Message sizes: no point-to-point messages"
-    most = max(one.messages for one in view.sizes)
+def sizes(view: TraceView, sign: str) -> Table:
+    """Return messages by size, with a bar of signs each."""
+    most = max((one.messages for one in view.sizes), default=1)
     rows = [
-        [f"<= {format_size(one.up_to_bytes)}", f"{one.messages}", rounded_size(one.total_bytes), ""]
+        (
+            f"<= {format_size(one.up_to_bytes)}",
+            sign * math.ceil(_BAR * one.messages / most),
+            f"{one.messages}",
+            rounded_size(one.total_bytes),
+        )
         for one in view.sizes
     ]
-    lines = table(("size", "messages", "volume", ""), rows).splitlines()
-    bars = ["", *("#" * math.ceil(_BAR * one.messages / most) for one in view.sizes)]
-    return "Message sizes\n" + "\n".join(f"{line:<44}{bar}".rstrip() for line, bar in zip(lines, bars, strict=True))
+    return Table("Message sizes", ("size", "", "messages", "volume"), tuple(rows), left=2)
 
 
 def shade(value: float, most: float, steps: int) -> int:
@@ -198,25 +195,18 @@ def _matrix(view: TraceView) -> str:
     return "\n".join([title, *lines])
 
 
-CROSSING_COLUMNS = ("placement", "nodes", "messages", "share", "volume", "share")
-
-
-def crossing_rows(view: TraceView) -> list[list[str]]:
-    """Return the rows of the table of traffic between nodes."""
-    return [
-        [
+def crossings(view: TraceView) -> Table:
+    """Return the traffic between nodes by placement."""
+    rows = [
+        (
             one.placement,
             f"{one.nodes}",
             f"{one.messages}",
             percent(one.message_share),
             rounded_size(one.total_bytes),
             percent(one.byte_share),
-        ]
+        )
         for one in view.crossings
     ]
-
-
-def _crossings(view: TraceView) -> str:
-    if not view.pairs:
-        return ""
-    return f"Messages that cross nodes (point-to-point)\n{table(CROSSING_COLUMNS, crossing_rows(view))}"
+    head = ("placement", "nodes", "messages", "share", "volume", "share")
+    return Table("Messages that cross nodes (point-to-point)", head, tuple(rows))

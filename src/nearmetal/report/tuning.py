@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Literal
 from nearmetal.report import as_table, charts, words
 from nearmetal.report.as_html import table_region
 from nearmetal.report.axes import PlotArea, Scale, linear, x_axis, y_axis
-from nearmetal.report.markup import ALONE, Markup, element, header, page, pixels, scrolling, section, source, together
+from nearmetal.report.markup import (
+    ALONE,
+    NOTHING,
+    Markup,
+    element,
+    header,
+    page,
+    pixels,
+    scrolling,
+    section,
+    source,
+    together,
+)
 from nearmetal.report.schema import IntervalJson, finite, made
 from nearmetal.report.tables import Table
 from nearmetal.tune.explain import explain, front
@@ -216,7 +228,7 @@ MAX_LANES = 20
 _LANE = 22.0
 
 
-def as_html(of: RecalledSearch, *, above: Markup | None = None, may: str = ALONE) -> str:
+def as_html(of: RecalledSearch, *, above: Markup = NOTHING, may: str = ALONE) -> str:
     """Return the page as text; write it as UTF-8."""
     meta = f"Study {of.info.study_name}, {of.info.created_utc}: path {of.path}, method {of.method}, "
     head = header(
@@ -231,8 +243,8 @@ def as_html(of: RecalledSearch, *, above: Markup | None = None, may: str = ALONE
     left = of.made.left_out if of.made else ()
     content = [*sections, *([element("h2", "Left out before the search")] if left else [])]
     content += [element("ul", *(element("li", line) for line in left))] if left else []
-    body = together(above or Markup(""), charts.shapes(), head, element("main", *content, id="answer"))
-    return page(f"Search {of.name}", body, may=may, skip="answer")
+    main = element("main", *content, id="answer")
+    return page(f"Search {of.name}", above, charts.shapes(), head, main, may=may, skip="answer")
 
 
 def _section(of: RecalledSearch, one: RecalledClass, number: int) -> Markup:

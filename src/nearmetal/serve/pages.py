@@ -75,17 +75,15 @@ def _trial(record: TrialRecord) -> str:
 
 def waterfall_page(one: Entry, label: str, baseline: str, found: Sequence[Waterfall]) -> str:
     """Return the page of a run's traced messages; `label` says what its figures are."""
-    body = together(
+    return page(
+        f"{one.name}: where a message's time went",
         charts.shapes(),
         _navigation(one.name, [("/", "All runs"), (run_path(one.name), "The report")]),
-        header(
-            "nearmetal explain",
-            one.name,
-            source(label),
-        ),
+        header("nearmetal explain", one.name, source(label)),
         element("main", waterfall.section(found, baseline, as_html.table_region)),
+        may=PLAIN,
+        skip="waterfalls",
     )
-    return page(f"{one.name}: where a message's time went", body, may=PLAIN, skip="waterfalls")
 
 
 def over_fabric(one: Entry) -> Markup:
@@ -122,7 +120,10 @@ def _navigation(where: str, links: Sequence[tuple[str, str]]) -> Markup:
 
 def live_page(one: Entry, part: str, tag: str) -> str:
     """Return the page that follows a run; `part` is what changes, from `live_part`, with its entity tag."""
-    body = together(
+    script = element("script", src="/static/live.js", defer=True)
+    again = element("noscript", element("meta", http_equiv="refresh", content="5"))
+    return page(
+        f"{one.name}, live",
         charts.shapes(),
         _navigation(one.name, [("/", "All runs"), (run_path(one.name), "The report")]),
         element(
@@ -138,10 +139,10 @@ def live_page(one: Entry, part: str, tag: str) -> str:
                 data_every=EVERY_MS,
             ),
         ),
+        may=LIVE,
+        head=together(script, again),
+        skip="live",
     )
-    script = element("script", src="/static/live.js", defer=True)
-    again = element("noscript", element("meta", http_equiv="refresh", content="5"))
-    return page(f"{one.name}, live", body, may=LIVE, head=together(script, again), skip="live")
 
 
 def live_part(so_far: RunProgress, view: View | None, nothing_yet: str, *, running: bool) -> str:
@@ -220,17 +221,14 @@ def _two_runs(
 ) -> str:
     """Return a page of two runs: where it is, whose figures these are, and its content."""
     title = f"{name} against {base_name}"
-    body = together(
+    return page(
+        title,
         _navigation("compared", [("/", "All runs"), *(links or ((run_path(one), one) for one in (base_name, name)))]),
-        header(
-            "nearmetal serve",
-            title,
-            element("p", meta, class_="meta"),
-            *warnings,
-        ),
+        header("nearmetal serve", title, element("p", meta, class_="meta"), *warnings),
         element("main", *content, id="compared"),
+        may=PLAIN,
+        skip="compared",
     )
-    return page(title, body, may=PLAIN, skip="compared")
 
 
 def _finding(gate: Gate) -> list[str]:

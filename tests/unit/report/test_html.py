@@ -300,3 +300,13 @@ def test_a_rate_as_uncertain_as_it_is_large_has_a_chart(view: View) -> None:
     rate = replace(cell.shown, better=Better.LARGER)
     drawn = charts.drift_chart(view, replace(cell, shown=rate, paths=wild))
     assert "nan" not in str(drawn)
+
+
+def test_a_matrix_has_its_rows_below_each_other_and_names_where_they_fit() -> None:
+    names = [f"node{number}" for number in range(32)]
+    drawn = charts.heat_map("pairs", names, [(2, 7, 0.25, "node2 to node7")], "red")
+    square = re.search(r'<rect x="([\d.]+)" y="([\d.]+)" width="17.5" height="17.5" fill="red"[^>]*="0.25">', drawn)
+    assert square
+    assert (float(square[1]), float(square[2])) == (90 + 7 * 17.5, 56 + 2 * 17.5)
+    assert re.findall(r'text-anchor="end">(\w+)<', drawn) == names[::2]
+    assert "<title>node2 to node7</title>" in drawn
