@@ -71,9 +71,11 @@ def told(monkeypatch: pytest.MonkeyPatch, schedule: Schedule, *argv: str) -> tup
 def test_no_cell_is_cut_or_broken_at_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, _ = told(monkeypatch, marked(10), two_paths(tmp_path))
     assert "on 2 ranks of 2 nodes" in out
-    head, *cells = (line for line in out.splitlines() if line[0] in "┃│")
-    assert head.startswith("┃ path ")  # all have one setting
-    assert len(cells) == 2
+    lines = out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("path "))  # all have one setting
+    assert lines[at].split("  ")[-1].strip() == "p99 of iterations"
+    assert [line.split()[0] for line in lines[at + 2 :] if "us" in line][:2] == ["veth", "bridge"]
+    assert max(map(len, lines)) <= 80
     out, _ = told(monkeypatch, marked(10), two_paths(tmp_path, "default", "tuned"))
     assert "path / setting" in out
     assert "veth / tuned" in out

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from starlette.testclient import TestClient
 from fake_runs import list_anew
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError
+from nearmetal.report.prediction_json import PredictionFile, read
+from nearmetal.report.prediction_text import figures
 from nearmetal.serve.app import make_app
 from nearmetal.serve.cache import RecentCache
 from nearmetal.serve.catalogue import Catalogue
@@ -101,6 +104,14 @@ def test_a_prediction_shows_the_figures_of_its_file(client: TestClient, made: Pa
         for quantile in row["quantiles"]:
             assert format_duration(quantile["ns"]) in page
     assert client.get("/api/v1/predictions/halo").json() == raw
+
+
+def test_quantiles_stand_below_their_names(made: Path) -> None:
+    row = read(made / "halo.prediction.json", PredictionFile).rows[0]
+    apart = tuple(replace(one, ns=1000.0 * number) for number, one in enumerate(row.quantiles, 1))
+    table = figures("", [replace(row, quantiles=apart)], whole=True)
+    shown = dict(zip(table.head, table.rows[0], strict=True))
+    assert (shown["median"], shown["95th percentile"], shown["99th percentile"]) == ("1 us", "2 us", "3 us")
 
 
 def test_a_placement_shows_gains_hosts_and_where_paths_are_equal(client: TestClient, made: Path) -> None:

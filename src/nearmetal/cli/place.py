@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from rich.table import Table
 
 import nearmetal
 from nearmetal import limits
@@ -21,6 +20,7 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.place import WRITERS, BreakEven, Candidate, Judge, Slots, break_even, in_order, recommend
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace_file import read_trace
+from nearmetal.report import as_table
 from nearmetal.report.prediction_json import (
     PLACEMENT_SUFFIX,
     BreakEvenJson,
@@ -29,7 +29,8 @@ from nearmetal.report.prediction_json import (
     check_place,
     save,
 )
-from nearmetal.report.prediction_text import label, short_names
+from nearmetal.report.prediction_text import gained, label, placements
+from nearmetal.report.tables import Table
 from nearmetal.report.terminal import Console
 from nearmetal.run.guests import open_host
 from nearmetal.run.schedule import utc_now
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from nearmetal.predict.models import NamedMachine
     from nearmetal.predict.schedule import Schedule
 
-    Kept = tuple[list[tuple[NamedMachine, Candidate]], Slots, tuple[str, str], tuple[str, ...], BreakEvenJson | None]
+    Kept = tuple[tuple[PlacedJson, ...], Slots, Candidate, tuple[str, str], tuple[str, ...], BreakEvenJson | None]
 
 
 def parse_hosts(text: str) -> Slots:
@@ -128,14 +129,15 @@ def command(
         more = replay.doubts(named, Placement.of_hosts(candidate.host_of))
         doubts[where] = list({one.hint: one for one in (*doubts[where], *more)}.values())
     tell_doubts(doubts)
-    _print(found)
+    candidates = _candidates(found)
+    _print(candidates)
     even = _break_even(*both, schedule, in_order(schedule.ranks, slots), replay.seed) if both else None
     if even:
         _print_break_even(even)
     text = WRITERS[launcher](found[0][1].host_of, slots)
     if kept is not None:
         said = tuple(dict.fromkeys(one.said for several in doubts.values() for one in several))
-        _keep(kept, schedule, replay, (found, slots, (launcher, text), said, even))
+        _keep(kept, schedule, replay, (candidates, slots, found[0][1], (launcher, text), said, even))
     if checked:
         named, chosen = found[0]
         default = next(one for other, one in found if other == named and one.method == "in-order")
@@ -150,18 +152,7 @@ def command(
 
 def _keep(place: Path, schedule: Schedule, replay: Replay, what: Kept) -> None:
     """Keep an answer."""
-    found, slots, (launcher, text), doubts, even = what
-    default = _defaults(found)
-    candidates = [
-        PlacedJson(
-            name=label(named),
-            method=one.method,
-            median_ns=one.median_ns,
-            gain=_gains(one, default[named]),
-            inter_share=one.inter_share,
-        )
-        for named, one in found
-    ]
+    candidates, slots, best, (launcher, text), doubts, even = what
     made = PlacementFile(
         format="nearmetal-placement",
         version=1,
@@ -169,9 +160,9 @@ def _keep(place: Path, schedule: Schedule, replay: Replay, what: Kept) -> None:
         created_utc=utc_now(),
         program=schedule.name,
         model=replay.model.run,
-        candidates=tuple(candidates),
+        candidates=candidates,
         hosts=slots.names,
-        host_of=tuple(found[0][1].host_of.tolist()),
+        host_of=tuple(best.host_of.tolist()),
         launcher=launcher,
         launcher_file=text,
         doubts=doubts,
@@ -225,7 +216,7 @@ def _check(
         gain = measure_gain(study, host, blocks, lambda line: console.print(line, highlight=False))
     finally:
         host.close()
-    console.print(f"gain of {chosen.method} on in-order, {named.path}: predicted {_gain(chosen, default)}")
+    console.print(f"gain of {chosen.method} on in-order, {named.path}: predicted {gained(_gains(chosen, default))}")
     span = "" if gain.low is None or gain.high is None else f" [{gain.low:+.1%}, {gain.high:+.1%}]"
     clock = "the program's own figure" if figure else "the wall clock, start-up included"
     console.print(f"measured {gain.share:+.1%}{span}: {blocks} paired launches by {clock}; 95 % interval")
@@ -240,32 +231,29 @@ def _parse_dims(text: str | None) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def _print(found: list[tuple[NamedMachine, Candidate]]) -> None:
-    table = Table(title="Placements, fastest first", title_justify="left")
-    head, *names = short_names([named.key for named, _ in found])
-    for column in (head, "placement", "median", "gain on in-order", "between nodes"):
-        table.add_column(column)
-    default = _defaults(found)
-    for name, (named, candidate) in zip(names, found, strict=True):
-        table.add_row(
-            name,
-            candidate.method,
-            format_duration(candidate.median_ns),
-            _gain(candidate, default[named]),
-            f"{candidate.inter_share:.0%}",
+def _candidates(found: list[tuple[NamedMachine, Candidate]]) -> tuple[PlacedJson, ...]:
+    default = {named: candidate for named, candidate in found if candidate.method == "in-order"}
+    return tuple(
+        PlacedJson(
+            name=label(named),
+            method=one.method,
+            median_ns=one.median_ns,
+            gain=_gains(one, default[named]),
+            inter_share=one.inter_share,
         )
-    console = Console(highlight=False, stderr=True)
-    console.print(table)
-    named, best = found[0]
-    if best.method != "in-order" and _gains(best, default[named])[1] <= 0:
+        for named, one in found
+    )
+
+
+def _print(candidates: tuple[PlacedJson, ...]) -> None:
+    console = Console(stderr=True)
+    as_table.draw(console, [placements(candidates)])
+    best = candidates[0]
+    if best.method != "in-order" and best.gain[1] <= 0:
         console.print(
-            f"{best.method} is not shown to be faster than the launcher's default on {label(named)}: "
-            f"{_gain(best, default[named])} in 95 % of replays."
+            f"{best.method} is not shown to be faster than the launcher's default on {best.name}: "
+            f"{gained(best.gain)} in 95 % of replays."
         )
-
-
-def _defaults(found: list[tuple[NamedMachine, Candidate]]) -> dict[NamedMachine, Candidate]:
-    return {named: candidate for named, candidate in found if candidate.method == "in-order"}
 
 
 def _gains(candidate: Candidate, default: Candidate) -> tuple[float, float, float]:
@@ -274,11 +262,6 @@ def _gains(candidate: Candidate, default: Candidate) -> tuple[float, float, floa
         1 - candidate.makespan_ns / np.maximum(default.makespan_ns, 1), (0.025, 0.5, 0.975)
     ).tolist()
     return middle, low, high
-
-
-def _gain(candidate: Candidate, default: Candidate) -> str:
-    middle, low, high = _gains(candidate, default)
-    return f"{middle:+.1%} [{low:+.1%}, {high:+.1%}]"
 
 
 def _break_even(
@@ -310,21 +293,15 @@ def _break_even(
 
 
 def _print_break_even(found: BreakEvenJson) -> None:
-    table = Table(
-        title=f"{found.first} against {found.second}: messages of {found.message_bytes} B, "
-        f"{format_duration(found.compute_ns)} of compute a message",
-        title_justify="left",
-    )
-    for column in ("between nodes", found.first, found.second, ""):
-        table.add_column(column)
     longest = max(*found.first_ns, *found.second_ns)
-    for share, first_ns, second_ns in zip(found.shares, found.first_ns, found.second_ns, strict=True):
-        table.add_row(
-            f"{share:.0%}", format_duration(first_ns), format_duration(second_ns), _curve(first_ns, second_ns, longest)
-        )
-    console = Console(highlight=False, stderr=True)
-    console.print(table)
-    console.print(found.said)
+    rows = (
+        (f"{share:.0%}", _curve(first_ns, second_ns, longest), format_duration(first_ns), format_duration(second_ns))
+        for share, first_ns, second_ns in zip(found.shares, found.first_ns, found.second_ns, strict=True)
+    )
+    title = f"{found.first} against {found.second}: messages of {found.message_bytes} B, "
+    title += f"{format_duration(found.compute_ns)} of compute a message"
+    table = Table(title, ("between nodes", "", found.first, found.second), tuple(rows), f"{found.said}", left=2)
+    as_table.draw(Console(stderr=True), [table])
 
 
 def _curve(first_ns: float, second_ns: float, longest_ns: float, width: int = 32) -> str:

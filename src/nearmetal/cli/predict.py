@@ -29,6 +29,7 @@ from nearmetal.predict.validate import (
     measured_parts,
     validate,
 )
+from nearmetal.report import as_table
 from nearmetal.report.prediction_json import (
     PREDICTION_SUFFIX,
     VALIDATION_SUFFIX,
@@ -42,7 +43,8 @@ from nearmetal.report.prediction_json import (
     save,
 )
 from nearmetal.report.prediction_json import predicted as predicted_json
-from nearmetal.report.prediction_text import decision, label, picture, remarks, table, validation
+from nearmetal.report.prediction_text import decision, figures, label, picture, remarks, validation
+from nearmetal.report.tables import Table
 from nearmetal.report.terminal import Console
 from nearmetal.run.schedule import utc_now
 from nearmetal.store.rundir import RunDir
@@ -147,12 +149,14 @@ def command(
         return
     nodes, ranks = len(set(placement.domain_of.tolist())), schedule.ranks
     told_ranks = f"{ranks} rank{'s' * (ranks > 1)} of {nodes} node{'s' * (nodes > 1)}"
-    _print(f"Predicted run time of {schedule.name} on {told_ranks}", rows, bare, asked)
+    title = f"Predicted run time of {schedule.name} on {told_ranks}"
+    console = Console()
+    _print(console, figures(title, records, whole=False), rows)
     for where, elasticities in told.items():
         strongest = [f"{name} {value:+.2f}" for name, value in elasticities.items() if abs(value) >= 0.01]
-        Console(highlight=False).print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
+        console.print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
     if decided:
-        Console(highlight=False).print(decided)
+        console.print(decided)
 
 
 def _refuse_unused(options: Mapping[str, object], truth: Path | None) -> None:
@@ -237,9 +241,9 @@ def _validate(replay: Replay, run: RunDir, workload: str, form: str, kept: Path 
     if form == "json":
         click.echo(json.dumps([_validated_record(case) for case in cases], indent=1))
         return
-    console = Console(highlight=False)
+    console = Console()
     told, said = validation(cases)
-    console.print(told)
+    as_table.draw(console, [told])
     for sentence in said:
         console.print(sentence)
 
@@ -299,10 +303,7 @@ def _loss(text: str) -> float:
     return loss
 
 
-def _print(title: str, rows: Sequence[AnswerRow], bare: NamedMachine, loss: float | None) -> None:
-    console = Console(highlight=False)
-    console.print(table(title, rows, bare, loss))
-    for line in picture(rows):
+def _print(console: Console, table: Table, rows: Sequence[AnswerRow]) -> None:
+    as_table.draw(console, [table])
+    for line in (*picture(rows), *remarks(rows)):
         console.print(line)
-    for remark in remarks(rows):
-        console.print(remark)

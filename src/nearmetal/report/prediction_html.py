@@ -11,11 +11,12 @@ from nearmetal.report.as_html import table_region
 from nearmetal.report.axes import PlotArea, Scale, linear, x_axis, y_axis
 from nearmetal.report.charts import Bar, Part, stacked
 from nearmetal.report.markup import ALONE, NOTHING, Markup, element, header, page, pixels, section
+from nearmetal.report.prediction_text import figures, placements
 from nearmetal.report.tables import Table
 from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_duration
 
 if TYPE_CHECKING:
-    from nearmetal.report.prediction_json import BreakEvenJson, PlacedJson, PlacementFile, PredictedJson, PredictionFile
+    from nearmetal.report.prediction_json import BreakEvenJson, PlacementFile, PredictedJson, PredictionFile
 
 MAX_BARS = 40
 """More than these are left to the table."""
@@ -37,7 +38,7 @@ def predicted(of: PredictionFile, *, above: Markup = NOTHING, may: str = ALONE) 
         picture,
         *(element("p", line) for line in of.remarks),
         element("h2", "Run times"),
-        table_region(_figures(of)),
+        table_region(figures("Every machine, fastest first", of.rows, whole=True)),
         element("h2", "What it rests on and was not measured"),
         element("ul", *(element("li", f"{said}: {hint}") for said, hint in doubts))
         if doubts
@@ -101,25 +102,6 @@ def _run_times(of: PredictionFile, rows: Sequence[PredictedJson]) -> Markup:
     return stacked(f"Predicted run time of {of.program}, a bar a path", axis, bars, legend)
 
 
-def _figures(of: PredictionFile) -> Table:
-    asked = next((row.loss.at_most for row in of.rows if row.loss), None)
-    head = ["path / setting / progress", "median", "95th percentile", "99th percentile", f"{LEVEL:.0%} of launches"]
-    head += ["ratio", "p99 of iterations", *([f"within {asked:.0%}"] if asked is not None else []), "validated cases"]
-    rows = []
-    for row in of.rows:
-        marked = row.p99_iteration
-        entries = [row.name, *(format_duration(one.ns) for one in row.quantiles)][:4]
-        entries += ["-"] * (4 - len(entries))
-        entries.append(" to ".join(map(format_duration, row.launches_ns)) if row.launches_ns else "not known")
-        entries.append(f"{row.ratio.median:.3f}\n{_of_ratio(row).strip()}")
-        entries.append(format_duration(marked.ns) if marked else "-")
-        entries += [f"{row.loss.probability:.0%}" if row.loss else "-"] if asked is not None else []
-        rows.append((*entries, f"{row.validated['cases']} ({row.validated['class']})"))
-    baseline = f"Ratios are to {of.baseline}. " if of.baseline else ""
-    note = f"{baseline}Quantiles are those of replayed launches; the interval also has the errors of validated cases."
-    return Table("Every machine, fastest first", tuple(head), tuple(rows), note)
-
-
 def _depends(rows: Sequence[PredictedJson]) -> list[Markup]:
     """Return what the time depends on, where that was asked for."""
     known = [(row.name, row.sensitivity) for row in rows if row.sensitivity]
@@ -137,11 +119,6 @@ def _depends(rows: Sequence[PredictedJson]) -> list[Markup]:
 
 def placed(of: PlacementFile, *, above: Markup = NOTHING, may: str = ALONE) -> str:
     """Return the page of a placement as text; write it as UTF-8."""
-    rows = tuple(
-        (one.name, one.method, format_duration(one.median_ns), _gain(one), f"{one.inter_share:.0%}")
-        for one in of.candidates
-    )
-    head = ("path / setting / progress", "placement", "median", "gain on in-order", "between nodes")
     content = [
         element("p", _best(of), class_="lead"),
         *([element("figure", _medians(of))] if of.candidates else []),
@@ -149,9 +126,7 @@ def placed(of: PlacementFile, *, above: Markup = NOTHING, may: str = ALONE) -> s
             "div",
             section(
                 "All placements, fastest first",
-                table_region(
-                    Table("Placements", head, rows, "Gain: middle and 95 % of replicas, against host after host.", 2)
-                ),
+                table_region(placements(of.candidates)),
             ),
             element(
                 "section",
@@ -168,11 +143,6 @@ def placed(of: PlacementFile, *, above: Markup = NOTHING, may: str = ALONE) -> s
     ]
     title = f"{of.program} on {len(of.host_of)} ranks and {len(of.hosts)} hosts"
     return _page(title, "placement", _meta(of), content, above=above, may=may)
-
-
-def _gain(one: PlacedJson) -> str:
-    middle, low, high = one.gain
-    return f"{middle:+.1%}\n[{low:+.1%}, {high:+.1%}]"
 
 
 def _best(of: PlacementFile) -> str:

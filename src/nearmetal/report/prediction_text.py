@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from math import isnan
 from statistics import median
 
-from rich.table import Table
-
 from nearmetal.predict.calibration import LEVEL
 from nearmetal.predict.decide import SURE, AnswerRow, cheapest
 from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.validate import PARTS, Validated, orders
+from nearmetal.report.prediction_json import PlacedJson, PredictedJson
+from nearmetal.report.tables import Table
 from nearmetal.units import format_duration
 
 ENOUGH_LAUNCHES = 20
@@ -32,30 +32,68 @@ def short_names(keys: Sequence[tuple[str, str, str]]) -> list[str]:
     return [" / ".join(key[at] for at in shown) for key in (("path", "setting", "progress"), *keys)]
 
 
-def table(title: str, rows: Sequence[AnswerRow], bare: NamedMachine, loss: float | None) -> Table:
-    """Return one line a machine; with a loss also the probability of staying within it."""
-    found = Table(title=title, title_justify="left")
-    head, *names = short_names([row.named.key for row in rows])
-    marked = all(row.p99_ns for row in rows)
-    columns = [
-        head,
-        "median",
-        f"{LEVEL:.0%} of launches",
-        f"to {bare.path}",
-        *(["p99 of iterations"] if marked else []),
-    ]
-    for column in [*columns, *([f"within {loss:.0%}"] if loss is not None else [])]:
-        found.add_column(column)
-    for name, row in zip(names, rows, strict=True):
-        cells = [name, format_duration(row.median_ns), _span(row.interval_ns) or "not known", f"{row.ratio:.2f}"]
-        if row.p99_ns:
-            middle, span = row.p99_ns
-            cells += [_span(span) or format_duration(middle)] if marked else []
-        found.add_row(*cells, *([f"{row.chance:.0%}"] if loss is not None else []))
-    return found
+def figures(title: str, rows: Sequence[PredictedJson], *, whole: bool) -> Table:
+    """Return one line a machine; the whole adds high quantiles and what the intervals rest on."""
+    head, *names = short_names([(row.path, row.setting, row.progress) for row in rows])
+    columns = {head: names, "median": [format_duration(row.median_ns) for row in rows]}
+    for at, name in enumerate(("95th percentile", "99th percentile"), 1) if whole else ():
+        columns[name] = [format_duration(row.quantiles[at].ns) if at < len(row.quantiles) else "-" for row in rows]
+    columns[f"{LEVEL:.0%} of launches"] = [span(row.launches_ns) or "not known" for row in rows]
+    bare = rows[0].ratio.to if rows else ""
+    columns[f"to {bare if whole else bare.partition(' / ')[0]}"] = [_ratio(row) for row in rows]
+    if any(row.p99_iteration for row in rows):
+        columns["p99 of iterations"] = [_p99(row) for row in rows]
+    asked = next((row.loss.at_most for row in rows if row.loss), None)
+    if asked is not None:
+        columns[f"within {asked:.0%}"] = [f"{row.loss.probability:.0%}" if row.loss else "-" for row in rows]
+    if whole:
+        columns["validated cases"] = [f"{row.validated['cases']} ({row.validated['class']})" for row in rows]
+    return Table(title, tuple(columns), tuple(zip(*columns.values(), strict=True)), _QUANTILES if whole else "")
 
 
-def _span(low_high: tuple[float, float] | None) -> str:
+_QUANTILES = "Quantiles are those of replayed launches; the interval also has the errors of validated cases."
+
+
+def _ratio(row: PredictedJson) -> str:
+    ends = row.ratio.interval
+    return f"{row.ratio.median:.3f}" + (f"\n[{ends[0]:.2f} to {ends[1]:.2f}]" if ends else "")
+
+
+def _p99(row: PredictedJson) -> str:
+    found = row.p99_iteration
+    return span(found.interval_ns) or format_duration(found.ns) if found else "-"
+
+
+def placements(rows: Sequence[PlacedJson]) -> Table:
+    """Return one line a placement and machine."""
+    keys = [(path, setting, progress) for path, setting, progress in (row.name.split(" / ") for row in rows)]
+    head, *names = short_names(keys)
+    body = (
+        (
+            name,
+            row.method,
+            format_duration(row.median_ns),
+            gained(row.gain).replace(" ", "\n", 1),
+            f"{row.inter_share:.0%}",
+        )
+        for name, row in zip(names, rows, strict=True)
+    )
+    return Table(
+        "Placements, fastest first",
+        (head, "placement", "median", "gain on in-order", "between nodes"),
+        tuple(body),
+        "Gain: middle and 95 % of replicas, against host after host.",
+        left=2,
+    )
+
+
+def gained(gain: tuple[float, float, float], between: str = " ") -> str:
+    """Return by how much a placement is faster than host after host: the middle, and the ends of its interval."""
+    middle, low, high = gain
+    return f"{middle:+.1%}{between}[{low:+.1%}, {high:+.1%}]"
+
+
+def span(low_high: tuple[float, float] | None) -> str:
     """Return two durations, with a unit that they share once; '' for None."""
     if low_high is None:
         return ""
@@ -123,13 +161,10 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
 
 def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
     """Return measured beside predicted, one line a case, and what they come to."""
-    found = Table(title="Predicted against measured (medians)", title_justify="left")
     parts = [part for part in PARTS if any(part in case.parts_ns for case in cases)]
     head, *names = short_names([case.launches.key for case in cases])
-    for column in (head, "n", "measured", "predicted", "error", *parts, "oracle", "inside"):
-        found.add_column(column, no_wrap=column != head)
-    for name, case in zip(names, cases, strict=True):
-        found.add_row(
+    rows = (
+        (
             name,
             str(case.launches.ns.size),
             format_duration(case.measured_ns),
@@ -139,6 +174,10 @@ def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
             _share(case.oracle),
             _share(case.inside, 0),
         )
+        for name, case in zip(names, cases, strict=True)
+    )
+    columns = (head, "n", "measured", "predicted", "error", *parts, "oracle", "inside")
+    found = Table("Predicted against measured (medians)", columns, tuple(rows))
     apart, wrong = orders(cases)
     errors = [abs(case.error) for case in cases]
     known = [case.oracle for case in cases if not isnan(case.oracle)]
