@@ -15,11 +15,13 @@ from nearmetal.predict.calibration import (
     RELAY,
     SHARED,
     Errors,
+    JobCase,
     ValidatedCase,
     class_of,
     errors_of,
     ratio_errors,
     run_errors,
+    shipped_jobs,
     validated_cases,
 )
 from nearmetal.predict.models import UNBOUNDED, Cores, Machine, NamedMachine, PathModel, Segment
@@ -71,7 +73,19 @@ def test_too_few_cases_give_no_interval_and_an_unknown_class_takes_all() -> None
     assert Errors(GUEST, (0.0,) * 18).interval(np.array([1])) is None
     assert Errors(GUEST, (0.0,) * 19).span() == (1.0, 1.0)
     assert len(errors_of(run_errors(), GUEST).logs) == 136
-    assert len(errors_of(ratio_errors(), OWN).logs) == 28
+    assert len(errors_of(ratio_errors(shipped_jobs(), ("veth", "", "")), OWN).logs) == 28
+
+
+def test_errors_of_ratios_are_to_the_bare_path_of_each_job() -> None:
+    vf, port, other = ((path, setting, "polling") for path, setting in (("vf", "a"), ("native", "a"), ("native", "b")))
+    jobs = [
+        [JobCase(OWN, vf, 0.5), JobCase(OWN, port, 0.2), JobCase(OWN, other, 0.1)],
+        [JobCase(OWN, vf, 0.5), JobCase(SHARED, other, 0.1)],  # its path, under another setting
+        [JobCase(RELAY, vf, 0.5), JobCase(RELAY, ("tap", "a", "polling"), 0.9)],  # neither
+        [JobCase(GUEST, vf, 0.5)],
+    ]
+    found = ratio_errors(jobs, port)
+    assert {name: pytest.approx(logs) for name, logs in found.items()} == {OWN: (-0.1, 0.3, 0.4), RELAY: (0.4,)}
 
 
 def test_the_chance_to_stay_within_a_loss_counts_errors() -> None:

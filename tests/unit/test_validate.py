@@ -295,6 +295,11 @@ def test_validated_launches_are_kept_and_make_intervals(truth: Path, tmp_path: P
     assert row["validated"]["cases"] == len(many.cases)
     assert row["validated"]["factors"] == pytest.approx([math.exp(logs[0]), math.exp(logs[-1])])
     assert rows["tap"]["validated"]["cases"] == 30  # a class without cases of one's own has those that ship
+    save(kept, file)
+    ratios = {case.path: math.exp(case.error) for case in file.cases}
+    table = said(*on, *("--errors", str(kept)) * 20, "--decide", "--baseline", "veth")
+    factor = f"{ratios['bridge'] / ratios['veth']:.2f}"  # of the user's own pairs, all alike
+    assert f"of validated pairs of paths (own cores) were {factor} to {factor} times" in " ".join(table.split())
     kept.write_text(kept.read_text().replace('"version": 1', '"version": 2'))
     with pytest.raises(ForeignFileError, match="not a file of this kind in version 1"):
         said(*on, "--errors", str(kept))

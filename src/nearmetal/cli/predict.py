@@ -14,7 +14,7 @@ import numpy as np
 import nearmetal
 from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts
 from nearmetal.errors import BadInputError
-from nearmetal.predict.calibration import p99_errors, run_errors
+from nearmetal.predict.calibration import JobCase, p99_errors, run_errors
 from nearmetal.predict.decide import AnswerRow, compare
 from nearmetal.predict.models import ModelFile, NamedMachine, write_model
 from nearmetal.predict.native import Placement
@@ -112,8 +112,9 @@ def command(
     placed = {"--per-node": per_node > 1, "--vms-per-host": given["vms_per_host"]}
     _refuse_unused({"--workload": workload} if truth is None else of_one | placed, truth)
     replay = prepare(programs, given, validating=truth is not None)
-    if earlier:
-        replay = _with_errors(replay, [read(path, ValidationFile) for path in earlier])
+    validations = [read(path, ValidationFile) for path in earlier]
+    if validations:
+        replay = _with_errors(replay, validations)
     if truth is not None:
         _validate(replay, RunDir.open(truth), workload, form, kept)
         return
@@ -135,6 +136,7 @@ def command(
         placement,
         replay.model.validated,
         replay.model.validated_p99,
+        jobs=_jobs_of(validations),
         baseline=baseline,
         loss=asked or 0.0,
     )
@@ -222,6 +224,16 @@ def _with_errors(replay: Replay, files: Sequence[ValidationFile]) -> Replay:
     validated = {**(model.validated or run_errors()), **run}
     validated_p99 = {**(model.validated_p99 or p99_errors()), **p99}
     return replace(replay, model=replace(model, validated=validated, validated_p99=validated_p99))
+
+
+def _jobs_of(files: Sequence[ValidationFile]) -> list[list[JobCase]]:
+    """Return the cases of each program and placement, for the errors of ratios."""
+    jobs: dict[tuple[int, tuple[int, ...]], list[JobCase]] = {}
+    for number, file in enumerate(files):
+        for case in file.cases:
+            key = (case.path, case.setting, case.progress)
+            jobs.setdefault((number, case.nodes), []).append(JobCase(case.case_class, key, case.error))
+    return list(jobs.values())
 
 
 def _validate(replay: Replay, run: RunDir, workload: str, form: str, kept: Path | None) -> None:

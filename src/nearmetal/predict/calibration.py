@@ -21,7 +21,7 @@ import numpy as np
 from nearmetal.paths.guests import GUEST_PATHS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -125,14 +125,33 @@ def p99_errors() -> dict[str, tuple[float, ...]]:
     return _by_class((case.case_class, case.p99_error) for case in validated_cases())
 
 
-def ratio_errors() -> dict[str, tuple[float, ...]]:
-    """Return the errors, by class, of the ratio of a path to another on the same job: what both miss alike cancels."""
-    jobs: dict[tuple[str, str, int, str], list[ValidatedCase]] = {}
+@dataclass(frozen=True, slots=True)
+class JobCase:
+    """A case of a job that was validated on several paths: path, setting and progress; its error is a logarithm."""
+
+    case_class: str
+    key: tuple[str, str, str]
+    error: float
+
+
+def shipped_jobs() -> list[list[JobCase]]:
+    """Return the jobs of the cases that ship with this version."""
+    jobs: dict[tuple[str, str, int, str], list[JobCase]] = {}
     for case in validated_cases():
-        jobs.setdefault(case.job, []).append(case)
-    return _by_class(
-        (case.case_class, case.run_error - first.run_error) for first, *rest in jobs.values() for case in rest
-    )
+        jobs.setdefault(case.job, []).append(JobCase(case.case_class, (case.path, "", ""), case.run_error))
+    return list(jobs.values())
+
+
+def ratio_errors(jobs: Sequence[Sequence[JobCase]], bare: tuple[str, str, str]) -> dict[str, tuple[float, ...]]:
+    """Return the errors, by class, of the ratio of a path to the bare one on the same job: what both miss cancels.
+
+    Where a job has not the bare machine's own key, the ratio is to its path under another setting, else to its first.
+    """
+    found: list[tuple[str, float]] = []
+    for job in jobs:
+        base = min(job, key=lambda case: (case.key != bare, case.key[0] != bare[0]))
+        found += [(case.case_class, case.error - base.error) for case in job if case is not base]
+    return _by_class(found)
 
 
 def _by_class(found: Iterable[tuple[str, float]]) -> dict[str, tuple[float, ...]]:

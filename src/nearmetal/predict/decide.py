@@ -8,7 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.calibration import Errors, class_of, errors_of, p99_errors, ratio_errors, run_errors
+from nearmetal.predict.calibration import (
+    Errors,
+    JobCase,
+    class_of,
+    errors_of,
+    p99_errors,
+    ratio_errors,
+    run_errors,
+    shipped_jobs,
+)
 from nearmetal.predict.doubts import Doubt
 from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.native import Placement
@@ -76,23 +85,25 @@ def compare(
     validated: Mapping[str, tuple[float, ...]],
     validated_p99: Mapping[str, tuple[float, ...]],
     *,
+    jobs: Sequence[Sequence[JobCase]] = (),
     baseline: str = "",
     loss: float = 0.0,
 ) -> tuple[list[AnswerRow], NamedMachine]:
     """Return a row for each prediction, in their order, and the machine that ratios are to: the baseline's fastest.
 
-    Errors by class are as a model file keeps them; without any, those that ship are taken. Raise
-    BadInputError for a baseline that was not predicted.
+    Errors by class are as a model file keeps them; without any, those that ship are taken. Errors of ratios come from
+    `jobs` in the classes that those have. Raise BadInputError for a baseline that was not predicted.
     """
     bare, bare_ns = _bare(predicted, baseline)
     if bare_ns <= 0:
         raise BadInputError("the program takes no time, so paths have no ratio", hint="trace it again, to its end")
+    ratios = ratio_errors(shipped_jobs(), bare.key) | ratio_errors(jobs, bare.key)
     rows = []
     for named, found, doubts in predicted:
         median_ns = float(np.median(found.makespan_ns))
         ratio = median_ns / bare_ns
         case_class = class_of(named, placement)
-        errors, of_ratio = errors_of(validated or run_errors(), case_class), errors_of(ratio_errors(), case_class)
+        errors, of_ratio = errors_of(validated or run_errors(), case_class), errors_of(ratios, case_class)
         of_p99 = errors_of(validated_p99 or p99_errors(), case_class)
         span = of_ratio.span()
         itself = named == bare

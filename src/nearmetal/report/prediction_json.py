@@ -197,6 +197,11 @@ class CaseJson:
     predicted_p99_ns: Positive | None
     p99_ns: Rows[Positive]
 
+    @property
+    def error(self) -> float:
+        """Return log(measured / predicted) of the run time."""
+        return math.log(median(self.launches_ns) / self.predicted_ns)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationFile:
@@ -219,7 +224,7 @@ def errors_by_class(files: Sequence[ValidationFile]) -> tuple[Errors, Errors]:
     run: dict[str, list[float]] = {}
     p99: dict[str, list[float]] = {}
     for case in (case for file in files for case in file.cases):
-        run.setdefault(case.case_class, []).append(math.log(median(case.launches_ns) / case.predicted_ns))
+        run.setdefault(case.case_class, []).append(case.error)
         if case.predicted_p99_ns:
             p99.setdefault(case.case_class, []).extend(math.log(one / case.predicted_p99_ns) for one in case.p99_ns)
     return tuple({name: tuple(sorted(logs)) for name, logs in found.items()} for found in (run, p99))  # type: ignore[return-value]
