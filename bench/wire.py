@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from nearmetal import native
-from nearmetal.hosts.lab import wire
+from nearmetal.hosts.lab import wire, wirecheck
 from nearmetal.hosts.lab.lab import find_emulator
 
 GOALS = {"CPU of coupling": 1.6, "gain of a second core": 1.6, "us a visit": 5.0}
@@ -29,9 +29,9 @@ LENGTH = 6
 def argv(nodes: int, node: int, memory: str, folder: Path) -> list[str]:
     """Return the command of a machine that works for longer than the self-test, and writes no trace."""
     program, version = find_emulator()
-    library = wire.fitting_wire(program, version)
+    library = wirecheck.fitting_wire(program, version)
     place = wire.WirePlace(memory, node, nodes)
-    words = list(wire.small_machine_argv(program, native.build(wire.GUEST), library, place, folder))
+    words = list(wirecheck.small_machine_argv(program, native.build(wirecheck.GUEST), library, place, folder))
     words = [word.replace("mac=52:54:00:00:00:", f"mac=52:54:00:00:{LENGTH:02x}:") for word in words]
     counted = wire.plugin_argument(library, place, seed=1, counts=folder / f"counts{node}")
     return [*words[:-2], *(("-plugin", counted) if nodes > 1 else ())]

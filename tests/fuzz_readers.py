@@ -238,7 +238,7 @@ def _journal(path: Path) -> object:
 
 
 def _executable(path: Path) -> object:
-    from nearmetal.predict.tracing import read_executable
+    from nearmetal.predict.elf import read_executable
 
     return read_executable(path)
 

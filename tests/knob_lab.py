@@ -42,7 +42,7 @@ _COALESCE_WORDS, _RX_USECS = 23, 1
 def packed() -> str:
     """Return the player and what the guest lacks of nearmetal, as base64 of a compressed tar archive."""
     import nearmetal
-    from nearmetal.hosts.lab.image import import_closure
+    from nearmetal.hosts.lab.closure import import_closure
 
     package = Path(nearmetal.__file__).parent
     wanted = {*import_closure(package, "nearmetal.cli.apply"), *import_closure(package, "nearmetal.cli.rollback")}

@@ -14,7 +14,7 @@ import pytest
 
 from nearmetal import native
 from nearmetal.errors import NearmetalError, UnavailableError
-from nearmetal.hosts.lab import wire
+from nearmetal.hosts.lab import wire, wirecheck
 from nearmetal.hosts.lab.lab import find_emulator
 
 if TYPE_CHECKING:
@@ -52,11 +52,11 @@ def one_core() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def three(emulator: str, library: Path) -> tuple[wire.Transcript, ...]:
-    return wire.small_cluster(emulator, library, 3)
+def three(emulator: str, library: Path) -> tuple[wirecheck.Transcript, ...]:
+    return wirecheck.small_cluster(emulator, library, 3)
 
 
-def test_every_frame_reaches_every_other_machine_at_its_instant(three: tuple[wire.Transcript, ...]) -> None:
+def test_every_frame_reaches_every_other_machine_at_its_instant(three: tuple[wirecheck.Transcript, ...]) -> None:
     sent_ns = [int(line.split()[1]) for line in three[0].trace.splitlines() if line.startswith("tx")]
     least_ns = 1500 + (64 + 24) * 8  # the delay, and 64 bytes with preamble, check sum and gap at 1 Gbit/s
     for other in three[1:]:
@@ -68,41 +68,41 @@ def test_every_frame_reaches_every_other_machine_at_its_instant(three: tuple[wir
         assert took_ns.count(least_ns) > len(took_ns) / 2
 
 
-def test_fuzzed_breaks_do_not_show(emulator: str, library: Path, three: tuple[wire.Transcript, ...]) -> None:
-    assert wire.small_cluster(emulator, library, 3, "fuzz=5", "step=300") == three
+def test_fuzzed_breaks_do_not_show(emulator: str, library: Path, three: tuple[wirecheck.Transcript, ...]) -> None:
+    assert wirecheck.small_cluster(emulator, library, 3, "fuzz=5", "step=300") == three
 
 
 def test_a_busy_core_does_not_show(
-    emulator: str, library: Path, three: tuple[wire.Transcript, ...], busy_core: None
+    emulator: str, library: Path, three: tuple[wirecheck.Transcript, ...], busy_core: None
 ) -> None:
-    assert wire.small_cluster(emulator, library, 3) == three
+    assert wirecheck.small_cluster(emulator, library, 3) == three
 
 
 def test_one_core_does_not_show(
-    emulator: str, library: Path, three: tuple[wire.Transcript, ...], one_core: None
+    emulator: str, library: Path, three: tuple[wirecheck.Transcript, ...], one_core: None
 ) -> None:
-    assert wire.small_cluster(emulator, library, 3, "spin=0") == three
+    assert wirecheck.small_cluster(emulator, library, 3, "spin=0") == three
 
 
-def test_another_delay_shows(emulator: str, library: Path, three: tuple[wire.Transcript, ...]) -> None:
-    assert wire.small_cluster(emulator, library, 3, "delay=1501") != three
+def test_another_delay_shows(emulator: str, library: Path, three: tuple[wirecheck.Transcript, ...]) -> None:
+    assert wirecheck.small_cluster(emulator, library, 3, "delay=1501") != three
 
 
 def test_the_self_test_is_run_once_per_build(emulator: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    wire.fitting_wire.cache_clear()
-    assert wire.fitting_wire(emulator, "10.0.2").exists()
-    monkeypatch.setattr(wire, "small_cluster", lambda *_: pytest.fail("a second time"))
-    wire.fitting_wire.cache_clear()
-    assert wire.fitting_wire(emulator, "10.0.2").exists()
-    wire.fitting_wire.cache_clear()
+    wirecheck.fitting_wire.cache_clear()
+    assert wirecheck.fitting_wire(emulator, "10.0.2").exists()
+    monkeypatch.setattr(wirecheck, "small_cluster", lambda *_: pytest.fail("a second time"))
+    wirecheck.fitting_wire.cache_clear()
+    assert wirecheck.fitting_wire(emulator, "10.0.2").exists()
+    wirecheck.fitting_wire.cache_clear()
 
 
 def test_a_cluster_that_does_not_repeat_is_refused(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcomes = iter([(wire.Transcript("1", "rx"),), (wire.Transcript("2", "rx"),)])
-    monkeypatch.setattr(wire, "small_cluster", lambda *_: next(outcomes))
+    outcomes = iter([(wirecheck.Transcript("1", "rx"),), (wirecheck.Transcript("2", "rx"),)])
+    monkeypatch.setattr(wirecheck, "small_cluster", lambda *_: next(outcomes))
     with pytest.raises(UnavailableError, match=r"two runs of one cluster under QEMU 10\.0\.2 differ"):
-        wire.self_test("qemu", "10.0.2", library)
+        wirecheck.self_test("qemu", "10.0.2", library)
 
 
 def process_of(memory: str, node: int) -> int:
@@ -118,10 +118,10 @@ def process_of(memory: str, node: int) -> int:
 def test_a_lost_machine_ends_the_others(
     emulator: str, library: Path, tmp_path: Path, signal_number: int, reason: str
 ) -> None:
-    guest = native.build(wire.GUEST)
+    guest = native.build(wirecheck.GUEST)
     with wire.shared_memory() as memory:
         argvs = [
-            wire.small_machine_argv(emulator, guest, library, wire.WirePlace(memory, node, 2), tmp_path)
+            wirecheck.small_machine_argv(emulator, guest, library, wire.WirePlace(memory, node, 2), tmp_path)
             for node in range(2)
         ]
         # The second one waits for a command to begin, as a machine does that is being restored; so the first waits too.
@@ -144,9 +144,9 @@ def catches_sigterm(pid: int) -> bool:
 
 
 def test_a_machine_that_waits_can_be_told_to_quit(emulator: str, library: Path, tmp_path: Path) -> None:
-    guest = native.build(wire.GUEST)
+    guest = native.build(wirecheck.GUEST)
     with wire.shared_memory() as memory:
-        argv = wire.small_machine_argv(emulator, guest, library, wire.WirePlace(memory, 0, 2), tmp_path)
+        argv = wirecheck.small_machine_argv(emulator, guest, library, wire.WirePlace(memory, 0, 2), tmp_path)
         with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as alone:
             while not catches_sigterm(alone.pid):
                 assert alone.poll() is None

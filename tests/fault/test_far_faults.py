@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nearmetal.hosts.host import Shell
-    from nearmetal.hosts.ssh.host import SshAddress
+    from nearmetal.hosts.ssh.connect import SshAddress
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]
 
@@ -129,7 +129,8 @@ def test_machines_of_a_file_are_reached_by_the_agents_key_at_most_so_many_at_onc
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     far_machines.need_ssh()
-    from nearmetal.hosts.ssh.host import Connector, open_ssh
+    from nearmetal.hosts.ssh.connect import Connector
+    from nearmetal.hosts.ssh.host import open_ssh
     from sshd import Agent, Sshd
 
     now, most = 0, 0

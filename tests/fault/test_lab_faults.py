@@ -23,7 +23,7 @@ import pytest
 from nearmetal import native
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
-from nearmetal.hosts.lab import image, lab, lives, wire
+from nearmetal.hosts.lab import image, lab, lives, wirecheck
 from nearmetal.hosts.lab.machine import MACHINES
 from nearmetal.hosts.lab.vm import Boot, Vm, console_tail
 from nearmetal.process import of_each_process
@@ -39,8 +39,8 @@ import sys
 from pathlib import Path
 from nearmetal import native
 from nearmetal.cli.main import run
-from nearmetal.hosts.lab import wire
-wire.fitting_wire = lambda *_: Path("wire.so")
+from nearmetal.hosts.lab import wirecheck
+wirecheck.fitting_wire = lambda *_: Path("wire.so")
 native.build = lambda _: Path(sys.argv[1])
 sys.exit(run(sys.argv[2:]))
 """
@@ -75,7 +75,7 @@ def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.chmod(0o755)
     (folder / "setpriv").symlink_to(shutil.which("setpriv") or "/usr/bin/setpriv")
     monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setattr(wire, "fitting_wire", lambda *_: Path("wire.so"))
+    monkeypatch.setattr(wirecheck, "fitting_wire", lambda *_: Path("wire.so"))
     return program
 
 

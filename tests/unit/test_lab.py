@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import nearmetal
 from nearmetal.cli.lab import command as lab_commands
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, UnavailableError
-from nearmetal.hosts.lab import cpio, image, root, terminal, trim
+from nearmetal.hosts.lab import closure, cpio, image, root, terminal, trim
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
 from nearmetal.hosts.lab.image import Manifest
 from nearmetal.hosts.lab.machine import MACHINES, Files, emulator_argv, machine_named
@@ -198,7 +198,7 @@ def test_os_release_is_read_with_its_quotes() -> None:
 
 
 def test_what_the_guest_runs_needs_only_the_standard_library() -> None:
-    files = image.import_closure(PACKAGE, "nearmetal.run.agent")
+    files = closure.import_closure(PACKAGE, "nearmetal.run.agent")
     names = {str(path.relative_to(PACKAGE)) for path in files}
     assert {"run/agent.py", "run/trial.py", "hosts/lab/guest.py", "paths/vf.py", "__init__.py"} <= names
     assert "study/spec.py" not in names
@@ -230,12 +230,12 @@ if TYPE_CHECKING: import nearmetal.never
 if 1: import nearmetal.j
 """
     wanted = ["a", "b", "c", "d", "e", "f", "g", "h", "h.i", "j"]
-    assert sorted(image.imports(source)) == ["nearmetal", *(f"nearmetal.{name}" for name in wanted)]
+    assert sorted(closure.imports(source)) == ["nearmetal", *(f"nearmetal.{name}" for name in wanted)]
 
 
 def test_a_closure_refuses_a_module_that_is_not_there() -> None:
     with pytest.raises(NearmetalError):
-        image.import_closure(PACKAGE, "nearmetal.nothing")
+        closure.import_closure(PACKAGE, "nearmetal.nothing")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2}', '{"format": 1, "kind": "x"}', "null"])

@@ -9,6 +9,7 @@ import pytest
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.doubts import find_doubts
+from nearmetal.predict.launcher_files import WRITERS
 from nearmetal.predict.models import (
     UNBOUNDED,
     Distribution,
@@ -22,7 +23,6 @@ from nearmetal.predict.models import (
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import Pattern, schedule_from_pattern
 from nearmetal.predict.place import (
-    WRITERS,
     Judge,
     Slots,
     block_shape,

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from nearmetal.cli.plan import resolves
-from nearmetal.run.estimate import POWER, blocks_for, power, resolution, smallest_difference
+from nearmetal.run.resolve import POWER, blocks_for, power, resolution, smallest_difference
 from nearmetal.study.spec import parse_study
 from tests.unit.test_spec import GOOD
 

@@ -6,9 +6,10 @@ from scipy.special import ndtr, ndtri, stdtrit
 
 from nearmetal.errors import BadInputError
 from nearmetal.stats.bootstrap import IntervalMethod
+from nearmetal.stats.boundaries import levels_at, nominal_levels, repeated_p
 from nearmetal.stats.compare import BlockFigures, compare
 from nearmetal.stats.equivalence import Better, Finding
-from nearmetal.stats.stopping import StoppingPlan, levels_at, look, nominal_levels, repeated_p, sequential_evidence
+from nearmetal.stats.stopping import StoppingPlan, look, sequential_evidence
 from nearmetal.stats.summary import Metric
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nearmetal.run.schedule import timers_of
+from nearmetal.run.timers import timers_of
 from nearmetal.store.samples import CellSamples
 
 TICK = {"kernel.tick_ns": 4_000_000}

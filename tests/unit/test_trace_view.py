@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.errors import BadInputError
+from nearmetal.predict.elf import Executable, read_executable
 from nearmetal.predict.trace import (
     NONE,
     Call,
@@ -23,15 +24,7 @@ from nearmetal.predict.trace import (
     Trace,
 )
 from nearmetal.predict.trace_view import matrix, read_placement, regular_placement, view_trace
-from nearmetal.predict.tracing import (
-    Executable,
-    LaunchLine,
-    mpi_of,
-    new_trace_directory,
-    read_executable,
-    traced_command,
-    understand,
-)
+from nearmetal.predict.tracing import LaunchLine, mpi_of, new_trace_directory, traced_command, understand
 from nearmetal.report.trace_html import as_html
 from nearmetal.report.trace_text import as_json, as_text, shade
 from nearmetal.workloads.mpi.mpi import Mpi

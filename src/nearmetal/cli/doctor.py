@@ -18,7 +18,7 @@ from rich.text import Text
 
 from nearmetal.errors import ExitCode, NearmetalError, UnavailableError
 from nearmetal.hosts.lab.lab import find_emulator
-from nearmetal.hosts.lab.wire import WIRE_FITS, fitting_wire
+from nearmetal.hosts.lab.wirecheck import WIRE_FITS, fitting_wire
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.paths.table import PATHS
 from nearmetal.report.terminal import Console

@@ -19,7 +19,8 @@ from nearmetal.hosts.lab import image, terminal
 from nearmetal.hosts.lab.lab import LABEL, LabHost, find_emulator, open_lab
 from nearmetal.hosts.lab.machine import MACHINES
 from nearmetal.hosts.lab.root import require_builder
-from nearmetal.hosts.lab.wire import NODES_MAX, WIRE_FITS, fitting_wire
+from nearmetal.hosts.lab.wire import NODES_MAX
+from nearmetal.hosts.lab.wirecheck import WIRE_FITS, fitting_wire
 from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.paths.table import find_path
 from nearmetal.report.terminal import Console

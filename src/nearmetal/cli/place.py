@@ -14,10 +14,11 @@ from nearmetal import limits
 from nearmetal.cli.progress import warn
 from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts
 from nearmetal.errors import BadInputError
+from nearmetal.predict.launcher_files import WRITERS
 from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_study, traced_program
 from nearmetal.predict.models import Distribution
 from nearmetal.predict.native import Placement
-from nearmetal.predict.place import WRITERS, BreakEven, Candidate, Judge, Slots, break_even, in_order, recommend
+from nearmetal.predict.place import BreakEven, Candidate, Judge, Slots, break_even, in_order, recommend
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.report import as_table

@@ -12,7 +12,9 @@ from nearmetal.report import words
 from nearmetal.report.schema import as_json
 from nearmetal.report.terminal import Console
 from nearmetal.run.check import check_study
-from nearmetal.run.estimate import USUAL_SD, Resolution, estimate, plan_json, resolution
+from nearmetal.run.estimate import estimate
+from nearmetal.run.plan_json import plan_json
+from nearmetal.run.resolve import USUAL_SD, Resolution, resolution
 from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.shipped import read_study
 from nearmetal.units import format_duration, format_size, format_wait

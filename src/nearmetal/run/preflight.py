@@ -21,7 +21,7 @@ from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
 from nearmetal.run.between import BUSY
 from nearmetal.run.check import OF_MPI
-from nearmetal.run.estimate import resolution
+from nearmetal.run.resolve import resolution
 from nearmetal.run.trial import machine_itself, path_up
 from nearmetal.study.facts import OTHERS
 from nearmetal.study.order import Order, Outcome, TrialStatus

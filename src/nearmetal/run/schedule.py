@@ -7,7 +7,7 @@ measured, so a run that was killed continues exactly where its last finished tri
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -16,60 +16,15 @@ from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.hosts.host import Host, PreparingHost, SharedMachinesHost
 from nearmetal.results.series import Combination
 from nearmetal.results.stopping import decided
+from nearmetal.run.timers import timers_of
 from nearmetal.run.trial import carry_out
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import CellSamples
 from nearmetal.study import plan
-from nearmetal.study.facts import OCCASION, TICK, TIMER
-from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
+from nearmetal.study.facts import OCCASION
+from nearmetal.study.order import Order, Outcome, TrialStatus
 from nearmetal.study.spec import AGAIN, Study
-from nearmetal.workloads.operations import OPERATIONS
 from nearmetal.workloads.samples import decode
-
-# ---- figures that are a timer's and not the path's
-# A median that equals the scheduler's tick, or one of TCP's timers.
-#
-# A rank that polls on a processor that its partner needs gives it up at a tick of the scheduler. Such a figure repeats
-# to a hundredth of a per cent, on every path alike, and looks like the best measurement of all.
-
-
-_MOST_TICKS = 4
-_NEAR = 0.01
-_OF_TCP = {40_000_000: "TCP's shortest delay of an acknowledgement", 200_000_000: "TCP's shortest retransmission time"}
-"""include/net/tcp.h: TCP_DELACK_MIN (HZ/25) and TCP_RTO_MIN (HZ/5)."""
-
-
-def timers_of(cells: Sequence[CellSamples], facts: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Return a fact `timer.<operation>.<bytes>` for each cell whose median is within 1 % of a known timer.
-
-    Windows of messages are left out: their duration is that of many messages.
-    """
-    known = _known(facts)
-    found: dict[str, Scalar] = {}
-    for cell in cells:
-        row = OPERATIONS.get(cell.operation)
-        if row is None or row.kind == "window":
-            continue
-        median_ns = cell.summary.median_ns if cell.summary else 0.0
-        name = next((name for ns, name in known.items() if abs(median_ns - ns) <= _NEAR * ns), "")
-        if name:
-            found[f"{TIMER}{cell.operation}.{cell.message_bytes}"] = name
-    return found
-
-
-def _known(facts: Mapping[str, Scalar]) -> dict[int, str]:
-    tick_ns = facts.get(TICK)
-    if not isinstance(tick_ns, int):
-        return _OF_TCP
-    of_the_tick = {
-        count * tick_ns: f"{count} tick{'s' if count > 1 else ''} of the scheduler ({tick_ns / 1e6:g} ms)"
-        for count in range(1, _MOST_TICKS + 1)
-    }
-    return _OF_TCP | of_the_tick
-
-
-# ---- schedule
-
 
 MAX_ATTEMPTS = 2
 FAILURES_TO_GIVE_UP = 2

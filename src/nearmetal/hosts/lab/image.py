@@ -9,10 +9,8 @@ Folders under ${XDG_CACHE_HOME:-~/.cache}/nearmetal/lab: `root-<key>`, `image-<k
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import fcntl
-import functools
 import hashlib
 import json
 import os
@@ -24,70 +22,11 @@ from pathlib import Path
 from nearmetal import native, scratch
 from nearmetal.errors import ForeignFileError, NearmetalError, UnavailableError
 from nearmetal.hosts.lab import root as rootfs
+from nearmetal.hosts.lab.closure import import_closure
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
 from nearmetal.hosts.lab.machine import CALLER, Files, emulator_argv
 from nearmetal.hosts.lab.trim import TrimRules, meaningful_lines, trim
 from nearmetal.hosts.lab.vm import Boot, Vm
-
-# ---- which of nearmetal's own files a module needs
-# The imports of its sources, followed to the end.
-#
-# What the lab's guest runs is found, not listed, so only a change of what it runs makes the image another one.
-
-
-PACKAGE = "nearmetal"
-
-
-def import_closure(package: Path, module: str) -> tuple[Path, ...]:
-    """Return the files of the package at `package` that `module` imports, directly or not, and its own.
-
-    Imports under `if TYPE_CHECKING` do not count. Raises NearmetalError when a module has no file.
-    """
-    found: dict[str, Path] = {}
-    queue = [module]
-    while queue:
-        name = queue.pop()
-        if name in found:
-            continue
-        path = module_file(package, name)
-        if path is None:
-            raise NearmetalError(f"there is no source for {name} in {package}", hint="the installation is damaged")
-        found[name] = path
-        parents = name.split(".")[:-1]
-        queue += [".".join(parents[: depth + 1]) for depth in range(len(parents))]
-        queue += [wanted for wanted in imports(path.read_text()) if module_file(package, wanted) is not None]
-    return tuple(sorted(set(found.values())))
-
-
-def module_file(package: Path, module: str) -> Path | None:
-    """Return the file of a module of the package, or None when the name is not a module."""
-    base = package.joinpath(*module.split(".")[1:])
-    candidates = (base / "__init__.py", base.with_suffix(".py"))
-    return next((path for path in candidates if path.is_file()), None)
-
-
-@functools.lru_cache(maxsize=1024)
-def imports(source: str) -> tuple[str, ...]:
-    """Return the names of the package's modules that a source imports; a name may turn out to be no module."""
-    found: list[str] = []
-    left: list[ast.AST] = [ast.parse(source)]
-    while left:
-        node = left.pop()
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-            left += [inner for part in _PARTS for inner in getattr(node, part, ())]
-    return tuple(name for name in found if name.split(".")[0] == PACKAGE)
-
-
-_PARTS = ("body", "orelse", "finalbody", "handlers", "cases")
-"""Where statements stand within others; no expression holds an import."""
-
-
-# ---- image
-
 
 MANIFEST_FORMAT = 1
 _KEY_DIGITS = 16

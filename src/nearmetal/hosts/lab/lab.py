@@ -20,7 +20,7 @@ from pathlib import Path
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError, UnavailableError, meant
 from nearmetal.hosts.host import ClockProgress, Shell, at_once
-from nearmetal.hosts.lab import image, wire
+from nearmetal.hosts.lab import image, wire, wirecheck
 from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, nodes_of, slots_in_memory
 from nearmetal.hosts.lab.guest import OUTCOME_NAME
 from nearmetal.hosts.lab.lives import carry_out
@@ -119,7 +119,7 @@ class LabHost:
         self._slots = slots
         self._say = say
         self._emulator, self._version = find_emulator()
-        self._wire = wire.fitting_wire(self._emulator, self._version)
+        self._wire = wirecheck.fitting_wire(self._emulator, self._version)
         image.require_built()
         self._variants = variants
         self._image: image.Image | None = None

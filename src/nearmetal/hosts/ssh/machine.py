@@ -1,0 +1,36 @@
+"""One far machine by its ssh name, for verbs that work on a machine and not on a study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nearmetal.errors import BadInputError
+from nearmetal.hosts.far.host import site_of
+from nearmetal.hosts.far.machine import FarMachine
+from nearmetal.hosts.far.shell import MachinesShell, Memory
+from nearmetal.hosts.ssh.connect import Connector, SshAddress, SshCarrier, SshReach
+
+
+@contextmanager
+def machine_shell(name: str) -> Iterator[MachinesShell]:
+    """Give a shell on `[USER@]NAME[:PORT]`, an alias of ~/.ssh/config or an address.
+
+    The machine itself is its only node, HYPERVISOR. Raises UnavailableError when it does not answer.
+    """
+    connector = Connector(SshReach())
+    try:
+        machine = FarMachine(SshCarrier(connector, _address_of(name)))
+        machine.connect()
+        with MachinesShell([machine], [name], site_of(machine.home, {}), Memory()) as shell:
+            yield shell
+    finally:
+        connector.close()
+
+
+def _address_of(name: str) -> SshAddress:
+    user, _, rest = name.rpartition("@")
+    address, _, port = rest.partition(":")
+    if not address or address.startswith("-") or (port and not port.isdecimal()):
+        raise BadInputError(f"{name!r} does not name a machine", hint="write [USER@]NAME[:PORT], as for ssh")
+    return SshAddress(name, address, user, int(port or 0))

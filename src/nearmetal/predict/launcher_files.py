@@ -1,0 +1,68 @@
+"""A placement in the words of each launcher."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal.errors import BadInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Hosts = NDArray[np.uint32]
+from nearmetal.predict.place import Slots
+
+
+def _names(host_of: NDArray[np.uint32], slots: Slots) -> list[str]:
+    used = np.bincount(host_of, minlength=len(slots.names))
+    if used.size > len(slots.names) or (used > np.array(slots.counts)).any():
+        raise BadInputError(
+            f"the placement needs {used.tolist()[:8]} slots, the hosts have {list(slots.counts)[:8]}",
+            hint="give the hosts that the placement was made for",
+        )
+    return [slots.names[host] for host in host_of]
+
+
+def openmpi_rankfile(host_of: NDArray[np.uint32], slots: Slots) -> str:
+    """Return a rankfile: `mpirun --rankfile FILE` (Open MPI 4), `mpirun --map-by rankfile:file=FILE` (5)."""
+    next_slot = dict.fromkeys(slots.names, 0)
+    lines = []
+    for rank, name in enumerate(_names(host_of, slots)):
+        lines.append(f"rank {rank}={name} slot={next_slot[name]}")
+        next_slot[name] += 1
+    return "\n".join(lines) + "\n"
+
+
+def mpich_hosts(host_of: NDArray[np.uint32], slots: Slots) -> str:
+    """Return a host file for `mpiexec -f FILE`: ranks are dealt out line by line, `host:ranks`."""
+    runs = [(name, sum(1 for _ in group)) for name, group in groupby(_names(host_of, slots))]
+    return "".join(f"{name}:{count}\n" for name, count in runs)
+
+
+def slurm_hostfile(host_of: NDArray[np.uint32], slots: Slots) -> str:
+    """Return a file for `SLURM_HOSTFILE=FILE srun --distribution=arbitrary`: one host a line, in rank order."""
+    return "".join(f"{name}\n" for name in _names(host_of, slots))
+
+
+def reorder(host_of: NDArray[np.uint32], slots: Slots) -> str:
+    """Return keys for `MPI_Comm_split(MPI_COMM_WORLD, 0, key)` under a launcher that fills host after host.
+
+    Line i is the key of the process that the launcher starts as rank i: the rank that it should play.
+    """
+    _names(host_of, slots)
+    roles = np.argsort(host_of, kind="stable")
+    return "".join(f"{role}\n" for role in roles)
+
+
+WRITERS: dict[str, Callable[[NDArray[np.uint32], Slots], str]] = {
+    "openmpi": openmpi_rankfile,
+    "mpich": mpich_hosts,
+    "slurm": slurm_hostfile,
+    "reorder": reorder,
+}
+"""Launcher -> writer."""
