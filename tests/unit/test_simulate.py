@@ -402,7 +402,15 @@ def test_dims_are_as_cubic_as_the_ranks_allow() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("kind", "ring"), ("ranks", 0), ("dims", [3, 3]), ("compute", "fast"), ("colour", 1), ("steps", -1)],
+    [
+        ("kind", "ring"),
+        ("ranks", 0),
+        ("dims", [3, 3]),
+        ("compute", "fast"),
+        ("colour", 1),
+        ("steps", -1),
+        ("compute_spread", 0.7),
+    ],
 )
 def test_a_bad_pattern_names_its_key(key: str, value: object) -> None:
     table: dict[str, object] = {"kind": "halo", "ranks": 8, "steps": 1, "message_bytes": 8, key: value}

@@ -115,7 +115,7 @@ def command(
     replay = prepare([program], given)
     schedule = replay.schedules[0]
     slots.check(schedule.ranks)
-    if replay.changes.vms_per_host > 1:
+    if (replay.changes.vms_per_host or 1) > 1:
         raise BadInputError("place maps ranks to nodes, not to guests of hosts", hint="leave --vms-per-host out")
     both = (_only(replay, pair[0]), _only(replay, pair[1])) if pair else None
     as_launched = Placement.of_hosts(in_order(schedule.ranks, slots))

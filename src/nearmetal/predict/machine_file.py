@@ -19,6 +19,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.doubts import SETTING, VIRTUAL_ANYWAY, Doubt
@@ -26,8 +29,7 @@ from nearmetal.predict.models import Cores, Machine, NamedMachine, Network, Topo
 from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
 from nearmetal.predict.wire import BETWEEN_BYTES, HEADER_BYTES, PACKET_BYTES
-from nearmetal.reading import read_text
-from nearmetal.study.spec import parse_toml
+from nearmetal.study.spec import read_table, read_toml
 from nearmetal.units import is_whole, parse_duration_ns
 
 _PS_PER_NS = 1000
@@ -35,13 +37,18 @@ _MOST = (1 << 31) - 1
 _PS_PER_US, _FS_PER_PS = 1_000_000, 1000
 
 
+_Count = Annotated[int, Field(strict=True, ge=1, le=_MOST)] | None
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What differs from the measured machine; the module says what each key means. 0 and "": as measured."""
+    """What differs from the measured machine; the module says what each key means. None and "": as measured."""
 
-    vms_per_host: int = 0
-    cores: int = 0
-    compute_scale: float = 1.0
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    vms_per_host: _Count = None
+    cores: _Count = None
+    compute_scale: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] = 1.0
     topology: str = ""
     hop: str = ""
     interrupts: str = ""
@@ -49,18 +56,6 @@ class Changes:
     stands_for: str = ""
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            wanted = {"int": (int,), "float": (int, float), "str": (str,)}[str(one.type)]
-            if not isinstance(value, wanted) or isinstance(value, bool):
-                raise BadInputError(f"the machine's {one.name} is {value!r}", hint=f"{one.name} is a {one.type}")
-            if isinstance(value, int) and not 0 <= value <= _MOST:
-                raise BadInputError(f"the machine's {one.name} is {value}", hint=f"counts are from 1 to {_MOST}")
-        if not 0 < self.compute_scale < float("inf"):
-            raise BadInputError(
-                f"the machine's compute_scale is {self.compute_scale}",
-                hint="1 is as traced, 0.5 twice as fast; it is above 0",
-            )
         switches = self.topology.partition(":")[0] in {"fat-tree", "dragonfly"}
         for given, needs, with_it in (
             (
@@ -137,12 +132,12 @@ class Changes:
                     f"the run does not say how many processors a host has ({named.host or 'an older model file'})",
                     hint="give it with --cores",
                 )
-            machine = replace(machine, cores=Cores(count, shared_by_node=self.vms_per_host > 1))
+            machine = replace(machine, cores=Cores(count, shared_by_node=(self.vms_per_host or 1) > 1))
         return replace(machine, compute_scale=machine.compute_scale * self.compute_scale)
 
     def _guests_measured(self, named: NamedMachine) -> int:
         """Return how many times the processors of a node a host has: those of a guest are not all that its host has."""
-        return max(1, self.vms_per_host) if named.virtual and named.host not in VIRTUAL_ANYWAY else 1
+        return (self.vms_per_host or 1) if named.virtual and named.host not in VIRTUAL_ANYWAY else 1
 
     def _stage(self, named: NamedMachine) -> StageSetting:
         """Return the receive side: packets of TCP, on the lab's wire or at the link's rate, or as fast as streams."""
@@ -228,20 +223,7 @@ def _is_emulated(version: str) -> bool:
 
 def read_changes(path: Path | None, **options: float | str | None) -> Changes:
     """Return the keys of a machine file, overridden by options that are not None; raise BadInputError for others."""
-    given: dict[str, object] = {}
-    if path is not None:
-        try:
-            given = parse_toml(read_text(path))
-        except (OSError, ValueError) as error:
-            hint = f"a TOML file of the keys {', '.join(one.name for one in fields(Changes))}"
-            why = error.strerror if isinstance(error, OSError) else error
-            raise BadInputError(f"{path} is not a machine file: {why}", hint=hint) from error
-    known = [one.name for one in fields(Changes)]
-    unknown = sorted(given.keys() - set(known))
-    if unknown:
-        raise BadInputError(f"{path}: there is no key {unknown[0]!r}", hint=f"known: {', '.join(known)}")
-    for key in ("vms_per_host", "cores"):
-        if given.get(key) == 0:
-            raise BadInputError(f"{path}: {key} = 0", hint=f"leave {key} out for as many as were measured")
-    given |= {key: value for key, value in options.items() if value is not None}
-    return Changes(**given)  # type: ignore[arg-type]
+    hint = f"the machine is described by {', '.join(one.name for one in fields(Changes))}"
+    table = read_toml(path, "a machine file", hint) if path else {}
+    table |= {key: value for key, value in options.items() if value is not None}
+    return read_table(Changes, table, str(path or "the machine"), hint)

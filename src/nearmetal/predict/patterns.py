@@ -20,50 +20,55 @@ a million ranks cost their state and nothing else.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.models import Distribution
 from nearmetal.predict.schedule import PS_PER_NS, Collective, Comm, Op, OpKind, Peer, Program, Schedule
 from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
-from nearmetal.reading import read_text
-from nearmetal.study.spec import parse_toml
+from nearmetal.study.spec import read_table, read_toml
 from nearmetal.units import parse_duration_ns
 
 MAX_RANKS = 1 << 24
 MAX_DIMS = 16
+_HINT = "docs/explanation/prediction.md lists the keys"
+
+
+_Ranks = Annotated[int, Field(strict=True, ge=1, le=MAX_RANKS)]
+_Bytes = Annotated[int, Field(strict=True, ge=0, le=1 << 40)]
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """One pattern, as in the `[pattern]` table; sizes in bytes, `compute` as text with a unit.
 
-    Raises BadInputError naming every field that is wrong.
+    Raises BadInputError for figures that do not fit each other.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     kind: Literal["halo", "cg", "alltoall"]
-    ranks: int
-    steps: int
-    message_bytes: int
+    ranks: _Ranks
+    steps: Annotated[int, Field(strict=True, ge=1, le=1 << 28)]
+    message_bytes: _Bytes
     compute: str = "0 us"
-    compute_spread: float = 0.0
-    dims: tuple[int, ...] = ()
-    periodic: bool = True
-    allreduce_bytes: int = 0
+    compute_spread: Annotated[float, Field(strict=True, ge=0, lt=2 / 3)] = 0.0
+    dims: Annotated[tuple[_Ranks, ...], Field(max_length=MAX_DIMS)] = ()
+    periodic: Annotated[bool, Field(strict=True)] = True
+    allreduce_bytes: _Bytes = 0
     scaling: Literal["weak", "strong"] = "weak"
-    scaling_ranks: int = 0
+    scaling_ranks: Annotated[int, Field(strict=True, ge=0, le=MAX_RANKS)] = 0
 
     def __post_init__(self) -> None:
-        wrong = [f"{name} is {getattr(self, name)!r:.80}, not {wanted}" for name, wanted in _wrong_fields(self)]
-        if not wrong and self.dims and (math.prod(self.dims) != self.ranks or min(self.dims) < 1):
-            wrong.append(f"dims {list(self.dims)} hold {math.prod(self.dims)} ranks, not {self.ranks}")
-        if not wrong and self.kind == "cg" and self.ranks & (self.ranks - 1):
-            wrong.append(f"ranks is {self.ranks}; cg needs a power of two")
-        if wrong:
-            raise BadInputError("; ".join(wrong), hint="docs/explanation/prediction.md lists the keys")
+        if self.dims and math.prod(self.dims) != self.ranks:
+            said = f"dims {list(self.dims)} hold {math.prod(self.dims)} ranks, not {self.ranks}"
+            raise BadInputError(said, hint="leave dims out for a grid as cubic as the ranks allow")
+        if self.kind == "cg" and self.ranks & (self.ranks - 1):
+            raise BadInputError(f"ranks is {self.ranks}; cg needs a power of two", hint=_HINT)
         parse_duration_ns(self.compute)
 
     def at(self, ranks: int) -> Pattern:
@@ -71,7 +76,8 @@ class Pattern:
         if ranks == self.ranks:
             return self
         dims = cubic_dims(ranks, len(self.dims)) if self.dims else ()
-        return replace(self, ranks=ranks, dims=dims, scaling_ranks=self.scaling_ranks or self.ranks)
+        changed = {"ranks": ranks, "dims": dims, "scaling_ranks": self.scaling_ranks or self.ranks}
+        return read_table(Pattern, asdict(self) | changed, "the pattern", _HINT)
 
     @property
     def shrink(self) -> float:
@@ -81,62 +87,15 @@ class Pattern:
 
 def read_pattern(path: Path) -> Pattern:
     """Read a pattern file; raise BadInputError naming every wrong key."""
-    try:
-        data = parse_toml(read_text(path))
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        hint = "name a pattern, or the directory of a trace: docs/explanation/prediction.md"
-        raise BadInputError(f"{path} is not a readable TOML file: {why}", hint=hint) from error
-    return parse_pattern(data, str(path))
+    hint = "name a pattern, or the directory of a trace: docs/explanation/prediction.md"
+    return parse_pattern(read_toml(path, "a readable TOML file", hint), str(path))
 
 
 def parse_pattern(data: dict[str, object], name: str = "pattern") -> Pattern:
     """Check the content of a pattern file; raise BadInputError naming every wrong key."""
     if set(data) != {"pattern"}:
         raise BadInputError(f"{name} has the tables {sorted(data)}", hint="it holds one table, [pattern]")
-    table = data["pattern"]
-    known = {one.name: one.default is MISSING for one in fields(Pattern)}
-    if not isinstance(table, dict):
-        raise BadInputError(f"{name}: pattern is not a table")
-    unknown = sorted(set(table) - set(known))
-    missing = [key for key, needed in known.items() if needed and key not in table]
-    if unknown or missing:
-        raise BadInputError(
-            f"{name}: unknown keys {unknown}, missing keys {missing}",
-            hint=f"a pattern has the keys {', '.join(known)}",
-        )
-    if isinstance(table.get("dims"), list):
-        table = {**table, "dims": tuple(table["dims"])}
-    try:
-        return Pattern(**table)
-    except BadInputError as error:
-        raise BadInputError(f"{name}: {error.message}", hint=error.hint) from error
-
-
-def _whole(low: int, high: int) -> Callable[[object], bool]:
-    return lambda value: type(value) is int and low <= value <= high
-
-
-_CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
-    "kind": ("halo, cg or alltoall", lambda value: isinstance(value, str) and value in {"halo", "cg", "alltoall"}),
-    "ranks": (f"a whole number from 1 to {MAX_RANKS}", _whole(1, MAX_RANKS)),
-    "steps": ("a whole number from 1 up", _whole(1, 1 << 28)),
-    "message_bytes": ("a size in bytes", _whole(0, 1 << 40)),
-    "compute": ("a duration such as '50 us'", lambda value: isinstance(value, str)),
-    "compute_spread": ("a share from 0 to below 2/3", lambda value: type(value) in {int, float} and 0 <= value < 2 / 3),  # type: ignore[operator]
-    "dims": (
-        f"a list of at most {MAX_DIMS} whole numbers",
-        lambda value: isinstance(value, tuple) and len(value) <= MAX_DIMS and all(map(_whole(1, MAX_RANKS), value)),
-    ),
-    "periodic": ("true or false", lambda value: isinstance(value, bool)),
-    "allreduce_bytes": ("a size in bytes", _whole(0, 1 << 40)),
-    "scaling": ("weak or strong", lambda value: isinstance(value, str) and value in {"weak", "strong"}),
-    "scaling_ranks": ("a number of ranks", _whole(0, MAX_RANKS)),
-}
-
-
-def _wrong_fields(pattern: Pattern) -> list[tuple[str, str]]:
-    return [(name, wanted) for name, (wanted, holds) in _CHECKS.items() if not holds(getattr(pattern, name))]
+    return read_table(Pattern, data["pattern"], name, _HINT)
 
 
 def cubic_dims(ranks: int, dimensions: int = 3) -> tuple[int, ...]:

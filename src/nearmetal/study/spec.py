@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import rtoml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -35,12 +37,15 @@ from nearmetal.study.fields import (
     listed_of,
 )
 from nearmetal.study.order import Progress
+from nearmetal.typed import adapter
 from nearmetal.units import NS_PER_S
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pydantic_core import ErrorDetails
+
+_T = TypeVar("_T")
 
 
 class _Model(BaseModel):
@@ -322,14 +327,30 @@ class _HostsFile(_Model):
 
 def read_nodes(path: Path) -> list[NodeSpec]:
     """Read a hosts file, `[[node]]` tables alone; raise BadInputError that lists every error."""
+    raw = read_toml(path, "a hosts file", "it has [[node]] tables")
     try:
-        return _HostsFile.model_validate(parse_toml(read_text(path)), context={"left": MOST}).node
-    except OSError as error:
-        raise BadInputError(f"cannot read the hosts file {path}: {error.strerror}") from error
+        return _HostsFile.model_validate(raw, context={"left": MOST}).node
     except ValidationError as error:
         raise BadInputError(f"the hosts file {path} is wrong:\n  {_lines(error)}") from error
-    except ValueError as error:  # after pydantic's own, which is one too
-        raise BadInputError(f"the hosts file {path} is not TOML: {error}") from error
+
+
+def read_toml(path: Path, what: str, hint: str) -> dict[str, Any]:
+    """Read a TOML file; raise BadInputError that it is not what it should be where that is impossible."""
+    try:
+        return parse_toml(read_text(path))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise BadInputError(f"{path} is not {what}: {why}", hint=hint) from error
+
+
+def read_table(kind: type[_T], table: object, source: str, hint: str) -> _T:
+    """Return a table of a TOML file as a record; raise BadInputError that lists every error."""
+    known: Any = kind
+    try:
+        made: _T = adapter(known).validate_python(table)
+    except ValidationError as error:
+        raise BadInputError(f"{source}: {_lines(error, [one.name for one in fields(known)])}", hint=hint) from error
+    return made
 
 
 def digest(text: str) -> str:
@@ -337,29 +358,29 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _lines(error: ValidationError) -> str:
-    return "\n  ".join(listed(error.errors(include_url=False), _line))
+def _lines(error: ValidationError, keys: Sequence[str] = ()) -> str:
+    """Return each error in a line; `keys` are those of a table that is no study."""
+    return "\n  ".join(listed(error.errors(include_url=False), lambda one: _line(one, keys)))
 
 
-def _line(detail: ErrorDetails) -> str:
+def _line(detail: ErrorDetails, keys: Sequence[str]) -> str:
     """Return `path[2].kind: what is wrong (hint)`."""
     place = ""
     for step in detail["loc"]:
         place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else str(step)
-    if detail["type"] == "extra_forbidden":
-        return f"{place}: unknown key{_did_you_mean(detail)}"
+    if detail["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+        return f"{place}: unknown key{_did_you_mean(detail, keys)}"
     if detail["type"] == "missing":
         return f"{place}: missing"
     message = detail["msg"].removeprefix("Value error, ")
     value = detail["input"]
     shown = f" (it is {value!r})" if isinstance(value, str | int | float) and detail["type"] != "value_error" else ""
-    return f"{place or 'the study'}: {message[:1].lower()}{message[1:]}{shown}"
+    return f"{place or ('the table' if keys else 'the study')}: {message[:1].lower()}{message[1:]}{shown}"
 
 
-def _did_you_mean(detail: ErrorDetails) -> str:
+def _did_you_mean(detail: ErrorDetails, keys: Sequence[str]) -> str:
     *parents, key = [step for step in detail["loc"] if isinstance(step, str)]
-    known = _known_keys(parents)
-    return f"; {meant(str(key), known)}"
+    return f"; {meant(str(key), keys or _known_keys(parents))}"
 
 
 def _known_keys(parents: list[str]) -> list[str]:
