@@ -128,11 +128,8 @@ def test_a_round_trip_with_two_values_comes_apart_into_its_ways() -> None:
         assert np.quantile(found, p) == pytest.approx(np.quantile(round_trip, p), rel=0.15)
 
 
-def test_pairs_that_share_a_wire_saturate_it() -> None:
-    shared = fit_port([windows_of(1, 0.8), windows_of(2, 0.8), windows_of(4, 0.75)])
-    assert (shared.fs_per_byte, shared.saturated) == (750_000, True)
-    alone = fit_port([windows_of(1, 0.8), windows_of(2, 0.4)])
-    assert not alone.saturated
+def test_a_shared_wire_is_as_fast_as_all_pairs_together() -> None:
+    assert fit_port([windows_of(1, 0.8), windows_of(2, 0.8), windows_of(4, 0.75)]) == 750_000
 
 
 def test_too_little_to_fit_is_an_error() -> None:

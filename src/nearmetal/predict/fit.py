@@ -89,15 +89,6 @@ class Exchanges:
     ns: NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class PortFit:
-    """The wire that pairs share: its gap per byte, and whether pairs really saturated it."""
-
-    fs_per_byte: int
-    pairs: int
-    saturated: bool
-
-
 def fit_path(
     round_trips: Sequence[RoundTrips],
     windows: Sequence[Windows] = (),
@@ -151,22 +142,12 @@ def fit_path(
     )
 
 
-def fit_port(windows: Sequence[Windows]) -> PortFit:
-    """Return the shared wire of a node from streaming with one and more pairs.
-
-    The wire is as fast as the largest total throughput seen. It is saturated when more pairs brought less than
-    their number in total: below 90 % of the throughput of one pair times the pairs.
-    """
-    rates: dict[int, float] = {}
-    for window in windows:
-        total_bytes = window.message_bytes * window.window_messages * window.pairs
-        rates[window.pairs] = max(rates.get(window.pairs, 0.0), total_bytes / float(np.median(window.ns)))
-    if not rates or max(rates.values()) <= 0:
+def fit_port(windows: Sequence[Windows]) -> int:
+    """Return the fs per byte of the wire that a node's pairs share: as fast as the largest total throughput seen."""
+    rates = [w.message_bytes * w.window_messages * w.pairs / float(np.median(w.ns)) for w in windows]
+    if max(rates, default=0.0) <= 0:
         raise BadInputError("no streaming samples with bytes in them", hint="the run needs the operation `bw`")
-    pairs, best = max(rates.items(), key=lambda item: item[1])
-    most, alone = max(rates), min(rates)
-    saturated = most > alone and rates[most] < 0.9 * rates[alone] * most / alone
-    return PortFit(round(_FS_PER_NS / best), pairs, saturated)
+    return round(_FS_PER_NS / max(rates))
 
 
 def fit_copy(one_way: Sequence[Windows], both_ways: Sequence[Windows]) -> int:

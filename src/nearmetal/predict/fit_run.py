@@ -238,7 +238,7 @@ def _machine(samples: _Samples, path: PathModel, intra: PathModel | None) -> Mac
     if samples.kind == INTRA_KIND:
         return Machine(intra=path, inter=path, cores=samples.cores, collectives=collectives, measured=measured)
     streamed = any(w.message_bytes for w in samples.windows) and not samples.one_processor
-    port = fit_port(samples.windows).fs_per_byte if streamed else 0
+    port = fit_port(samples.windows) if streamed else 0
     return Machine(intra, path, port_fs_per_byte=port, cores=samples.cores, collectives=collectives, measured=measured)
 
 
