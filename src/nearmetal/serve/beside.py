@@ -8,7 +8,7 @@ from typing import Any
 
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.trace_view import view_trace
-from nearmetal.report import prediction_html, prediction_json, schema, trace_html, trace_text, tuning
+from nearmetal.report import prediction_html, prediction_json, schema, trace_html, trace_text, tuning_html, tuning_json
 from nearmetal.report.prediction_json import PlacementFile, PredictionFile
 from nearmetal.serve import pages
 from nearmetal.serve.catalogue import SavedResult, SavedResultKind
@@ -22,7 +22,7 @@ _READ: dict[SavedResultKind, Callable[[Path], Any]] = {
     SavedResultKind.PLACEMENT: lambda place: prediction_json.read(place, PlacementFile),
 }
 _PAGE: dict[SavedResultKind, Callable[..., str]] = {
-    SavedResultKind.SEARCH: tuning.as_html,
+    SavedResultKind.SEARCH: tuning_html.as_html,
     SavedResultKind.TRACE: trace_html.as_html,
     SavedResultKind.PREDICTION: prediction_html.predicted,
     SavedResultKind.PLACEMENT: prediction_html.placed,
@@ -39,4 +39,4 @@ def as_json(one: SavedResult) -> str:
     found = _READ[one.kind](one.place)
     if one.kind is SavedResultKind.TRACE:
         return trace_text.as_json(found)
-    return schema.as_json(tuning.searched(found) if one.kind is SavedResultKind.SEARCH else found) + "\n"
+    return schema.as_json(tuning_json.searched(found) if one.kind is SavedResultKind.SEARCH else found) + "\n"

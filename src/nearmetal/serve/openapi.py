@@ -13,7 +13,7 @@ from nearmetal.report import schema
 from nearmetal.report.fabric_json import FabricJson
 from nearmetal.report.prediction_json import PlacementFile, PredictionFile
 from nearmetal.report.trace_text import TraceJson
-from nearmetal.report.tuning import SearchJson
+from nearmetal.report.tuning_json import SearchJson
 from nearmetal.serve.catalogue import SavedResultKind
 from nearmetal.serve.overview import COLUMNS, Filter
 from nearmetal.stats.summary import HEADLINE, Metric
