@@ -163,12 +163,12 @@ def test_paths_of_an_interrupted_run_are_told(tmp_path: Path, monkeypatch: pytes
         assert (f"all of the path: {launches}." in err) == (launches < 3)
 
 
-def test_messages_beyond_the_first_window_of_tcp_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_many_packets_under_a_stage_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stage told half of the time that ping-pongs of 16 and 32 KiB took over a moderated port."""
     source, stage = model_of(tmp_path, Machine(path(1), path(5))), ("--interrupts", "igb-queue:usecs=3")
     for message_bytes, argv, doubted in ((16_384, stage, True), (8192, stage, False), (16_384, (), False)):
         _, err = told(monkeypatch, ping(message_bytes), source, *argv)
-        assert ("100% of messages are larger than what TCP sends" in err) is doubted
+        assert ("100% of messages are larger than 14,480 B" in err) is doubted
 
 
 def test_a_setting_stands_for_another_with_the_rule_of_its_driver(

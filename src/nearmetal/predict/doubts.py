@@ -29,8 +29,8 @@ PROCESSOR, SETTING = "on a processor", "under the setting"
 """How conditions (`fit_run.conditions_of`) begin that tell the model of the processor, and what the setting sets."""
 VIRTUAL_ANYWAY = frozenset({"", "local", "lab", "fake"})
 """Hosts whose nodes are on one computer, or on machines of the lab, however virtual their processors are."""
-FIRST_WINDOW_BYTES = 10 * PACKET_BYTES
-"""What Linux's TCP sends at first, and after a pause, before it waits for an acknowledgement."""
+MANY_PACKETS_BYTES = 10 * PACKET_BYTES
+"""Larger messages wait on their way, for acknowledgements or until the port has reported packets as sent."""
 ENOUGH_LAUNCHES = 3
 """So many launches of a path show that launches differ; the medians of fewer may all be slow ones."""
 FEW = 0.01
@@ -81,7 +81,7 @@ def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: P
     apart = ~own & ~same if machine.host is None else ~own & ~same & ~beside
     found += _of_pairs(named, placement, share(apart))
     if machine.stage is not None:
-        found += _of_the_first_window(share(apart & (sent.message_bytes > FIRST_WINDOW_BYTES)))
+        found += _of_many_packets(share(apart & (sent.message_bytes > MANY_PACKETS_BYTES)))
     found += [*_of_a_timer(machine.inter, share(apart)), *_of_streaming(machine.inter, share(apart))]
     found += _of_messages_in_a_row(schedules[0], named, placement)
     for where, path, chosen in (
@@ -103,13 +103,11 @@ def refuse_beyond(doubts: Sequence[Doubt], label: str) -> None:
             )
 
 
-def _of_the_first_window(share: float) -> list[Doubt]:
+def _of_many_packets(share: float) -> list[Doubt]:
     if not share:
         return []
-    said = (
-        f"{share:.0%} of messages are larger than what TCP sends before it waits for an answer. Moderation delays that"
-    )
-    said += ", which the interrupt stage does not know: such ping-pongs were off by up to 60 %"
+    said = f"{share:.0%} of messages are larger than {MANY_PACKETS_BYTES:,} B: TCP waits for interrupts on their way. "
+    said += "Moderation delays those, which the interrupt stage does not know: such ping-pongs were off by up to 60 %"
     return [Doubt(said, "measure the setting itself at these sizes", share)]
 
 
