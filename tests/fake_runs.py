@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.run.schedule import run_study
-from nearmetal.store.record import LIST, read_record, whole_list
+from nearmetal.store.listing import LIST, whole_list
+from nearmetal.store.record import read_record
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.sums import sealed
 from nearmetal.study.spec import digest, parse_study

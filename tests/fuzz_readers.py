@@ -201,7 +201,7 @@ def _under_its_name(path: Path) -> object:
 
 def _run(path: Path) -> object:
     """Read what marks a run, and the list of its records: the bytes behind the first empty line, with right chains."""
-    from nearmetal.store.record import LIST, read_list
+    from nearmetal.store.listing import LIST, read_list
     from nearmetal.store.rundir import RunDir
 
     marker, _, listed = path.read_bytes().partition(b"\n\n")

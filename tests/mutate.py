@@ -35,6 +35,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "stats.order": (*_STATS, "tests/property/test_stats.py"),
     "stats.compare": _STATS,
     "stats.stopping": (*_STATS, "tests/unit/test_stats_calibration.py"),
+    "stats.boundaries": (*_STATS, "tests/unit/test_stats_calibration.py"),
     "stats.paired": (*_STATS, "tests/property/test_stats.py"),
     "stats.between": ("tests/unit/test_stats_between.py",),
     "stats.conclude": _STATS,
@@ -51,6 +52,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/e2e/test_verify.py",
         "tests/fault/test_flipped_bits.py",
     ),
+    "store.listing": ("tests/unit/test_record.py", "tests/unit/test_cell_reads.py", "tests/e2e/test_verify.py"),
     "store.samples": (*_RUN, "tests/e2e/test_verify.py", "tests/fault/test_flipped_bits.py"),
     "store.sums": (
         "tests/unit/test_sums.py",
@@ -64,9 +66,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     "run.schedule": (
         "tests/unit/test_schedule.py",
         "tests/unit/test_schedule_prepares.py",
-        "tests/unit/test_timers.py",
         *_RUN,
     ),
+    "run.timers": ("tests/unit/test_timers.py",),
 }
 """The modules, and the quick tests that should see an error in each."""
 
@@ -83,10 +85,10 @@ SURVIVE = {
     ("store.sums", "2000000000"): "1 ns of 2 s, by which a file is too young to be known",
     ("stats.widen", "special.fdtrc(k - 1, n - k, among / within) > _VARIANTS_P"): "equal to no probability",
     ("stats.widen", "1.0 + interval.level"): "the t of the other tail, which is squared",
-    ("run.schedule", "40000000"): "1 ns of 40 ms: a hundred times less than the share that counts as near",
-    ("run.schedule", "200000000"): "1 ns of 200 ms, likewise",
+    ("run.timers", "40000000"): "1 ns of 40 ms: a hundred times less than the share that counts as near",
+    ("run.timers", "200000000"): "1 ns of 200 ms, likewise",
     ("run.schedule", "len(running) < host.slots"): "one more waits in the pool, which has no more threads than slots",
-    ("run.schedule", "0.0"): "a cell without a summary: 1 ns is as far from every timer as 0 ns",
+    ("run.timers", "0.0"): "a cell without a summary: 1 ns is as far from every timer as 0 ns",
 }
 """Errors that no test can see, and why; they do not count."""
 

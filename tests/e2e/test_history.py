@@ -22,8 +22,9 @@ from fake_runs import list_anew, make_run
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import NearmetalError, StoreError
 from nearmetal.history import as_json, words
+from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
-from nearmetal.history.records import EntryCell, History, ListedRun, Point, RunEntry, Series, collect
+from nearmetal.history.records import EntryCell, History, ListedRun, Point, RunEntry, Series
 from nearmetal.history.view import build_history
 from nearmetal.results.paths import build_view
 from nearmetal.results.series import CellId, Metric

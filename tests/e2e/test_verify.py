@@ -13,7 +13,8 @@ from fake_runs import STUDY, Kept, edit_study, rewrite
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import ForeignFileError
 from nearmetal.store import sums
-from nearmetal.store.record import read_record, whole_list
+from nearmetal.store.listing import whole_list
+from nearmetal.store.record import read_record
 from nearmetal.store.rundir import RunDir
 
 

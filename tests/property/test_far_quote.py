@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nearmetal.errors import BadInputError
-from nearmetal.hosts.far import machine
+from nearmetal.hosts.far import quote
 
 SOURCES = Path(__file__).parents[2] / "src"
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40) | st.sampled_from(
@@ -25,33 +25,33 @@ def evaluated(line: bytes) -> bytes:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(words, min_size=1, max_size=6))
 def test_words_arrive_as_they_are(given_words: list[str]) -> None:
-    said = evaluated(machine.command(["printf", "%s\\0", *given_words]) + b"\n")
+    said = evaluated(quote.command(["printf", "%s\\0", *given_words]) + b"\n")
     assert said.decode().split("\0")[:-1] == given_words
 
 
 @settings(max_examples=40, deadline=None)
 @given(words)
 def test_environment_values_arrive_as_they_are(value: str) -> None:
-    assert evaluated(machine.command(["printenv", "NM_VALUE"], {"NM_VALUE": value}) + b"\n").decode() == value + "\n"
+    assert evaluated(quote.command(["printenv", "NM_VALUE"], {"NM_VALUE": value}) + b"\n").decode() == value + "\n"
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=300))
 @example(b"-\0")
 def test_any_bytes_survive_printf(data: bytes) -> None:
-    assert evaluated(b"printf %s\n" % machine.printf(data)) == data
+    assert evaluated(b"printf %s\n" % quote.printf(data)) == data
 
 
 @pytest.mark.parametrize("argv", [[], [""], ["-x"], ["A=b"], ["echo", "a\0b"]])
 def test_what_cannot_be_carried_is_refused(argv: list[str]) -> None:
     with pytest.raises(BadInputError):
-        machine.command(argv)
+        quote.command(argv)
 
 
 @pytest.mark.parametrize("name", ["A B", "1A", "A;id", ""])
 def test_strange_variables_are_refused(name: str) -> None:
     with pytest.raises(BadInputError):
-        machine.command(["true"], {name: "x"})
+        quote.command(["true"], {name: "x"})
 
 
 FORBIDDEN = re.compile(r"shell\s*=\s*True|os\.system|os\.popen|getoutput|create_subprocess_shell|known_hosts=None")

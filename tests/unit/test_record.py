@@ -14,19 +14,8 @@ import pytest
 from fake_runs import STUDY, make_run
 from nearmetal.errors import ForeignFileError
 from nearmetal.store import record
-from nearmetal.store.record import (
-    LIST,
-    TrialRecord,
-    chain_of,
-    encode,
-    gone,
-    line_after,
-    read_list,
-    read_record,
-    replaced,
-    trial_name,
-    whole_list,
-)
+from nearmetal.store.listing import LIST, chain_of, gone, line_after, read_list, replaced, whole_list
+from nearmetal.store.record import TrialRecord, encode, read_record, trial_name
 from nearmetal.store.sums import sealed
 
 Change = Callable[[dict[str, Any]], object]

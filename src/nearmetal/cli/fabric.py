@@ -9,8 +9,9 @@ import click
 
 from nearmetal.cli.progress import warn
 from nearmetal.errors import BadInputError, ExitCode
+from nearmetal.fabric.against import AGAINST_SEED, against
 from nearmetal.fabric.measure import measure, whole_order
-from nearmetal.fabric.survey import AGAINST_SEED, Survey, against, survey
+from nearmetal.fabric.survey import Survey, survey
 from nearmetal.paths.table import find_path
 from nearmetal.report import fabric_html, fabric_json, fabric_text
 from nearmetal.run.begin import default_root, info_of

@@ -8,8 +8,8 @@ import click
 
 from nearmetal.errors import BadInputError
 from nearmetal.history import as_html, as_json, words
+from nearmetal.history.collect import collect
 from nearmetal.history.database import Database
-from nearmetal.history.records import collect
 from nearmetal.history.view import build_history
 from nearmetal.report.terminal import Console
 from nearmetal.stats.summary import Metric

@@ -249,9 +249,9 @@ def _figure(title: str, chart: Markup, note: str = "") -> Markup:
 def _waterfalls(view: View, traced: Sequence[Waterfall]) -> Markup:
     if not traced:
         return Markup("")
-    from nearmetal.report import waterfall  # noqa: PLC0415 (few runs have any)
+    from nearmetal.report import waterfall_html  # noqa: PLC0415 (few runs have any)
 
-    return waterfall.section(traced, view.baseline, table_region)
+    return waterfall_html.section(traced, view.baseline, table_region)
 
 
 # ---- tables

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nearmetal.fabric.against import Against
 from nearmetal.fabric.detect import RetestedSuspect
-from nearmetal.fabric.survey import METRICS, Against, FabricMetric, Survey, aggregated, sentence, slowness, table_of
+from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, sentence, slowness, table_of
 from nearmetal.report import fabric_text
 from nearmetal.report.as_html import table_region
 from nearmetal.report.charts import MAP, heat_map

@@ -8,8 +8,9 @@ from typing import Literal
 
 import numpy as np
 
+from nearmetal.fabric.against import Against, NodeRatio
 from nearmetal.fabric.detect import RetestedSuspect
-from nearmetal.fabric.survey import Against, NodeRatio, Survey, sentence
+from nearmetal.fabric.survey import Survey, sentence
 from nearmetal.report import schema
 from nearmetal.report.schema import made
 from nearmetal.stats.interval import FloatArray

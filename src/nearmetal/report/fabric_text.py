@@ -7,18 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nearmetal.fabric.against import Against, NodeRatio
 from nearmetal.fabric.detect import ALPHA, RetestedSuspect, Role
-from nearmetal.fabric.survey import (
-    METRICS,
-    Against,
-    FabricMetric,
-    NodeRatio,
-    Survey,
-    aggregated,
-    sentence,
-    slowness,
-    table_of,
-)
+from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, sentence, slowness, table_of
 from nearmetal.report.words import percent
 from nearmetal.stats.interval import FloatArray
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
@@ -11,8 +11,6 @@ from typing import Literal
 from nearmetal.facts.waterfall import PARTS
 from nearmetal.report import schema, words
 from nearmetal.report.axes import Scale, linear
-from nearmetal.report.charts import Bar, Part, stacked
-from nearmetal.report.markup import Markup, element
 from nearmetal.report.tables import Table
 from nearmetal.results.waterfalls import WORST_RESIDUE, Waterfall
 from nearmetal.units import NS_PER_US, format_size
@@ -230,40 +228,3 @@ def as_json(found: Sequence[Waterfall], baseline: str, host_label: str) -> str:
     ]
     whole = WaterfallsJson(format=1, baseline=baseline, figures_from=host_label, parts=PARTS, lanes=lanes)
     return schema.as_json(whole) + "\n"
-
-
-# ---- the section of an HTML report that holds waterfalls
-# All paths and settings on one axis, the figures folded.
-
-
-def section(found: Sequence[Waterfall], baseline: str, drawn: Callable[[Table], Markup]) -> Markup:
-    """Return the section; `drawn` draws a table as the report does."""
-    blocks: list[Markup] = []
-    for of, lanes in by_size(found, baseline):
-        blocks.append(element("h3", f"One message of {of}"))
-        first, *more = sentences(lanes)
-        blocks += [element("p", first, class_="lead"), *(element("p", text) for text in more)]
-        blocks.append(element("figure", picture(of, lanes)))
-        figures = element("summary", "The figures as a table")
-        blocks.append(element("details", figures, drawn(table(lanes)), class_="prints"))
-    return element("section", element("h2", "Where a message's time went"), *blocks, id="waterfalls")
-
-
-def picture(of: str, lanes: Sequence[Lane]) -> Markup:
-    """Return a bar a lane, its parts one after another; a part that adds most to the baseline has a frame."""
-    bars = [Bar(lane.name, tuple(_part(lane, *one) for one in lane.of.parts_ns.items()), us(lane.of.mean_ns))
-            for lane in lanes]  # fmt: skip
-    legend = [(_colour(part), part) for part in PARTS if any(part in lane.of.parts_ns for lane in lanes)]
-    label = f"Where one message of {of} spends its time, a bar a path"
-    return stacked(label, "mean of one message, traced, us", bars, legend)
-
-
-def _part(lane: Lane, part: str, ns: float) -> Part:
-    more = f" ({lane.added_ns(part) / NS_PER_US:+.2f} us against {lane.base.path})" if lane.base else ""
-    tip = f"{part}: {us(ns)} us, {ns / lane.of.mean_ns:.0%}{more}; {PARTS[part]}"
-    return Part(ns / NS_PER_US, f"{_colour(part)}{' most' if part == lane.most_added else ''}", tip)
-
-
-def _colour(part: str) -> str:
-    number = list(PARTS).index(part)
-    return f"c{number % 8}{' pale' if number >= 8 else ''}"

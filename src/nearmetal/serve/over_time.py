@@ -8,7 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from nearmetal.errors import NearmetalError
-from nearmetal.history.records import History, KeptRun, collect
+from nearmetal.history.collect import collect
+from nearmetal.history.records import History, KeptRun
 from nearmetal.history.view import RunsAtHand, build_history
 from nearmetal.stats.summary import Metric
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote, urlencode
 
-from nearmetal.fabric.survey import AGAINST_SEED, against, survey
+from nearmetal.fabric.against import AGAINST_SEED, against
+from nearmetal.fabric.survey import survey
 from nearmetal.gate import as_table as gate_as_table
 from nearmetal.gate import many
 from nearmetal.gate import words as gate_words
-from nearmetal.report import as_html, charts, fabric_html, fabric_text, waterfall, words
+from nearmetal.report import as_html, charts, fabric_html, fabric_text, waterfall_html, words
 from nearmetal.report.markup import Markup, element, header, page, policy, scrolling, section, source, together
 from nearmetal.report.overview import between_runs
 from nearmetal.report.progress import RunProgress, last_trials, sentence
@@ -80,7 +81,7 @@ def waterfall_page(one: Entry, label: str, baseline: str, found: Sequence[Waterf
         charts.shapes(),
         _navigation(one.name, [("/", "All runs"), (run_path(one.name), "The report")]),
         header("nearmetal explain", one.name, source(label)),
-        element("main", waterfall.section(found, baseline, as_html.table_region)),
+        element("main", waterfall_html.section(found, baseline, as_html.table_region)),
         may=PLAIN,
         skip="waterfalls",
     )

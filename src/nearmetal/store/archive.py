@@ -17,7 +17,7 @@ from nearmetal import limits, scratch
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
 from nearmetal.reading import parse_json, timed
 from nearmetal.store.disk import Disk
-from nearmetal.store.record import LIST as RECORDS
+from nearmetal.store.listing import LIST as RECORDS
 from nearmetal.store.record import PLACES, RUN_FORMAT
 from nearmetal.store.rundir import RunDir, open_either
 from nearmetal.store.sums import check_seal, file_sha256, sealed

@@ -7,10 +7,7 @@ either, format 1 no seal and no sums.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -161,72 +158,3 @@ def take_format(raw: dict[str, Any], data: bytes, path: Path) -> int:
         )
     raw.pop(SEAL, None)
     return version
-
-
-# ---- the list of a run's records, so that one that is gone is named
-# A line for each, chained to all lines before it.
-#
-#     <chain> <seal of the record> 000042
-#
-# A chain is the SHA-256 of the chain before it and of the rest of its line, so a line that is changed, moved or taken
-# out breaks all that follow. A record is permanent before its line is: after a crash one record may stand without, and
-# the end of a line may be missing.
-
-
-LIST = "records.sums"
-_TORN = re.compile(r"[0-9a-f .]*")
-"""What a crash may leave of a line."""
-
-
-def line_after(chain: str, record: TrialRecord) -> str:
-    """Return the line of a record behind one whose chain is `chain` ('' for the first)."""
-    rest = f" {record.seal} {record.name}\n"
-    return hashlib.sha256((chain + rest).encode()).hexdigest() + rest
-
-
-def whole_list(records: Iterable[TrialRecord]) -> bytes:
-    """Return the list of these records in their order."""
-    lines = [""]
-    for record in records:
-        lines.append(line_after(chain_of(lines[-1]), record))
-    return "".join(lines).encode()
-
-
-def chain_of(line: str) -> str:
-    """Return the chain of a line, '' where there is none."""
-    return line.partition(" ")[0]
-
-
-def read_list(path: Path) -> dict[str, str]:
-    """Return the seals that were listed by the names of their records; raise ForeignFileError for a damaged list."""
-    hint = "restore it from a backup"
-    try:
-        text = read_bytes(path, limits.TEXT).decode("ascii")
-    except (OSError, ValueError) as error:
-        raise ForeignFileError(f"{path}: {error}", hint=hint) from error
-    listed, chain = dict[str, str](), ""
-    *lines, torn = text.split("\n")
-    if not _TORN.fullmatch(torn):
-        raise ForeignFileError(f"{path} has changed since it was written: it ends with {torn[-40:]!r}", hint=hint)
-    for number, line in enumerate(lines, 1):
-        found, _, rest = line.partition(" ")
-        chain = hashlib.sha256(f"{chain} {rest}\n".encode()).hexdigest()
-        seal, _, name = rest.partition(" ")
-        if found != chain or name in listed:
-            raise ForeignFileError(
-                f"{path} has changed since it was written: line {number} does not continue the chain", hint=hint
-            )
-        listed[name] = seal
-    return listed
-
-
-def gone(root: Path, listed: Mapping[str, str], records: Mapping[str, TrialRecord]) -> list[str]:
-    """Return a sentence for each listed record that is not there; one that exists came after `records` were read."""
-    paths = [root / "trials" / f"{name}.json" for name in listed if name not in records]
-    return [f"{path} is gone, of a trial that was finished" for path in paths if not path.exists()]
-
-
-def replaced(root: Path, listed: Mapping[str, str], records: Mapping[str, TrialRecord]) -> list[str]:
-    """Return a sentence for each record that is another one than was listed."""
-    names = [name for name, seal in listed.items() if name in records and records[name].seal != seal]
-    return [f"{root}/trials/{name}.json is not the record that this run committed" for name in names]

@@ -37,23 +37,17 @@ from nearmetal.reading import is_text, parse_json, read_bytes
 from nearmetal.stats.summary import Summary, summarize
 from nearmetal.store.bundle import MAX_FILE_BYTES, declared_bytes, read_bundle, write_bundle
 from nearmetal.store.disk import TEMPORARY_SUFFIX, Disk
+from nearmetal.store.listing import LIST, chain_of, gone, line_after, read_list, replaced, whole_list
 from nearmetal.store.record import (
     FORMAT_WITHOUT_LIST,
     FORMAT_WITHOUT_SUMS,
-    LIST,
     PLACES,
     RUN_FORMAT,
     TrialRecord,
-    chain_of,
     encode,
-    gone,
-    line_after,
-    read_list,
     read_record,
-    replaced,
     take_format,
     trial_name,
-    whole_list,
 )
 from nearmetal.store.samples import describe, part_sums, read_rows, read_table, read_values, write_samples
 from nearmetal.store.sums import HINT_DAMAGED, check_unchanged, file_sha256, seal_of, sealed

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from nearmetal.errors import ForeignFileError, NearmetalError, listed
-from nearmetal.store.record import LIST, PLACES, TrialRecord, gone, read_record, replaced
+from nearmetal.store.listing import LIST, gone, replaced
+from nearmetal.store.record import PLACES, TrialRecord, read_record
 from nearmetal.store.rundir import RunDir
 from nearmetal.store.samples import part_sums, read_values
 from nearmetal.store.sums import HINT_DAMAGED, agrees

@@ -1,0 +1,87 @@
+"""Two surveys of the same nodes, paired node by node: what the one fabric costs against the other.
+
+Nodes are paired by their place, because a guest and its host have different names; the study lists both in one order.
+A node's figure is the median over its partners, and the nodes are the pairs that `stats.compare` compares. Figures of
+two nodes share the one pair that joins them, so they are not quite independent: each two share 1 of N - 1 values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nearmetal.errors import BadInputError
+from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, table_of
+from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
+from nearmetal.stats.equivalence import Better
+from nearmetal.stats.interval import FloatArray
+
+AGAINST_SEED = 1
+"""Of the bootstrap: the same two runs give the same interval wherever they are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRatio:
+    """One node in both surveys, its figure in each, and what the other node is called there."""
+
+    name: str
+    base_name: str
+    figure: float
+    base_figure: float
+
+    @property
+    def ratio(self) -> float:
+        """Return figure / base figure."""
+        return self.figure / self.base_figure
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """One metric of both: the ratio over nodes with its interval and verdict, and every node."""
+
+    metric: FabricMetric
+    estimate: RatioEstimate
+    nodes: tuple[NodeRatio, ...]
+
+
+def against(ours: Survey, base: Survey, *, seed: int) -> tuple[Against, ...]:
+    """Compare every metric that both measured; `seed` drives the bootstrap.
+
+    Raise BadInputError when they have different numbers of nodes or measured different messages.
+    """
+    if len(ours.names) != len(base.names):
+        raise BadInputError(
+            f"one fabric has {len(ours.names)} nodes, the other {len(base.names)}: they cannot be paired",
+            hint="measure the same nodes in the same order, as --nodes or the paths of the study list them",
+        )
+    if ours.message_bytes != base.message_bytes:
+        raise BadInputError(
+            f"one fabric was measured with messages of {ours.message_bytes} bytes, the other with {base.message_bytes}",
+            hint="measure both with the same workload",
+        )
+    compared = []
+    for metric in METRICS:
+        mine, theirs = table_of(ours, metric), table_of(base, metric)
+        if mine is not None and theirs is not None:
+            compared.append(_compare(metric, (ours, mine), (base, theirs), seed))
+    return tuple(compared)
+
+
+def _compare(
+    metric: FabricMetric, ours: tuple[Survey, FloatArray], base: tuple[Survey, FloatArray], seed: int
+) -> Against:
+    figures = [_by_node(table) for _, table in (ours, base)]
+    estimate = estimate_ratio(
+        BlockFigures(*figures),
+        rng=np.random.default_rng(seed),
+        better=Better.LARGER if metric.larger_is_better else Better.SMALLER,
+        margin=ours[0].margin,
+    )
+    names = zip(ours[0].names, base[0].names, *(column.tolist() for column in figures), strict=True)
+    return Against(metric, estimate, tuple(NodeRatio(*row) for row in names))
+
+
+def _by_node(table: FloatArray) -> FloatArray:
+    """Return each node's median over all it sends and receives, shape (nodes,)."""
+    return np.asarray(np.nanmedian(np.concatenate((table, table.T), axis=1), axis=1))
