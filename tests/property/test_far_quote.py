@@ -127,7 +127,7 @@ def test_nothing_reads_keys_or_turns_logs_on() -> None:
 
 def test_sshd_is_only_ever_asked_for_a_constant() -> None:
     """Requests of ssh are text for the user's login shell; ours must not vary."""
-    text = (SOURCES / "nearmetal/hosts/ssh/host.py").read_text()
+    text = "".join(path.read_text() for path in sorted((SOURCES / "nearmetal/hosts/ssh").glob("*.py")))
     assert text.count("create_session(") == 1
     assert "create_session(lambda: _Session(inbox), _COMMAND, " in text
     assert '_COMMAND = "exec /bin/sh"' in text
