@@ -69,7 +69,7 @@ class SshHistory(History):
         workload = WorkloadOrder("w", "command", {"argv": ["false" if fails else "true"]}, (0, 0))
         path = PathOrder("p", "declared", {"interface": device})
         with contextlib.closing(self.trials()) as host:
-            outcome = host.carry_out(Order(0, 0, path, workload, knobs=words, timeout_s=20.0), trial.carry_out)
+            outcome = host.carry_out(Order(0, 0, path, workload, knobs=words, timeout_s=600.0), trial.carry_out)
         sys.stderr.write(outcome.reason)
         return outcome.status is not TrialStatus.VALID
 

@@ -228,7 +228,7 @@ def test_a_lock_that_is_about_to_go_is_waited_for(machine: KnobMachine, folder: 
     other.start()
     assert held.wait(600)
     threading.Timer(0.1, release.set).start()
-    with hold(machine, ENDS, {"nic.rx-frames": 8}, folder, patience_s=20):
+    with hold(machine, ENDS, {"nic.rx-frames": 8}, folder, patience_s=600):
         assert machine.nic("eth1")["rx-frames"] == "8"
     other.join()
 

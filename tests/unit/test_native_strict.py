@@ -61,5 +61,5 @@ def test_the_simulator_fetches_ahead() -> None:
     """A compiler may drop a function that only fetches: with 131,072 ranks a message then takes twice as long."""
     if shutil.which("objdump") is None:
         pytest.skip("there is no objdump here")
-    listing = process.run(["objdump", "-d", "--no-show-raw-insn", _sim.__file__], timeout_s=60, check=True).text
+    listing = process.run(["objdump", "-d", "--no-show-raw-insn", _sim.__file__], timeout_s=600, check=True).text
     assert len(re.findall(r"\tprefetch|\tprfm", listing)) >= 12

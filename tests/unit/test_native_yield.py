@@ -21,14 +21,14 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     built = tmp_path_factory.mktemp("yield") / "yields"
     sources = (ROOT / "native/common/yield.c", ROOT / "tests/native/yields.c")
     flags = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-Wpedantic", "-Werror")
-    process.run([compiler, *flags, *map(str, sources), "-o", str(built)], timeout_s=60, check=True)
+    process.run([compiler, *flags, *map(str, sources), "-o", str(built)], timeout_s=600, check=True)
     return str(built)
 
 
 def sleeps(program: str, asked: str, watches: str, ranks_here: str = "1") -> tuple[int, int, int]:
     """Return how many calls napped, how many waited for an event, and for how many ns at most."""
     environment = {"NEARMETAL_YIELD": asked, "OMPI_COMM_WORLD_LOCAL_SIZE": ranks_here}
-    naps, waits, longest_ns = process.run([program, watches], env=environment, timeout_s=60, check=True).text.split()
+    naps, waits, longest_ns = process.run([program, watches], env=environment, timeout_s=600, check=True).text.split()
     return int(naps), int(waits), int(longest_ns)
 
 
