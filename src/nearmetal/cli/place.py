@@ -35,6 +35,7 @@ from nearmetal.report.tables import Table
 from nearmetal.report.terminal import Console
 from nearmetal.run.guests import open_host
 from nearmetal.run.schedule import utc_now
+from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
 from nearmetal.units import format_duration, is_whole
@@ -146,9 +147,7 @@ def command(
     if output is None:
         click.echo(text, nl=False)
         return
-    part = output.with_name(output.name + ".part")
-    part.write_text(text)
-    part.replace(output)
+    Disk().put_bytes(output, text.encode())
 
 
 def _keep(place: Path, schedule: Schedule, replay: Replay, what: Kept) -> None:

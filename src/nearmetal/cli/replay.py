@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from nearmetal.cli.progress import warn
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, meant
 from nearmetal.predict.doubts import Doubt, find_doubts, refuse_beyond
 from nearmetal.predict.fit_run import fit_run
 from nearmetal.predict.machine_file import Changes, read_changes
@@ -36,6 +36,9 @@ def load_schedules(program: Path, ranks: int | None, scaling: str | None = None)
     run, _, workload = str(program).rpartition(":")
     if Path(run, RunDir.MARKER).is_file():
         return traced_launches(RunDir.open(Path(run)), workload)
+    if (program / RunDir.MARKER).is_file():
+        hint = f"name an application that it traced: {program}:WORKLOAD"
+        raise BadInputError(f"{program} is a run, not a trace", hint=hint)
     return [schedule_from_trace(read_trace(program))]
 
 
@@ -83,9 +86,8 @@ def choose(
     ):
         unknown = sorted(set(asked) - known)
         if unknown:
-            raise BadInputError(
-                f"no {what} {', '.join(unknown)} in the model", hint=f"it has {', '.join(sorted(known))}"
-            )
+            has = f"it has {', '.join(sorted(known))}"
+            raise BadInputError(f"no {what} {', '.join(unknown)} in the model", hint=meant(unknown[0], known, has))
     return [
         named
         for named in model.machines

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.predict.moderation import StageSetting
 from nearmetal.reading import read_bytes
+from nearmetal.store.disk import Disk
 
 MODEL_VERSION = 1
 UNBOUNDED = (1 << 63) - 1
@@ -302,9 +303,7 @@ def write_model(model: ModelFile, path: Path) -> None:
     """Write a model file; it appears whole or not at all."""
     from nearmetal.typed import adapter  # noqa: PLC0415 (loading pydantic takes longer than most simulations)
 
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(adapter(ModelFile).dump_json(model, indent=1))
-    part.replace(path)
+    Disk().put_bytes(path, adapter(ModelFile).dump_json(model, indent=1))
 
 
 def read_model(path: Path) -> ModelFile:
@@ -315,7 +314,8 @@ def read_model(path: Path) -> ModelFile:
         return read_typed(ModelFile, read_bytes(path))
     except OSError as error:
         raise BadInputError(
-            f"{path} cannot be read: {error.strerror}", hint="`nearmetal predict` fits a run"
+            f"{path} cannot be read: {error.strerror}",
+            hint="--on takes a run directory, or a file that --save-model wrote",
         ) from error
     except (ValueError, BadInputError) as error:
         raise ForeignFileError(

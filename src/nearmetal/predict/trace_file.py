@@ -349,11 +349,20 @@ def read_trace(directory: Path) -> Trace:
     """
     paths = sorted(directory.glob(f"rank-*{SUFFIX}")) if directory.is_dir() else []
     if not paths:
-        raise ForeignFileError(
-            f"{directory} holds no trace (no rank-*{SUFFIX} files)",
-            hint="make one with `nearmetal trace -- mpirun ...`",
-        )
+        raise _no_trace(directory)
     return trace_of({str(path): read_bytes(path) for path in paths}, str(directory))
+
+
+def _no_trace(directory: Path) -> ForeignFileError:
+    """Return what is there instead of a trace."""
+    made = "make one with `nearmetal trace -- mpirun ...`"
+    if not directory.exists():
+        return ForeignFileError(f"there is no {directory}", hint=made)
+    if not directory.is_dir():
+        return ForeignFileError(f"{directory} is a file", hint="a trace is the directory that `nearmetal trace` made")
+    if any(directory.glob(f"rank-*{SUFFIX}.part")):
+        made = "trace the program again, to its end: a run that was killed leaves only .part files"
+    return ForeignFileError(f"{directory} holds no trace (no rank-*{SUFFIX} files)", hint=made)
 
 
 def trace_of(files: Mapping[str, bytes], source: str) -> Trace:

@@ -1,0 +1,89 @@
+"""What `predict` and `place` say of names, places and files that are not what they are taken for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal.cli.place import command as place
+from nearmetal.cli.predict import command as predict
+from nearmetal.errors import BadInputError, NearmetalError, StoreError
+from nearmetal.predict.models import Machine, ModelFile, NamedMachine, write_model
+from nearmetal.predict.place import Slots
+from tests.unit.simulated import ping
+from tests.unit.test_predict_verbs import measured, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import click
+
+HOSTS = ("--hosts", "a:1,b:1", "--tries", "0")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    machine = Machine(None, measured(5, 8, 1024))
+    named = (NamedMachine(name, "as-found", "polling", machine) for name in ("bridge", "veth"))
+    write_model(ModelFile("nearmetal-model", 1, "run", tuple(named)), tmp_path / "model.json")
+    return str(tmp_path / "model.json")
+
+
+def refused(command: click.Command, *argv: str) -> NearmetalError:
+    with pytest.raises(NearmetalError) as error:
+        run(command, *argv)
+    return error.value
+
+
+def test_what_is_no_trace_is_told_from_one_without_ranks(tmp_path: Path, model: str) -> None:
+    """All of them were said to hold no trace."""
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / "rank-000000.nmtrace.part").touch()
+    for name, said, hint in (
+        ("nowhere", "there is no nowhere", "nearmetal trace -- mpirun"),
+        ("file", "file is a file", "the directory that"),
+        ("run", "run is a run", "run:WORKLOAD"),
+        ("killed", "killed holds no trace", "only .part files"),
+    ):
+        error = refused(predict, str(tmp_path / name), "--on", model)
+        assert said in error.message.replace(f"{tmp_path}/", "")
+        assert hint in error.hint
+
+
+def test_a_model_that_is_not_there_names_what_could_be(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text('[pattern]\nkind = "cg"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n')
+    error = refused(predict, str(tmp_path / "p.toml"), "--on", str(tmp_path / "nowhere"))
+    assert "a run directory, or a file that --save-model wrote" in error.hint
+
+
+@pytest.mark.parametrize("argv", [("--path", "vteh"), ("--path", "veth,brigde"), ("--setting", "as-fond")])
+def test_a_typo_is_told_what_was_meant(model: str, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...]) -> None:
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [ping(8)])
+    assert "did you mean '" in refused(predict, "mine", "--on", model, *argv).hint
+
+
+@pytest.mark.parametrize(
+    ("command", "argv"),
+    [(place, (*HOSTS, "-o")), (place, (*HOSTS, "--save")), (predict, ("--save-model",)), (predict, ("--save",))],
+)
+def test_a_place_that_cannot_be_written_is_told(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch, command: click.Command, argv: tuple[str, ...]
+) -> None:
+    """A folder that is not there, or one where the file should be, ended in a traceback."""
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [ping(8)])
+    name = f"x.{'placement' if command is place else 'prediction'}.json"
+    (tmp_path / name).mkdir()
+    for where in (tmp_path / name, tmp_path / "nowhere" / name):
+        with pytest.raises(StoreError, match="cannot write"):
+            run(command, "mine", "--on", model, "--replicas", "1", *argv, str(where))
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["model.json", name]
+
+
+def test_hosts_without_slots_are_told_what_to_write() -> None:
+    with pytest.raises(BadInputError) as error:
+        Slots(("a", "b"), (0, 4))
+    assert error.value.hint
