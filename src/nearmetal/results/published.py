@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nearmetal.errors import BadInputError
-from nearmetal.results.published_tables import MODERATED, NATIVE, BoundTrial, Column, Figures
+from nearmetal.results.published_tables import Bound, Column, Figures, group
 from nearmetal.results.records import Cell, PathCell, TrialSummary, View
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
 
@@ -42,7 +42,7 @@ class PublishedEffect:
     published: float
     ours: RatioEstimate | None
     agrees: str
-    bound: BoundTrial = ""
+    bound: Bound = ""
 
 
 Order = tuple[int, tuple[str, ...], tuple[str, ...], str]
@@ -192,7 +192,7 @@ def _ratio(one: tuple[Cell, _Blocks] | None, other: tuple[Cell, _Blocks] | None)
     return estimate_ratio(pair, rng=np.random.default_rng(len(blocks)))
 
 
-def agreement(published: float, ours: RatioEstimate | None, bound: BoundTrial = "") -> str:
+def agreement(published: float, ours: RatioEstimate | None, bound: Bound = "") -> str:
     """Return whether our ratio has the published one's direction: `undecided` while our interval holds both.
 
     An effect that was published and that ours shows to be none is `different`, too. A bound is kept or not.
@@ -222,15 +222,16 @@ def crossovers(points: Sequence[tuple[int, float]]) -> list[tuple[int, int]]:
 
 def _significances(view: View, figures: Figures, sources: _Sources) -> list[tuple[str, int, float, float | None]]:
     """Return p-values of native under its default against the tuned VM, size by size."""
+    moderated, native = group("settings", "moderated"), group("paths", "native")
     from_default = {
-        (cell.group.workload, cell.message_bytes): cell for cell in view.cells if cell.group.setting in MODERATED
+        (cell.group.workload, cell.message_bytes): cell for cell in view.cells if cell.group.setting in moderated
     }
     found = []
     for column in figures.table.columns:
         for size, published in sorted(figures.values[column.name].items()):
             ours = sources[column.name].get(size)
             base = from_default.get((column.workloads[0], size))
-            theirs = next((one for path in NATIVE if base and (one := base.of(path))), None)
+            theirs = next((one for path in native if base and (one := base.of(path))), None)
             ratio = _ratio(ours, (base, _blocks(base, theirs, column))) if ours and base and theirs else None
             p = ratio.t_test.p_value if ratio and ratio.t_test else None
             found.append((column.name, size, published, p))
