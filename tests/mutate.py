@@ -62,7 +62,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "store.rundir": (*_RUN, "tests/e2e/test_verify.py", "tests/fault/test_store_kill.py"),
     "knobs.journal": ("tests/property/test_knob_files.py", "tests/fault/test_knob_journals.py"),
-    "knobs.session": ("tests/fault/test_knob_journals.py", "tests/fault/test_knob_faults.py"),
+    "knobs.session": (
+        "tests/unit/test_knob_session.py",
+        "tests/fault/test_knob_journals.py",
+        "tests/fault/test_knob_faults.py",
+    ),
     "run.schedule": (
         "tests/unit/test_schedule.py",
         "tests/unit/test_schedule_prepares.py",
@@ -81,7 +85,6 @@ SURVIVE = {
     ): "equal to no probability",
     ("stats.modes", "statistic * math.sqrt(x.size) > _CRITICAL"): "equal to no statistic",
     ("stats.modes", "two[best] >= two[best].max() - 1e-12"): "equal to no sum",
-    ("knobs.session", "5"): "one more try of a busy device",
     ("store.sums", "2000000000"): "1 ns of 2 s, by which a file is too young to be known",
     ("stats.widen", "special.fdtrc(k - 1, n - k, among / within) > _VARIANTS_P"): "equal to no probability",
     ("stats.widen", "1.0 + interval.level"): "the t of the other tail, which is squared",

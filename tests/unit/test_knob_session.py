@@ -1,0 +1,384 @@
+"""A session of knobs against a scripted machine: every record, script, watchdog and pause, exactly."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from knob_machine import AnswerError, KnobMachine
+from nearmetal.errors import TrialError
+from nearmetal.knobs import session
+from nearmetal.knobs.access import KnobError
+from nearmetal.knobs.journal import EndState, read_state
+from nearmetal.knobs.knob import Target
+from nearmetal.knobs.plan import plan
+from nearmetal.knobs.watchdog import WatchLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nearmetal.process import Finished
+    from nearmetal.study.order import Scalar
+
+NICS = ("eth1", "eth2")
+FILES = {
+    "/proc/sys/net/core/busy_read": "0\n",
+    "/sys/class/net/eth1/carrier": "1\n",
+    "/sys/class/net/eth2/carrier": "1\n",
+    "/sys/class/net/eth3/carrier": "0\n",
+}
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> KnobMachine:
+    nics = {"eth1": {}, "eth2": {"rx-frames": "64"}, "eth3": {}}
+    return KnobMachine.make(tmp_path / "machine", nics, FILES)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "journals"
+    place.mkdir()
+    return place
+
+
+class FarMachine(KnobMachine):
+    """The same machine as nodes of a far host; keeps what was run there."""
+
+    machines = ("n0", "n1")
+    site = SimpleNamespace(state="/far/state")
+    thrown_away = False
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.ran: list[tuple[str, tuple[str, ...], bytes]] = []
+
+    def machine_name(self, node: str) -> str:
+        return f"machine of {node}"
+
+    def lifeline(self, node: str) -> str:
+        return "77"
+
+    def run(self, argv: Sequence[str], *, node: str = "", stdin: bytes = b"", **others: Any) -> Finished:
+        if tuple(argv[3:4]) in {("put",), ("forget",)}:
+            self.ran.append((node, tuple(argv[3:]), stdin))
+            argv = ("ls", "--", "/nothing")
+        return super().run(argv, node=node, stdin=stdin, **others)
+
+
+class ThrownAway(FarMachine):
+    thrown_away = True
+
+
+class FakeWatchdog:
+    """Notes how it was armed; says what it is told to when it is disarmed."""
+
+    armed: list[tuple[str, WatchLimits, str, str]]
+    says: list[str]
+
+    def __init__(self, said: str = "", *, alive: bool = True) -> None:
+        self._said = said
+        self._alive = alive
+
+    @classmethod
+    def arm(cls, shell: object, node: str, guard: WatchLimits, script: str, report: str) -> FakeWatchdog:
+        cls.armed.append((node, guard, script, report))
+        said = cls.says.pop(0) if cls.says else ""
+        if said == "refused":
+            raise TrialError("the watchdog did not start")
+        return cls(said)
+
+    def alive(self) -> bool:
+        return self._alive
+
+    def disarm(self) -> str:
+        return self._said
+
+
+@pytest.fixture
+def armed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, WatchLimits, str, str]]:
+    FakeWatchdog.armed, FakeWatchdog.says = [], []
+    monkeypatch.setattr(session, "Watchdog", FakeWatchdog)
+    return FakeWatchdog.armed
+
+
+def begin(
+    shell: KnobMachine, folder: Path, setting: Mapping[str, Scalar], *targets: Target, **options: Any
+) -> session.Session:
+    return session.begin(shell, plan(shell, setting, targets or (Target("", "eth1"), Target(""))), folder, **options)
+
+
+def records(begun: session.Session) -> list[dict[str, Any]]:
+    return [json.loads(line)["record"] for line in begun.journal.path.read_bytes().splitlines()]
+
+
+def kinds(begun: session.Session) -> list[str]:
+    return [f"{one['kind']} {one.get('cell', one.get('state', ''))}".strip() for one in records(begun)]
+
+
+def names(folder: Path) -> list[str]:
+    """Return what lies beside the journal, by the ends of the names."""
+    return sorted(path.name.partition(".journal")[2] for path in folder.iterdir() if ".journal" in path.name)
+
+
+class TestWrites:
+    def test_each_write_is_announced_and_its_effects_are_told(self, machine: KnobMachine, folder: Path) -> None:
+        begun = begin(machine, folder, {"nic.adaptive-rx": False, "host.busy_read": 50})
+        begun.apply()
+        numbers = {cell.knob: cell.cell for cell in begun.plan.cells}
+        adaptive, usecs, frames = (numbers[f"nic.{name}"] for name in ("adaptive-rx", "rx-usecs", "rx-frames"))
+        told = {one["cell"]: one for one in records(begun) if one["kind"] == "done"}
+        assert told[adaptive]["read"] == told[adaptive]["value"] == "off"
+        assert told[adaptive]["disturbed"] == {str(usecs): "3", str(frames): "64"}
+        assert told[numbers["host.busy_read"]]["disturbed"] == {}
+        assert [kind for kind in kinds(begun) if kind.startswith(("intent", "done"))] == [
+            f"{kind} {cell.cell}" for cell in begun.plan.planned for kind in ("intent", "done")
+        ]
+        assert begun.disturbed() == {"nic.rx-usecs of eth1": "16 -> 3", "nic.rx-frames of eth1": "32 -> 64"}
+
+    def test_what_could_have_changed_and_did_not_is_not_told(self, machine: KnobMachine, folder: Path) -> None:
+        machine.set_nic("eth1", adaptive_rx="off")
+        begun = begin(machine, folder, {"nic.adaptive-rx": False})
+        begun.apply()
+        assert len(begun.plan.cells) > 1
+        assert records(begun)[-1]["disturbed"] == {}
+
+    def test_what_an_earlier_write_has_disturbed_is_told_once(self, machine: KnobMachine, folder: Path) -> None:
+        begun = begin(machine, folder, {"nic.adaptive-rx": False, "nic.rx-usecs": 5})
+        begun.apply()
+        told = [one["disturbed"] for one in records(begun) if one["kind"] == "done"]
+        assert told[0], "adaptive moderation resets frames"
+        assert all(not disturbed for disturbed in told[1:])
+
+    def test_values_of_several_targets_are_joined_where_they_differ(self, machine: KnobMachine, folder: Path) -> None:
+        begun = begin(machine, folder, {"nic.rx-frames": 8, "nic.gro": False}, *(Target("", nic) for nic in NICS))
+        begun.apply()
+        assert begun.found() == {"nic.rx-frames": "32;64", "nic.gro": "on"}
+        assert begun.facts() == {"knob.nic.rx-frames": "8", "knob.nic.gro": "off"}
+        assert begun.disturbed() == {}
+
+    def test_a_value_that_the_driver_ignores_is_refused(self, machine: KnobMachine, folder: Path) -> None:
+        machine.set_nic("eth1", driver="liar")
+        begun = begin(machine, folder, {"nic.rx-usecs": 5})
+        with pytest.raises(KnobError, match="reads back '16' after '5' was written"):
+            begun.apply()
+
+    def test_a_later_write_that_changes_an_earlier_one_is_named(self, machine: KnobMachine, folder: Path) -> None:
+        def meddle(what: str) -> None:
+            if "busy_read" in what:
+                machine.set_nic("eth1", gro="on")
+
+        shell = KnobMachine(machine.root, meddle)
+        begun = begin(shell, folder, {"nic.gro": False, "host.busy_read": 50})
+        with pytest.raises(KnobError, match=r"nic\.gro of eth1 was off and is on after other writes"):
+            begun.apply()
+
+    def test_a_read_back_that_proves_nothing_is_named(self, machine: KnobMachine, folder: Path) -> None:
+        setting = {"nic.rx-usecs": 10, "host.busy_read": 50}
+        machine.set_nic("eth1", driver="liar", adaptive_rx="off")
+        assert begin(machine, folder, setting).readback_doubts() == {}
+        machine.set_nic("eth1", driver="igbvf")
+        doubts = begin(machine, folder, setting).readback_doubts()
+        assert list(doubts) == ["nic.rx-usecs"]
+        assert doubts["nic.rx-usecs"]
+
+
+class TestBusy:
+    @pytest.mark.parametrize(
+        ("refusals", "said", "taken", "pauses"),
+        [(4, "Device or resource busy", True, 4), (5, "Device or resource busy", False, 4), (1, "No", False, 0)],
+        ids=["at last", "for ever", "refused for good"],
+    )
+    def test_a_busy_device_is_asked_five_times(
+        self,
+        machine: KnobMachine,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        refusals: int,
+        said: str,
+        taken: bool,
+        pauses: int,
+    ) -> None:
+        slept: list[float] = []
+        monkeypatch.setattr(session.time, "sleep", slept.append)
+        left = [AnswerError(said)] * refusals
+
+        def refuse(_what: str) -> None:
+            if left:
+                raise left.pop()
+
+        begun = begin(KnobMachine(machine.root, refuse), folder, {"nic.rx-frames": 8})
+        if taken:
+            begun.apply()
+        else:
+            with pytest.raises(KnobError, match=said):
+                begun.apply()
+        assert (machine.nic("eth1")["rx-frames"] == "8") is taken
+        assert slept == [0.05] * pauses
+        assert not left
+
+
+class TestEnds:
+    SETTING = {"nic.rx-frames": 8}
+
+    def test_a_confirmed_session_leaves_its_journal_alone(
+        self, machine: KnobMachine, folder: Path, armed: list[Any]
+    ) -> None:
+        begun = begin(machine, folder, self.SETTING, guard=WatchLimits())
+        begun.apply()
+        assert names(folder) == ["", ".0.undo.sh"]
+        assert begun.confirm() is EndState.CONFIRMED
+        assert names(folder) == [""]
+        assert begun.watchdogs == []
+        assert kinds(begun)[-1] == "end confirmed"
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(begun.journal._descriptor)
+
+    def test_a_watchdog_that_has_acted_comes_before_a_confirmation(
+        self, machine: KnobMachine, folder: Path, armed: list[Any]
+    ) -> None:
+        FakeWatchdog.says = ["restored because the deadline has passed"]
+        begun = begin(machine, folder, self.SETTING, guard=WatchLimits())
+        begun.apply()
+        with pytest.raises(TrialError, match=r"too late to confirm, the watchdog has acted: .* deadline has passed"):
+            begun.confirm()
+        undone, report = begun.restore()
+        assert undone.put_back == ("nic.rx-frames of eth1",)
+        assert report == ""
+        assert [kind for kind in kinds(begun) if kind.startswith("end")] == [
+            "end confirmed",
+            "end quarantined",
+            "end restored",
+        ]
+
+    def test_a_value_that_changes_while_the_watchdog_ends_is_seen(
+        self, machine: KnobMachine, folder: Path, armed: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun = begin(machine, folder, self.SETTING, guard=WatchLimits())
+        begun.apply()
+        monkeypatch.setattr(FakeWatchdog, "disarm", lambda _: machine.set_nic("eth1", rx_frames="9") or "")
+        with pytest.raises(KnobError, match=r"nic\.rx-frames of eth1 was 8 and is 9"):
+            begun.confirm()
+        assert names(folder) == ["", ".0.undo.sh"], "what can be run by hand stays"
+
+    def test_restored_is_told_before_the_journal_ends(
+        self, machine: KnobMachine, folder: Path, armed: list[Any]
+    ) -> None:
+        FakeWatchdog.says = ["first", "", "third"]
+        targets = (Target("n0", "eth1"), Target("n1", "eth2"), Target("n2", "eth3"))
+        begun = begin(machine, folder, self.SETTING, *targets, guard=WatchLimits())
+        begun.apply()
+        heard: list[object] = []
+        undone, report = begun.restore(lambda one: heard.append((one, read_state(begun.journal.path).end)))
+        assert heard == [(undone, None)]
+        assert report == "first; third"
+        assert kinds(begun)[-1] == "end restored"
+        assert sum(kind.startswith("end") for kind in kinds(begun)) == 1
+        assert names(folder) == [""]
+
+    @pytest.mark.parametrize(("alive", "unguarded"), [((), False), ((True, True), False), ((True, False), True)])
+    def test_one_dead_watchdog_leaves_a_session_unguarded(
+        self, machine: KnobMachine, folder: Path, alive: tuple[bool, ...], unguarded: bool
+    ) -> None:
+        begun = begin(machine, folder, self.SETTING)
+        begun.watchdogs.extend(FakeWatchdog(alive=one) for one in alive)  # type: ignore[misc]
+        assert begun.unguarded() is unguarded
+
+
+class TestWatchdogs:
+    SETTING = {"nic.rx-frames": 8, "host.busy_read": 50}
+    NODES = (Target("n0", "eth1"), Target("n0", "eth3"), Target("n0"), Target("n1", "eth2"))
+
+    def test_none_is_armed_that_nobody_asked_for(self, machine: KnobMachine, folder: Path, armed: list[Any]) -> None:
+        assert begin(machine, folder, self.SETTING).watchdogs == []
+        assert armed == []
+
+    @pytest.mark.parametrize(
+        ("own_links", "links"),
+        [(False, [("wan",)] * 3), (True, [("wan", "eth1"), ("wan", "eth2"), ("wan",)])],
+        ids=["named links", "own links too"],
+    )
+    def test_each_node_has_one_with_its_script_and_its_links(
+        self,
+        machine: KnobMachine,
+        folder: Path,
+        armed: list[Any],
+        own_links: bool,
+        links: list[tuple[str, ...]],
+    ) -> None:
+        guard = WatchLimits(deadline_s=9, links=("wan", "wan"), own_links=own_links)
+        begun = begin(machine, folder, self.SETTING, *self.NODES, guard=guard)
+        journal = begun.journal.path
+        assert [node for node, *_ in armed] == ["n0", "n1", ""]
+        assert [limits.links for _, limits, *_ in armed] == links
+        assert {limits.deadline_s for _, limits, *_ in armed} == {9}
+        assert [report for *_, report in armed] == [f"{journal}.{number}.watchdog" for number in range(3)]
+        scripts = [script for _, _, script, _ in armed]
+        assert scripts == [Path(f"{journal}.{number}.undo.sh").read_text() for number in range(3)]
+        assert begun.undo_script == "\n".join(scripts)
+        assert ["eth1" in script for script in scripts] == [True, False, False]
+        assert len(begun.watchdogs) == 3
+
+    def test_one_that_does_not_start_ends_the_session_unwritten(
+        self, machine: KnobMachine, folder: Path, armed: list[Any]
+    ) -> None:
+        FakeWatchdog.says = ["", "refused"]
+        with pytest.raises(TrialError, match="did not start"):
+            begin(machine, folder, self.SETTING, *self.NODES, guard=WatchLimits())
+        assert len(armed) == 2
+        assert machine.writes == []
+        assert names(folder) == [""]
+        (path,) = folder.glob("*.journal")
+        assert read_state(path).end is EndState.RESTORED
+
+
+class TestFar:
+    SETTING = {"nic.rx-frames": 8}
+    NODES = (Target("n0", "eth1"), Target("n1", "eth2"))
+
+    def test_undo_scripts_lie_on_each_far_machine_until_a_good_end(
+        self, machine: KnobMachine, folder: Path, armed: list[Any]
+    ) -> None:
+        far = FarMachine(machine.root)
+        begun = begin(far, folder, self.SETTING, *self.NODES, guard=WatchLimits())
+        name = begun.journal.path.name
+        scripts = [(folder / f"{name}.{number}.undo.sh").read_bytes() for number in (0, 1)]
+        assert far.ran == [
+            (f"n{number}", ("put", "/far/state/journal", f"{name}.{number}.undo.sh"), scripts[number])
+            for number in (0, 1)
+        ]
+        assert [report for *_, report in armed] == [f"/far/state/journal/{name}.{number}.watchdog" for number in (0, 1)]
+        far.ran.clear()
+        begun.apply()
+        begun.restore()
+        assert [(node, argv) for node, argv, _ in far.ran] == [
+            (node, ("forget", "/far/state", name)) for node in ("n0", "n1")
+        ]
+
+    @pytest.mark.parametrize("shell", [KnobMachine, ThrownAway])
+    def test_nothing_is_left_where_nothing_outlives_the_session(
+        self, machine: KnobMachine, folder: Path, armed: list[Any], shell: type[KnobMachine]
+    ) -> None:
+        there = shell(machine.root)
+        begun = begin(there, folder, self.SETTING, *self.NODES, guard=WatchLimits())
+        assert getattr(there, "ran", []) == []
+        assert [report for *_, report in armed] == [f"{begun.journal.path}.{number}.watchdog" for number in (0, 1)]
+
+    @pytest.mark.parametrize(
+        ("shell", "host", "told"),
+        [(FarMachine, "local", True), (FarMachine, "named", False), (KnobMachine, "local", False)],
+    )
+    def test_the_journal_names_far_machines_that_no_host_names(
+        self, machine: KnobMachine, folder: Path, shell: type[KnobMachine], host: str, told: bool
+    ) -> None:
+        begun = begin(shell(machine.root), folder, self.SETTING, *self.NODES, host=host)
+        first = records(begun)[0]
+        assert first["host"] == host
+        assert first.get("machines") == (
+            {node: [f"machine of {node}", "boot-1"] for node in ("n0", "n1")} if told else None
+        )
