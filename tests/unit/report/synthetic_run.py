@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -153,22 +154,36 @@ def _cells(order: Order, recipe: Recipe) -> list[CellSamples]:
 def _cell(order: Order, size: int, recipe: Recipe) -> CellSamples:
     options = order.workload.options
     warmup, iterations = int(str(options["warmup"])), recipe.iterations or int(str(options["iterations"]))
-    operation = str(options["operation"])
-    rng = np.random.default_rng((recipe.seed, order.trial, size))
     label = order.path.label.removesuffix(AGAIN)
     cost = recipe.cost[label] * recipe.setting_cost.get(order.setting, 1.0)
     cost *= recipe.again if label != order.path.label else 1.0
     cost *= recipe.boots[order.block % len(recipe.boots)] if recipe.boots and label != "veth" else 1.0
     cost *= recipe.hours[order.block * len(recipe.hours) // recipe.blocks] if recipe.hours else 1.0
-    typical = (42_000 + size * 2.1) * cost * np.exp(rng.normal(0.0, recipe.spread))
+    seed, stalls = (recipe.seed, order.trial, size), label in recipe.stalls
+    return _samples(str(options["operation"]), warmup, iterations, seed, cost, recipe.spread, stalls, recipe.idle)
+
+
+@lru_cache(maxsize=600)  # a few runs of tests that differ in little: their figures are worked out once
+def _samples(
+    operation: str,
+    warmup: int,
+    iterations: int,
+    seed: tuple[int, int, int],
+    cost: float,
+    spread: float,
+    stalls: bool,
+    idle: float | None,
+) -> CellSamples:
+    rng, size = np.random.default_rng(seed), seed[-1]
+    typical = (42_000 + size * 2.1) * cost * np.exp(rng.normal(0.0, spread))
     count = warmup + iterations
     # Bimodal with a heavy tail, as latencies are: a second mode 15 % up, and rare stalls of a Pareto length.
     ns = typical * np.exp(rng.normal(0.0, 0.03, count)) * np.where(rng.random(count) < 0.1, 1.15, 1.0)
     ns *= np.where(rng.random(count) < 0.004, 1.0 + rng.pareto(1.4, count) * 3.0, 1.0)
-    if label in recipe.stalls:
+    if stalls:
         ns *= np.where(np.arange(count) % 33 == 0, 1.45, 1.0)
-    if recipe.idle is not None:
-        ns = np.where(ns > np.quantile(ns, recipe.idle), ns, 0.0)
+    if idle is not None:
+        ns = np.where(ns > np.quantile(ns, idle), ns, 0.0)
     both = np.vstack((ns, ns)).astype(np.int64)
     begin = np.cumsum(both, axis=1) - both
     initiators = (0,) if operation in {"latency", "bw"} else (0, 1)

@@ -42,9 +42,9 @@ progress = "PROGRESS"
 """
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> RunDir:
-    return make_run(tmp_path / "run", Recipe(blocks=5))
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    return make_run(tmp_path_factory.mktemp("advice") / "run", Recipe(blocks=5))
 
 
 def remedies(
