@@ -106,13 +106,16 @@ def test_a_binding_that_nodes_of_one_machine_cannot_have_is_refused() -> None:
     assert "share one machine" in outcome.reason
 
 
-def test_a_launch_that_hangs_is_stopped_and_said_so() -> None:
-    asked = dataclasses.replace(order("veth", iterations=50_000_000), timeout_s=2.0)
-    outcome = carried_out(asked)
+def test_a_launch_that_hangs_is_stopped_and_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = tmp_path / "nmbench"
+    hanging.write_text("#!/bin/sh\nexec sleep 50000000.5\n")
+    hanging.chmod(0o755)
+    monkeypatch.setattr("nearmetal.workloads.engine.build_engine", lambda *_, **__: hanging)
+    outcome = carried_out(dataclasses.replace(order("veth"), timeout_s=2.0))
     assert outcome.timed_out
     assert "trials.timeout" in outcome.hint
     assert outcome.launch_argv
-    assert "nmbench" not in _command_lines(), "the launch left ranks behind"
+    assert "50000000.5" not in _command_lines(), "the launch left ranks behind"
 
 
 def test_arguments_that_the_engine_refuses_are_its_words() -> None:

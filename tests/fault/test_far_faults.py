@@ -211,11 +211,16 @@ def test_a_command_that_hangs_is_ended_and_the_machine_stays_usable(
     eventually(lambda: not running("1234.5"), "the command was left behind")
 
 
-def test_a_launch_that_hangs_is_ended_with_its_ranks(far: far_machines.Far) -> None:
-    options = {"operation": "latency", "sizes": [8], "iterations": 70_000_007}
-    slow = dataclasses.replace(DECLARED, workload=WorkloadOrder("l", "engine", options), timeout_s=3.0)  # type: ignore[arg-type]
-    assert far.host.carry_out(slow, carry_out).timed_out
-    eventually(lambda: not running("70000007"), "ranks were left behind")
+def test_a_launch_that_hangs_is_ended_with_its_ranks(
+    far: far_machines.Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = tmp_path / "nmbench"
+    hanging.write_text("#!/bin/sh\nexec sleep 70000007.5\n")
+    hanging.chmod(0o755)
+    with monkeypatch.context() as patched:
+        patched.setattr("nearmetal.workloads.engine.build_engine", lambda *_, **__: hanging)
+        assert far.host.carry_out(dataclasses.replace(DECLARED, timeout_s=3.0), carry_out).timed_out
+    eventually(lambda: not running("70000007.5"), "ranks were left behind")
     assert far.host.carry_out(DECLARED, carry_out).status is TrialStatus.VALID
 
 
