@@ -28,7 +28,7 @@ from pydantic import ConfigDict, Field
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.models import Distribution
-from nearmetal.predict.schedule import PS_PER_NS, Collective, Comm, Op, OpKind, Peer, Program, Schedule
+from nearmetal.predict.schedule import PS_PER_NS, Collective, Comm, Op, OpKind, Peer, Program, Schedule, exchange
 from nearmetal.predict.trace import DoCall, DoGap, Repeat, Step
 from nearmetal.study.spec import read_table, read_toml
 from nearmetal.units import parse_duration_ns
@@ -172,42 +172,11 @@ def _cg(pattern: Pattern) -> _Parts:
     rows = pattern.ranks // columns
     size = round(pattern.message_bytes * pattern.shrink**0.5)
     comms = (Comm(0, size=pattern.ranks), Comm(1, stride=1, size=columns))
-    ops: list[Op] = []
-
-    def exchange(mask: int, message_bytes: int, tag: int) -> None:
-        ops.append(
-            Op(
-                OpKind.SENDRECV,
-                comm=1,
-                rule=Peer.XOR,
-                peer=mask,
-                tag=tag,
-                message_bytes=message_bytes,
-                recv_rule=Peer.XOR,
-                recv_peer=mask,
-                recv_tag=tag,
-            )
-        )
-
-    for bit in range(columns.bit_length() - 1):
-        exchange(1 << bit, size, 1)
-    square = rows == columns
-    rule, peer = (Peer.TRANSPOSE, columns) if square else (Peer.XOR, columns // 2)
-    ops.append(
-        Op(
-            OpKind.SENDRECV,
-            rule=rule,
-            peer=peer,
-            tag=2,
-            message_bytes=size,
-            recv_rule=rule,
-            recv_peer=peer,
-            recv_tag=2,
-        )
-    )
-    for _ in range(2):
-        for bit in range(columns.bit_length() - 1):
-            exchange(1 << bit, 8, 3)
+    partners = [1 << bit for bit in range(columns.bit_length() - 1)]
+    rule, peer = (Peer.TRANSPOSE, columns) if rows == columns else (Peer.XOR, columns // 2)
+    ops = [exchange(Peer.XOR, mask, size, tag=1, comm=1) for mask in partners]
+    ops.append(exchange(rule, peer, size, tag=2))
+    ops += [exchange(Peer.XOR, mask, 8, tag=3, comm=1) for mask in partners * 2]
     return ops, [DoCall(i) for i in range(len(ops))], comms, ()
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.predict.native import Placement
-from nearmetal.predict.schedule import Comm, Op, OpKind, Peer, Program, Schedule
+from nearmetal.predict.schedule import Comm, Peer, Program, Schedule, exchange
 from nearmetal.predict.simulate import simulate, simulate_launches
 from nearmetal.predict.trace import DoCall, DoGap, Repeat
 from nearmetal.predict.traffic import inter_share, traffic
@@ -330,21 +330,11 @@ def share_schedule(
         raise BadInputError(f"a share of {inter_share} of {messages} messages")
     far = round(inter_share * messages)
 
-    def exchange(mask: int) -> Op:
-        return Op(
-            OpKind.SENDRECV,
-            rule=Peer.XOR,
-            peer=mask,
-            message_bytes=message_bytes,
-            recv_rule=Peer.XOR,
-            recv_peer=mask,
-        )
-
     counts = ((0, messages - far), (1, far))
     steps = tuple(Repeat(count, (DoCall(op),)) for op, count in counts if count)
     program = Program(
         steps=((DoGap(0),) if compute else ()) + steps,
-        ops=(exchange(1), exchange(2)),
+        ops=(exchange(Peer.XOR, 1, message_bytes), exchange(Peer.XOR, 2, message_bytes)),
         comms=(Comm(0, size=4),),
         gaps=(0,) if compute else (),
     )

@@ -6,7 +6,7 @@ A program that many ranks share names its peers by rule (`Peer`), so its size do
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from nearmetal.errors import BadInputError, UnavailableError
@@ -100,6 +100,12 @@ class Op:
     collective: Collective = Collective.BARRIER
     sizes: int = NONE
     recv_sizes: int = NONE
+
+
+def exchange(rule: Peer, peer: int, message_bytes: int, *, tag: int = 0, comm: int = 0) -> Op:
+    """Return the exchange of two messages alike with a peer that is given by rule."""
+    op = Op(OpKind.SENDRECV, comm=comm, rule=rule, peer=peer, tag=tag, message_bytes=message_bytes)
+    return replace(op, recv_rule=rule, recv_peer=peer, recv_tag=tag)
 
 
 @dataclass(frozen=True, slots=True)
