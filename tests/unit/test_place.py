@@ -250,3 +250,13 @@ def test_more_ranks_of_a_node_than_streamed_or_than_processors_known_are_told() 
     assert said(4, pairs=4) == said(4) == [processors]
     assert not said(1, pairs=1)
     assert said(8, pairs=1) == [processors.replace("4", "8")]  # nothing goes between nodes
+
+
+def test_an_iteration_of_cg_reduces_a_row_transposes_and_takes_two_dot_products() -> None:
+    ops = schedule_from_pattern(Pattern(kind="cg", ranks=16, steps=1, message_bytes=1000)).programs[0].ops
+    told = [(op.recv_rule.name, op.recv_peer, op.message_bytes, op.tag, op.recv_tag, op.comm) for op in ops]
+    row = [("XOR", 1, 1000, 1, 1, 1), ("XOR", 2, 1000, 1, 1, 1)]
+    dots = [("XOR", 1, 8, 3, 3, 1), ("XOR", 2, 8, 3, 3, 1)]
+    assert told == [*row, ("TRANSPOSE", 4, 1000, 2, 2, 0), *dots, *dots]
+    halves = schedule_from_pattern(Pattern(kind="cg", ranks=8, steps=1, message_bytes=1000)).programs[0].ops
+    assert (halves[2].rule.name, halves[2].peer, halves[2].recv_peer) == ("XOR", 2, 2)
