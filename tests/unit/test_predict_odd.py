@@ -169,6 +169,7 @@ def test_messages_of_many_packets_under_a_stage_are_told(tmp_path: Path, monkeyp
     for message_bytes, argv, doubted in ((16_384, stage, True), (8192, stage, False), (16_384, (), False)):
         _, err = told(monkeypatch, ping(message_bytes), source, *argv)
         assert ("100% of messages are larger than 14,480 B" in err) is doubted
+        assert ("moderation is added by a rule" in err) is bool(argv)
 
 
 def test_a_setting_stands_for_another_with_the_rule_of_its_driver(
