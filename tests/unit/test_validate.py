@@ -257,6 +257,9 @@ def test_paths_of_one_name_with_other_options_are_told(truth: Path, monkeypatch:
     assert told.said == "the paths were measured over bridge, mtu = 9000, the launches over bridge"
     assert other["on the wire"] == "delay_us = 2.0, rate_mbit = 1000.0"
     assert other["on a processor"] == "EPYC"
+    run.info = replace(run.info, host_kind="lab")  # there any model runs an instruction a nanosecond
+    in_lab = conditions_of(run, replace(record, outcome=replace(record.outcome, facts=facts)))
+    assert in_lab["on a processor"] == "an emulated processor of the lab"
 
 
 def test_a_rate_is_no_time_to_hold_predictions_against(truth: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,8 @@ _ON_ONE_COMPUTER = ("local", "lab")
 _AUTOGROUP = "kernel.autogroup"
 _WIRE = "lab.wire_"
 _HELD = ".TCPAutoCorking"
+_LAB_PROCESSOR = "an emulated processor of the lab"
+"""Of whatever model, all are as fast: an instruction a nanosecond. A real one may have the same name."""
 
 Key = tuple[str, str, str]
 Launch = tuple[str, int]
@@ -187,7 +189,7 @@ def conditions_of(run: RunDir, record: TrialRecord) -> dict[str, str]:
         "over": ", ".join(filter(None, (order.path.kind, _in_words(order.path.options)))),
         "on the wire": _in_words(wire),
         "in QEMU": str(facts.get("lab.emulator", "")),
-        "on a processor": str(facts.get("cpu.model", "")),
+        "on a processor": _LAB_PROCESSOR if run.info.host_kind == "lab" else str(facts.get("cpu.model", "")),
         "with kernel": str(facts.get("kernel.release", "")),
     }
     return {how: words for how, words in told.items() if words or how == "under the setting"}
