@@ -154,6 +154,12 @@ def test_computing_that_waited_for_processors_is_told(
     assert ("2 ranks of a node were traced on fewer processors" in err) == bool(crowd)
 
 
+def test_how_far_guests_were_off_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in ("guest-vf", "vf"):
+        _, err = told(monkeypatch, computing(1), model_of(tmp_path, Machine(path(1), path(5)), kind=kind))
+        assert ("the validated cases have no guests" in err) == (kind == "guest-vf")
+
+
 def test_paths_of_an_interrupted_run_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One launch each ranked a bridge before the cable that it lengthens, without a word."""
     machine = Machine(path(1), measured(5, 8, 1024))
