@@ -9,6 +9,16 @@ import pyarrow as pa
 
 from nearmetal.api.comparison import Comparison, of_paths, of_runs
 from nearmetal.api.frame import Frame
+from nearmetal.api.rows import (
+    TRIAL_COLUMNS,
+    CellQuery,
+    keys,
+    pair_table,
+    sample_rows,
+    summary_columns,
+    trial_row,
+    with_trial,
+)
 from nearmetal.errors import BadInputError
 from nearmetal.fabric.survey import survey
 from nearmetal.report import as_html
@@ -29,16 +39,6 @@ if TYPE_CHECKING:
     from nearmetal.store.rundir import RunInfo, TrialRecord
     from nearmetal.store.samples import StoredCell
     from nearmetal.study.spec import Study
-from nearmetal.api.rows import (
-    TRIAL_COLUMNS,
-    CellQuery,
-    keys,
-    pair_table,
-    sample_rows,
-    summary_columns,
-    trial_row,
-    with_trial,
-)
 
 
 def open_run(path: str | PathLike[str]) -> Run:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearmetal.errors import BadInputError
+from nearmetal.predict.place import Slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Hosts = NDArray[np.uint32]
-from nearmetal.predict.place import Slots
 
 
 def _names(host_of: NDArray[np.uint32], slots: Slots) -> list[str]:

@@ -22,6 +22,7 @@ from nearmetal.report.markup import (
     source,
     together,
 )
+from nearmetal.report.tuning import named, tables
 from nearmetal.tune.explain import front
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from nearmetal.tune.recall import RecalledClass, RecalledSearch
     from nearmetal.tune.search import TrialNote
     from nearmetal.tune.space import Point, Space
-from nearmetal.report.tuning import named, tables
 
 MAX_LANES = 20
 """How many settings the race shows, those that stood longest first."""
