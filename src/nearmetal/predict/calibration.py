@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from nearmetal.predict.models import NamedMachine
     from nearmetal.predict.native import Placement
 
-    Floats = NDArray[np.float64]
 
 LEVEL = 0.90
 OWN, SHARED, RELAY, GUEST = "own cores", "shared cores", "relay", "guest"

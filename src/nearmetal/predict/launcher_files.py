@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Hosts = NDArray[np.uint32]
-
 
 def _names(host_of: NDArray[np.uint32], slots: Slots) -> list[str]:
     used = np.bincount(host_of, minlength=len(slots.names))
