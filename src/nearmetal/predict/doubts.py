@@ -176,44 +176,34 @@ def _of_sizes(
             return []
         said = "the model file does not tell which sizes were measured"
         return [Doubt(said, "fit the run again: `--on RUN --save-model FILE`", float(counts.sum()) / total)]
-    found: list[Doubt] = []
     volume = np.maximum(sizes, 1) * counts
 
     def shares(chosen: NDArray[np.bool_]) -> tuple[float, float]:
         return float(counts[chosen].sum()) / float(counts.sum()), float(volume[chosen].sum()) / float(volume.sum())
 
-    largest = int(measured[-1])
-    beyond = sizes > largest
-    if beyond.any():
-        most, (of_messages, of_bytes) = int(sizes[beyond].max()), shares(beyond)
-        said = (
-            f"{of_messages:.0%} of messages and {of_bytes:.0%} of bytes {where} are larger than the largest measured: "
-            f"up to {format_size(most)} against {format_size(largest)}, {most / largest:.1f} times"
-        )
+    def told(chosen: NDArray[np.bool_], what: str, *, refuse: bool = False) -> Doubt:
+        of_messages, of_bytes = shares(chosen)
+        said = f"{of_messages:.0%} of messages and {of_bytes:.0%} of bytes {where} are {what}"
+        hint = f"measure {_sizes_to_measure(measured, sizes)}"
+        return Doubt(said, hint, max(of_messages, of_bytes), refuse=refuse)
+
+    found: list[Doubt] = []
+    least, largest = int(measured[0]), int(measured[-1])
+    if (beyond := sizes > largest).any():
+        most = int(sizes[beyond].max())
+        what = f"larger than the largest measured: up to {format_size(most)} against {format_size(largest)}"
         far = max(shares(sizes > BEYOND_FACTOR * largest))
-        wanted = _sizes_to_measure(measured, sizes)
-        found.append(Doubt(said, f"measure {wanted}", max(of_messages, of_bytes), refuse=far >= BEYOND_SHARE))
-    least = int(measured[0])
-    below = least > WIDE_FACTOR * np.maximum(sizes, SMALL_BYTES)
-    if below.any():
-        of_messages, of_bytes = shares(below)
-        said = (
-            f"{of_messages:.0%} of messages and {of_bytes:.0%} of bytes {where} are far smaller than the smallest "
-            f"measured: down to {format_size(int(sizes.min()))} against {format_size(least)}"
-        )
-        found.append(Doubt(said, f"measure {_sizes_to_measure(measured, sizes)}", max(of_messages, of_bytes)))
+        found.append(told(beyond, f"{what}, {most / largest:.1f} times", refuse=far >= BEYOND_SHARE))
+    if (below := least > WIDE_FACTOR * np.maximum(sizes, SMALL_BYTES)).any():
+        what = f"far smaller than the smallest measured: down to {format_size(int(sizes.min()))}"
+        found.append(told(below, f"{what} against {format_size(least)}"))
     at = np.searchsorted(measured, sizes)
-    inside = (at > 0) & (at < measured.size)
     low, high = measured[np.maximum(at - 1, 0)], measured[np.minimum(at, measured.size - 1)]
-    between = inside & (sizes != high) & (high > WIDE_FACTOR * np.maximum(low, SMALL_BYTES))
-    if between.any():
-        of_messages, of_bytes = shares(between)
+    wide = high > WIDE_FACTOR * np.maximum(low, SMALL_BYTES)
+    if (between := (at > 0) & (at < measured.size) & (sizes != high) & wide).any():
         widest = int(np.argmax(np.where(between, high / np.maximum(low, 1), 0)))
-        said = (
-            f"{of_messages:.0%} of messages and {of_bytes:.0%} of bytes {where} are far from every measured size, as "
-            f"between {format_size(int(low[widest]))} and {format_size(int(high[widest]))}"
-        )
-        found.append(Doubt(said, f"measure {_sizes_to_measure(measured, sizes)}", max(of_messages, of_bytes)))
+        ends = f"between {format_size(int(low[widest]))} and {format_size(int(high[widest]))}"
+        found.append(told(between, f"far from every measured size, as {ends}"))
     return found
 
 
