@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nearmetal.cli.main import run as cli
@@ -71,6 +71,8 @@ STEPS = st.recursive(
 
 
 @given(STEPS)
+@example((Repeat(2, (DoCall(1), Repeat(2, (DoCall(0),)))),))
+@example((Repeat(2, (DoCall(0), Repeat(2, (DoCall(1),)))),))
 def test_loops_count_as_if_they_were_written_out(steps: tuple[Step, ...]) -> None:
     ops = [send(1), recv(1), send(2), BARRIER, ANY, SWAP]
     idle = program([], ranks=3)

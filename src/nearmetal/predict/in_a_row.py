@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nearmetal.predict.trace import Step
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Part:
     """What a part of a rank's program does with each peer: whether it sends to it first, and last, or receives.
 
@@ -36,23 +36,35 @@ class _Part:
     in_a_row: int = 0
     sent: int = 0
 
-    def then(self, following: _Part) -> _Part:
-        joint = sum(sends and self.last.get(peer, False) for peer, sends in following.first.items())
-        return _Part(
-            self.first if self.heard else following.first | self.first,
-            following.last if following.heard else self.last | following.last,
-            self.heard or following.heard,
-            self.in_a_row + following.in_a_row + joint,
-            self.sent + following.sent,
-        )
+    def add(self, peer: int, *, sends: bool) -> None:
+        if sends:
+            self.sent += 1
+            self.in_a_row += self.last.get(peer, False)
+        if not self.heard:
+            self.first.setdefault(peer, sends)
+        self.last[peer] = sends
 
-    def repeated(self, count: int) -> _Part:
-        again = self.then(self).in_a_row - self.in_a_row
-        in_a_row = self.in_a_row + (count - 1) * again
-        return _Part(self.first, self.last, self.heard, in_a_row, count * self.sent)
+    def hear_from_all(self) -> None:
+        self.heard = True
+        self.last.clear()
+
+    def add_repeated(self, body: _Part, count: int) -> None:
+        self.sent += count * body.sent
+        self.in_a_row += count * body.in_a_row + _joint(self, body) + (count - 1) * _joint(body, body)
+        if not self.heard:
+            self.first = body.first | self.first
+        if body.heard:
+            self.hear_from_all()
+        self.last |= body.last
 
 
-_HEARD_FROM_ALL = _Part(heard=True)
+def _joint(before: _Part, after: _Part) -> int:
+    """Return how many messages follow one of the part before."""
+    return sum(sends and before.last.get(peer, False) for peer, sends in after.first.items())
+
+
+_Event = tuple[int, bool]
+"""A peer, -1 for all of them, and whether it is sent to."""
 
 
 def share_in_a_row(schedule: Schedule, placement: Placement) -> float:
@@ -66,7 +78,7 @@ def share_in_a_row(schedule: Schedule, placement: Placement) -> float:
 class _Rank:
     def __init__(self, rank: int, program: Program, placement: Placement) -> None:
         self.rank, self.program, self.placement = rank, program, placement
-        self.calls = [self._call(op) for op in program.ops]
+        self.calls = [self._events(op) for op in program.ops]
 
     def part(self) -> _Part:
         return self._steps(self.program.steps)
@@ -75,28 +87,28 @@ class _Rank:
         whole = _Part()
         for step in steps:
             if isinstance(step, Repeat):
-                whole = whole.then(self._steps(step.body).repeated(step.count))
+                whole.add_repeated(self._steps(step.body), step.count)
             elif isinstance(step, DoCall):
-                whole = whole.then(self.calls[step.index])
+                for peer, sends in self.calls[step.index]:
+                    if peer < 0:
+                        whole.hear_from_all()
+                    else:
+                        whole.add(peer, sends=sends)
         return whole
 
-    def _call(self, op: Op) -> _Part:
+    def _events(self, op: Op) -> list[_Event]:
         if op.kind is OpKind.COLLECTIVE:
-            return _HEARD_FROM_ALL
+            return [(-1, False)]
         if op.kind is OpKind.RECV:
             return self._message(op, op.rule, op.peer, sends=False)
-        if op.kind is OpKind.SEND:
-            return self._message(op, op.rule, op.peer, sends=True)
+        there = self._message(op, op.rule, op.peer, sends=True) if op.kind in {OpKind.SEND, OpKind.SENDRECV} else []
         if op.kind is OpKind.SENDRECV:
-            there = self._message(op, op.rule, op.peer, sends=True)
-            return there.then(self._message(op, op.recv_rule, op.recv_peer, sends=False))
-        return _Part()
+            return there + self._message(op, op.recv_rule, op.recv_peer, sends=False)
+        return there
 
-    def _message(self, op: Op, rule: Peer, peer: int, *, sends: bool) -> _Part:
+    def _message(self, op: Op, rule: Peer, peer: int, *, sends: bool) -> list[_Event]:
         found = int(peers_of(np.array([self.rank]), self.program, self.program.comms[op.comm], rule, peer)[0])
         if found < 0:
-            return _Part() if sends else _HEARD_FROM_ALL  # off the edge of a grid; from any source
+            return [] if sends else [(-1, False)]  # off the edge of a grid; from any source
         domains = self.placement.domain_of
-        if domains[found] == domains[self.rank]:
-            return _Part()
-        return _Part({found: sends}, {found: sends}, sent=int(sends))
+        return [] if domains[found] == domains[self.rank] else [(found, sends)]
