@@ -60,7 +60,9 @@ def test_a_model_that_is_not_there_names_what_could_be(tmp_path: Path) -> None:
     assert "a run directory, or a file that --save-model wrote" in error.hint
 
 
-@pytest.mark.parametrize("argv", [("--path", "vteh"), ("--path", "veth,brigde"), ("--setting", "as-fond")])
+@pytest.mark.parametrize(
+    "argv", [("--path", "vteh"), ("--path", "veth,brigde"), ("--setting", "as-fond"), ("--baseline", "bridg")]
+)
 def test_a_typo_is_told_what_was_meant(model: str, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...]) -> None:
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [ping(8)])
     assert "did you mean '" in refused(predict, "mine", "--on", model, *argv).hint

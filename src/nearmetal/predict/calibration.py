@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 LEVEL = 0.90
+LEAST_CASES = 19
+"""So many errors make an interval of that level."""
 OWN, SHARED, RELAY, GUEST = "own cores", "shared cores", "relay", "guest"
 RELAY_KINDS = frozenset({"tap"})
 GUEST_KINDS = frozenset(path.kind for path in GUEST_PATHS)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nearmetal.errors import BadInputError
+from nearmetal.errors import BadInputError, meant
 from nearmetal.predict.calibration import (
+    LEAST_CASES,
     Errors,
     JobCase,
     class_of,
@@ -92,12 +93,15 @@ def compare(
     """Return a row for each prediction, in their order, and the machine that ratios are to: the baseline's fastest.
 
     Errors by class are as a model file keeps them; without any, those that ship are taken. Errors of ratios come from
-    `jobs` in the classes that those have. Raise BadInputError for a baseline that was not predicted.
+    `jobs` in the classes of which those have enough. Raise BadInputError for a baseline that was not predicted.
     """
     bare, bare_ns = _bare(predicted, baseline)
     if bare_ns <= 0:
         raise BadInputError("the program takes no time, so paths have no ratio", hint="trace it again, to its end")
-    ratios = ratio_errors(shipped_jobs(), bare.key) | ratio_errors(jobs, bare.key)
+    own = ratio_errors(jobs, bare.key)
+    ratios = ratio_errors(shipped_jobs(), bare.key) | {
+        name: logs for name, logs in own.items() if len(logs) >= LEAST_CASES
+    }
     rows = []
     for named, found, doubts in predicted:
         median_ns = float(np.median(found.makespan_ns))
@@ -137,7 +141,8 @@ def _bare(
     times = [(named, float(np.median(found.makespan_ns))) for named, found, _ in predicted]
     known = {named.path for named, _ in times}
     if baseline and baseline not in known:
-        raise BadInputError(f"no path {baseline} to compare with", hint=f"predicted are {', '.join(sorted(known))}")
+        hint = meant(baseline, sorted(known), f"predicted are {', '.join(sorted(known))}")
+        raise BadInputError(f"no path {baseline} to compare with", hint=hint)
     wanted = baseline or next((path for path in BARE if path in known), "")
     return min((one for one in times if wanted in {"", one[0].path}), key=lambda one: one[1])
 

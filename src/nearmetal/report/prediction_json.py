@@ -280,7 +280,8 @@ def read(path: Path, kind: type[File]) -> File:
     try:
         return read_typed(kind, read_bytes(path, limits.TEXT))
     except OSError as error:
-        raise ForeignFileError(f"{path} cannot be read: {error.strerror}") from error
+        hint = "give a file that --save wrote"
+        raise ForeignFileError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
     except ValueError as error:
         raise ForeignFileError(
             f"{path} is not a file of this kind in version {VERSION}: {str(error)[:200]}",

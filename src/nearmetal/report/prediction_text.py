@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isnan
 from statistics import median
 
-from nearmetal.predict.calibration import LEVEL
+from nearmetal.predict.calibration import LEAST_CASES, LEVEL
 from nearmetal.predict.decide import SURE, AnswerRow, cheapest
 from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.validate import PARTS, Validated, orders
@@ -134,7 +134,7 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
     for errors in dict.fromkeys(row.errors for row in rows):
         span = errors.span()
         if span is None:
-            said.append(f"Only {len(errors.logs)} validated cases ({errors.of}): not enough for an interval.")
+            said.append(f"Only {len(errors.logs)} validated cases ({errors.of}): an interval needs {LEAST_CASES}.")
             continue
         said.append(
             f"Intervals: replayed launches, times the errors of {len(errors.logs)} validated cases ({errors.of}): "
