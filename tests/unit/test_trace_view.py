@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,14 @@ def test_text_names_what_matters() -> None:
     assert "Time: 39.0 % compute, 60.0 % in MPI" in text
     assert "       0 |..@@" in text
     assert max(len(line) for line in text.splitlines()) <= 120
+
+
+def test_the_processors_of_a_trace_are_shown() -> None:
+    about = {"processor": "AMD EPYC", "processors": "1", "gaps": "elapsed"}
+    told = as_text(view_trace(Trace(tuple(replace(one, meta=one.meta | about) for one in ring().ranks))))
+    assert "\nOn AMD EPYC\n" in told
+    assert "note: 2 ranks of a node had fewer processors" in told
+    assert "\nOn " not in as_text(view_trace(ring()))
 
 
 def test_json_has_everything() -> None:

@@ -104,6 +104,8 @@ class TraceView:
     recorded_calls: int
     unsupported_calls: int
     rounded_calls: int
+    processor: str
+    crowd: int
 
     @property
     def messages(self) -> int:
@@ -139,6 +141,8 @@ def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
         recorded_calls=sum(time.calls for rank in trace.ranks for time in rank.times),
         unsupported_calls=trace.opaque_calls,
         rounded_calls=_meta_sum(trace, "rounded"),
+        processor=trace.processor,
+        crowd=trace.crowd,
     )
 
 

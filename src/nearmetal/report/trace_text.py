@@ -54,6 +54,11 @@ def warnings(view: TraceView) -> list[str]:
         )
     if view.rounded_calls:
         said.append(f"{view.rounded_calls} calls have rounded sizes: the program makes too many distinct calls")
+    if view.crowd:
+        said.append(
+            f"{view.crowd} ranks of a node had fewer processors: compute contains waiting for one; --processor-time "
+            "leaves that out"
+        )
     return said
 
 
@@ -116,6 +121,7 @@ def _head(view: TraceView) -> str:
         f"{view.command or 'a program'}: {len(view.ranks)} ranks, {view.recorded_calls} calls, "
         f"{view.messages} messages of {rounded_size(view.message_bytes)} in all",
         f"{view.mpi}, thread level {view.threads}" if view.mpi else "",
+        f"On {view.processor}" if view.processor else "",
         *(f"note: {warning}" for warning in warnings(view)),
     ]
     return "\n".join(line for line in lines if line)
