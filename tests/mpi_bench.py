@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parents[1]
 STRICT = ("-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wpedantic")
-SANITIZED = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+SANITIZED = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 LAUNCH_TIMEOUT_S = 600.0
 
 

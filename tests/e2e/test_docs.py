@@ -4,8 +4,8 @@ The run that several pages begin with is carried out for the first of them, and 
 one command of nearmetal's runs in this process; what needs a shell gets one, and the command that is installed.
 
 Studies are shortened (few iterations, three blocks; on this machine two paths, one workload and ranks that sleep while
-they wait), those that ship with nearmetal too, so that a page takes seconds; nothing else is changed. A line that needs
-more than this machine offers carries a comment `# needs: WHAT`, and WHAT is one of `_NEEDS`.
+they wait), those that ship with nearmetal and those that a page writes too, so that a page takes seconds; nothing else
+is changed. A line that needs more than this machine offers carries a comment `# needs: WHAT`, one of `_NEEDS`.
 """
 
 import os
@@ -50,7 +50,7 @@ def commands(page: Path) -> list[str]:
 def shorten(study: Path) -> None:
     """Leave everything as it is but the amount of work: on this machine two paths, one workload, ranks that sleep."""
     text = study.read_text()
-    if 'kind = "local"' in text and "[tune" not in text:
+    if ("[host]" not in text or 'kind = "local"' in text) and "[tune" not in text:
         tables = re.split(r"^(?=\[)", text, flags=re.MULTILINE)
         for kind, most in (("[[path]]", 2), ("[[workload]]", 1)):
             more = [table for table in tables if table.startswith(kind)][most:]
@@ -96,7 +96,17 @@ def of_page(page: Path) -> object:
 
 
 def carry_out(line: str) -> int:
-    """Carry out one line of a page; what it says is pytest's to show. Return its exit code."""
+    """Carry out one line of a page, and shorten the study that it writes; what it says is pytest's to show.
+
+    Return its exit code.
+    """
+    code = carry_out_unshortened(line)
+    for written in re.findall(r"> (\S+\.toml) <<'END'", line):
+        shorten(Path(written))
+    return code
+
+
+def carry_out_unshortened(line: str) -> int:
     words = shlex.split(line, comments=True)
     if words[0] == "nearmetal" and not re.search(r"[|&;<>$*]", " ".join(words)):
         return nearmetal(words[1:])
