@@ -59,20 +59,20 @@ def median_ns(outcome: Outcome) -> float:
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(lab: LabHost, known: labs.Known) -> None:
-    (first,) = known.outcomes(order("native", seed=5, rx_usecs=0))
-    again, other = labs.carry_out(lab, *(order("native", seed=seed, rx_usecs=0) for seed in (5, 6)))
+    (first,) = known.outcomes(order("vf", seed=5, rx_usecs=0))
+    again, other = labs.carry_out(lab, *(order("vf", seed=seed, rx_usecs=0) for seed in (5, 6)))
     assert 20_000 < median_ns(first) < 100_000  # a time slice of a shared processor would be 4 ms
     assert first == again
     assert first.files["samples"] != other.files["samples"]
     assert first.facts[COMPUTERS] == 2
     assert first.facts[PROCESSORS] == 1
-    assert first.proof.moved_packets["n0.eth0"] > 100
+    assert min(first.proof.moved_packets.values()) > 100
     assert first.proof.stray_packets[f"n0.{MANAGEMENT}"] > 10  # what started the ranks
 
 
 @pytest.mark.parametrize("path", ["vf", *(["bridge", "macvlan", "tap"] if labs.WHOLE else [])])
-def test_every_path_stands_on_both_machines(lab: LabHost, path: str) -> None:
-    (outcome,) = labs.carry_out(lab, order(path, rx_usecs=0))
+def test_every_path_stands_on_both_machines(known: labs.Known, path: str) -> None:
+    (outcome,) = known.outcomes(order(path, seed=5, rx_usecs=0))
     assert 20_000 < median_ns(outcome) < 200_000
     assert {name.partition(".")[0] for name in outcome.proof.moved_packets} == {"n0", "n1"}
     assert all(count > 100 for count in outcome.proof.moved_packets.values())
