@@ -141,14 +141,30 @@ def test_a_small_difference_is_not_claimed_where_the_baseline_differs_from_itsel
 
 
 def test_an_offset_is_that_of_the_known_blocks() -> None:
-    assert offset_of(np.array([0.02, 0.021, math.nan, 0.019, 0.02, 0.02])) == pytest.approx(0.02)
-    assert offset_of(NOISE) == 0.0
+    assert offset_of(Company(np.array([0.02, 0.021, math.nan, 0.019, 0.02, 0.02]))) == pytest.approx(0.02)
+    assert offset_of(Company(NOISE)) == 0.0
 
 
 def test_an_offset_is_shown_at_alpha_itself_and_not_beyond_it() -> None:
     twins = np.array([0.02, 0.03, 0.01, 0.02, 0.025])
-    assert offset_of(twins, 0.05, lambda _: 0.05) == pytest.approx(0.021)
-    assert offset_of(twins, 0.05, lambda _: 0.0501) == 0.0
+    assert offset_of(Company(twins), 0.05, lambda _: 0.05) == pytest.approx(0.021)
+    assert offset_of(Company(twins), 0.05, lambda _: 0.0501) == 0.0
+
+
+def test_blocks_from_frozen_boots_do_not_follow_each_other() -> None:
+    """A trend over lives of frozen machines is chance; the same values on a machine that runs on are drift."""
+    values = np.linspace(-0.05, 0.05, 9) + np.tile([0.001, -0.001, 0.0], 3)
+    of, why = widened(moments(values), values)
+    assert of.standard_error > 1.5 * moments(values).standard_error
+    assert "drift" in why
+    assert widened(moments(values), values, Company(variants=(0, 1, 2) * 3)) == (moments(values), "")
+
+
+def test_the_twins_of_frozen_boots_are_asked_for_their_boots_alone() -> None:
+    twins = np.array([0.0, math.nan, 0.01, 0.03, 0.07, 0.09, 0.05])
+    boots = (0, 0, 1, 2, 0, 1, 2)
+    assert offset_of(Company(twins)) == 0.0
+    assert offset_of(Company(twins, boots)) == pytest.approx(np.nanmean(twins))
 
 
 def test_boots_that_are_the_same_within_differ_by_all_there_is() -> None:

@@ -4,7 +4,9 @@ Dependence and drift: where the slowest movements of the blocks, the first q cos
 than the rest (F test at 10 %), the mean's error is made of those q alone, with q degrees of freedom: the equal-weighted
 cosine estimate of Lazarus, Lewis, Stock and Watson (2018), "HAR inference: recommendations for practice", J. Bus. Econ.
 Stat. 36(4), with their q = 0.4 n^(2/3), rounded up and at least 2. Blocks that alternate make intervals wide by
-themselves. The contenders of a race, eight blocks at most, are not asked: their error is always made so.
+themselves. The contenders of a race, eight blocks at most, are not asked: their error is always made so. Nor are blocks
+of which the boot is known, because each of them is a life of its own from a frozen machine: nothing of one block
+reaches the next, and what they share is the boot (below). Of such blocks a bend is chance.
 
 Variants: where the blocks ran in k boots of a machine, and those differ more than blocks of one do (F test at 25 %, the
 "sometimes pool" rule of Bozivich, Bancroft and Hartley (1956), Ann. Math. Stat. 27(4)), the boot is a random effect,
@@ -26,6 +28,7 @@ another one gives, not the mean of all: Student's prediction interval, whose err
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -47,8 +50,8 @@ class Company:
     """What else is known of the blocks of a comparison; each is empty or has one entry a block.
 
     `twins`: log ratio of the baseline's second name to its first, NaN where one of them is missing. `variants`: the
-    boot that the block ran in. `occasions`: each value is one of an occasion, and the evidence is about another one.
-    `wandering`: blocks are taken to follow each other, for they are too few to be asked.
+    frozen boot that the block's machines began from. `occasions`: each value is one of an occasion, and the evidence is
+    about another one. `wandering`: blocks are taken to follow each other, for they are too few to be asked.
     """
 
     twins: FloatArray = field(default_factory=lambda: np.empty(0))
@@ -82,7 +85,7 @@ def evidence_of(
     """
     plain = moments(values)
     of, why = (another(plain), "") if company.occasions else widened(plain, values, company)
-    offset = offset_of(company.twins, alpha, overall)
+    offset = offset_of(company, alpha, overall)
     if offset:
         why = "; ".join(filter(None, (why, f"the baseline differs from itself by {100.0 * math.expm1(offset):.2g} %")))
 
@@ -114,8 +117,9 @@ def another(plain: PairedMoments) -> PairedMoments:
 
 def widened(plain: PairedMoments, values: FloatArray, company: Company = ALONE) -> tuple[PairedMoments, str]:
     """Return the moments with the error that the blocks deserve, and why it is not the plain one."""
+    slow = None if company.variants else low_frequency(plain, values, sure=company.wandering)
     others = (
-        (low_frequency(plain, values, sure=company.wandering), "its blocks drift or follow each other"),
+        (slow, "its blocks drift or follow each other"),
         (between_variants(plain, values, company.variants), "boots of the machine differ"),
     )
     of, why = max(((one, why) for one, why in ((plain, ""), *others) if one), key=lambda one: one[0].reach(1.0 - ALPHA))
@@ -152,13 +156,14 @@ def between_variants(plain: PairedMoments, values: FloatArray, variants: tuple[i
     return replace(plain, standard_error=error, df=k - 1)
 
 
-def offset_of(twins: FloatArray, alpha: float = ALPHA, overall: Callable[[float], float] = float) -> float:
+def offset_of(company: Company, alpha: float = ALPHA, overall: Callable[[float], float] = float) -> float:
     """Return by how much two names of one path are shown to differ (log ratio), 0 where they are not shown to."""
-    known = twins[np.isfinite(twins)]
+    both = np.isfinite(company.twins)
+    known = company.twins[both]
     if known.size < LEAST_BLOCKS:
         return 0.0
     plain = moments(known)
-    of, _ = widened(plain, known)
+    of, _ = widened(plain, known, Company(variants=tuple(itertools.compress(company.variants, both.tolist()))))
     return abs(of.mean) if overall(two_sided_p(of)) <= alpha else 0.0
 
 
