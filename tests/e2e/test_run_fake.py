@@ -112,14 +112,23 @@ def test_verdicts_of_the_formula(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "the fake host" in verdicts
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the run that no signal ended."""
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "s.toml").write_text(STUDY)
+    assert nearmetal(["run", str(folder / "s.toml"), "--out", str(folder / "whole")]) == 0
+    return folder / "whole"
+
+
 @pytest.mark.parametrize(
     ("number", "after"),
     [(signal.SIGKILL, 1), (signal.SIGKILL, 5), (signal.SIGKILL, 13), (signal.SIGTERM, 5), (signal.SIGHUP, 5)],
 )
-def test_resume_after_a_signal_loses_and_repeats_nothing(tmp_path: Path, number: signal.Signals, after: int) -> None:
-    whole = tmp_path / "whole"
+def test_resume_after_a_signal_loses_and_repeats_nothing(
+    tmp_path: Path, whole: Path, number: signal.Signals, after: int
+) -> None:
     (tmp_path / "s.toml").write_text(STUDY)
-    assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(whole)]) == 0
     program = (
         "import os, signal, sys\n"
         "from nearmetal.store.disk import Disk\n"

@@ -127,7 +127,7 @@ def test_what_a_trial_cannot_put_back_ends_the_run_and_prints_the_undo(
     monkeypatch.setattr("nearmetal.knobs.session.end", stuck)
     monkeypatch.chdir(tmp_path)
     study = tmp_path / "mtu.toml"
-    study.write_text(STUDY)
+    study.write_text(STUDY.replace("256 KiB", "1 KiB"))
     assert run(["tune", str(study)]) == 1
     said = capsys.readouterr()
     assert "QUARANTINED" in said.err
