@@ -20,8 +20,10 @@ lab-here: setup
 setup-test:
 	@scripts/setup test
 
-test: setup-test lab-here lint ## Run the whole test suite
-	@.venv/bin/python -m pytest -n 3 --dist loadgroup --durations=20
+test: setup-test lab-here ## Run the whole test suite, and what `lint` checks beside it
+	@(said=$$($(MAKE) -s lint 2>&1) || bad=1; printf '%s\n' "$$said"; exit $${bad:-0}) & lint=$$!; \
+	    .venv/bin/python -m pytest -n 3 --dist loadgroup --durations=20; tests=$$?; \
+	    wait $$lint || exit; exit $$tests
 
 lint: setup-test ## Check style, types and layering
 	@.venv/bin/ruff check src tests bench scripts/reference
