@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-enum { THREADS = 2, TURNS = 500, NO_THREADS = 77 };
+enum { THREADS = 2, TURNS = 100, NO_THREADS = 77 };
 
 static int rank;
 static MPI_Comm comms[THREADS];
