@@ -212,7 +212,7 @@ def _opened_in_parts(path: Path, cell: StoredCell, directory_sum: str, cell_sum:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _END_BYTES))
         end_bytes = _directory_bytes(file.read())
-        if not 0 < end_bytes <= size:
+        if end_bytes > size:
             raise changed(path)
         file.seek(size - end_bytes)
         directory = file.read()
