@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import NearmetalError
-from tests.e2e.test_instrument import BENCH, CHECKS, changed, parts
+from tests.e2e.test_instrument import BENCH, CHECKS, Instrument, changed, parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+MOST_CPU_S = 5
+"""What one start of an engine may use; an endless loop is an error that was seen."""
 FILES = ("measure.c", "sync.c", "ops_p2p.c", "ops_coll.c", "ops_halo.c")
 CHANGES = (
     (r" \+ ", " - "),
@@ -47,11 +49,19 @@ def mutants(text: str) -> Iterator[tuple[int, str, str]]:
                     yield number + 1, changed.strip(), "\n".join([*lines[:number], changed, *lines[number + 1 :], ""])
 
 
+def limited(engine: Instrument) -> Instrument:
+    """Return the same engine with an end to its processor time."""
+    script = engine.folder / "limited"
+    script.write_text(f'#!/bin/sh\nulimit -t {MOST_CPU_S}\nexec {engine.program} "$@"\n')
+    script.chmod(0o755)
+    return Instrument(script, engine.folder)
+
+
 def outcome(name: str, text: str, compiled: list[Path]) -> str:
     """Return `killed`, `survived`, or `no program`."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            program = changed(Path(scratch), compiled, name, text, "-w")
+            program = limited(changed(Path(scratch), compiled, name, text, "-w"))
         except NearmetalError:
             return "no program"
         for check in CHECKS:
