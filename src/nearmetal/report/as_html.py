@@ -88,7 +88,7 @@ def verdicts(view: View, *, distributions: bool = True) -> Markup:
     return section(
         "Verdicts",
         element("p", _lead(view), class_="lead"),
-        *([element("p", " ".join(gains))] if (gains := steps.gains(view)) else []),
+        *([element("ul", *(element("li", one) for one in gains))] if (gains := steps.gains(view)) else []),
         element(
             "div",
             element("ul", *(_card(view, one) for one in view.verdicts), class_="cards"),
