@@ -5,6 +5,7 @@ import pytest
 from nearmetal.errors import BadInputError
 from nearmetal.run.estimate import GUEST_S, estimate
 from nearmetal.study.spec import parse_study
+from nearmetal.workloads.engine import of_size
 
 STUDY = """
 format = 1
@@ -95,6 +96,19 @@ def test_large_messages_take_the_iterations_that_are_meant_for_them() -> None:
     both = LATENCY.format(1000).replace("[8]", "[8, 65536]") + "\nwarmup = 0\noptions = {{ iterations_large = {} }}"
     many, few, none = (seconds(workload=both.format(large)) for large in (1000, 20, 10))
     assert (many - few) / (few - none) == pytest.approx(98)
+
+
+@pytest.mark.parametrize(
+    ("size", "told", "made"),
+    [
+        (65536, {"iterations_large": 20}, 20),
+        (65535, {"iterations_large": 20}, 400),
+        (4096, {"iterations_large": 20, "large_from": 4096}, 20),
+        (65536, {"large_from": 4096, "warmup_large": 5}, 400),
+    ],
+)
+def test_a_large_size_is_what_nmbench_takes_for_one(size: int, told: dict[str, int], made: int) -> None:
+    assert of_size(size, told, "iterations", 400) == made
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from nearmetal.study.order import PathOrder
 from nearmetal.study.plan import combinations, longest_pause_ns
 from nearmetal.study.spec import HostSpec, Study, WorkloadSpec
 from nearmetal.units import NS_PER_S
-from nearmetal.workloads.engine import LARGE_FROM_BYTES
+from nearmetal.workloads.engine import of_size
 from nearmetal.workloads.parallel import GUEST_KINDS
 
 # Orders of magnitude of a small machine, for an estimate that is labelled "about": one small message through two
@@ -96,10 +96,5 @@ def _measured_s(study: Study, workload: WorkloadSpec) -> float:
 
 
 def _iterations(workload: WorkloadSpec, size: int) -> int:
-    """Return the iterations of a size, warm-up too: of large ones the engine may be told to make fewer."""
-    told, usual = workload.options, workload.iterations + workload.warmup
-    large_from = told.get("large_from", LARGE_FROM_BYTES)
-    if not isinstance(large_from, int) or size < large_from:
-        return usual
-    few = told.get("iterations_large", workload.iterations), told.get("warmup_large", workload.warmup)
-    return sum(one for one in few if isinstance(one, int))
+    made = (("iterations", workload.iterations), ("warmup", workload.warmup))
+    return sum(of_size(size, workload.options, name, usual) for name, usual in made)

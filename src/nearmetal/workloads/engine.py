@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from nearmetal.errors import TrialError
 from nearmetal.hosts.host import Shell
@@ -86,10 +87,14 @@ class Engine:
         workload = order.workload
         if len(set(workload.placement)) == 1:
             return 0
-        many = workload.number("iterations")
-        few = workload.number("iterations_large", many)
-        large_from = workload.number("large_from", LARGE_FROM_BYTES)
-        return sum(few if size >= large_from else many for size in workload.numbers("sizes") or [0])
+        usual = workload.number("iterations")
+        return sum(of_size(size, workload.options, "iterations", usual) for size in workload.numbers("sizes") or [0])
+
+
+def of_size(size: int, options: Mapping[str, object], name: str, usual: int) -> int:
+    """Return the `iterations` or `warmup` that nmbench makes of a size; large ones may have a number of their own."""
+    large_from, few = options.get("large_from", LARGE_FROM_BYTES), options.get(f"{name}_large", usual)
+    return few if isinstance(few, int) and isinstance(large_from, int) and size >= large_from else usual
 
 
 def engine_argv(order: Order) -> list[str]:
