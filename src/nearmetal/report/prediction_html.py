@@ -9,7 +9,7 @@ from nearmetal.predict.calibration import LEVEL
 from nearmetal.report import charts
 from nearmetal.report.as_html import table_region
 from nearmetal.report.axes import PlotArea, Scale, linear, x_axis, y_axis
-from nearmetal.report.charts import Bar, Part, stacked
+from nearmetal.report.bars import Bar, Part, stacked
 from nearmetal.report.markup import ALONE, NOTHING, Markup, element, header, page, pixels, section
 from nearmetal.report.prediction_text import figures, placements
 from nearmetal.report.tables import Table

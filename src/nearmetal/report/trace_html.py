@@ -5,7 +5,8 @@ from __future__ import annotations
 from nearmetal.predict.trace_view import TraceView, matrix
 from nearmetal.report import trace_text
 from nearmetal.report.as_html import table_region
-from nearmetal.report.charts import Bar, Part, heat_map, stacked
+from nearmetal.report.bars import Bar, Part, stacked
+from nearmetal.report.charts import heat_map
 from nearmetal.report.markup import ALONE, NOTHING, Markup, element, header, page, section
 from nearmetal.report.tables import Table
 from nearmetal.units import NS_PER_MS, format_duration, format_size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nearmetal.facts.waterfall import PARTS
-from nearmetal.report.charts import Bar, Part, stacked
+from nearmetal.report.bars import Bar, Part, stacked
 from nearmetal.report.markup import Markup, element
 from nearmetal.report.tables import Table
 from nearmetal.report.waterfall import Lane, by_size, sentences, table, us
