@@ -73,10 +73,10 @@ class Estimate:
         return 2.0 * float(special.stdtr(df, -reach / error))
 
 
-SearchResult = dict[tuple[str, "CellId"], Estimate]
+Estimates = dict[tuple[str, "CellId"], Estimate]
 
 
-def occasions(root: Path) -> list[SearchResult]:
+def occasions(root: Path) -> list[Estimates]:
     """Return what each occasion of a run found."""
     run = RunDir.open(root)
     study = parse_study(run.study_text(), str(root))
@@ -86,10 +86,10 @@ def occasions(root: Path) -> list[SearchResult]:
     return [_found(run, study, grouped[number]) for number in sorted(grouped)]
 
 
-def _found(run: RunDir, study: Study, records: list[TrialRecord]) -> SearchResult:
+def _found(run: RunDir, study: Study, records: list[TrialRecord]) -> Estimates:
     seen = launches(run, records)
     both = (study.baseline, study.baseline + AGAIN)
-    found: SearchResult = {}
+    found: Estimates = {}
     for cell, mine in seen.items():
         values, _ = over_blocks(mine, HEADLINE, study.margin)
         kept = {"level": _estimate(BlockFigures(np.array([*values.values()]), np.ones(len(values))), None)}
@@ -110,7 +110,7 @@ def _estimate(figures: BlockFigures, plan: StoppingPlan | None) -> Estimate | No
     return Estimate(of.mean, of.standard_error, of.df, made.interval)
 
 
-def against_each_other(runs: list[SearchResult], kind: str) -> bool:
+def against_each_other(runs: list[Estimates], kind: str) -> bool:
     """Print how many intervals exclude another run's estimate; return whether those are more than chance allows."""
     pairs = [
         (one[key], other[key])
@@ -128,7 +128,7 @@ def against_each_other(runs: list[SearchResult], kind: str) -> bool:
     return chance < 0.05
 
 
-def left_out(runs: list[SearchResult], kind: str) -> None:
+def left_out(runs: list[Estimates], kind: str) -> None:
     """Print how often the interval of all occasions but one holds the one left out."""
     held = []
     keys = set.intersection(*(set(one) for one in runs))

@@ -37,7 +37,7 @@ _MAX_HOSTS = 1 << 20
 Number = Annotated[float, Field(ge=-1e18, le=1e18, allow_inf_nan=False)]
 Size = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
-WholeNumber = Annotated[int, Field(ge=0, le=1 << 62)]
+Count = Annotated[int, Field(ge=0, le=1 << 62)]
 Span = tuple[Size, Size]
 _T = TypeVar("_T")
 Rows = Annotated[tuple[_T, ...], Field(max_length=MAX_ROWS)]
@@ -53,7 +53,7 @@ class QuantileJson:
     high_ns: Size | None
 
 
-ValidatedJson = TypedDict("ValidatedJson", {"class": str, "cases": WholeNumber, "factors": Span | None})
+ValidatedJson = TypedDict("ValidatedJson", {"class": str, "cases": Count, "factors": Span | None})
 """How far validated cases of this class were off: measured / predicted."""
 
 
@@ -104,7 +104,7 @@ class PredictedJson:
     p99_iteration: P99Json | None
     ratio: RatioJson
     loss: LossJson | None
-    messages: WholeNumber
+    messages: Count
     inter_share: Size
     compute_ns: Size
     parts_ns: dict[Literal["compute", "communication", "waiting", "moderation"], Size]
@@ -131,7 +131,7 @@ class PredictionFile:
     nearmetal_version: str
     created_utc: str
     program: str
-    ranks: WholeNumber
+    ranks: Count
     model: str
     baseline: str
     decision: str
@@ -156,7 +156,7 @@ class BreakEvenJson:
 
     first: str
     second: str
-    message_bytes: WholeNumber
+    message_bytes: Count
     compute_ns: Size
     shares: Rows[Size]
     first_ns: Rows[Size]
@@ -176,7 +176,7 @@ class PlacementFile:
     model: str
     candidates: Rows[PlacedJson]
     hosts: Annotated[tuple[str, ...], Field(max_length=_MAX_HOSTS)]
-    host_of: Annotated[tuple[WholeNumber, ...], Field(max_length=_MAX_HOSTS)]
+    host_of: Annotated[tuple[Count, ...], Field(max_length=_MAX_HOSTS)]
     launcher: str
     launcher_file: str
     doubts: Rows[str]
@@ -191,7 +191,7 @@ class CaseJson:
     path: str
     setting: str
     progress: str
-    nodes: Annotated[tuple[WholeNumber, ...], Field(max_length=_MAX_HOSTS)]
+    nodes: Annotated[tuple[Count, ...], Field(max_length=_MAX_HOSTS)]
     predicted_ns: Positive
     launches_ns: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=MAX_ROWS)]
     predicted_p99_ns: Positive | None

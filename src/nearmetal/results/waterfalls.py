@@ -67,9 +67,9 @@ class Waterfall:
 
 
 _Key = tuple[str, str, str, int]
-_MeasuredLaunch = tuple[str, int]
+_MeasuredCell = tuple[str, int]
 """An operation, and the longest pause before it (us)."""
-_Untraced = tuple[str, str, _MeasuredLaunch, int]
+_Untraced = tuple[str, str, _MeasuredCell, int]
 
 
 def waterfalls(run: RunDir) -> list[Waterfall]:
@@ -83,7 +83,7 @@ def waterfalls(run: RunDir) -> list[Waterfall]:
     trips: dict[_Key, list[RoundTrip]] = {}
     kept: dict[_Key, list[RoundTrip]] = {}
     trials: dict[_Key, int] = {}
-    measured: dict[_Key, _MeasuredLaunch] = {}
+    measured: dict[_Key, _MeasuredCell] = {}
     for record in records:
         if not record.order.workload.options.get(TRACE_OPTION):
             continue
@@ -150,7 +150,7 @@ def _check(samples: SampleFile, record: TrialRecord) -> None:
         )
 
 
-def _measured(record: TrialRecord, operation: str) -> _MeasuredLaunch:
+def _measured(record: TrialRecord, operation: str) -> _MeasuredCell:
     return operation, int(str(record.order.workload.options.get("pace_us", 0)))
 
 
