@@ -8,7 +8,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.boundaries import levels_at, nominal_levels, repeated_p
 from nearmetal.stats.compare import BlockFigures, compare
-from nearmetal.stats.equivalence import Better, Finding
+from nearmetal.stats.equivalence import Finding
 from nearmetal.stats.stopping import StoppingPlan, look, sequential_evidence
 from nearmetal.stats.summary import Metric
 
@@ -99,7 +99,7 @@ def test_clear_comparisons_stop_at_the_first_look() -> None:
     assert look(noise(5, 0.005), StoppingPlan(15)).finding is Finding.WITHIN
     slower = look(noise(5, 0.005) + 0.3, StoppingPlan(15))
     assert (slower.stop, slower.finding, slower.blocks) == (True, Finding.SLOWER, 5)
-    assert look(noise(5, 0.005) + 0.3, StoppingPlan(15), better=Better.LARGER).finding is Finding.FASTER
+    assert look(noise(5, 0.005) - 0.3, StoppingPlan(15)).finding is Finding.FASTER
 
 
 def test_noisy_comparisons_go_on_to_the_cap() -> None:

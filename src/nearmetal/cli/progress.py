@@ -119,12 +119,17 @@ def _place(study: Study, number: int) -> str:
     return f"occasion {occasion + 1}, {place}" if occasion else place
 
 
-class _Bar:
-    def __init__(self, study: Study, progress: Progress) -> None:
+class _Watch:
+    def __init__(self, study: Study) -> None:
         self._study = study
-        self._progress = progress
         self._left = _RemainingTime(study.trials.max_blocks)
         self._quiet = _DisturbanceWatch()
+
+
+class _Bar(_Watch):
+    def __init__(self, study: Study, progress: Progress) -> None:
+        super().__init__(study)
+        self._progress = progress
         self._task = progress.add_task("starting", total=None, last="")
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
@@ -138,12 +143,10 @@ class _Bar:
         self._progress.update(self._task, advance=1, last=_outcome(record))
 
 
-class _Lines:
+class _Lines(_Watch):
     def __init__(self, study: Study, console: Console) -> None:
-        self._study = study
+        super().__init__(study)
         self._console = console
-        self._left = _RemainingTime(study.trials.max_blocks)
-        self._quiet = _DisturbanceWatch()
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
         left = self._left.words(number, time.monotonic())

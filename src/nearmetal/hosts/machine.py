@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from nearmetal import process, scratch
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.hosts.host import HYPERVISOR
-from nearmetal.hosts.shell import CommandShell, LocalHelper
+from nearmetal.hosts.shell import CommandShell, LocalHelper, read_each
 from nearmetal.process import Finished
 
 
@@ -44,11 +43,7 @@ class MachineShell(CommandShell):
 
     def read_all(self, paths: Sequence[str], *, node: str = HYPERVISOR) -> dict[str, bytes]:
         """Return the content of those files that can be read."""
-        found: dict[str, bytes] = {}
-        for path in paths:
-            with contextlib.suppress(NearmetalError):
-                found[path] = self.read(path, node=node)
-        return found
+        return read_each(lambda path: self.read(path, node=node), paths)
 
     def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
         """Write a file with a single write, as sysfs and procfs need it."""

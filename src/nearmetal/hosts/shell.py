@@ -6,10 +6,11 @@ ending are programs there, unless it knows a shorter way. Standard library only:
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import mkstemp
 
@@ -49,6 +50,15 @@ def split(said: bytes, paths: Sequence[str], mark: str) -> dict[str, bytes]:
     parts = [part.partition(b"\n") for part in [*contents[1:], rest]] if paths else []
     bodies = [*contents[:1], *(following for _, _, following in parts[:-1])]
     return {path: body for path, body, part in zip(paths, bodies, parts, strict=True) if part[0] == b"0"}
+
+
+def read_each(read: Callable[[str], bytes], paths: Sequence[str]) -> dict[str, bytes]:
+    """Return the content of those files that `read` can read, one by one, where a read costs no program."""
+    found: dict[str, bytes] = {}
+    for path in paths:
+        with contextlib.suppress(NearmetalError):
+            found[path] = read(path)
+    return found
 
 
 # ---- shell

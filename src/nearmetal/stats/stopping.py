@@ -113,15 +113,13 @@ def sequential_evidence(
     )
 
 
-def look(
-    log_ratios: FloatArray, plan: StoppingPlan, *, better: Better = Better.SMALLER, company: Company = ALONE
-) -> Look:
+def look(log_ratios: FloatArray, plan: StoppingPlan, *, company: Company = ALONE) -> Look:
     """Judge a comparison at the last planned look that its blocks reach.
 
-    `log_ratios`: shape (n,), log(path / baseline) of each block's figure, in the order measured. Call it after each
+    `log_ratios`: shape (n,), log(path / baseline) of each block's durations, in the order measured. Call it after each
     block; between planned looks it repeats the last one. It stops when decided, when precise, or at the cap.
     """
-    found = sequential_evidence(better.sign * log_ratios, plan, company)
+    found = sequential_evidence(log_ratios, plan, company)
     if found is None:
         return Look(0, None, None, Finding.UNDECIDED, stop=False)
     blocks, evidence = found
@@ -137,7 +135,7 @@ def look(
     decided = finding not in {Finding.UNDECIDED, Finding.DIFFERS}
     stop = decided or precise or blocks >= plan.max_blocks
     ratio = float(np.exp(log_ratios[:blocks].mean()))
-    return Look(blocks, ratio, as_ratio(evidence.difference, better), finding, stop, precise)
+    return Look(blocks, ratio, evidence.difference.exp(), finding, stop, precise)
 
 
 def as_ratio(log_cost: Interval, better: Better) -> Interval:

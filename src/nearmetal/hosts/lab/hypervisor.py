@@ -22,6 +22,7 @@ from nearmetal.hosts.host import HYPERVISOR
 from nearmetal.hosts.lab import kvm, plain_files, remote
 from nearmetal.hosts.lab.machine import CALLER
 from nearmetal.hosts.namespaces import NamespaceShell, only_child
+from nearmetal.hosts.shell import read_each
 from nearmetal.process import Finished
 
 # ---- A thread that lives in a node's namespaces and does there what others ask of it
@@ -162,11 +163,7 @@ class LabShell(NamespaceShell):
         """Return the content of those files that the node can read; no program is started for it."""
         if node in self._guests:
             return remote.read_all(self._guests[node], paths, timeout_s=_FILE_TIMEOUT_S)
-        found: dict[str, bytes] = {}
-        for path in paths:
-            with contextlib.suppress(NearmetalError):
-                found[path] = self.read(path, node=node)
-        return found
+        return read_each(lambda path: self.read(path, node=node), paths)
 
     def write(self, path: str, data: bytes, *, node: str = HYPERVISOR) -> None:
         """Write a file as that node sees it; guests have the names of nodes in a file of their own."""
