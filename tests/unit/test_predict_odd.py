@@ -107,6 +107,8 @@ CLOCKS = "computing is taken to last as long there"
         ("", "AMD EPYC", "ssh", (), False),  # nothing is known of the trace, which is usual
         ("QEMU TCG CPU", "QEMU TCG CPU", "lab", (), False),
         ("AMD EPYC", "QEMU TCG CPU", "lab", ("--compute-scale", "2"), False),
+        ("an emulated EPYC", "an emulated QEMU TCG CPU", "lab", (), True),
+        ("an emulated EPYC", "an emulated processor of the lab", "lab", (), False),  # a file of an older version
     ],
 )
 def test_a_trace_by_another_clock_is_told(

@@ -257,9 +257,27 @@ def test_paths_of_one_name_with_other_options_are_told(truth: Path, monkeypatch:
     assert told.said == "the paths were measured over bridge, mtu = 9000, the launches over bridge"
     assert other["on the wire"] == "delay_us = 2.0, rate_mbit = 1000.0"
     assert other["on a processor"] == "EPYC"
-    run.info = replace(run.info, host_kind="lab")  # there any model runs an instruction a nanosecond
+    run.info = replace(run.info, host_kind="lab")  # an instruction a nanosecond, but each model has its own
     in_lab = conditions_of(run, replace(record, outcome=replace(record.outcome, facts=facts)))
-    assert in_lab["on a processor"] == "an emulated processor of the lab"
+    assert in_lab["on a processor"] == "an emulated EPYC"
+
+
+@pytest.mark.parametrize(
+    ("paths", "launches", "differ"),
+    [
+        ("an emulated QEMU TCG CPU", "an emulated EPYC", True),  # machines `base` and `kvm` of the lab
+        ("an emulated processor of the lab", "an emulated EPYC", False),  # a model file of an older version
+        ("an emulated processor of the lab", "EPYC", True),
+        ("an emulated EPYC", "EPYC", True),
+    ],
+)
+def test_processors_of_the_lab_differ_by_their_model(*, truth: Path, paths: str, launches: str, differ: bool) -> None:
+    """The kernel of `base` copied 64 KiB in 100 us more than that of `kvm`, without a word from `predict`."""
+    (measured, *_) = measured_launches(RunDir.open(truth / "run"))
+    measured = replace(measured, conditions={"on a processor": launches}, wall=False)
+    named = replace(machine("bridge", 5), conditions=(("on a processor", paths),))
+    found = doubts_of_launches([schedule_from_trace(Trace((one_message(0), one_message(1))))], named, measured)
+    assert [one.said for one in found] == [f"the paths were measured on {paths}, the launches on {launches}"] * differ
 
 
 def test_a_rate_is_no_time_to_hold_predictions_against(truth: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,8 @@ WIDE_FACTOR = 8.5
 """Measured sizes that are further apart leave the sizes between them unknown (8 B, 64 B, 512 B ... do not)."""
 PROCESSOR, SETTING = "on a processor", "under the setting"
 """How conditions (`fit_run.conditions_of`) begin that tell the model of the processor, and what the setting sets."""
+_EMULATED, _ANY_EMULATED = "an emulated ", "an emulated processor of the lab"
+"""How conditions begin that tell a processor of the lab, and what model files of older versions told of all of them."""
 VIRTUAL_ANYWAY = frozenset({"", "local", "lab", "fake"})
 """Hosts whose nodes are on one computer, or on machines of the lab, however virtual their processors are."""
 MANY_PACKETS_BYTES = 10 * PACKET_BYTES
@@ -239,11 +241,16 @@ def _of_mpi(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
     return [Doubt(said, "trace the program with the MPI of the run, or measure with the program's", 0.5 if same else 1)]
 
 
+def same_condition(one: str, other: str) -> bool:
+    """Return whether two words of conditions tell the same, as far as either tells it."""
+    return one == other or (_ANY_EMULATED in {one, other} and one.startswith(_EMULATED) and other.startswith(_EMULATED))
+
+
 def _of_computing(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
     """Return that a trace computes by the clock of another processor, unless the user has said how fast that is."""
     measured = dict(named.conditions).get(PROCESSOR, "")
     as_traced = {1.0, schedule.traced_ranks / schedule.ranks, schedule.compute_scale}
-    if not schedule.mpi or named.machine.compute_scale not in as_traced or schedule.processor == measured:
+    if not schedule.mpi or named.machine.compute_scale not in as_traced or same_condition(schedule.processor, measured):
         return []
     if schedule.processor and measured:
         said = f"the trace was taken on {schedule.processor}, the paths were measured on {measured}"
@@ -251,7 +258,7 @@ def _of_computing(schedule: Schedule, named: NamedMachine) -> list[Doubt]:
         said = "the trace does not tell on which processor it was taken, the paths were measured in the emulated lab"
     else:
         return []
-    said += ": computing is taken to last as long there, though the two have clocks of their own"
+    said += ": computing is taken to last as long there, though the two differ in clocks or instructions"
     hint = "trace the program where the paths are measured (options = { trace = true }), or say --compute-scale"
     return [Doubt(said, hint, 1.0)]
 

@@ -48,8 +48,6 @@ _ON_ONE_COMPUTER = ("local", "lab")
 _AUTOGROUP = "kernel.autogroup"
 _WIRE = "lab.wire_"
 _HELD = ".TCPAutoCorking"
-_LAB_PROCESSOR = "an emulated processor of the lab"
-"""Of whatever model, all are as fast: an instruction a nanosecond. A real one may have the same name."""
 
 Key = tuple[str, str, str]
 Launch = tuple[str, int]
@@ -189,10 +187,19 @@ def conditions_of(run: RunDir, record: TrialRecord) -> dict[str, str]:
         "over": ", ".join(filter(None, (order.path.kind, _in_words(order.path.options)))),
         "on the wire": _in_words(wire),
         "in QEMU": str(facts.get("lab.emulator", "")),
-        "on a processor": _LAB_PROCESSOR if run.info.host_kind == "lab" else str(facts.get("cpu.model", "")),
+        "on a processor": _processor(run, str(facts.get("cpu.model", ""))),
         "with kernel": str(facts.get("kernel.release", "")),
     }
     return {how: words for how, words in told.items() if words or how == "under the setting"}
+
+
+def _processor(run: RunDir, model: str) -> str:
+    """Return the model of a processor; the lab's may have the name of a real one.
+
+    All of the lab's take a nanosecond for an instruction, but not the same instructions: the kernel copies with those
+    that the model has.
+    """
+    return f"an emulated {model or 'processor'}" if run.info.host_kind == "lab" else model
 
 
 def _in_words(values: Mapping[str, Scalar]) -> str:

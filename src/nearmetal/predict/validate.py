@@ -11,7 +11,7 @@ import numpy as np
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import class_of, errors_of, run_errors
-from nearmetal.predict.doubts import PROCESSOR, Doubt
+from nearmetal.predict.doubts import PROCESSOR, Doubt, same_condition
 from nearmetal.predict.fit_run import PAIRED, conditions_of, fit_records
 from nearmetal.predict.models import INTRA_KIND
 from nearmetal.predict.native import Placement
@@ -190,8 +190,9 @@ def doubts_of_launches(schedules: Sequence[Schedule], named: NamedMachine, launc
     older = {"on the host": named.host, "with": named.mpi, "under the setting": named.knobs} if named.host else {}
     for how, model in (dict(named.conditions) or older).items():
         truth = launches.conditions.get(how, model)
-        if model != truth:
-            said = f"the paths were measured {how} {model or 'as found'}, the launches {how} {truth or 'as found'}"
+        if not same_condition(model, truth):
+            on = "on" if how == PROCESSOR else how
+            said = f"the paths were measured {on} {model or 'as found'}, the launches {on} {truth or 'as found'}"
             found.append(Doubt(said, "hold predictions against launches under the conditions of the run", 1.0))
     traced, ordered = schedules[0].command, launches.command
     if traced and launches.timed_part:
