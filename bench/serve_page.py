@@ -51,23 +51,9 @@ format = 1
 name = "large"
 seed = 1
 baseline = "veth"
-[[path]]
-name = "veth"
-[[path]]
-name = "bridge"
-[[path]]
-name = "macvlan"
-[[path]]
-name = "tap"
-[[path]]
-name = "shm"
-[[workload]]
-name = "latency"
-sizes = [8]
-iterations = 1000
-[trials]
-min_blocks = 5
-max_blocks = 9
+path = [{ name = "veth" }, { name = "bridge" }, { name = "macvlan" }, { name = "tap" }, { name = "shm" }]
+workload = [{ name = "latency", sizes = [8], iterations = 1000 }]
+trials = { min_blocks = 5, max_blocks = 9 }
 """
 
 

@@ -61,20 +61,10 @@ format = 1
 name = "made-up"
 seed = {seed}
 baseline = "veth"
-[host]
-kind = "fake"
-options = {{ {options} }}
-[[path]]
-name = "veth"
-[[path]]
-name = "tap"
-[[workload]]
-name = "latency"
-sizes = [8]
-iterations = 40
-[trials]
-min_blocks = 3
-max_blocks = 3
+host = {{ kind = "fake", options = {{ {options} }} }}
+path = [{{ name = "veth" }}, {{ name = "tap" }}]
+workload = [{{ name = "latency", sizes = [8], iterations = 40 }}]
+trials = {{ min_blocks = 3, max_blocks = 3 }}
 """
 
 

@@ -38,13 +38,11 @@ format = 1
 name = "made-up"
 seed = {seed}
 baseline = "veth"
+path = [{{ name = "veth" }}, {{ name = "tap" }}]
+trials = {{ min_blocks = 5, max_blocks = 5 }}
 [host]
 kind = "fake"
 options = {{ {options} }}
-[[path]]
-name = "veth"
-[[path]]
-name = "tap"
 [[workload]]
 name = "latency"
 sizes = [8, "1 KiB"]
@@ -53,9 +51,6 @@ iterations = 60
 name = "bw"
 sizes = ["64 KiB"]
 iterations = 60
-[trials]
-min_blocks = 5
-max_blocks = 5
 """
 
 

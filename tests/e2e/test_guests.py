@@ -26,18 +26,10 @@ STUDY = """
 format = 1
 name = "through-guests"
 baseline = "veth"
-[host]
-kind = "fake"
-libvirt = ["qemu:///session"]
-[[path]]
-name = "veth"
-[[workload]]
-name = "latency"
-sizes = [8]
-iterations = 30
-[trials]
-min_blocks = 3
-max_blocks = 3
+host = { kind = "fake", libvirt = ["qemu:///session"] }
+path = [{ name = "veth" }]
+workload = [{ name = "latency", sizes = [8], iterations = 30 }]
+trials = { min_blocks = 3, max_blocks = 3 }
 """
 
 

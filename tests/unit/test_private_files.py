@@ -17,19 +17,10 @@ STUDY = """
 format = 1
 name = "private"
 baseline = "veth"
-[host]
-kind = "fake"
-[[path]]
-name = "veth"
-[[path]]
-name = "bridge"
-[[workload]]
-name = "latency"
-sizes = [8]
-iterations = 30
-[trials]
-min_blocks = 3
-max_blocks = 3
+host = { kind = "fake" }
+path = [{ name = "veth" }, { name = "bridge" }]
+workload = [{ name = "latency", sizes = [8], iterations = 30 }]
+trials = { min_blocks = 3, max_blocks = 3 }
 """
 
 

@@ -45,23 +45,9 @@ STUDY = """
 format = 1
 name = "small"
 baseline = "a"
-
-[host]
-kind = "fake"
-
-[[path]]
-name = "a"
-kind = "fake"
-
-[[path]]
-name = "b"
-kind = "fake"
-
-[[workload]]
-kind = "engine"
-name = "latency"
-operation = "latency"
-sizes = ["8 B"]
+host = { kind = "fake" }
+path = [{ name = "a", kind = "fake" }, { name = "b", kind = "fake" }]
+workload = [{ name = "latency", kind = "engine", operation = "latency", sizes = ["8 B"] }]
 """
 NUMBERS = ("nan", "inf", "-inf", "1e999", "1_0", "\u0661", "0x10", "", "9" * 400, "1e1000", "--1", "1.2.3")
 
