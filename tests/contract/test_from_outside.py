@@ -10,6 +10,7 @@ import pytest
 
 from knob_machine import KnobMachine
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError, UnavailableError
+from nearmetal.hosts.kind import HostKind, Pace
 from nearmetal.hosts.local import LocalHost
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.hosts.table import HOSTS, open_host
@@ -18,9 +19,11 @@ from nearmetal.knobs.knob import Stage, Target, WholeNumber
 from nearmetal.knobs.nic import interface_file, nic_knob
 from nearmetal.paths.table import PATHS
 from nearmetal.paths.veth import Veth
+from nearmetal.run.check import check_study
+from nearmetal.run.estimate import estimate
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
-from nearmetal.study.spec import HostSpec, parse_study
+from nearmetal.study.spec import parse_study
 from nearmetal.workloads import samples
 from nearmetal.workloads.figures import UNITS, Figure
 from nearmetal.workloads.samples import decode, read_foreign
@@ -112,6 +115,18 @@ class Desk(LocalHost):
     label = "a desk"
 
 
+STUDY = parse_study(
+    """
+name = "outside"
+baseline = "jumbo"
+host = { kind = "desk" }
+path = [{ name = "jumbo" }]
+workload = [{ name = "latency", sizes = [8] }]
+""",
+    "a test",
+)
+
+
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add the rows; what is derived from the table of tools when it is loaded is derived again."""
@@ -120,22 +135,19 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(samples.DECODERS, PINGS.kind, _samples)
     monkeypatch.setitem(WORKLOADS, PINGS.kind, PINGS.workload)
     monkeypatch.setitem(knobs._BY_NAME, ALIAS.name, ALIAS)
-    monkeypatch.setitem(HOSTS, Desk.kind, lambda _: Desk())
+    row = HostKind("A desk.", open=lambda _: Desk(), pace=lambda _: Pace(0.5))
+    monkeypatch.setitem(HOSTS, Desk.kind, row)
 
 
 @pytest.fixture
 def desk() -> Iterator[Host]:
-    """Open the host as a study would; the kinds that a file may name are written in the study's model."""
+    """Open the host as a study that names it does."""
     try:
         with NamespaceShell():
             pass
     except UnavailableError as error:
         pytest.skip(error.render())
-    text = (
-        'baseline = "jumbo"\nhost = { kind = "local" }\npath = [{ name = "jumbo" }]\nworkload = [{ name = "latency" }]'
-    )
-    study = parse_study(f'name = "outside"\n{text}', "a test")
-    host = open_host(study.model_copy(update={"host": HostSpec.model_construct(kind="desk", options={})}))
+    host = open_host(STUDY)
     yield host
     host.close()
 
@@ -144,6 +156,11 @@ def of_desk(**changes: object) -> Order:
     options = {"operation": "ping", "sizes": [], "iterations": 30, "warmup": 0}
     order = Order(7, 1, PathOrder("p", Jumbo.kind), WorkloadOrder("w", PINGS.kind, options), seed=11)  # type: ignore[arg-type]
     return dataclasses.replace(order, **changes)  # type: ignore[arg-type]
+
+
+def test_a_study_that_names_a_new_host_is_checked_and_estimated() -> None:
+    check_study(STUDY)
+    assert estimate(STUDY)[0] > 0
 
 
 def test_a_path_a_tool_and_its_workload_pass_the_contract() -> None:

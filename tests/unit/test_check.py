@@ -12,6 +12,7 @@ BAD = """
 format = 1
 name = "bad"
 baseline = "veth"
+host = { kind = "locla" }
 [[path]]
 name = "veth"
 [[path]]
@@ -44,8 +45,9 @@ def test_every_name_that_stands_for_nothing_is_listed_at_once() -> None:
     with pytest.raises(BadInputError) as caught:
         check_study(parse_study(BAD, "t"))
     text = caught.value.render()
-    assert "has 7 errors" in text
+    assert "has 8 errors" in text
     for said in (
+        "there is no host 'locla' (did you mean 'local'?)",
         "there is no path 'teleport'",
         "there is no operation 'latncy'",
         "engine has no option 'windows'",

@@ -119,14 +119,14 @@ def _place(study: Study, number: int) -> str:
     return f"occasion {occasion + 1}, {place}" if occasion else place
 
 
-class _Watch:
+class _StudyWatcher:
     def __init__(self, study: Study) -> None:
         self._study = study
         self._left = _RemainingTime(study.trials.max_blocks)
         self._quiet = _DisturbanceWatch()
 
 
-class _Bar(_Watch):
+class _Bar(_StudyWatcher):
     def __init__(self, study: Study, progress: Progress) -> None:
         super().__init__(study)
         self._progress = progress
@@ -143,7 +143,7 @@ class _Bar(_Watch):
         self._progress.update(self._task, advance=1, last=_outcome(record))
 
 
-class _Lines(_Watch):
+class _Lines(_StudyWatcher):
     def __init__(self, study: Study, console: Console) -> None:
         super().__init__(study)
         self._console = console

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
-from nearmetal.errors import UnavailableError
-from nearmetal.hosts.batch.host import open_batch
-from nearmetal.hosts.fake import FakeHost
-from nearmetal.hosts.host import Host
-from nearmetal.hosts.kubectl import open_kubectl
-from nearmetal.hosts.lab.lab import open_lab
+from nearmetal.errors import BadInputError, UnavailableError, meant
+from nearmetal.hosts import fake, kubectl, ssh
+from nearmetal.hosts.batch import host as batch
+from nearmetal.hosts.host import Host, at_once
+from nearmetal.hosts.kind import HostKind, Pace
+from nearmetal.hosts.lab import lab
 from nearmetal.hosts.local import LocalHost
 from nearmetal.study.spec import Study
 
@@ -24,17 +23,6 @@ def _ssh(study: Study) -> Host:
     return open_ssh(study.host)
 
 
-HOSTS: dict[str, Callable[[Study], Host]] = {
-    "local": lambda _: LocalHost(),
-    "lab": lambda study: open_lab(study.host.options, _say),
-    "ssh": _ssh,
-    "slurm": lambda study: open_batch("slurm", study),
-    "kubectl": lambda study: open_kubectl(study.host),
-    "fake": lambda study: FakeHost(study.host.options),
-    "import": lambda _: _refuse(),
-}
-
-
 def _refuse() -> Host:
     raise UnavailableError(
         "this run was imported from files: there is no host to measure on",
@@ -46,6 +34,61 @@ def _say(text: str) -> None:
     sys.stderr.write(f"lab: {text}\n")
 
 
+HOSTS: dict[str, HostKind] = {
+    "local": HostKind(
+        about="Namespaces of this machine, with or without root.",
+        open=lambda _: LocalHost(),
+        pace=lambda _: Pace(0.6),
+    ),
+    "lab": HostKind(
+        about="An emulated SR-IOV cluster in virtual time ([how](../how-to/lab.md)).",
+        open=lambda study: lab.open_lab(study.host.options, _say),
+        pace=lab.pace_of,
+        options=lab.OPTIONS,
+        rehearsed=False,  # a look into the lab costs as much as a trial there, and its parts are known before
+    ),
+    "ssh": HostKind(
+        about="Machines that the study names ([how](../how-to/real-cluster.md)).",
+        open=_ssh,
+        pace=lambda _: Pace(2.0),
+        options=ssh.OPTIONS,
+    ),
+    "kubectl": HostKind(
+        about="Pods of a Kubernetes cluster ([how](../how-to/real-cluster.md)).",
+        open=lambda study: kubectl.open_kubectl(study.host),
+        pace=lambda _: Pace(2.0),
+        options=kubectl.OPTIONS,
+    ),
+    "slurm": HostKind(
+        about="Allocations of a batch system ([how](../how-to/real-cluster.md)).",
+        open=lambda study: batch.open_batch("slurm", study),
+        pace=lambda host: Pace(2.0, side_by_side=at_once(host.options, "allocations", 1)),
+        options=batch.OPTIONS,
+    ),
+    "fake": HostKind(
+        about="Figures from a formula, for trying things out and for tests.",
+        open=lambda study: fake.FakeHost(study.host.options),
+        pace=lambda _: Pace(0.0, 0.0),
+        options=fake.OPTIONS,
+        rehearsed=False,
+    ),
+    "import": HostKind(
+        about="No host: the mark of a run whose figures were read from files ([how](../how-to/import.md)).",
+        open=lambda _: _refuse(),
+        pace=lambda _: Pace(0.0, 0.0),
+        rehearsed=False,
+    ),
+}
+
+
+def find_host(kind: str) -> HostKind:
+    """Return what a study's `host.kind` stands for; raise BadInputError with the known kinds otherwise."""
+    try:
+        return HOSTS[kind]
+    except KeyError:
+        raise BadInputError(f"there is no host {kind!r}", hint=meant(kind, HOSTS)) from None
+
+
 def open_host(study: Study) -> Host:
     """Return the host of a study, ready to carry trials out; raise UnavailableError when it cannot work here."""
-    return HOSTS[study.host.kind](study)
+    return find_host(study.host.kind).open(study)

@@ -9,6 +9,7 @@ from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.hosts.lab import image
 from nearmetal.hosts.lab.cluster import nodes_of
 from nearmetal.hosts.lab.lab import machine_of
+from nearmetal.hosts.table import find_host
 from nearmetal.knobs import mpi as mpi_knobs
 from nearmetal.knobs.knob import canon
 from nearmetal.knobs.table import find as find_knob
@@ -41,6 +42,7 @@ def check_study(study: Study) -> None:
 
 
 def _checks(study: Study) -> Iterator[Callable[[], object]]:
+    yield lambda: find_host(study.host.kind)
     for path in study.path:
         yield lambda kind=path.recipe: find_path(kind)  # type: ignore[misc]
     for order in block(study, 0):

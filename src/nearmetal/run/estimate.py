@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from nearmetal.hosts.host import at_once
 from nearmetal.hosts.lab.cluster import Cluster, nodes_of
-from nearmetal.hosts.lab.lab import machine_of, slots_of
+from nearmetal.hosts.table import find_host
 from nearmetal.study.order import PathOrder
 from nearmetal.study.plan import combinations, longest_pause_ns
 from nearmetal.study.spec import HostSpec, Study, WorkloadSpec
@@ -24,40 +21,10 @@ PROGRAM_S = {"application": 0.5, "command": 3.0}
 GUEST_S = 20.0
 """A core's time for booting one guest in the lab: 9 trials of 4 guests each took 1,050 s with the boots of machines."""
 
-_MACHINES_SHARE = 0.4
-"""How much of a trial in the lab is spent on its machines and its path, which several launches may share."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """What trials cost on a host: seconds beside the measuring, by how much that is drawn out, how many at once."""
-
-    trial_s: float
-    slowdown: float = 1.0
-    side_by_side: int = 1
-
-
-def _lab(host: HostSpec) -> Pace:
-    machine = machine_of(host.options)
-    machines = max(1, nodes_of(host.options))  # each keeps a processor busy, and there may be one for all
-    shared = _MACHINES_SHARE / at_once(host.options, "launches", 1) + 1 - _MACHINES_SHARE
-    return Pace(machine.trial_s * machines * shared, machine.slowdown * machines, slots_of(host.options))
-
-
-PACES: dict[str, Callable[[HostSpec], Pace]] = {
-    "local": lambda _: Pace(0.6),
-    "lab": _lab,
-    "ssh": lambda _: Pace(2.0),
-    "kubectl": lambda _: Pace(2.0),
-    "slurm": lambda host: Pace(2.0, side_by_side=at_once(host.options, "allocations", 1)),
-    "fake": lambda _: Pace(0.0, 0.0),
-    "import": lambda _: Pace(0.0, 0.0),
-}
-
 
 def estimate(study: Study) -> tuple[int, int]:
     """Return about how many ns the fewest and the most blocks take."""
-    pace = PACES[study.host.kind](study.host)
+    pace = find_host(study.host.kind).pace(study.host)
     per_trial_s = (
         pace.trial_s + _guests_s(study.host, path, workload) + pace.slowdown * _measured_s(study, workload)
         for path, workload, _ in combinations(study)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.facts.tenants import look_for_tenants, used_between
 from nearmetal.hosts.host import HYPERVISOR, Host, Shell, is_far, machines_of
+from nearmetal.hosts.table import find_host
 from nearmetal.knobs.hold import check
 from nearmetal.paths.path import Endpoints
 from nearmetal.process import Finished
@@ -32,8 +33,6 @@ from nearmetal.workloads.engine import Engine
 from nearmetal.workloads.mpi.far import cores
 from nearmetal.workloads.table import find_workload
 
-_NOT_REHEARSED = frozenset({"lab", "fake", "import"})
-"""A look into the lab costs as much as a trial there, and its parts are known before; the fake needs nothing."""
 _VERSION_S = 30.0
 _TICKS_PER_S = 100
 """USER_HZ, the unit of /proc on every architecture that Linux has now."""
@@ -68,9 +67,9 @@ def rehearse(
 ) -> None:
     """Try everything that the orders need, each thing once; raise UnavailableError with every reason, and the hint.
 
-    In the lab nothing is tried: a look costs as much as a trial there.
+    Nothing is tried on kinds of hosts that say so, such as the lab.
     """
-    if host.kind in _NOT_REHEARSED:
+    if not find_host(host.kind).rehearsed:
         return
     found = _Reasons(warn)
     waiting = set().union(*map(_parts, orders))

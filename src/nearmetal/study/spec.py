@@ -78,10 +78,7 @@ else:
 class HostSpec(_Model):
     """Where trials are carried out."""
 
-    kind: Literal["local", "lab", "ssh", "slurm", "kubectl", "fake", "import"] = Field(
-        "local",
-        description="`local`, `lab`, `ssh`, `slurm`, `kubectl` or `fake`; `import` marks a run adopted from files.",
-    )
+    kind: str = Field("local", description="A kind of [host](hosts-and-paths.md).")
     node: NodeSpecs = Field(default_factory=list, description="For `ssh` and `kubectl`: the machines or pods.")
     hosts_file: str = Field("", description="For `ssh`: a TOML file with further `[[node]]` tables.")
     libvirt: Texts = Field(

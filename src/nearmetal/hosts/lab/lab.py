@@ -20,6 +20,7 @@ from pathlib import Path
 from nearmetal import process
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError, UnavailableError, meant
 from nearmetal.hosts.host import ClockProgress, Shell, at_once
+from nearmetal.hosts.kind import Pace
 from nearmetal.hosts.lab import image, wire, wirecheck
 from nearmetal.hosts.lab.cluster import WIRE, Cluster, cluster_of, nodes_of, slots_in_memory
 from nearmetal.hosts.lab.guest import OUTCOME_NAME
@@ -28,6 +29,7 @@ from nearmetal.hosts.lab.machine import LabMachine, machine_named
 from nearmetal.hosts.lab.vm import Boot, Vm
 from nearmetal.study.facts import VARIANT, VIRTUAL_TIME
 from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
+from nearmetal.study.spec import HostSpec
 
 EMULATOR = "qemu-system-x86_64"
 OLDEST_EMULATOR = (10, 0)
@@ -36,6 +38,8 @@ _BUSY_FACTOR = 4.0
 _BUSY_ALLOWANCE_S = 60.0
 _SLOTS = 2
 _VARIANTS = 3
+_MACHINES_SHARE = 0.4
+"""How much of a trial is spent on its machines and its path, which several launches may share."""
 OPTIONS = {
     "machine": "its configuration, as `nearmetal lab status` lists them (`base`)",
     "nodes": "makes every node a machine with a kernel, processor and port of its own: how many there are (2 to 16)",
@@ -335,6 +339,14 @@ def slots_of(options: Mapping[str, Scalar]) -> int:
     # Two machines rarely work at the same time until ranks poll, so that two pairs of them fill two cores.
     most = min(_SLOTS, len(os.sched_getaffinity(0))) * 2 // max(2, nodes)
     return at_once(options, "slots", max(1, min(most, slots_in_memory(nodes, machine_of(options)) if nodes else most)))
+
+
+def pace_of(host: HostSpec) -> Pace:
+    """Return what trials cost in the lab of a study."""
+    machine = machine_of(host.options)
+    machines = max(1, nodes_of(host.options))  # each keeps a processor busy, and there may be one for all
+    shared = _MACHINES_SHARE / at_once(host.options, "launches", 1) + 1 - _MACHINES_SHARE
+    return Pace(machine.trial_s * machines * shared, machine.slowdown * machines, slots_of(host.options))
 
 
 def cores_of(slot: int, slots: int) -> set[int]:

@@ -1,1 +1,12 @@
 """Machines reached over ssh."""
+
+from nearmetal.hosts.far import host as far
+
+OPTIONS = {
+    "identity": "file of the private key; ssh's own and the agent's when left out",
+    "known_hosts": "file of known host keys; ssh's own when left out",
+    "config": "ssh_config file to read",
+    "connect_timeout_s": "time for one connection (20)",
+    **far.OPTIONS,
+}
+"""What a study may say of it, known where asyncssh is not installed, too."""

@@ -8,17 +8,10 @@ from pathlib import Path
 from nearmetal.errors import BadInputError
 from nearmetal.hosts.far import host as far
 from nearmetal.hosts.host import at_once
+from nearmetal.hosts.ssh import OPTIONS
 from nearmetal.hosts.ssh.connect import Connector, SshAddress, SshCarrier, SshReach
 from nearmetal.study.order import Scalar
 from nearmetal.study.spec import HostSpec, NodeSpec, read_nodes
-
-OPTIONS = {
-    "identity": "file of the private key; ssh's own and the agent's when left out",
-    "known_hosts": "file of known host keys; ssh's own when left out",
-    "config": "ssh_config file to read",
-    "connect_timeout_s": "time for one connection (20)",
-    **far.OPTIONS,
-}
 
 
 class SshHost(far.FarHost):

@@ -1,0 +1,33 @@
+"""What a kind of host is, before one is opened: the row of a study's word `host.kind`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from nearmetal.hosts.host import Host
+from nearmetal.study.spec import HostSpec, Study
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What trials cost on a host: seconds beside the measuring, by how much that is drawn out, how many at once."""
+
+    trial_s: float
+    slowdown: float = 1.0
+    side_by_side: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class HostKind:
+    """What the word in the study file stands for.
+
+    `open` returns the host, ready to carry trials out, or raises UnavailableError; `pace` is for estimates. `about` and
+    `options` are for the reference page. What trials need is tried before the first, except where `rehearsed` is False.
+    """
+
+    about: str
+    open: Callable[[Study], Host]
+    pace: Callable[[HostSpec], Pace]
+    options: Mapping[str, str] = field(default_factory=dict)
+    rehearsed: bool = True
