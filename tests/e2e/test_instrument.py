@@ -6,86 +6,46 @@ errors planted into copies of the engine show that they hold it.
 
 from __future__ import annotations
 
-import os
 import re
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from nearmetal import process
 from nearmetal.errors import NearmetalError
 from nearmetal.native import source_dir
 from nearmetal.workloads.fabric_file import read_fabric_file
-from nearmetal.workloads.sample_file import SampleFile, read_sample_file, to_cell_samples
+from nearmetal.workloads.sample_file import read_sample_file, to_cell_samples
 from tests.engine_files import iteration_values
+from tests.instrument import (
+    BENCH,
+    BYTE,
+    CALL,
+    CLOCKS,
+    COMMON,
+    EXTRAS,
+    FAKE,
+    PROBE,
+    RAW_START_NS,
+    RECV,
+    SEND,
+    SHORT,
+    STAMP,
+    WIRE,
+    Instrument,
+    both_ways_ns,
+    build,
+    changed,
+    durations,
+    parts,
+    round_trip_ns,
+    true_begins,
+    window_ns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-FAKE = Path(__file__).parents[1] / "native" / "fake_mpi"
-STAMP, PROBE, SEND, RECV, WIRE, BYTE, CALL = 20, 50, 300, 200, 1000, 1, 700
-CLOCKS = (0, 5_000_000_000, -7_000_123, 41)
-EXTRAS = (11, 0, 900, 250)
-RAW_START_NS = 1_000_000_000
-FLAGS = ("-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-D_GNU_SOURCE", f"-I{FAKE}", f"-I{source_dir('common')}")
-ROOMS = (source_dir("bench"), source_dir("common"))
-BENCH = sorted(path for room in ROOMS for path in room.glob("*.c"))
-SHORT = ("--iterations", "6", "--warmup", "2")
-
-
-@dataclass(frozen=True)
-class Instrument:
-    """A program of nearmetal's, built against the fake."""
-
-    program: Path
-    folder: Path
-
-    def run(self, *arguments: str, ranks: int = 2, **numbers: object) -> None:
-        given: dict[str, object] = {
-            "STAMP": STAMP, "PROBE": PROBE, "SEND": SEND, "RECV": RECV, "WIRE": WIRE, "BYTE": BYTE, "CALL": CALL,
-            "CLOCK": ",".join(map(str, CLOCKS)), "EXTRA": ",".join(map(str, EXTRAS)), "RANKS": ranks, **numbers,
-        }  # fmt: skip
-        environment = {**os.environ, **{f"FAKE_{name}": str(value) for name, value in given.items()}}
-        process.run([str(self.program), *arguments], timeout_s=600, env=environment, check=True)
-
-    def measure(self, *arguments: str, ranks: int = 2, **numbers: object) -> SampleFile:
-        out = self.folder / "samples"
-        self.run(*arguments, "--out", str(out), ranks=ranks, **numbers)
-        return read_sample_file(out.read_bytes())
-
-
-def build(folder: Path, sources: list[Path], *flags: str, others: list[Path] | None = None) -> Instrument:
-    """Build a program whose `main` each of the fake's ranks runs; `others` are compiled already."""
-    argv = ["cc", *FLAGS, *flags, "-Dmain=program_main", *map(str, sources), *map(str, others or fake(folder))]
-    process.run([*argv, "-lm", "-o", str(folder / "it")], timeout_s=600, check=True)
-    return Instrument(folder / "it", folder)
-
-
-def fake(folder: Path) -> list[Path]:
-    """Compile the MPI itself."""
-    made = folder / "fake.o"
-    process.run(["cc", *FLAGS, "-c", "-o", str(made), str(FAKE / "fake_mpi.c")], timeout_s=600, check=True)
-    return [made]
-
-
-def parts(folder: Path) -> list[Path]:
-    """Compile the engine, each source for itself, and the MPI: what engines with one changed source share."""
-    argv = ["cc", *FLAGS, "-Dmain=program_main", "-c"]
-    for source in BENCH:
-        process.run([*argv, str(source), "-o", str(folder / f"{source.stem}.o")], timeout_s=600, check=True)
-    return [*(folder / f"{source.stem}.o" for source in BENCH), *fake(folder)]
-
-
-def changed(folder: Path, compiled: list[Path], name: str, text: str, *flags: str) -> Instrument:
-    """Build an engine of which one source is another text."""
-    (folder / name).write_text(text)
-    others = [one for one in compiled if one.stem != Path(name).stem]
-    return build(folder, [folder / name], f"-I{source_dir('bench')}", *flags, others=others)
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -98,36 +58,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory, compiled: list[Path]) -> Ins
     return build(tmp_path_factory.mktemp("bench"), [], others=compiled)
 
 
-# ---- what must come out, and from what ----
-
-
-def durations(file: SampleFile, index: int = 0) -> NDArray[np.int64]:
-    cell = file.cells[index]
-    return cell.end_ns - cell.begin_ns
-
-
-def true_begins(file: SampleFile, index: int = 0) -> NDArray[np.int64]:
-    """Return when ranks began on the one true clock, which only a test knows."""
-    return file.cells[index].begin_ns - np.array(CLOCKS)[: file.header.ranks, None]
-
-
-def round_trip_ns(size: int) -> int:
-    return 2 * (SEND + WIRE + size * BYTE + RECV) + STAMP
-
-
-def window_ns(messages: int, size: int, ack: int = 4) -> int:
-    """All sends, the way of the last message, and the acknowledgement's way back."""
-    there = messages * SEND + WIRE + size * BYTE + RECV
-    return there + SEND + WIRE + ack * BYTE + RECV + STAMP
-
-
-def both_ways_ns(messages: int, size: int) -> int:
-    now = messages * SEND
-    for k in range(messages):
-        now = max(now, (k + 1) * SEND + WIRE + size * BYTE) + RECV
-    return now + SEND + WIRE + 4 * BYTE + RECV + STAMP
-
-
 def check_round_trips(bench: Instrument) -> None:
     file = bench.measure("--op", "latency", "--sizes", "8,1000", *SHORT, "--check")
     for index, size in enumerate((8, 1000)):
@@ -137,7 +67,7 @@ def check_round_trips(bench: Instrument) -> None:
     probes, own_file = 64, 3  # of the clocks, after all; what rank 1 hands in
     tally = bench.folder / "tally"
     bench.measure("--op", "latency", "--sizes", "8", *SHORT, TALLY=tally)
-    assert list(map(int, tally.read_text().split())) == [8 + probes + 1, 8 + probes + own_file]
+    assert tally.read_text().split() == [f"{8 + probes + 1}", "0", "0", f"{8 + probes + own_file}", "0", "0"]
     pairs = bench.measure("--op", "multi_latency", "--sizes", "8", *SHORT, ranks=4)
     assert durations(pairs)[:2].tolist() == [[round_trip_ns(8)] * 8] * 2
     assert pairs.cells[0].value_ranks == (0, 1)
@@ -362,7 +292,7 @@ def test_a_planted_error_is_seen(name: str, tmp_path: Path, compiled: list[Path]
 
 
 def test_every_sample_of_a_fabric_is_the_one_that_the_delays_make(tmp_path: Path) -> None:
-    sources = sorted(path for room in ("fabric", "common") for path in source_dir(room).glob("*.c"))
+    sources = [*sorted(source_dir("fabric").glob("*.c")), *COMMON]
     fabric = build(tmp_path, sources, f"-I{source_dir('fabric')}")
     rounds, out = tmp_path / "rounds", tmp_path / "fabric"
     rounds.write_text("all 0-1 2-3\nall 0-2 1-3\nall 3-0\n")

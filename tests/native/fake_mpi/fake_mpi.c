@@ -1,5 +1,6 @@
 /* See mpi.h. The program under test is compiled with -Dmain=program_main; each rank runs it on a stack of its own, until
  * it has to wait for another. Messages carry their time of arrival, so the order in which ranks run changes nothing. */
+#include "machine.h"
 #include "mpi.h"
 
 #include <stdio.h>
@@ -17,6 +18,7 @@ int program_main(int argc, char *argv[]);
 struct message {
     struct message *next;
     int source, tag, bytes;
+    MPI_Datatype type;
     MPI_Comm comm;
     int64_t arrival_ns;
     unsigned char data[];
@@ -27,10 +29,11 @@ struct rank {
     int64_t now_ns; /* true time */
     int64_t clock_ns, extra_ns;
     struct message *inbox;
-    int64_t collectives, sends;
-    const void *out; /* of the collective that it is in */
+    int64_t collectives, sends, probes, yields, harmable; /* so far */
+    int64_t requests, comms;                             /* not given back yet */
+    const void *out;                                     /* of the collective that it is in */
     void *in;
-    int ended, status;
+    int initialized, finalized, ended, status;
 };
 
 static struct rank ranks[MOST_RANKS];
@@ -39,12 +42,23 @@ static ucontext_t scheduler;
 static int argument_count;
 static char **arguments;
 static int64_t stamp_ns, probe_ns, send_ns, recv_ns, wire_ns, byte_ns, call_ns, slow_ns, slow_from;
-static int slow_rank, grid_extents[2];
+static int64_t stall_ns, stall_from, stall_count;
+static int slow_rank, stall_rank, grid_extents[2];
 
 /* What all ranks are in together: complete when `arrived` is all of them. */
 static int64_t arrived, generation, last_ns;
 
+/* Of the one message that is spoiled: how, whose, of which length, the how manieth of those. */
+static const char *harm;
+static int64_t harm_rank, harm_bytes, harm_number, harm_at;
+static unsigned char *before_it;
+
+/* How often a rank got on: where a whole turn adds nothing, all wait for ever. */
+static int64_t steps;
+
 static struct rank *me(void) { return &ranks[running]; }
+
+int machine_rank(void) { return running; }
 
 static void give_way(void) { swapcontext(&me()->context, &scheduler); }
 
@@ -64,15 +78,45 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
     return 0;
 }
 
+int machine_yield(void) {
+    me()->yields++;
+    return 0;
+}
+
 /* ---- messages ---- */
+
+static int is_harmed(const char *how, int rank, size_t bytes) {
+    if (harm == NULL || rank != harm_rank || (int64_t)bytes != harm_bytes || (strcmp(how, "tag") == 0) != (strcmp(harm, "tag") == 0))
+        return 0;
+    return ranks[rank].harmable++ == harm_number;
+}
+
+/* All that arrives comes by here, a collective's contributions one by one. */
+static void deliver(int to, void *in, const void *data, size_t bytes) {
+    const int harmed = is_harmed("arrival", to, bytes);
+    if (bytes == 0 || (harmed && strcmp(harm, "lost") == 0))
+        return;
+    memmove(in, harmed && strcmp(harm, "stale") == 0 ? before_it : data, bytes - (harmed && strcmp(harm, "short") == 0));
+    if (harmed && strcmp(harm, "flip") == 0)
+        ((unsigned char *)in)[harm_at] ^= 0x10;
+    if (to == harm_rank && (int64_t)bytes == harm_bytes)
+        memcpy(before_it, data, bytes);
+}
 
 int MPI_Send(const void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm) {
     const int bytes = count * (type & 0xff);
     struct message *const sent = malloc(sizeof *sent + (size_t)bytes);
     me()->now_ns += send_ns;
+    if (running == stall_rank && me()->sends >= stall_from && (stall_count == 0 || me()->sends < stall_from + stall_count))
+        me()->now_ns += stall_ns;
     me()->sends++;
-    *sent = (struct message){
-        .source = running, .tag = tag, .bytes = bytes, .comm = comm, .arrival_ns = me()->now_ns + wire_ns + bytes * byte_ns};
+    *sent = (struct message){.source = running,
+                             .tag = is_harmed("tag", running, (size_t)bytes) ? tag + 1000 : tag,
+                             .bytes = bytes,
+                             .type = type,
+                             .comm = comm,
+                             .arrival_ns = me()->now_ns + wire_ns + bytes * byte_ns};
+    steps++;
     if (bytes > 0)
         memcpy(sent->data, data, (size_t)bytes);
     struct message **last = &ranks[peer].inbox;
@@ -98,10 +142,12 @@ int MPI_Recv(void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Co
     (void)status;
     while ((got = take(peer, tag, comm)) == NULL)
         give_way();
+    steps++;
     if (got->bytes > count * (type & 0xff))
         die("a message is longer than its buffer");
-    if (got->bytes > 0)
-        memcpy(data, got->data, (size_t)got->bytes);
+    if (got->type != type)
+        die("a message was sent as another type");
+    deliver(running, data, got->data, (size_t)got->bytes);
     me()->now_ns = (got->arrival_ns > me()->now_ns ? got->arrival_ns : me()->now_ns) + recv_ns;
     free(got);
     return MPI_SUCCESS;
@@ -114,29 +160,36 @@ int MPI_Sendrecv(const void *out, int out_count, MPI_Datatype out_type, int to, 
 }
 
 int MPI_Isend(const void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request *made) {
-    *made = (MPI_Request){.buffer = NULL};
+    *made = (MPI_Request){.open = 1};
+    me()->requests++;
     return MPI_Send(data, count, type, peer, tag, comm);
 }
 
 int MPI_Irecv(void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request *made) {
-    *made = (MPI_Request){.buffer = data, .bytes = count * (type & 0xff), .peer = peer, .tag = tag, .comm = comm};
+    *made = (MPI_Request){
+        .open = 1, .receives = 1, .buffer = data, .count = count, .type = type, .peer = peer, .tag = tag, .comm = comm};
+    me()->requests++;
     return MPI_SUCCESS;
 }
 
 int MPI_Waitall(int count, MPI_Request *requests, MPI_Status *statuses) {
     (void)statuses;
-    for (int i = 0; i < count; i++)
-        if (requests[i].buffer != NULL) {
-            MPI_Recv(requests[i].buffer, requests[i].bytes, MPI_BYTE, requests[i].peer, requests[i].tag,
+    for (int i = 0; i < count; i++) {
+        if (requests[i].open != 1)
+            die("waiting for a request that is not open");
+        if (requests[i].receives)
+            MPI_Recv(requests[i].buffer, requests[i].count, requests[i].type, requests[i].peer, requests[i].tag,
                      requests[i].comm, MPI_STATUS_IGNORE);
-            requests[i].buffer = NULL;
-        }
+        requests[i].open = 0;
+        me()->requests--;
+    }
     return MPI_SUCCESS;
 }
 
 int MPI_Iprobe(int peer, int tag, MPI_Comm comm, int *found, MPI_Status *status) {
     (void)peer, (void)tag, (void)comm, (void)status;
     me()->now_ns += probe_ns;
+    me()->probes++;
     *found = 0; /* the engine probes for what never comes */
     return MPI_SUCCESS;
 }
@@ -144,7 +197,12 @@ int MPI_Iprobe(int peer, int tag, MPI_Comm comm, int *found, MPI_Status *status)
 /* ---- collectives: all leave when the last has come, each with its own delay ---- */
 
 static void meet(const void *out, void *in, void (*work)(void)) {
+    static void (*of_the_first)(void);
     const int barrier = work == NULL;
+    if (arrived > 0 && work != of_the_first)
+        die("others are in another collective");
+    of_the_first = work;
+    steps++;
     if (slow_rank == running && me()->collectives++ >= slow_from)
         me()->now_ns += slow_ns;
     me()->out = out;
@@ -173,14 +231,14 @@ static MPI_Op item_op;
 static const void *out_of(int rank) { return ranks[rank].out == MPI_IN_PLACE ? ranks[rank].in : ranks[rank].out; }
 
 static void copy_chunk(int from, int from_slot, int to, int to_slot) {
-    memmove((char *)ranks[to].in + (size_t)to_slot * (size_t)chunk_bytes,
+    deliver(to, (char *)ranks[to].in + (size_t)to_slot * (size_t)chunk_bytes,
             (const char *)out_of(from) + (size_t)from_slot * (size_t)chunk_bytes, (size_t)chunk_bytes);
 }
 
 static void do_bcast(void) {
     for (int r = 0; r < rank_count; r++)
         if (r != root_rank)
-            memcpy(ranks[r].in, ranks[root_rank].in, (size_t)chunk_bytes);
+            deliver(r, ranks[r].in, ranks[root_rank].in, (size_t)chunk_bytes);
 }
 
 static void do_gather(void) {
@@ -243,12 +301,15 @@ static void do_reduce(void) {
     }
     for (int r = 0; r < rank_count; r++)
         if (root_rank < 0 || r == root_rank)
-            memcpy(ranks[r].in, result, (size_t)chunk_bytes);
+            deliver(r, ranks[r].in, result, (size_t)chunk_bytes);
     free(result);
 }
 
 static void set_chunk(int count, MPI_Datatype type, int root) {
-    chunk_bytes = count * (type & 0xff);
+    const int bytes = count * (type & 0xff);
+    if (arrived > 0 && (bytes != chunk_bytes || root != root_rank))
+        die("others are in this collective with another size or root");
+    chunk_bytes = bytes;
     root_rank = root;
 }
 
@@ -315,10 +376,14 @@ int MPI_Alltoall(const void *out, int out_count, MPI_Datatype out_type, void *in
 
 int MPI_Init(int *argc, char ***argv) {
     (void)argc, (void)argv;
+    me()->initialized++;
     return MPI_SUCCESS;
 }
 
-int MPI_Finalize(void) { return MPI_SUCCESS; }
+int MPI_Finalize(void) {
+    me()->finalized++;
+    return MPI_SUCCESS;
+}
 
 int MPI_Abort(MPI_Comm comm, int status) {
     (void)comm;
@@ -344,11 +409,13 @@ int MPI_Comm_size(MPI_Comm comm, int *size) {
 
 int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *made) {
     *made = comm + 1;
+    me()->comms++;
     return MPI_SUCCESS;
 }
 
 int MPI_Comm_free(MPI_Comm *comm) {
     *comm = 0;
+    me()->comms--;
     return MPI_SUCCESS;
 }
 
@@ -367,6 +434,7 @@ int MPI_Cart_create(MPI_Comm comm, int dimensions, const int *extents, const int
                     MPI_Comm *made) {
     (void)dimensions, (void)extents, (void)periodic, (void)reorder;
     *made = comm + 100;
+    me()->comms++;
     return MPI_SUCCESS;
 }
 
@@ -424,11 +492,62 @@ static void read_numbers(void) {
     wire_ns = number("FAKE_WIRE");
     byte_ns = number("FAKE_BYTE");
     call_ns = number("FAKE_CALL");
+    stall_rank = getenv("FAKE_STALL") == NULL ? -1 : (int)number("FAKE_STALL_RANK");
+    stall_ns = number("FAKE_STALL");
+    stall_from = number("FAKE_STALL_FROM");
+    stall_count = number("FAKE_STALL_COUNT");
+    harm = getenv("FAKE_HARM");
+    harm_rank = number("FAKE_HARM_RANK");
+    harm_bytes = number("FAKE_HARM_BYTES");
+    harm_number = number("FAKE_HARM_NUMBER");
+    harm_at = number("FAKE_HARM_AT");
+    before_it = calloc(1, (size_t)harm_bytes + 1);
     slow_rank = getenv("FAKE_SLOW") == NULL ? -1 : (int)number("FAKE_SLOW_RANK");
     slow_ns = number("FAKE_SLOW");
     slow_from = number("FAKE_SLOW_FROM");
     if (rank_count < 1 || rank_count > MOST_RANKS || stamp_ns < 1)
         die("FAKE_RANKS and FAKE_STAMP are needed: without time, waiting would never end");
+}
+
+/* What a real MPI forgives or not, as it likes. */
+static void judge(void) {
+    for (running = 0; running < rank_count; running++) {
+        if (me()->initialized != me()->finalized)
+            die("it began or ended MPI more than once, or only one of both");
+        if (me()->inbox != NULL)
+            die("a message was never received");
+        if (me()->requests != 0)
+            die("a request was never completed");
+        if (me()->comms != 0)
+            die("a communicator was never freed");
+    }
+    const char *const memory = machine_judge();
+    if (memory != NULL)
+        die(memory);
+}
+
+static void run_all(void) {
+    for (int left = rank_count; left > 0;) {
+        const int64_t before = steps;
+        left = 0;
+        for (running = 0; running < rank_count; running++)
+            if (!ranks[running].ended) {
+                swapcontext(&scheduler, &me()->context);
+                left += !me()->ended;
+                steps += me()->ended;
+            }
+        if (left > 0 && steps == before)
+            die("all ranks wait for each other");
+    }
+}
+
+static void write_tally(const char *path) {
+    FILE *const tally = path == NULL ? NULL : fopen(path, "w");
+    for (int r = 0; tally != NULL && r < rank_count; r++)
+        fprintf(tally, "%lld %lld %lld\n", (long long)ranks[r].sends, (long long)ranks[r].probes,
+                (long long)ranks[r].yields);
+    if (tally != NULL)
+        fclose(tally);
 }
 
 int main(int argc, char *argv[]) {
@@ -444,20 +563,10 @@ int main(int argc, char *argv[]) {
         ranks[r].context.uc_stack.ss_size = STACK_BYTES;
         makecontext(&ranks[r].context, live, 0);
     }
+    run_all();
+    judge();
+    write_tally(getenv("FAKE_TALLY"));
     int status = 0;
-    for (int left = rank_count; left > 0;) {
-        left = 0;
-        for (running = 0; running < rank_count; running++)
-            if (!ranks[running].ended) {
-                swapcontext(&scheduler, &me()->context);
-                left += !me()->ended;
-            }
-    }
-    FILE *const tally = getenv("FAKE_TALLY") == NULL ? NULL : fopen(getenv("FAKE_TALLY"), "w");
-    for (int r = 0; tally != NULL && r < rank_count; r++)
-        fprintf(tally, "%lld\n", (long long)ranks[r].sends);
-    if (tally != NULL)
-        fclose(tally);
     for (int r = 0; r < rank_count; r++)
         status = ranks[r].status > status ? ranks[r].status : status;
     return status;

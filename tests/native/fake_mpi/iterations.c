@@ -25,6 +25,9 @@ int main(int argc, char *argv[]) {
     run_stop(&run);
     record_file_write(&run, "fake", RECORD_ITERATION, argv[1]);
     record_file_write(&run, "fake", RECORD_COMMUNICATION, argv[2]);
+    free(run.begin_ns);
+    free(run.end_ns);
+    free(run.inside_ns);
     MPI_Finalize();
     return 0;
 }

@@ -11,8 +11,19 @@
  *     FAKE_SEND, FAKE_RECV       what a rank spends on each message sent and received
  *     FAKE_WIRE, FAKE_BYTE       from the end of a send to the arrival: WIRE + bytes * BYTE
  *     FAKE_CALL                  from the last rank's coming into a collective to its end, without EXTRA
- *     FAKE_TALLY                 a file that gets how many messages each rank sent
+ *     FAKE_TALLY                 a file that gets how many messages each rank sent, how often it probed, and yielded
  *     FAKE_SLOW_RANK, FAKE_SLOW_FROM, FAKE_SLOW   from its n-th collective on, this rank comes so much later to each
+ *     FAKE_STALL_RANK, FAKE_STALL_FROM, FAKE_STALL_COUNT, FAKE_STALL   and so many of its sends, from the n-th (from 0) on,
+ *                                take so much longer (COUNT 0: all of them)
+ *
+ * One message can be spoiled, the FAKE_HARM_NUMBER-th (from 0) of FAKE_HARM_BYTES bytes that comes to FAKE_HARM_RANK; of
+ * a collective, each rank's contribution is a message. FAKE_HARM says how: `flip` changes the byte FAKE_HARM_AT, `short`
+ * leaves the last byte out, `lost` leaves the buffer as it was, `stale` brings the message before it once more, and `tag`
+ * gives another tag to the n-th that this rank sends.
+ *
+ * It forgives nothing: a type that differs from the sender's, ranks in different collectives, a request, message,
+ * communicator or piece of memory that is left, and ranks that all wait, end the program with status 99. What the
+ * machine below gives is in machine.h.
  */
 #ifndef FAKE_MPI_H
 #define FAKE_MPI_H
@@ -26,8 +37,10 @@ typedef struct {
     int ignored;
 } MPI_Status;
 typedef struct {
-    void *buffer; /* NULL: a send, or done */
-    int bytes, peer, tag;
+    int open, receives;
+    void *buffer;
+    int count, peer, tag;
+    MPI_Datatype type;
     MPI_Comm comm;
 } MPI_Request;
 

@@ -1,0 +1,259 @@
+"""What the engine notices and says when messages are spoiled, memory ends, a disk fails, or it cannot do as it is told.
+
+As in test_instrument.py an MPI of which everything is known stands in for a real one; what must come out follows from
+the payload's size, the number of ranks and what is harmed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from nearmetal.workloads.operations import OPERATIONS
+from nearmetal.workloads.sample_file import read_sample_file
+from tests.instrument import SHORT, STAMP, Instrument, build, parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MEASURED, ARGUMENTS, PAYLOAD, MEMORY, WRITE = 0, 2, 3, 4, 5
+WAITS = 99
+"""The engine's exit statuses, and that of the fake when nobody gets on."""
+SIZE = 52
+"""Nothing else that the engine exchanges is as long."""
+CALLS_CHECKED = (0, 3, 8, 11)
+CALLS_TIMED = (4, 7)
+"""Of four rounds before, four iterations (one of them a warm-up) and four rounds after."""
+REQUEST_BYTES = 40
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Instrument:
+    folder = tmp_path_factory.mktemp("bench")
+    return build(folder, [], others=parts(folder))
+
+
+# ---- payloads ----
+
+
+class Harmed(NamedTuple):
+    """Whose messages are spoiled, how many come to it in a call, and whether these share one buffer."""
+
+    operation: str
+    ranks: int
+    rank: int
+    messages: int = 1
+    one_buffer: bool = False
+    options: tuple[str, ...] = ()
+    size: int = SIZE
+
+
+WINDOW = ("--window", "5")
+HARMED = (
+    Harmed("latency", 2, 0),
+    Harmed("latency", 2, 1),
+    Harmed("multi_latency", 6, 4),
+    Harmed("exchange", 4, 1),
+    Harmed("bw", 2, 1, 5, True, WINDOW),
+    Harmed("bw", 2, 1, 5, False, (*WINDOW, "--buffers", "many")),
+    Harmed("bibw", 2, 0, 5, False, (*WINDOW, "--buffers", "many")),
+    Harmed("message_rate", 4, 3, 5, True, WINDOW),
+    Harmed("bcast", 4, 3),
+    Harmed("reduce", 4, 0),
+    Harmed("reduce", 4, 0, size=53),
+    Harmed("allreduce", 4, 2),
+    Harmed("allreduce", 3, 0, size=53),
+    Harmed("allgather", 4, 1, 4),
+    Harmed("gather", 4, 0, 4),
+    Harmed("scatter", 4, 2),
+    Harmed("alltoall", 4, 2, 4),
+    Harmed("halo", 2, 0, 2),
+    Harmed("halo", 6, 5, 4),
+)
+
+
+def expect_failures(bench: Instrument, row: Harmed, wrong: int, **harm: object) -> None:
+    """Measure with one message spoiled, and have the engine count so many."""
+    numbers = {f"HARM_{name}" if name != "HARM" else name: value for name, value in harm.items()}
+    options = (*row.options, "--iterations", "3", "--warmup", "1", "--check", "--out", str(bench.out))
+    finished = bench.start("--op", row.operation, "--sizes", f"40,{row.size}", *options, ranks=row.ranks,
+                           HARM_RANK=row.rank, HARM_BYTES=row.size, **numbers)  # fmt: skip
+    assert finished.exit_status == (PAYLOAD if wrong else MEASURED), (row, harm, finished.complaint())
+    said = f"nmbench: {wrong} messages of {row.operation} arrived with a wrong payload\n" if wrong else ""
+    assert finished.stderr.decode() == said
+    header = read_sample_file(bench.out.read_bytes()).header
+    assert (header.check_rounds, header.check_failures) == (8, (0, wrong)), (row, harm)
+
+
+def check_payloads(bench: Instrument) -> None:
+    for row in HARMED:
+        for call in (*CALLS_CHECKED, *CALLS_TIMED):
+            last = (call + 1) * row.messages - 1
+            expect_failures(bench, row, int(call in CALLS_CHECKED), HARM="flip", NUMBER=last, AT=25)
+        last = 3 * row.messages - 1
+        for earlier in range(2 * row.messages, last):
+            expect_failures(bench, row, int(not row.one_buffer), HARM="flip", NUMBER=earlier, AT=25)
+        for at in (0, row.size - 1):
+            expect_failures(bench, row, 1, HARM="flip", NUMBER=last, AT=at)
+        for how in ("lost", "short", "stale"):
+            # Where one buffer takes all messages of a window, what the last should have brought is there already.
+            expect_failures(bench, row, int(not row.one_buffer), HARM=how, NUMBER=last)
+
+
+def check_tags(bench: Instrument) -> None:
+    """A message with another tag is not taken for the one that is waited for."""
+    for operation in ("latency", "exchange", "bw", "halo"):
+        finished = bench.start("--op", operation, "--sizes", f"{SIZE}", *SHORT, "--out", str(bench.out),
+                               HARM="tag", HARM_RANK=0, HARM_BYTES=SIZE, HARM_NUMBER=3)  # fmt: skip
+        assert finished.exit_status == WAITS
+        assert b"all ranks wait for each other" in finished.stderr
+    # An acknowledgement is no message of the window: four bytes each, in one buffer with them.
+    finished = bench.start("--op", "bw", "--sizes", "4", "--window", "3", *SHORT, "--out", str(bench.out),
+                           HARM="tag", HARM_RANK=1, HARM_BYTES=4, HARM_NUMBER=1)  # fmt: skip
+    assert b"all ranks wait for each other" in finished.stderr
+
+
+# ---- what it is told ----
+
+
+def check_refusals(bench: Instrument) -> None:
+    out = ("--out", str(bench.out))
+    nowhere = str(bench.folder / "no" / "such")
+    for status, ranks, arguments, said in (
+        (ARGUMENTS, 1, ("--op", "latency", *out), "latency needs at least 2 ranks, there are 1"),
+        (ARGUMENTS, 3, ("--op", "latency", *out), "latency takes at most 2 ranks, there are 3"),
+        (ARGUMENTS, 3, ("--op", "multi_latency", *out), "multi_latency needs an even number of ranks, there are 3"),
+        (ARGUMENTS, 1, ("--op", "barrier", *out), "barrier needs at least 2 ranks, there are 1"),
+        (ARGUMENTS, 2, ("--op", "nothing", *out), "there is no operation 'nothing'; --list shows all"),
+        (ARGUMENTS, 2, ("--op", "bw", "--sync", "bell", *out), "--sync is none, barrier or window, not 'bell'"),
+        (ARGUMENTS, 2, ("--op", "bw", "--window", "0", *out),
+         "--window needs a whole number from 1 to 65536, not '0'"),
+        (WRITE, 3, ("--op", "barrier", "--out", nowhere), f"cannot write {nowhere}: No such file or directory"),
+    ):  # fmt: skip
+        finished = bench.start(*arguments, ranks=ranks)
+        assert (finished.exit_status, finished.stderr.decode()) == (status, f"nmbench: {said}\n")
+        assert not finished.stdout
+    shown = bench.start("--list", ranks=1)
+    rows = [
+        f"{row.name} kind={row.kind} min_ranks={row.min_ranks} max_ranks={row.max_ranks} "
+        f"even_ranks={row.even_ranks:d} has_size={row.has_size:d}"
+        for row in OPERATIONS.values()
+    ]
+    assert (shown.exit_status, sorted(shown.text.splitlines())) == (0, sorted(rows))
+    usage = bench.start("--help", ranks=1)
+    assert usage.exit_status == 0
+    assert usage.text.startswith("usage: mpirun ... nmbench")
+
+
+def check_header(bench: Instrument) -> None:
+    large = ("--large-from", "64", "--iterations-large", "2", "--warmup-large", "0")
+    moves = {"MOVES": "3,0,-1,5"}
+    header = bench.measure("--op", "allreduce", "--sizes", "63,64", *SHORT, *large, ranks=4, **moves).header
+    assert (header.engine, header.operation, header.kind, header.ranks) == ("nmbench", "allreduce", "collective", 4)
+    assert (header.sizes_bytes, header.iterations, header.warmup) == ((63, 64), (6, 2), (2, 0))
+    assert (header.sync, header.sync_window_ns, header.datatypes) == ("barrier", (0, 0), ("uint8", "float32"))
+    assert (header.window_messages, header.buffers, header.check_rounds) == (1, "", 0)
+    assert (header.pace_ns, header.seed, header.compute_ns, header.working_set_bytes) == (0, 0, 0, 0)
+    assert header.clock_cost_ns == (STAMP,) * 4
+    assert header.migrations == ((3, 0, -1, 5),) * 2
+    assert (header.mpi_standard, header.mpi_library) == ("3.1", "fake MPI")
+    assert header.processors == ("fake0", "fake1", "fake2", "fake3")
+    window = bench.measure("--op", "bw", "--sizes", "8,1000", "--window", "9", *SHORT).header
+    assert (window.kind, window.window_messages, window.buffers, window.sync) == ("window", 9, "single", "none")
+    assert window.datatypes == ("byte", "byte")
+    computed = bench.measure("--op", "exchange", *SHORT, "--compute-us", "7", "--pace-us", "3", "--seed", "5").header
+    assert (computed.compute_ns, computed.working_set_bytes) == (7000, 1 << 20)
+    assert (computed.pace_ns, computed.seed, computed.sync) == (3000, 5, "barrier")
+    assert bench.measure("--op", "barrier", "--sizes", "8,16", *SHORT).header.sizes_bytes == (0,)
+
+
+# ---- memory and disk ----
+
+K100 = 100_000
+MESSAGES = (
+    ("latency", 2, (), 2 * K100),
+    ("exchange", 2, (), 2 * K100),
+    ("bcast", 4, (), K100),
+    ("reduce", 4, (), 2 * K100),
+    ("allreduce", 4, (), 2 * K100),
+    ("allgather", 4, (), 5 * K100),
+    ("alltoall", 4, (), 8 * K100),
+    ("gather", 4, (), K100),
+    ("scatter", 4, (), K100),
+    ("halo", 6, (), 2 * 4 * 100_032 + 8 * REQUEST_BYTES),
+    ("halo", 3, (), 2 * 2 * 100_032 + 4 * REQUEST_BYTES),
+    ("bw", 2, ("--window", "3"), 2 * (100_032 + 4) + 6 * REQUEST_BYTES),
+    ("bw", 2, ("--window", "3", "--buffers", "many"), 2 * (3 * 100_032 + 4) + 6 * REQUEST_BYTES),
+)
+"""What a rank that is not the root needs for messages of 100,000 bytes, besides one request."""
+
+
+def expect_short(
+    bench: Instrument, wanted: int, purpose: str, *options: str, ranks: int = 2, room: int = 90_000
+) -> None:
+    """Have rank 1 ask for so many bytes in vain."""
+    finished = bench.start(*options, "--out", str(bench.out), ranks=ranks, ROOM=f"0,{room}")
+    said = f"nmbench: rank 1 on fake1: cannot allocate {wanted} bytes for {purpose}\n"
+    assert (finished.exit_status, finished.stderr.decode()) == (MEMORY, said)
+
+
+def check_memory(bench: Instrument) -> None:
+    few = ("--iterations", "3", "--warmup", "1")
+    for operation, ranks, options, wanted in MESSAGES:
+        expect_short(bench, wanted + REQUEST_BYTES, "message buffers", "--op", operation, "--sizes", f"{K100}", *few,
+                     *options, ranks=ranks)  # fmt: skip
+    mebibytes = {5: 3, 17: 1, 16: 1}  # windows of many buffers stay within 16 MiB, unless one message is more
+    for size, slots in mebibytes.items():
+        slots_bytes = slots * (size << 20)
+        expect_short(bench, 2 * (slots_bytes + 4) + 15 * REQUEST_BYTES, "message buffers", "--op", "bw", "--sizes",
+                     f"{size << 20}", "--window", "7", "--buffers", "many", *few)  # fmt: skip
+    stamps = ("--op", "latency", "--sizes", "8,16", "--iterations", "1000", "--warmup", "100")
+    purpose = "time stamps; fewer iterations or sizes need less"
+    expect_short(bench, 2 * (2 * 8800 + 1100), purpose, *stamps, room=8799)
+    bench.run(*stamps, "--out", str(bench.out), ROOM="0,8800")
+    computes = ("--op", "barrier", *few, "--compute-us", "5", "--working-set", "10000")
+    expect_short(bench, 8192, "the working set of --compute-us", *computes, room=8191)
+    bench.run(*computes, "--out", str(bench.out), ROOM="0,8192")
+    # Rank 0 has to hold as many stamps as the longest cell has; its list is made when all is measured.
+    finished = bench.start(*stamps, "--out", str(bench.out), ROOM="8800")
+    assert (finished.exit_status, finished.stderr.decode()) == (
+        WRITE, f"nmbench: cannot write {bench.out}: Cannot allocate memory\n")  # fmt: skip
+    bench.run(*stamps, "--out", str(bench.out), ROOM="8808")
+    sizes = ",".join(str(1000 + size) for size in range(64))
+    finished = bench.start("--op", "bcast", "--sizes", sizes, *few, "--out", str(bench.out), ranks=4, ROOM="6000")
+    assert (finished.exit_status, b"Cannot allocate memory" in finished.stderr) == (WRITE, True)
+
+
+def check_disk(bench: Instrument) -> None:
+    """A file is on disk before it has its name, and has it on disk before that is said."""
+    log, options = bench.folder / "disk", ("--op", "barrier", *SHORT, "--out")
+    for out, folder in ((str(bench.out), bench.folder), ("samples", bench.folder)):
+        log.unlink(missing_ok=True)
+        assert bench.start(*options, out, cwd=bench.folder, DISK=log).ok
+        data, rename, parent = log.read_text().splitlines()
+        assert data.startswith(f"fsync {bench.out}.tmp.")
+        assert (rename, parent) == ("rename", f"fsync {folder}")
+    for number in (1, 2, 3):
+        bench.out.unlink()
+        finished = bench.start(*options, str(bench.out), DISK_FAILS=number)
+        said = f"nmbench: cannot write {bench.out}: Input/output error\n"
+        assert (finished.exit_status, finished.stderr.decode()) == (WRITE, said)
+        assert bench.out.exists() == (number == 3)
+        assert not list(bench.folder.glob("samples.tmp.*"))
+        bench.out.touch()
+
+
+FAULT_CHECKS: tuple[Callable[[Instrument], None], ...] = (
+    check_payloads,
+    check_tags,
+    check_refusals,
+    check_header,
+    check_memory,
+    check_disk,
+)
+
+
+@pytest.mark.parametrize("check", FAULT_CHECKS, ids=lambda check: check.__name__)
+def test_the_engine_says_what_is_wrong(bench: Instrument, check: Callable[[Instrument], None]) -> None:
+    check(bench)

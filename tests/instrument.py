@@ -1,0 +1,130 @@
+"""The engine built against an MPI and a machine of which everything is known: tests/native/fake_mpi."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearmetal import process
+from nearmetal.native import source_dir
+from nearmetal.workloads.sample_file import SampleFile, read_sample_file
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from nearmetal.process import Finished
+
+FAKE = Path(__file__).parent / "native" / "fake_mpi"
+STAMP, PROBE, SEND, RECV, WIRE, BYTE, CALL = 20, 50, 300, 200, 1000, 1, 700
+CLOCKS = (0, 5_000_000_000, -7_000_123, 41)
+EXTRAS = (11, 0, 900, 250)
+RAW_START_NS = 1_000_000_000
+FLAGS = ("-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-D_GNU_SOURCE", f"-I{FAKE}", f"-I{source_dir('common')}")
+MACHINE = ("malloc", "calloc", "realloc", "aligned_alloc", "free", "fopen", "fsync", "rename")
+TAKEN = (
+    *(f"-D{name}=machine_{name}" for name in MACHINE),
+    *("-Dsched_yield=machine_yield", "-Dmain=program_main"),
+)
+"""What the program under test takes from the fake instead of the C library."""
+COMMON = sorted(path for path in source_dir("common").glob("*.c") if path.stem != "yield")
+"""Without the waiting of an MPI of its own kind, which tests/unit/test_native_yield.py tests."""
+BENCH = [*sorted(source_dir("bench").glob("*.c")), *COMMON]
+SHORT = ("--iterations", "6", "--warmup", "2")
+
+
+@dataclass(frozen=True)
+class Instrument:
+    """A program of nearmetal's, built against the fake."""
+
+    program: Path
+    folder: Path
+
+    def start(self, *arguments: str, ranks: int = 2, cwd: Path | None = None, **numbers: object) -> Finished:
+        """Run it to its end, whatever that is."""
+        given: dict[str, object] = {
+            "STAMP": STAMP, "PROBE": PROBE, "SEND": SEND, "RECV": RECV, "WIRE": WIRE, "BYTE": BYTE, "CALL": CALL,
+            "CLOCK": ",".join(map(str, CLOCKS)), "EXTRA": ",".join(map(str, EXTRAS)), "RANKS": ranks, **numbers,
+        }  # fmt: skip
+        environment = {**os.environ, **{f"FAKE_{name}": str(value) for name, value in given.items()}}
+        return process.run([str(self.program), *arguments], timeout_s=600, env=environment, cwd=cwd and str(cwd))
+
+    def run(self, *arguments: str, ranks: int = 2, **numbers: object) -> None:
+        """Run it, and have it end well."""
+        finished = self.start(*arguments, ranks=ranks, **numbers)
+        assert finished.ok, finished.complaint()
+
+    @property
+    def out(self) -> Path:
+        """Where it leaves its samples."""
+        return self.folder / "samples"
+
+    def measure(self, *arguments: str, ranks: int = 2, **numbers: object) -> SampleFile:
+        """Return what it measured."""
+        self.run(*arguments, "--out", str(self.out), ranks=ranks, **numbers)
+        return read_sample_file(self.out.read_bytes())
+
+
+def build(folder: Path, sources: list[Path], *flags: str, others: list[Path] | None = None) -> Instrument:
+    """Build a program whose `main` each of the fake's ranks runs; `others` are compiled already."""
+    argv = ["cc", *FLAGS, *flags, *TAKEN, *map(str, sources), *map(str, others or fake(folder))]
+    process.run([*argv, "-lm", "-o", str(folder / "it")], timeout_s=600, check=True)
+    return Instrument(folder / "it", folder)
+
+
+def compile_all(folder: Path, sources: list[Path], *flags: str) -> list[Path]:
+    """Compile each source for itself."""
+    made = [folder / f"{source.stem}.o" for source in sources]
+    for source, to in zip(sources, made, strict=True):
+        process.run(["cc", *FLAGS, *flags, "-c", str(source), "-o", str(to)], timeout_s=600, check=True)
+    return made
+
+
+def fake(folder: Path) -> list[Path]:
+    """Compile the MPI itself, and the machine."""
+    return compile_all(folder, [FAKE / "fake_mpi.c", FAKE / "machine.c"])
+
+
+def parts(folder: Path) -> list[Path]:
+    """Compile the engine, each source for itself, and the MPI: what engines with one changed source share."""
+    return [*compile_all(folder, BENCH, *TAKEN), *fake(folder)]
+
+
+def changed(folder: Path, compiled: list[Path], name: str, text: str, *flags: str) -> Instrument:
+    """Build an engine of which one source is another text."""
+    (folder / name).write_text(text)
+    others = [one for one in compiled if one.stem != Path(name).stem]
+    return build(folder, [folder / name], f"-I{source_dir('bench')}", *flags, others=others)
+
+
+def durations(file: SampleFile, index: int = 0) -> NDArray[np.int64]:
+    """Return what each rank stamped of each iteration."""
+    cell = file.cells[index]
+    return cell.end_ns - cell.begin_ns
+
+
+def true_begins(file: SampleFile, index: int = 0) -> NDArray[np.int64]:
+    """Return when ranks began on the one true clock, which only a test knows."""
+    return file.cells[index].begin_ns - np.array(CLOCKS)[: file.header.ranks, None]
+
+
+def round_trip_ns(size: int) -> int:
+    """There and back."""
+    return 2 * (SEND + WIRE + size * BYTE + RECV) + STAMP
+
+
+def window_ns(messages: int, size: int, ack: int = 4) -> int:
+    """All sends, the way of the last message, and the acknowledgement's way back."""
+    there = messages * SEND + WIRE + size * BYTE + RECV
+    return there + SEND + WIRE + ack * BYTE + RECV + STAMP
+
+
+def both_ways_ns(messages: int, size: int) -> int:
+    """Each sends all, then takes one after the other."""
+    now = messages * SEND
+    for k in range(messages):
+        now = max(now, (k + 1) * SEND + WIRE + size * BYTE) + RECV
+    return now + SEND + WIRE + 4 * BYTE + RECV + STAMP
