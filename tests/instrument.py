@@ -128,3 +128,24 @@ def both_ways_ns(messages: int, size: int) -> int:
     for k in range(messages):
         now = max(now, (k + 1) * SEND + WIRE + size * BYTE) + RECV
     return now + SEND + WIRE + 4 * BYTE + RECV + STAMP
+
+
+def mixed(value: int) -> int:
+    """The finalizer of splitmix64, from its publication."""
+    mask = (1 << 64) - 1
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
+    return value ^ (value >> 31)
+
+
+def pause_ns(seed: int, iteration: int, most_ns: int) -> int:
+    """Return one pause: each 64th of the range once in 64 iterations, shuffled, and anywhere within it."""
+    mask, first, strata = (1 << 64) - 1, iteration // 64 * 64, list(range(64))
+
+    def drawn(seed: int, at: int) -> int:
+        return mixed((seed + (at + 1) * 0x9E3779B97F4A7C15) & mask)
+
+    for last in reversed(range(1, 64)):
+        chosen = drawn(~seed & mask, first + last) % (last + 1)
+        strata[last], strata[chosen] = strata[chosen], strata[last]
+    return (strata[iteration - first] * (most_ns + 1) + drawn(seed, iteration) % (most_ns + 1)) // 64

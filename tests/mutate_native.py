@@ -18,6 +18,7 @@ from nearmetal.errors import NearmetalError
 from nearmetal.native import source_dir
 from tests.e2e.test_instrument import CHECKS
 from tests.e2e.test_instrument_faults import FAULT_CHECKS
+from tests.e2e.test_instrument_waits import WAIT_CHECKS
 from tests.instrument import BENCH, Instrument, changed, parts
 from tests.unit import test_native_yield
 from tests.unit.test_native_sanitized import PARTS
@@ -47,6 +48,8 @@ CHANGES = (
     (r"^( +)[\w>-]+\([^=]*\);$", r"\1;"),
     (r"\breturn (?!;)(.+?);( }|$)", r"return 0;\2"),
 )
+SEEN_BY = (AssertionError, NearmetalError, ValueError, LookupError, OSError)
+"""A spoiled engine may leave anything."""
 SURVIVE: dict[tuple[str, str], str] = {}
 """Errors that no test can see, by file and changed line, and why; they do not count."""
 
@@ -107,7 +110,7 @@ def yields(folder: Path) -> bool:
         if name.startswith("test_"):
             try:
                 test(program)
-            except (AssertionError, NearmetalError):
+            except SEEN_BY:
                 return False
     return True
 
@@ -120,10 +123,10 @@ def survives(folder: Path, name: str, text: str, compiled: list[Path]) -> bool:
     program = limited(changed(folder, compiled, name, text, "-w"))
     if not without_mpi(folder, name):
         return False
-    for check in (*CHECKS, *reversed(FAULT_CHECKS)):
+    for check in (*CHECKS, *WAIT_CHECKS, *reversed(FAULT_CHECKS)):
         try:
             check(program)
-        except (AssertionError, NearmetalError):
+        except SEEN_BY:
             return False
     return True
 

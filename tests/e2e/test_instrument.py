@@ -38,6 +38,7 @@ from tests.instrument import (
     changed,
     durations,
     parts,
+    pause_ns,
     round_trip_ns,
     true_begins,
     window_ns,
@@ -144,27 +145,6 @@ def check_windows_that_are_missed(bench: Instrument) -> None:
     kept = bench.measure(*options, "--sync-window-us", "22", **numbers | {"SLOW_FROM": before_trial_calls})
     assert kept.header.sync_window_ns == (22_000,)
     assert kept.cells[0].missed[-1]
-
-
-def mixed(value: int) -> int:
-    """The finalizer of splitmix64, from its publication."""
-    mask = (1 << 64) - 1
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
-    return value ^ (value >> 31)
-
-
-def pause_ns(seed: int, iteration: int, most_ns: int) -> int:
-    """Return one pause: each 64th of the range once in 64 iterations, shuffled, and anywhere within it."""
-    mask, first, strata = (1 << 64) - 1, iteration // 64 * 64, list(range(64))
-
-    def drawn(seed: int, at: int) -> int:
-        return mixed((seed + (at + 1) * 0x9E3779B97F4A7C15) & mask)
-
-    for last in reversed(range(1, 64)):
-        chosen = drawn(~seed & mask, first + last) % (last + 1)
-        strata[last], strata[chosen] = strata[chosen], strata[last]
-    return (strata[iteration - first] * (most_ns + 1) + drawn(seed, iteration) % (most_ns + 1)) // 64
 
 
 def check_paces(bench: Instrument) -> None:

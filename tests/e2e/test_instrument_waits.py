@@ -1,0 +1,160 @@
+"""How the engine waits and how well it knows the clocks, to the nanosecond, under the MPI of test_instrument.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from nearmetal.workloads.sample_file import SampleFile
+from tests.instrument import (
+    BYTE,
+    CALL,
+    CLOCKS,
+    EXTRAS,
+    PROBE,
+    RAW_START_NS,
+    RECV,
+    SEND,
+    SHORT,
+    STAMP,
+    WIRE,
+    Instrument,
+    build,
+    durations,
+    parts,
+    pause_ns,
+    round_trip_ns,
+    true_begins,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+QUIET_NS = 5000
+"""So long before its time a waiting rank asks the MPI for nothing more."""
+PROBES, TRIALS = 64, 9
+THERE, BACK = SEND + WIRE + RECV + STAMP, SEND + WIRE + 8 * BYTE + RECV + STAMP
+"""Of a probe: to the stamp of the other, and from there to the second stamp of the first."""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Instrument:
+    folder = tmp_path_factory.mktemp("bench")
+    return build(folder, [], others=parts(folder))
+
+
+def waited(now: int, until: int) -> tuple[int, int]:
+    """Return when a rank is through that waits for a time, and how often it asks the MPI and gives way meanwhile."""
+    asked = 0
+    now += STAMP
+    while now < until:
+        if until - now > QUIET_NS:
+            now += PROBE
+            asked += 1
+        now += STAMP
+    return now, asked
+
+
+def tally(path: Path) -> list[tuple[int, int]]:
+    """Return how often each rank probed and yielded."""
+    rows = [line.split() for line in path.read_text().splitlines()]
+    return [(int(probes), int(yields)) for _, probes, yields in rows]
+
+
+def check_pauses(bench: Instrument) -> None:
+    counts, seed, most_ns = bench.folder / "tally", 9, 40_000
+    paced = ("--iterations", "70", "--warmup", "0", "--pace-us", "40", "--seed", str(seed))
+    file = bench.measure("--op", "latency", "--sizes", "8", *paced, TALLY=counts)
+    pauses = [pause_ns(seed ^ 8, i, most_ns) for i in range(70)]
+    waits = [waited(STAMP, STAMP + pause) for pause in pauses]
+    gaps = true_begins(file)[0, 1:] - (true_begins(file) + durations(file))[0, :-1]
+    assert gaps.tolist() == [through + STAMP for through, _ in waits[1:]]
+    asked = sum(asked for _, asked in waits)
+    assert tally(counts) == [(asked, asked), (0, 0)], "the rank that answers waits for the message alone"
+    bench.measure("--op", "allreduce", "--sizes", "8", *paced, ranks=3, TALLY=counts)
+    assert tally(counts) == [(asked, asked)] * 3
+
+
+def check_clocks(bench: Instrument) -> None:
+    """The shortest exchange gives the offset; what passes between it and a sample widens the error."""
+    middle = THERE - (THERE + BACK) // 2
+    for stall in ({}, {"STALL": 50_000, "STALL_RANK": 2, "STALL_FROM": 0, "STALL_COUNT": 5}):
+        file = bench.measure("--op", "bcast", "--sizes", "8,16,32", *SHORT, ranks=4, **stall)
+        offsets = [0, *(clock + middle for clock in CLOCKS[1:])]
+        assert file.header.clock_offset_ns == (tuple(offsets),) * 3
+        for rank in range(1, 4):
+            least, most = true_begins(file, 2)[rank].max(), 1 << 60
+            for index in range(3):
+                drift = file.header.clock_error_ns[index][rank] - ((THERE + BACK + 1) // 2) - 1
+                least = max(least, true_begins(file, index)[rank, 0] + drift * 10_000)
+                most = min(most, true_begins(file, index)[rank, 0] + (drift + 1) * 10_000)
+            assert least < most, "no one time of the estimate makes all three errors"
+        assert {errors[0] for errors in file.header.clock_error_ns} == {0}
+
+
+def in_windows(file: SampleFile, first: int) -> bool:
+    """Return whether each rank began each iteration as its turns of waiting have it, window 0 opening at that time."""
+    begins, ends = true_begins(file), true_begins(file) + durations(file)
+    window, error = file.header.sync_window_ns[0], THERE - (THERE + BACK) // 2
+    for rank in range(file.header.ranks):
+        opens = first + (error if rank else 0) + np.arange(begins.shape[1]) * window
+        for i in range(1, begins.shape[1]):
+            through, _ = waited(int(ends[rank, i - 1]) + STAMP, int(opens[i]))
+            if begins[rank, i] != through + STAMP:
+                return False
+    return True
+
+
+def check_openings(bench: Instrument) -> None:
+    options = ("--op", "allreduce", "--sizes", "64", *SHORT, "--sync", "window")
+    file = bench.measure(*options, ranks=4)
+    begun = int(true_begins(file)[0, 0])
+    assert [first for first in range(begun - 3 * STAMP, begun) if in_windows(file, first)]
+    before = 3 * PROBES * (THERE + BACK + STAMP) + 40 * (CALL + max(EXTRAS))  # the clocks and the trial calls
+    for asked, lead in (((), 2_000_000), (("--sync-window-us", "1000"), 4_000_000)):
+        begun = int(true_begins(bench.measure(*options, *asked, ranks=4)).min()) - RAW_START_NS
+        assert lead < begun < lead + before
+
+
+FIRST = 3 * (STAMP + CALL) + 20_000
+"""The window of a barrier: three times the median of its trial calls, and 20 us."""
+BEFORE_TRIALS, A_TRIAL, SLOW = 3, 3, 200_000
+LOOP = BEFORE_TRIALS + TRIALS * A_TRIAL + 1
+"""How many collectives each rank has come to before the trial calls, in one, and before the first window."""
+
+
+def check_lengths(bench: Instrument) -> None:
+    """What decides how long a window is: trial calls, then iterations of which too many missed theirs."""
+    eight = ("--op", "barrier", "--iterations", "8", "--warmup", "2", "--sync", "window")
+    half = BEFORE_TRIALS + TRIALS // 2 * A_TRIAL
+    slow = 3 * (SLOW + STAMP + CALL) + 20_000
+    for options, slow_ns, slow_from, window in (
+        (eight, SLOW, half, slow),  # five of nine
+        (eight, SLOW, half + A_TRIAL, FIRST * 16),  # four of nine, and then all
+        (eight, SLOW, LOOP + 7, FIRST),  # two of eight windows are missed: a quarter
+        (eight, SLOW, LOOP + 6, FIRST * 16),
+        (eight, 100_000_000, LOOP, FIRST * 256),  # five times is all
+    ):
+        file = bench.measure(*options, SLOW=slow_ns, SLOW_RANK=1, SLOW_FROM=slow_from)
+        assert file.header.sync_window_ns == (window,)
+    pairs = 3 * round_trip_ns(8) + 20_000
+    stalled = {"STALL": SLOW, "STALL_RANK": 1, "STALL_FROM": PROBES + TRIALS}
+    file = bench.measure("--op", "multi_latency", *SHORT, "--sync", "window", ranks=4, **stalled)
+    assert file.header.sync_window_ns == (pairs * 16,), "one pair is slow, and the other waits with it"
+    once = {"STALL": 100_000, "STALL_RANK": 0, "STALL_FROM": PROBES + 1 + TRIALS, "STALL_COUNT": 1}
+    file = bench.measure("--op", "latency", "--iterations", "6", "--warmup", "16", "--sync", "window", **once)
+    assert file.header.sync_window_ns == (pairs,), "what the warm-up misses does not count"
+    assert file.cells[0].missed[:16].any()
+    assert set(file.cells[0].flags[:, :16].ravel().tolist()) == {1, 3}
+    assert not file.cells[0].flags[:, 16:].any()
+
+
+WAIT_CHECKS: tuple[Callable[[Instrument], None], ...] = (check_pauses, check_clocks, check_openings, check_lengths)
+
+
+@pytest.mark.parametrize("check", WAIT_CHECKS, ids=lambda check: check.__name__)
+def test_ranks_wait_as_long_as_they_are_told_to(bench: Instrument, check: Callable[[Instrument], None]) -> None:
+    check(bench)
