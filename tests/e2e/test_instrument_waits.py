@@ -80,18 +80,20 @@ def check_pauses(bench: Instrument) -> None:
 
 def check_clocks(bench: Instrument) -> None:
     """The shortest exchange gives the offset; what passes between it and a sample widens the error."""
-    middle = THERE - (THERE + BACK) // 2
-    for stall in ({}, {"STALL": 50_000, "STALL_RANK": 2, "STALL_FROM": 0, "STALL_COUNT": 5}):
-        file = bench.measure("--op", "bcast", "--sizes", "8,16,32", *SHORT, ranks=4, **stall)
-        offsets = [0, *(clock + middle for clock in CLOCKS[1:])]
-        assert file.header.clock_offset_ns == (tuple(offsets),) * 3
+    middle, best = THERE - (THERE + BACK) // 2, (THERE + BACK + 1) // 2
+    late = {"SLOW": 100_000_000, "SLOW_RANK": 1, "SLOW_FROM": 20}
+    for numbers in ({}, late, {"STALL": 50_000, "STALL_RANK": 2, "STALL_FROM": 0, "STALL_COUNT": 5}):
+        file = bench.measure("--op", "bcast", "--sizes", "8,16,32", *SHORT, ranks=4, **numbers)
+        assert file.header.clock_offset_ns == ((0, *(clock + middle for clock in CLOCKS[1:])),) * 3
+        begins = [true_begins(file, index)[:, 0] for index in range(3)]
+        ends = (true_begins(file, 2) + durations(file, 2))[:, -1] + np.array([0, numbers.get("SLOW", 0), 0, 0])
+        now = int(ends.max()) + CALL
         for rank in range(1, 4):
-            least, most = true_begins(file, 2)[rank].max(), 1 << 60
-            for index in range(3):
-                drift = file.header.clock_error_ns[index][rank] - ((THERE + BACK + 1) // 2) - 1
-                least = max(least, true_begins(file, index)[rank, 0] + drift * 10_000)
-                most = min(most, true_begins(file, index)[rank, 0] + (drift + 1) * 10_000)
-            assert least < most, "no one time of the estimate makes all three errors"
+            now += PROBES * (STAMP + THERE + BACK) + SEND
+            now += numbers.get("STALL", 0) * numbers.get("STALL_COUNT", 0) * (rank == numbers.get("STALL_RANK"))
+            told = now + WIRE + 16 * BYTE + RECV + STAMP
+            errors = [file.header.clock_error_ns[index][rank] for index in range(3)]
+            assert errors == [best + (told - int(begin[rank])) // 10_000 + 1 for begin in begins]
         assert {errors[0] for errors in file.header.clock_error_ns} == {0}
 
 

@@ -143,8 +143,8 @@ int MPI_Recv(void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Co
     while ((got = take(peer, tag, comm)) == NULL)
         give_way();
     steps++;
-    if (got->bytes > count * (type & 0xff))
-        die("a message is longer than its buffer");
+    if (got->bytes != count * (type & 0xff))
+        die("a message is not as long as what it was to fill");
     if (got->type != type)
         die("a message was sent as another type");
     deliver(running, data, got->data, (size_t)got->bytes);

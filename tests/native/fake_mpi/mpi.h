@@ -21,9 +21,9 @@
  * leaves the last byte out, `lost` leaves the buffer as it was, `stale` brings the message before it once more, and `tag`
  * gives another tag to the n-th that this rank sends.
  *
- * It forgives nothing: a type that differs from the sender's, ranks in different collectives, a request, message,
- * communicator or piece of memory that is left, and ranks that all wait, end the program with status 99. What the
- * machine below gives is in machine.h.
+ * It forgives nothing: a length or type that differs from the sender's, ranks in different collectives, a request,
+ * message, communicator or piece of memory that is left, and ranks that all wait, end the program with status 99. What
+ * the machine below gives is in machine.h.
  */
 #ifndef FAKE_MPI_H
 #define FAKE_MPI_H
