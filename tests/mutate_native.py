@@ -46,7 +46,7 @@ CHANGES = (
     (r"\|=", "="),
     (r"(?<![\w.])(\d+)\b(?=[;,)]| })", r"(\1 + 1)"),
     (r"^( +)[\w>-]+\([^=]*\);$", r"\1;"),
-    (r"\breturn (?!;)(.+?);( }|$)", r"return 0;\2"),
+    (r"\breturn (?!;|0;|false;|NULL;)(.+?);( }|$)", r"return 0;\2"),
 )
 SEEN_BY = (AssertionError, NearmetalError, ValueError, LookupError, OSError)
 """A spoiled engine may leave anything."""

@@ -79,6 +79,7 @@ def check_windows(bench: Instrument) -> None:
         file = bench.measure("--op", "bw", "--sizes", "500", "--window", "7", *SHORT, "--buffers", buffers, "--check")
         assert durations(file)[0].tolist() == [window_ns(7, 500)] * 8
         assert (file.header.buffers, file.header.check_failures) == (buffers, (0,))
+        bench.measure("--op", "bw", "--sizes", "4032", "--window", "7", *SHORT, "--buffers", buffers, "--check")
     rate = bench.measure("--op", "message_rate", "--sizes", "8", "--window", "5", *SHORT, ranks=4)
     assert durations(rate)[:2].tolist() == [[window_ns(5, 8)] * 8] * 2
     both = bench.measure("--op", "bibw", "--sizes", "500", "--window", "7", *SHORT)

@@ -196,10 +196,12 @@ def expect_short(
     finished = bench.start(*options, "--out", str(bench.out), ranks=ranks, ROOM=f"0,{room}")
     said = f"nmbench: rank 1 on fake1: cannot allocate {wanted} bytes for {purpose}\n"
     assert (finished.exit_status, finished.stderr.decode()) == (MEMORY, said)
+    assert not list(bench.folder.glob("samples*")), "a file of what was never measured"
 
 
 def check_memory(bench: Instrument) -> None:
     few = ("--iterations", "3", "--warmup", "1")
+    bench.out.unlink(missing_ok=True)
     for operation, ranks, options, wanted in MESSAGES:
         expect_short(bench, wanted + REQUEST_BYTES, "message buffers", "--op", operation, "--sizes", f"{K100}", *few,
                      *options, ranks=ranks)  # fmt: skip
@@ -212,9 +214,20 @@ def check_memory(bench: Instrument) -> None:
     purpose = "time stamps; fewer iterations or sizes need less"
     expect_short(bench, 2 * (2 * 8800 + 1100), purpose, *stamps, room=8799)
     bench.run(*stamps, "--out", str(bench.out), ROOM="0,8800")
+    bench.out.unlink()
     computes = ("--op", "barrier", *few, "--compute-us", "5", "--working-set", "10000")
     expect_short(bench, 8192, "the working set of --compute-us", *computes, room=8191)
     bench.run(*computes, "--out", str(bench.out), ROOM="0,8192")
+    # Each piece once: nothing is measured, and nothing else happens.
+    for pieces, options in ((("{}", "0,{}"), stamps), (("{}", "0,0,0,{}"), ("--op", "halo", *computes[2:]))):
+        for piece in pieces:
+            statuses = [MEMORY]
+            while statuses[-1]:
+                numbers = {"NO_PIECE": piece.format(len(statuses))}
+                ranks = 2 if options is stamps else 4
+                statuses.append(bench.start(*options, "--out", str(bench.out), ranks=ranks, **numbers).exit_status)
+            assert set(statuses[:-1]) <= {MEMORY, WRITE}
+            assert statuses.count(MEMORY) > 5
     # Rank 0 has to hold as many stamps as the longest cell has; its list is made when all is measured.
     finished = bench.start(*stamps, "--out", str(bench.out), ROOM="8800")
     assert (finished.exit_status, finished.stderr.decode()) == (

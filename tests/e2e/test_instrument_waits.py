@@ -142,6 +142,8 @@ def check_lengths(bench: Instrument) -> None:
     ):
         file = bench.measure(*options, SLOW=slow_ns, SLOW_RANK=1, SLOW_FROM=slow_from)
         assert file.header.sync_window_ns == (window,)
+    few = {"SLOW": SLOW, "SLOW_RANK": 1, "SLOW_FROM": BEFORE_TRIALS + 3 * A_TRIAL, "SLOW_COUNT": 3 * A_TRIAL}
+    assert bench.measure(*eight, **few).header.sync_window_ns == (FIRST,), "the three in the middle of nine"
     pairs = 3 * round_trip_ns(8) + 20_000
     stalled = {"STALL": SLOW, "STALL_RANK": 1, "STALL_FROM": PROBES + TRIALS}
     file = bench.measure("--op", "multi_latency", *SHORT, "--sync", "window", ranks=4, **stalled)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,18 +95,23 @@ def test_whether_a_run_is_being_written(tmp_path: Path) -> None:
 
 def test_a_text_is_made_once_for_all_who_wait() -> None:
     made: list[int] = []
+    begun, all_wait = threading.Event(), threading.Event()
 
     def make() -> bytes:
         made.append(threading.get_ident())
-        time.sleep(0.05)
+        begun.set()
+        all_wait.wait()
         return b"text"
 
     async def ask() -> list[bytes]:
         cache = Cache(1 << 20)
         gone = asyncio.create_task(cache.get("key", make))
-        await asyncio.sleep(0.01)
+        await asyncio.to_thread(begun.wait)
         gone.cancel()
-        return await asyncio.gather(*(cache.get("key", make) for _ in range(50)))
+        waiting = [asyncio.create_task(cache.get("key", make)) for _ in range(50)]
+        await asyncio.sleep(0)
+        all_wait.set()
+        return await asyncio.gather(*waiting)
 
     assert asyncio.run(ask()) == [b"text"] * 50
     assert len(made) == 1

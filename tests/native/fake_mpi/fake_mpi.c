@@ -41,7 +41,7 @@ static int rank_count, running;
 static ucontext_t scheduler;
 static int argument_count;
 static char **arguments;
-static int64_t stamp_ns, probe_ns, send_ns, recv_ns, wire_ns, byte_ns, call_ns, slow_ns, slow_from;
+static int64_t stamp_ns, probe_ns, send_ns, recv_ns, wire_ns, byte_ns, call_ns, slow_ns, slow_from, slow_count;
 static int64_t stall_ns, stall_from, stall_count;
 static int slow_rank, stall_rank, grid_extents[2];
 
@@ -203,7 +203,8 @@ static void meet(const void *out, void *in, void (*work)(void)) {
         die("others are in another collective");
     of_the_first = work;
     steps++;
-    if (slow_rank == running && me()->collectives++ >= slow_from)
+    const int64_t earlier = me()->collectives++;
+    if (slow_rank == running && earlier >= slow_from && (slow_count == 0 || earlier < slow_from + slow_count))
         me()->now_ns += slow_ns;
     me()->out = out;
     me()->in = in;
@@ -505,6 +506,7 @@ static void read_numbers(void) {
     slow_rank = getenv("FAKE_SLOW") == NULL ? -1 : (int)number("FAKE_SLOW_RANK");
     slow_ns = number("FAKE_SLOW");
     slow_from = number("FAKE_SLOW_FROM");
+    slow_count = number("FAKE_SLOW_COUNT");
     if (rank_count < 1 || rank_count > MOST_RANKS || stamp_ns < 1)
         die("FAKE_RANKS and FAKE_STAMP are needed: without time, waiting would never end");
 }
@@ -521,9 +523,9 @@ static void judge(void) {
         if (me()->comms != 0)
             die("a communicator was never freed");
     }
-    const char *const memory = machine_judge();
-    if (memory != NULL)
-        die(memory);
+    const char *const left = machine_judge();
+    if (left != NULL)
+        die(left);
 }
 
 static void run_all(void) {

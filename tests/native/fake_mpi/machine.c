@@ -1,12 +1,13 @@
 #include "machine.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_BLOCKS = 4096, FENCE_BYTES = 64, FENCE = 0xa7, FRESH = 0xa5 };
+enum { MOST_RANKS = 16, MOST_BLOCKS = 4096, FENCE_BYTES = 64, FENCE = 0xa7, FRESH = 0xa5 };
 
 static struct {
     unsigned char *memory;
@@ -37,9 +38,11 @@ static void *keep(unsigned char *memory, size_t bytes) {
 }
 
 static int has_room(size_t bytes) {
-    const long long room = number_of("FAKE_ROOM", machine_rank());
+    static long long pieces[MOST_RANKS];
+    const int rank = machine_rank();
+    const long long room = number_of("FAKE_ROOM", rank);
     errno = ENOMEM;
-    return room == 0 || bytes <= (size_t)room;
+    return ++pieces[rank] != number_of("FAKE_NO_PIECE", rank) && (room == 0 || bytes <= (size_t)room);
 }
 
 void *machine_aligned_alloc(size_t alignment, size_t bytes) {
@@ -83,17 +86,30 @@ void *machine_realloc(void *memory, size_t bytes) {
     return made;
 }
 
+/* ---- files ---- */
+
+static int open_files(void) {
+    int count = 0;
+    for (int descriptor = 0; descriptor < 1000; descriptor++)
+        count += fcntl(descriptor, F_GETFD) >= 0;
+    return count;
+}
+
+static int files_before;
+
+__attribute__((constructor)) static void count_files(void) { files_before = open_files(); }
+
 const char *machine_judge(void) {
     for (int i = 0; i < MOST_BLOCKS; i++)
         if (blocks[i].memory != NULL)
             return "memory was never freed";
+    if (open_files() != files_before)
+        return "a file was never closed";
     return spoiled_fences > 0 ? "it wrote behind its memory" : NULL;
 }
 
-/* ---- files ---- */
-
 FILE *machine_fopen(const char *path, const char *mode) {
-    static long long looks[64];
+    static long long looks[MOST_RANKS];
     static char text[128];
     const int rank = machine_rank();
     if (strcmp(path, "/proc/self/sched") != 0)

@@ -2,6 +2,7 @@
  * sources under test are compiled with -Dmalloc=machine_malloc and so on (tests/instrument.py).
  *
  *     FAKE_ROOM=a,b,...    the most bytes that each rank gets in one piece; 0 and nothing: all that it asks for
+ *     FAKE_NO_PIECE=a,b,...   of each rank the n-th piece (from 1) that it does not get; 0 and nothing: none
  *     FAKE_MOVES=a,b,...   how often each rank is moved to another processor between two looks; -1: the kernel does not say
  *     FAKE_DISK            a file that gets a line for each fsync and rename, in their order
  *     FAKE_DISK_FAILS      the n-th (from 1) of those calls fails: EIO
@@ -24,7 +25,7 @@ int machine_yield(void);
 /* Return the rank that runs. */
 int machine_rank(void);
 
-/* Return what is wrong with the memory when all has ended, or NULL. */
+/* Return what is wrong with memory and files when all has ended, or NULL. */
 const char *machine_judge(void);
 
 #endif

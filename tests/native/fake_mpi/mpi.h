@@ -12,9 +12,9 @@
  *     FAKE_WIRE, FAKE_BYTE       from the end of a send to the arrival: WIRE + bytes * BYTE
  *     FAKE_CALL                  from the last rank's coming into a collective to its end, without EXTRA
  *     FAKE_TALLY                 a file that gets how many messages each rank sent, how often it probed, and yielded
- *     FAKE_SLOW_RANK, FAKE_SLOW_FROM, FAKE_SLOW   from its n-th collective on, this rank comes so much later to each
- *     FAKE_STALL_RANK, FAKE_STALL_FROM, FAKE_STALL_COUNT, FAKE_STALL   and so many of its sends, from the n-th (from 0) on,
- *                                take so much longer (COUNT 0: all of them)
+ *     FAKE_SLOW_RANK, FAKE_SLOW_FROM, FAKE_SLOW_COUNT, FAKE_SLOW   this rank comes so much later to so many collectives,
+ *                                from its n-th (from 0) on; COUNT 0: to all from there
+ *     FAKE_STALL_RANK, FAKE_STALL_FROM, FAKE_STALL_COUNT, FAKE_STALL   and so many of its sends take so much longer
  *
  * One message can be spoiled, the FAKE_HARM_NUMBER-th (from 0) of FAKE_HARM_BYTES bytes that comes to FAKE_HARM_RANK; of
  * a collective, each rank's contribution is a message. FAKE_HARM says how: `flip` changes the byte FAKE_HARM_AT, `short`
