@@ -1,5 +1,8 @@
 """The guests' small root: what a guest of the lab's hypervisor boots from, before the hypervisor's own root takes over.
 
+A guest sees that root over 9p, under an overlay of its own memory: what it changes is its own, and so is every file
+that it once touched.
+
 Standard library only: this runs inside the lab.
 """
 
@@ -19,6 +22,7 @@ _TOOLS = ("/bin/sh", "/bin/cat", "/bin/mount", "/sbin/insmod", "/sbin/switch_roo
 _GUEST_MODULES = (
     "9pnet_virtio",
     "9p",
+    "overlay",
     "vmw_vsock_virtio_transport",
     "virtio_pci",
     "virtio_net",
@@ -35,8 +39,11 @@ for word in $(while read -r line; do echo "$line"; done </proc/cmdline); do
     case $word in lab.*=*) eval "${word#lab.}" ;; esac
 done
 while read -r module; do insmod "$module" || echo "insmod $module failed"; done </modules
-mkdir -p /newroot
-mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=loose,access=any root /newroot || exec sh
+mkdir -p /machine /own /newroot
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=loose,access=any root /machine || exec sh
+mount -t tmpfs own /own
+mkdir /own/upper /own/work
+mount -t overlay -o lowerdir=/machine,upperdir=/own/upper,workdir=/own/work root /newroot || exec sh
 mount -t proc proc /newroot/proc
 mount -t sysfs sys /newroot/sys
 mount -t devtmpfs dev /newroot/dev
