@@ -13,6 +13,7 @@ format = 1
 name = "bad"
 baseline = "veth"
 host = { kind = "locla" }
+mpi = { flavour = "mpitch" }
 [[path]]
 name = "veth"
 [[path]]
@@ -45,9 +46,10 @@ def test_every_name_that_stands_for_nothing_is_listed_at_once() -> None:
     with pytest.raises(BadInputError) as caught:
         check_study(parse_study(BAD, "t"))
     text = caught.value.render()
-    assert "has 8 errors" in text
+    assert "has 9 errors" in text
     for said in (
         "there is no host 'locla' (did you mean 'local'?)",
+        "'mpitch' is not an MPI that nearmetal launches (did you mean 'mpich'?)",
         "there is no path 'teleport'",
         "there is no operation 'latncy'",
         "engine has no option 'windows'",

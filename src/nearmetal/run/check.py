@@ -43,6 +43,7 @@ def check_study(study: Study) -> None:
 
 def _checks(study: Study) -> Iterator[Callable[[], object]]:
     yield lambda: find_host(study.host.kind)
+    yield lambda: flavour_named(study.mpi.flavour)
     for path in study.path:
         yield lambda kind=path.recipe: find_path(kind)  # type: ignore[misc]
     for order in block(study, 0):

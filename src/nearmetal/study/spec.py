@@ -92,7 +92,7 @@ class HostSpec(_Model):
 class MpiSpec(_Model):
     """Which MPI launches the engine."""
 
-    flavour: Literal["openmpi", "mpich"] = Field("openmpi", description="`openmpi` or `mpich`.")
+    flavour: str = Field("openmpi", description="`openmpi` or `mpich`.")
 
 
 class PathSpec(_Model):
