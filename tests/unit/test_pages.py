@@ -25,6 +25,10 @@ def test_the_reference_page_is_what_the_verbs_say() -> None:
     assert (ROOT / "docs/reference/cli.md").read_text() == describe.reference(), "run `make reference`"
 
 
+def test_every_option_says_what_it_does() -> None:
+    assert re.findall(r"^\| `-.*` \| (?:\[.*)?\|$", describe.reference(), re.MULTILINE) == []
+
+
 def test_the_page_of_hosts_and_paths_is_what_their_tables_say() -> None:
     assert (ROOT / "docs/reference/hosts-and-paths.md").read_text() == describe_paths.reference(), (
         "run `make reference`"

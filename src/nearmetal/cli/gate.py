@@ -81,9 +81,7 @@ def _margin(_: click.Context, option: click.Parameter, text: str) -> float:
     "--against", type=click.Path(path_type=Path), required=True, help="The run to compare with, from before the change."
 )
 @click.option("--margin", default="5%", callback=_margin, show_default=True, help="How much worse still passes.")
-@click.option(
-    "--tail-margin", default="10%", callback=_margin, show_default=True, help="The same of the p99 beside the mean."
-)
+@click.option("--tail-margin", default="10%", callback=_margin, show_default=True, help="The margin for the p99.")
 @click.option(
     "--metric",
     type=click.Choice([str(one) for one in Metric]),

@@ -26,7 +26,7 @@ _KINDS = {"/proc": "procfs", "/sys/": "sysfs"}
 @click.argument("host", default=places.LOCAL)
 @click.option("--interface", "-i", "chosen", multiple=True, help="Only this interface (repeatable).")
 @click.option("--all", "everything", is_flag=True, help="Also list knobs that this host lacks, with the reason.")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
 def command(host: str, chosen: tuple[str, ...], *, everything: bool, form: str) -> None:
     """List the knobs of HOST (settings that can be tuned) with their values and ranges. Nothing is changed."""
     with open_shell(host) as shell:

@@ -74,7 +74,13 @@ def parse_hosts(text: str) -> Slots:
     show_default=True,
     help="How many rank swaps to try in simulation.",
 )
-@click.option("--launcher", type=click.Choice(sorted(WRITERS)), default="openmpi", show_default=True)
+@click.option(
+    "--launcher",
+    type=click.Choice(sorted(WRITERS)),
+    default="openmpi",
+    show_default=True,
+    help="The launcher that will read the mapping.",
+)
 @click.option(
     "--break-even",
     "pair",

@@ -80,7 +80,7 @@ from nearmetal.typed import adapter
     type=click.Path(path_type=Path),
     help="Keep it as NAME.prediction.json, for `serve`; with --validate as NAME.validation.json, for --errors.",
 )
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
 def command(
     *,
     programs: tuple[Path, ...],
@@ -99,9 +99,9 @@ def command(
 ) -> None:
     """Predict the run time of PROGRAM: a trace directory, RUN:WORKLOAD of a traced application, or a pattern's .toml.
 
-    Several traces count as launches of one program; the replicas use them, and the launches of the run, in turn. Traces
-    of two numbers of ranks tell of more --ranks how sizes of messages and computing go on from one to the other. With
-    --decide, the paths given by --path are in order of cost, cheapest first. With --validate, ranks are placed as in
+    Several traces count as launches of one program; the replicas use them, and the launches of the run, in turn. From
+    traces with two different numbers of ranks, message sizes and compute time are extrapolated to a larger --ranks.
+    With --decide, give the paths with --path in order of cost, cheapest first. With --validate, ranks are placed as in
     the measured launches.
     """
     if loss is not None and not decide:

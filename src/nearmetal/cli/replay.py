@@ -150,8 +150,16 @@ _REPLAY_OPTIONS = (
     click.option("--interrupts", help="An interrupt moderation rule to add, such as 'igbvf:usecs=50'."),
     click.option("--delivery", help="Delay from an added interrupt to its handler, such as '2 us'."),
     click.option("--as", "stands_for", help="The setting that a path with --interrupts stands for, such as default."),
-    click.option("--replicas", type=click.IntRange(min=1), default=100, show_default=True),
-    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
+    click.option(
+        "--replicas",
+        type=click.IntRange(min=1),
+        default=100,
+        show_default=True,
+        help="How often to replay the program.",
+    ),
+    click.option(
+        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random numbers."
+    ),
     click.option("--extrapolate", is_flag=True, help="Predict even for message sizes that were not measured."),
 )
 

@@ -37,7 +37,7 @@ trials = {{ min_blocks = 3, max_blocks = 3 }}
 def command() -> int:
     """Check that this installation works: files, statistics, simulator, and one real measurement.
 
-    Exits with 1 if a part fails; if this machine does not allow the measurement, that is reported but is no failure.
+    Exits with 1 if a part fails; a measurement that this machine does not allow is reported, but is not a failure.
     """
     with scratch.folder("nm") as folder:
         findings = [
