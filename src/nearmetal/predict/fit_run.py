@@ -136,7 +136,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
     fitted: dict[Key, _FittedPath] = {}
     for at, samples in groups.items():
         if samples.round_trips:
-            how = (eager_up_to_bytes, _works(at, groups))
+            how = (eager_up_to_bytes, *_work_of_processors(at, groups))
             whole = (one for one in launches[at].values() if one.cells == samples.cells)
             fitted[at] = _FittedPath(samples, _path(samples, *how), tuple((one, _path(one, *how)) for one in whole))
     if not fitted:
@@ -162,13 +162,18 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
     return ModelFile("nearmetal-model", 1, str(run.root.name), machines, run_errors(), p99_errors())
 
 
-def _works(key: Key, groups: Mapping[Key, _Samples]) -> Works | None:
-    """Return what processors work for a message of a path, told from all its settings, where its wire is known."""
+def _work_of_processors(key: Key, groups: Mapping[Key, _Samples]) -> tuple[Works | None, int | None]:
+    """Return what processors work for a message of a path, and for each byte they copy (fs), where its wire is known.
+
+    All settings of the path tell it: one that makes messages and streams wait, as moderation does, adds no work.
+    """
     wire = groups[key].wire_of_single_processors
     if wire is None:
-        return None
-    settings = (one for other, one in groups.items() if (other[0], other[2]) == (key[0], key[2]) and one.round_trips)
-    return works_beside(wire, [typical_times(one.round_trips) for one in settings])
+        return None, None
+    settings = [one for other, one in groups.items() if (other[0], other[2]) == (key[0], key[2])]
+    copying = (fit_copy(one.windows, one.both_ways) for one in settings if one.windows and one.both_ways)
+    times = [typical_times(one.round_trips) for one in settings if one.round_trips]
+    return works_beside(wire, times), min(copying, default=0)
 
 
 def mpi_of(record: TrialRecord) -> str:
@@ -231,13 +236,14 @@ def _cores(run: RunDir, record: TrialRecord) -> Cores | None:
     return Cores(count, one, one and (record.order.path.kind in GUEST_KINDS or str(facts.get(_AUTOGROUP)) == "1"))
 
 
-def _path(samples: _Samples, eager_up_to_bytes: int | None, works_ns: Works | None) -> PathModel:
+def _path(samples: _Samples, eager_up_to_bytes: int | None, works_ns: Works | None, copying: int | None) -> PathModel:
     known = EAGER_BYTES.get((samples.mpi, INTRA_KIND if samples.kind == INTRA_KIND else ""))
     eager = eager_up_to_bytes if eager_up_to_bytes is not None else known - _HEADER_BYTES if known else UNBOUNDED
     if samples.one_processor:
         return fit_path(samples.round_trips, samples.windows, eager, one_processor=True)
     path = fit_path(samples.round_trips, samples.windows, eager, samples.both_ways, works_ns=works_ns)
-    copying = fit_copy(samples.windows, samples.both_ways)
+    if copying is None:
+        copying = fit_copy(samples.windows, samples.both_ways)
     return replace(path, copy_fs_per_byte=copying, cold=fit_cold(samples.exchanges))
 
 
