@@ -291,6 +291,12 @@ class LabHost:
                 return ClockProgress(wire.reached_ns(memory), since_s)
         return None
 
+    @property
+    def running_pids(self) -> list[int]:
+        """The process ids of the machines that run now."""
+        with self._lock:
+            return [life.pid for life in self._lives]
+
     def close(self) -> None:
         """End every machine that still runs; calling twice does nothing more."""
         self._closed = True
