@@ -235,6 +235,13 @@ def test_only_launches_on_one_path_and_as_many_as_asked_for_share_machines(clust
         lab.open_lab({"launches": 2}, lambda _: None)
 
 
+def test_lives_with_guests_come_first(cluster: lab.LabHost) -> None:
+    guests = replace(ORDER, path=PathOrder("guests", "guest-vf"))
+    assert cluster.together([ORDER, guests, ORDER]) == [[ORDER], [guests], [ORDER]]
+    with contextlib.closing(lab.open_lab({"machine": "kvm", "nodes": 2}, lambda _: None)) as opened:
+        assert opened.together([ORDER, guests, ORDER]) == [[guests], [ORDER], [ORDER]]
+
+
 def test_more_nodes_than_the_cluster_has_are_refused_before_a_machine_starts(cluster: lab.LabHost) -> None:
     wanted = replace(ORDER, workload=replace(ORDER.workload, placement=(0, 1, 2)))
     outcome = cluster.carry_out(wanted, lambda *_: pytest.fail("outside"))

@@ -151,7 +151,10 @@ class LabHost:
         return outcome
 
     def together(self, orders: Sequence[Order]) -> list[list[Order]]:
-        """Return the orders by the lives that carry them out, each of one path and of `launches` at most."""
+        """Return the orders by the lives that carry them out, each of one path and of `launches` at most.
+
+        Lives with guests take the longest and come first, so that no core is left alone with one.
+        """
         lives: list[list[Order]] = []
         for order in orders:
             fitting = (life for life in lives if life[0].path == order.path and len(life) < self._launches)
@@ -160,7 +163,7 @@ class LabHost:
                 lives.append([order])
             else:
                 life.append(order)
-        return lives
+        return sorted(lives, key=lambda life: not self._which(life[0])[1])
 
     def carry_out_together(self, orders: Sequence[Order]) -> Iterator[Outcome]:
         """Carry orders out one after another in one life; one that fails ends it, and those after it get another."""
