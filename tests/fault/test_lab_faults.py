@@ -231,6 +231,9 @@ def test_only_launches_on_one_path_and_as_many_as_asked_for_share_machines(clust
     assert [len(life) for life in cluster.together([ORDER, other, ORDER])] == [1, 1, 1]
     with contextlib.closing(lab.open_lab({"nodes": 2, "launches": 2}, lambda _: None)) as opened:
         assert opened.together([ORDER, other, ORDER, ORDER]) == [[ORDER, ORDER], [other], [ORDER]]
+    wide = replace(ORDER, workload=replace(ORDER.workload, placement=(0, 1, 2, 3)))
+    with contextlib.closing(lab.open_lab({"nodes": 4, "launches": 3}, lambda _: None)) as opened:
+        assert opened.together([ORDER, wide, ORDER, wide]) == [[ORDER, ORDER], [wide, wide]]
     with pytest.raises(BadInputError, match="'launches' is for machines of their own"):
         lab.open_lab({"launches": 2}, lambda _: None)
 

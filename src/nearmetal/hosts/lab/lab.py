@@ -157,9 +157,9 @@ class LabHost:
         """
         lives: list[list[Order]] = []
         for order in orders:
-            fitting = (life for life in lives if life[0].path == order.path and len(life) < self._launches)
-            life = next(fitting, None)
-            if life is None or life[0].nodes != order.nodes:
+            alike = (life for life in lives if (life[0].path, life[0].nodes) == (order.path, order.nodes))
+            life = next((life for life in alike if len(life) < self._launches), None)
+            if life is None:
                 lives.append([order])
             else:
                 life.append(order)
