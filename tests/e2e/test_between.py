@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -13,7 +14,8 @@ from far_machines import need_ssh, two_machines
 from nearmetal.cli.between import _answer
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import BadInputError, UnavailableError
-from nearmetal.facts.look import MachineLook, parse
+from nearmetal.facts.look import MachineLook, look, parse
+from nearmetal.process import run as run_process
 from nearmetal.results.paths import build_view
 from nearmetal.run import between
 from nearmetal.run.between import LinkRequest, MachinePair, check_looks, doubts, node_named, propose
@@ -57,6 +59,12 @@ def asked(*pairs: MachinePair, sizes: tuple[int, ...] = (8, 65536), budget_s: fl
 def looks(**changed: MachineLook) -> dict[str, MachineLook]:
     names = ("vm1", "vm2", "hpc1", "hpc2")
     return {name: changed.get(name, replace(LOOK, host=name, identity=name)) for name in names}
+
+
+def test_this_machine_is_looked_at_by_the_script() -> None:
+    here = look(run_process, "127.0.0.1", "")
+    assert (here.host, here.kernel) == (os.uname().nodename, os.uname().release)
+    assert (here.address, here.interface) == ("127.0.0.1", "lo")
 
 
 def test_a_look_is_read() -> None:

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearmetal.errors import ForeignFileError
-from nearmetal.facts.guests import HypervisorFacts, parse_domain, parse_look, warnings
+from nearmetal.facts.guests import HypervisorFacts, look_below, parse_domain, parse_look, warnings
 from nearmetal.hosts.libvirt import machine_of
+from nearmetal.hosts.machine import MachineShell
 from nearmetal.run import guests
 from nearmetal.run.guests import LibvirtLook
 from nearmetal.run.trial import carry_out
@@ -77,6 +78,12 @@ def test_damage_is_an_error_or_a_guest_never_a_crash(at: int, junk: str) -> None
 def test_the_look_at_the_machine_below() -> None:
     below = parse_look("mtu br0 1500\nidle C1 2\nidle C6 133\nrunning irqbalance 1\nidle broken\n")
     assert below == HypervisorFacts({"br0": 1500}, irqbalance=True, deep_idle={"C6": 133})
+
+
+def test_this_machine_is_looked_at_by_the_script() -> None:
+    with MachineShell() as shell:
+        below = look_below(shell)
+    assert below.mtus["lo"] == int(Path("/sys/class/net/lo/mtu").read_text())
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 
 from nearmetal.errors import ForeignFileError
 from nearmetal.hosts.host import Shell
@@ -219,25 +220,9 @@ def _of_nics(guest: Guest, below: HypervisorFacts) -> Iterable[str]:
 # ---- the machine below the guests, as far as it confounds a measurement; read through a shell
 
 
-# Lines of `KIND NAME NUMBER`; one command, because each may cost a round trip.
-_LOOK = r"""
-for file in /sys/class/net/*/mtu; do
-    name=${file%/mtu}; [ -r "$file" ] && echo "mtu ${name##*/} $(cat "$file")"
-done
-for file in /proc/[0-9]*/comm; do
-    read -r name < "$file" 2>/dev/null && [ "$name" = irqbalance ] && echo "running irqbalance 1"
-done
-for state in /sys/devices/system/cpu/cpu0/cpuidle/state*; do
-    [ -r "$state/latency" ] && [ "$(cat "$state/disable")" = 0 ] || continue
-    echo "idle $(cat "$state/name") $(cat "$state/latency")"
-done
-true
-"""
-
-
 def look_below(shell: Shell) -> HypervisorFacts:
     """Return what the machine itself says; what it does not offer (idle states in a guest, say) is left out."""
-    return parse_look(shell.run(["sh", "-c", _LOOK]).text)
+    return parse_look(shell.run(["sh", "-c", (files("nearmetal.facts") / "below.sh").read_text()]).text)
 
 
 def parse_look(text: str) -> HypervisorFacts:

@@ -1,12 +1,13 @@
 """A first look at a machine that measures with another one: what is there, what leads to the other, what disturbs.
 
-One short `sh` script answers everything, so a look costs one round trip. It changes nothing.
+One short `sh` script, look.sh, answers everything, so a look costs one round trip. It changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
 
 from nearmetal.process import Finished
 from nearmetal.workloads.mpi.table import FLAVOURS
@@ -14,41 +15,6 @@ from nearmetal.workloads.mpi.table import FLAVOURS
 TOOLS = ("sockperf", "iperf3", "nuttcp", "ib_write_lat")
 """Programs that are looked for on PATH."""
 
-# $1: the other machine, as this one knows it; $2: directory of the MPI's programs or empty; $3...: tools.
-_SCRIPT = r"""
-say() { printf '%s=%s\n' "$1" "$2"; }
-first() { head -n 1 "$1" 2> /dev/null; }
-other=$1 mpi=${2:+$2/bin/}; shift 2
-say host "$(uname -n)"
-say identity "$(first /etc/machine-id) $(first /proc/sys/kernel/random/boot_id) $(readlink /proc/self/ns/net)"
-say system "$(. /etc/os-release 2> /dev/null; printf %s "$PRETTY_NAME")"
-say kernel "$(uname -r)"
-say cpu "$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1)"
-say cpus "$(getconf _NPROCESSORS_ONLN)"
-say load "$(cut -d ' ' -f 1 /proc/loadavg)"
-grep -q '^flags.*[[:space:]]hypervisor' /proc/cpuinfo && say virtual "$(first /sys/class/dmi/id/sys_vendor)"
-say governor "$(first /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor)"
-address=$(getent ahostsv4 "$other" | sed -n '1s/[[:space:]].*//p')
-say address "$address"
-if [ "$address" ]; then
-    interface=$(ip -o route get "$address" 2> /dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p')
-    say interface "$interface"
-    if [ "$interface" ]; then
-        say driver "$(basename "$(readlink "/sys/class/net/$interface/device/driver")" 2> /dev/null)"
-        say adaptive "$(ethtool -c "$interface" 2> /dev/null | sed -n 's/^Adaptive RX: \([a-z]*\).*/\1/p')"
-    fi
-fi
-say rdma "$(ls /sys/class/infiniband 2> /dev/null | tr '\n' ' ')"
-say verbs "$(rdma link show 2> /dev/null | sed -n "s|^link \([^ /]*\).* netdev ${interface:-none} *$|\1|p" | head -n 1)"
-for program in mpirun mpiexec; do
-    command -v "$mpi$program" > /dev/null || continue
-    say launcher "$("$mpi$program" --version 2>&1 | tr '\n' ' ' | cut -c 1-200)"
-    break
-done
-command -v "${mpi}mpicc" > /dev/null && say compiler yes
-for tool do command -v "$tool" > /dev/null && say tool "$tool"; done
-true
-"""
 _TIMEOUT_S = 30.0
 
 
@@ -96,7 +62,8 @@ def look(run: Callable[..., Finished], other: str, mpi_prefix: str) -> MachineLo
 
     Raises what `run` raises when the machine cannot be reached.
     """
-    finished = run(["sh", "-c", _SCRIPT, "sh", other, mpi_prefix, *TOOLS], timeout_s=_TIMEOUT_S)
+    script = (files("nearmetal.facts") / "look.sh").read_text()
+    finished = run(["sh", "-c", script, "sh", other, mpi_prefix, *TOOLS], timeout_s=_TIMEOUT_S)
     return parse(finished.stdout.decode(errors="replace"))
 
 
