@@ -14,6 +14,7 @@ from nearmetal.report.as_latex import escape
 from nearmetal.report.levels import levels
 from nearmetal.report.markup import Markup, element
 from nearmetal.results.records import Cell, GroupId, PathCell, View
+from nearmetal.results.series import CellId
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.units import format_size
 
@@ -25,14 +26,9 @@ COLUMN_IN, PAGE_IN = 3.5, 7.0
 
 
 @dataclass(frozen=True, slots=True)
-class DataPoint:
+class DataPoint(CellId):
     """One mark: a path at a size, with its 95 % interval where there is one; `unit` is `x` for costs."""
 
-    workload: str
-    operation: str
-    setting: str
-    message_bytes: int
-    path: str
     figure: str
     unit: str
     value: float
