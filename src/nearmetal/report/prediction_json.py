@@ -123,16 +123,23 @@ class PredictedJson:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionFile:
-    """What `nearmetal predict --save` keeps; `model` is the run or file that the machines were fitted from."""
+class SavedFile:
+    """What every file of `save` begins with; `model` is the run or file that the machines were fitted from."""
 
-    format: Literal["nearmetal-prediction"]
+    format: str
     version: Literal[1]
     nearmetal_version: str
     created_utc: str
     program: str
-    ranks: Count
     model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionFile(SavedFile):
+    """What `nearmetal predict --save` keeps."""
+
+    format: Literal["nearmetal-prediction"]
+    ranks: Count
     baseline: str
     decision: str
     remarks: Rows[str]
@@ -165,15 +172,10 @@ class BreakEvenJson:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementFile:
+class PlacementFile(SavedFile):
     """What `nearmetal place --save` keeps; `host_of` is the host of each rank, an index in `hosts`."""
 
     format: Literal["nearmetal-placement"]
-    version: Literal[1]
-    nearmetal_version: str
-    created_utc: str
-    program: str
-    model: str
     candidates: Rows[PlacedJson]
     hosts: Annotated[tuple[str, ...], Field(max_length=_MAX_HOSTS)]
     host_of: Annotated[tuple[Count, ...], Field(max_length=_MAX_HOSTS)]
@@ -204,15 +206,10 @@ class CaseJson:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationFile:
+class ValidationFile(SavedFile):
     """What `nearmetal predict --validate RUN --save` keeps."""
 
     format: Literal["nearmetal-validation"]
-    version: Literal[1]
-    nearmetal_version: str
-    created_utc: str
-    program: str
-    model: str
     cases: Rows[CaseJson]
 
 
@@ -258,7 +255,7 @@ def predicted(
     )
 
 
-File = TypeVar("File", PredictionFile, PlacementFile, ValidationFile)
+File = TypeVar("File", bound=SavedFile)
 
 
 def check_place(path: Path | None, suffix: str) -> None:
@@ -270,7 +267,7 @@ def check_place(path: Path | None, suffix: str) -> None:
         )
 
 
-def save(path: Path, made: PredictionFile | PlacementFile | ValidationFile) -> None:
+def save(path: Path, made: SavedFile) -> None:
     """Write a file; it appears whole or not at all."""
     Disk().put_bytes(path, as_json(made).encode() + b"\n")
 
