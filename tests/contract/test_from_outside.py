@@ -1,4 +1,4 @@
-"""A path, a tool, a knob and a host that no table holds: a row each, the contract of every row, one real trial."""
+"""A path, a tool, a knob, a host and an MPI from outside the tables: a row each, its contract, one real trial."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, Worklo
 from nearmetal.study.spec import parse_study
 from nearmetal.workloads import samples
 from nearmetal.workloads.figures import UNITS, Figure
+from nearmetal.workloads.mpi.openmpi import OPENMPI
+from nearmetal.workloads.mpi.table import FLAVOURS
 from nearmetal.workloads.samples import decode, read_foreign
 from nearmetal.workloads.table import WORKLOADS
 from nearmetal.workloads.tools.tool import Foreign, Import, Spans, Tool
@@ -120,6 +122,7 @@ STUDY = parse_study(
 name = "outside"
 baseline = "jumbo"
 host = { kind = "desk" }
+mpi = { flavour = "nextmpi" }
 path = [{ name = "jumbo" }]
 workload = [{ name = "latency", sizes = [8] }]
 """,
@@ -137,6 +140,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(knobs._BY_NAME, ALIAS.name, ALIAS)
     row = HostKind("A desk.", open=lambda _: Desk(), pace=lambda _: Pace(0.5))
     monkeypatch.setitem(HOSTS, Desk.kind, row)
+    monkeypatch.setitem(FLAVOURS, "nextmpi", dataclasses.replace(OPENMPI, name="nextmpi"))
 
 
 @pytest.fixture
@@ -158,7 +162,7 @@ def of_desk(**changes: object) -> Order:
     return dataclasses.replace(order, **changes)  # type: ignore[arg-type]
 
 
-def test_a_study_that_names_a_new_host_is_checked_and_estimated() -> None:
+def test_a_study_that_names_a_new_host_and_mpi_is_checked_and_estimated() -> None:
     check_study(STUDY)
     assert estimate(STUDY)[0] > 0
 
