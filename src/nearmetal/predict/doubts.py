@@ -137,7 +137,7 @@ def _of_messages_in_a_row(schedule: Schedule, named: NamedMachine, placement: Pl
     if not named.held or (share := share_in_a_row(schedule, placement)) < FEW:
         return []
     said = f"{share:.0%} of messages between nodes follow another before an answer. TCP held such messages back in the "
-    said += "run's streams (autocorking), for how long is not known: the program may take longer, by 18 % in one case"
+    said += "run's streams (autocorking), for how long is not known: two programs took 10 to 17 % longer for it"
     hint = 'measure, and run the program, with the knob "host.tcp_autocorking" = 0 (sysctl net.ipv4.tcp_autocorking=0)'
     return [Doubt(said, hint, share)]
 
