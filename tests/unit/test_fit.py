@@ -327,6 +327,9 @@ def test_what_a_setting_waits_for_is_no_work_of_a_processor() -> None:
             assert segment.one_way_ps(size) == pytest.approx(ns * 1000, rel=0.001)
             both = segment.send_overhead_ps + segment.recv_overhead_ps + 2 * size * segment.overhead_fs_per_byte / 1000
             assert both == pytest.approx((quick[size] - wire.ns(size)) * 1000, rel=0.01)
+        beyond = path.segment(1 << 20)  # processors work there too, as far as is known as much as for the largest
+        both = beyond.send_overhead_ps + beyond.recv_overhead_ps + 2 * beyond.overhead_fs_per_byte * (1 << 20) / 1000
+        assert both == pytest.approx((quick[32_768] - wire.ns(32_768)) * 1000, rel=0.01)
         middle = 1 << 14  # between two measured sizes, on the line through both
         line = np.interp(middle, list(times), list(times.values()))
         assert path.segment(middle).one_way_ps(middle) == pytest.approx(line * 1000, rel=0.02)

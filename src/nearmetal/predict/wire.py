@@ -61,11 +61,14 @@ def works_beside(wire: KnownWire, settings: Sequence[tuple[Floats, Floats]]) -> 
 
     `settings` are the sizes and times (ns) of the path under each of its settings. One that makes messages wait, as
     moderation does, adds no work to them: the quickest tells how much there is, and what others take longer is waiting.
+    Messages larger than the largest measured take as much as that.
     """
+    largest = min(float(sizes[-1]) for sizes, _ in settings)
 
     def works_ns(message_bytes: int, time_ns: float) -> float:
-        times = (float(np.interp(message_bytes, *one)) for one in settings)
-        return max(0.0, min(time_ns, *times) - wire.ns(message_bytes))
+        known = min(message_bytes, largest)
+        times = (float(np.interp(known, *one)) for one in settings)
+        return max(0.0, min(time_ns, *times) - wire.ns(known))
 
     return works_ns
 
