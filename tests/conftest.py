@@ -5,12 +5,15 @@ No example has a deadline, and continuous integration draws the same examples ea
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import secrets
 import shutil
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -35,6 +38,22 @@ def _synced(descriptor: int) -> None:
 
 
 os.fsync = _synced  # type: ignore[assignment]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Load a worker's share of the test files before all: what it rewrites of them the others then read.
+
+    In a fresh clone all workers of pytest-xdist would rewrite the assertions of all files at the same time.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    number, among = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    given = [Path(one.partition("::")[0]).resolve() for one in session.config.args]
+    files = sorted(file for one in given for file in (one.rglob("test_*.py") if one.is_dir() else [one]))
+    for file in files[number::among]:
+        with contextlib.suppress(pytest.skip.Exception):
+            importlib.import_module(".".join(file.relative_to(session.config.rootpath).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:

@@ -1,4 +1,4 @@
-"""Runs on the fake host that the tests of several verbs begin with."""
+"""Runs on the fake host that the tests of several verbs begin with, and the engine under the fake MPI."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fake_runs import STUDY, Kept
+from tests.instrument import Instrument, build, parts
 
 
 @pytest.fixture(scope="module")
@@ -20,3 +21,15 @@ def root(tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     kept.copy(tmp_path / "r", STUDY)
     return Path("r")
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Compile the engine and the fake MPI once, for whole engines and for those with a changed source."""
+    return parts(tmp_path_factory.mktemp("parts"))
+
+
+@pytest.fixture(scope="session")
+def bench(tmp_path_factory: pytest.TempPathFactory, compiled: list[Path]) -> Instrument:
+    """Link the engine as it is."""
+    return build(tmp_path_factory.mktemp("bench"), [], others=compiled)

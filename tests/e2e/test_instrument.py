@@ -37,7 +37,6 @@ from tests.instrument import (
     build,
     changed,
     durations,
-    parts,
     pause_ns,
     round_trip_ns,
     true_begins,
@@ -47,16 +46,6 @@ from tests.instrument import (
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return parts(tmp_path_factory.mktemp("parts"))
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory, compiled: list[Path]) -> Instrument:
-    return build(tmp_path_factory.mktemp("bench"), [], others=compiled)
 
 
 def check_round_trips(bench: Instrument) -> None:

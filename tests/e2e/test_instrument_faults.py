@@ -12,7 +12,7 @@ import pytest
 
 from nearmetal.workloads.operations import OPERATIONS
 from nearmetal.workloads.sample_file import read_sample_file
-from tests.instrument import SHORT, STAMP, Instrument, build, parts
+from tests.instrument import SHORT, STAMP, Instrument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,12 +26,6 @@ CALLS_CHECKED = (0, 3, 8, 11)
 CALLS_TIMED = (4, 7)
 """Of four rounds before, four iterations (one of them a warm-up) and four rounds after."""
 REQUEST_BYTES = 40
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Instrument:
-    folder = tmp_path_factory.mktemp("bench")
-    return build(folder, [], others=parts(folder))
 
 
 # ---- payloads ----

@@ -21,9 +21,7 @@ from tests.instrument import (
     STAMP,
     WIRE,
     Instrument,
-    build,
     durations,
-    parts,
     pause_ns,
     round_trip_ns,
     true_begins,
@@ -38,12 +36,6 @@ QUIET_NS = 5000
 PROBES, TRIALS = 64, 9
 THERE, BACK = SEND + WIRE + RECV + STAMP, SEND + WIRE + 8 * BYTE + RECV + STAMP
 """Of a probe: to the stamp of the other, and from there to the second stamp of the first."""
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Instrument:
-    folder = tmp_path_factory.mktemp("bench")
-    return build(folder, [], others=parts(folder))
 
 
 def waited(now: int, until: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_RANKS = 16, MOST_BLOCKS = 4096, FENCE_BYTES = 64, FENCE = 0xa7, FRESH = 0xa5 };
+enum { MOST_RANKS = 16, MOST_BLOCKS = 4096, FENCE_BYTES = 4096, FENCE = 0xa7, FRESH = 0xa5 };
 
 static struct {
     unsigned char *memory;
@@ -23,14 +23,16 @@ static long long number_of(const char *name, int rank) {
     return text == NULL ? 0 : strtoll(text, NULL, 10);
 }
 
-/* ---- memory: with a fence behind each piece, and never clean ---- */
+/* ---- memory: with a fence before and behind each piece, and never clean ---- */
 
-static void *keep(unsigned char *memory, size_t bytes) {
+static void *keep(unsigned char *whole, size_t bytes) {
+    unsigned char *const memory = whole + FENCE_BYTES;
     for (int i = 0; i < MOST_BLOCKS; i++)
         if (blocks[i].memory == NULL) {
             blocks[i].memory = memory;
             blocks[i].bytes = bytes;
             memset(memory, FRESH, bytes);
+            memset(whole, FENCE, FENCE_BYTES);
             memset(memory + bytes, FENCE, FENCE_BYTES);
             return memory;
         }
@@ -48,7 +50,8 @@ static int has_room(size_t bytes) {
 void *machine_aligned_alloc(size_t alignment, size_t bytes) {
     if (!has_room(bytes))
         return NULL;
-    return keep(aligned_alloc(alignment, (bytes + FENCE_BYTES + alignment) / alignment * alignment), bytes);
+    const size_t whole_bytes = bytes + 2 * FENCE_BYTES;
+    return keep(aligned_alloc(alignment, (whole_bytes + alignment - 1) / alignment * alignment), bytes);
 }
 
 void *machine_malloc(size_t bytes) { return machine_aligned_alloc(16, bytes); }
@@ -62,7 +65,7 @@ static size_t forget(const unsigned char *memory) {
     for (int i = 0; i < MOST_BLOCKS; i++)
         if (blocks[i].memory == memory) {
             for (int k = 0; k < FENCE_BYTES; k++)
-                spoiled_fences += memory[blocks[i].bytes + (size_t)k] != FENCE;
+                spoiled_fences += memory[blocks[i].bytes + (size_t)k] != FENCE || memory[k - FENCE_BYTES] != FENCE;
             blocks[i].memory = NULL;
             return blocks[i].bytes;
         }
@@ -73,7 +76,7 @@ void machine_free(void *memory) {
     if (memory == NULL)
         return;
     memset(memory, FRESH, forget(memory));
-    free(memory);
+    free((unsigned char *)memory - FENCE_BYTES);
 }
 
 void *machine_realloc(void *memory, size_t bytes) {
@@ -82,7 +85,7 @@ void *machine_realloc(void *memory, size_t bytes) {
         return made;
     const size_t before = forget(memory);
     memcpy(made, memory, before < bytes ? before : bytes);
-    free(memory);
+    free((unsigned char *)memory - FENCE_BYTES);
     return made;
 }
 
@@ -105,7 +108,7 @@ const char *machine_judge(void) {
             return "memory was never freed";
     if (open_files() != files_before)
         return "a file was never closed";
-    return spoiled_fences > 0 ? "it wrote behind its memory" : NULL;
+    return spoiled_fences > 0 ? "it wrote beside its memory" : NULL;
 }
 
 FILE *machine_fopen(const char *path, const char *mode) {
