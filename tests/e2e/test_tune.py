@@ -33,7 +33,7 @@ path = [{ name = "veth" }, { name = "tap" }]
 [[workload]]
 name = "stream"
 operation = "bw"
-sizes = ["256 KiB"]
+sizes = ["16 KiB"]
 iterations = 4
 warmup = 1
 progress = "blocking"
@@ -127,7 +127,7 @@ def test_what_a_trial_cannot_put_back_ends_the_run_and_prints_the_undo(
     monkeypatch.setattr("nearmetal.knobs.session.end", stuck)
     monkeypatch.chdir(tmp_path)
     study = tmp_path / "mtu.toml"
-    study.write_text(STUDY.replace("256 KiB", "1 KiB"))
+    study.write_text(STUDY.replace("16 KiB", "1 KiB"))
     assert run(["tune", str(study)]) == 1
     said = capsys.readouterr()
     assert "QUARANTINED" in said.err
