@@ -24,7 +24,7 @@ CLOCKS = (0, 5_000_000_000, -7_000_123, 41)
 EXTRAS = (11, 0, 900, 250)
 RAW_START_NS = 1_000_000_000
 FLAGS = ("-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-D_GNU_SOURCE", f"-I{FAKE}", f"-I{source_dir('common')}")
-MACHINE = ("malloc", "calloc", "realloc", "aligned_alloc", "free", "fopen", "fsync", "rename")
+MACHINE = ("malloc", "calloc", "realloc", "aligned_alloc", "free", "fopen", "fclose", "open", "fsync", "rename")
 TAKEN = (
     *(f"-D{name}=machine_{name}" for name in MACHINE),
     *("-Dsched_yield=machine_yield", "-Dmain=program_main"),
@@ -33,6 +33,7 @@ TAKEN = (
 COMMON = sorted(path for path in source_dir("common").glob("*.c") if path.stem != "yield")
 """Without the waiting of an MPI of its own kind, which tests/unit/test_native_yield.py tests."""
 BENCH = [*sorted(source_dir("bench").glob("*.c")), *COMMON]
+SANITIZED = ("-O0", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 SHORT = ("--iterations", "6", "--warmup", "2")
 
 
@@ -49,7 +50,11 @@ class Instrument:
             "STAMP": STAMP, "PROBE": PROBE, "SEND": SEND, "RECV": RECV, "WIRE": WIRE, "BYTE": BYTE, "CALL": CALL,
             "CLOCK": ",".join(map(str, CLOCKS)), "EXTRA": ",".join(map(str, EXTRAS)), "RANKS": ranks, **numbers,
         }  # fmt: skip
-        environment = {**os.environ, **{f"FAKE_{name}": str(value) for name, value in given.items()}}
+        environment = {
+            **os.environ,
+            "ASAN_OPTIONS": "detect_leaks=0",
+            **{f"FAKE_{name}": str(value) for name, value in given.items()},
+        }
         return process.run([str(self.program), *arguments], timeout_s=600, env=environment, cwd=cwd and str(cwd))
 
     def run(self, *arguments: str, ranks: int = 2, **numbers: object) -> None:

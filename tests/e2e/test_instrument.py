@@ -68,9 +68,12 @@ def check_windows(bench: Instrument) -> None:
         file = bench.measure("--op", "bw", "--sizes", "500", "--window", "7", *SHORT, "--buffers", buffers, "--check")
         assert durations(file)[0].tolist() == [window_ns(7, 500)] * 8
         assert (file.header.buffers, file.header.check_failures) == (buffers, (0,))
-        bench.measure("--op", "bw", "--sizes", "4032", "--window", "7", *SHORT, "--buffers", buffers, "--check")
+        bench.measure("--op", "bw", "--sizes", "65,4032", "--window", "7", *SHORT, "--buffers", buffers, "--check")
     rate = bench.measure("--op", "message_rate", "--sizes", "8", "--window", "5", *SHORT, ranks=4)
     assert durations(rate)[:2].tolist() == [[window_ns(5, 8)] * 8] * 2
+    late = {"STALL": 70_000, "STALL_RANK": 1, "STALL_FROM": 0, "STALL_COUNT": 1}
+    rate = bench.measure("--op", "message_rate", "--sizes", "8", *SHORT, "--check", ranks=4, **late)
+    assert len(set(true_begins(rate)[:, 0].tolist())) == 1, "all pairs begin when the last is ready"
     both = bench.measure("--op", "bibw", "--sizes", "500", "--window", "7", *SHORT)
     # Begun by a barrier, both ranks are in step from the first iteration to the last.
     assert durations(both).tolist() == [[both_ways_ns(7, 500)] * 8] * 2
@@ -88,7 +91,10 @@ def check_collectives(bench: Instrument) -> None:
         assert file.header.check_failures == (0,)
         # The barrier lets all go at once.
         assert np.ptp(true_begins(file), axis=0).tolist() == [0] * 8
-    barrier = bench.measure("--op", "barrier", *SHORT, ranks=3)
+    for operation in ("alltoall", "scatter", "halo"):  # sizes with which one message more is beside the memory
+        bench.measure("--op", operation, "--sizes", "65,4032", *SHORT, "--check", ranks=4)
+    barrier = bench.measure("--op", "barrier", *SHORT, "--check", ranks=3)
+    assert barrier.header.check_failures == (0,)
     assert durations(barrier).tolist() == [[CALL + STAMP] * 8] * 3
     halo = bench.measure("--op", "halo", "--sizes", "64", *SHORT)
     assert durations(halo).tolist() == [[2 * SEND + WIRE + 64 * BYTE + 2 * RECV + STAMP] * 8] * 2

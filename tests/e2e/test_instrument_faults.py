@@ -123,6 +123,13 @@ def check_refusals(bench: Instrument) -> None:
         (ARGUMENTS, 2, ("--op", "bw", "--sync", "bell", *out), "--sync is none, barrier or window, not 'bell'"),
         (ARGUMENTS, 2, ("--op", "bw", "--window", "0", *out),
          "--window needs a whole number from 1 to 65536, not '0'"),
+        (ARGUMENTS, 2, ("--op", "bw", "--warmup", "", *out),
+         "--warmup needs a whole number from 0 to 1000000000, not ''"),
+        (ARGUMENTS, 2, ("--op", "bw", "--warmup", "+5", *out),
+         "--warmup needs a whole number from 0 to 1000000000, not '+5'"),
+        (ARGUMENTS, 2, ("--op", "bw", "--iterations", "1000000001", *out),
+         "--iterations needs a whole number from 1 to 1000000000, not '1000000001'"),
+        (ARGUMENTS, 2, ("--op", "bw", "--sizes", "1,2" + ",3" * 63, *out), "--sizes takes at most 64 sizes"),
         (WRITE, 3, ("--op", "barrier", "--out", nowhere), f"cannot write {nowhere}: No such file or directory"),
     ):  # fmt: skip
         finished = bench.start(*arguments, ranks=ranks)
@@ -165,71 +172,86 @@ def check_header(bench: Instrument) -> None:
 # ---- memory and disk ----
 
 K100 = 100_000
-MESSAGES = (
-    ("latency", 2, (), 2 * K100),
-    ("exchange", 2, (), 2 * K100),
-    ("bcast", 4, (), K100),
-    ("reduce", 4, (), 2 * K100),
-    ("allreduce", 4, (), 2 * K100),
-    ("allgather", 4, (), 5 * K100),
-    ("alltoall", 4, (), 8 * K100),
-    ("gather", 4, (), K100),
-    ("scatter", 4, (), K100),
-    ("halo", 6, (), 2 * 4 * 100_032 + 8 * REQUEST_BYTES),
-    ("halo", 3, (), 2 * 2 * 100_032 + 4 * REQUEST_BYTES),
-    ("bw", 2, ("--window", "3"), 2 * (100_032 + 4) + 6 * REQUEST_BYTES),
-    ("bw", 2, ("--window", "3", "--buffers", "many"), 2 * (3 * 100_032 + 4) + 6 * REQUEST_BYTES),
+MESSAGES: tuple[tuple[str, int, tuple[str, ...], int, int], ...] = (
+    ("latency", 2, (), K100, 2 * K100),
+    ("exchange", 2, (), K100, 2 * K100),
+    ("bcast", 4, (), K100, K100),
+    ("reduce", 4, (), K100, 2 * K100),
+    ("allreduce", 4, (), K100, 2 * K100),
+    ("allgather", 4, (), K100, 5 * K100),
+    ("alltoall", 4, (), K100, 8 * K100),
+    ("gather", 4, (), K100, K100),
+    ("scatter", 4, (), K100, K100),
+    ("halo", 6, (), K100, 2 * 4 * 100_032 + 8 * REQUEST_BYTES),
+    ("halo", 3, (), K100, 2 * 2 * 100_032 + 4 * REQUEST_BYTES),
+    ("halo", 6, (), 128_000, 2 * 4 * 128_000 + 8 * REQUEST_BYTES),
+    ("bw", 2, ("--window", "1"), 128_000, 2 * (128_000 + 4) + 2 * REQUEST_BYTES),
+    ("bw", 2, ("--window", "3"), K100, 2 * (100_032 + 4) + 6 * REQUEST_BYTES),
+    ("bw", 2, ("--window", "3", "--buffers", "many"), K100, 2 * (3 * 100_032 + 4) + 6 * REQUEST_BYTES),
 )
-"""What a rank that is not the root needs for messages of 100,000 bytes, besides one request."""
+"""What a rank that is not the root needs for messages of a size, besides one request; slots are whole lines of 64."""
 
 
 def expect_short(
-    bench: Instrument, wanted: int, purpose: str, *options: str, ranks: int = 2, room: int = 90_000
+    bench: Instrument, wanted: int, purpose: str, *options: str, ranks: int = 2, rooms: tuple[int, ...] = (0, 90_000)
 ) -> None:
-    """Have rank 1 ask for so many bytes in vain."""
-    finished = bench.start(*options, "--out", str(bench.out), ranks=ranks, ROOM=f"0,{room}")
-    said = f"nmbench: rank 1 on fake1: cannot allocate {wanted} bytes for {purpose}\n"
-    assert (finished.exit_status, finished.stderr.decode()) == (MEMORY, said)
+    """Have each rank whose room has an end ask for so many bytes in vain."""
+    finished = bench.start(*options, "--out", str(bench.out), ranks=ranks, ROOM=",".join(map(str, rooms)))
+    short = [rank for rank, room in enumerate(rooms) if room]
+    said = [f"nmbench: rank {rank} on fake{rank}: cannot allocate {wanted} bytes for {purpose}" for rank in short]
+    assert (finished.exit_status, sorted(finished.stderr.decode().splitlines())) == (MEMORY, said)
     assert not list(bench.folder.glob("samples*")), "a file of what was never measured"
 
 
-def check_memory(bench: Instrument) -> None:
-    few = ("--iterations", "3", "--warmup", "1")
+FEW = ("--iterations", "3", "--warmup", "1")
+STAMPS = ("--op", "latency", "--sizes", "8,16", "--iterations", "1000", "--warmup", "100")
+OF_STAMPS, OF_MESSAGES = "time stamps; fewer iterations or sizes need less", "message buffers"
+COMPUTES = (*FEW, "--compute-us", "5", "--working-set", "10000")
+
+
+def check_buffers(bench: Instrument) -> None:
     bench.out.unlink(missing_ok=True)
-    for operation, ranks, options, wanted in MESSAGES:
-        expect_short(bench, wanted + REQUEST_BYTES, "message buffers", "--op", operation, "--sizes", f"{K100}", *few,
-                     *options, ranks=ranks)  # fmt: skip
+    for operation, ranks, options, size, wanted in MESSAGES:
+        words = ("--op", operation, "--sizes", f"{size}", *FEW, *options)
+        expect_short(bench, wanted + REQUEST_BYTES, OF_MESSAGES, *words, ranks=ranks)
+    most = ("--op", "latency", "--sizes", f"{2**31 - 1}", *FEW)
+    expect_short(bench, 2 * (2**31 - 1) + REQUEST_BYTES, OF_MESSAGES, *most, rooms=(1000, 1000))
     mebibytes = {5: 3, 17: 1, 16: 1}  # windows of many buffers stay within 16 MiB, unless one message is more
     for size, slots in mebibytes.items():
-        slots_bytes = slots * (size << 20)
-        expect_short(bench, 2 * (slots_bytes + 4) + 15 * REQUEST_BYTES, "message buffers", "--op", "bw", "--sizes",
-                     f"{size << 20}", "--window", "7", "--buffers", "many", *few)  # fmt: skip
-    stamps = ("--op", "latency", "--sizes", "8,16", "--iterations", "1000", "--warmup", "100")
-    purpose = "time stamps; fewer iterations or sizes need less"
-    expect_short(bench, 2 * (2 * 8800 + 1100), purpose, *stamps, room=8799)
-    bench.run(*stamps, "--out", str(bench.out), ROOM="0,8800")
-    bench.out.unlink()
-    computes = ("--op", "barrier", *few, "--compute-us", "5", "--working-set", "10000")
-    expect_short(bench, 8192, "the working set of --compute-us", *computes, room=8191)
-    bench.run(*computes, "--out", str(bench.out), ROOM="0,8192")
-    # Each piece once: nothing is measured, and nothing else happens.
-    for pieces, options in ((("{}", "0,{}"), stamps), (("{}", "0,0,0,{}"), ("--op", "halo", *computes[2:]))):
-        for piece in pieces:
+        words = ("--op", "bw", "--sizes", f"{size << 20}", "--window", "7", "--buffers", "many", *FEW)
+        expect_short(bench, 2 * (slots * (size << 20) + 4) + 15 * REQUEST_BYTES, OF_MESSAGES, *words)
+
+
+def check_memory(bench: Instrument) -> None:
+    bench.out.unlink(missing_ok=True)
+    expect_short(bench, 2 * (2 * 8800 + 1100), OF_STAMPS, *STAMPS, rooms=(0, 8799))
+    most = ("--op", "barrier", "--iterations", "1000000000", "--warmup", "0")
+    expect_short(bench, 17 * 10**9, OF_STAMPS, *most, rooms=(1000, 1000))
+    of_set = "the working set of --compute-us"
+    expect_short(bench, 8192, of_set, "--op", "barrier", *COMPUTES, rooms=(0, 8191))
+    bench.run(*STAMPS, "--out", str(bench.out), ROOM="0,8800")
+    bench.run("--op", "barrier", *COMPUTES, "--out", str(bench.out), ROOM="0,8192")
+    # Rank 0 has to hold as many stamps as the longest cell has; its list is made when all is measured.
+    finished = bench.start(*STAMPS, "--out", str(bench.out), ROOM="8800")
+    said = f"nmbench: cannot write {bench.out}: Cannot allocate memory\n"
+    assert (finished.exit_status, finished.stderr.decode()) == (WRITE, said)
+    bench.run(*STAMPS, "--out", str(bench.out), ROOM="8808")
+    sizes = ",".join(str(1000 + size) for size in range(64))
+    finished = bench.start("--op", "bcast", "--sizes", sizes, *FEW, "--out", str(bench.out), ranks=4, ROOM="6000")
+    assert (finished.exit_status, finished.stderr.decode()) == (WRITE, said)
+
+
+def check_pieces(bench: Instrument) -> None:
+    """No piece of memory is taken for granted: each is missing once, on the root and on another rank."""
+    for options, ranks in ((STAMPS, 2), (("--op", "halo", *COMPUTES), 4)):
+        for before in ("", "0,"):
             statuses = [MEMORY]
             while statuses[-1]:
-                numbers = {"NO_PIECE": piece.format(len(statuses))}
-                ranks = 2 if options is stamps else 4
-                statuses.append(bench.start(*options, "--out", str(bench.out), ranks=ranks, **numbers).exit_status)
+                numbers = {"NO_PIECE": f"{before}{len(statuses)}"}
+                finished = bench.start(*options, "--out", str(bench.out), ranks=ranks, **numbers)
+                statuses.append(finished.exit_status)
             assert set(statuses[:-1]) <= {MEMORY, WRITE}
             assert statuses.count(MEMORY) > 5
-    # Rank 0 has to hold as many stamps as the longest cell has; its list is made when all is measured.
-    finished = bench.start(*stamps, "--out", str(bench.out), ROOM="8800")
-    assert (finished.exit_status, finished.stderr.decode()) == (
-        WRITE, f"nmbench: cannot write {bench.out}: Cannot allocate memory\n")  # fmt: skip
-    bench.run(*stamps, "--out", str(bench.out), ROOM="8808")
-    sizes = ",".join(str(1000 + size) for size in range(64))
-    finished = bench.start("--op", "bcast", "--sizes", sizes, *few, "--out", str(bench.out), ranks=4, ROOM="6000")
-    assert (finished.exit_status, b"Cannot allocate memory" in finished.stderr) == (WRITE, True)
 
 
 def check_disk(bench: Instrument) -> None:
@@ -238,15 +260,15 @@ def check_disk(bench: Instrument) -> None:
     for out, folder in ((str(bench.out), bench.folder), ("samples", bench.folder)):
         log.unlink(missing_ok=True)
         assert bench.start(*options, out, cwd=bench.folder, DISK=log).ok
-        data, rename, parent = log.read_text().splitlines()
-        assert data.startswith(f"fsync {bench.out}.tmp.")
-        assert (rename, parent) == ("rename", f"fsync {folder}")
-    for number in (1, 2, 3):
+        probe, data, *others = log.read_text().splitlines()
+        assert (probe, data.rpartition(".")[0]) == ("open", f"fsync {bench.out}.tmp")
+        assert others == ["close", "rename", "open", f"fsync {folder}"]
+    for number in range(1, 7):
         bench.out.unlink()
         finished = bench.start(*options, str(bench.out), DISK_FAILS=number)
         said = f"nmbench: cannot write {bench.out}: Input/output error\n"
         assert (finished.exit_status, finished.stderr.decode()) == (WRITE, said)
-        assert bench.out.exists() == (number == 3)
+        assert bench.out.exists() == (number > 4)
         assert not list(bench.folder.glob("samples.tmp.*"))
         bench.out.touch()
 
@@ -256,7 +278,9 @@ FAULT_CHECKS: tuple[Callable[[Instrument], None], ...] = (
     check_tags,
     check_refusals,
     check_header,
+    check_buffers,
     check_memory,
+    check_pieces,
     check_disk,
 )
 

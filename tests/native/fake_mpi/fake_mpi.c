@@ -105,6 +105,8 @@ static void deliver(int to, void *in, const void *data, size_t bytes) {
 
 int MPI_Send(const void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm) {
     const int bytes = count * (type & 0xff);
+    if (peer == running)
+        die("a rank sends to itself");
     struct message *const sent = malloc(sizeof *sent + (size_t)bytes);
     me()->now_ns += send_ns;
     if (running == stall_rank && me()->sends >= stall_from && (stall_count == 0 || me()->sends < stall_from + stall_count))
@@ -421,7 +423,8 @@ int MPI_Comm_free(MPI_Comm *comm) {
 }
 
 int MPI_Dims_create(int count, int dimensions, int *extents) {
-    (void)dimensions;
+    if (dimensions != 2 || extents[0] != 0 || extents[1] != 0)
+        die("a grid that is not of two free dimensions");
     extents[1] = 1;
     for (int low = 2; low * low <= count; low++)
         if (count % low == 0)
@@ -433,7 +436,8 @@ int MPI_Dims_create(int count, int dimensions, int *extents) {
 
 int MPI_Cart_create(MPI_Comm comm, int dimensions, const int *extents, const int *periodic, int reorder,
                     MPI_Comm *made) {
-    (void)dimensions, (void)extents, (void)periodic, (void)reorder;
+    if (dimensions != 2 || extents[0] * extents[1] != rank_count || !periodic[0] || !periodic[1] || reorder)
+        die("a grid that is not periodic and of all ranks in their order");
     *made = comm + 100;
     me()->comms++;
     return MPI_SUCCESS;
@@ -441,6 +445,8 @@ int MPI_Cart_create(MPI_Comm comm, int dimensions, const int *extents, const int
 
 int MPI_Cart_shift(MPI_Comm comm, int dimension, int by, int *source, int *destination) {
     (void)comm;
+    if (dimension < 0 || dimension > 1)
+        die("a grid has two dimensions");
     const int extent = grid_extents[dimension], stride = dimension == 0 ? grid_extents[1] : 1;
     const int at = running / stride % extent;
     *source = running + ((at - by + extent) % extent - at) * stride;

@@ -102,27 +102,26 @@ static int files_before;
 
 __attribute__((constructor)) static void count_files(void) { files_before = open_files(); }
 
-const char *machine_judge(void) {
-    for (int i = 0; i < MOST_BLOCKS; i++)
-        if (blocks[i].memory != NULL)
-            return "memory was never freed";
-    if (open_files() != files_before)
-        return "a file was never closed";
-    return spoiled_fences > 0 ? "it wrote beside its memory" : NULL;
-}
+static int streams;
 
 FILE *machine_fopen(const char *path, const char *mode) {
     static long long looks[MOST_RANKS];
     static char text[128];
     const int rank = machine_rank();
-    if (strcmp(path, "/proc/self/sched") != 0)
-        return fopen(path, mode);
     const long long moves = number_of("FAKE_MOVES", rank);
-    if (moves < 0)
-        return NULL;
-    snprintf(text, sizeof text, "it (1, #threads: 1)\nse.nr_migrations   :  %lld\nnr_switches : 5\n", 1000 + moves * looks[rank]++);
-    return fmemopen(text, strlen(text), "r");
+    FILE *made = NULL;
+    if (strcmp(path, "/proc/self/sched") != 0)
+        made = fopen(path, mode);
+    else if (moves >= 0) {
+        snprintf(text, sizeof text, "it (1, #threads: 1)\nse.nr_migrations   :  %lld\nnr_switches : 5\n",
+                 moves * looks[rank]++);
+        made = fmemopen(text, strlen(text), "r");
+    }
+    streams += made != NULL;
+    return made;
 }
+
+/* ---- the disk ---- */
 
 static int fails(const char *what) {
     static int calls;
@@ -135,6 +134,17 @@ static int fails(const char *what) {
     return ++calls == number_of("FAKE_DISK_FAILS", 0);
 }
 
+int machine_fclose(FILE *stream) {
+    const int of_disk = fileno(stream) >= 0, failed = of_disk && fails("close");
+    streams--;
+    return fclose(stream) != 0 || failed ? EOF : 0;
+}
+
+int machine_open(const char *path, int flags, ...) {
+    const int mode = 0666; /* all that is asked for */
+    return fails("open") ? -1 : open(path, flags, mode);
+}
+
 int machine_fsync(int descriptor) {
     char link[64], what[300] = "fsync ";
     snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
@@ -144,3 +154,14 @@ int machine_fsync(int descriptor) {
 }
 
 int machine_rename(const char *from, const char *to) { return fails("rename") ? -1 : rename(from, to); }
+
+/* ---- what is left ---- */
+
+const char *machine_judge(void) {
+    for (int i = 0; i < MOST_BLOCKS; i++)
+        if (blocks[i].memory != NULL)
+            return "memory was never freed";
+    if (streams != 0 || open_files() != files_before)
+        return "a file was never closed";
+    return spoiled_fences > 0 ? "it wrote beside its memory" : NULL;
+}

@@ -4,7 +4,7 @@
  *     FAKE_ROOM=a,b,...    the most bytes that each rank gets in one piece; 0 and nothing: all that it asks for
  *     FAKE_NO_PIECE=a,b,...   of each rank the n-th piece (from 1) that it does not get; 0 and nothing: none
  *     FAKE_MOVES=a,b,...   how often each rank is moved to another processor between two looks; -1: the kernel does not say
- *     FAKE_DISK            a file that gets a line for each fsync and rename, in their order
+ *     FAKE_DISK            a file that gets a line for each open, close, fsync and rename, in their order
  *     FAKE_DISK_FAILS      the n-th (from 1) of those calls fails: EIO
  */
 #ifndef FAKE_MACHINE_H
@@ -18,6 +18,8 @@ void *machine_realloc(void *memory, size_t bytes);
 void *machine_aligned_alloc(size_t alignment, size_t bytes);
 void machine_free(void *memory);
 FILE *machine_fopen(const char *path, const char *mode);
+int machine_fclose(FILE *stream);
+int machine_open(const char *path, int flags, ...);
 int machine_fsync(int descriptor);
 int machine_rename(const char *from, const char *to);
 int machine_yield(void);
