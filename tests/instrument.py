@@ -88,14 +88,14 @@ def compile_all(folder: Path, sources: list[Path], *flags: str) -> list[Path]:
     return made
 
 
-def fake(folder: Path) -> list[Path]:
+def fake(folder: Path, *flags: str) -> list[Path]:
     """Compile the MPI itself, and the machine."""
-    return compile_all(folder, [FAKE / "fake_mpi.c", FAKE / "machine.c"])
+    return compile_all(folder, [FAKE / "fake_mpi.c", FAKE / "machine.c"], *flags)
 
 
-def parts(folder: Path) -> list[Path]:
+def parts(folder: Path, *flags: str) -> list[Path]:
     """Compile the engine, each source for itself, and the MPI: what engines with one changed source share."""
-    return [*compile_all(folder, BENCH, *TAKEN), *fake(folder)]
+    return [*compile_all(folder, BENCH, *TAKEN, *flags), *fake(folder, *flags)]
 
 
 def changed(folder: Path, compiled: list[Path], name: str, text: str, *flags: str) -> Instrument:

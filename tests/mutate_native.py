@@ -10,6 +10,7 @@ import argparse
 import re
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,14 +18,14 @@ from nearmetal import process
 from nearmetal.errors import NearmetalError
 from nearmetal.native import source_dir
 from tests.e2e.test_instrument import CHECKS
-from tests.e2e.test_instrument_faults import FAULT_CHECKS
+from tests.e2e.test_instrument_faults import FAULT_CHECKS, check_header, check_pieces
 from tests.e2e.test_instrument_waits import WAIT_CHECKS
-from tests.instrument import BENCH, Instrument, changed, parts
+from tests.instrument import BENCH, SANITIZED, Instrument, changed, parts
 from tests.unit import test_native_yield
 from tests.unit.test_native_sanitized import PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 MOST_CPU_S = 2
 """What one start of an engine may use; an endless loop is an error that was seen."""
@@ -115,15 +116,31 @@ def yields(folder: Path) -> bool:
     return True
 
 
-def survives(folder: Path, name: str, text: str, compiled: list[Path]) -> bool:
+@dataclass(frozen=True)
+class Compiled:
+    """What engines with one changed source share, as it is and with the sanitizers in it."""
+
+    plain: list[Path]
+    sanitized: list[Path]
+
+
+def survives(folder: Path, name: str, text: str, compiled: Compiled) -> bool:
     """Return whether all tests hold with this text of one source; raise NearmetalError where it is no program."""
     (folder / name).write_text(text)
     if name == "yield.c":
         return yields(folder)
-    program = limited(changed(folder, compiled, name, text, "-w"))
+    program = limited(changed(folder, compiled.plain, name, text, "-w"))
     if not without_mpi(folder, name):
         return False
-    for check in (*CHECKS, *WAIT_CHECKS, *reversed(FAULT_CHECKS)):
+    if not all_hold(program, (*CHECKS, *WAIT_CHECKS, *reversed(FAULT_CHECKS))):
+        return False
+    watched = limited(changed(folder, compiled.sanitized, name, text, *SANITIZED))
+    return all_hold(watched, (*CHECKS, *WAIT_CHECKS, check_header, check_pieces))
+
+
+def all_hold(program: Instrument, checks: Iterable[Callable[[Instrument], None]]) -> bool:
+    """Return whether an engine passes, with the error that it may have."""
+    for check in checks:
         try:
             check(program)
         except SEEN_BY:
@@ -131,7 +148,7 @@ def survives(folder: Path, name: str, text: str, compiled: list[Path]) -> bool:
     return True
 
 
-def outcome(name: str, text: str, compiled: list[Path]) -> str:
+def outcome(name: str, text: str, compiled: Compiled) -> str:
     """Return `seen`, `unseen`, or `no program`."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
@@ -148,7 +165,10 @@ def main() -> int:
     asked = parser.parse_args()
     counts = {"seen": 0, "unseen": 0, "no program": 0}
     with tempfile.TemporaryDirectory() as folder:
-        compiled = parts(Path(folder))
+        folders = [Path(folder) / name for name in ("plain", "sanitized")]
+        for one in folders:
+            one.mkdir()
+        compiled = Compiled(parts(folders[0]), parts(folders[1], *SANITIZED))
         for name in asked.files:
             whole = SOURCES[name].read_text()
             if outcome(name, whole, compiled) != "unseen":
