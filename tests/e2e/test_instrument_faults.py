@@ -147,6 +147,33 @@ def check_refusals(bench: Instrument) -> None:
     assert usage.text.startswith("usage: mpirun ... nmbench")
 
 
+RANGES = {
+    "iterations": (1, 10**9),
+    "warmup": (0, 10**9),
+    "large-from": (1, 2**31 - 1),
+    "iterations-large": (1, 10**9),
+    "warmup-large": (0, 10**9),
+    "window": (1, 65536),
+    "sync-window-us": (1, 60_000_000),
+    "pace-us": (0, 60_000_000),
+    "seed": (0, 2**63 - 1),
+    "compute-us": (0, 60_000_000),
+    "working-set": (4096, 1 << 30),
+}
+
+
+def check_ranges(bench: Instrument) -> None:
+    for name, (least, most) in RANGES.items():
+        for value, status in ((least, MEASURED), (most, MEASURED), (least - 1, ARGUMENTS), (most + 1, ARGUMENTS)):
+            finished = bench.start(f"--{name}", f"{value}", "--help", ranks=1)
+            assert finished.exit_status == status, (name, value)
+    usual = bench.measure("--op", "bw").header
+    assert (usual.sizes_bytes, usual.iterations, usual.warmup, usual.window_messages) == ((8,), (1000,), (100,), 64)
+    least_large = ("--large-from", "8", "--iterations-large", "1", "--warmup-large", "0")
+    large = bench.measure("--op", "latency", "--sizes", "7,8", *SHORT, *least_large).header
+    assert (large.iterations, large.warmup) == ((6, 1), (2, 0))
+
+
 def check_header(bench: Instrument) -> None:
     large = ("--large-from", "64", "--iterations-large", "2", "--warmup-large", "0")
     moves = {"MOVES": "3,0,-1,5"}
@@ -160,6 +187,7 @@ def check_header(bench: Instrument) -> None:
     assert header.migrations == ((3, 0, -1, 5),) * 2
     assert (header.mpi_standard, header.mpi_library) == ("3.1", "fake MPI")
     assert header.processors == ("fake0", "fake1", "fake2", "fake3")
+    assert not [word for word in (b"pace_ns", b"compute_ns", b"buffers") if word in bench.out.read_bytes()]
     window = bench.measure("--op", "bw", "--sizes", "8,1000", "--window", "9", *SHORT).header
     assert (window.kind, window.window_messages, window.buffers, window.sync) == ("window", 9, "single", "none")
     assert window.datatypes == ("byte", "byte")
@@ -277,6 +305,7 @@ FAULT_CHECKS: tuple[Callable[[Instrument], None], ...] = (
     check_payloads,
     check_tags,
     check_refusals,
+    check_ranges,
     check_header,
     check_buffers,
     check_memory,

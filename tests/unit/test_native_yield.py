@@ -43,6 +43,7 @@ def test_a_rank_naps_between_looks(program: str) -> None:
 def test_a_rank_waits_for_events_and_looks_at_memory_where_others_of_its_node_use_it(program: str) -> None:
     assert sleeps(program, "events", "quiet", ranks_here="1") == (0, CALLS, 1_000_000)
     assert sleeps(program, "events", "quiet", ranks_here="2") == (0, CALLS, 1)
+    assert sleeps(program, "events", "first") == (0, CALLS, 1_000_000)
     assert sleeps(program, "events", "none") == (CALLS, 0, 0), "without an epoll there is nothing to wait on"
 
 

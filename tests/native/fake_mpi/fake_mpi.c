@@ -343,9 +343,16 @@ int MPI_Allreduce(const void *out, void *in, int count, MPI_Datatype type, MPI_O
     return MPI_Reduce(out, in, count, type, op, -1, comm);
 }
 
+/* What each rank gives must be what is taken of it. */
+static void match(int out_count, MPI_Datatype out_type, int in_count, MPI_Datatype in_type) {
+    if (out_count != in_count || out_type != in_type)
+        die("a collective takes another length or type than it is given");
+}
+
 int MPI_Gather(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type,
                int root, MPI_Comm comm) {
-    (void)in_count, (void)in_type, (void)comm;
+    (void)comm;
+    match(out_count, out_type, in_count, in_type);
     set_chunk(out_count, out_type, root);
     meet(out, in, do_gather);
     return MPI_SUCCESS;
@@ -353,7 +360,8 @@ int MPI_Gather(const void *out, int out_count, MPI_Datatype out_type, void *in, 
 
 int MPI_Allgather(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type,
                   MPI_Comm comm) {
-    (void)in_count, (void)in_type, (void)comm;
+    (void)comm;
+    match(out_count, out_type, in_count, in_type);
     set_chunk(out_count, out_type, -1);
     meet(out, in, do_allgather);
     return MPI_SUCCESS;
@@ -361,7 +369,8 @@ int MPI_Allgather(const void *out, int out_count, MPI_Datatype out_type, void *i
 
 int MPI_Scatter(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type,
                 int root, MPI_Comm comm) {
-    (void)out_count, (void)out_type, (void)comm;
+    (void)comm;
+    match(out_count, out_type, in_count, in_type);
     set_chunk(in_count, in_type, root);
     meet(out, in, do_scatter);
     return MPI_SUCCESS;
@@ -369,7 +378,8 @@ int MPI_Scatter(const void *out, int out_count, MPI_Datatype out_type, void *in,
 
 int MPI_Alltoall(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type,
                  MPI_Comm comm) {
-    (void)in_count, (void)in_type, (void)comm;
+    (void)comm;
+    match(out_count, out_type, in_count, in_type);
     set_chunk(out_count, out_type, -1);
     meet(out, in, do_alltoall);
     return MPI_SUCCESS;
