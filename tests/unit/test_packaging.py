@@ -121,6 +121,16 @@ def test_self_test_tells_what_does_not_work(
     assert "the example's ratios are" in capsys.readouterr().out
 
 
+def test_every_function_fits_a_screen() -> None:
+    longest = {
+        f"{path.name}:{node.name}": node.end_lineno - node.lineno + 1
+        for path in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno
+    }
+    assert {name: lines for name, lines in longest.items() if lines > 60} == {}
+
+
 def test_every_class_has_a_name_of_its_own() -> None:
     named: dict[str, list[str]] = {}
     for path in sorted((ROOT / "src").rglob("*.py")):

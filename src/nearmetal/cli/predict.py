@@ -118,29 +118,14 @@ def command(
     if truth is not None:
         _validate(replay, RunDir.open(truth), workload, form, kept)
         return
-    if decide and len(replay.machines) == 1:
-        raise BadInputError(
-            f"--decide has nothing to choose from but {label(replay.machines[0])}",
-            hint="leave out what narrows it to that: --path, --setting, --progress",
-        )
+    if decide:
+        _refuse_one(replay.machines)
     schedule = replay.schedules[0]
     placement = replay.changes.placement(schedule.ranks, per_node)
-    doubts = {label(named): replay.doubts(named, placement) for named in replay.machines}
-    predicted = [(named, _replayed(replay, named, placement), doubts[label(named)]) for named in replay.machines]
     told = {label(named): _depends(replay, named, placement) for named in replay.machines if show_sensitivity}
+    rows, bare = _answer(replay, placement, _jobs_of(validations), baseline, asked or 0.0)
     if save_model is not None:
         write_model(replay.model, save_model)
-    predicted.sort(key=lambda one: float(np.median(one[1].makespan_ns)))
-    rows, bare = compare(
-        predicted,
-        placement,
-        replay.model.validated,
-        replay.model.validated_p99,
-        jobs=_jobs_of(validations),
-        baseline=baseline,
-        loss=asked or 0.0,
-    )
-    tell_doubts(doubts)
     records = [predicted_json(row, bare, told.get(label(row.named)), asked) for row in rows]
     order = [path for word in given["paths"] for path in word.split(",")]
     decided = "" if asked is None else decision(rows, bare, asked, order, given["settings"])
@@ -149,16 +134,42 @@ def command(
     if form == "json":
         click.echo(json.dumps([adapter(PredictedJson).dump_python(one, mode="json") for one in records], indent=1))
         return
-    nodes, ranks = len(set(placement.domain_of.tolist())), schedule.ranks
-    told_ranks = f"{ranks} rank{'s' * (ranks > 1)} of {nodes} node{'s' * (nodes > 1)}"
-    title = f"Predicted run time of {schedule.name} on {told_ranks}"
     console = Console()
-    _print(console, figures(title, records, whole=False), rows)
+    _print(console, figures(_title(schedule, placement), records, whole=False), rows)
     for where, elasticities in told.items():
         strongest = [f"{name} {value:+.2f}" for name, value in elasticities.items() if abs(value) >= 0.01]
         console.print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
     if decided:
         console.print(decided)
+
+
+def _refuse_one(machines: Sequence[NamedMachine]) -> None:
+    if len(machines) == 1:
+        raise BadInputError(
+            f"--decide has nothing to choose from but {label(machines[0])}",
+            hint="leave out what narrows it to that: --path, --setting, --progress",
+        )
+
+
+def _answer(
+    replay: Replay, placement: Placement, jobs: Sequence[Sequence[JobCase]], baseline: str, loss: float
+) -> tuple[list[AnswerRow], NamedMachine]:
+    """Replay on every machine, tell what is doubtful, and return a row each and the machine that ratios are to."""
+    doubts = {label(named): replay.doubts(named, placement) for named in replay.machines}
+    predicted = [(named, _replayed(replay, named, placement), doubts[label(named)]) for named in replay.machines]
+    predicted.sort(key=lambda one: float(np.median(one[1].makespan_ns)))
+    model = replay.model
+    answer = compare(
+        predicted, placement, model.validated, model.validated_p99, jobs=jobs, baseline=baseline, loss=loss
+    )
+    tell_doubts(doubts)
+    return answer
+
+
+def _title(schedule: Schedule, placement: Placement) -> str:
+    nodes, ranks = len(set(placement.domain_of.tolist())), schedule.ranks
+    where = f"{ranks} rank{'s' * (ranks > 1)} of {nodes} node{'s' * (nodes > 1)}"
+    return f"Predicted run time of {schedule.name} on {where}"
 
 
 def _refuse_unused(options: Mapping[str, object], truth: Path | None) -> None:
