@@ -263,10 +263,13 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
                 static_cast<Ps>(std::clamp(static_cast<double>(drawn) * machine_->compute_scale, -kMost, kMost));
             r.compute += spent;
             ++r.pc;
+            const Ps owed = r.owed > 0 ? std::min(r.owed, std::max(spent, Ps{0})) : 0;
+            r.owed -= owed;
+            result_.overhead_ps += owed;
             if (shares_.empty()) {
-                r.clock = sound(r.clock + spent);
+                r.clock = sound(r.clock + spent + owed);
             } else {
-                shares_[rank].rest = own_time(rank, spent);
+                shares_[rank].rest = own_time(rank, spent) + owed;
                 if (!compute(rank))
                     return;
             }

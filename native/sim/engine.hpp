@@ -72,6 +72,7 @@ class Engine {
         std::uint32_t context = 0;
         MessageKind kind = MessageKind::kEager;
         PairClass pair = PairClass::kInter; // of its two ends, in either direction
+        bool interrupts = false;            // it came while the receiver computed
         std::uint64_t bytes = 0;
         Ps time = 0; // when it became visible to the receiver
         std::uint32_t send_owner = 0, recv_owner = 0;
@@ -103,6 +104,7 @@ class Engine {
         bool flow_overflow = false;
         // The second line is for what it does itself.
         Ps tx_free = 0, compute_at_send = 0;
+        Ps owed = 0; // work for what it has sent that is still to be done, unless it waits first
         Ps computes_until = 0; // when waiting: a wait may begin ahead of the global clock
         std::uint32_t draws = 0, loop_base = 0, comm_base = 0;
         Place place;

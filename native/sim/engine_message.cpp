@@ -54,6 +54,8 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
     const bool eager = bytes <= path(between).eager_up_to_bytes && !synchronous;
     m.kind = eager ? MessageKind::kEager : MessageKind::kRequest;
     const Ps overhead = send_overhead(m);
+    if (const std::uint64_t each = path(between).interrupt_fs_per_byte; eager && each > 0)
+        r.owed += std::max(own_time(rank, time_of(bytes, each)) - overhead, Ps{0});
     r.clock += overhead;
     result_.overhead_ps += overhead;
     ++result_.messages;
@@ -170,12 +172,13 @@ void Engine::deliver(std::uint32_t index, Ps time) {
         control(index, time);
         return;
     }
+    Rank &r = ranks_[m.dst];
+    m.interrupts = r.state != State::kWaiting || time < r.computes_until;
     if (m.kind == MessageKind::kData) {
         complete_recv(m.dst, m.recv_owner, time, recv_overhead(m));
         messages_.give(index);
         return;
     }
-    Rank &r = ranks_[m.dst];
     const std::uint32_t posted = take_posted(r, m);
     if (posted == kNone) {
         append(r.unexpected, messages_, index);

@@ -31,7 +31,8 @@ Ps Engine::recv_overhead(const Message &m) {
     const PathModel &way = path(m.pair);
     const Ps cold = way.cold_extra(r.compute - r.compute_at_recv);
     r.compute_at_recv = r.compute;
-    return own_time(m.dst, way.segment(m.bytes).recv_overhead(m.bytes) + cold);
+    const Ps least = m.interrupts ? time_of(m.bytes, way.interrupt_fs_per_byte) : 0;
+    return own_time(m.dst, std::max(way.segment(m.bytes).recv_overhead(m.bytes), least) + cold);
 }
 
 // Put a message on its way at `time` >= now; returns when its last byte has left the sender.

@@ -34,6 +34,7 @@ bool Engine::wait(std::uint32_t rank, std::uint32_t set) {
         return true;
     }
     r.left = left;
+    r.owed = 0;
     r.computes_until = r.clock;
     r.wait_set = set;
     r.state = State::kWaiting;
@@ -59,6 +60,7 @@ void Engine::finish_wait(Rank &r, std::uint32_t set) {
 void Engine::resume(std::uint32_t rank) {
     Rank &r = ranks_[rank];
     r.state = State::kInCall;
+    r.owed = 0; // of what a collective sent while it waited, too
     finish_wait(r, r.wait_set);
     r.wait_set = kNone;
     runnable_.push_back(rank);
@@ -109,6 +111,7 @@ void Engine::meet(std::uint32_t rank, const Op &op, std::uint32_t context, std::
     const std::uint32_t index = program(r).slots + kCollectiveSlot;
     slot(r, index) = {.overhead_ps = in, .state = SlotState::kCollective, .waited = true};
     r.left = 1;
+    r.owed = 0;
     r.computes_until = r.clock;
     r.wait_set = kInternalSet;
     r.state = State::kWaiting;

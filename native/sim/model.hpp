@@ -39,6 +39,9 @@ struct PathModel {
     std::vector<ColdPoint> cold;                         // rising; from (0, 0) on lines, constant beyond the last
     std::uint64_t eager_up_to_bytes = ~std::uint64_t{0}; // larger messages use rendezvous
     std::uint64_t copy_fs_per_byte = 0; // of what a process can send and receive in all; 0: no limit on both at once
+    // What the processors of both ends need for a message while their processes compute, at least: some of that work
+    // otherwise passes while they wait for the wire.
+    std::uint64_t interrupt_fs_per_byte = 0;
 
     [[nodiscard]] const Segment &segment(std::uint64_t bytes) const {
         std::size_t at = 0;

@@ -34,6 +34,7 @@ class Message:
     send_slot: int
     recv_slot: int = -1
     time: int = 0
+    interrupts: bool = False
 
     @property
     def sender(self) -> int:
@@ -66,6 +67,8 @@ class Rank:
     at: int = 0
     draws: int = 0
     computed: int = 0
+    computes_until: int = 0
+    owed: int = 0
     cold_since: dict[str, int] = field(default_factory=dict)
     state: str = "computing"
     slots: dict[int, Slot] = field(default_factory=dict)
@@ -198,7 +201,9 @@ class Twin:
             step = rank.steps[rank.at]
             if isinstance(step, int):
                 gap = self.gap(index, step)
-                rank.clock += gap
+                owed = min(rank.owed, max(gap, 0))
+                rank.owed -= owed
+                rank.clock += gap + owed
                 rank.computed += gap
                 rank.at += 1
                 continue
@@ -248,7 +253,7 @@ class Twin:
                 left += 1
         rank.wait_for = slots
         if left:
-            rank.state = "waiting"
+            rank.state, rank.computes_until, rank.owed = "waiting", rank.clock, 0
             return False
         self.finish_wait(rank)
         return True
@@ -274,7 +279,7 @@ class Twin:
         rank, path, slot = self.ranks[index], self.path(index, 0 if index else 1), -4
         rank.clock += self.cold(rank, path, "send")
         rank.slots[slot] = Slot("pending", overhead=self.cold(rank, path, "receive"), waited=True)
-        rank.wait_for, rank.state = [slot], "waiting"
+        rank.wait_for, rank.state, rank.computes_until, rank.owed = [slot], "waiting", rank.clock, 0
         number = rank.collectives[op.comm] = rank.collectives.get(op.comm, 0) + 1
         came = self.meetings.setdefault((op.comm, number, op.collective), [])
         came.append(rank.clock)
@@ -301,8 +306,11 @@ class Twin:
         eager = op.message_bytes <= path.eager_up_to_bytes and not op.synchronous
         m = Message(index, op.peer, op.tag, op.comm, op.message_bytes, "eager" if eager else "request", slot)
         segment = path.segment(m.wire)
-        rank.clock += segment.send_overhead_ps + m.wire * segment.overhead_fs_per_byte // 1000
-        rank.clock += self.cold(rank, path, "send")
+        overhead = segment.send_overhead_ps + m.wire * segment.overhead_fs_per_byte // 1000
+        overhead += self.cold(rank, path, "send")
+        if eager:
+            rank.owed += max(m.size * path.interrupt_fs_per_byte // 1000 - overhead, 0)
+        rank.clock += overhead
         rank.slots[slot] = Slot("done", rank.clock) if eager else Slot("pending")
         self.inject(self.keep(m), rank.clock)
 
@@ -330,6 +338,8 @@ class Twin:
         rank = self.ranks[m.dst]
         segment = self.path(m.src, m.dst).segment(m.size)
         overhead = segment.recv_overhead_ps + m.size * segment.overhead_fs_per_byte // 1000
+        if m.interrupts:
+            overhead = max(overhead, m.size * self.path(m.src, m.dst).interrupt_fs_per_byte // 1000)
         overhead += self.cold(rank, self.path(m.src, m.dst), "receive")
         if rank.state == "waiting":
             rank.clock = self.awake(rank, m.time) + overhead
@@ -388,6 +398,8 @@ class Twin:
     def deliver_now(self, m_index: int) -> None:
         m = self.message(m_index)
         m.time = self.now
+        receiver = self.ranks[m.dst]
+        m.interrupts = receiver.state != "waiting" or self.now < receiver.computes_until
         if m.kind == "grant":
             self.control(m_index)
         elif m.kind == "data":

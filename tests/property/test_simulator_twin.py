@@ -45,12 +45,15 @@ segments = st.builds(
 rising = st.lists(st.integers(1, 20_000_000), min_size=1, max_size=3, unique=True).map(sorted)
 cold = st.just(()) | st.builds(lambda gaps, more: tuple(zip(gaps, more, strict=False)), rising, rising)
 paths = st.builds(
-    lambda small, large, eager, copy, cold: PathModel((Segment(500, *_fields(small)), large), eager, copy, cold=cold),
+    lambda small, large, eager, copy, cold, interrupt: PathModel(
+        (Segment(500, *_fields(small)), large), eager, copy, cold=cold, interrupt_fs_per_byte=interrupt
+    ),
     segments,
     segments,
     st.sampled_from([0, 400, 2000, UNBOUNDED]),
     st.sampled_from([0, 0, 500_000, 3_000_000]),
     cold,
+    st.sampled_from([0, 0, 1_000_000, 9_000_000]),
 )
 
 

@@ -116,7 +116,8 @@ def test_moderation_adds_waiting_and_no_copying(lab: RunDir, monkeypatch: pytest
         copying = tuned.find(path).machine.inter.copy_fs_per_byte
         assert copying > 0
         default = model.find(path, "default")
-        assert {one.inter.copy_fs_per_byte for one in (default.machine, *default.launches)} == {copying}
+        inter = [one.inter for one in (default.machine, *default.launches)]
+        assert {(one.copy_fs_per_byte, one.interrupt_fs_per_byte) for one in inter} == {(copying, copying)}
 
 
 def test_messages_that_meet_a_timer_are_told(tuned: ModelFile) -> None:

@@ -244,6 +244,8 @@ def _path(samples: _Samples, eager_up_to_bytes: int | None, works_ns: Works | No
     path = fit_path(samples.round_trips, samples.windows, eager, samples.both_ways, works_ns=works_ns)
     if copying is None:
         copying = fit_copy(samples.windows, samples.both_ways)
+    else:  # of processors that do nothing else
+        path = replace(path, interrupt_fs_per_byte=copying)
     return replace(path, copy_fs_per_byte=copying, cold=fit_cold(samples.exchanges))
 
 

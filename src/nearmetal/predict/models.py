@@ -107,6 +107,8 @@ class PathModel:
     `measured_bytes` are the sizes that it was fitted from; () where that is not known. `cold` says what sending costs a
     process, and receiving likewise, beyond the back-to-back message once it has computed since it last did so:
     (ps computed, ps more), both rising, on lines from (0, 0) and constant beyond the last; () where not measured.
+    `interrupt_fs_per_byte` is what a byte that comes while a process computes takes of its processor, overhead and all:
+    some of it otherwise passes while the process waits for the wire. 0: the overhead alone.
     """
 
     segments: tuple[Segment, ...]
@@ -115,6 +117,7 @@ class PathModel:
     fit: FitQuality | None = None
     measured_bytes: tuple[int, ...] = ()
     cold: tuple[tuple[int, int], ...] = ()
+    interrupt_fs_per_byte: int = 0
 
     def __post_init__(self) -> None:
         bounds = [segment.up_to_bytes for segment in self.segments]

@@ -236,7 +236,12 @@ def _describe(schedule: Schedule, stuck: _sim.Stuck) -> str:
 
 def _scale_path(path: PathModel, change: Callable[[Segment], Segment], cold_factor: float) -> PathModel:
     cold = tuple((computed_ps, round(extra_ps * cold_factor)) for computed_ps, extra_ps in path.cold)
-    return dataclasses.replace(path, segments=tuple(map(change, path.segments)), cold=cold)
+    return dataclasses.replace(
+        path,
+        segments=tuple(map(change, path.segments)),
+        cold=cold,
+        interrupt_fs_per_byte=round(path.interrupt_fs_per_byte * cold_factor),
+    )
 
 
 def _scaled(machine: Machine, parameter: str, factor: float) -> Machine:
