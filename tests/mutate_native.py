@@ -18,7 +18,7 @@ from nearmetal import process
 from nearmetal.errors import NearmetalError
 from nearmetal.native import source_dir
 from tests.e2e.test_instrument import CHECKS
-from tests.e2e.test_instrument_faults import FAULT_CHECKS, check_header, check_pieces
+from tests.e2e.test_instrument_faults import FAULT_CHECKS, check_header, check_pieces, check_ranges
 from tests.e2e.test_instrument_waits import WAIT_CHECKS
 from tests.instrument import BENCH, SANITIZED, Instrument, changed, parts
 from tests.unit import test_native_yield
@@ -71,6 +71,11 @@ SURVIVE = {
             ("ops_coll.c", "enum { ROOT = 0, ANY = (0 + 1) };"),
         ),
         "filling and checking share it": (
+            ("payload.c", "uint32_t key = (uint32_t)round - 1;"),
+            ("payload.c", "uint32_t key = (uint32_t)round + (1 + 1);"),
+            ("payload.c", "return key / 0x01000193u ^ (uint32_t)slot;"),
+            ("payload.c", "return (unsigned char)(((key - (uint32_t)position) * 2654435761u) >> 24);"),
+            ("payload.c", "return (unsigned char)(((key + (uint32_t)position) * 2654435761u) >> (24 + 1));"),
             ("ops_coll.c", "return ((unsigned)rank * 5u - (unsigned)position * 3u + (unsigned)round * 7u) % 16u;"),
             ("ops_coll.c", "return ((unsigned)rank * 5u + (unsigned)position * 3u - (unsigned)round * 7u) % 16u;"),
             ("ops_coll.c", "return ((unsigned)rank / 5u + (unsigned)position * 3u + (unsigned)round * 7u) % 16u;"),
@@ -86,6 +91,7 @@ SURVIVE = {
             ("record.c", "if (record->options->compute_ns > (0 + 1))"),
         ),
         "touches pages: it decides the time of the first iterations alone": (
+            ("payload.c", "without memset(memory, 0x5a, whole_bytes);"),
             ("measure.c", "without memset(cell->begin_ns, 0xff, stamps_bytes);"),
             ("measure.c", "without memset(cell->end_ns, 0xff, stamps_bytes);"),
         ),
@@ -99,6 +105,9 @@ SURVIVE = {
         "the least that an option takes is 1": (("options.c", "if (options->iterations_large <= 0)"),),
         "both sides of it give the same when they are equal": (
             ("measure.c", "return (a > b) - (a <= b);"),
+            ("clock.c", "return (a > b) - (a <= b);"),
+            ("clock.c", "return (a >= b) - (a < b);"),
+            ("options.c", "end - item >= 60 ? 60 : (int)(end - item), item);"),
             ("measure.c", "return (a >= b) - (a < b);"),
             ("ops_p2p.c", "run->slot_count = fitting <= 1 ? 1 : fitting < wanted ? (int)fitting : (int)wanted;"),
             ("ops_p2p.c", "run->slot_count = fitting < 1 ? 1 : fitting <= wanted ? (int)fitting : (int)wanted;"),
@@ -116,7 +125,24 @@ SURVIVE = {
         "overwritten by the first probe, whose error is always less": (
             ("sync.c", "struct clock_offset best = {.offset_ns = (0 + 1), .error_ns = INT64_MAX};"),
         ),
+        "what is computed between iterations is nobody's figure": (
+            ("compute.c", "for (size_t i = (0 + 1); i < compute->count; i++)"),
+            ("compute.c", "for (size_t i = (0 + 1); i < PIECE; i++)"),
+        ),
+        "the list of arguments ends by itself on this machine": (
+            ("text.c", "without va_end(again);"),
+            ("text.c", "without va_end(arguments);"),
+        ),
+        "JSON says the same character in both ways": (
+            ("text.c", "else if (*c <= 0x20 || *c > 0x7f)"),
+            ("text.c", "else if (*c < 0x20 || *c >= 0x7f)"),
+        ),
+        "taken for the answer of the reduction, which overwrites it": (
+            ("record.c", "int64_t mine = 0, total = (0 + 1);"),
+        ),
         "room for one more than is used": (
+            ("clock.c", "enum { PAIRS = (2001 + 1) };"),
+            ("ops.c", "run->requests = malloc((request_count + (1 + 1)) * sizeof run->requests[0]);"),
             ("record.c", "size_t most = (0 + 1);"),
             ("record.c", "all->offset_ns = calloc(ranks * record->cell_count * (2 + 1), sizeof(int64_t));"),
             ("text.c", "const size_t capacity = 2 * (text->length + more + (1 + 1));"),
@@ -239,7 +265,7 @@ def survives(folder: Path, name: str, text: str, compiled: Compiled) -> bool:
     if not all_hold(program, (*CHECKS, *WAIT_CHECKS, *reversed(FAULT_CHECKS))):
         return False
     watched = limited(changed(folder, compiled.sanitized, name, text, *SANITIZED))
-    return all_hold(watched, (*CHECKS, *WAIT_CHECKS, check_header, check_pieces))
+    return all_hold(watched, (*CHECKS, *WAIT_CHECKS, check_header, check_pieces, check_ranges))
 
 
 def all_hold(program: Instrument, checks: Iterable[Callable[[Instrument], None]]) -> bool:

@@ -67,17 +67,18 @@ HARMED = (
 )
 
 
-def expect_failures(bench: Instrument, row: Harmed, wrong: int, **harm: object) -> None:
-    """Measure with one message spoiled, and have the engine count so many."""
+def expect_failures(bench: Instrument, row: Harmed, wrong: int, first: bool = False, **harm: object) -> None:
+    """Measure with one message spoiled, of the second size or the first, and have the engine count so many."""
     numbers = {f"HARM_{name}" if name != "HARM" else name: value for name, value in harm.items()}
     options = (*row.options, "--iterations", "3", "--warmup", "1", "--check", "--out", str(bench.out))
-    finished = bench.start("--op", row.operation, "--sizes", f"40,{row.size}", *options, ranks=row.ranks,
+    sizes = f"{row.size},40" if first else f"40,{row.size}"
+    finished = bench.start("--op", row.operation, "--sizes", sizes, *options, ranks=row.ranks,
                            HARM_RANK=row.rank, HARM_BYTES=row.size, **numbers)  # fmt: skip
     assert finished.exit_status == (PAYLOAD if wrong else MEASURED), (row, harm, finished.complaint())
     said = f"nmbench: {wrong} messages of {row.operation} arrived with a wrong payload\n" if wrong else ""
     assert finished.stderr.decode() == said
     header = read_sample_file(bench.out.read_bytes()).header
-    assert (header.check_rounds, header.check_failures) == (8, (0, wrong)), (row, harm)
+    assert (header.check_rounds, header.check_failures) == (8, (wrong, 0) if first else (0, wrong)), (row, harm)
 
 
 def check_payloads(bench: Instrument) -> None:
@@ -89,7 +90,7 @@ def check_payloads(bench: Instrument) -> None:
         for earlier in range(2 * row.messages, last):
             expect_failures(bench, row, int(not row.one_buffer), HARM="flip", NUMBER=earlier, AT=25)
         for at in (0, row.size - 1):
-            expect_failures(bench, row, 1, HARM="flip", NUMBER=last, AT=at)
+            expect_failures(bench, row, 1, first=at == 0, HARM="flip", NUMBER=last, AT=at)
         for how in ("lost", "short", "stale"):
             # Where one buffer takes all messages of a window, what the last should have brought is there already.
             expect_failures(bench, row, int(not row.one_buffer), HARM=how, NUMBER=last)
@@ -167,6 +168,11 @@ def check_ranges(bench: Instrument) -> None:
         for value, status in ((least, MEASURED), (most, MEASURED), (least - 1, ARGUMENTS), (most + 1, ARGUMENTS)):
             finished = bench.start(f"--{name}", f"{value}", "--help", ranks=1)
             assert finished.exit_status == status, (name, value)
+    for words in (("--op", "nothing"), ("--op", "bw", "--sync", "bell")):
+        assert bench.start(*words, "--out", str(bench.out)).exit_status == ARGUMENTS
+    most = ",".join(str(64 - size) for size in range(64))
+    once = ("--iterations", "1", "--warmup", "0", "--check")
+    assert bench.measure("--op", "bcast", "--sizes", most, *once).header.check_failures == (0,) * 64
     usual = bench.measure("--op", "bw").header
     assert (usual.sizes_bytes, usual.iterations, usual.warmup, usual.window_messages) == ((8,), (1000,), (100,), 64)
     least_large = ("--large-from", "8", "--iterations-large", "1", "--warmup-large", "0")
@@ -184,6 +190,8 @@ def check_header(bench: Instrument) -> None:
     assert (header.window_messages, header.buffers, header.check_rounds) == (1, "", 0)
     assert (header.pace_ns, header.seed, header.compute_ns, header.working_set_bytes) == (0, 0, 0, 0)
     assert header.clock_cost_ns == (STAMP,) * 4
+    cold = {"COLD": 500, "COLD_FROM": 1200, "COLD_COUNT": 1700}  # 850 of 2001 pairs of readings, the middle one too
+    assert bench.measure("--op", "barrier", *SHORT, **cold).header.clock_cost_ns == (STAMP,) * 2
     assert header.migrations == ((3, 0, -1, 5),) * 2
     assert (header.mpi_standard, header.mpi_library) == ("3.1", "fake MPI")
     assert header.processors == ("fake0", "fake1", "fake2", "fake3")

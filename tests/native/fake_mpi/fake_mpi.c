@@ -29,7 +29,7 @@ struct rank {
     int64_t now_ns; /* true time */
     int64_t clock_ns, extra_ns;
     struct message *inbox;
-    int64_t collectives, sends, probes, yields, harmable; /* so far */
+    int64_t stamps, collectives, sends, probes, yields, harmable; /* so far */
     int64_t requests, comms;                             /* not given back yet */
     const void *out;                                     /* of the collective that it is in */
     void *in;
@@ -42,6 +42,7 @@ static ucontext_t scheduler;
 static int argument_count;
 static char **arguments;
 static int64_t stamp_ns, probe_ns, send_ns, recv_ns, wire_ns, byte_ns, call_ns, slow_ns, slow_from, slow_count;
+static int64_t cold_ns, cold_from, cold_count;
 static int64_t stall_ns, stall_from, stall_count;
 static int slow_rank, stall_rank, grid_extents[2];
 
@@ -72,7 +73,8 @@ static _Noreturn void die(const char *why) {
 int clock_gettime(clockid_t clock, struct timespec *now) {
     if (clock != CLOCK_MONOTONIC_RAW)
         return (int)syscall(SYS_clock_gettime, clock, now);
-    me()->now_ns += stamp_ns;
+    const int64_t earlier = me()->stamps++;
+    me()->now_ns += stamp_ns + (earlier >= cold_from && earlier < cold_from + cold_count ? cold_ns : 0);
     const int64_t local_ns = me()->now_ns + me()->clock_ns;
     *now = (struct timespec){.tv_sec = local_ns / 1000000000, .tv_nsec = local_ns % 1000000000};
     return 0;
@@ -513,6 +515,9 @@ static void read_numbers(void) {
     stall_ns = number("FAKE_STALL");
     stall_from = number("FAKE_STALL_FROM");
     stall_count = number("FAKE_STALL_COUNT");
+    cold_ns = number("FAKE_COLD");
+    cold_from = number("FAKE_COLD_FROM");
+    cold_count = number("FAKE_COLD_COUNT");
     harm = getenv("FAKE_HARM");
     harm_rank = number("FAKE_HARM_RANK");
     harm_bytes = number("FAKE_HARM_BYTES");

@@ -15,6 +15,7 @@
  *     FAKE_SLOW_RANK, FAKE_SLOW_FROM, FAKE_SLOW_COUNT, FAKE_SLOW   this rank comes so much later to so many collectives,
  *                                from its n-th (from 0) on; COUNT 0: to all from there
  *     FAKE_STALL_RANK, FAKE_STALL_FROM, FAKE_STALL_COUNT, FAKE_STALL   and so many of its sends take so much longer
+ *     FAKE_COLD_FROM, FAKE_COLD_COUNT, FAKE_COLD   so many of each rank's readings of the clock take so much longer
  *
  * One message can be spoiled, the FAKE_HARM_NUMBER-th (from 0) of FAKE_HARM_BYTES bytes that comes to FAKE_HARM_RANK; of
  * a collective, each rank's contribution is a message. FAKE_HARM says how: `flip` changes the byte FAKE_HARM_AT, `short`
