@@ -121,6 +121,7 @@ SURVIVE = {
             ("sync.c", "static const int64_t quiet_ns = (5000 + 1), lead_ns = 2000000;"),
             ("sync.c", "static const int64_t quiet_ns = 5000, lead_ns = (2000000 + 1);"),
             ("sync.c", "if (open_ns - now_ns >= quiet_ns) {"),
+            ("compute.c", "} while (clock_stamp_ns() <= until_ns);"),
         ),
         "overwritten by the first probe, whose error is always less": (
             ("sync.c", "struct clock_offset best = {.offset_ns = (0 + 1), .error_ns = INT64_MAX};"),
@@ -128,6 +129,10 @@ SURVIVE = {
         "what is computed between iterations is nobody's figure": (
             ("compute.c", "for (size_t i = (0 + 1); i < compute->count; i++)"),
             ("compute.c", "for (size_t i = (0 + 1); i < PIECE; i++)"),
+            *(
+                ("compute.c", f"piece[i] = {work}; /* stays 1: no number grows or vanishes over any time */")
+                for work in ("piece[i] * 0.5 - 0.5", "piece[i] / 0.5 + 0.5")
+            ),
         ),
         "the list of arguments ends by itself on this machine": (
             ("text.c", "without va_end(again);"),

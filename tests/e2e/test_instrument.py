@@ -87,6 +87,7 @@ def check_collectives(bench: Instrument) -> None:
         file = bench.measure("--op", operation, "--sizes", "64", *SHORT, "--check", ranks=4)
         wanted = [[CALL + extra + STAMP] * 8 for extra in EXTRAS]
         assert durations(file).tolist() == wanted, operation
+        assert file.cells[0].flags.tolist() == [[1, 1, 0, 0, 0, 0, 0, 0]] * 4
         assert iteration_values(file.cells[0]).tolist() == [CALL + max(EXTRAS) + STAMP] * 6
         assert file.header.check_failures == (0,)
         # The barrier lets all go at once.
