@@ -51,6 +51,20 @@ def test_waiting_ranks_sleep_when_their_mpi_yields_and_they_are_told_to(tmp_path
     assert sleeps(("NEARMETAL_YIELD", "sleep")) > sleeps() + 3000
 
 
+def test_nothing_is_sent_one_way_before_what_is_measured(tmp_path: Path) -> None:
+    """An odd number of messages one way slows Open MPI's small collectives in shared memory (bench/loop_history.py)."""
+    bench, counter = bench_of("openmpi", tmp_path), tmp_path / "broadcasts.so"
+    source = REPOSITORY / "tests" / "native" / "broadcasts.c"
+    process.run(
+        [bench.mpi.mpicc, *STRICT, "-shared", "-fPIC", "-o", str(counter), str(source)], timeout_s=600, check=True
+    )
+    program = (str(bench.program), "--op", "allreduce", "--sizes", "8", *SHORT, "--out", str(bench.out))
+    job = Job(nodes=("here", "here"), program=program, environment=(("LD_PRELOAD", str(counter)),))
+    command = launch(bench.mpi, job)
+    finished = process.run(command.argv, timeout_s=600, env={**os.environ, **command.env}, check=True)
+    assert "broadcasts before: 0\n" in finished.text
+
+
 @every_mpi
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_operation_keeps_every_iteration_of_every_rank(flavour: str, operation: str, tmp_path: Path) -> None:
