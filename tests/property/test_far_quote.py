@@ -96,6 +96,15 @@ def is_constant(node: ast.expr, names: set[str]) -> bool:
             return is_constant(left, names) and is_constant(right, names)
         case ast.Call(func=ast.Attribute(value=value, attr="replace"), args=args):
             return all(is_constant(one, names) for one in (value, *args))
+        case ast.Call(
+            func=ast.Attribute(
+                value=ast.BinOp(
+                    left=ast.Call(func=ast.Name(id="files"), args=[ast.Constant()]), op=ast.Div(), right=ast.Constant()
+                ),
+                attr="read_text",
+            )
+        ):
+            return True  # a file of the package
     return False
 
 
@@ -110,7 +119,10 @@ def test_every_script_behind_sh_c_is_a_constant() -> None:
     assert seen > 10
 
 
-@pytest.mark.parametrize("script", ['f"rm {x}"', '"rm " + x', '"rm %s" % x', '"rm {}".format(x)', "x"])
+@pytest.mark.parametrize(
+    "script",
+    ['f"rm {x}"', '"rm " + x', '"rm %s" % x', '"rm {}".format(x)', "x", '(files("nearmetal") / x).read_text()'],
+)
 def test_a_script_that_varies_would_be_found(script: str) -> None:
     tree = ast.parse(f'run(["sh", "-c", {script}])')
     assert [is_constant(one, {"SCRIPT"}) for one in scripts(tree)] == [False]

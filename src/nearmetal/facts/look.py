@@ -62,8 +62,10 @@ def look(run: Callable[..., Finished], other: str, mpi_prefix: str) -> MachineLo
 
     Raises what `run` raises when the machine cannot be reached.
     """
-    script = (files("nearmetal.facts") / "look.sh").read_text()
-    finished = run(["sh", "-c", script, "sh", other, mpi_prefix, *TOOLS], timeout_s=_TIMEOUT_S)
+    finished = run(
+        ["sh", "-c", (files("nearmetal.facts") / "look.sh").read_text(), "sh", other, mpi_prefix, *TOOLS],
+        timeout_s=_TIMEOUT_S,
+    )
     return parse(finished.stdout.decode(errors="replace"))
 
 
