@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -121,7 +122,8 @@ def test_a_rank_that_stands_still_is_named_by_its_partner(flavour: str, tmp_path
     engine = engine_of(flavour, tmp_path)
     environment = harmed(flavour, tmp_path, "stop")
     finished = engine.launch(text_of(2), "--patience", "1", ranks=2, environment=environment)
-    assert finished.exit_status == 6, finished.complaint()
+    # MPICH's launcher has to kill the rank that stands still, and ends with whichever end it hears of first.
+    assert finished.exit_status in ({6, signal.SIGKILL} if flavour == "mpich" else {6}), finished.complaint()
     assert not finished.timed_out
     assert "rank 0 on" in (said := (finished.stderr + finished.stdout).decode())
     assert "had no answer from rank 1 on" in said
