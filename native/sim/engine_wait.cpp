@@ -34,7 +34,6 @@ bool Engine::wait(std::uint32_t rank, std::uint32_t set) {
         return true;
     }
     r.left = left;
-    r.owed = 0;
     r.computes_until = r.clock;
     r.wait_set = set;
     r.state = State::kWaiting;
@@ -60,7 +59,7 @@ void Engine::finish_wait(Rank &r, std::uint32_t set) {
 void Engine::resume(std::uint32_t rank) {
     Rank &r = ranks_[rank];
     r.state = State::kInCall;
-    r.owed = 0; // of what a collective sent while it waited, too
+    r.owed = 0; // done while it waited, for what a collective sent meanwhile, too
     finish_wait(r, r.wait_set);
     r.wait_set = kNone;
     runnable_.push_back(rank);
@@ -111,7 +110,6 @@ void Engine::meet(std::uint32_t rank, const Op &op, std::uint32_t context, std::
     const std::uint32_t index = program(r).slots + kCollectiveSlot;
     slot(r, index) = {.overhead_ps = in, .state = SlotState::kCollective, .waited = true};
     r.left = 1;
-    r.owed = 0;
     r.computes_until = r.clock;
     r.wait_set = kInternalSet;
     r.state = State::kWaiting;
