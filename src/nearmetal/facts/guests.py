@@ -222,7 +222,7 @@ def _of_nics(guest: Guest, below: HypervisorFacts) -> Iterable[str]:
 
 def look_below(shell: Shell) -> HypervisorFacts:
     """Return what the machine itself says; what it does not offer (idle states in a guest, say) is left out."""
-    return parse_look(shell.run(["sh", "-c", (files("nearmetal.facts") / "below.sh").read_text()]).text)
+    return parse_look(shell.run(["sh", "-c", (files("nearmetal.facts") / "hypervisor.sh").read_text()]).text)
 
 
 def parse_look(text: str) -> HypervisorFacts:
