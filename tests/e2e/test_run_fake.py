@@ -175,6 +175,29 @@ def test_decided_comparisons_stop_and_the_cap_holds(tmp_path: Path) -> None:
     assert blocks["tap"] == 4, "tap is decided at the first look"
 
 
+@pytest.mark.parametrize(("floor", "blocks"), [("50 %", 5), ("0.65 %", 7), ("0.01 %", 9)])
+def test_all_paths_go_on_until_the_baseline_agrees_with_itself(tmp_path: Path, floor: str, blocks: int) -> None:
+    study = parse_study(STUDY.replace("[trials]", f'[trials]\nfloor = "{floor}"'), "t")
+    with start(tmp_path / "r", STUDY) as run:
+        ending = schedule.run_study(study, FakeHost({}), run, Silent())
+        last = {r.order.path.label: r.order.block + 1 for r in run.trials()}
+    assert ending.blocks == blocks
+    assert set(last.values()) == {blocks}
+
+
+def test_blocks_in_parts_are_the_blocks_of_one_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s.toml").write_text(STUDY)
+    assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "whole")]) == 0
+    assert nearmetal(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "parts"), "--blocks", "3"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said[-2:] == ["3 of at most 9 blocks are done; to measure on:", f"nearmetal run --resume {tmp_path}/parts"]
+    assert nearmetal(["run", "--resume", str(tmp_path / "parts")]) == 0
+    assert "to measure on" not in capsys.readouterr().err
+    whole, parts = contents(tmp_path / "whole"), contents(tmp_path / "parts")
+    del whole["report.html"], parts["report.html"]
+    assert whole == parts
+
+
 def test_a_path_that_always_fails_is_given_up_and_the_others_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,15 +29,21 @@ def test_only_launches_in_the_lab_have_virtual_time() -> None:
 
 
 def test_the_time_left_comes_from_the_blocks_of_this_call() -> None:
-    left = _RemainingTime(most_blocks=10)
+    left = _RemainingTime(10, None)
     assert left.words(4, 1000.0) == "", "a run that goes on knows nothing of the earlier call's pace"
     assert left.words(5, 1120.0) == ", about 10 min left at most"
     assert left.words(9, 1400.0) == ", about 80 s left at most"
-    again = _RemainingTime(most_blocks=10)
+    again = _RemainingTime(10, None)
     again.words(20, 0.0)
     assert again.words(25, 300.0) == ", about 5 min left at most", "of the third occasion"
-    assert _RemainingTime(3).words(0, 0.0) == ""
-    quick = _RemainingTime(3)
+    assert _RemainingTime(3, None).words(0, 0.0) == ""
+    cut = _RemainingTime(10, 3)
+    cut.words(4, 0.0)
+    assert cut.words(5, 120.0) == ", about 4 min left at most", "of the three blocks that were asked for"
+    near_the_cap = _RemainingTime(6, 3)
+    near_the_cap.words(4, 0.0)
+    assert near_the_cap.words(5, 120.0) == ", about 2 min left at most"
+    quick = _RemainingTime(3, None)
     quick.words(0, 0.0)
     assert quick.words(1, 5.0) == "", "seconds are not worth a word"
 

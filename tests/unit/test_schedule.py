@@ -255,6 +255,20 @@ def test_each_call_carries_out_one_occasion() -> None:
     assert len(kept.records) == 18
 
 
+def test_a_call_carries_out_no_more_blocks_than_it_is_asked_for() -> None:
+    kept = Kept()
+    of = study(blocks=(2, 4))
+    assert run(of, Scripted(), kept, blocks=1) == Ending(1, (), 1, cut=True)
+    assert {one.order.block for one in kept.records} == {0}
+    kept.records.pop()  # what an interrupt left open is a block of the next call
+    assert run(of, Scripted(), kept, blocks=2) == Ending(2, (), 1, cut=True)
+    assert run(of, Scripted(), kept, blocks=2, occasions=2) == Ending(4, (), 1), "all of its blocks are there"
+    assert run(of, Scripted(), kept, blocks=3, occasions=2) == Ending(3, (), 2, cut=True)
+    whole = Kept()
+    run(of, Scripted(), whole)
+    assert sorted(one.order.trial for one in whole.records) == sorted(one.order.trial for one in kept.records)[:12]
+
+
 def test_looks_of_an_occasion_are_at_its_own_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     of = study(blocks=(2, 3))
     looked: list[set[int]] = []

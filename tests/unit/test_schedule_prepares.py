@@ -42,4 +42,5 @@ def test_a_host_prepares_the_blocks_that_come_for_sure_once_an_occasion(
     with RunDir.create(tmp_path / "run", info, LONGER) as run:
         assert run_study(study, host, run, Silent(), occasions=2).blocks == 6
         assert run_study(study, host, run, Silent(), occasions=2).blocks == 6
-    assert host.asked == [{0, 1, 2}, {0, 1, 2}, {6, 7, 8}]
+        assert run_study(study, host, run, Silent(), occasions=3, blocks=2).blocks == 2
+    assert host.asked == [{0, 1, 2}, {0, 1, 2}, {6, 7, 8}, {0, 1}, {6, 7}, {12, 13}]

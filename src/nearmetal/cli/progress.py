@@ -59,10 +59,15 @@ def virtual_words(reached: ClockProgress | None, now_s: float) -> str:
 
 
 @contextlib.contextmanager
-def watcher(study: Study, console: Console, host: Host | None = None) -> Iterator[Watcher]:
-    """Draw a bar when `console` is a terminal, with the clock of a `host` that has one of its own; else write lines."""
+def watcher(
+    study: Study, console: Console, host: Host | None = None, *, blocks: int | None = None
+) -> Iterator[Watcher]:
+    """Draw a bar when `console` is a terminal, with the clock of a `host` that has one of its own; else write lines.
+
+    `blocks` is how many the call carries out at most, where not all.
+    """
     if not console.is_terminal:
-        yield _Lines(study, console)
+        yield _Lines(study, blocks, console)
         return
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -73,7 +78,7 @@ def watcher(study: Study, console: Console, host: Host | None = None) -> Iterato
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        yield _Bar(study, progress)
+        yield _Bar(study, blocks, progress)
 
 
 def _outcome(record: TrialRecord) -> str:
@@ -84,8 +89,9 @@ def _outcome(record: TrialRecord) -> str:
 class _RemainingTime:
     """How long the rest takes at most, from the blocks that this call has carried out."""
 
-    def __init__(self, most_blocks: int) -> None:
+    def __init__(self, most_blocks: int, blocks: int | None) -> None:
         self._most = most_blocks
+        self._blocks = most_blocks if blocks is None else blocks
         self._first: tuple[int, float] | None = None
 
     def words(self, number: int, now_s: float) -> str:
@@ -93,7 +99,7 @@ class _RemainingTime:
         if self._first is None:
             self._first = number, now_s
         begun, since_s = self._first
-        to_come = self._most - number % self._most
+        to_come = min(self._most - number % self._most, begun + self._blocks - number)
         left_s = (now_s - since_s) / (number - begun) * to_come if number > begun else 0.0
         return f", about {format_wait(round(left_s * NS_PER_S))} left at most" if left_s >= _WORTH_SAYING_S else ""
 
@@ -120,15 +126,15 @@ def _place(study: Study, number: int) -> str:
 
 
 class _StudyWatcher:
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, blocks: int | None) -> None:
         self._study = study
-        self._left = _RemainingTime(study.trials.max_blocks)
+        self._left = _RemainingTime(study.trials.max_blocks, blocks)
         self._quiet = _DisturbanceWatch()
 
 
 class _Bar(_StudyWatcher):
-    def __init__(self, study: Study, progress: Progress) -> None:
-        super().__init__(study)
+    def __init__(self, study: Study, blocks: int | None, progress: Progress) -> None:
+        super().__init__(study, blocks)
         self._progress = progress
         self._task = progress.add_task("starting", total=None, last="")
 
@@ -144,8 +150,8 @@ class _Bar(_StudyWatcher):
 
 
 class _Lines(_StudyWatcher):
-    def __init__(self, study: Study, console: Console) -> None:
-        super().__init__(study)
+    def __init__(self, study: Study, blocks: int | None, console: Console) -> None:
+        super().__init__(study, blocks)
         self._console = console
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:

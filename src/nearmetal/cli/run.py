@@ -38,6 +38,9 @@ from nearmetal.units import format_duration
     default=1,
     help="Repeat the study at this many hours, boots or allocations: one now, the next by --resume.",
 )
+@click.option(
+    "--blocks", type=click.IntRange(1), help="Measure at most this many blocks now; --resume measures the rest."
+)
 @click.option("--anyway", is_flag=True, help="Start even if parts of the study cannot run on this machine.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
 @click.option("--allow-mixed", is_flag=True, help="Compare trials even if kernel, MPI, NIC or code differ.")
@@ -47,6 +50,7 @@ def command(
     resume: Path | None,
     *,
     occasions: int,
+    blocks: int | None,
     anyway: bool,
     form: str,
     allow_mixed: bool,
@@ -67,8 +71,14 @@ def command(
     offer_rollback()
     opened = _continued(resume) if resume else begin(study or Path(), out, warn, settle_far, anyway=anyway)
     with opened as (spec, run, host):
-        _, ending = carry_out(spec, run, host, form=form, allow_mixed=allow_mixed, occasions=occasions)
-    if ending.occasion < occasions:
+        _, ending = carry_out(spec, run, host, form=form, allow_mixed=allow_mixed, occasions=occasions, blocks=blocks)
+    if ending.cut:
+        click.echo(
+            f"{ending.blocks} of at most {spec.trials.max_blocks} blocks are done; to measure on:\n"
+            f"nearmetal run --resume {run.root}" + (f" --occasions {occasions}" if occasions > 1 else ""),
+            err=True,
+        )
+    elif ending.occasion < occasions:
         click.echo(
             f"occasion {ending.occasion} of {occasions} is done; at another hour, boot or allocation:\n"
             f"nearmetal run --resume {run.root} --occasions {occasions}",
@@ -78,13 +88,20 @@ def command(
 
 
 def carry_out(
-    spec: Study, run: RunDir, host: Host, *, form: str = "table", allow_mixed: bool = False, occasions: int = 1
+    spec: Study,
+    run: RunDir,
+    host: Host,
+    *,
+    form: str = "table",
+    allow_mixed: bool = False,
+    occasions: int = 1,
+    blocks: int | None = None,
 ) -> tuple[View, Ending]:
     """Carry a study out into its run directory, print the verdicts, and say where the report is."""
     console = Console(stderr=True, highlight=False)
     try:
-        with watcher(spec, console, host) as watching:
-            ending = run_study(spec, host, run, watching, occasions=occasions)
+        with watcher(spec, console, host, blocks=blocks) as watching:
+            ending = run_study(spec, host, run, watching, occasions=occasions, blocks=blocks)
     except KeyboardInterrupt:
         console.print(f"interrupted; continue with: nearmetal run --resume {run.root}")
         raise

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from nearmetal.results.series import Combination, launches, variants
-from nearmetal.stats.compare import enough, pair_launches
+from nearmetal.results.series import CellId, Combination, launches, variants
+from nearmetal.stats.compare import enough, is_quiet, pair_launches
 from nearmetal.stats.conclude import Criteria
 from nearmetal.stats.stopping import StoppingPlan
-from nearmetal.stats.summary import HEADLINE
+from nearmetal.stats.summary import HEADLINE, Summary
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.spec import AGAIN, Study
 
@@ -31,14 +31,32 @@ def stopping_plan(study: Study) -> StoppingPlan:
 
 
 def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Combination]:
-    """Return the combinations whose comparison with the baseline (both its names count) may stop in every cell."""
+    """Return the combinations whose comparison with the baseline (both its names count) may stop in every cell.
+
+    Where the study asks for a noise floor, all paths go on in a workload and setting in which a cell is above it.
+    """
     found = launches(run, records)
-    open_, boots = set(), variants(records)
+    open_, boots, plan = set[Combination](), variants(records), stopping_plan(study)
+    loud = _loud(study, found, boots, plan)
     baseline = (study.baseline, study.baseline + AGAIN)
     compared = {cell: ours for cell, ours in found.items() if cell.path not in baseline}
     for cell, ours in compared.items():
         theirs = [found.get(replace(cell, path=name), {}) for name in baseline]
         figures, refused = pair_launches(ours, [one for one in theirs if one], margin=study.margin, variants=boots)
-        if HEADLINE not in figures or not enough(figures, refused, criteria_of(study), stopping_plan(study)):
+        if HEADLINE not in figures or not enough(figures, refused, criteria_of(study), plan):
             open_.add(cell.combination)
-    return {cell.combination for cell in compared} - open_
+    return {one for cell in compared if (one := cell.combination)[1:] not in loud} - open_
+
+
+def _loud(
+    study: Study, found: Mapping[CellId, Mapping[int, Summary]], boots: Mapping[int, int], plan: StoppingPlan
+) -> set[tuple[str, str]]:
+    """Return the workloads and settings in which the baseline differs from itself by more than the study allows."""
+    loud: set[tuple[str, str]] = set()
+    if (allowed := study.trials.floor) is not None:
+        for cell in (one for one in found if one.path == study.baseline):
+            again = found.get(replace(cell, path=study.baseline + AGAIN), {})
+            figures, _ = pair_launches(again, [found[cell]], margin=study.margin, variants=boots)
+            if HEADLINE not in figures or not is_quiet(figures[HEADLINE], allowed, plan):
+                loud.add((cell.workload, cell.setting))
+    return loud

@@ -43,15 +43,21 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a run ended: how many blocks it has, the combinations that were given up, and its occasion, from 1."""
+    """Why a run ended: how many blocks it has, the combinations that were given up, and its occasion, from 1.
+
+    `cut` tells that the caller asked for no more blocks, though the study lacks some.
+    """
 
     blocks: int
     given_up: tuple[Combination, ...]
     occasion: int = 1
+    cut: bool = False
 
 
-def run_study(study: Study, host: Host, run: RunDir, watcher: Watcher, *, occasions: int = 1) -> Ending:
-    """Run what the study still lacks, block after block, until every comparison may stop.
+def run_study(
+    study: Study, host: Host, run: RunDir, watcher: Watcher, *, occasions: int = 1, blocks: int | None = None
+) -> Ending:
+    """Run what the study still lacks, block after block, until every comparison may stop or `blocks` are carried out.
 
     With several `occasions` the whole is repeated, but one call carries out only the first that is not complete: the
     next is for later. Errors of single trials are in their records; errors of the host or the disk are raised, with
@@ -62,26 +68,38 @@ def run_study(study: Study, host: Host, run: RunDir, watcher: Watcher, *, occasi
     ending = Ending(0, ())
     for occasion in range(max(occasions, begun)):
         before = len(records)
-        ending = _run_occasion(study, host, run, watcher, occasion=occasion, records=records)
+        ending = _run_occasion(study, host, run, watcher, occasion=occasion, blocks=blocks, records=records)
         if len(records) > before:
             break
     return ending
 
 
 def _run_occasion(
-    study: Study, host: Host, run: RunDir, watcher: Watcher, *, occasion: int, records: list[TrialRecord]
+    study: Study,
+    host: Host,
+    run: RunDir,
+    watcher: Watcher,
+    *,
+    occasion: int,
+    blocks: int | None,
+    records: list[TrialRecord],
 ) -> Ending:
-    """Run what one occasion still lacks; its looks are at its own blocks alone."""
+    """Run what one occasion still lacks, at most `blocks` of it; its looks are at its own blocks alone."""
     first = occasion * study.trials.max_blocks
+    left = study.trials.max_blocks if blocks is None else blocks
     for number in range(first, first + study.trials.max_blocks):
         mine = [record for record in records if record.order.block >= first]
         wanted = open_combinations(study, run, mine, before_block=number)
         if not wanted:
             return Ending(number - first, given_up(mine), occasion + 1)
+        if not left:
+            return Ending(number - first, given_up(mine), occasion + 1, cut=True)
         if isinstance(host, PreparingHost) and number == first:
-            ahead = range(first, first + study.trials.min_blocks)
+            ahead = range(first, first + min(left, study.trials.min_blocks))
             host.prepare(order for block in ahead for order in plan.block(study, block))
+        before = len(records)
         run_block(study, host, run, watcher, number=number, wanted=wanted, records=records)
+        left -= len(records) > before
     return Ending(study.trials.max_blocks, given_up(r for r in records if r.order.block >= first), occasion + 1)
 
 

@@ -401,10 +401,18 @@ def noise_floor(
     estimate = estimate_ratio(baseline, rng=rng, margin=margin, alpha=alpha, plan=plan)
     if estimate.evidence is None:
         return NoiseFloor(estimate, None, None, false_alarm=False, hides_margin=True)
-    interval = estimate.evidence.difference
-    reach = max(abs(interval.low), abs(interval.high))
-    floor = math.expm1(reach)
+    floor = _floor(estimate.evidence.difference)
     spread = math.expm1(tests.moments(baseline.log_ratios[: estimate.n]).sd)
     outside = estimate.n >= LEAST_BLOCKS and estimate.evidence.p_difference <= alpha
     margin = plan.margin if plan else margin
     return NoiseFloor(estimate, floor, spread, false_alarm=outside, hides_margin=floor >= margin)
+
+
+def is_quiet(baseline: BlockFigures, floor: float, plan: StoppingPlan) -> bool:
+    """Return whether the noise floor that the last planned look finds is at most `floor`; `baseline` as above."""
+    found = sequential_evidence(baseline.log_ratios, plan, baseline.company)
+    return found is not None and _floor(found[1].difference) <= floor
+
+
+def _floor(log_ratio: Interval) -> float:
+    return math.expm1(max(abs(log_ratio.low), abs(log_ratio.high)))
