@@ -1,7 +1,8 @@
 """Plant small errors into what figures rest on, one at a time, and name those that no test sees: `make mutate`.
 
-python -m tests.mutate [--every N] [--from N] [MODULE...]. Each error is compiled in place of its module in a process of
-its own, so that no file is touched; what a test starts as a further process does not see it.
+python -m tests.mutate [--sample N] [ROOM | MODULE...]. With `--sample`, N errors of each room, always the same. Each
+error is compiled in place of its module in a process of its own, so that no file is touched; what a test starts as a
+further process does not see it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import os
+import random
 import resource
 import sys
 from pathlib import Path
@@ -42,10 +44,23 @@ TESTS: dict[str, tuple[str, ...]] = {
     "stats.equivalence": _STATS,
     "stats.modes": ("tests/unit/test_stats_modes_exact.py", "tests/unit/test_stats_modes.py"),
     "stats.widen": ("tests/unit/test_stats_widen.py", "tests/unit/test_stats_compare.py"),
+    "stats.bootstrap": _STATS,
+    "stats.changes": ("tests/property/test_changes.py", "tests/e2e/test_history.py"),
+    "stats.interval": _STATS,
+    "stats.two_way": ("tests/unit/test_fabric_detect.py",),
     "results.shown": ("tests/unit/report/test_view.py", "tests/unit/report/test_formats.py"),
     "results.series": ("tests/unit/test_stats_between.py", "tests/e2e/test_gate.py"),
     "results.paths": ("tests/unit/report/test_view.py", "tests/unit/report/test_steps.py"),
     "results.stopping": _RUN,
+    "results.between": ("tests/unit/test_serve_compare.py", "tests/e2e/test_gate.py"),
+    "results.causes": ("tests/unit/report/test_causes.py",),
+    "results.evidence": ("tests/unit/test_run_verb.py", "tests/unit/report"),
+    "results.gated": ("tests/unit/test_pages.py", "tests/e2e/test_gate.py"),
+    "results.osu": ("tests/e2e/test_import.py",),
+    "results.published": ("tests/unit/report/test_published.py",),
+    "results.published_tables": ("tests/unit/report/test_published.py",),
+    "results.records": ("tests/unit/report",),
+    "results.waterfalls": ("tests/unit/report/test_waterfall.py", "tests/golden/test_waterfall.py"),
     "store.record": (
         "tests/unit/test_record.py",
         *_RUN,
@@ -66,6 +81,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/fault/test_flipped_bits.py",
     ),
     "store.rundir": (*_RUN, "tests/e2e/test_verify.py", "tests/fault/test_store_kill.py"),
+    "store.archive": ("tests/e2e/test_archive.py", "tests/unit/test_reading.py"),
+    "store.bundle": ("tests/unit/test_reading.py", "tests/golden/test_waterfall.py"),
+    "store.disk": ("tests/unit/test_private_files.py", "tests/fault/test_tune_resume.py", *_RUN),
+    "store.query": ("tests/unit/test_api.py", "tests/e2e/test_gate.py"),
+    "store.verify": ("tests/e2e/test_verify.py", "tests/fault/test_flipped_bits.py"),
     "knobs.journal": ("tests/property/test_knob_files.py", "tests/fault/test_knob_journals.py"),
     "knobs.session": (
         "tests/unit/test_knob_session.py",
@@ -173,17 +193,20 @@ class _Error(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-def errors(tree: ast.Module) -> Iterator[tuple[int, str, ast.Module]]:
-    """Yield (line, what was changed, the changed module) of each error."""
+def errors(tree: ast.Module) -> Iterator[str]:
+    """Yield what each error changes."""
     number = 1
-    while True:
-        planted = _Error(number)
-        changed = planted.visit(copy.deepcopy(tree))
-        if not planted.line:
-            return
-        assert isinstance(changed, ast.Module)
-        yield planted.line, planted.what, ast.fix_missing_locations(changed)
+    while made := error(tree, number):
+        yield made[1]
         number += 1
+
+
+def error(tree: ast.Module, number: int) -> tuple[int, str, ast.Module] | None:
+    """Return (line, what is changed, the changed module) of the error of that number, from 1 on."""
+    planted = _Error(number)
+    changed = planted.visit(copy.deepcopy(tree))
+    assert isinstance(changed, ast.Module)
+    return (planted.line, planted.what, ast.fix_missing_locations(changed)) if planted.line else None
 
 
 class _Planted(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
@@ -225,36 +248,59 @@ def seen(name: str, path: Path, tree: ast.Module, tests: Sequence[str]) -> bool:
     return code != 0
 
 
+def source(module: str) -> Path:
+    """Return the file of a module."""
+    return ROOT / "src" / "nearmetal" / (module.replace(".", "/") + ".py")
+
+
+def room(module: str) -> str:
+    """Return the room that an error counts for."""
+    return module.partition(".")[0]
+
+
+def planted(whole: dict[str, ast.Module], most: int | None) -> Iterator[tuple[str, int, str, ast.Module]]:
+    """Yield (module, line, what was changed, the changed module) of each error, or of `most` of each room."""
+    places: dict[str, list[tuple[str, int]]] = {}
+    for module, tree in whole.items():
+        if seen(f"nearmetal.{module}", source(module), tree, own_first(module)):
+            raise RuntimeError(f"the tests of {module} fail without any error")
+        numbers = (number for number, what in enumerate(errors(tree), 1) if (module, what) not in SURVIVE)
+        places.setdefault(room(module), []).extend((module, number) for number in numbers)
+    for name, found in places.items():
+        taken = found if most is None else random.Random(name).sample(found, min(most, len(found)))
+        for module, number in sorted(taken):
+            made = error(whole[module], number)
+            assert made is not None
+            yield module, *made
+
+
+def own_first(module: str) -> list[str]:
+    """Return the tests of a module, those first that have its name: most errors end there."""
+    return sorted(TESTS[module], key=lambda path: module.replace(".", "_") not in path)
+
+
 def main() -> int:
-    """Print survivors as they are found, and the share that was seen; end with 1 where it is below 90 %."""
+    """Print survivors as they are found, and each room's share that was seen; end with 1 where one is below 90 %."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--every", type=int, default=1, help="take every n-th error only")
-    parser.add_argument("--from", dest="first", type=int, default=0, help="begin with this error of each module")
-    parser.add_argument("modules", nargs="*", default=list(TESTS))
+    parser.add_argument("--sample", type=int, help="take this many errors of each room")
+    parser.add_argument("names", nargs="*", default=list(TESTS), metavar="ROOM or MODULE")
     asked = parser.parse_args()
     os.chdir(ROOT)
     for name in ("numpy", "pyarrow.parquet", "pydantic", "scipy.special"):  # once, for all that is forked
         importlib.import_module(name)
 
-    killed = tried = 0
-    for module in asked.modules:
-        path = ROOT / "src" / "nearmetal" / (module.replace(".", "/") + ".py")
-        whole = ast.parse(path.read_text())
-        if seen(f"nearmetal.{module}", path, whole, TESTS[module]):
-            raise RuntimeError(f"the tests of {module} fail without any error")
-        found = list(errors(whole))[asked.first :: asked.every]
-        for line, what, tree in found:
-            if (module, what) in SURVIVE:
-                continue
-            tried += 1
-            if seen(f"nearmetal.{module}", path, tree, TESTS[module]):
-                killed += 1
-            else:
-                sys.stdout.write(f"{module}:{line}: {what}\n")
-                sys.stdout.flush()
-        sys.stdout.write(f"{module}: {killed} of {tried} so far\n")
-        sys.stdout.flush()
-    return 0 if killed >= 0.9 * tried else 1
+    chosen = sorted((one for one in TESTS if any(f"{one}.".startswith(f"{name}.") for name in asked.names)), key=room)
+    whole = {module: ast.parse(source(module).read_text()) for module in chosen}
+    counts: dict[str, list[bool]] = {}
+    for module, line, what, tree in planted(whole, asked.sample):
+        found = counts.setdefault(room(module), [])
+        found.append(seen(f"nearmetal.{module}", source(module), tree, own_first(module)))
+        if not found[-1]:
+            sys.stdout.write(f"{module}:{line}: {what}\n")
+            sys.stdout.flush()
+    for name, found in counts.items():
+        sys.stdout.write(f"{name}: {sum(found)} of {len(found)}\n")
+    return 0 if all(sum(found) >= 0.9 * len(found) for found in counts.values()) else 1
 
 
 if __name__ == "__main__":
