@@ -34,13 +34,15 @@ def main() -> None:
     control.connect(after("-qmp").removeprefix("unix:").partition(",")[0])
     stream = control.makefile("rw")
     say(stream, {"QMP": {"version": {}}})
+    below = ""
     for line in stream:
         asked = json.loads(line)
         command = asked["execute"]
         if command == "migrate" and MODE != "no-space":
-            Path(asked["arguments"]["uri"].removeprefix("file:")).write_text(
-                json.dumps({"frozen": "machine", "seed": after("-seed")})
-            )
+            frozen = {"frozen": "machine", "seed": after("-seed"), "below": below}
+            Path(asked["arguments"]["uri"].removeprefix("file:")).write_text(json.dumps(frozen))
+        if command == "migrate-incoming":
+            below = Path(asked["arguments"]["uri"].removeprefix("file:")).parent.name
         migrated = "failed" if MODE == "no-space" else "completed"
         reply = {"status": migrated, "error-desc": "No space left on device"} if command == "query-migrate" else {}
         say(stream, {"return": reply})
@@ -62,11 +64,12 @@ def run(stream: object, console: Path, answer: Path) -> None:
         trace = "[    1.0] Kernel panic - not syncing: test\n[    1.0]  ? do_exit+0x1/0x2\n[    1.0] RIP: 0033:0x1\n"
         console.write_text(trace)
         event(stream, "SHUTDOWN", guest=True, reason="guest-reset")
-    elif MODE == "boots" or "-incoming" not in sys.argv:
+    elif MODE == "boots" or "-incoming" not in sys.argv or told() == frames.STAND_GUEST:
+        remember("guest" if "-incoming" in sys.argv else "machine")
         event(stream, "GUEST_PANICKED", action="pause")
         return
     else:
-        orders = frames.unpack_order(Path(after("-fw_cfg").partition("file=")[2]).read_bytes()).splitlines()
+        orders = told().splitlines()
         labels = [json.loads(order)["workload"]["label"] for order in orders]
         packed = [answer_of(label) for label in (labels[:1] if MODE == "dies-late" else labels)]
         answer.write_bytes(packed[0][: len(packed[0]) // 2] if MODE == "torn" else b"".join(packed))
@@ -74,6 +77,18 @@ def run(stream: object, console: Path, answer: Path) -> None:
             os.kill(os.getpid(), 9)
         event(stream, "SHUTDOWN", guest=True, reason="guest-reset")
     sys.exit(0)
+
+
+def told() -> bytes:
+    return frames.unpack_order(Path(after("-fw_cfg").partition("file=")[2]).read_bytes())
+
+
+def remember(what: str) -> None:
+    """Write to the file that is the machine's memory, if it takes that."""
+    words = next((word for word in sys.argv if "mem-path=" in word), "").split(",")
+    if "share=on" in words:
+        with Path(next(word[9:] for word in words if word.startswith("mem-path="))).open("a") as memory:
+            memory.write(f"{what}\n")
 
 
 def answer_of(label: str) -> bytes:

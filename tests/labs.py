@@ -7,12 +7,13 @@ import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from nearmetal.errors import NearmetalError
-from nearmetal.hosts.lab import remote
+from nearmetal.hosts.lab import lab, remote
 from nearmetal.hosts.lab.lab import LabHost, open_lab
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 WHOLE = "NEARMETAL_WHOLE_LAB" in os.environ
 """Whether `make verify-lab` asks for everything; a trial takes ten CPU seconds and more."""
+
+SOURCES = str(Path(lab.__file__).parents[3])
+"""Where programs find nearmetal as it is here."""
 
 LONG = pytest.mark.skipif(not WHOLE, reason="minutes a test: `make verify-lab`")
 

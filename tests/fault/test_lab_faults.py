@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nearmetal import native
+import labs
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import BadInputError, NearmetalError, TrialError, UnavailableError
-from nearmetal.hosts.lab import image, lab, lives, wirecheck
+from nearmetal.hosts.lab import image, lab, lives
 from nearmetal.hosts.lab.machine import MACHINES
 from nearmetal.hosts.lab.vm import Boot, Vm, console_tail
 from nearmetal.process import of_each_process
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ORDER = Order(0, 0, PathOrder("native", "native"), WorkloadOrder("latency", "engine"), seed=7, timeout_s=0.5)
-SOURCES = str(Path(lab.__file__).parents[3])
 RUN = """
 import sys
 from pathlib import Path
@@ -62,34 +61,6 @@ options = { argv = ["true"] }
 min_blocks = 3
 max_blocks = 3
 """
-
-
-@pytest.fixture
-def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stand-in emulator, the only one on PATH."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    program = folder / lab.EMULATOR
-    script = Path(__file__).parents[1] / "lab_emulator.py"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={SOURCES} exec {sys.executable} {script} "$@"\n')
-    program.chmod(0o755)
-    (folder / "setpriv").symlink_to(shutil.which("setpriv") or "/usr/bin/setpriv")
-    monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setattr(wirecheck, "fitting_wire", lambda *_: Path("wire.so"))
-    return program
-
-
-@pytest.fixture
-def host(emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lab.LabHost:
-    """A lab over the stand-in and an image that needs no packages."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(native, "build", lambda _: emulator)  # no compiler is on PATH
-    root = image.cache_folder() / "root-test"
-    root.mkdir(parents=True)
-    (root / "kernel").write_bytes(b"kernel")
-    (root / "root.cpio").write_bytes(b"root")
-    image.seal(root, "root", "test", {"recipe": image.root_recipe_key()}, {})
-    return lab.open_lab({"machine": "base", "slots": 2}, lambda _: None)
 
 
 def boot(emulator: Path) -> Boot:
@@ -315,7 +286,7 @@ def test_a_run_that_is_ended_leaves_no_machine_no_memory_and_no_lock(
     for node in range(3):
         monkeypatch.setenv(f"LAB_EMULATOR_{node}", "hangs")
     argv = [sys.executable, "-c", RUN, str(emulator), "run", str(study), "--out", str(tmp_path / "run")]
-    with subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": SOURCES}) as run:
+    with subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": labs.SOURCES}) as run:
         until(lambda: run.poll() is not None or len(machines_of(emulator)) == 3)
         assert run.poll() is None
         for number in signals:

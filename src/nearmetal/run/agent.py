@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from nearmetal.errors import QuarantinedError
+from nearmetal.hosts.host import Shell
 from nearmetal.hosts.lab import kvm
 from nearmetal.hosts.lab.frames import Seat
 from nearmetal.hosts.lab.guest import serve
 from nearmetal.hosts.lab.guest_root import write_guest_initrd
 from nearmetal.hosts.lab.hypervisor import LabShell
-from nearmetal.hosts.lab.machine import GUEST_WORD
 from nearmetal.hosts.lab.nodes import ClusterShell, take
 from nearmetal.run import session
 from nearmetal.run.trial import StandingPath, carry_out
@@ -47,6 +47,5 @@ def carry_out_here(orders: Sequence[Order], seat: Seat, begin: Callable[[Order],
 if __name__ == "__main__":
     if Path("/dev/kvm").exists():
         write_guest_initrd()
-    if GUEST_WORD in Path("/proc/cmdline").read_text().split():
-        standing = kvm.stand()  # kept, for its end would be the guest's
-    serve(carry_out_here)
+    standing: list[Shell] = []  # kept, for its end would be the guest's
+    serve(carry_out_here, lambda: standing.append(kvm.stand()))

@@ -19,6 +19,9 @@ ORDER_MAGIC = b"NMO2"
 ORDER_AREA_BYTES = 1 << 16
 """An order's size in the device that carries it: fixed, because the device's layout is part of the snapshot."""
 
+STAND_GUEST = b"stand a guest"
+"""What a machine takes in the place of orders to start a guest that stands, and to be frozen again."""
+
 _HEADER = struct.Struct("<4sBxHIII")  # magic, kind, name length, content length, packed length, CRC-32
 _ORDER_HEADER = struct.Struct("<4sIIHH")  # magic, length, CRC-32, node, nodes
 ORDER_HEADER_BYTES = _ORDER_HEADER.size

@@ -31,16 +31,19 @@ _LAUNCH_SPREAD_NS = 20_000_000
 _LIMIT_FACTOR = 3
 
 
-def serve(carry_out: Callable[[Sequence[Order], Seat, Callable[[Order], None]], Iterator[Outcome]]) -> None:
+def serve(
+    carry_out: Callable[[Sequence[Order], Seat, Callable[[Order], None]], Iterator[Outcome]], stand: Callable[[], None]
+) -> None:
     """Freeze; then, in every life that is restored from the snapshot, carry its orders out and switch off.
 
     `carry_out` calls what it is given with each order before it begins. The first launch that fails is the last.
+    A life that is told to calls `stand` and freezes again, for lives that find its guest.
     """
-    gc.collect()
-    gc.freeze()
-    freeze()
+    text, seat = _in_a_life()
+    if text == frames.STAND_GUEST:
+        stand()
+        text, seat = _in_a_life()
     try:
-        text, seat = take_order()
         orders = [Order.from_json(line) for line in text.decode().splitlines()]
         for outcome in carry_out(orders, seat, lambda order: _deal(order, seat)):
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -52,6 +55,14 @@ def serve(carry_out: Callable[[Sequence[Order], Seat, Callable[[Order], None]], 
     except Exception:  # noqa: BLE001 - the traceback is the answer; there is nobody else in here to tell
         tell(Outcome(TrialStatus.FAILED, reason=f"nearmetal failed inside the lab:\n{traceback.format_exc()}"))
     switch_off()
+
+
+def _in_a_life() -> tuple[bytes, Seat]:
+    """Freeze, and return what a life of the snapshot is to do."""
+    gc.collect()
+    gc.freeze()
+    freeze()
+    return take_order()
 
 
 def _deal(order: Order, seat: Seat) -> None:

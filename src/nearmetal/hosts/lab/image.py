@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from nearmetal import native, scratch
+from nearmetal import native, process, scratch
 from nearmetal.errors import ForeignFileError, NearmetalError, UnavailableError
 from nearmetal.hosts.lab import root as rootfs
 from nearmetal.hosts.lab.closure import import_closure
 from nearmetal.hosts.lab.cpio import Node, with_parents, write_archive
+from nearmetal.hosts.lab.frames import STAND_GUEST
 from nearmetal.hosts.lab.machine import CALLER, Files, emulator_argv
 from nearmetal.hosts.lab.trim import TrimRules, meaningful_lines, trim
 from nearmetal.hosts.lab.vm import Boot, Vm
@@ -34,6 +35,8 @@ _LOCK = "lock"
 _KINDS = ("root", "image", "snapshot", "unfinished")
 _SHOWN_FACTS = {"codename", "distribution", "emulator", "kernel", "machine"}
 _MANIFEST = "manifest.json"
+_STATE, _MEMORY = "state", "memory"
+_COPY_TIMEOUT_S = 480.0
 _NO_FILES = Files(*(Path(name) for name in ("kernel", "initrd", "order", "console", "answer", "control")))
 _CODE_ROOT = "opt/nearmetal/nearmetal"
 _AGENT = "nearmetal.run.agent"
@@ -247,12 +250,14 @@ def snapshot(
     timeout_s: float,
     variant: int = 0,
     known: Callable[[Vm], contextlib.AbstractContextManager[None]],
+    lower: Callable[[], Path],
 ) -> Path:
     """Return the frozen machine that every trial starts from, booting it once per image, machine and emulator.
 
     A snapshot is part of what a figure depends on, so it is kept with its checksum. Each `variant` is a boot of its
-    own: another seed for the kernel's random numbers, and so another layout of its memory. `known` holds the machine
-    for as long as it boots. Raises NearmetalError when the machine does not boot within `timeout_s`.
+    own: another seed for the kernel's random numbers, and so another layout of its memory. A machine with a guest is a
+    life of the snapshot without, which `lower` returns, frozen again. `known` holds the machine for as long as it
+    boots. Raises NearmetalError when the machine does not boot within `timeout_s`.
     """
     argv = emulator_argv("", boot.machine, _NO_FILES, seed=variant, restore=False)
     described = f"{boot.machine!r} {version} {boot.wire.name} {argv}"
@@ -261,15 +266,32 @@ def snapshot(
     with locked(folder, say):
         if _sound(folder, say) is None:
             which = f", variant {variant}" if variant else ""
-            say(f"booting the lab ({boot.machine.about}{which}) to its snapshot, about 25 s")
-            with (
-                _replacing(folder) as fresh,
-                Vm(replace(boot, memory=fresh / "memory"), seed=variant) as vm,
-                known(vm),
-            ):
-                vm.freeze(fresh / "state", timeout_s=timeout_s)
+            below = lower() if boot.machine.guest else None
+            doing = "starting a guest in" if below else "booting"
+            say(f"{doing} the lab ({boot.machine.about}{which}) to its snapshot, about 25 s")
+            with _replacing(folder) as fresh:
+                boot = replace(boot, memory=fresh / _MEMORY, lasting=True)
+                with _started(boot, below, variant) as vm, known(vm):
+                    if below:
+                        vm.restore(below)
+                    vm.freeze(fresh / _STATE, timeout_s=timeout_s)
                 seal(fresh, "snapshot", key, {"machine": boot.machine.name, "emulator": version}, {})
-    return folder / "state"
+    return folder / _STATE
+
+
+def _started(boot: Boot, below: Path | None, variant: int) -> Vm:
+    """Start a machine that is to be frozen, as a life of the snapshot `below` if there is one."""
+    if below is None:
+        return Vm(boot, seed=variant)
+    assert boot.memory is not None
+    copy = ["cp", "--reflink=auto", "--sparse=auto", str(memory_of(below)), str(boot.memory)]
+    process.run(copy, timeout_s=_COPY_TIMEOUT_S, check=True)
+    return Vm(boot, order=STAND_GUEST, seed=variant, restore=True)
+
+
+def memory_of(state: Path) -> Path:
+    """Return the file with the memory of a snapshot."""
+    return state.with_name(_MEMORY)
 
 
 def digest_of(folder: Path) -> str:

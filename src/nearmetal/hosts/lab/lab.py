@@ -198,7 +198,9 @@ class LabHost:
 
         An order that comes unprepared prepares its own. An interrupt ends the boots.
         """
-        wanted = dict.fromkeys(map(self._which, orders)) or {(0, False): None}
+        asked = set(map(self._which, orders)) or {(0, False)}
+        # What others are made of comes first, so that no core waits for it.
+        wanted = sorted(asked | {(variant, False) for variant, _ in asked}, key=lambda which: which[::-1])
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             try:
                 list(pool.map(self._prepared, wanted))
@@ -223,9 +225,16 @@ class LabHost:
                 machine, limit_s = replace(self._machine, guest=guest), _BOOT_TIMEOUT_S
                 boot = Boot(self._emulator, machine, built.kernel, built.initrd, self._wire)
                 frozen = image.snapshot(
-                    built, boot, self._version, self._say, timeout_s=limit_s, variant=variant, known=known
+                    built,
+                    boot,
+                    self._version,
+                    self._say,
+                    timeout_s=limit_s,
+                    variant=variant,
+                    known=known,
+                    lower=lambda: self._prepared((variant, False)).snapshot,
                 )
-                digest, boot = image.digest_of(frozen.parent), replace(boot, memory=frozen.with_name("memory"))
+                digest, boot = image.digest_of(frozen.parent), replace(boot, memory=image.memory_of(frozen))
                 self._ready[which] = _Ready(boot, built.manifest.key, frozen, digest, variant)
             return self._ready[which]
 

@@ -10,7 +10,7 @@ skipped), so nothing that the host does shows in a figure. What must hold for th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nearmetal import native
@@ -27,9 +27,6 @@ MEASURED, MANAGEMENT = "eth0", "mgmt0"
 
 MANAGEMENT_TAP = "mgmt1"
 """What a cluster's machine calls its end of its guest's card for management."""
-
-GUEST_WORD = "lab.guest"
-"""On a machine's kernel command line: start a guest before the snapshot."""
 
 STANDING_PATHS = frozenset({"e1000", "virtio", "vhost", "guest-vf", "passthrough"})
 """The paths whose guests were seen to take their card while they run."""
@@ -52,7 +49,7 @@ class LabMachine:
     take turns that short. `modules` are loaded before the snapshot. For whoever plans, as seen on two 2.6 GHz cores:
     a trial takes `trial_s` of a core, and `slowdown` times the virtual time that its program measures for.
     A machine that is a `node` of a cluster has its two ports on two wires: the measured one and the one for management.
-    One with a `guest` has started it before its snapshot, without a measured card.
+    One with a `guest` is a life of the one without that started it, without a measured card, and was frozen again.
     """
 
     name: str
@@ -74,8 +71,7 @@ class LabMachine:
         """Return the guest kernel's command line."""
         modules = (f"lab.modules={','.join(self.modules)}",) if self.modules else ()
         management = (f"lab.management={MANAGEMENT}",) if self.node else ()
-        guest = (GUEST_WORD,) if self.guest else ()
-        return " ".join((*_KERNEL_OPTIONS, *self.kernel_options, *modules, *management, *guest))
+        return " ".join((*_KERNEL_OPTIONS, *self.kernel_options, *modules, *management))
 
 
 _NET = ("qemu_fw_cfg", "igb", "igbvf", "veth", "bridge", "macvlan", "tun", "sch_netem", "sch_tbf", "rdma_cm")
@@ -130,7 +126,9 @@ class Files:
     answer: Path
     control: Path
     memory: Path | None = None
-    """What the machine's memory is: written while it boots, and read, a page when it is needed, by every life."""
+    """What the machine's memory is: read, a page when it is needed, by every life."""
+    lasting: bool = field(default=False, kw_only=True)
+    """Whether that file takes what the machine writes to its memory, for a snapshot of its own."""
     terminal: Path | None = None
     """The listening socket that the console is connected to, in the place of its file."""
 
@@ -156,17 +154,17 @@ def emulator_argv(
         *_devices(machine),
         *(_tick(machine) if restore else ()),
         *(("-incoming", "defer") if restore else ()),
-        *_memory(machine, files.memory, restore),
+        *_memory(machine, files),
         *(("-plugin", plugin) if plugin else ()),
     )
 
 
-def _memory(machine: LabMachine, file: Path | None, restore: bool) -> tuple[str, ...]:
+def _memory(machine: LabMachine, files: Files) -> tuple[str, ...]:
     """Return what makes a file the machine's memory; a life writes to pages of its own."""
-    if file is None:
+    if files.memory is None:
         return ()
-    mode = "share=off,readonly=on,rom=off" if restore else "share=on"
-    size_mib, path = machine.memory_mib, str(file).replace(",", ",,")
+    mode = "share=on" if files.lasting else "share=off,readonly=on,rom=off"
+    size_mib, path = machine.memory_mib, str(files.memory).replace(",", ",,")
     memory = f"memory-backend-file,id=memory,size={size_mib}M,mem-path={path},{mode}"
     return ("-object", memory, "-machine", "memory-backend=memory")
 

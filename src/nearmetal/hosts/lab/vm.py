@@ -45,6 +45,8 @@ class Boot:
     """The shared object that mends the emulator, and couples machines."""
     memory: Path | None = None
     """The snapshot's file with the machine's memory; without it, all memory moves with the snapshot."""
+    lasting: bool = False
+    """Whether that snapshot is being made."""
     terminal: Path | None = None
     """The listening socket that node 0's console is connected to, in the place of its file."""
 
@@ -80,6 +82,7 @@ class Vm(Closing):
             answer=self._folder / "answer",
             control=self._folder / "qmp",
             memory=boot.memory,
+            lasting=boot.lasting,
             terminal=None if seat.node else boot.terminal,
         )
         try:
@@ -146,7 +149,7 @@ class Vm(Closing):
         return ""
 
     def freeze(self, target: Path, *, timeout_s: float) -> None:
-        """Let the guest boot until it asks to be frozen, and save it to `target`.
+        """Let the guest run until it asks to be frozen, and save it to `target`.
 
         Raises NearmetalError when it does not come that far within `timeout_s` of processor time.
         """

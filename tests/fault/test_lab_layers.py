@@ -1,0 +1,116 @@
+"""The snapshot with a guest that stands is a life of the one without, frozen again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nearmetal.errors import NearmetalError
+from nearmetal.hosts.lab import guest, image, lab
+from nearmetal.hosts.lab.frames import ALONE, STAND_GUEST
+from nearmetal.study.order import Order, PathOrder, WorkloadOrder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WORKLOAD = WorkloadOrder("latency", "engine")
+IN_GUESTS = Order(0, 0, PathOrder("guest-vf", "guest-vf"), WORKLOAD, seed=7, timeout_s=0.5)
+BARE = replace(IN_GUESTS, path=PathOrder("native", "native"))
+
+
+def of_machines() -> contextlib.closing[lab.LabHost]:
+    """Open a lab of two machines that can hold guests."""
+    return contextlib.closing(lab.open_lab({"machine": "kvm", "nodes": 2}, lambda _: None))
+
+
+@pytest.fixture
+def machines(host: lab.LabHost) -> Iterator[lab.LabHost]:
+    """Two machines that can hold guests, over the stand-in."""
+    with of_machines() as opened:
+        yield opened
+
+
+def snapshots() -> dict[str, Path]:
+    """Return the folders of snapshots by the name of what they are made from."""
+    folders = image.cache_folder().glob("snapshot-*")
+    return {json.loads((folder / "state").read_text())["below"]: folder for folder in folders}
+
+
+def test_what_a_guest_stands_in_is_made_of_the_boot_without_it(machines: lab.LabHost) -> None:
+    machines.prepare([IN_GUESTS])
+    made = snapshots()
+    plain = made.pop("")
+    assert list(made) == [plain.name]
+    guests = made[plain.name]
+    assert (plain / "memory").read_text() == "machine\n"
+    assert (guests / "memory").read_text() == "machine\nguest\n"
+    assert [image.Manifest.load(folder).damaged(folder) for folder in (plain, guests)] == [(), ()]
+
+
+def test_each_variant_is_made_of_its_own_boot(machines: lab.LabHost) -> None:
+    machines.prepare(replace(IN_GUESTS, block=block) for block in range(3))
+    states = {folder.name: json.loads((folder / "state").read_text()) for folder in snapshots().values()}
+    of_guests = [state for state in states.values() if state["below"]]
+    plain = {folder.name for folder in image.cache_folder().glob("snapshot-*")} - states.keys()
+    assert len(of_guests) == 3
+    for state in of_guests:
+        below = image.cache_folder() / state["below"] / "state"
+        assert json.loads(below.read_text()) == {"frozen": "machine", "seed": state["seed"], "below": ""}
+    assert len(plain) == 2  # three without a guest, of which `snapshots` names one
+
+
+def test_without_guests_no_guest_is_started(machines: lab.LabHost) -> None:
+    machines.prepare([BARE])
+    assert list(snapshots()) == [""]
+
+
+def test_a_guest_that_does_not_come_up_leaves_the_boot_without_it(
+    machines: lab.LabHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines.prepare([BARE])
+    monkeypatch.setenv("LAB_EMULATOR", "panics")
+    with pytest.raises(NearmetalError, match=r"while booting(?s:.*)not syncing"):
+        machines.prepare([IN_GUESTS])
+    assert list(snapshots()) == [""]
+    assert (snapshots()[""] / "memory").read_text() == "machine\n"
+    assert not list(image.cache_folder().glob("unfinished-*"))
+    monkeypatch.delenv("LAB_EMULATOR")
+    with of_machines() as again:
+        again.prepare([IN_GUESTS])
+    assert len(snapshots()) == 2
+
+
+@pytest.mark.parametrize(
+    ("told", "happens"),
+    [
+        ([BARE], ["freeze", "carried out", "off"]),
+        ([STAND_GUEST, BARE], ["freeze", "stand", "freeze", "carried out", "off"]),
+    ],
+)
+def test_a_machine_stands_a_guest_when_told_to(
+    monkeypatch: pytest.MonkeyPatch, told: list[bytes | Order], happens: list[str]
+) -> None:
+    seen: list[str] = []
+    lives = iter(told)
+
+    def take_order() -> tuple[bytes, object]:
+        order = next(lives)
+        return order.to_json().encode() if isinstance(order, Order) else order, ALONE
+
+    monkeypatch.setattr(guest, "freeze", lambda: seen.append("freeze"))
+    monkeypatch.setattr(guest, "take_order", take_order)
+    monkeypatch.setattr(guest, "switch_off", lambda: seen.append("off"))
+    monkeypatch.setattr(guest.gc, "freeze", lambda: None)
+
+    def carry_out(orders: object, *_: object) -> Iterator[guest.Outcome]:
+        assert orders == [BARE]
+        seen.append("carried out")
+        yield from ()
+
+    guest.serve(carry_out, lambda: seen.append("stand"))
+    assert seen == happens
