@@ -88,7 +88,7 @@ def _moderation(cell: Cell, one: PathCell, cells: Sequence[Cell], known: _Known)
     ]
     if usecs and abs(distance_ns / (usecs * NS_PER_US) - 1.0) <= _SAME:
         shown.append(f"the modes are {distance_ns / NS_PER_US:.3g} us apart, as {_USECS} is")
-    of = f" at {_USECS} = {usecs}" if usecs is not None else ""
+    of = f" at {_told(mine)}" if usecs is not None else ""
     return [f"{interrupts:.1f} device interrupts an iteration{of}", *shown] if shown else []
 
 
@@ -112,7 +112,7 @@ def _without(
         if paced and other.group.setting == cell.group.setting:
             yield f"random pauses ({other.group.workload})", records
         elif value not in {None, _usecs(mine)} and _paced(records) == _paced(mine):
-            yield f"{_USECS} = {value} ({other.group.setting})", records
+            yield _told(records, other.group.setting), records
 
 
 def _paced(records: Sequence[TrialRecord]) -> bool:
@@ -127,6 +127,14 @@ def _ranks(records: Sequence[TrialRecord]) -> tuple[object, ...]:
 def _usecs(records: Sequence[TrialRecord]) -> int | None:
     value = str(records[0].outcome.facts.get(f"knob.{_USECS}", ""))
     return int(value) if value.isdecimal() else None
+
+
+def _told(records: Sequence[TrialRecord], *notes: str) -> str:
+    """Return the knob as the setting asks for it, with notes; what the driver answers is one where it is different."""
+    read = _usecs(records)
+    asked = records[0].order.knobs.get(_USECS, read)
+    notes += (f"reads back as {read}",) if str(asked) != str(read) else ()
+    return f"{_USECS} = {asked}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _interrupts(records: Sequence[TrialRecord]) -> float:

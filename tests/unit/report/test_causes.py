@@ -62,6 +62,17 @@ def test_alternation_is_traced_to_interrupt_moderation(seen: View) -> None:
     )
 
 
+def test_a_setting_is_told_as_it_was_asked_for_and_as_the_driver_reads_it(recorded: RunDir, seen: View) -> None:
+    records = [
+        replace(r, outcome=replace(r.outcome, facts=r.outcome.facts | {"knob.nic.rx-usecs": "1"}))
+        if r.order.setting == "tuned"
+        else r
+        for r in recorded.trials()
+    ]
+    (said,) = causes(seen.cells, records)
+    assert "at nic.rx-usecs = 3; with nic.rx-usecs = 0 (tuned, reads back as 1) no such modes" in said
+
+
 def test_the_pace_decides_what_moderation_costs(seen: View) -> None:
     """The figures of the table in docs/reference/engine.md."""
     assert gains(seen) == [
