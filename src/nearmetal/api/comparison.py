@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -11,13 +10,11 @@ from nearmetal.api.frame import Frame
 from nearmetal.gate import words as gate_words
 from nearmetal.report import as_html, words
 from nearmetal.report.markup import element, together
+from nearmetal.results.gated import Gate, GateCell
+from nearmetal.results.records import Cell, PathVerdict, View
+from nearmetal.stats.compare import RatioEstimate
+from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
-
-if TYPE_CHECKING:
-    from nearmetal.results.gated import Gate, GateCell
-    from nearmetal.results.records import Cell, PathVerdict, View
-    from nearmetal.stats.compare import RatioEstimate
-    from nearmetal.stats.interval import Interval
 
 
 @dataclass(frozen=True, slots=True, repr=False)

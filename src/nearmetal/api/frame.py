@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib
 import io
+from types import ModuleType
 from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
 
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.report import as_html, as_table, words
@@ -13,12 +17,8 @@ from nearmetal.report.tables import Table
 from nearmetal.report.terminal import Console
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
-    import numpy as np
     import pandas as pd
     import polars as pl
-    import pyarrow as pa
 
 SHOWN_ROWS = 10
 _WIDTH = 100

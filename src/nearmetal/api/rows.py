@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from nearmetal.stats.summary import PERCENTILES, Summary
-from nearmetal.store.rundir import RunDir
+from nearmetal.store.rundir import RunDir, TrialRecord
+from nearmetal.store.samples import StoredCell
 
 if TYPE_CHECKING:
     from nearmetal.fabric.survey import Survey
-    from nearmetal.store.rundir import TrialRecord
-    from nearmetal.store.samples import StoredCell
 
 
 TRIAL_COLUMNS: dict[str, pa.DataType] = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -29,16 +30,9 @@ from nearmetal.results.paths import build_view
 from nearmetal.results.waterfalls import waterfalls
 from nearmetal.run import schedule
 from nearmetal.run.begin import begin
-from nearmetal.store.rundir import RunDir
-from nearmetal.study.spec import parse_study
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from os import PathLike
-
-    from nearmetal.store.rundir import RunInfo, TrialRecord
-    from nearmetal.store.samples import StoredCell
-    from nearmetal.study.spec import Study
+from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
+from nearmetal.store.samples import StoredCell
+from nearmetal.study.spec import Study, parse_study
 
 
 def open_run(path: str | PathLike[str]) -> Run:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 
 import nearmetal
 from nearmetal import limits
@@ -16,9 +17,10 @@ from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts
 from nearmetal.errors import BadInputError
 from nearmetal.predict.launcher_files import WRITERS
 from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_study, traced_program
-from nearmetal.predict.models import Distribution
+from nearmetal.predict.models import Distribution, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.place import BreakEven, Candidate, Judge, Slots, break_even, in_order, recommend
+from nearmetal.predict.schedule import Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.report import as_table
@@ -40,13 +42,7 @@ from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
 from nearmetal.units import format_duration, is_whole
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from nearmetal.predict.models import NamedMachine
-    from nearmetal.predict.schedule import Schedule
-
-    Kept = tuple[tuple[PlacedJson, ...], Slots, Candidate, tuple[str, str], tuple[str, ...], BreakEvenJson | None]
+Kept = tuple[tuple[PlacedJson, ...], Slots, Candidate, tuple[str, str], tuple[str, ...], BreakEvenJson | None]
 
 
 def parse_hosts(text: str) -> Slots:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from nearmetal.hosts.host import VirtualTimeHost
+from nearmetal.hosts.host import ClockProgress, Host, VirtualTimeHost
 from nearmetal.results.evidence import disturbed
+from nearmetal.store.rundir import TrialRecord
 from nearmetal.units import NS_PER_S, format_duration, format_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rich.console import Console
-    from rich.progress import Task
-
-    from nearmetal.hosts.host import ClockProgress, Host
     from nearmetal.run.schedule import Watcher
-    from nearmetal.store.rundir import TrialRecord
     from nearmetal.study.spec import Study
 
 _WORTH_SAYING_S = 60.0

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,6 @@ from nearmetal.errors import BadInputError, TrialError
 from nearmetal.facts.tracing import TCP_RECEIVE, TCP_SEND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from nearmetal.facts.ftrace import Thread, TraceEvent
 
 PARTS: dict[str, str] = {

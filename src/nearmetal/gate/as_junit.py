@@ -8,15 +8,12 @@ A figure that is not the headline is a test case of its own, and red where it is
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from nearmetal.errors import visible
 from nearmetal.gate import words
+from nearmetal.results.gated import Gate, GateCell
 from nearmetal.stats.between import Standing
-
-if TYPE_CHECKING:
-    from nearmetal.results.gated import Gate, GateCell
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 has no way to write (section 2.2, Char)."""

@@ -8,15 +8,11 @@ is `# EOF`).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from nearmetal.errors import visible
+from nearmetal.results.gated import Gate, GateCell
 from nearmetal.stats.between import Standing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from nearmetal.results.gated import Gate, GateCell
 
 _PREFIX = "nearmetal_gate"
 

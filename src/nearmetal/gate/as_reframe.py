@@ -8,17 +8,13 @@ thresholds below and above it as fractions of it. As ReFrame does, a file whose 
 
 from __future__ import annotations
 
+import datetime as dt
 import fcntl
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from nearmetal.results.gated import Gate, GateCell
 from nearmetal.stats.between import Standing
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from pathlib import Path
-
-    from nearmetal.results.gated import Gate, GateCell
 
 _RESULTS = {Standing.WITHIN: "pass", Standing.WORSE: "fail", Standing.UNDECIDED: "fail"}
 _NULL = "null"

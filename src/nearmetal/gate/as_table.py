@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -9,14 +10,11 @@ from rich.text import Text
 from nearmetal.gate import words as gate_words
 from nearmetal.report import as_table, words
 from nearmetal.report.tables import Table
+from nearmetal.results.gated import Gate, GateCell
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
-
-    from nearmetal.results.gated import Gate, GateCell
 
 _MOST_CHANGES = 12
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 from nearmetal.gate import words as gate_words
 from nearmetal.report import words
 from nearmetal.report.tables import Table
+from nearmetal.results.gated import Gate, GateCell, GatedRun
 from nearmetal.stats.between import Standing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from nearmetal.results.gated import Gate, GateCell, GatedRun
 
 MOST_IN_CELLS = 12
 """How many runs one table shows cell by cell."""

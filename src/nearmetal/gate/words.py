@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from nearmetal.report import words
+from nearmetal.results.gated import Gate, GateCell
 from nearmetal.stats.between import Standing
 from nearmetal.stats.summary import Metric
-
-if TYPE_CHECKING:
-    from nearmetal.results.gated import Gate, GateCell
 
 _ORDER = (Standing.WORSE, Standing.UNDECIDED, Standing.BETTER, Standing.WITHIN)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 from nearmetal.history import words as history_words
+from nearmetal.history.records import History, Point, Series
 from nearmetal.report import charts, words
 from nearmetal.report.as_html import table_region
 from nearmetal.report.axes import PlotArea, Scale, linear, ratios, x_axis, y_axis
@@ -24,11 +25,6 @@ from nearmetal.report.markup import (
     section,
     source,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.history.records import History, Point, Series
 
 MAX_CHARTS = 120
 """Beyond this many, series without a change are left to the table, so that the page stays small."""

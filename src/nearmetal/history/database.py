@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,8 +32,6 @@ from nearmetal.stats.equivalence import Better
 from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import duckdb
 
 HISTORY_FORMAT = 1

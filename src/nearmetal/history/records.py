@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from nearmetal.results.series import CellId
+from nearmetal.results.shown import DisplayScale
+from nearmetal.stats.changes import Change
+from nearmetal.stats.compare import LevelEstimate
 from nearmetal.stats.summary import Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from nearmetal.results.series import CellId
-    from nearmetal.results.shown import DisplayScale
-    from nearmetal.stats.changes import Change
-    from nearmetal.stats.compare import LevelEstimate
 
 
 @dataclass(frozen=True, slots=True)

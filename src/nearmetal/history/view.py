@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,16 +11,14 @@ import numpy as np
 
 from nearmetal.history.records import EntryCell, History, KeptRun, ListedRun, Point, RunEntry, Series
 from nearmetal.results.series import CellId
+from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.changes import ALPHA, find_changes
 from nearmetal.stats.compare import LevelEstimate, estimate_level
 from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from nearmetal.history.database import Database
-    from nearmetal.results.shown import DisplayScale
 
 
 # ---- runs in memory as a history

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from nearmetal.history.records import History, Series
 from nearmetal.report import as_table, words
 from nearmetal.report.tables import Table
+from nearmetal.results.shown import DisplayScale
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from nearmetal.history.records import History, Series
-    from nearmetal.results.shown import DisplayScale
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDEST = 24

@@ -29,25 +29,19 @@ Method, in this order; every step uses medians, so single slow messages move the
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.models import SMALL_BYTES, UNBOUNDED, FitQuality, PathModel, Segment
 from nearmetal.predict.residual import residual_of
-from nearmetal.predict.wire import rising, with_overheads
+from nearmetal.predict.wire import Works, rising, with_overheads
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from nearmetal.predict.wire import Works
-
-    Floats = NDArray[np.float64]
-    _Line = tuple[int, int]  # L (ps) and fs a byte
+Floats = NDArray[np.float64]
+_Line = tuple[int, int]  # L (ps) and fs a byte
 
 METHOD = "relative least squares on medians, break points by dynamic programming"
 MAX_SEGMENTS = 8

@@ -5,21 +5,18 @@ A ping-pong never sends so, a pipeline does nearly always. TCP may hold such a m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmetal.predict.schedule import OpKind
-from nearmetal.predict.trace import DoCall, Repeat
+from nearmetal.predict.schedule import Op, OpKind, Peer, Program, Schedule
+from nearmetal.predict.trace import DoCall, Repeat, Step
 from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, peers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nearmetal.predict.native import Placement
-    from nearmetal.predict.schedule import Op, Peer, Program, Schedule
-    from nearmetal.predict.trace import Step
 
 
 @dataclass(slots=True)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.place import Slots
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
 
 def _names(host_of: NDArray[np.uint32], slots: Slots) -> list[str]:

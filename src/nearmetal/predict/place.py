@@ -9,27 +9,22 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
 from nearmetal.errors import BadInputError, UnavailableError
+from nearmetal.predict.models import Distribution, Machine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, Peer, Program, Schedule, exchange
 from nearmetal.predict.simulate import simulate, simulate_launches
 from nearmetal.predict.trace import DoCall, DoGap, Repeat
 from nearmetal.predict.traffic import inter_share, traffic
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-    from scipy import sparse
-
-    from nearmetal.predict.models import Distribution, Machine
-
-    Hosts = NDArray[np.uint32]
+Hosts = NDArray[np.uint32]
 
 SEARCH_REPLICAS = 20
 """Replicas that judge a swap."""

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict import _sim
-from nearmetal.predict.schedule import Collective, OpKind, Peer
+from nearmetal.predict.models import MeasuredCollective
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule
 from nearmetal.predict.trace import NONE, DoCall, walk
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from nearmetal.predict.models import MeasuredCollective
-    from nearmetal.predict.schedule import Comm, Op, Program, Schedule
-
-    Ranks = NDArray[np.int64]
-    _Rows = tuple[Ranks, Ranks, Ranks, Ranks]
+Ranks = NDArray[np.int64]
+_Rows = tuple[Ranks, Ranks, Ranks, Ranks]
 
 MESSAGE_WEIGHT_BYTES = 4096
 """What the fixed cost of a message weighs in bytes: about latency times bandwidth of a virtual path."""

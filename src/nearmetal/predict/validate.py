@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import class_of, errors_of, run_errors
 from nearmetal.predict.doubts import PROCESSOR, Doubt, same_condition
 from nearmetal.predict.fit_run import PAIRED, conditions_of, fit_records
-from nearmetal.predict.models import INTRA_KIND
+from nearmetal.predict.models import INTRA_KIND, ModelFile, NamedMachine
 from nearmetal.predict.native import Placement
-from nearmetal.predict.schedule import OpKind, schedule_from_trace, words_of
-from nearmetal.predict.simulate import simulate_launches
-from nearmetal.predict.trace import DoCall, walk
+from nearmetal.predict.schedule import OpKind, Schedule, schedule_from_trace, words_of
+from nearmetal.predict.simulate import Prediction, simulate_launches
+from nearmetal.predict.trace import DoCall, Trace, walk
 from nearmetal.predict.trace_file import trace_of
 from nearmetal.store.query import valid
+from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.order import PROFILE_OPTION
 from nearmetal.study.spec import AGAIN
 from nearmetal.workloads.apps import PROGRAM, application_argv
 from nearmetal.workloads.figures import unit_named
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from nearmetal.predict.models import ModelFile, NamedMachine
-    from nearmetal.predict.schedule import Schedule
-    from nearmetal.predict.simulate import Prediction
-    from nearmetal.predict.trace import Trace
-    from nearmetal.store.rundir import RunDir, TrialRecord
-
-    Times = NDArray[np.float64]
+Times = NDArray[np.float64]
 
 MARKS = ((1001, 1002), (3, 4))
 """Levels of MPI_Pcontrol around each iteration of nearmetal's applications, and of those of older traces."""

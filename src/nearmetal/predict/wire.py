@@ -6,23 +6,16 @@ for moderation, so the gap between them is neither what an end needs for one mes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nearmetal.predict.models import UNBOUNDED
+from nearmetal.predict.models import UNBOUNDED, Segment
+from nearmetal.study.order import Scalar
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from nearmetal.predict.models import Segment
-    from nearmetal.study.order import Scalar
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 Works = Callable[[int, float], float]
 """From a size in bytes and its one-way time to what the processors of both ends work for such a message, in ns."""

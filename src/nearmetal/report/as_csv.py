@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from nearmetal.errors import visible
+from nearmetal.results.records import Cell, Level, PathCell, View
+from nearmetal.stats.compare import RatioEstimate
+from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from nearmetal.results.records import Cell, Level, PathCell, View
-    from nearmetal.stats.compare import RatioEstimate
-    from nearmetal.stats.interval import Interval
 
 COLUMNS = (
     "workload",

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from nearmetal.report import charts, overview, steps, tables, words
 from nearmetal.report.levels import levels
 from nearmetal.report.markup import ALONE, NOTHING, Markup, element, header, page, scrolling, section, source, together
+from nearmetal.report.tables import Table
+from nearmetal.results.records import Cell, GroupId, PathVerdict, View
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.summary import Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from nearmetal.report.tables import Table
-    from nearmetal.results.records import Cell, GroupId, PathVerdict, View
     from nearmetal.results.waterfalls import Waterfall
 
 _GLYPHS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,17 +11,14 @@ from rich import box
 from rich.text import Text
 
 from nearmetal.report import steps, tables, words
+from nearmetal.report.tables import Table
+from nearmetal.results.records import View
 from nearmetal.stats.between import Standing
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.summary import HEADLINE, Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
-
-    from nearmetal.report.tables import Table
-    from nearmetal.results.records import View
 
 _STYLES = {
     str(Verdict.NEAR_METAL): "green",

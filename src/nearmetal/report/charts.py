@@ -7,19 +7,14 @@ Tables hold the same figures, so to a screen reader a chart is its label, and th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 from nearmetal.report import words
 from nearmetal.report.axes import PlotArea, Scale, linear, logarithmic, plain, spread_apart, x_axis, y_axis
 from nearmetal.report.markup import Markup, element, pixels, together
+from nearmetal.results.records import Cell, PathCell, PathEntry, View
 from nearmetal.stats.interval import Interval
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nearmetal.results.records import Cell, PathCell, PathEntry, View
-    from nearmetal.stats.order import Curve
+from nearmetal.stats.order import Curve
 
 WIDTH, HEIGHT = 560.0, 340.0
 ROOM_FOR_NAMES = 108.0

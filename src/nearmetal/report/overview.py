@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -22,17 +22,14 @@ from nearmetal.report.charts import (
     whisker,
 )
 from nearmetal.report.markup import Markup, element, together
-from nearmetal.results.records import PathEntry
+from nearmetal.results.records import Cell, PathCell, PathEntry, View
+from nearmetal.stats.compare import CellComparison, RatioEstimate
 from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.summary import Metric
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from nearmetal.results.gated import Gate, GateCell
-    from nearmetal.results.records import Cell, PathCell, View
-    from nearmetal.stats.compare import CellComparison, RatioEstimate
 
 NOTE = (
     "Large marks: means with 95 % intervals, hollow where undecided. Small marks at their right, where there is room: "

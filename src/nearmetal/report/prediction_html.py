@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from nearmetal.predict.calibration import LEVEL
 from nearmetal.report import charts
@@ -11,12 +10,10 @@ from nearmetal.report.as_html import table_region
 from nearmetal.report.axes import PlotArea, Scale, linear, x_axis, y_axis
 from nearmetal.report.bars import Bar, Part, stacked
 from nearmetal.report.markup import ALONE, NOTHING, Markup, element, header, page, pixels, section
+from nearmetal.report.prediction_json import BreakEvenJson, PlacementFile, PredictedJson, PredictionFile
 from nearmetal.report.prediction_text import figures, placements
 from nearmetal.report.tables import Table
 from nearmetal.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_duration
-
-if TYPE_CHECKING:
-    from nearmetal.report.prediction_json import BreakEvenJson, PlacementFile, PredictedJson, PredictionFile
 
 MAX_BARS = 40
 """More than these are left to the table."""

@@ -7,6 +7,7 @@ finite, its lists bounded, its texts text.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -23,8 +24,6 @@ from nearmetal.store.disk import Disk
 from nearmetal.typed import read_typed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from nearmetal.predict.decide import AnswerRow
     from nearmetal.predict.models import NamedMachine
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, median, stdev
-from typing import TYPE_CHECKING
 
 from nearmetal.report import words
+from nearmetal.results.records import Cell, FactRow, Failure, GroupId, PathCell, SettingContrast, View
+from nearmetal.stats.compare import CellComparison
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.units import format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from nearmetal.results.records import Cell, FactRow, Failure, GroupId, PathCell, SettingContrast, View
-    from nearmetal.stats.compare import CellComparison
 
 
 @dataclass(frozen=True, slots=True)

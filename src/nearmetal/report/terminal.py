@@ -7,18 +7,15 @@ is an error with its reason, not a traceback.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import rich.console
+from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from nearmetal.errors import NearmetalError, visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from rich.console import ConsoleOptions, RenderableType
 
 
 class OutputError(NearmetalError):

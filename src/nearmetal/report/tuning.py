@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from nearmetal.report import as_table, words
 from nearmetal.report.tables import Table
 from nearmetal.tune.explain import explain, front
+from nearmetal.tune.objective import Objective
+from nearmetal.tune.search import Confirmation, Ratio, SearchResult
+from nearmetal.tune.space import Point, Space
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from nearmetal.tune.objective import Objective
-    from nearmetal.tune.search import Confirmation, Ratio, SearchResult
-    from nearmetal.tune.space import Point, Space
 
 _SHOWN_EFFECTS = 8
 _SHOWN_FRONT = 6

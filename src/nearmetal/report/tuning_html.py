@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,11 @@ from nearmetal.report.markup import (
 )
 from nearmetal.report.tuning import named, tables
 from nearmetal.tune.explain import front
+from nearmetal.tune.search import TrialNote
+from nearmetal.tune.space import Point, Space
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nearmetal.tune.recall import RecalledClass, RecalledSearch
-    from nearmetal.tune.search import TrialNote
-    from nearmetal.tune.space import Point, Space
 
 MAX_LANES = 20
 """How many settings the race shows, those that stood longest first."""

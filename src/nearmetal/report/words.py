@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from nearmetal.results.records import Cell, Failure, GroupId, Level, PathVerdict, View
+from nearmetal.stats.compare import CellComparison
 from nearmetal.stats.conclude import rarest_excluded
 from nearmetal.stats.equivalence import Verdict
+from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import HEADLINE, Metric
+from nearmetal.study.order import Scalar
 from nearmetal.units import format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.results.records import Cell, Failure, GroupId, Level, PathVerdict, View
-    from nearmetal.stats.compare import CellComparison
-    from nearmetal.stats.interval import Interval
-    from nearmetal.study.order import Scalar
 
 NOTHING = "-"
 REFUSED = "refused"

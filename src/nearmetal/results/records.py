@@ -6,24 +6,19 @@ Figures are in the unit of their cell's `DisplayScale`; raw durations keep `_ns`
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from nearmetal.stats.summary import HEADLINE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from nearmetal.results.shown import DisplayScale
-    from nearmetal.stats.bootstrap import IntervalMethod
-    from nearmetal.stats.compare import CellComparison, NoiseFloor
-    from nearmetal.stats.conclude import Criteria
-    from nearmetal.stats.equivalence import Verdict
-    from nearmetal.stats.interval import Interval
-    from nearmetal.stats.modes import Modes
-    from nearmetal.stats.order import Curve
-    from nearmetal.stats.summary import Metric, Summary
-    from nearmetal.study.order import Scalar
+from nearmetal.results.shown import DisplayScale
+from nearmetal.stats.bootstrap import IntervalMethod
+from nearmetal.stats.compare import CellComparison, NoiseFloor
+from nearmetal.stats.conclude import Criteria
+from nearmetal.stats.equivalence import Verdict
+from nearmetal.stats.interval import Interval
+from nearmetal.stats.modes import Modes
+from nearmetal.stats.order import Curve
+from nearmetal.stats.summary import HEADLINE, Metric, Summary
+from nearmetal.study.order import Scalar
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from importlib import resources
@@ -13,29 +14,23 @@ from urllib.parse import quote, urlencode
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from nearmetal.errors import NearmetalError
 from nearmetal.report import schema
 from nearmetal.serve import openapi, overview, pages
-from nearmetal.serve.answers import Answers, NoSuchRunError, encoded
+from nearmetal.serve.answers import Answers, NoSuchRunError, Text, encoded
 from nearmetal.serve.behind import PathPrefixMiddleware
-from nearmetal.serve.catalogue import SavedResultKind
-from nearmetal.serve.guard import Guard
+from nearmetal.serve.catalogue import Catalogue, Entry, SavedResultKind
+from nearmetal.serve.guard import Door, Guard
 from nearmetal.serve.overview import Filter
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.query import MixedError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
-
-    from starlette.requests import Request
     from starlette.types import ASGIApp
-
-    from nearmetal.serve.answers import Text
-    from nearmetal.serve.catalogue import Catalogue, Entry
-    from nearmetal.serve.guard import Door
 
 API = "/api/"
 _FLAGS = {"true": True, "false": False}

@@ -11,21 +11,19 @@ from __future__ import annotations
 import ipaddress
 import secrets
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import RedirectResponse
+from starlette.responses import RedirectResponse, Response
+
+from nearmetal.serve.behind import PublicAddress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from nearmetal.serve.behind import PublicAddress
 
 METHODS = ("GET", "HEAD")
 _HEADERS = {

@@ -26,9 +26,15 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from nearmetal import limits
 from nearmetal.closing import Closing
@@ -49,20 +55,18 @@ from nearmetal.store.record import (
     take_format,
     trial_name,
 )
-from nearmetal.store.samples import describe, part_sums, read_rows, read_table, read_values, write_samples
+from nearmetal.store.samples import (
+    CellSamples,
+    StoredCell,
+    describe,
+    part_sums,
+    read_rows,
+    read_table,
+    read_values,
+    write_samples,
+)
 from nearmetal.store.sums import HINT_DAMAGED, check_unchanged, file_sha256, seal_of, sealed
-from nearmetal.study.order import PROFILE_FOLDER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from io import TextIOWrapper
-
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from nearmetal.store.samples import CellSamples, StoredCell
-    from nearmetal.study.order import Order, Outcome
+from nearmetal.study.order import PROFILE_FOLDER, Order, Outcome
 
 # What was always found here.
 __all__ = [

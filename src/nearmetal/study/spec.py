@@ -9,10 +9,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import rtoml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
 from nearmetal.errors import BadInputError, listed, meant
 from nearmetal.reading import TOO_DEEP, check_depth, read_text, timed
@@ -39,11 +41,6 @@ from nearmetal.study.fields import (
 from nearmetal.study.order import Progress
 from nearmetal.typed import adapter
 from nearmetal.units import NS_PER_S
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pydantic_core import ErrorDetails
 
 _T = TypeVar("_T")
 

@@ -6,20 +6,17 @@ done here and nowhere else. The table mirrors that of native/bench (`nmbench --l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError, ForeignFileError, meant
 from nearmetal.units import to_whole
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    Durations = NDArray[np.float64]
+Durations = NDArray[np.float64]
 
 Kind = Literal["round_trip", "window", "collective", "exchange"]
 

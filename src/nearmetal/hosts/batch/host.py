@@ -21,11 +21,10 @@ from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell, Memory
 from nearmetal.hosts.far.stream import LostError, ProgramCarrier
-from nearmetal.hosts.host import at_once
+from nearmetal.hosts.host import Shell, at_once
 from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
 
 if TYPE_CHECKING:
-    from nearmetal.hosts.host import Shell
     from nearmetal.study.spec import Study
 
 SCHEDULERS: dict[str, Callable[[str], Scheduler]] = {"slurm": Slurm}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -12,14 +12,11 @@ from nearmetal.errors import BadInputError, NearmetalError, QuarantinedError, Un
 from nearmetal.hosts.far.machine import FarMachine
 from nearmetal.hosts.far.namespaces import FarNamespaceShell
 from nearmetal.hosts.far.shell import MachinesShell, Memory
-from nearmetal.hosts.host import Site, at_once
+from nearmetal.hosts.far.stream import Carrier
+from nearmetal.hosts.host import Shell, Site, at_once
 from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.hosts.far.stream import Carrier
-    from nearmetal.hosts.host import Shell
     from nearmetal.study.spec import NodeSpec
 
 

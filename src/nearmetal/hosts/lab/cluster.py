@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal.errors import BadInputError, TrialError, UnavailableError
 from nearmetal.hosts.lab import wire
 from nearmetal.hosts.lab.frames import Seat
-from nearmetal.hosts.lab.machine import STANDING_PATHS
-from nearmetal.hosts.lab.vm import Vm
-
-if TYPE_CHECKING:
-    import contextlib
-    from collections.abc import Mapping, Sequence
-
-    from nearmetal.hosts.lab.machine import LabMachine
-    from nearmetal.hosts.lab.vm import Boot
-    from nearmetal.study.order import Order, PathOrder, Scalar
+from nearmetal.hosts.lab.machine import STANDING_PATHS, LabMachine
+from nearmetal.hosts.lab.vm import Boot, Vm
+from nearmetal.study.order import Order, PathOrder, Scalar
 
 _FEWEST = 2
 _LIFE_MIB = {"base": 384, "smp2": 384, "kvm": 900}

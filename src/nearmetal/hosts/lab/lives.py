@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import select
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import TrialError
 from nearmetal.hosts.lab import wire
-from nearmetal.hosts.lab.qmp import EmulatorGoneError
+from nearmetal.hosts.lab.qmp import EmulatorGoneError, Event
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearmetal.hosts.lab.qmp import Event
     from nearmetal.hosts.lab.vm import Vm
 
 _STEP_S = 0.5

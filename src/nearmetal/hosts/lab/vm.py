@@ -6,11 +6,11 @@ import contextlib
 import os
 import re
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal import process, scratch
 from nearmetal.closing import Closing
@@ -18,9 +18,6 @@ from nearmetal.errors import NearmetalError, TrialError, UnavailableError
 from nearmetal.hosts.lab import frames, lives, wire
 from nearmetal.hosts.lab.machine import Files, LabMachine, emulator_argv
 from nearmetal.hosts.lab.qmp import EmulatorGoneError, Listener, Qmp
-
-if TYPE_CHECKING:
-    import subprocess
 
 # An emulator whose nearmetal was killed would keep a core busy for ever.
 _DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
