@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from nearmetal.stats.equivalence import Better, Evidence, Finding, Verdict, beyo
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.paired import hedges_gz, holm, moments, paired_t_test, rank_biserial, wilcoxon_signed_rank
 from nearmetal.stats.summary import Metric, Summary, summarize
-from nearmetal.stats.widen import OCCASIONS
+from nearmetal.stats.widen import OCCASIONS, Company
 
 # Student (1908): extra hours of sleep of ten patients under two drugs. The paired t-test gives t = -4.0621 on 9
 # degrees of freedom, p = 0.002833 (as in every textbook and in R's `sleep`).
@@ -195,6 +196,14 @@ def test_few_blocks_cannot_tell_a_difference_from_a_drift() -> None:
     assert (few.verdict, few.needs, few.settled) == (Verdict.UNDECIDED, 1, False)
     assert few.reason == "the mean differs, but 9 blocks cannot tell that from a drift"
     assert conclude({MEAN: DIFFERS}, {}, 10, Criteria()).verdict is Verdict.DIFFERS
+
+
+def test_blocks_from_frozen_boots_do_not_drift() -> None:
+    pairs = blocks(6, 1.05, 0.003, 1)
+    frozen = replace(pairs, company=Company(variants=(0, 1, 2, 0, 1, 2)))
+    assert compare(by_mean(pairs), rng=rng()).verdict is Verdict.UNDECIDED
+    assert compare(by_mean(frozen), rng=rng()).verdict is Verdict.DIFFERS
+    assert compare(by_mean(pairs), rng=rng()).headline.ratio == compare(by_mean(frozen), rng=rng()).headline.ratio
 
 
 def test_a_slow_launch_asks_for_more_of_them() -> None:

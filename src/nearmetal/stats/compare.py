@@ -100,7 +100,8 @@ class CellComparison:
     """A path against its baseline in one cell (operation and size), figure by figure.
 
     `estimates` holds the mean always, and median and p99 where they are not refused: `refused` says why they are. A
-    metric in neither does not apply to the cell. `slow` counts launches that stand apart as slower than the rest.
+    metric in neither does not apply to the cell. `slow` counts launches that stand apart as slower than the rest,
+    `steady` tells that the blocks cannot drift.
     """
 
     estimates: Mapping[Metric, RatioEstimate]
@@ -108,6 +109,7 @@ class CellComparison:
     better: Better
     criteria: Criteria
     slow: int = 0
+    steady: bool = False
 
     @property
     def headline(self) -> RatioEstimate:
@@ -119,7 +121,7 @@ class CellComparison:
         """Return the verdict on the cell, and why; an open one also says what made its intervals wide."""
         findings = {metric: one.finding for metric, one in self.estimates.items()}
         launches = self.headline.launches or self.headline.n
-        found = conclude(findings, self.refused, launches, self.criteria, slow=self.slow)
+        found = conclude(findings, self.refused, launches, self.criteria, slow=self.slow, steady=self.steady)
         if found.verdict is Verdict.SLOWER_TAIL:
             return replace(
                 found, reason=f"near-metal in the body, tail {100.0 * (self.cost(Metric.P99) - 1.0):.0f} % slower"
@@ -165,7 +167,7 @@ def compare(
         for metric, one in figures.items()
     }
     slow = _slow(figures[HEADLINE], estimates[HEADLINE].n, criteria, better)
-    return CellComparison(estimates, refused or {}, better, criteria, slow)
+    return CellComparison(estimates, refused or {}, better, criteria, slow, figures[HEADLINE].company.steady)
 
 
 def _slow(figures: BlockFigures, blocks: int, criteria: Criteria, better: Better = Better.SMALLER) -> int:
@@ -233,7 +235,7 @@ def enough(
         return head.blocks > 0
     findings = {metric: one.finding for metric, one in looks.items()}
     slow = _slow(figures[HEADLINE], head.blocks, criteria)
-    found = conclude(findings, refused, head.blocks, criteria, slow=slow)
+    found = conclude(findings, refused, head.blocks, criteria, slow=slow, steady=figures[HEADLINE].company.steady)
     return found.settled or (head.precise and head.blocks >= criteria.least_with(slow))
 
 

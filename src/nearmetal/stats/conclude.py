@@ -84,12 +84,13 @@ def conclude(
     criteria: Criteria,
     *,
     slow: int = 0,
+    steady: bool = False,
 ) -> Conclusion:
     """Return the verdict on a cell from the findings of its figures.
 
     `refused` says why a figure that applies has none; a metric in neither does not apply (a launch of one sample has a
     mean alone). `launches` is the number of blocks that both sides have, `slow` how many of them stand apart as slower
-    (`modes.slow_launches`).
+    (`modes.slow_launches`). `steady` tells that the blocks cannot drift.
     """
     mean = findings[Metric.MEAN]
     if mean in {Finding.SLOWER, Finding.FASTER}:
@@ -97,7 +98,7 @@ def conclude(
     if mean is Finding.WITHIN:
         found = _of_median(findings, refused, launches, criteria)
         return _of_launches(found, launches, slow, criteria) if found.verdict is Verdict.NEAR_METAL else found
-    if mean is Finding.DIFFERS and launches < LEAST_FOR_DIFFERENCE:
+    if mean is Finding.DIFFERS and launches < LEAST_FOR_DIFFERENCE and not steady:
         why = f"the mean differs, but {launches} blocks cannot tell that from a drift"
         return Conclusion(Verdict.UNDECIDED, why, settled=False, needs=LEAST_FOR_DIFFERENCE - launches)
     if mean is Finding.DIFFERS:

@@ -59,6 +59,11 @@ class Company:
     occasions: bool = False
     wandering: bool = False
 
+    @property
+    def steady(self) -> bool:
+        """Return whether the blocks cannot drift: each began from a frozen boot."""
+        return bool(self.variants)
+
     def first(self, blocks: int) -> Company:
         """Return what is known of the first blocks."""
         return replace(self, twins=self.twins[:blocks], variants=self.variants[:blocks])
@@ -117,7 +122,7 @@ def another(plain: PairedMoments) -> PairedMoments:
 
 def widened(plain: PairedMoments, values: FloatArray, company: Company = ALONE) -> tuple[PairedMoments, str]:
     """Return the moments with the error that the blocks deserve, and why it is not the plain one."""
-    slow = None if company.variants else low_frequency(plain, values, sure=company.wandering)
+    slow = None if company.steady else low_frequency(plain, values, sure=company.wandering)
     others = (
         (slow, "its blocks drift or follow each other"),
         (between_variants(plain, values, company.variants), "boots of the machine differ"),
