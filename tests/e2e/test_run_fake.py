@@ -18,7 +18,7 @@ from nearmetal.run import schedule
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.study.order import Order, Outcome, TrialStatus, upgraded_outcome
-from nearmetal.study.spec import digest, parse_study
+from nearmetal.study.spec import TrialsSpec, digest, parse_study
 from nearmetal.units import NS_PER_S
 
 STUDY = """
@@ -312,12 +312,17 @@ def test_a_line_that_cannot_be_understood_says_where_help_is(capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    ("least", "most", "says"),
-    [(250, 250, "250 blocks: about 17 min"), (5, 8, "5 to 8 blocks, stopping as soon as"), (9999, 9999, "about 11 h")],
+    ("trials", "says"),
+    [
+        (TrialsSpec(min_blocks=250, max_blocks=250), "250 blocks: about 17 min"),
+        (TrialsSpec(min_blocks=5, max_blocks=8), "5 to 8 blocks, stopping as soon as every comparison is decided: a"),
+        (TrialsSpec(min_blocks=5, max_blocks=8, floor="2 %"), "is decided and no noise floor is above 2 %: about 20 s"),
+        (TrialsSpec(min_blocks=9999, max_blocks=9999), "about 11 h"),
+    ],
 )
-def test_plan_says_how_long_in_words_of_people(least: int, most: int, says: str) -> None:
+def test_plan_says_how_long_in_words_of_people(trials: TrialsSpec, says: str) -> None:
     ns_a_block = 4 * NS_PER_S
-    assert says in blocks(least, most, least * ns_a_block, most * ns_a_block)
+    assert says in blocks(trials, trials.min_blocks * ns_a_block, trials.max_blocks * ns_a_block)
 
 
 def test_each_invocation_carries_out_one_occasion_and_the_report_speaks_of_all(

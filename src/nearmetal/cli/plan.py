@@ -17,6 +17,7 @@ from nearmetal.run.plan_json import plan_json
 from nearmetal.run.resolve import USUAL_SD, Resolution, resolution
 from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.shipped import read_study
+from nearmetal.study.spec import TrialsSpec
 from nearmetal.units import format_duration, format_size, format_wait
 from nearmetal.workloads.figures import WITH_OPERATIONS
 
@@ -44,7 +45,7 @@ def command(study: Path, *, order: bool, form: str) -> None:
         f"the baseline {spec.baseline!r} twice: {per_block} trials a block",
         highlight=False,
     )
-    console.print(blocks(spec.trials.min_blocks, spec.trials.max_blocks, shortest, longest), highlight=False)
+    console.print(blocks(spec.trials, shortest, longest), highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("workload", "operation", "sizes", "iterations", "nodes of ranks", "progress", "pause"):
         table.add_column(column)
@@ -98,9 +99,11 @@ def _count(entries: Sequence[object], what: str) -> str:
     return f"{len(entries)} {what}{'' if len(entries) == 1 else 's'}"
 
 
-def blocks(least: int, most: int, shortest_ns: int, longest_ns: int) -> str:
-    """Return how many blocks there are, and how long they take."""
+def blocks(trials: TrialsSpec, shortest_ns: int, longest_ns: int) -> str:
+    """Return how many blocks there are, what ends them, and how long they take."""
+    least, most = trials.min_blocks, trials.max_blocks
     if least == most:
         return f"{least} blocks: about {format_wait(longest_ns)}"
+    quiet = "" if trials.floor is None else f" and no noise floor is above {words.percent(trials.floor)}"
     took = f"about {format_wait(shortest_ns)} to {format_wait(longest_ns)}"
-    return f"{least} to {most} blocks, stopping as soon as every comparison is decided: {took}"
+    return f"{least} to {most} blocks, stopping as soon as every comparison is decided{quiet}: {took}"

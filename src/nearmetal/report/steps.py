@@ -12,7 +12,6 @@ from nearmetal.results.records import Cell, PathCell, View
 from nearmetal.stats.compare import CellComparison, RatioEstimate
 from nearmetal.stats.equivalence import Finding, Verdict
 from nearmetal.stats.order import support
-from nearmetal.stats.stopping import FIRST_LOOK_BLOCKS
 from nearmetal.stats.summary import HEADLINE, P99, Metric
 from nearmetal.units import NS_PER_S, format_wait
 
@@ -66,17 +65,18 @@ def next_step(view: View, cell: Cell, one: PathCell) -> str:
         return f"at least {support(P99)} iterations per launch"
     if found.conclusion.needs:
         return _blocks(found.conclusion.needs, view.block_ns)
-    more = _for_width(found, view.block_ns, busy=view.busy)
+    more = _for_width(found, view)
     return more if not view.busy or more.startswith(_QUIETER) else f"{_QUIETER}; else {more}"
 
 
-def _for_width(found: CellComparison, block_ns: float, *, busy: bool) -> str:
+def _for_width(found: CellComparison, view: View) -> str:
     """Return how many more blocks make the first unsettled figure's interval narrow enough."""
+    block_ns, busy = view.block_ns, view.busy
     decisive = next((e for e in found.estimates.values() if e.finding in {Finding.UNDECIDED, Finding.DIFFERS}), None)
     if decisive is None:
         return "none: mean, median and p99 disagree"
     if decisive.evidence is None:
-        return f"{_blocks(max(1, FIRST_LOOK_BLOCKS - decisive.n), block_ns)}: not enough for an interval yet"
+        return f"{_blocks(max(1, view.planned_blocks[0] - decisive.n), block_ns)}: not enough for an interval yet"
     if decisive.launches:
         more = occasions_to_settle(decisive)
         return f"{more} more {'occasion' if more == 1 else 'occasions'}" if more else _CHANGING

@@ -65,6 +65,8 @@ def test_steps_name_the_sizes_they_are_for(view: View) -> None:
 def test_blocks_before_the_first_look_are_counted(tmp_path: Path) -> None:
     view = build_view(make_run(tmp_path / "run", Recipe(blocks=3)))
     assert steps(view) == {"2 more blocks, about 18 s: not enough for an interval yet"}
+    later = replace(view, planned_blocks=(9, 12))
+    assert steps(later) == {"6 more blocks, about 54 s: not enough for an interval yet"}
 
 
 @pytest.mark.parametrize(("gap", "blocks"), [(1.0, 8), (1.03, 8), (1.2, 8)])
