@@ -26,6 +26,7 @@ import numpy as np
 from nearmetal.stats.compare import BlockFigures, estimate_ratio
 from nearmetal.stats.equivalence import Finding
 from nearmetal.stats.stopping import StoppingPlan, look
+from support.goals import ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -220,8 +221,7 @@ def main() -> int:
     print(f"{'latencies, figure':28s} {'blocks':20s} {'n':>6s} {'alarms':>8s} {'coverage':>9s} {'blocks':>8s}")
     rows = real(options.real, options.seed) if options.real else simulate(options.comparisons, options.seed)
     problems = misses(rows)
-    print(*problems, sep="\n", file=sys.stderr)
-    return 1 if problems else 0
+    return ended(problems)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def comparisons(run: RunDir) -> list[dict[str, object]]:
     ]
 
 
-def main() -> None:
+def main() -> int:
     """Make the run when none is given, and hand its comparisons to the calibration."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path)
@@ -54,8 +54,9 @@ def main() -> None:
         found = comparisons(RunDir.open(run))
         print(f"{len(found)} real A/A comparisons of {BLOCKS} blocks")
         figures.write_text(json.dumps(found))
-        subprocess.run([sys.executable, str(HERE / "aa_calibration.py"), "--real", str(figures)], check=True)
+        judge = [sys.executable, str(HERE / "aa_calibration.py"), "--real", str(figures)]
+        return subprocess.run(judge, check=False).returncode
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

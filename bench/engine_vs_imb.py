@@ -31,6 +31,7 @@ from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.workloads.build import build_engine
 from nearmetal.workloads.mpi.table import find_mpi
 from nearmetal.workloads.sample_file import SampleFile, read_sample_file
+from support.goals import ended
 
 if TYPE_CHECKING:
     from nearmetal.workloads.mpi.mpi import Mpi
@@ -143,7 +144,7 @@ def compare(peers: Peers, way: Way, launches: int) -> list[str]:
             f"   fastest tenth {fast:8.3f} / {other_fast:.3f} us = {fast / other_fast:.3f}"
         )
         if not GOAL[0] <= mine / other <= GOAL[1]:
-            missed.append(f"{way.name}, {size} B: {mine / other:.3f}")
+            missed.append(f"{way.name}, {size} B: {mine / other:.3f}, goal {GOAL[0]} to {GOAL[1]}")
     stamp, between = np.median(recording, axis=0)
     print(f"{way.name:18} two stamps an iteration, {stamp:.0f} ns each; end to next begin {between:.0f} ns")
     return missed
@@ -162,9 +163,7 @@ def main() -> int:
             return int(error.exit_code)
         print(f"{peers.mpi.label}, {launches} launches of {LOOPS - 1} loops each, half round trips")
         missed = [line for way in WAYS for line in compare(peers, way, launches)]
-    for line in missed:
-        print(f"misses {GOAL[0]}-{GOAL[1]}: {line}")
-    return 1 if missed else 0
+    return ended(missed)
 
 
 if __name__ == "__main__":

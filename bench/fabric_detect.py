@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from nearmetal.fabric.detect import REPEATS, Role, confirm, screen
 from nearmetal.fabric.measure import again_rounds
 from nearmetal.workloads.rounds import all_pairs
+from support.goals import ended, short_of
 from support.made_up_fabric import Faults, MadeUpFabric
 
 if TYPE_CHECKING:
@@ -78,14 +79,14 @@ def check_rounds(nodes: int, plan: list[Round]) -> bool:
     return disjoint and len(plan) == nodes - 1 and len(met) == nodes * (nodes - 1) // 2
 
 
-def main() -> None:
-    """Print one JSON object for each case; leave with status 1 when a goal is missed."""
+def main() -> int:
+    """Print one JSON object for each case; return the status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=4096)
     parser.add_argument("--seeds", type=int, default=1)
     asked = parser.parse_args()
     plan = all_pairs(asked.nodes)
-    short = not check_rounds(asked.nodes, plan)
+    missed = [] if check_rounds(asked.nodes, plan) else ["rounds: not every pair meets once in N - 1 of them"]
     for seed in range(asked.seeds):
         faults, planted = plant(asked.nodes, seed)
         for case, given, wanted in (("planted", faults, planted), ("healthy", Faults(), set())):
@@ -94,7 +95,8 @@ def main() -> None:
             sick = {node for _, role, node, _ in wanted if role is not Role.LINK}
             recall = len(named & wanted) / len(wanted) if wanted else 1.0
             false_per_1000 = 1000 * len(named - wanted) / (asked.nodes - len(sick))
-            short |= recall < LEAST_RECALL or false_per_1000 > MOST_FALSE_PER_1000
+            missed += short_of(f"{case}: share named", recall, LEAST_RECALL, least=True)
+            missed += short_of(f"{case}: named of 1,000 healthy", false_per_1000, MOST_FALSE_PER_1000)
             figures = {
                 "case": case,
                 "nodes": asked.nodes,
@@ -108,8 +110,8 @@ def main() -> None:
                 "cpu_s": round(time.process_time() - begin, 1),
             }
             print(json.dumps(figures), flush=True)
-    sys.exit(1 if short else 0)
+    return ended(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -29,6 +29,7 @@ import numpy as np
 
 from aa_calibration import KINDS, Kind
 from nearmetal.stats.between import Difference, Standing, difference, floor_between, judge_family
+from support.goals import ended
 
 if TYPE_CHECKING:
     from nearmetal.stats.interval import FloatArray
@@ -178,8 +179,7 @@ def main() -> int:
                 flush=True,
             )
             problems += missed(row)
-    print(*problems, sep="\n", file=sys.stderr)
-    return 1 if problems else 0
+    return ended(problems)
 
 
 if __name__ == "__main__":

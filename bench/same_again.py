@@ -39,6 +39,7 @@ from nearmetal.store.query import valid
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.plan import occasion_of
 from nearmetal.study.spec import AGAIN, Study, parse_study
+from support.goals import ended
 
 if TYPE_CHECKING:
     from nearmetal.results.series import CellId
@@ -125,7 +126,7 @@ def against_each_other(runs: list[Estimates], kind: str) -> bool:
         f"{kind}s: {excluded} of {len(pairs)} intervals ({excluded / len(pairs):.1%}) do not hold another run's "
         f"estimate; {expected:.1f} are to be expected of equal runs (so many or more: p = {chance:.2f})"
     )
-    return chance < 0.05
+    return [f"{kind}s: p = {chance:.3f}, goal at least 0.05"] if chance < 0.05 else []
 
 
 def left_out(runs: list[Estimates], kind: str) -> None:
@@ -162,11 +163,11 @@ def main() -> int:
         runs = [found for root in parser.parse_args().run or [measured(Path(folder))] for found in occasions(root)]
     if len(runs) < 2:
         raise SystemExit("same_again: one occasion has none to agree with; give more runs")
-    missed = [against_each_other(runs, kind) for kind in ("level", "ratio")]
+    missed = [one for kind in ("level", "ratio") for one in against_each_other(runs, kind)]
     if len(runs) > 2:
         for kind in ("level", "ratio"):
             left_out(runs, kind)
-    return int(any(missed))
+    return ended(missed)
 
 
 if __name__ == "__main__":

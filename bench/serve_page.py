@@ -37,6 +37,7 @@ from nearmetal.store.samples import CellSamples
 from nearmetal.study import plan
 from nearmetal.study.order import Outcome, TrialStatus
 from nearmetal.study.spec import digest, parse_study
+from support.goals import ended, short_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,7 +126,7 @@ def forget(folder: Path) -> None:
 
 
 def main() -> int:
-    """Make the run, ask, print; return the exit code."""
+    """Make the run, ask, print; return the status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=10_000_000)
     parser.add_argument("--repeats", type=int, default=5, help="fresh servers of each kind")
@@ -139,8 +140,8 @@ def main() -> int:
     for what, times in found.items():
         print(f"{what:18s} median {statistics.median(times):7.1f} ms  worst {max(times):7.1f} ms  of {len(times)}")
     judged = {what: statistics.median(found[what]) for what in ("first, warm files", "again")}
-    print(f"{options.samples} samples, goal below {GOAL_MS} ms for: {', '.join(judged)}; load {os.getloadavg()[0]:.1f}")
-    return int(max(judged.values()) >= GOAL_MS)
+    print(f"{options.samples} samples, judged: {', '.join(judged)}; load {os.getloadavg()[0]:.1f}")
+    return ended([one for what, ms in judged.items() for one in short_of(what, ms, GOAL_MS, " ms")])
 
 
 def measure(folder: Path, repeats: int, asks: int) -> dict[str, list[float]]:

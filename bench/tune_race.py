@@ -32,6 +32,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from support.goals import MISSED
+
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
@@ -289,7 +291,7 @@ def main() -> int:
         regrets = np.array(list(pool.map(grid, [surface] * given.seeds, seeds)))
         print(f"the whole grid, {grid_trials(surface)} trials: {(regrets <= WITHIN).mean():.1%} of seeds within 2 %")
         sampled = rivals(pool, surface, range(given.rival_seeds or given.seeds), given.rivals)
-    return int(report_rivals(cap, raced, sampled) or missed)
+    return MISSED if report_rivals(cap, raced, sampled) or missed else 0
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ from nearmetal.study.spec import AGAIN, parse_study
 from nearmetal.workloads.apps import APPLICATIONS, build_apps
 from nearmetal.workloads.mpi.table import find_mpi
 from nearmetal.workloads.samples import decode
+from support.goals import ended
 from support.validation import App, Case, coverage_table, goals, kept, page, table, where, write_cases
 
 if TYPE_CHECKING:
@@ -324,12 +325,10 @@ def main() -> int:
         made = where(micro)
     failures = [reason for one in measured.values() for reason in one.failures]
     print("\n".join(table(cases)))
-    for one in goals(cases):
-        print(f"{'reached' if one.reached else 'MISSED'}: {one.what}: {one.found}")
     if options.write:
         write_cases([kept(case) for case in cases])
         options.write.write_text(page(cases, failures, made))
-    return 0 if all(one.reached for one in goals(cases)) else 1
+    return ended([f"{one.what}: {one.found}" for one in goals(cases) if not one.reached])
 
 
 if __name__ == "__main__":
