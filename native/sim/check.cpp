@@ -46,6 +46,10 @@ void check_machine(const Job &job) {
                     "machine: what computing adds to a message does not rise");
             before = point;
         }
+        for (std::size_t i = 0; i < path.work.size(); ++i)
+            require(is_duration(path.work[i].ps) && (i == 0 || (path.work[i].bytes > path.work[i - 1].bytes &&
+                                                                path.work[i].ps >= path.work[i - 1].ps)),
+                    "machine: what messages take of processors does not rise");
     }
     for (const std::vector<CollectivePoint> &points : m.measured)
         for (std::size_t i = 0; i < points.size(); ++i)

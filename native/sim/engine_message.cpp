@@ -54,8 +54,8 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
     const bool eager = bytes <= path(between).eager_up_to_bytes && !synchronous;
     m.kind = eager ? MessageKind::kEager : MessageKind::kRequest;
     const Ps overhead = send_overhead(m);
-    if (const std::uint64_t each = path(between).interrupt_fs_per_byte; eager && each > 0)
-        r.owed += std::max(own_time(rank, time_of(bytes, each)) - overhead, Ps{0});
+    if (const PathModel &way = path(between); eager && !way.work.empty())
+        r.owed += std::max(own_time(rank, way.work_for(bytes)) - overhead, Ps{0});
     r.clock += overhead;
     result_.overhead_ps += overhead;
     ++result_.messages;

@@ -18,6 +18,19 @@ Ps PathModel::cold_extra(Ps computed_ps) const {
     return before.extra_ps;
 }
 
+Ps PathModel::work_for(std::uint64_t bytes) const {
+    WorkPoint before{0, 0};
+    for (const WorkPoint &point : work) {
+        if (bytes <= point.bytes) {
+            const auto risen = static_cast<Wide>(point.ps - before.ps) * (bytes - before.bytes);
+            return bytes == point.bytes ? point.ps
+                                        : before.ps + static_cast<Ps>(risen / (point.bytes - before.bytes));
+        }
+        before = point;
+    }
+    return before.bytes ? static_cast<Ps>(static_cast<Wide>(before.ps) * bytes / before.bytes) : before.ps;
+}
+
 Ps Engine::send_overhead(const Message &m) {
     Rank &r = ranks_[m.src];
     const PathModel &way = path(m.pair);
@@ -31,7 +44,7 @@ Ps Engine::recv_overhead(const Message &m) {
     const PathModel &way = path(m.pair);
     const Ps cold = way.cold_extra(r.compute - r.compute_at_recv);
     r.compute_at_recv = r.compute;
-    const Ps least = m.interrupts ? time_of(m.bytes, way.interrupt_fs_per_byte) : 0;
+    const Ps least = m.interrupts ? way.work_for(m.bytes) : 0;
     return own_time(m.dst, std::max(way.segment(m.bytes).recv_overhead(m.bytes), least) + cold);
 }
 

@@ -34,14 +34,20 @@ struct ColdPoint {
     Ps computed_ps, extra_ps;
 };
 
+// What an end's processor needs for a message of so many bytes while its process computes.
+struct WorkPoint {
+    std::uint64_t bytes;
+    Ps ps;
+};
+
 struct PathModel {
     std::vector<Segment> segments;                       // rising bounds
     std::vector<ColdPoint> cold;                         // rising; from (0, 0) on lines, constant beyond the last
     std::uint64_t eager_up_to_bytes = ~std::uint64_t{0}; // larger messages use rendezvous
     std::uint64_t copy_fs_per_byte = 0; // of what a process can send and receive in all; 0: no limit on both at once
-    // What the processors of both ends need for a message while their processes compute, at least: some of that work
-    // otherwise passes while they wait for the wire.
-    std::uint64_t interrupt_fs_per_byte = 0;
+    // What either end works for a message while its process computes, at least: some of that work otherwise passes while
+    // it waits for the wire. Rising; on lines, beyond the last by the byte.
+    std::vector<WorkPoint> work;
 
     [[nodiscard]] const Segment &segment(std::uint64_t bytes) const {
         std::size_t at = 0;
@@ -51,6 +57,7 @@ struct PathModel {
     }
 
     [[nodiscard]] Ps cold_extra(Ps computed_ps) const;
+    [[nodiscard]] Ps work_for(std::uint64_t bytes) const;
 };
 
 // How long a collective of so many bytes takes all ranks together, from the call of the last to the end of the slowest.

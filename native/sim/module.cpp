@@ -283,16 +283,18 @@ void bind_machine(nb::module_ &m) {
             nb::arg("recv_overhead_ps"), nb::arg("gap_ps"), nb::arg("latency_fs_per_byte"), nb::arg("fs_per_byte"),
             nb::arg("tail") = 0, nb::arg("overhead_fs_per_byte") = 0)
         .def("set_path",
-             [](Machine &s, int pair, std::uint64_t eager_up_to_bytes, std::uint64_t copy_fs_per_byte,
-                std::uint64_t interrupt_fs_per_byte) {
+             [](Machine &s, int pair, std::uint64_t eager_up_to_bytes, std::uint64_t copy_fs_per_byte) {
                  require(pair >= 0 && pair < 3, "machine: no such class of pairs");
                  s.paths[pair].eager_up_to_bytes = eager_up_to_bytes;
                  s.paths[pair].copy_fs_per_byte = copy_fs_per_byte;
-                 s.paths[pair].interrupt_fs_per_byte = interrupt_fs_per_byte;
              })
         .def("add_cold_point", [](Machine &s, int pair, Ps computed_ps, Ps extra_ps) {
             require(pair >= 0 && pair < 3, "machine: no such class of pairs");
             s.paths[pair].cold.push_back({computed_ps, extra_ps});
+        })
+        .def("add_work_point", [](Machine &s, int pair, std::uint64_t bytes, Ps ps) {
+            require(pair >= 0 && pair < 3, "machine: no such class of pairs");
+            s.paths[pair].work.push_back({bytes, ps});
         })
         .def("add_collective_point", [](Machine &s, std::uint32_t collective, std::uint64_t bytes, std::uint32_t table) {
             require(collective < kCollectives, "machine: no such collective");

@@ -23,6 +23,19 @@ if TYPE_CHECKING:
 RANK, ARRIVE, READY, CONTROL = 0, 1, 2, 5
 
 
+def work_for(path: PathModel, size: int) -> int:
+    """What a message takes of a processor whose process computes."""
+    points = path.works()
+    if not points:
+        return 0
+    at = bisect_right([one for one, _ in points], size)
+    if at == len(points):
+        end, ps = points[-1]
+        return ps * size // end if end else ps
+    (low, below), (high, above) = points[at - 1] if at else (0, 0), points[at]
+    return below + (above - below) * (size - low) // (high - low)
+
+
 @dataclass
 class Message:
     src: int
@@ -309,7 +322,7 @@ class Twin:
         overhead = segment.send_overhead_ps + m.wire * segment.overhead_fs_per_byte // 1000
         overhead += self.cold(rank, path, "send")
         if eager:
-            rank.owed += max(m.size * path.interrupt_fs_per_byte // 1000 - overhead, 0)
+            rank.owed += max(work_for(path, m.size) - overhead, 0)
         rank.clock += overhead
         rank.slots[slot] = Slot("done", rank.clock) if eager else Slot("pending")
         self.inject(self.keep(m), rank.clock)
@@ -339,7 +352,7 @@ class Twin:
         segment = self.path(m.src, m.dst).segment(m.size)
         overhead = segment.recv_overhead_ps + m.size * segment.overhead_fs_per_byte // 1000
         if m.interrupts:
-            overhead = max(overhead, m.size * self.path(m.src, m.dst).interrupt_fs_per_byte // 1000)
+            overhead = max(overhead, work_for(self.path(m.src, m.dst), m.size))
         overhead += self.cold(rank, self.path(m.src, m.dst), "receive")
         if rank.state == "waiting":
             rank.clock = self.awake(rank, m.time) + overhead

@@ -117,7 +117,12 @@ def test_moderation_adds_waiting_and_no_copying(lab: RunDir, monkeypatch: pytest
         assert copying > 0
         default = model.find(path, "default")
         inter = [one.inter for one in (default.machine, *default.launches)]
-        assert {(one.copy_fs_per_byte, one.interrupt_fs_per_byte) for one in inter} == {(copying, copying)}
+        assert {(one.copy_fs_per_byte, one.work_ps) for one in inter} == {
+            (copying, tuned.find(path).machine.inter.work_ps)
+        }
+        assert inter[0].work_ps[0] == (0, inter[0].work_ps[1][1])
+        moderated = Changes(interrupts="igbvf:usecs=3").apply(tuned.find(path)).machine.inter
+        assert moderated.works() == ((0, 0), (1_000_000, copying * 1000))
 
 
 def test_messages_that_meet_a_timer_are_told(tuned: ModelFile) -> None:

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from nearmetal.predict.models import Distribution
+from nearmetal.errors import BadInputError
+from nearmetal.predict.fit import RoundTrips, Windows, fit_work
+from nearmetal.predict.models import Distribution, PathModel
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Op, OpKind, Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace import DoCall, DoGap
+from nearmetal.predict.wire import least_work
 from tests.unit.simulated import MACHINE, NS, path, program, recv, run_ns, send
 
+BY_BYTE = replace(path(), interrupt_fs_per_byte=500_000)
+BY_SIZE = replace(path(), work_ps=((0, 200 * NS), (500, 200 * NS), (1500, 800 * NS)))
 
+
+@pytest.mark.parametrize("way", [BY_BYTE, BY_SIZE], ids=["older file", "measured sizes"])
 @pytest.mark.parametrize(
     ("computes_ns", "sender", "receiver"),
     [(4000, 100 + 4000 + 400, 4000 + 500), (150, 100 + 150 + 150, 2300), (0, 100, 2300)],
     ids=["long", "short", "not"],
 )
 def test_work_for_a_message_takes_time_of_ranks_that_compute_meanwhile(
-    computes_ns: int, sender: int, receiver: int
+    computes_ns: int, sender: int, receiver: int, way: PathModel
 ) -> None:
     """Both ends' processors are busy with 1000 B for 500 ns each, of which waiting ranks see 100 and 200."""
-    busy = replace(MACHINE, inter=replace(path(), interrupt_fs_per_byte=500_000))
+    busy = replace(MACHINE, inter=way)
     gap = (Distribution((0.0,), (computes_ns * NS,)),)
     mark = Op(OpKind.MARK, tag=1)
     sends = program([send(1), mark], [DoCall(0), DoGap(0), DoCall(1)], gaps=(0,))
@@ -39,3 +47,31 @@ def test_a_rank_that_waits_does_work_for_what_it_sent_in_its_wait() -> None:
     both = tuple(program([send(1 - rank), recv(1 - rank)], steps, gaps=(0,)) for rank in range(2))
     exchange = Schedule(2, both, gap)
     assert run_ns(exchange, busy) == run_ns(exchange)
+
+
+def test_work_is_on_lines_between_measured_sizes_and_by_the_byte_beyond() -> None:
+    """A receiver that computes on looks at its message late, so what that adds is the work."""
+    gap = (Distribution((0.0,), (20_000 * NS,)),)
+
+    def adds_ns(size: int, way: PathModel) -> int:
+        sends = program([send(1, size)])
+        receives = program([recv(0, size)], [DoGap(0), DoCall(0)], gaps=(0,))
+        return run_ns(Schedule(2, (sends, receives), gap), replace(MACHINE, inter=way)) - 20_000
+
+    way = replace(path(o_s=0, o_r=0, fs=0), work_ps=((0, 300 * NS), (1000, 500 * NS)))
+    assert [adds_ns(size, way) for size in (0, 500, 1000, 3000)] == [300, 400, 500, 1500]
+
+
+def test_work_that_falls_with_the_size_is_refused() -> None:
+    with pytest.raises(BadInputError, match="does not rise"):
+        replace(path(), work_ps=((0, 500), (1000, 300)))
+
+
+def test_streams_both_ways_tell_the_work_the_quickest_setting_of_each_size() -> None:
+    """16 messages each way in 1,000 ns each, less the way of the last and of its answer, are 937 ns for both ends."""
+    trips = [RoundTrips(size, np.full(20, ns)) for size, ns in ((8, 800), (1000, 1600))]
+    found = fit_work([Windows(1000, 16, 1, np.full(5, 16_000))], trips)
+    assert found[1000] == (16_000 - 800 - 400) / 15 / 2
+    slow = {size: 2 * ns for size, ns in found.items()}
+    assert least_work([slow, found, {2000: 10.0}]) == ((0, 200_000), (8, 200_000), (1000, 493_333), (2000, 493_333))
+    assert least_work([{}]) == ()

@@ -154,6 +154,12 @@ def fit_copy(one_way: Sequence[Windows], both_ways: Sequence[Windows]) -> int:
     return round(_FS_PER_NS / both) if 0 < both < NO_LOSS * 2 * alone else 0
 
 
+def fit_work(both_ways: Sequence[Windows], round_trips: Sequence[RoundTrips]) -> dict[int, float]:
+    """Return, by size, what a message takes of either end's processor (ns) where one streams both ways and computes."""
+    gaps = _gaps_between_messages(both_ways, *_typical(_by_size(round_trips)))
+    return {size: gaps[size] / 2 for size in gaps}
+
+
 def fit_cold(exchanges: Sequence[Exchanges]) -> tuple[tuple[int, int], ...]:
     """Return what computing adds to a send, and likewise to a receive, as `PathModel.cold`; () without exchanges.
 

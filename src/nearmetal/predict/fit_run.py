@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import GUEST_KINDS, p99_errors, run_errors
-from nearmetal.predict.fit import Exchanges, RoundTrips, Windows, fit_cold, fit_copy, fit_path, fit_port, typical_times
+from nearmetal.predict.fit import (
+    Exchanges,
+    RoundTrips,
+    Windows,
+    fit_cold,
+    fit_copy,
+    fit_path,
+    fit_port,
+    fit_work,
+    typical_times,
+)
 from nearmetal.predict.models import (
     INTRA_KIND,
     SMALL_BYTES,
@@ -26,7 +36,7 @@ from nearmetal.predict.models import (
     PathModel,
 )
 from nearmetal.predict.residual import times_of
-from nearmetal.predict.wire import KnownWire, Works, works_beside
+from nearmetal.predict.wire import KnownWire, Works, least_work, works_beside
 from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
@@ -136,7 +146,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
     fitted: dict[Key, _FittedPath] = {}
     for at, samples in groups.items():
         if samples.round_trips:
-            how = (eager_up_to_bytes, *_work_of_processors(at, groups))
+            how = (eager_up_to_bytes, _work_of_processors(at, groups))
             whole = (one for one in launches[at].values() if one.cells == samples.cells)
             fitted[at] = _FittedPath(samples, _path(samples, *how), tuple((one, _path(one, *how)) for one in whole))
     if not fitted:
@@ -162,18 +172,28 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
     return ModelFile("nearmetal-model", 1, str(run.root.name), machines, run_errors(), p99_errors())
 
 
-def _work_of_processors(key: Key, groups: Mapping[Key, _Samples]) -> tuple[Works | None, int | None]:
-    """Return what processors work for a message of a path, and for each byte they copy (fs), where its wire is known.
+@dataclass(frozen=True, slots=True)
+class _Processors:
+    """What the processors of both ends work for a message of a path, in its wait and beside computing (`work_ps`)."""
+
+    works_ns: Works
+    copying_fs: int
+    work_ps: tuple[tuple[int, int], ...]
+
+
+def _work_of_processors(key: Key, groups: Mapping[Key, _Samples]) -> _Processors | None:
+    """Return what processors work for messages of a path where its wire is known.
 
     All settings of the path tell it: one that makes messages and streams wait, as moderation does, adds no work.
     """
     wire = groups[key].wire_of_single_processors
     if wire is None:
-        return None, None
+        return None
     settings = [one for other, one in groups.items() if (other[0], other[2]) == (key[0], key[2])]
     copying = (fit_copy(one.windows, one.both_ways) for one in settings if one.windows and one.both_ways)
     times = [typical_times(one.round_trips) for one in settings if one.round_trips]
-    return works_beside(wire, times), min(copying, default=0)
+    streams = [fit_work(one.both_ways, one.round_trips) for one in settings if one.round_trips]
+    return _Processors(works_beside(wire, times), min(copying, default=0), least_work(streams))
 
 
 def mpi_of(record: TrialRecord) -> str:
@@ -236,17 +256,17 @@ def _cores(run: RunDir, record: TrialRecord) -> Cores | None:
     return Cores(count, one, one and (record.order.path.kind in GUEST_KINDS or str(facts.get(_AUTOGROUP)) == "1"))
 
 
-def _path(samples: _Samples, eager_up_to_bytes: int | None, works_ns: Works | None, copying: int | None) -> PathModel:
+def _path(samples: _Samples, eager_up_to_bytes: int | None, told: _Processors | None) -> PathModel:
     known = EAGER_BYTES.get((samples.mpi, INTRA_KIND if samples.kind == INTRA_KIND else ""))
     eager = eager_up_to_bytes if eager_up_to_bytes is not None else known - _HEADER_BYTES if known else UNBOUNDED
     if samples.one_processor:
         return fit_path(samples.round_trips, samples.windows, eager, one_processor=True)
-    path = fit_path(samples.round_trips, samples.windows, eager, samples.both_ways, works_ns=works_ns)
-    if copying is None:
-        copying = fit_copy(samples.windows, samples.both_ways)
-    else:  # of processors that do nothing else
-        path = replace(path, interrupt_fs_per_byte=copying)
-    return replace(path, copy_fs_per_byte=copying, cold=fit_cold(samples.exchanges))
+    path = fit_path(
+        samples.round_trips, samples.windows, eager, samples.both_ways, works_ns=told.works_ns if told else None
+    )
+    copying = told.copying_fs if told else fit_copy(samples.windows, samples.both_ways)
+    work_ps = told.work_ps if told else ()  # of processors that do nothing else
+    return replace(path, copy_fs_per_byte=copying, work_ps=work_ps, cold=fit_cold(samples.exchanges))
 
 
 def _machine(samples: _Samples, path: PathModel, intra: PathModel | None) -> Machine:

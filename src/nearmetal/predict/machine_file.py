@@ -25,7 +25,7 @@ from pydantic import ConfigDict, Field
 
 from nearmetal.errors import BadInputError
 from nearmetal.predict.doubts import SETTING, VIRTUAL_ANYWAY, Doubt
-from nearmetal.predict.models import Cores, Machine, NamedMachine, Network, Topology
+from nearmetal.predict.models import Cores, Machine, NamedMachine, Network, PathModel, Topology
 from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
 from nearmetal.predict.wire import BETWEEN_BYTES, HEADER_BYTES, PACKET_BYTES
@@ -125,6 +125,7 @@ class Changes:
             machine = replace(machine, network=self._network())
         if self.interrupts:
             machine = replace(machine, stage=self._stage(named), packet_bytes=machine.packet_bytes or PACKET_BYTES)
+            machine = replace(machine, inter=_fewer_interrupts(machine.inter))
         if self.vms_per_host or self.cores:
             count = self.cores or (machine.cores.count if machine.cores else 0) * self._guests_measured(named)
             if count == 0:
@@ -169,6 +170,14 @@ class Changes:
             )
         leaf, group = map(int, counts or (1, 1))
         return Network(kind, leaf, group, parse_duration_ns(self.hop or "0 ns") * _PS_PER_NS)
+
+
+def _fewer_interrupts(path: PathModel) -> PathModel:
+    """Return a path whose messages take as little of a computing process as in its longest streams.
+
+    An interrupt that waits finds many packets, as one of such a stream does.
+    """
+    return replace(path, work_ps=(), interrupt_fs_per_byte=path.copy_fs_per_byte) if path.work_ps else path
 
 
 _REGISTERS = (Moderation.IGB_QUEUE, Moderation.IGB_SHARED, Moderation.IGBVF)

@@ -107,8 +107,10 @@ class PathModel:
     `measured_bytes` are the sizes that it was fitted from; () where that is not known. `cold` says what sending costs a
     process, and receiving likewise, beyond the back-to-back message once it has computed since it last did so:
     (ps computed, ps more), both rising, on lines from (0, 0) and constant beyond the last; () where not measured.
-    `interrupt_fs_per_byte` is what a byte that comes while a process computes takes of its processor, overhead and all:
-    some of it otherwise passes while the process waits for the wire. 0: the overhead alone.
+    `work_ps` is what a message takes of either end's processor while its process computes, overhead and all: (bytes,
+    ps), both rising, on lines between and beyond the last by the byte. Some of it otherwise passes while the process
+    waits for the wire. (): the overhead alone. `interrupt_fs_per_byte` tells it by the byte, in a file of an older
+    version and where an interrupt stage is added.
     """
 
     segments: tuple[Segment, ...]
@@ -118,6 +120,7 @@ class PathModel:
     measured_bytes: tuple[int, ...] = ()
     cold: tuple[tuple[int, int], ...] = ()
     interrupt_fs_per_byte: int = 0
+    work_ps: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         bounds = [segment.up_to_bytes for segment in self.segments]
@@ -125,6 +128,13 @@ class PathModel:
             raise BadInputError(f"segments of a path end at {bounds} bytes; they rise and the last has no bound")
         if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(((0, 0), *self.cold))):
             raise BadInputError(f"what computing adds to a message does not rise: {self.cold} ps")
+        if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(self.work_ps)):
+            raise BadInputError(f"what messages take of processors does not rise: {self.work_ps} (bytes, ps)")
+
+    def works(self) -> tuple[tuple[int, int], ...]:
+        """Return `work_ps`, or what an older file tells instead."""
+        by_byte = ((0, 0), (1_000_000, self.interrupt_fs_per_byte * 1000)) if self.interrupt_fs_per_byte else ()
+        return self.work_ps or by_byte
 
     def segment(self, message_bytes: int) -> Segment:
         """Return the segment that holds for a size."""

@@ -185,9 +185,11 @@ def _path(job: _sim.Job, native: _sim.Machine, pair: int, path: PathModel) -> No
             tail,
             segment.overhead_fs_per_byte,
         )
-    native.set_path(pair, path.eager_up_to_bytes, path.copy_fs_per_byte, path.interrupt_fs_per_byte)
+    native.set_path(pair, path.eager_up_to_bytes, path.copy_fs_per_byte)
     for computed_ps, extra_ps in path.cold:
         native.add_cold_point(pair, computed_ps, extra_ps)
+    for message_bytes, ps in path.works():
+        native.add_work_point(pair, message_bytes, ps)
 
 
 def _program(program: Program, tables: list[int]) -> _sim.Program:

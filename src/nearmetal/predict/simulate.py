@@ -240,7 +240,7 @@ def _scale_path(path: PathModel, change: Callable[[Segment], Segment], cold_fact
         path,
         segments=tuple(map(change, path.segments)),
         cold=cold,
-        interrupt_fs_per_byte=round(path.interrupt_fs_per_byte * cold_factor),
+        work_ps=tuple((message_bytes, round(ps * cold_factor)) for message_bytes, ps in path.works()),
     )
 
 

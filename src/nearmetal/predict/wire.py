@@ -66,6 +66,18 @@ def works_beside(wire: KnownWire, settings: Sequence[tuple[Floats, Floats]]) -> 
     return works_ns
 
 
+def least_work(settings: Sequence[Mapping[int, float]]) -> tuple[tuple[int, int], ...]:
+    """Return what a message takes of a processor beside computing (`PathModel.work_ps`), from each setting's streams.
+
+    A setting that makes streams wait adds no work to them, so of each size the quickest tells it; never falling.
+    """
+    sizes = sorted({size for one in settings for size in one})
+    if not sizes:
+        return ()
+    ps = np.maximum.accumulate([min(one[size] for one in settings if size in one) for size in sizes]) * _PS_PER_NS
+    return ((0, round(ps[0])), *((size, round(time)) for size, time in zip(sizes, ps, strict=True) if size))
+
+
 def with_overheads(segments: Sequence[Segment], works_ns: Works) -> list[Segment]:
     """Return the segments with what both ends of a message work as overheads, half each, and the rest of t as waiting.
 
