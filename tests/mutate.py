@@ -54,12 +54,12 @@ TESTS: dict[str, tuple[str, ...]] = {
     "results.stopping": _RUN,
     "results.between": ("tests/unit/test_serve_compare.py", "tests/e2e/test_gate.py"),
     "results.causes": ("tests/unit/report/test_causes.py",),
-    "results.evidence": ("tests/unit/test_run_verb.py", "tests/unit/report"),
+    "results.evidence": ("tests/unit/report/test_view.py", "tests/unit/report/test_advice.py"),
     "results.gated": ("tests/unit/test_pages.py", "tests/e2e/test_gate.py"),
     "results.osu": ("tests/e2e/test_import.py",),
     "results.published": ("tests/unit/report/test_published.py",),
     "results.published_tables": ("tests/unit/report/test_published.py",),
-    "results.records": ("tests/unit/report",),
+    "results.records": ("tests/unit/report/test_view.py", "tests/unit/report/test_formats.py"),
     "results.waterfalls": ("tests/unit/report/test_waterfall.py", "tests/golden/test_waterfall.py"),
     "store.record": (
         "tests/unit/test_record.py",
@@ -261,14 +261,15 @@ def room(module: str) -> str:
 def planted(whole: dict[str, ast.Module], most: int | None) -> Iterator[tuple[str, int, str, ast.Module]]:
     """Yield (module, line, what was changed, the changed module) of each error, or of `most` of each room."""
     places: dict[str, list[tuple[str, int]]] = {}
+    passing: set[tuple[str, ...]] = set()
     for module, tree in whole.items():
-        if seen(f"nearmetal.{module}", source(module), tree, own_first(module)):
+        if TESTS[module] not in passing and seen(f"nearmetal.{module}", source(module), tree, TESTS[module]):
             raise RuntimeError(f"the tests of {module} fail without any error")
+        passing.add(TESTS[module])
         numbers = (number for number, what in enumerate(errors(tree), 1) if (module, what) not in SURVIVE)
         places.setdefault(room(module), []).extend((module, number) for number in numbers)
     for name, found in places.items():
-        taken = found if most is None else random.Random(name).sample(found, min(most, len(found)))
-        for module, number in sorted(taken):
+        for module, number in found if most is None else random.Random(name).sample(found, min(most, len(found))):
             made = error(whole[module], number)
             assert made is not None
             yield module, *made
@@ -297,7 +298,8 @@ def main() -> int:
         found.append(seen(f"nearmetal.{module}", source(module), tree, own_first(module)))
         if not found[-1]:
             sys.stdout.write(f"{module}:{line}: {what}\n")
-            sys.stdout.flush()
+        sys.stdout.write(f"{room(module)}: {sum(found)} of {len(found)} so far\r")
+        sys.stdout.flush()
     for name, found in counts.items():
         sys.stdout.write(f"{name}: {sum(found)} of {len(found)}\n")
     return 0 if all(sum(found) >= 0.9 * len(found) for found in counts.values()) else 1

@@ -42,10 +42,11 @@ def marked(found: tuple[Foreign, ...]) -> bool:
     return any(lack.startswith("may be cut short: ") for one in found for lack in one.lacks)
 
 
-@pytest.mark.parametrize("name", sorted(one.name for one in SAMPLES.iterdir()))
+ADOPTED = sorted({one.name for one in SAMPLES.iterdir() if not one.name.startswith(DECODED_ONLY)} - set(NOT_ADOPTED))
+
+
+@pytest.mark.parametrize("name", ADOPTED)
 def test_no_cut_gives_another_number(name: str) -> None:
-    if name in NOT_ADOPTED or name.startswith(DECODED_ONLY):
-        return
     data = (SAMPLES / name).read_bytes()
     whole = figures(read_foreign(data))
     for length in cuts(data):

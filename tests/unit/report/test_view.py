@@ -36,6 +36,7 @@ def test_each_path_gets_the_verdict_that_its_cost_deserves(view: View) -> None:
 
 
 def test_ratios_are_those_the_samples_were_made_with(view: View) -> None:
+    assert len(list(view.compared())) == 12
     for _, one, comparison in view.compared():
         interval = comparison.headline.interval
         assert interval is not None
@@ -92,6 +93,7 @@ def test_bandwidth_verdicts_point_the_right_way(tmp_path: Path) -> None:
 
 def test_p99_of_short_trials_is_refused(tmp_path: Path) -> None:
     view = build_view(make_run(tmp_path / "run", Recipe(iterations=100)))
+    assert view.cells
     for cell in view.cells:
         for one in cell.paths:
             assert one.levels[Metric.P99].value is None
