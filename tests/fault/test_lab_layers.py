@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,15 @@ def test_each_variant_is_made_of_its_own_boot(machines: lab.LabHost) -> None:
         below = image.cache_folder() / state["below"] / "state"
         assert json.loads(below.read_text()) == {"frozen": "machine", "seed": state["seed"], "below": ""}
     assert len(plain) == 2  # three without a guest, of which `snapshots` names one
+
+
+def test_what_others_are_made_of_is_booted_first(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    said: list[str] = []
+    with contextlib.closing(lab.open_lab({"machine": "kvm", "nodes": 2}, said.append)) as opened:
+        opened.prepare(replace(IN_GUESTS, block=block) for block in range(2))
+    made = [line.partition(" the lab")[0] for line in said if "to its snapshot" in line]
+    assert made == ["booting", "booting", "starting a guest in", "starting a guest in"]
 
 
 def test_without_guests_no_guest_is_started(machines: lab.LabHost) -> None:
