@@ -7,7 +7,15 @@ import pytest
 from scipy import fft
 from scipy import stats as reference
 
-from nearmetal.stats.compare import BlockFigures, RatioEstimate, compare, estimate_ratio, pair_launches
+from nearmetal.stats.compare import (
+    BlockFigures,
+    RatioEstimate,
+    compare,
+    estimate_ratio,
+    is_quiet,
+    noise_floor,
+    pair_launches,
+)
 from nearmetal.stats.interval import FloatArray, Interval
 from nearmetal.stats.paired import PairedMoments, moments
 from nearmetal.stats.stopping import StoppingPlan, look
@@ -165,6 +173,24 @@ def test_the_twins_of_frozen_boots_are_asked_for_their_boots_alone() -> None:
     boots = (0, 0, 1, 2, 0, 1, 2)
     assert offset_of(Company(twins)) == 0.0
     assert offset_of(Company(twins, boots)) == pytest.approx(np.nanmean(twins))
+
+
+def test_boots_of_the_baseline_against_itself_differ_by_chance_alone() -> None:
+    """Both names are lives of one frozen machine: what its boots seem to differ by is noise of blocks."""
+    apart = np.exp(np.array([0.0, 0.012, -0.006] * 4) + NOISE / 10.0)
+    booted = BlockFigures(apart, np.ones(12), company=Company(variants=BOOTS))
+    steady = BlockFigures(apart, np.ones(12), company=Company(variants=(0,) * 12))
+    plan = StoppingPlan(12)
+    floors = [noise_floor(one, rng=np.random.default_rng(1), plan=plan).floor for one in (booted, steady)]
+    assert floors[0] == floors[1]
+    assert floors[0] is not None
+    assert [is_quiet(booted, floor, plan) for floor in (0.99 * floors[0], floors[0])] == [False, True]
+    path = estimate_ratio(booted, rng=np.random.default_rng(1), plan=plan).evidence
+    assert path is not None
+    assert math.expm1(path.difference.high) > 1.5 * floors[0]  # of a path, boots may differ
+    assert "boots of the machine differ" in path.wider
+    twins = np.array([0.02, 0.032, 0.014] * 4) + NOISE / 10.0
+    assert offset_of(Company(twins, BOOTS)) == pytest.approx(np.mean(twins))
 
 
 def test_boots_that_are_the_same_within_differ_by_all_there_is() -> None:

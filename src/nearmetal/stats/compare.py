@@ -400,6 +400,7 @@ def noise_floor(
 
     floor = exp(max(|log low|, |log high|)) - 1 over the interval that `estimate_ratio` gives for the two.
     """
+    baseline = replace(baseline, company=baseline.company.of_twins())
     estimate = estimate_ratio(baseline, rng=rng, margin=margin, alpha=alpha, plan=plan)
     if estimate.evidence is None:
         return NoiseFloor(estimate, None, None, false_alarm=False, hides_margin=True)
@@ -412,7 +413,7 @@ def noise_floor(
 
 def is_quiet(baseline: BlockFigures, floor: float, plan: StoppingPlan) -> bool:
     """Return whether the noise floor that the last planned look finds is at most `floor`; `baseline` as above."""
-    found = sequential_evidence(baseline.log_ratios, plan, baseline.company)
+    found = sequential_evidence(baseline.log_ratios, plan, baseline.company.of_twins())
     return found is not None and _floor(found[1].difference) <= floor
 
 

@@ -10,7 +10,9 @@ reaches the next, and what they share is the boot (below). Of such blocks a bend
 
 Variants: where the blocks ran in k boots of a machine, and those differ more than blocks of one do (F test at 25 %, the
 "sometimes pool" rule of Bozivich, Bancroft and Hartley (1956), Ann. Math. Stat. 27(4)), the boot is a random effect,
-and the mean's error is that between boots, with k - 1 degrees of freedom.
+and the mean's error is that between boots, with k - 1 degrees of freedom. Of the baseline against itself it is none:
+both names are lives of one frozen machine, so their true ratio is 1 in every boot, and boots that seem to differ do so
+by chance.
 
 Skewness: the far end of the interval on the side of the long tail moves out by g (2 t^2 + 1) / (6 sqrt n) standard
 errors, g the sample skewness: the Edgeworth correction of Hall (1992), "On the removal of skewness by transformation",
@@ -67,6 +69,10 @@ class Company:
     def first(self, blocks: int) -> Company:
         """Return what is known of the first blocks."""
         return replace(self, twins=self.twins[:blocks], variants=self.variants[:blocks])
+
+    def of_twins(self) -> Company:
+        """Return what is known where both sides are the baseline: a boot gives both the same, so boots count as one."""
+        return replace(self, variants=(0,) * len(self.variants))
 
 
 ALONE = Company()
@@ -168,7 +174,8 @@ def offset_of(company: Company, alpha: float = ALPHA, overall: Callable[[float],
     if known.size < LEAST_BLOCKS:
         return 0.0
     plain = moments(known)
-    of, _ = widened(plain, known, Company(variants=tuple(itertools.compress(company.variants, both.tolist()))))
+    boots = tuple(itertools.compress(company.variants, both.tolist()))
+    of, _ = widened(plain, known, Company(variants=boots).of_twins())
     return abs(of.mean) if overall(two_sided_p(of)) <= alpha else 0.0
 
 
