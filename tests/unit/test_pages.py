@@ -134,3 +134,26 @@ def test_errors_of_predictions_in_the_lab_are_those_of_the_launches_that_are_kep
         best = statistics.median(map(abs, errors[corked, "tuned"] + errors[corked, "by rule"]))
         (summary,) = (line for line in page.splitlines() if line.startswith(f"| {corked}, as"))
         assert summary.endswith(f"| **{best:.1f} %** |")
+
+
+def test_errors_in_guests_and_on_more_ranks_are_those_of_the_launches_that_are_kept() -> None:
+    page = (ROOT / "docs/explanation/prediction-lab.md").read_text()
+    errors: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    sections = {"guests": "## Guests", "two": "## Two ranks a node", "four": "## Four nodes"}
+    told = {where: page.split(title)[1].split("\n## ")[0] for where, title in sections.items()}
+    with (ROOT / "bench/data/predict_lab_nodes.csv").open() as file:
+        for case in csv.DictReader(file):
+            where, program, path = case["where"], case["program"], case["path"]
+            launches = [float(one) for one in case["launches_ms"].split()]
+            measured, predicted = statistics.median(launches), float(case["predicted_ms"])
+            error = 100 * (predicted / measured - 1)
+            errors[where, path == "guest-vf"].append(error)
+            name = program.upper() if len(program) < 3 else program
+            row = f"| {name} | {path} | {len(launches)} | {measured:.4g} |"
+            (line,) = (line for line in told[where].splitlines() if line.startswith(row))
+            assert line.endswith(f"| {predicted:.4g} | {error:+.1f}% |")
+    for (where, _), found in errors.items():
+        middle, worst = statistics.median(map(abs, found)), max(found, key=abs)
+        assert f"{middle:.1f} % of" in told[where] or f"{middle:.1f} %, worst" in told[where]
+        assert f"worst {worst:+.1f} %" in told[where]
+    assert sum(map(len, errors.values())) == sum(section.count("% |\n") for section in told.values())

@@ -160,6 +160,18 @@ def test_how_far_guests_were_off_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     for kind in ("guest-vf", "vf"):
         _, err = told(monkeypatch, computing(1), model_of(tmp_path, Machine(path(1), path(5)), kind=kind))
         assert ("the validated cases have no guests" in err) == (kind == "guest-vf")
+        assert ("measure `bibw` too" in err) == (kind == "guest-vf")
+    streamed = Machine(path(1), replace(path(5), copy_fs_per_byte=1000))
+    _, err = told(monkeypatch, computing(1), model_of(tmp_path, streamed, kind="guest-vf"))
+    assert "six programs held out" in err
+    assert "bibw" not in err
+
+
+def test_ranks_that_share_processors_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for count, one_computer in ((2, False), (1, False), (1, True)):
+        machine = Machine(path(1), path(5), cores=Cores(count, one_computer=one_computer))
+        _, err = told(monkeypatch, computing(1, 1), model_of(tmp_path, machine))
+        assert ("2 ranks of a computer share 1 processor:" in err) == (count == 1 and one_computer)
 
 
 def test_paths_of_an_interrupted_run_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
