@@ -14,7 +14,7 @@ import pytest
 from scripts.reference import cli as describe
 from scripts.reference import paths as describe_paths
 
-from nearmetal.cli.main import VERBS
+from nearmetal.cli.main import VERBS, run
 from nearmetal.errors import ExitCode
 from nearmetal.results.gated import GateExit
 
@@ -51,6 +51,17 @@ def test_the_man_page_shows_every_verb_and_keeps_typed_hyphens() -> None:
     for verb in VERBS:
         assert f"nearmetal {verb}" in plain
     assert "--allow-mixed" in plain
+
+
+@pytest.mark.parametrize("verb", ["history", "lab", "trace"])
+def test_a_list_of_commands_is_not_cut(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([verb, "--help"]) == 0
+    listed = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert listed
+    assert not [line for line in listed if line.endswith("...")]
 
 
 def test_every_exit_code_is_in_the_table() -> None:

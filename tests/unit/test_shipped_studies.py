@@ -24,6 +24,20 @@ def test_a_shipped_study_is_sound(path: Path) -> None:
     assert block(study, 0)
 
 
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_a_plan_fits_a_terminal_and_keeps_names_and_sizes_whole(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert nearmetal(["plan", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if "\N{HORIZONTAL ELLIPSIS}" in line]
+    for workload in read_study(path)[0].workload:
+        assert any(line.startswith(f"{workload.name} ") for line in lines)
+    assert not [line for line in lines if line.split()[:1] in (["B"], ["KiB"], ["MiB"])]
+
+
 @pytest.mark.parametrize("path", [p for p in STUDIES if p.stem.startswith(PAPERS)], ids=lambda path: path.stem)
 def test_a_study_of_a_paper_has_a_page_that_says_what_can_differ(path: Path) -> None:
     page = (ROOT / "docs" / "studies" / f"{path.stem}.md").read_text()

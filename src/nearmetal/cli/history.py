@@ -26,9 +26,10 @@ def command() -> None:
 @click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--allow-mixed", is_flag=True, help="Accept a run whose own trials differ in kernel, MPI, NIC or code.")
 def add(history: Path, runs: tuple[Path, ...], *, allow_mixed: bool) -> None:
-    """Add RUNS (run directories) to the file HISTORY, which is created if it does not exist.
+    """Add RUNS (run directories) to the file HISTORY.
 
-    A run that is already in it is skipped, unless it has more trials now; then it is read again.
+    The file is created if it does not exist. A run that is already in it is skipped, unless it has more trials now;
+    then it is read again.
     """
     for root in runs:
         kept = collect(root, allow_mixed=allow_mixed)
@@ -50,7 +51,7 @@ def add(history: Path, runs: tuple[Path, ...], *, allow_mixed: bool) -> None:
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 @click.option("--out", type=click.Path(path_type=Path), help="Also write it as an HTML page.")
 def show(history: Path, *, metric: str, path: str, workload: str, form: str, out: Path | None) -> None:
-    """Show HISTORY: the level of each cell over the runs, and where it changed."""
+    """Show each cell of HISTORY over the runs, and where it changed."""
     with Database(history, write=False) as database:
         whole = form == "json" or out is not None
         found = build_history(database, Metric(metric), path=path, workload=workload, every_interval=whole)

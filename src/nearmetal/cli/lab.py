@@ -39,7 +39,7 @@ def command() -> None:
 @command.command()
 @click.option("--again", is_flag=True, help="Rebuild even if the cached image is up to date.")
 def build(*, again: bool) -> None:
-    """Build the image from this machine's Debian or Ubuntu packages, and boot it once. The result is cached."""
+    """Build the image from this machine's Debian or Ubuntu packages. It is booted once, and cached."""
     started_s = time.monotonic()
 
     def say(text: str) -> None:
@@ -54,7 +54,7 @@ def build(*, again: bool) -> None:
 @command.command()
 @click.option("--verify", is_flag=True, help="Also check every file's checksum.")
 def status(*, verify: bool) -> int:
-    """Show if the lab can run on this machine, what is cached, and what each machine configuration is."""
+    """Show if the lab can run on this machine, and what is cached. The machine configurations are listed, too."""
     console = Console(highlight=False, soft_wrap=True)
     problems = [problem for problem in (_problem(find_emulator), _problem(image.require_built)) if problem]
     builder = _problem(require_builder)
@@ -97,13 +97,13 @@ def clean(*, everything: bool, old_only: bool) -> None:
 @command.command()
 @click.argument("node", default="n0")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
-@click.option("--path", "kind", default="native", help="What joins the nodes: a path of the lab's (native).")
-@click.option("--nodes", default=2, type=click.IntRange(2, NODES_MAX), help="How many machines the cluster has (2).")
+@click.option("--path", "kind", default="native", show_default=True, help="The path of the lab that joins the nodes.")
+@click.option("--nodes", default=2, type=click.IntRange(2, NODES_MAX), show_default=True, help="How many machines.")
 def shell(node: str, argv: tuple[str, ...], kind: str, nodes: int) -> int:
-    """Open a shell on NODE of a cluster, or run COMMAND there, while a path is up.
+    """Open a shell on NODE of a cluster, or run COMMAND there.
 
-    NODE is n0, n1 ... or, on a path with guests, g0, g1 ... The machines are those of a trial, in virtual time, and end
-    with the shell; ctrl-] ends them, too.
+    A path joins the nodes meanwhile. NODE is n0, n1 ... or, on a path with guests, g0, g1 ... The machines are those of
+    a trial, in virtual time, and end with the shell; ctrl-] ends them, too.
     """
     guests = kind in {path.kind for path in GUEST_PATHS}
     known = [f"{letter}{number}" for letter in ("ng" if guests else "n") for number in range(nodes)]

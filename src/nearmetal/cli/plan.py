@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 import click
 from rich.table import Table
@@ -23,6 +24,8 @@ from nearmetal.workloads.figures import WITH_OPERATIONS
 
 _ITERATE = {"fake", "perftest", *WITH_OPERATIONS}
 """The kinds of workload that take a study's `iterations`; others have a class, an input or a time of their own."""
+_SIZES_WIDE = 11
+"""Where sizes are broken into lines: a size and its unit stay together, which a column by itself would not know."""
 
 
 @click.command(name="plan")
@@ -48,12 +51,12 @@ def command(study: Path, *, order: bool, form: str) -> None:
     console.print(blocks(spec.trials, shortest, longest), highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("workload", "operation", "sizes", "iterations", "nodes of ranks", "progress", "pause"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=column != "nodes of ranks")
     for workload in spec.workload:
         table.add_row(
             workload.name,
             workload.operation or workload.name,
-            " ".join(format_size(size).replace(" ", "\u00a0") for size in workload.sizes) or "none",
+            fill(" ".join(format_size(size).replace(" ", "\u00a0") for size in workload.sizes), _SIZES_WIDE) or "none",
             str(workload.iterations) if workload.kind in _ITERATE else "its own",
             " ".join(map(str, workload.placed)),
             workload.progress,

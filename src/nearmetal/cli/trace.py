@@ -38,8 +38,9 @@ def command() -> None:
 @click.option("--processor-time", is_flag=True, help="Measure compute as CPU time, for ranks that share cores.")
 @click.argument("launch", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> int:
-    """Run LAUNCH (mpirun and its arguments) under the tracer, which writes one file per rank into the directory.
+    """Run LAUNCH (mpirun and its arguments) under the tracer.
 
+    The tracer writes one file per rank into the directory.
     Exits with 0 if every rank wrote a complete trace and the program ended with 0, else with 1.
     """
     argv = understand(launch).argv
@@ -69,7 +70,10 @@ def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> in
 @click.option("--format", "form", type=click.Choice(list(_RENDER)), default="table", help="Output format.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout.")
 def show(trace: Path, placements: tuple[str, ...], form: str, output: Path | None) -> None:
-    """Show TRACE: time in compute and in MPI, message sizes, who sends to whom, collectives, traffic between nodes."""
+    """Show where the time of TRACE goes, and who sends to whom.
+
+    Time in compute and in MPI, message sizes, who sends to whom, collectives, traffic between nodes.
+    """
     opened = read_trace(trace)
     ranks = opened.world_ranks
     chosen = [regular_placement(text, ranks) or read_placement(Path(text), ranks) for text in placements]
