@@ -117,6 +117,10 @@ SURVIVE = {
     ("stats.widen", "1.0 + interval.level"): "the t of the other tail, which is squared",
     ("run.timers", "40000000"): "1 ns of 40 ms: a hundred times less than the share that counts as near",
     ("run.timers", "200000000"): "1 ns of 200 ms, likewise",
+    (
+        "run.schedule",
+        "0",
+    ): "of a run without records: its first occasion is the one to run, and its ending the one told",
     ("run.schedule", "len(running) < host.slots"): "one more waits in the pool, which has no more threads than slots",
     ("run.timers", "0.0"): "a cell without a summary: 1 ns is as far from every timer as 0 ns",
 }
