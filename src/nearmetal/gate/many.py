@@ -15,7 +15,6 @@ from nearmetal.stats.between import Standing
 MOST_IN_CELLS = 12
 """How many runs one table shows cell by cell."""
 _MOST_NAMED = 6
-_WORST_FIRST = (Standing.WORSE, Standing.UNDECIDED, Standing.BETTER, Standing.WITHIN)
 _MARKS = {Standing.WORSE: "▼", Standing.UNDECIDED: "?", Standing.BETTER: "▲", Standing.WITHIN: "≈"}
 NOTE = (
     "Each field is the path's costliest cell, as times the base's cost: by the mean, or by median or p99 where that is "
@@ -33,7 +32,7 @@ def ranked(gates: Sequence[Gate]) -> list[Gate]:
 
     def key(gate: Gate) -> tuple[int, float, str]:
         return (
-            _WORST_FIRST.index(gate.verdict),
+            gate_words.WORST_FIRST.index(gate.verdict),
             -max(map(_cost, (*gate.judged, *gate.against)), default=0.0),
             name(gate.run),
         )
@@ -43,7 +42,7 @@ def ranked(gates: Sequence[Gate]) -> list[Gate]:
 
 def standings(gates: Sequence[Gate]) -> Iterator[tuple[Standing, str]]:
     """Yield how many runs stand how, and which, the worst first."""
-    for standing in _WORST_FIRST:
+    for standing in gate_words.WORST_FIRST:
         if named := [name(gate.run) for gate in gates if gate.verdict is standing]:
             more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
             yield standing, f"{len(named)} of {len(gates)} ({', '.join(named[:_MOST_NAMED])}{more})"
@@ -84,8 +83,8 @@ def _field(gate: Gate, key: tuple[str, str]) -> PathStanding:
     if not known:
         return PathStanding(None, words.NOTHING, "nothing to compare")
     worst = max(known, key=_cost)
-    standing = min((one.standing for one in (*cells, *further)), key=_WORST_FIRST.index)
-    tally = ((sum(cell.standing is one for cell in cells), one) for one in _WORST_FIRST)
+    standing = min((one.standing for one in (*cells, *further)), key=gate_words.WORST_FIRST.index)
+    tally = ((sum(cell.standing is one for cell in cells), one) for one in gate_words.WORST_FIRST)
     counts = ", ".join(f"{count} {one}" for count, one in tally if count)
     counts += f"; {len(further)} worse by median or p99" if further else ""
     said = f"{gate.title(worst)}: {gate_words.cell(worst)}. Of {len(cells)} cells: {counts}"

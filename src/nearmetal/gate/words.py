@@ -9,7 +9,7 @@ from nearmetal.results.gated import Gate, GateCell
 from nearmetal.stats.between import Standing
 from nearmetal.stats.summary import Metric
 
-_ORDER = (Standing.WORSE, Standing.UNDECIDED, Standing.BETTER, Standing.WITHIN)
+WORST_FIRST = (Standing.WORSE, Standing.UNDECIDED, Standing.BETTER, Standing.WITHIN)
 
 
 def verdict(gate: Gate) -> str:
@@ -23,7 +23,7 @@ def verdict(gate: Gate) -> str:
 
 
 def _counts(gate: Gate, metric: Metric) -> str:
-    return ", ".join(f"{gate.count(one, metric)} {one}" for one in _ORDER if gate.count(one, metric))
+    return ", ".join(f"{gate.count(one, metric)} {one}" for one in WORST_FIRST if gate.count(one, metric))
 
 
 def others(gate: Gate) -> str:

@@ -12,7 +12,7 @@ from nearmetal.history import words as history_words
 from nearmetal.history.records import History, Point, Series
 from nearmetal.report import charts, words
 from nearmetal.report.as_html import table_region
-from nearmetal.report.axes import PlotArea, Scale, linear, ratios, x_axis, y_axis
+from nearmetal.report.axes import PlotArea, Scale, joined, linear, placed, ratios, x_axis, y_axis
 from nearmetal.report.markup import (
     ALONE,
     NOTHING,
@@ -95,7 +95,7 @@ def together_chart(history: History) -> Markup:
     ticks = tuple((_WIDE.left + step * (run.number - 0.5), str(run.number)) for run in history.runs)
     x = {run.number: at for run, (at, _) in zip(history.runs, ticks, strict=True)}
     parts = [
-        x_axis(_WIDE, Scale(0.0, 2000.0, 0.0, 2000.0, float, ticks), "run"),
+        x_axis(_WIDE, placed(ticks), "run"),
         y_axis(_WIDE, y, f"{history.metric} of a run against the median of its series"),
     ]
     for one, number, values in lines:
@@ -131,8 +131,7 @@ def _line(one: Series, number: int | None, points: Sequence[tuple[float, float]]
     tip = element("title", _caption(one))
     if len(points) == 1:
         return element("circle", tip, class_=f"series {look} mark", cx=points[0][0], cy=points[0][1], r=3.6)
-    way = "M" + "L".join(f"{pixels(at)} {pixels(y)}" for at, y in points)
-    return element("path", tip, class_=f"series {look} line", d=way)
+    return element("path", tip, class_=f"series {look} line", d=joined(points))
 
 
 def _charts(history: History, series: Sequence[Series]) -> Markup:
@@ -152,11 +151,10 @@ def chart(history: History, one: Series) -> Markup:
     """Return a series as an image: levels with intervals, medians between changes, and where facts changed."""
     points = one.points
     y = linear(*_reach(points), _FRAME.bottom, _FRAME.top, lambda value: f"{value:.6g}")
-    step = (_FRAME.right - _FRAME.left) / max(1, len(points))
-    at = [_FRAME.left + step * (number + 0.5) for number in range(len(points))]
+    at, step = charts.columns(len(points), _FRAME)
     ticks = tuple((x, str(point.run)) for x, point in zip(at, points, strict=True))
     parts = [
-        x_axis(_FRAME, Scale(0.0, 1000.0, 0.0, 1000.0, float, ticks), "run"),
+        x_axis(_FRAME, placed(ticks), "run"),
         y_axis(_FRAME, y, f"{one.shown.name}, {one.shown.unit}"),
         *_machines(history, points, at, step),
         *_segments(one, at, step, y),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from nearmetal.report.markup import Markup, element, together
+from nearmetal.report.markup import Markup, element, pixels, together
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,11 @@ def linear(low: float, high: float, start: float, end: float, label: Label = pla
     """Return a linear scale over round numbers that hold low..high, three at least."""
     values = _round_values(low, high, math.floor, math.ceil, 5)
     return Scale(values[0], values[-1], start, end, float, tuple((v, label(v)) for v in values))
+
+
+def placed(ticks: Iterable[tuple[float, str]]) -> Scale:
+    """Return the scale of what has a place in pixels already, such as columns: names stand where they lie."""
+    return Scale(0.0, 2000.0, 0.0, 2000.0, float, tuple(ticks))
 
 
 def _round_values(
@@ -147,6 +152,11 @@ def _uncrowded(scale: Scale, apart: float) -> list[tuple[float, str]]:
         if not kept or abs(scale(value) - scale(kept[-1][0])) >= apart:
             kept.append((value, label))
     return kept
+
+
+def joined(points: Iterable[tuple[float, float]]) -> str:
+    """Return the path data of a line from point to point."""
+    return "M" + "L".join(f"{pixels(x)} {pixels(y)}" for x, y in points)
 
 
 def spread_apart(wanted: Sequence[float], apart: float, low: float, high: float) -> list[float]:

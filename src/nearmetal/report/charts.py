@@ -10,7 +10,18 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from nearmetal.report import words
-from nearmetal.report.axes import PlotArea, Scale, linear, logarithmic, plain, spread_apart, x_axis, y_axis
+from nearmetal.report.axes import (
+    PlotArea,
+    Scale,
+    joined,
+    linear,
+    logarithmic,
+    placed,
+    plain,
+    spread_apart,
+    x_axis,
+    y_axis,
+)
 from nearmetal.report.markup import Markup, element, pixels, together
 from nearmetal.results.records import Cell, PathCell, PathEntry, View
 from nearmetal.stats.interval import Interval
@@ -201,13 +212,10 @@ def _labels_on_median(
 ) -> Markup:
     """Return a legend at the right whose marks also lie on the curves at their medians."""
     parts = []
-    for number, (entry, _, curve) in enumerate(curves):
+    for entry, _, curve in curves:
         median = show(_at(curve, 0.5))
         parts.append(mark(entry, x(median), y(0.5), title=f"{entry.label}: median {words.figure(median)}"))
-        at = FRAME.top + 8 + 17.0 * number
-        parts.append(mark(entry, FRAME.right + 20, at))
-        parts.append(element("text", words.short(entry.label), class_="name", x=FRAME.right + 29, y=at + 4))
-    return together(*parts)
+    return together(*parts, _legend([entry for entry, *_ in curves], FRAME))
 
 
 def tail_chart(view: View, cell: Cell) -> Markup:
@@ -229,8 +237,8 @@ def tail_chart(view: View, cell: Cell) -> Markup:
         loose = firm[-1:] + [(px, py) for f, px, py in points if f > one.supported]
         for run, kind in ((firm, "line"), (loose, "line loose")):
             if len(run) > 1:
-                drawn = "L".join(f"{pixels(px)} {pixels(py)}" for px, py in _thinned(run, _budget(view)))
-                parts.append(element("path", class_=f"{path_class(entry)} {kind}", d=f"M{drawn}"))
+                drawn = joined(_thinned(run, _budget(view)))
+                parts.append(element("path", class_=f"{path_class(entry)} {kind}", d=drawn))
         ends.append((entry, points[-1][2]))
     return chart(f"percentiles, {words.cell_title(view, cell)}", *parts, labels_at_right(ends, FRAME))
 
@@ -260,15 +268,14 @@ def drift_chart(view: View, cell: Cell) -> Markup:
         lambda v: f"{'+' if v > 0 else ''}{plain(v)} %",
     )
     blocks = sorted({block for _, points in series for block, *_ in points})
-    step = (frame.right - frame.left) / max(1, len(blocks))
-    middle = {block: frame.left + step * (number + 0.5) for number, block in enumerate(blocks)}
+    xs, step = columns(len(blocks), frame)
+    middle = dict(zip(blocks, xs, strict=True))
     ticks = tuple((middle[block], str(block + 1)) for block in blocks)
     parts = [
-        x_axis(frame, Scale(0.0, 1000.0, 0.0, 1000.0, float, ticks), "block, in the order measured"),
+        x_axis(frame, placed(ticks), "block, in the order measured"),
         y_axis(frame, y, f"trial mean against the path's own mean, {cell.shown.name}"),
         element("line", class_="one", x1=frame.left, x2=frame.right, y1=y(0), y2=y(0)),
     ]
-    ends = []
     gap = min(9.0, step / (len(series) + 1))
     for number, (entry, points) in enumerate(series):
         shift = gap * (number - (len(series) - 1) / 2)
@@ -278,10 +285,8 @@ def drift_chart(view: View, cell: Cell) -> Markup:
         for block, _, value, _ in points:
             tip = f"{entry.label}, block {block + 1}: {value:+,.1f} %"
             parts.append(mark(entry, at[block], y(value), hollow=entry.again, title=tip))
-        ends.append((entry, frame.top + 8 + 17.0 * number))
-    return chart(
-        f"drift over blocks, {words.cell_title(view, cell)}", *parts, _labels_at_right_plain(ends, frame), height=290.0
-    )
+    legend = _legend([entry for entry, _ in series], frame)
+    return chart(f"drift over blocks, {words.cell_title(view, cell)}", *parts, legend, height=290.0)
 
 
 def _drift(cell: Cell, one: PathCell) -> list[tuple[int, float, float, float]]:
@@ -300,9 +305,11 @@ def _drift(cell: Cell, one: PathCell) -> list[tuple[int, float, float, float]]:
     return points
 
 
-def _labels_at_right_plain(ends: Sequence[tuple[PathEntry, float]], frame: PlotArea) -> Markup:
+def _legend(entries: Sequence[PathEntry], frame: PlotArea) -> Markup:
+    """Return marks and names one below the other, right of the frame."""
     parts = []
-    for entry, y in ends:
+    for number, entry in enumerate(entries):
+        y = frame.top + 8 + 17.0 * number
         parts.append(mark(entry, frame.right + 20, y, hollow=entry.again))
         parts.append(element("text", words.short(entry.label), class_="name", x=frame.right + 29, y=y + 4))
     return together(*parts)

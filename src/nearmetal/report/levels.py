@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from nearmetal.report import words
-from nearmetal.report.axes import PlotArea, Scale, logarithmic, x_axis, y_axis
+from nearmetal.report.axes import PlotArea, Scale, joined, logarithmic, placed, x_axis, y_axis
 from nearmetal.report.charts import FRAME, WIDTH, chart, labels_at_right, mark, path_class, readout, whisker
-from nearmetal.report.markup import Markup, element, pixels, together
+from nearmetal.report.markup import Markup, element, together
 from nearmetal.results.records import Cell, GroupId, Level, PathCell, PathEntry, View
 from nearmetal.stats.summary import HEADLINE, Metric
 
@@ -60,8 +60,7 @@ def _by_size(view: View, cells: Sequence[Cell], metric: Metric, href: Callable[[
     xs = _size_positions(cells)
     y = logarithmic(*_reach(view, cells, metric), FRAME.bottom, FRAME.top)
     ticks = tuple((x, words.size(cell)) for cell, x in zip(cells, xs, strict=True))
-    sizes = Scale(0.0, 1000.0, 0.0, 1000.0, float, ticks)
-    parts = [x_axis(FRAME, sizes, "message size (log scale)"), y_axis(FRAME, y, _title(cells[0], metric))]
+    parts = [x_axis(FRAME, placed(ticks), "message size (log scale)"), y_axis(FRAME, y, _title(cells[0], metric))]
     lines: dict[str, list[tuple[float, float]]] = {}
     zones = []
     width = min((b - a for a, b in pairwise(xs)), default=40.0)
@@ -77,8 +76,7 @@ def _by_size(view: View, cells: Sequence[Cell], metric: Metric, href: Callable[[
             zones.append(readout(FRAME, (x, width), words.cell_title(view, cell), reading, href(cell)))
     entries = [entry for entry in view.shown_paths if entry.label in lines]
     for entry in entries:
-        drawn = "M" + "L".join(f"{pixels(x)} {pixels(at)}" for x, at in lines[entry.label])
-        parts.insert(2, element("path", class_=f"{path_class(entry)} line", d=drawn))
+        parts.insert(2, element("path", class_=f"{path_class(entry)} line", d=joined(lines[entry.label])))
     ends = [(entry, lines[entry.label][-1][1]) for entry in entries]
     label = f"{_title(cells[0], metric)} by message size, one line a path"
     return chart(label, *parts, labels_at_right(ends, FRAME), zones=zones)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from nearmetal.predict.calibration import LEVEL
 from nearmetal.report import charts
 from nearmetal.report.as_html import table_region
-from nearmetal.report.axes import PlotArea, Scale, linear, x_axis, y_axis
+from nearmetal.report.axes import PlotArea, Scale, joined, linear, x_axis, y_axis
 from nearmetal.report.bars import Bar, Part, stacked
-from nearmetal.report.markup import ALONE, NOTHING, Markup, element, header, page, pixels, section
+from nearmetal.report.markup import ALONE, NOTHING, Markup, element, header, page, section
 from nearmetal.report.prediction_json import BreakEvenJson, PlacementFile, PredictedJson, PredictionFile
 from nearmetal.report.prediction_text import figures, placements
 from nearmetal.report.tables import Table
@@ -217,8 +217,7 @@ def _curve(
 ) -> list[Markup]:
     x, y, ns = scales
     at = [(x(100 * share), y(value / ns)) for share, value in points]
-    line = "M" + "L".join(f"{pixels(one)} {pixels(two)}" for one, two in at)
-    drawn = [element("path", class_=f"series {look} line", d=line)]
+    drawn = [element("path", class_=f"series {look} line", d=joined(at))]
     for (one, two), (share, value) in zip(at, points, strict=True):
         tip = element("title", f"{name}, {share:.0%} between nodes: {format_duration(value)}")
         drawn.append(element("circle", tip, class_=f"series {look} mark", cx=one, cy=two, r=4.0))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.report import charts, words
 from nearmetal.report.as_html import table_region
-from nearmetal.report.axes import PlotArea, Scale, linear, x_axis, y_axis
+from nearmetal.report.axes import PlotArea, linear, placed, x_axis, y_axis
 from nearmetal.report.markup import (
     ALONE,
     NOTHING,
@@ -112,9 +112,8 @@ def _race(space: Space, one: RecalledClass) -> Markup:
     shown = order[:MAX_LANES]
     blocks = len(one.steps)
     frame = PlotArea(330.0, 24.0, 900.0, 30.0 + _LANE * len(shown))
-    step = (frame.right - frame.left) / max(1, blocks)
-    ticks = tuple((frame.left + step * (block + 0.5), str(block + 1)) for block in range(blocks))
-    parts = [x_axis(frame, Scale(0.0, 2000.0, 0.0, 2000.0, float, ticks), "block of the search")]
+    xs, step = charts.columns(blocks, frame)
+    parts = [x_axis(frame, placed((x, str(block)) for block, x in enumerate(xs, 1)), "block of the search")]
     for number, point in enumerate(shown):
         y = frame.top + 12 + _LANE * number
         fate = "chosen" if point == winner else _fate(by_point[point], last[point], blocks)

@@ -9,8 +9,9 @@ from urllib.parse import urlencode
 
 from nearmetal.report import overview, words
 from nearmetal.report.as_html import verdict_class
+from nearmetal.report.axes import joined
 from nearmetal.report.charts import path_class
-from nearmetal.report.markup import Markup, element, page, pixels, scrolling, together
+from nearmetal.report.markup import Markup, element, page, scrolling, together
 from nearmetal.results.records import View
 from nearmetal.serve.catalogue import Entry, SavedResult
 from nearmetal.serve.pages import PLAIN, beside_path, run_path
@@ -245,8 +246,8 @@ def _spark(view: View) -> Markup:
         if not points:
             continue
         ends = points if len(points) > 1 else [(points[0][0] - 4, points[0][1]), (points[0][0] + 4, points[0][1])]
-        line = "M" + "L".join(f"{pixels(x)} {pixels(at)}" for x, at in ends)
-        drawn.append(element("path", element("title", entry.label), class_=f"{path_class(entry)} line", d=line))
+        tip = element("title", entry.label)
+        drawn.append(element("path", tip, class_=f"{path_class(entry)} line", d=joined(ends)))
     said = "; ".join(f"{words.judged(view, one)} {words.reach(one)} times {view.baseline}" for one in view.verdicts)
     return element(
         "svg", element("title", said), *drawn, class_="spark", viewbox=f"0 0 {width:.0f} {height:.0f}", role="img"
