@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from nearmetal.hosts.host import ClockProgress, Host, VirtualTimeHost
+from nearmetal.report.terminal import Console
 from nearmetal.results.evidence import disturbed
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.units import NS_PER_S, format_duration, format_wait
