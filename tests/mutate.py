@@ -171,14 +171,19 @@ _PLANTS: tuple[tuple[type[ast.AST], Callable[[Any], bool], Callable[[Any], ast.A
 
 
 class _Error(ast.NodeTransformer):
-    """Plants the error of one number; `line` and `what` tell which it was, 0 when there are no more."""
+    """Plants the error of one number, of 0 none; `line` and `what` tell which it was, 0 when there are no more.
+
+    `met` is what each error up to then changes.
+    """
 
     def __init__(self, number: int) -> None:
         self._left = number
         self.line = 0
         self.what = ""
+        self.met: list[str] = []
 
     def _take(self, node: ast.AST, what: str) -> bool:
+        self.met.append(what)
         self._left -= 1
         if self._left == 0:
             self.line, self.what = getattr(node, "lineno", 0), what
@@ -197,12 +202,11 @@ class _Error(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-def errors(tree: ast.Module) -> Iterator[str]:
-    """Yield what each error changes."""
-    number = 1
-    while made := error(tree, number):
-        yield made[1]
-        number += 1
+def errors(tree: ast.Module) -> list[str]:
+    """Return what each error changes, in the order of their numbers."""
+    every = _Error(0)
+    every.visit(copy.deepcopy(tree))
+    return every.met
 
 
 def error(tree: ast.Module, number: int) -> tuple[int, str, ast.Module] | None:

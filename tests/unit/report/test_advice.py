@@ -190,7 +190,7 @@ def test_a_next_step_in_the_lab_tells_the_time_that_one_waits(
     said = capsys.readouterr().out
     assert "Figures from an emulated machine" in said, "what the lab's label said when this run was recorded reads on"
     steps = [line for line in said.splitlines() if line.startswith("next for")]
-    assert any(re.search(r"more blocks, about \d+ min", line) for line in steps), steps
+    assert any(re.search(r"more blocks, about \d+ (min|h)", line) for line in steps), steps
 
 
 def test_a_setting_that_is_slower_somewhere_is_not_advised(tmp_path: Path) -> None:
