@@ -82,8 +82,8 @@ def _outcome(record: TrialRecord) -> str:
     return f"{order.path.label} {order.workload.label} {order.setting}"
 
 
-class _RemainingTime:
-    """How long the rest takes at most, from the blocks that this call has carried out."""
+class _Course:
+    """Which block it is and how long the rest takes at most, from the blocks that this call has carried out."""
 
     def __init__(self, most_blocks: int, blocks: int | None) -> None:
         self._most = most_blocks
@@ -91,13 +91,17 @@ class _RemainingTime:
         self._first: tuple[int, float] | None = None
 
     def words(self, number: int, now_s: float) -> str:
-        """Return `, about 12 min left at most` as block `number` begins; nothing while unknown or below a minute."""
+        """Return `block 4 of at most 9, about 12 min left at most` as a block begins; no time below a minute."""
         if self._first is None:
             self._first = number, now_s
         begun, since_s = self._first
-        to_come = min(self._most - number % self._most, begun + self._blocks - number)
+        occasion, block = divmod(number, self._most)
+        to_come = min(self._most - block, begun + self._blocks - number)
+        last = block + to_come
+        place = f"block {block + 1} of " + (f"{last} (max {self._most})" if last < self._most else f"at most {last}")
         left_s = (now_s - since_s) / (number - begun) * to_come if number > begun else 0.0
-        return f", about {format_wait(round(left_s * NS_PER_S))} left at most" if left_s >= _WORTH_SAYING_S else ""
+        left = f", about {format_wait(round(left_s * NS_PER_S))} left at most" if left_s >= _WORTH_SAYING_S else ""
+        return f"occasion {occasion + 1}, {place}{left}" if occasion else f"{place}{left}"
 
 
 class _DisturbanceWatch:
@@ -114,17 +118,9 @@ class _DisturbanceWatch:
         return f"warning: busy from trial {record.order.trial} on: {why}; intervals will be wide" if begins else ""
 
 
-def _place(study: Study, number: int) -> str:
-    """Return which block it is, and of which occasion where it is not the first."""
-    occasion, block = divmod(number, study.trials.max_blocks)
-    place = f"block {block + 1} of at most {study.trials.max_blocks}"
-    return f"occasion {occasion + 1}, {place}" if occasion else place
-
-
 class _StudyWatcher:
     def __init__(self, study: Study, blocks: int | None) -> None:
-        self._study = study
-        self._left = _RemainingTime(study.trials.max_blocks, blocks)
+        self._course = _Course(study.trials.max_blocks, blocks)
         self._quiet = _DisturbanceWatch()
 
 
@@ -136,7 +132,7 @@ class _Bar(_StudyWatcher):
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
         del open_paths
-        text = f"{_place(self._study, number)}{self._left.words(number, time.monotonic())}"
+        text = self._course.words(number, time.monotonic())
         self._progress.reset(self._task, total=trials, description=text, last="")
 
     def trial_ended(self, record: TrialRecord) -> None:
@@ -151,9 +147,8 @@ class _Lines(_StudyWatcher):
         self._console = console
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
-        left = self._left.words(number, time.monotonic())
-        place = _place(self._study, number)
-        self._console.print(f"{place}: {trials} trials on {' '.join(open_paths)}{left}", markup=False)
+        place = self._course.words(number, time.monotonic())
+        self._console.print(f"{place}: {trials} trials on {' '.join(open_paths)}", markup=False)
 
     def trial_ended(self, record: TrialRecord) -> None:
         for said in _said(record, self._quiet):
