@@ -9,7 +9,7 @@ statistics, as in a real run. Path and baseline come from the same distribution,
     python bench/aa_calibration.py --real FILE...       real A/A comparisons, from JSON
 
 A JSON file for --real holds a list of {"name": str, "first": [...], "again": [...]}: the baseline's figure in each
-block under its two names. Exit code 1 when a figure misses its target.
+block under its two names. Exit code 4 when a figure misses its target.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 Two questions in one run: do both tell the same time (goal: within 5 % on 16 to 256 ranks), and how much faster
 is ours (goal: at least 25 times, processor time of a halo on 1,024 ranks, start-up included)?
 Needs SimGrid, which nothing else does: `apt install libsimgrid-dev` (Debian 12 has 3.32), or `smpicc` and `smpirun`
-of your own on PATH. Without them it says so and leaves with status 1.
+of your own on PATH. Without them it says so and leaves with status 3.
 
 SMPI runs the pattern's C program (smpi_patterns.c) with its plainest network: links shared max-min, constant latency,
 no TCP window, no overheads, every message eager. nearmetal replays the pattern on the LogGP machine that says the same.
@@ -147,7 +147,7 @@ def main() -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     if not (shutil.which("smpicc") and shutil.which("smpirun")):
         print("there is no smpicc and smpirun here: `apt install libsimgrid-dev` for this comparison alone")
-        return 1
+        return 3
     worst = 0.0
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

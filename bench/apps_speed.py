@@ -10,7 +10,7 @@ The traffic is what the algorithm must move at least, counted below; caches may 
 
 Stamping: CG class A built with and without stamps, launched in turn on one rank; goal: less than 1 % more processor
 time, which others on the machine disturb less than the clock on the wall. The figure is the middle of the paired ratios
-with its 95 % interval, and beside it the bound: stamps taken on two ranks times what one costs. Exit code 1 when the
+with its 95 % interval, and beside it the bound: stamps taken on two ranks times what one costs. Exit code 4 when the
 interval lies above the goal, 3 without an MPI.
 """
 

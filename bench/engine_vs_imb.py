@@ -10,7 +10,7 @@ MPICH wheel, whose library has the same binary interface.
     python bench/engine_vs_imb.py                    goal: every ratio within 0.97-1.03
     python bench/engine_vs_imb.py --launches 5       quicker
 
-Also stated: what recording an iteration costs. Exit code 1 when a ratio misses the goal, 3 without IMB or MPICH.
+Also stated: what recording an iteration costs. Exit code 4 when a ratio misses the goal, 3 without IMB or MPICH.
 """
 
 from __future__ import annotations

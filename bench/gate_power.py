@@ -2,7 +2,7 @@
 
 Simulated launches of seven kinds (those of aa_calibration.py and a steady one); a gate is 12 cells of two runs, judged
 as the verb judges them: on the recorded blocks, then on fresh ones for what looked worse. Each row states what was true
-and what the gate said. Exit code 1 when a goal below is missed by more than two standard errors.
+and what the gate said. Exit code 4 when a goal below is missed by more than two standard errors.
 
     python bench/gate_power.py                1,000 gates a row
     python bench/gate_power.py --gates 200    quicker

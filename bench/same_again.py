@@ -9,7 +9,7 @@ vary: how many intervals do not hold another's estimate where occasions make no 
 found (Student's t of the difference, Welch's degrees of freedom). Cells of too few blocks for an interval are left out.
 Last come the occasions taken together: how often the interval that all but one make holds the one left out (goal: 93 to
 97 %; cells of one run are no independent draws).
-Exit code 1 when more intervals exclude another's estimate than chance allows (5 %, one-sided, pairs taken as
+Exit code 4 when more intervals exclude another's estimate than chance allows (5 %, one-sided, pairs taken as
 independent).
 """
 

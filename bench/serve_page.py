@@ -11,7 +11,7 @@ answer is timed by a client on loopback from the request to its last byte. State
 - after a trial: the live page's part right after one more trial ended (only that trial is read),
 - processor: what the server took for `first, warm files`, in processor time (it reads with two threads).
 
-Exit code 1 when `again` or `first, warm files` is not below the goal; `first` also waits for the disk.
+Exit code 4 when `again` or `first, warm files` is not below the goal; `first` also waits for the disk.
 """
 
 from __future__ import annotations

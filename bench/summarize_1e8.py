@@ -5,7 +5,7 @@
 Both sides run in a process of their own, in turn, on warm files; the time is from the first file opened to the last
 figure known, imports left out. Files are held against their recorded SHA-256, as of a run. The peer gets the faster of
 polars' two ways (lazy over all files, or read and then ask). What that holding costs is measured apart, in one process:
-each file is read and summarized with and without it, in turn. Needs `polars` (dependency group `bench`). Exit code 1
+each file is read and summarized with and without it, in turn. Needs `polars` (dependency group `bench`). Exit code 4
 when the ratio exceeds 1.5, memory reaches 2 GiB or holding costs more than 3 % of processor time.
 """
 

@@ -7,7 +7,7 @@ load on the machine does not touch.
     python bench/trace_overhead.py                       CG class A, 2 ranks, 15 blocks
     python bench/trace_overhead.py --class W --blocks 5
 
-Exit code 1 when the profiler's own account, the added processor time or the whole interval of the ratio is above 2 %.
+Exit code 4 when the profiler's own account, the added processor time or the whole interval of the ratio is above 2 %.
 """
 
 from __future__ import annotations

