@@ -188,7 +188,7 @@ def _failed(path: str, workload: str, ones: list[Failure]) -> str:
 
 def noise_sentence(view: View) -> str:
     """Return what the A/A comparison says about this study."""
-    stated = [cell.noise for cell in view.cells if cell.noise is not None]
+    stated = [cell.noise for cell in view.wholes if cell.noise is not None]
     floor = view.noise_floor
     if floor is None:
         return f"Noise floor: unknown, too few blocks of {view.baseline} under its two names."
@@ -203,6 +203,8 @@ def noise_sentence(view: View) -> str:
             f"spread over blocks explains (expected by chance in {view.criteria.alpha:.0%} of cells): drift, or an "
             "effect of the order. The intervals there are widened by as much."
         )
+    if (parts := view.noise_of_parts) is not None:
+        text += f" Of parts, such as a program's communication: {percent(parts)}."
     return text
 
 

@@ -6,9 +6,10 @@ Figures are in the unit of their cell's `DisplayScale`; raw durations keep `_ns`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from nearmetal.results.series import is_part
 from nearmetal.results.shown import DisplayScale
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import CellComparison, NoiseFloor
@@ -246,6 +247,25 @@ class View:
 
     @property
     def noise_floor(self) -> float | None:
-        """Return the largest noise floor of any cell, None when none could be stated."""
-        floors = [cell.noise.floor for cell in self.cells if cell.noise and cell.noise.floor is not None]
-        return max(floors, default=None)
+        """Return the largest noise floor of any cell but parts of programs, None when none could be stated."""
+        return _loudest(self.wholes)
+
+    @property
+    def noise_of_parts(self) -> float | None:
+        """Return the largest noise floor of parts of programs, such as their communication."""
+        parts = self._parts()
+        return _loudest(cell for cell in self.cells if cell.group in parts)
+
+    @property
+    def wholes(self) -> tuple[Cell, ...]:
+        """Return the cells that are not a part of a program whose whole is another cell."""
+        parts = self._parts()
+        return tuple(cell for cell in self.cells if cell.group not in parts)
+
+    def _parts(self) -> set[GroupId]:
+        measured = {(one.workload, one.operation) for one in self.groups}
+        return {one for one in self.groups if is_part(one.workload, one.operation, measured)}
+
+
+def _loudest(cells: Iterable[Cell]) -> float | None:
+    return max((cell.noise.floor for cell in cells if cell.noise and cell.noise.floor is not None), default=None)

@@ -6,8 +6,9 @@ name of the baseline is left out: it is the same path.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -104,6 +105,15 @@ def cell_id(record: TrialRecord, cell: StoredCell) -> CellId:
     """Return what a stored cell is of."""
     order = record.order
     return CellId(order.workload.label, cell.operation, order.setting, cell.message_bytes, order.path.label)
+
+
+def is_part(workload: str, operation: str, measured: Collection[tuple[str, str]]) -> bool:
+    """Return whether a program's launches measure its whole as well: `ft.W.communication` beside `ft.W.total`.
+
+    `measured` are workloads and operations.
+    """
+    stems = accumulate(operation.split("."), "{}.{}".format)
+    return not operation.endswith(".total") and any((workload, f"{stem}.total") in measured for stem in stems)
 
 
 def read_series(run: RunDir, metric: Metric = HEADLINE, *, allow_mixed: bool = False) -> RunSeries:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from nearmetal.results.series import CellId, Combination, launches, variants
+from nearmetal.results.series import CellId, Combination, is_part, launches, variants
 from nearmetal.stats.compare import enough, is_quiet, pair_launches
 from nearmetal.stats.conclude import Criteria
 from nearmetal.stats.stopping import StoppingPlan
@@ -51,10 +51,15 @@ def decided(study: Study, run: RunDir, records: Sequence[TrialRecord]) -> set[Co
 def _loud(
     study: Study, found: Mapping[CellId, Mapping[int, Summary]], boots: Mapping[int, int], plan: StoppingPlan
 ) -> set[tuple[str, str]]:
-    """Return the workloads and settings in which the baseline differs from itself by more than the study allows."""
+    """Return the workloads and settings in which the baseline differs from itself by more than the study allows.
+
+    Parts of a program are not asked: how long its ranks wait for each other has a floor of its own.
+    """
     loud: set[tuple[str, str]] = set()
     if (allowed := study.trials.floor) is not None:
-        for cell in (one for one in found if one.path == study.baseline):
+        measured = {(one.workload, one.operation) for one in found}
+        wholes = (one for one in found if not is_part(one.workload, one.operation, measured))
+        for cell in (one for one in wholes if one.path == study.baseline):
             again = found.get(replace(cell, path=study.baseline + AGAIN), {})
             figures, _ = pair_launches(again, [found[cell]], margin=study.margin, variants=boots)
             if HEADLINE not in figures or not is_quiet(figures[HEADLINE], allowed, plan):

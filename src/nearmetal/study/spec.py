@@ -170,7 +170,9 @@ class TrialsSpec(_Model):
     min_blocks: Annotated[int, Field(ge=3, le=10_000)] = Field(5, description="Blocks before the first look.")
     max_blocks: Annotated[int, Field(ge=3, le=10_000)] = Field(16, description="The cap.")
     precision: Share | None = Field(None, description="Stop when the ratio's half-width is as narrow as this.")
-    floor: Share | None = Field(None, description="Go on while a cell's noise floor is higher than this.")
+    floor: Share | None = Field(
+        None, description="Go on while a cell's noise floor is above it, but of parts of a program."
+    )
     timeout: DurationNs = Field(60 * NS_PER_S, description="For one trial, such as `'60 s'`.")
     probe: str = Field(
         "", description="An address; while knobs are set, the watchdog puts them back when it stops answering."

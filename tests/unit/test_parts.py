@@ -1,0 +1,102 @@
+"""Parts of a program: what is one, and what its noise is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearmetal.report.words import noise_sentence
+from nearmetal.results.paths import build_view
+from nearmetal.results.series import is_part
+from nearmetal.results.stopping import decided
+from nearmetal.store.rundir import RunDir, RunInfo
+from nearmetal.store.samples import CellSamples
+from nearmetal.study import plan
+from nearmetal.study.order import Order, Outcome, TrialStatus
+from nearmetal.study.spec import AGAIN, digest, parse_study
+
+STUDY = """
+format = 1
+name = "program"
+seed = 1
+baseline = "veth"
+
+[[path]]
+name = "veth"
+[[path]]
+name = "tap"
+
+[[workload]]
+name = "turbulence"
+kind = "application"
+operation = "ft"
+
+[trials]
+min_blocks = 5
+max_blocks = 9
+floor = "2 %"
+"""
+
+LOUD = (1.0, 1.3, 0.8, 1.25, 0.75)
+"""What a block costs more under the baseline's second name."""
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        ("ft.W.communication", True),
+        ("ft.W", True),
+        ("ft.W.total", False),
+        ("ft.WX.communication", False),
+        ("cg.W", False),
+        ("latency", False),
+    ],
+)
+def test_a_part_stands_beside_its_whole(operation: str, expected: bool) -> None:
+    measured = {("w", "ft.W.total"), ("w", operation), ("another", "cg.W.total")}
+    assert is_part("w", operation, measured) is expected
+
+
+def cell(operation: str, ms: float) -> CellSamples:
+    ns = np.full((1, 1), round(ms * 1e6), dtype=np.int64)
+    return CellSamples(operation, 0, 0, (0,), np.zeros_like(ns), ns, np.zeros_like(ns, dtype=np.uint8))
+
+
+def launch(order: Order, loud: str) -> list[CellSamples]:
+    """Return a launch of a program of 100 ms, whose operation `loud` differs between the baseline's names."""
+    again = order.path.label.endswith(AGAIN)
+    cost = 2.0 if order.path.label == "tap" else 1.0 + 0.001 * again * order.block
+    usual = {"ft.W.total": 100.0, "ft.W": 16.0, "ft.W.communication": 4.0}
+    return [
+        cell(name, ms * cost * (LOUD[order.block] if again and name == loud else 1.0)) for name, ms in usual.items()
+    ]
+
+
+def measured(folder: Path, loud: str) -> RunDir:
+    study = parse_study(STUDY, "study.toml")
+    info = RunInfo(study.name, digest(STUDY), "local", "here", "0.1.0", "2026-11-23T09:00:00+00:00")
+    with RunDir.create(folder, info, STUDY) as run:
+        for order in (one for number in range(len(LOUD)) for one in plan.block(study, number)):
+            run.append(order, Outcome(TrialStatus.VALID), launch(order, loud), attempt=1, started_utc=info.created_utc)
+    return RunDir.open(folder)
+
+
+@pytest.mark.parametrize(("loud", "ends"), [("ft.W.communication", True), ("ft.W", True), ("ft.W.total", False)])
+def test_a_study_goes_on_for_the_noise_of_a_program_and_not_of_its_parts(tmp_path: Path, loud: str, ends: bool) -> None:
+    with measured(tmp_path / "run", loud) as run:
+        found = decided(parse_study(STUDY, "study.toml"), run, run.trials())
+    assert found == ({("tap", "turbulence", "as-found")} if ends else set())
+
+
+def test_the_noise_of_parts_is_told_beside_that_of_programs(tmp_path: Path) -> None:
+    with measured(tmp_path / "run", "ft.W.communication") as run:
+        view = build_view(run)
+    assert view.noise_floor is not None
+    assert view.noise_of_parts is not None
+    assert view.noise_floor < 0.02
+    assert view.noise_of_parts > 0.2
+    said = noise_sentence(view)
+    assert "veth measured against itself, worst of 1 cell)" in said
+    assert said.endswith(f"Of parts, such as a program's communication: {view.noise_of_parts:.0%}.".replace("%", " %"))
