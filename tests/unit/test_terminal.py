@@ -121,7 +121,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "report RUN --out OUT/x.html",
         "plot RUN median -o OUT/x.svg",
         "plot RUN median -o OUT/x.tex",
-        "gate RUN --against RUN --junit OUT/x.xml --openmetrics OUT/x.prom --reframe OUT/x.perflog",
+        "gate RUN --against BASE --junit OUT/x.xml --openmetrics OUT/x.prom --reframe OUT/x.perflog",
         "history add OUT/h.duckdb RUN",
         "predict PATTERN --on RUN",
     ],
@@ -133,8 +133,11 @@ def test_a_hostile_run_commands_nothing(
     pattern.write_text('[pattern]\nkind = "halo"\nranks = 4\nsteps = 5\nmessage_bytes = 8\ncompute = "10 us"\n')
     out = tmp_path / "out"
     out.mkdir()
-    places = {"RUN": str(hostile), "OUT": str(out), "PATTERN": str(pattern)}
-    code = run([re.sub("RUN|OUT|PATTERN", lambda found: places[found[0]], word) for word in words.split()])
+    base = shutil.copytree(hostile, tmp_path / "base")
+    for path in (base / "trials").glob("*.json"):
+        rewrite(path, lambda raw: raw.update(started_utc="2026-01-01T00:00:00+00:00"))
+    places = {"RUN": str(hostile), "BASE": str(base), "OUT": str(out), "PATTERN": str(pattern)}
+    code = run([re.sub("RUN|BASE|OUT|PATTERN", lambda found: places[found[0]], word) for word in words.split()])
     if words.startswith("history"):
         assert run(["history", "show", str(out / "h.duckdb"), "--out", str(out / "h.html")]) == 0
         (out / "h.duckdb").unlink()

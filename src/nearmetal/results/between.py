@@ -69,6 +69,7 @@ def read_pair(run: RunDir, base: RunDir, question: Question) -> RunPair:
     if not pair.base.cells:
         raise BadInputError(f"{base.root} has no valid trial", hint=f"nearmetal show {base.root}")
     _refuse_other_measurements(pair)
+    _refuse_itself(pair)
     if not pair.run.cells.keys() & pair.base.cells.keys():
         raise BadInputError(
             f"{run.root} and {base.root} have no cell in common", hint="both must be runs of the same study"
@@ -84,6 +85,16 @@ def read_pair(run: RunDir, base: RunDir, question: Question) -> RunPair:
 def read_figures(run: RunDir, question: Question) -> dict[Metric, RunSeries]:
     """Return each figure of a run that a question is about; raises as `read_series`."""
     return {metric: read_series(run, metric, allow_mixed=question.allow_mixed) for metric in question.figures}
+
+
+def _refuse_itself(pair: RunPair) -> None:
+    """Raise BadInputError where one run holds the other's trials alone: compared with itself, nothing is worse."""
+    ours, theirs = ({one.seal for one in side.records} for side in (pair.run, pair.base))
+    if "" not in ours | theirs and (ours <= theirs or theirs <= ours):
+        raise BadInputError(
+            f"{pair.run.run.root} and {pair.base.run.root} are one run: they hold the same trials",
+            hint="measure the study again, and compare that run with this one",
+        )
 
 
 def _refuse_other_measurements(pair: RunPair) -> None:
