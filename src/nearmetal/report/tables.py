@@ -124,7 +124,7 @@ def shortest(view: View, most: int) -> tuple[Table, int]:
         size, path, mean_ratio, median_ratio, p99_ratio, _, verdict = (
             entry.partition("\n")[0] for entry in _comparison(cell, one)
         )
-        place = f"{words.group_title(view, cell.group)}, {size}" if several else size
+        place = words.cell_title(view, cell) if several else size
         rows.append((place, path, mean_ratio, median_ratio, p99_ratio, verdict))
     title = f"Ratio to {view.baseline}, with the verdict of each cell"
     head = ("cell" if several else "size", "path", *Metric, "verdict")

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fake_runs import STUDY as FAKE_STUDY
 from nearmetal.cli.main import run as nearmetal
-from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, schema, words
+from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, schema, tables, words
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import FactRow, View
 from nearmetal.stats.interval import Interval
@@ -166,6 +166,14 @@ def test_the_answer_comes_first_and_fits_a_screen(view: View) -> None:
         assert f"{one.path}: {one.verdict}, {words.reach(one)} times veth ({one.reason})." in said
     assert lines[1].startswith(f"{view.verdicts[0].path}: "), "before anything else, a sentence on each path"
     assert sum(line.startswith(("8 B ", "1 KiB ", "64 KiB ")) for line in lines) == 12, "no ratio is left out"
+
+
+def test_a_cell_without_a_size_has_its_name_alone(view: View) -> None:
+    cell = replace(view.cells[0], message_bytes=0)
+    other = replace(cell, group=replace(cell.group, workload="barrier"))
+    table, _ = tables.shortest(replace(view, cells=(other, *view.cells)), 40)
+    assert table.rows[0][0] == "barrier (latency)"
+    assert table.rows[len(other.paths) - 1][0].endswith(", 8 B")
 
 
 def test_a_run_with_failures_still_answers_in_forty_lines(tmp_path: Path) -> None:
