@@ -66,6 +66,31 @@ def test_text_is_no_markup_and_commands_no_terminal() -> None:
         assert "\u241b]0;owned" in said
 
 
+def test_no_line_ends_with_blanks_and_none_is_lost_within() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=20)
+    table = Table("name", "what", box=None, pad_edge=False)
+    table.add_row("a", "b")
+    table.add_row("longer", "a b")
+    console.print(table)
+    console.print("words that are broken into lines", style="bold")
+    console.print("  a  b  \n  c ")
+    console.print("yes? ", end="")
+    console.print("no")
+    lines = [
+        "name    what",
+        "a       b",
+        "longer  a b",
+        "words that are",
+        "broken into lines",
+        "  a  b",
+        "  c",
+        "yes? no",
+        "",
+    ]
+    assert out.getvalue().split("\n") == lines
+
+
 def test_visible_text_keeps_its_lines() -> None:
     assert visible("a\tb\r\nc\n") == "a\tb\nc\n"
     assert visible("100 %\rok\x7f") == "100 %\u240dok\u2421"
@@ -185,6 +210,30 @@ def test_names_on_the_command_line_command_no_terminal(capsys: pytest.CaptureFix
     assert run(["compare", "no\x1b[2Jwhere"]) != 0
     assert run(["\x1b[2J"]) != 0
     assert "\x1b" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["apply", "none.json"], "error: there is no profile 'none.json'\nhint: `nearmetal tune` writes profiles\n"),
+        (
+            ["guests", "--xml", "none.xml"],
+            "error: cannot read none.xml: No such file or directory\n"
+            "hint: `virsh dumpxml GUEST > FILE` writes such a file\n",
+        ),
+        (
+            ["plot", "run", "medan", "-o", "x.svg"],
+            "error: Invalid value for 'WHAT': 'medan' is not one of 'cost', 'mean', 'median', 'p99'.\n"
+            "hint: nearmetal plot --help\n",
+        ),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_next_step(
+    argv: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(argv) == 2
+    assert capsys.readouterr().err == said
 
 
 def test_a_run_whose_label_no_file_can_hold_is_refused(hostile: Path, tmp_path: Path) -> None:

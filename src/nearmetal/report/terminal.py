@@ -6,6 +6,7 @@ is an error with its reason, not a traceback.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -34,8 +35,28 @@ class Console(rich.console.Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield what is drawn, with control characters made visible; those of rich itself pass."""
-        for one in super().render(renderable, options):
-            yield one if one.control else Segment(visible(one.text), one.style)
+        return _unpadded(
+            one if one.control else Segment(visible(one.text), one.style) for one in super().render(renderable, options)
+        )
+
+
+def _unpadded(segments: Iterable[Segment]) -> Iterator[Segment]:
+    """Leave out the blanks that end a line: those that pad a table's last column, or stand where a line was broken."""
+    blanks: list[Segment] = []
+    for one in segments:
+        if one.control:
+            yield one
+            continue
+        whole = re.sub(" +\n", "\n", one.text)
+        text = whole.rstrip(" ")
+        if text and not text.startswith("\n"):
+            yield from blanks
+        if text:
+            blanks.clear()
+            yield Segment(text, one.style)
+        if text != whole:
+            blanks.append(Segment(whole[len(text) :], one.style))
+    yield from blanks
 
 
 class _GuardedStream:
