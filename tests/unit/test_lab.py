@@ -263,7 +263,10 @@ def test_what_other_versions_left_in_the_cache_is_summed_up_and_removed(
     key = image.image_key(Manifest.load(serving_root), image.code_key())
     serving = [
         serving_root,
-        *(cached_folder(f"{kind}-{key}{more}", {}) for kind, more in (("image", ""), ("snapshot", "-base-1"))),
+        *(
+            cached_folder(f"{kind}-{key}{more}", {"distribution": "debian", "kernel": "6.1.0-56-amd64"})
+            for kind, more in (("image", ""), ("snapshot", "-base-6e608d2b943d686c"))
+        ),
     ]
     old = [old_root, *(cached_folder(name, {}) for name in ("image-gone", "snapshot-gone-base-1"))]
     unfinished = image.cache_folder() / "unfinished-1"

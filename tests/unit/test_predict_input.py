@@ -44,7 +44,7 @@ def test_what_is_no_trace_is_told_from_one_without_ranks(tmp_path: Path, model: 
     (tmp_path / "killed").mkdir()
     (tmp_path / "killed" / "rank-000000.nmtrace.part").touch()
     for name, said, hint in (
-        ("nowhere", "there is no nowhere", "nearmetal trace -- mpirun"),
+        ("nowhere", "there is no trace 'nowhere'", "nearmetal trace -- mpirun"),
         ("file", "file is a file", "the directory that"),
         ("run", "run is a run", "run:WORKLOAD"),
         ("killed", "killed holds no trace", "only .part files"),

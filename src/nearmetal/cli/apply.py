@@ -79,6 +79,8 @@ def command(
 
     A separate watchdog process rolls everything back even if this process, its terminal or the network link dies.
     """
+    if not profile.exists():
+        raise BadInputError(f"there is no profile {str(profile)!r}", hint="`nearmetal tune` writes profiles")
     wanted = Profile.read(profile, lambda path: trusted_bytes(path, owners=caller()).decode())
     folder = places.folder_of(host)
     call = waiting.Meeting(folder, wanted.name)

@@ -10,9 +10,10 @@ import click
 from nearmetal.cli.sizes import parse_sizes
 from nearmetal.errors import BadInputError
 from nearmetal.report.waterfall import as_json, as_text
-from nearmetal.results.waterfalls import waterfalls
+from nearmetal.results.waterfalls import Waterfall, waterfalls
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
+from nearmetal.units import format_size
 
 
 @click.command(name="explain")
@@ -27,9 +28,15 @@ def command(
 ) -> None:
     """Show where the time of one message goes, for every traced path and setting of RUN, side by side."""
     opened = RunDir.open(run)
+    traced = waterfalls(opened)
+    if not traced:
+        raise BadInputError(
+            f"{run} has no traced trial",
+            hint="give a workload `options = { waterfall = true }`, as studies/sriov-waterfall.toml does",
+        )
     found = [
         one
-        for one in waterfalls(opened)
+        for one in traced
         if (not paths or one.path in paths)
         and (not settings or one.setting in settings)
         and (not workload or one.workload == workload)
@@ -37,13 +44,17 @@ def command(
     ]
     if not found:
         raise BadInputError(
-            f"{run} has no matching traced trial",
-            hint="give a workload `options = { waterfall = true }`, as studies/sriov-waterfall.toml does",
+            f"{run} has no traced trial of that path, setting, workload and size",
+            hint=f"those that it has: {', '.join(dict.fromkeys(map(_name, traced)))}",
         )
     baseline = parse_study(opened.study_text(), str(opened.root / "study.toml")).baseline
     label = opened.info.host_label
     height = shutil.get_terminal_size((80, _LINES)).lines
     click.echo(as_json(found, baseline, label) if form == "json" else as_text(found, baseline, label, height), nl=False)
+
+
+def _name(one: Waterfall) -> str:
+    return f"{one.path} with {one.setting}, {one.workload} of {format_size(one.message_bytes)}"
 
 
 _LINES = 40

@@ -54,7 +54,9 @@ def _text(path: Path) -> str:
     try:
         return path.read_bytes().decode()
     except OSError as error:
-        raise ForeignFileError(f"cannot read {path}: {error.strerror}") from error
+        raise ForeignFileError(
+            f"cannot read {path}: {error.strerror}", hint="`virsh dumpxml GUEST > FILE` writes such a file"
+        ) from error
     except UnicodeDecodeError as error:
         raise ForeignFileError(f"{path} is not UTF-8 text: {error}") from error
 

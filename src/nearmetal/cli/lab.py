@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 
 from nearmetal import scratch
 from nearmetal.errors import BadInputError, ExitCode, NearmetalError, TrialError
@@ -66,7 +66,9 @@ def status(*, verify: bool) -> int:
     if wire:
         console.print(f"  {wire.message}\n  hint: {wire.hint}")
     console.print("an image can be built here" if not builder else f"no image can be built here: {builder.message}")
-    table = Table("folder", "made of", "size", "state", box=None, pad_edge=False, header_style="bold")
+    table = Table(
+        Column("folder", no_wrap=True), "made of", "size", "state", box=None, pad_edge=False, header_style="bold"
+    )
     entries = image.cached(verify=verify)
     for entry in entries:
         if entry.serves:

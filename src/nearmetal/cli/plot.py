@@ -17,7 +17,7 @@ _SUFFIXES = (".svg", ".pdf", ".png", ".tex")
 
 @click.command(name="plot")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.argument("what", type=click.Choice(figure.KINDS), metavar=f"[{'|'.join(figure.KINDS)}]")
+@click.argument("what", type=click.Choice(figure.KINDS), metavar="WHAT")
 @click.option(
     "-o",
     "--out",
@@ -32,7 +32,8 @@ _SUFFIXES = (".svg", ".pdf", ".png", ".tex")
 def command(run: Path, what: str, out: Path, workload: str, setting: str, *, wide: bool, allow_mixed: bool) -> None:
     """Draw one chart of RUN by message size into a file, and write its data as CSV next to it.
 
-    `cost` is relative to the baseline, above 1 is worse; the others are absolute figures. All with 95 % intervals.
+    WHAT is `cost`, relative to the baseline, above 1 is worse; or a figure of each path: `mean`, `median` or `p99`.
+    All with 95 % intervals.
     """
     if out.suffix not in _SUFFIXES:
         raise BadInputError(f"{out} is none of {', '.join(_SUFFIXES)}", hint=f"-o {out.with_suffix('.svg')}")

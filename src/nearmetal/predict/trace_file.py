@@ -357,7 +357,7 @@ def _no_trace(directory: Path) -> ForeignFileError:
     """Return what is there instead of a trace."""
     made = "make one with `nearmetal trace -- mpirun ...`"
     if not directory.exists():
-        return ForeignFileError(f"there is no {directory}", hint=made)
+        return ForeignFileError(f"there is no trace {str(directory)!r}", hint=made)
     if not directory.is_dir():
         return ForeignFileError(f"{directory} is a file", hint="a trace is the directory that `nearmetal trace` made")
     if any(directory.glob(f"rank-*{SUFFIX}.part")):

@@ -159,8 +159,9 @@ def test_explain_prints_it_and_says_when_there_is_none(run: RunDir) -> None:
     assert "Most of vf, default, is" not in said
     assert "moderation wait" in said
     for none in (["--path", "native"], ["--size", "128"], ["--workload", "plain"]):
-        with pytest.raises(BadInputError, match="no matching traced trial"):
+        with pytest.raises(BadInputError, match="no traced trial of that path") as refused:
             CliRunner().invoke(command, [str(run.root), *none], catch_exceptions=False)
+        assert refused.value.hint == "those that it has: vf with default, traced of 64 B"
 
 
 def test_explain_gives_json(run: RunDir, one: Waterfall) -> None:
