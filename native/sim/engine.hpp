@@ -208,8 +208,8 @@ class Engine {
     void add_crew(std::uint32_t cores);
     void share_fairly(const std::vector<std::uint32_t> &ranks);
     void ask_way(const Crew &mates);
-    void split_by_host(const std::vector<std::uint32_t> &ranks);
-    // How long work of `time` takes a rank, which may share its core with ranks of other hosts.
+    void split_by_domain(const std::vector<std::uint32_t> &ranks);
+    // How long work of `time` takes a rank, which may share its core with ranks of other domains.
     [[nodiscard]] Ps own_time(std::uint32_t rank, Ps time) const {
         Ps own = 0;
         if (shares_.empty())

@@ -39,9 +39,9 @@ void Engine::deal_computer(std::vector<std::uint32_t> &ranks, std::uint32_t &dra
     const auto count = static_cast<std::uint32_t>(ranks.size()), cores = machine_->cores;
     for (std::size_t i = ranks.size(); i > 1; --i) // Fisher and Yates
         std::swap(ranks[i - 1], ranks[draw(0, draws, kDealPurpose) % i]);
-    if (machine_->share_by_host && count > cores) {
+    if (machine_->share_by_domain && count > cores) {
         if (count % cores == 0)
-            split_by_host(ranks);
+            split_by_domain(ranks);
         else
             share_fairly(ranks);
         return;
@@ -57,53 +57,53 @@ void Engine::add_crew(std::uint32_t cores) {
     cores_.resize(cores_.size() + cores, {.holder = kNone, .crew = index});
 }
 
-// A kernel that groups processes by session shares a core evenly between hosts that are sessions of one machine, and a
-// rank that polls uses its host's share up. With equally many ranks on each core there is nothing to balance, so which
-// ranks share one is drawn again in each replica; each host has a core of its own there, as many times slower as there
-// are.
-void Engine::split_by_host(const std::vector<std::uint32_t> &ranks) {
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> own; // (core, host) -> crew
-    std::vector<std::uint32_t> hosts(machine_->cores);
+// A kernel shares a core evenly between its guests, and one that groups processes by session between those: between
+// domains. A rank that polls uses its domain's share up. With equally many ranks on each core there is nothing to
+// balance, so which ranks share one is drawn again in each replica; each domain has a core of its own there, as many
+// times slower as there are.
+void Engine::split_by_domain(const std::vector<std::uint32_t> &ranks) {
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> own; // (core, domain) -> crew
+    std::vector<std::uint32_t> domains(machine_->cores);
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         const auto at = static_cast<std::uint32_t>(i % machine_->cores);
         const auto [found, is_new] =
-            own.try_emplace({at, places_[ranks[i]].host}, static_cast<std::uint32_t>(crews_.size()));
+            own.try_emplace({at, places_[ranks[i]].domain}, static_cast<std::uint32_t>(crews_.size()));
         if (is_new) {
             add_crew(1);
-            ++hosts[at];
+            ++domains[at];
         }
         shares_[ranks[i]].core = crews_[found->second].first;
     }
     for (std::size_t i = 0; i < ranks.size(); ++i)
-        shares_[ranks[i]].slow = hosts[i % machine_->cores];
+        shares_[ranks[i]].slow = domains[i % machine_->cores];
 }
 
-// Where ranks cannot be dealt out evenly the kernel balances: every host gets an even share of all cores, but no more
+// Where ranks cannot be dealt out evenly the kernel balances: every domain gets an even share of all cores, but no more
 // than its ranks can use; what it leaves goes to the others.
 void Engine::share_fairly(const std::vector<std::uint32_t> &ranks) {
     std::map<std::uint32_t, std::uint32_t> size;
     for (const std::uint32_t rank : ranks)
-        ++size[places_[rank].host];
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> by_size; // (ranks, host)
+        ++size[places_[rank].domain];
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> by_size; // (ranks, domain)
     for (const auto &[at, count] : size)
         by_size.emplace_back(count, at);
     std::sort(by_size.begin(), by_size.end());
-    std::uint32_t cores = machine_->cores, hosts = static_cast<std::uint32_t>(by_size.size());
-    std::map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>> times; // host -> (slow, fast)
+    std::uint32_t cores = machine_->cores, domains = static_cast<std::uint32_t>(by_size.size());
+    std::map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>> times; // domain -> (slow, fast)
     for (const auto &[count, at] : by_size) {
-        if (count * hosts <= cores) { // it needs less than an even share
+        if (count * domains <= cores) { // it needs less than an even share
             times[at] = {1, 1};
             cores -= count;
-            --hosts;
+            --domains;
         } else {
-            times[at] = {hosts * count, cores};
+            times[at] = {domains * count, cores};
         }
     }
     for (const std::uint32_t rank : ranks) {
         add_crew(1);
         Share &share = shares_[rank];
         share.core = crews_.back().first;
-        std::tie(share.slow, share.fast) = times[places_[rank].host];
+        std::tie(share.slow, share.fast) = times[places_[rank].domain];
     }
 }
 

@@ -96,10 +96,10 @@ struct Machine {
     double compute_scale = 1.0;
     // Cores of a computer, 0 where every rank has its own; a rank that waits gives way to one that shares its core.
     std::uint32_t cores = 0;
-    bool one_computer = false;  // all hosts are one computer, as namespaces are
-    bool share_by_host = false; // a core is shared evenly between hosts, not between ranks
-    Ps slice_ps = 0;            // how long a rank computes before it has to give way
-    Ps switch_ps = 0;           // from giving way until the other rank looks after its messages
+    bool one_computer = false;    // all hosts are one computer, as namespaces are
+    bool share_by_domain = false; // a core is shared evenly between domains, not between ranks
+    Ps slice_ps = 0;              // how long a rank computes before it has to give way
+    Ps switch_ps = 0;             // from giving way until the other rank looks after its messages
 
     [[nodiscard]] bool was_measured(Collective collective, std::uint64_t bytes) const {
         const std::vector<CollectivePoint> &points = measured[static_cast<std::size_t>(collective)];

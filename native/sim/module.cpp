@@ -258,7 +258,7 @@ void bind_machine(nb::module_ &m) {
         .def_rw("compute_scale", &Machine::compute_scale)
         .def_rw("cores", &Machine::cores)
         .def_rw("one_computer", &Machine::one_computer)
-        .def_rw("share_by_host", &Machine::share_by_host)
+        .def_rw("share_by_domain", &Machine::share_by_domain)
         .def_rw("slice_ps", &Machine::slice_ps)
         .def_rw("switch_ps", &Machine::switch_ps)
         .def_prop_rw(

@@ -112,7 +112,7 @@ void machine(Bytes &in, Machine &m) {
     m.collectives = in.take<std::uint8_t>() % 2 ? CollectiveChoice::kOpenMpi : CollectiveChoice::kMpich;
     m.cores = in.number<std::uint32_t>(3);
     m.one_computer = in.take<std::uint8_t>() % 2;
-    m.share_by_host = in.take<std::uint8_t>() % 2;
+    m.share_by_domain = in.take<std::uint8_t>() % 2;
     m.slice_ps = in.number<Ps>(200, 1'000'000);
     m.switch_ps = in.number<Ps>(200, 1000);
 }

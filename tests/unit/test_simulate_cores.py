@@ -64,6 +64,22 @@ def test_a_node_that_polls_uses_up_its_share_of_a_core() -> None:
     assert run_ns(schedule, shared(1), per_host=1) == pytest.approx(10_000_000, rel=1e-3)
 
 
+def test_a_guest_that_polls_uses_up_its_share_of_its_host() -> None:
+    """Guests were taken for one: one that polled for a message gave its host's only processor away to the sender."""
+    sender = Program((DoGap(0), DoCall(0)), (send(1),), (Comm(0, size=2),), (0,))
+    schedule = Schedule(2, (sender, program([recv(0)])), (Distribution((0.0,), (10_000 * US,)),))
+    host = replace(MACHINE, cores=Cores(1, shared_by_node=True))
+
+    def took_ns(guests: int) -> int:
+        return int(simulate(schedule, host, Placement.block(2, 2, guests)).makespan_ns[0])
+
+    assert took_ns(2) == pytest.approx(20_000_000, rel=1e-3)
+    assert took_ns(1) == pytest.approx(10_000_000, rel=1e-3)
+    uneven = replace(host, cores=Cores(2, shared_by_node=True))  # a guest of one rank, and one of two
+    placement = Placement(np.zeros(3, np.uint32), np.array([0, 1, 1], np.uint32))
+    assert int(simulate(computing(10, 10, 10), uneven, placement).makespan_ns[0]) == 20_000_000
+
+
 @pytest.mark.parametrize("by_node", [False, True])
 def test_cores_are_balanced_between_ranks(by_node: bool) -> None:
     """Three equal ranks on two cores take half as long again as one: not twice as long, as on fixed cores."""

@@ -55,7 +55,7 @@ class Machine:
     compute_scale: float
     cores: int
     one_computer: bool
-    share_by_host: bool
+    share_by_domain: bool
     slice_ps: int
     switch_ps: int
     collectives: int

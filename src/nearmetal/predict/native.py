@@ -164,7 +164,7 @@ def _machine(job: _sim.Job, machine: Machine) -> _sim.Machine:
     native.reduce_fs_per_byte, native.compute_scale = machine.reduce_fs_per_byte, machine.compute_scale
     if machine.cores is not None:
         native.cores, native.one_computer = machine.cores.count, machine.cores.one_computer
-        native.share_by_host = machine.cores.shared_by_node
+        native.share_by_domain = machine.cores.shared_by_node
         native.slice_ps, native.switch_ps = machine.cores.slice_ps, machine.cores.switch_ps
     native.collectives = ("openmpi", "mpich").index(machine.collectives)
     return native
