@@ -90,6 +90,11 @@ def format_size(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
+def counted(count: int, thing: str) -> str:
+    """Return how many of a thing there are: 1 host, 2 hosts."""
+    return f"{count} {thing}{'s' * (count != 1)}"
+
+
 def format_wait(duration_ns: float) -> str:
     """Return a duration as people plan by it: minutes and hours where it takes so long."""
     minutes = duration_ns / (60 * NS_PER_S)

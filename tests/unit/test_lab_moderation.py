@@ -133,7 +133,7 @@ def test_messages_that_meet_a_timer_are_told(tuned: ModelFile) -> None:
         two_modes = Distribution((0.0, 0.4, 0.6, 1.0), (fast_ps, fast_ps, -fast_ps, -fast_ps))
         inter = PathModel((Segment(8, 100_000, residual=two_modes), Segment(UNBOUNDED, 100_000)))
         doubts = find_doubts([schedule], replace(named, machine=replace(named.machine, inter=inter)), apart)
-        return any("met a timer" in doubt.said for doubt in doubts)
+        return any("met a timer" in doubt.said and f"--as {named.setting} " in doubt.hint for doubt in doubts)
 
     assert told(-60_000)
     assert not told(-40_000)  # noise of this kind there may be

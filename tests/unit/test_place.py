@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.launcher_files import WRITERS
 from nearmetal.predict.models import (
     UNBOUNDED,
+    Cores,
     Distribution,
     FitQuality,
     Machine,
@@ -64,12 +66,12 @@ def halo(ranks: int, dims: tuple[int, ...], **rest: object) -> Schedule:
 
 def test_a_block_of_sixteen_cuts_a_cube_as_known() -> None:
     schedule = halo(512, (8, 8, 8))
-    graph = traffic(schedule)
+    sent = messages_of(schedule)
     blocks = geometric((8, 8, 8), hosts(32, 16))
     assert blocks is not None
     assert block_shape((8, 8, 8), 16) in {(2, 2, 4), (2, 4, 2), (4, 2, 2)}
-    assert inter_share(graph, blocks) == pytest.approx(0.41667, abs=1e-4)
-    assert inter_share(graph, in_order(512, hosts(32, 16))) == pytest.approx(0.5, abs=1e-4)  # two whole rows
+    assert inter_share(sent, blocks) == pytest.approx(0.41667, abs=1e-4)
+    assert inter_share(sent, in_order(512, hosts(32, 16))) == pytest.approx(0.5, abs=1e-4)  # two whole rows
     assert np.bincount(blocks).tolist() == [16] * 32
 
 
@@ -90,11 +92,12 @@ def test_no_block_fits_a_prime_grid() -> None:
 
 
 def test_a_partition_has_exact_sizes_and_a_small_cut() -> None:
-    graph = traffic(halo(64, (8, 8)))
+    schedule = halo(64, (8, 8))
+    graph, sent = traffic(schedule), messages_of(schedule)
     slots = Slots(("a", "b", "c", "d"), (16, 20, 12, 16))
     host_of = partition(graph, slots)
     assert np.bincount(host_of).tolist() == [16, 20, 12, 16]
-    assert inter_share(graph, host_of) < inter_share(graph, round_robin(64, slots)) / 2
+    assert inter_share(sent, host_of) < inter_share(sent, round_robin(64, slots)) / 2
 
 
 def test_traffic_counts_every_message_once() -> None:
@@ -250,6 +253,15 @@ def test_more_ranks_of_a_node_than_streamed_or_than_processors_known_are_told() 
     assert said(4, pairs=4) == said(4) == [processors]
     assert not said(1, pairs=1)
     assert said(8, pairs=1) == [processors.replace("4", "8")]  # nothing goes between nodes
+
+
+@pytest.mark.parametrize("kind", ["vf", "guest-vf", "tap"])
+def test_ranks_that_share_processors_are_told_on_every_path(kind: str) -> None:
+    """Guests and relays have classes of their own, and were left out."""
+    machine = replace(MACHINE, cores=Cores(1))
+    named = NamedMachine(kind, "as-found", "polling", machine, kind=kind, host="lab")
+    said = [[doubt.said for doubt in find_doubts([halo(2, (2, 1, 1))], named, Placement.block(2, n))] for n in (1, 2)]
+    assert [any("2 ranks of a computer share 1 processor:" in one for one in told) for told in said] == [False, True]
 
 
 def test_an_iteration_of_cg_reduces_a_row_transposes_and_takes_two_dot_products() -> None:

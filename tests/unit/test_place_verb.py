@@ -19,7 +19,7 @@ from nearmetal.predict.models import (
     PathModel,
     write_model,
 )
-from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule
+from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Peer, Program, Schedule, exchange
 from nearmetal.predict.trace import DoCall
 from tests.unit.simulated import computing
 from tests.unit.test_predict_verbs import measured, run
@@ -67,6 +67,33 @@ def test_break_even_is_of_the_messages_of_collectives_taken_as_measured(
     assert "messages of 1024 B" in placed(monkeypatch, tmp_path, shared(reduce), *argv, measured=(took,))
     with pytest.raises(BadInputError, match="mine sends no message, so its paths have no break-even share"):
         placed(monkeypatch, tmp_path, shared(), *argv)
+
+
+def test_a_path_has_no_break_even_with_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was said not to be slower than itself at any share."""
+    with pytest.raises(BadInputError, match="--break-even compares two paths, not vf with itself"):
+        placed(monkeypatch, tmp_path, shared(), "--break-even", "vf", "vf")
+
+
+def test_break_even_tells_the_share_that_the_program_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the break-even share of messages stood the program's share of a weight of bytes and messages."""
+    near, far = (exchange(Peer.XOR, to, size) for to, size in ((1, 8), (2, 1000)))
+    err = placed(monkeypatch, tmp_path, shared(near, far), "--break-even", "veth", "vf", "--path", "veth,vf")
+    assert "Of its messages 50% are between nodes, host after host." in " ".join(err.split())
+    assert "messages between nodes" in err
+    assert err.count(" 50%") >= 2
+
+
+def test_a_grid_that_is_not_the_programs_or_fits_no_hosts_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either was left out of the candidates without a word."""
+    with pytest.raises(BadInputError, match="a grid of 3x2 has 6 ranks, the program 4"):
+        placed(monkeypatch, tmp_path, shared(), "--dims", "3x2")
+    argv = ("--path", "vf", "--dims", "4x1")
+    assert "blocks of a grid" not in placed(monkeypatch, tmp_path, shared(), *argv)
+    told = placed(monkeypatch, tmp_path, shared(), *argv, "--hosts", "a:3,b:1")
+    assert "no blocks of a grid of 4x1 fill a:3,b:1" in " ".join(told.split())
 
 
 def test_a_program_that_takes_no_time_is_no_prediction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,20 @@ def test_what_is_no_trace_is_told_from_one_without_ranks(tmp_path: Path, model: 
         assert hint in error.hint
 
 
+def test_what_a_run_traced_is_not_launched_again_to_check(tmp_path: Path, model: str) -> None:
+    """RUN:WORKLOAD was said not to be there."""
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "fitted").mkdir()
+    argv = (f"{tmp_path}:cg", "--on", str(tmp_path / "fitted"), "--hosts", "a:1,b:1", "--check")
+    assert "was traced by a run, whose applications --check does not launch" in refused(place, *argv).message
+
+
+def test_a_model_file_is_no_file_of_errors(tmp_path: Path, model: str) -> None:
+    (tmp_path / "p.toml").write_text('[pattern]\nkind = "cg"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n')
+    error = refused(predict, str(tmp_path / "p.toml"), "--on", model, "--errors", model)
+    assert "predict --validate RUN --save NAME.validation.json" in error.hint
+
+
 def test_a_model_that_is_not_there_names_what_could_be(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text('[pattern]\nkind = "cg"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n')
     error = refused(predict, str(tmp_path / "p.toml"), "--on", str(tmp_path / "nowhere"))

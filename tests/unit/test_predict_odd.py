@@ -239,6 +239,30 @@ def test_a_host_has_the_processors_of_all_its_guests(tmp_path: Path, monkeypatch
     assert not doubted
 
 
+def test_bare_metal_has_no_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ranks of one host sent each other messages over the wire, as those of guests do: too slow a baseline."""
+    machine = Machine(path(1), path(50), cores=Cores(2))
+    bare = replace(NAMED, path="native", kind="native", machine=machine)
+    guests = replace(NAMED, path="guest-vf", kind="guest-vf", machine=machine)
+
+    def rows(*machines: NamedMachine) -> tuple[str, str, list[float]]:
+        write_model(ModelFile("nearmetal-model", 1, "run", machines), tmp_path / "both.json")
+        argv = (ping(8), str(tmp_path / "both.json"), "--vms-per-host", "2")
+        out, err = told(monkeypatch, *argv)
+        found = json.loads(told(monkeypatch, *argv, "--format", "json")[0])
+        return " ".join(out.split()), " ".join(err.split()), [row["inter_share"] for row in found]
+
+    out, _, shares = rows(bare, guests)
+    assert "on 2 ranks of 2 guests on 1 host" in out
+    assert "0% (native), 100% (guest-vf) of messages are between nodes." in out
+    assert shares == [0.0, 1.0]
+    unknown = replace(bare, machine=replace(machine, intra=None))
+    _, err, shares = rows(unknown)
+    assert "100% of messages are inside a host, which on bare metal is one node: taken as between hosts" in err
+    assert shares == [1.0]
+    assert rows(replace(bare, host="ssh", virtual=True))[2] == [1.0]  # a machine that is virtual itself
+
+
 def test_one_path_is_no_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was said that nothing cheaper than the path itself stays within 10 % of the path itself."""
     with pytest.raises(BadInputError, match="nothing to choose from but vf / as-found / polling"):

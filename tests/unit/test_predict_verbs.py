@@ -177,9 +177,9 @@ def test_hosts_have_one_slot_unless_told() -> None:
     assert parse_hosts("a, b:2").counts == (1, 2)
     with pytest.raises(BadInputError, match="named twice"):
         parse_hosts("a,a")
-    for count in ("\u00b2", "9" * 5000):
+    for text in ("a:\u00b2", f"a:{'9' * 5000}", "a b", "a=b:2"):
         with pytest.raises(BadInputError, match="is not a host"):
-            parse_hosts(f"a:{count}")
+            parse_hosts(text)
 
 
 GOLDEN_TRACE = Path(__file__).parents[1] / "golden" / "trace-v1.nmtrace"
@@ -443,8 +443,9 @@ def test_a_machine_file_and_its_options_change_the_machine(files: tuple[str, str
         ("dim-eqe:usecs=8", "takes no parameters, not usecs"),
         ("mlx4:usecs_high=8", "needs frames and takes rate_high, .*, not usecs_high"),
     ):
-        with pytest.raises(BadInputError, match=f"the rule {rule.partition(':')[0]} {takes}"):
+        with pytest.raises(BadInputError, match=f"the rule {rule.partition(':')[0]} {takes}") as error:
             told("--interrupts", rule)
+        assert f"write --interrupts {rule.partition(':')[0]}" in error.value.hint
     with pytest.raises(BadInputError, match="'ring' is not a topology"):
         told("--topology", "ring")
     for switches in ("fat-tree", "fat-tree:16", "dragonfly:4:2:1", "flat:4:2"):  # else a leaf would hold one node
@@ -478,7 +479,7 @@ def test_an_option_that_would_change_nothing_is_refused(
 def test_a_machine_unlike_the_measured_one_is_told(files: tuple[str, str], tmp_path: Path) -> None:
     source = model_of(tmp_path, Machine(path(1), path(5), cores=Cores(1, one_computer=True)))
     _, err = run(predict, files[0], "--on", source, "--replicas", "1", "--vms-per-host", "2", "--cores", "4")
-    assert "measured on nodes that share 1 processors of one computer" in err.replace("\n", " ")
+    assert "measured on nodes that share 1 processor of one computer" in err.replace("\n", " ")
     apart = model_of(tmp_path, Machine(None, path(5), cores=Cores(4)))  # guests of a host share no memory
     _, err = run(predict, files[0], "--on", apart, "--replicas", "1", "--vms-per-host", "2")
     assert "33% of messages are between guests of one host: taken as between hosts" in err

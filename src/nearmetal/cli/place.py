@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,13 @@ from numpy.typing import NDArray
 import nearmetal
 from nearmetal import limits
 from nearmetal.cli.progress import warn
-from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts
+from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts, traced_by_run
 from nearmetal.errors import BadInputError
 from nearmetal.predict.launcher_files import WRITERS
 from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_study, traced_program
 from nearmetal.predict.models import Distribution, NamedMachine
 from nearmetal.predict.native import Placement
-from nearmetal.predict.place import BreakEven, Candidate, Judge, Slots, break_even, in_order, recommend
+from nearmetal.predict.place import BreakEven, Candidate, Judge, Slots, break_even, geometric, in_order, recommend
 from nearmetal.predict.schedule import Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace_file import read_trace
@@ -40,9 +42,12 @@ from nearmetal.run.schedule import utc_now
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
-from nearmetal.units import format_duration, is_whole
+from nearmetal.units import counted, format_duration, is_whole
 
 Kept = tuple[tuple[PlacedJson, ...], Slots, Candidate, tuple[str, str], tuple[str, ...], BreakEvenJson | None]
+
+
+_HOST = re.compile(r"[\w.-]+")
 
 
 def parse_hosts(text: str) -> Slots:
@@ -51,7 +56,7 @@ def parse_hosts(text: str) -> Slots:
     counts: list[int] = []
     for part in text.split(","):
         name, _, count = part.strip().partition(":")
-        if not name or (count and not is_whole(count, limits.RANKS.value())):
+        if not _HOST.fullmatch(name) or (count and not is_whole(count, limits.RANKS.value())):
             raise BadInputError(f"{part!r} is not a host", hint="write --hosts n0:16,n1:16")
         names.append(name)
         counts.append(int(count or 1))
@@ -114,12 +119,16 @@ def command(
     check_place(kept, PLACEMENT_SUFFIX)
     checked = _checked_program(program, given["source"]) if check else None
     slots = parse_hosts(hosts)
-    grid = _parse_dims(dims)
     replay = prepare([program], given)
     schedule = replay.schedules[0]
     slots.check(schedule.ranks)
+    grid = _parse_dims(dims, schedule.ranks)
+    if grid and geometric(grid, slots) is None:
+        warn(f"no blocks of a grid of {dims} fill {hosts}\nhint: give hosts with equally many slots, which divide it")
     if (replay.changes.vms_per_host or 1) > 1:
         raise BadInputError("place maps ranks to nodes, not to guests of hosts", hint="leave --vms-per-host out")
+    if pair and pair[0] == pair[1]:
+        raise BadInputError(f"--break-even compares two paths, not {pair[0]} with itself", hint="name another one")
     both = (_only(replay, pair[0]), _only(replay, pair[1])) if pair else None
     as_launched = Placement.of_hosts(in_order(schedule.ranks, slots))
     doubts = {label(named): replay.doubts(named, as_launched) for named in replay.machines}
@@ -192,6 +201,9 @@ def _checked_program(program: Path, source: Path) -> tuple[RunDir, tuple[str, ..
     """Return the run whose host measures, and the program; raise BadInputError where there is neither."""
     if program.suffix == ".toml":
         raise BadInputError("a pattern is not a program and cannot be measured", hint="--check needs a trace")
+    if traced_by_run(program):
+        said = f"{program} was traced by a run, whose applications --check does not launch"
+        raise BadInputError(said, hint="give the directory of a trace of your own: nearmetal trace -- mpirun ...")
     if not source.is_dir():
         raise BadInputError(f"{source} is a model file, which cannot run trials", hint="--check needs a run directory")
     return RunDir.open(source), traced_program(read_trace(program))
@@ -224,13 +236,17 @@ def _check(
     console.print(f"measured {gain.share:+.1%}{span}: {blocks} paired launches by {clock}; 95 % interval")
 
 
-def _parse_dims(text: str | None) -> tuple[int, ...]:
+def _parse_dims(text: str | None, ranks: int) -> tuple[int, ...]:
     if text is None:
         return ()
     parts = text.split("x")
     if not all(is_whole(part, limits.RANKS.value()) and int(part) > 0 for part in parts):
         raise BadInputError(f"{text!r} is not a process grid", hint="write --dims 4x2x2")
-    return tuple(map(int, parts))
+    dims = tuple(map(int, parts))
+    if math.prod(dims) != ranks:
+        said = f"a grid of {text} has {counted(math.prod(dims), 'rank')}, the program {ranks}"
+        raise BadInputError(said, hint="--dims is the process grid of the program itself")
+    return dims
 
 
 def _candidates(found: list[tuple[NamedMachine, Candidate]]) -> tuple[PlacedJson, ...]:
@@ -279,6 +295,7 @@ def _break_even(
         )
     # A step of `share_schedule` is 100 exchanges of each of 4 ranks, so it has 100 times the compute of one message.
     compute = Distribution((0.0,), (100_000 * (seen.compute_ns // messages),))
+    share = f"Of its messages {seen.inter_share:.0%} are between nodes, host after host."
     found = break_even(
         first.machine, second.machine, message_bytes=seen.message_bytes // messages, compute=compute, seed=seed
     )
@@ -290,7 +307,7 @@ def _break_even(
         shares=tuple(map(float, found.shares)),
         first_ns=tuple(map(float, found.first_ns)),
         second_ns=tuple(map(float, found.second_ns)),
-        said=_verdict(first.path, second.path, found),
+        said=f"{_verdict(first.path, second.path, found)}. {share}",
     )
 
 

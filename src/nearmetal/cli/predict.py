@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ from nearmetal.report.terminal import Console
 from nearmetal.run.schedule import utc_now
 from nearmetal.store.rundir import RunDir
 from nearmetal.typed import adapter
+from nearmetal.units import counted
 
 
 @click.command(name="predict")
@@ -121,9 +123,9 @@ def command(
     if decide:
         _refuse_one(replay.machines)
     schedule = replay.schedules[0]
-    placement = replay.changes.placement(schedule.ranks, per_node)
-    told = {label(named): _depends(replay, named, placement) for named in replay.machines if show_sensitivity}
-    rows, bare = _answer(replay, placement, _jobs_of(validations), baseline, asked or 0.0)
+    placed = partial(replay.changes.placement, schedule.ranks, per_node)
+    told = {label(named): _depends(replay, named, placed(named)) for named in replay.machines if show_sensitivity}
+    rows, bare = _answer(replay, placed, _jobs_of(validations), baseline, asked or 0.0)
     if save_model is not None:
         write_model(replay.model, save_model)
     records = [predicted_json(row, bare, told.get(label(row.named)), asked) for row in rows]
@@ -135,7 +137,7 @@ def command(
         click.echo(json.dumps([adapter(PredictedJson).dump_python(one, mode="json") for one in records], indent=1))
         return
     console = Console()
-    _print(console, figures(_title(schedule, placement), records, whole=False), rows)
+    _print(console, figures(_title(schedule, per_node, replay.changes.vms_per_host), records, whole=False), rows)
     for where, elasticities in told.items():
         strongest = [f"{name} {value:+.2f}" for name, value in elasticities.items() if abs(value) >= 0.01]
         console.print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
@@ -152,23 +154,26 @@ def _refuse_one(machines: Sequence[NamedMachine]) -> None:
 
 
 def _answer(
-    replay: Replay, placement: Placement, jobs: Sequence[Sequence[JobCase]], baseline: str, loss: float
+    replay: Replay,
+    placed: Callable[[NamedMachine], Placement],
+    jobs: Sequence[Sequence[JobCase]],
+    baseline: str,
+    loss: float,
 ) -> tuple[list[AnswerRow], NamedMachine]:
     """Replay on every machine, tell what is doubtful, and return a row each and the machine that ratios are to."""
-    doubts = {label(named): replay.doubts(named, placement) for named in replay.machines}
-    predicted = [(named, _replayed(replay, named, placement), doubts[label(named)]) for named in replay.machines]
+    doubts = {label(named): replay.doubts(named, placed(named)) for named in replay.machines}
+    predicted = [(named, _replayed(replay, named, placed(named)), doubts[label(named)]) for named in replay.machines]
     predicted.sort(key=lambda one: float(np.median(one[1].makespan_ns)))
     model = replay.model
-    answer = compare(
-        predicted, placement, model.validated, model.validated_p99, jobs=jobs, baseline=baseline, loss=loss
-    )
+    answer = compare(predicted, placed, model.validated, model.validated_p99, jobs=jobs, baseline=baseline, loss=loss)
     tell_doubts(doubts)
     return answer
 
 
-def _title(schedule: Schedule, placement: Placement) -> str:
-    nodes, ranks = len(set(placement.domain_of.tolist())), schedule.ranks
-    where = f"{ranks} rank{'s' * (ranks > 1)} of {nodes} node{'s' * (nodes > 1)}"
+def _title(schedule: Schedule, per_node: int, guests: int | None) -> str:
+    nodes = -(-schedule.ranks // per_node)
+    where = f"{counted(schedule.ranks, 'rank')} of {counted(nodes, 'guest' if guests else 'node')}"
+    where += f" on {counted(-(-nodes // guests), 'host')}" if guests else ""
     return f"Predicted run time of {schedule.name} on {where}"
 
 

@@ -26,6 +26,12 @@ from nearmetal.store.rundir import RunDir
 from nearmetal.units import parse_size_bytes
 
 
+def traced_by_run(program: Path) -> bool:
+    """Return whether a program is RUN:WORKLOAD, not the directory of a trace."""
+    run, colon, _ = str(program).rpartition(":")
+    return bool(colon) and Path(run, RunDir.MARKER).is_file()
+
+
 def load_schedules(program: Path, ranks: int | None, scaling: str | None = None) -> list[Schedule]:
     """Return the schedules of a pattern file, for a number of ranks, or of a trace directory or RUN:WORKLOAD."""
     if program.suffix == ".toml":
@@ -33,8 +39,8 @@ def load_schedules(program: Path, ranks: int | None, scaling: str | None = None)
             raise BadInputError("--scaling is for traces", hint=f"write scaling = {scaling!r} into {program}")
         pattern = read_pattern(program)
         return [schedule_from_pattern(pattern.at(ranks) if ranks else pattern)]
-    run, _, workload = str(program).rpartition(":")
-    if Path(run, RunDir.MARKER).is_file():
+    if traced_by_run(program):
+        run, _, workload = str(program).rpartition(":")
         return traced_launches(RunDir.open(Path(run)), workload)
     if (program / RunDir.MARKER).is_file():
         hint = f"name an application that it traced: {program}:WORKLOAD"

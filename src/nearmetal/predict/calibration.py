@@ -175,7 +175,11 @@ def class_of(named: NamedMachine, placement: Placement) -> str:
     if kind in RELAY_KINDS:
         return RELAY
     cores = named.machine.cores
-    if cores is None:
-        return OWN
-    most = len(placement.host_of) if cores.one_computer else int(np.bincount(placement.host_of).max())
-    return SHARED if most > cores.count else OWN
+    return SHARED if cores is not None and ranks_of_a_computer(named, placement) > cores.count else OWN
+
+
+def ranks_of_a_computer(named: NamedMachine, placement: Placement) -> int:
+    """Return how many ranks run on the computer that has most."""
+    cores = named.machine.cores
+    all_on_one = cores is not None and cores.one_computer
+    return len(placement.host_of) if all_on_one else int(np.bincount(placement.host_of).max())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from nearmetal.predict.calibration import (
     shipped_jobs,
 )
 from nearmetal.predict.doubts import Doubt
-from nearmetal.predict.models import NamedMachine
+from nearmetal.predict.models import BARE_METAL, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.simulate import Prediction
 from nearmetal.predict.validate import p99_iteration_ns
@@ -29,7 +29,7 @@ AS_FOUND = "as-found"
 """The setting that sets nothing."""
 SURE = 0.9
 """A path is chosen when it stays within the loss with at least this probability."""
-BARE = ("native", "native-roce", "veth")
+BARE = (*BARE_METAL, "veth")
 """What the ratio is to where nothing else is asked for: the first of these that was predicted, else the fastest."""
 CHEAPEST_FIRST = (
     *("e1000", "virtio", "tap", "bridge", "vhost", "macvlan", "veth"),
@@ -82,7 +82,7 @@ class AnswerRow:
 
 def compare(
     predicted: Sequence[tuple[NamedMachine, Prediction, Sequence[Doubt]]],
-    placement: Placement,
+    placed: Callable[[NamedMachine], Placement],
     validated: Mapping[str, tuple[float, ...]],
     validated_p99: Mapping[str, tuple[float, ...]],
     *,
@@ -92,8 +92,9 @@ def compare(
 ) -> tuple[list[AnswerRow], NamedMachine]:
     """Return a row for each prediction, in their order, and the machine that ratios are to: the baseline's fastest.
 
-    Errors by class are as a model file keeps them; without any, those that ship are taken. Errors of ratios come from
-    `jobs` in the classes of which those have enough. Raise BadInputError for a baseline that was not predicted.
+    `placed` tells where ranks run. Errors by class are as a model file keeps them; without any, those that ship are
+    taken. Errors of ratios come from `jobs` in the classes of which those have enough. Raise BadInputError for a
+    baseline that was not predicted.
     """
     bare, bare_ns = _bare(predicted, baseline)
     if bare_ns <= 0:
@@ -106,7 +107,7 @@ def compare(
     for named, found, doubts in predicted:
         median_ns = float(np.median(found.makespan_ns))
         ratio = median_ns / bare_ns
-        case_class = class_of(named, placement)
+        case_class = class_of(named, placed(named))
         errors, of_ratio = errors_of(validated or run_errors(), case_class), errors_of(ratios, case_class)
         of_p99 = errors_of(validated_p99 or p99_errors(), case_class)
         span = of_ratio.span()

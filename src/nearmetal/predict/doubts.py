@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.calibration import GUEST_KINDS, SHARED, class_of
+from nearmetal.predict.calibration import GUEST_KINDS, ranks_of_a_computer
 from nearmetal.predict.in_a_row import share_in_a_row
-from nearmetal.predict.models import INTRA_KIND, SMALL_BYTES, UNBOUNDED, NamedMachine, PathModel
+from nearmetal.predict.models import INTRA_KIND, SMALL_BYTES, UNBOUNDED, VIRTUAL_ANYWAY, NamedMachine, PathModel
 from nearmetal.predict.native import Placement, collectives_of
 from nearmetal.predict.schedule import Schedule
 from nearmetal.predict.traffic import MAX_SAMPLED_RANKS, messages_of
 from nearmetal.predict.wire import PACKET_BYTES
-from nearmetal.units import format_size
+from nearmetal.units import counted, format_size
 
 BEYOND_FACTOR, BEYOND_SHARE = 2.0, 0.10
 """A prediction is refused where this share of messages or bytes is this many times larger than the largest measured."""
@@ -30,8 +30,6 @@ PROCESSOR, SETTING = "on a processor", "under the setting"
 """How conditions (`fit_run.conditions_of`) begin that tell the model of the processor, and what the setting sets."""
 _EMULATED, _ANY_EMULATED = "an emulated ", "an emulated processor of the lab"
 """How conditions begin that tell a processor of the lab, and what model files of older versions told of all of them."""
-VIRTUAL_ANYWAY = frozenset({"", "local", "lab", "fake"})
-"""Hosts whose nodes are on one computer, or on machines of the lab, however virtual their processors are."""
 MANY_PACKETS_BYTES = 10 * PACKET_BYTES
 """Larger messages wait on their way, for acknowledgements or until the port has reported packets as sent."""
 ENOUGH_LAUNCHES = 3
@@ -84,13 +82,15 @@ def find_doubts(schedules: Sequence[Schedule], named: NamedMachine, placement: P
         said = f"{share(apart):.0%} of messages are between nodes: {named.path} was measured inside one"
         found.append(Doubt(said, "name the paths between nodes with --path", share(apart), refuse=True))
     if machine.host is None and beside.any():
-        said = f"{share(beside):.0%} of messages are between guests of one host: taken as between hosts"
-        found.append(Doubt(said, "measure a path between two guests of one host", share(beside)))
+        where, hint = "between guests of one host", "measure a path between two guests of one host"
+        if named.bare:
+            where, hint = "inside a host, which on bare metal is one node", "measure the path `shm` in the same run"
+        found.append(Doubt(f"{share(beside):.0%} of messages are {where}: taken as between hosts", hint, share(beside)))
     apart = ~own & ~same if machine.host is None else ~own & ~same & ~beside
     found += _of_pairs(named, placement, share(apart))
     if machine.stage is not None:
         found += _of_the_rule(share(apart)) + _of_many_packets(share(apart & (sent.message_bytes > MANY_PACKETS_BYTES)))
-    found += [*_of_a_timer(machine.inter, share(apart)), *_of_streaming(machine.inter, share(apart))]
+    found += [*_of_a_timer(named, share(apart)), *_of_streaming(machine.inter, share(apart))]
     found += _of_messages_in_a_row(schedules[0], named, placement)
     for where, path, chosen in (
         ("between nodes", machine.inter, apart),
@@ -142,9 +142,9 @@ def _of_messages_in_a_row(schedule: Schedule, named: NamedMachine, placement: Pl
     return [Doubt(said, hint, share)]
 
 
-def _of_a_timer(path: PathModel, share: float) -> list[Doubt]:
+def _of_a_timer(named: NamedMachine, share: float) -> list[Doubt]:
     """Return a doubt where times fall into two modes, as they do where messages meet a timer or just miss it."""
-    for segment in path.segments:
+    for segment in named.machine.inter.segments:
         residual, size = segment.residual, segment.up_to_bytes
         if residual is None or share == 0 or size == UNBOUNDED:
             continue
@@ -154,8 +154,8 @@ def _of_a_timer(path: PathModel, share: float) -> list[Doubt]:
                 f"a tenth of messages of {format_size(size)} took less than half of the usual time: the others met a "
             )
             said += "timer, such as that of interrupt moderation, which a program meets at other times than a ping-pong"
-            hint = "predict from a setting without moderation and the rule of the driver: --setting tuned --interrupts "
-            hint += "igbvf:usecs=3 --as default (igb-queue:usecs=3 on the port itself)"
+            hint = "predict from a setting without moderation and the rule of the driver: --setting OTHER --interrupts "
+            hint += f"igbvf:usecs=3 --as {named.setting} (igb-queue:usecs=3 on the port itself)"
             return [Doubt(said, hint, share)]
     return []
 
@@ -326,18 +326,16 @@ def _of_pairs(named: NamedMachine, placement: Placement, share: float) -> list[D
 
 
 def _of_processors(named: NamedMachine, placement: Placement) -> list[Doubt]:
-    most = int(np.bincount(placement.host_of).max())
-    cores = named.machine.cores
-    if cores is not None and class_of(named, placement) == SHARED:
-        ranks = len(placement.host_of) if cores.one_computer else most
-        share = "1 processor" if cores.count == 1 else f"{cores.count} processors"
-        said = f"{ranks} ranks of a computer share {share}: what waiting for a turn costs is assumed. "
+    cores, ranks = named.machine.cores, ranks_of_a_computer(named, placement)
+    if cores is not None and ranks > cores.count:
+        said = f"{ranks} ranks of a computer share {counted(cores.count, 'processor')}: what waiting for a turn costs "
+        said += "is assumed. "
         said += "With two ranks on one, eight programs took 5 % less to 22 % more in the lab than predicted, in "
         said += "namespaces 17 % less to 73 % more"
         return [Doubt(said, "hold it against launches of a program of yours: --validate RUN", 1.0)]
-    if cores is not None or not named.host or most == 1:
+    if cores is not None or not named.host or ranks == 1:
         return []
-    said = f"the run does not tell how many processors a node has: taken as enough for its {most} ranks"
+    said = f"the run does not tell how many processors a node has: taken as enough for its {ranks} ranks"
     return [Doubt(said, "give the processors of each host: --cores", 0.0)]
 
 

@@ -24,13 +24,13 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.doubts import SETTING, VIRTUAL_ANYWAY, Doubt
-from nearmetal.predict.models import Cores, Machine, NamedMachine, Network, PathModel, Topology
+from nearmetal.predict.doubts import SETTING, Doubt
+from nearmetal.predict.models import VIRTUAL_ANYWAY, Cores, Machine, NamedMachine, Network, PathModel, Topology
 from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
 from nearmetal.predict.wire import BETWEEN_BYTES, HEADER_BYTES, PACKET_BYTES
 from nearmetal.study.spec import read_table, read_toml
-from nearmetal.units import is_whole, parse_duration_ns
+from nearmetal.units import counted, is_whole, parse_duration_ns
 
 _PS_PER_NS = 1000
 _MOST = (1 << 31) - 1
@@ -74,10 +74,13 @@ class Changes:
             if given and not needs:
                 raise BadInputError(with_it, hint="give both, or neither")
 
-    def placement(self, ranks: int, per_node: int) -> Placement:
-        """Return consecutive ranks on each node, and consecutive nodes on each host."""
+    def placement(self, ranks: int, per_node: int, named: NamedMachine) -> Placement:
+        """Return consecutive ranks on each node, and consecutive nodes on each host.
+
+        Bare metal has no guests: there a host is one node, where the run tells how messages go inside one.
+        """
         guests = self.vms_per_host or 1
-        return Placement.block(ranks, per_node * guests, guests)
+        return Placement.block(ranks, per_node * guests, guests if self._has_guests(named) else 1)
 
     def apply(self, named: NamedMachine) -> NamedMachine:
         """Return the machine, and those of its launches, as changed."""
@@ -95,16 +98,16 @@ class Changes:
         found: list[Doubt] = []
         cores = named.machine.cores
         if (self.vms_per_host or self.cores) and cores and cores.one_computer:
-            said = f"the paths were measured on nodes that share {cores.count} processors of one computer"
+            said = f"the paths were measured on nodes that share {counted(cores.count, 'processor')} of one computer"
             said += ": their times contain waiting for one that the machine asked for may not have"
             found.append(Doubt(said, "measure on nodes with processors of their own", 1.0))
         if not self.cores and cores and (guests := self._guests_measured(named)) > 1:
-            said = f"the nodes are virtual machines of {cores.count} processors, and how many a host has is not known"
-            said += f": taken as {guests * cores.count} for {guests} guests"
+            said = f"the nodes are virtual machines of {counted(cores.count, 'processor')}, and how many a host has is "
+            said += f"not known: taken as {guests * cores.count} for {guests} guests"
             found.append(Doubt(said, "give the processors of each host: --cores", 1.0))
         if self.stands_for:
             said = f"{self.stands_for} is {named.setting} with {self.interrupts}, not fitted from samples of its own"
-            found.append(Doubt(said, "hold it against launches under it: --validate", 1.0))
+            found.append(Doubt(said, "hold it against launches under it: --validate RUN", 1.0))
         unmoderated = re.search(r"\brx-usecs = 0(,|$)", dict(named.conditions).get(SETTING, ""))
         if self.interrupts and named.machine.inter.fit is not None and not unmoderated:
             said = "the interrupt stage comes on top of the interrupts that the samples contain"
@@ -133,8 +136,12 @@ class Changes:
                     f"the run does not say how many processors a host has ({named.host or 'an older model file'})",
                     hint="give it with --cores",
                 )
-            machine = replace(machine, cores=Cores(count, shared_by_node=(self.vms_per_host or 1) > 1))
+            machine = replace(machine, cores=Cores(count, shared_by_node=self._has_guests(named)))
         return replace(machine, compute_scale=machine.compute_scale * self.compute_scale)
+
+    def _has_guests(self, named: NamedMachine) -> bool:
+        """Return whether the nodes of a path are guests that share a host."""
+        return (self.vms_per_host or 1) > 1 and not (named.bare and named.machine.intra is not None)
 
     def _guests_measured(self, named: NamedMachine) -> int:
         """Return how many times the processors of a node a host has: those of a guest are not all that its host has."""
@@ -212,7 +219,9 @@ def parse_moderation(text: str) -> ModerationSetting:
         takes = f"needs {', '.join(sorted(needed))}" if needed else "takes no parameters"
         takes += f" and takes {', '.join(sorted(further))}" if further else ""
         told = f", not {', '.join(sorted(given))}" if given else ""
-        raise BadInputError(f"the rule {name} {takes}{told}", hint="docs/explanation/prediction.md lists the rules")
+        spelled = f"{name}{':' * bool(needed)}{','.join(f'{one}=N' for one in sorted(needed))}"
+        hint = f"write --interrupts {spelled}; docs/explanation/prediction.md lists the rules"
+        raise BadInputError(f"the rule {name} {takes}{told}", hint=hint)
     values = {key: int(value) for key, value in given.items()}
     if not 0 <= values.get("emulated", 0) <= 1 or values.get("link_mbps", 1) == 0:
         raise BadInputError(f"{text!r} is of no device", hint="emulated is 0 or 1, and link_mbps from 1 up")

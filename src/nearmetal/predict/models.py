@@ -26,6 +26,10 @@ UNBOUNDED = (1 << 63) - 1
 """As `up_to_bytes` of the last segment, and as the eager limit of a path without rendezvous."""
 INTRA_KIND = "shm"
 """The recipe whose two ranks share a node."""
+BARE_METAL = ("native", "native-roce")
+"""Recipes of whole ports, without guests or functions."""
+VIRTUAL_ANYWAY = frozenset({"", "local", "lab", "fake"})
+"""Hosts whose nodes are on one computer, or on machines of the lab, however virtual their processors are."""
 SMALL_BYTES = 64
 """Up to here a message takes as long as the smallest that was measured: one packet, one cache line."""
 
@@ -274,6 +278,11 @@ class NamedMachine:
     def key(self) -> tuple[str, str, str]:
         """Return path, setting and progress."""
         return self.path, self.setting, self.progress
+
+    @property
+    def bare(self) -> bool:
+        """Return whether its nodes are bare metal, or stand for it."""
+        return (self.kind or self.path) in BARE_METAL and (self.host in VIRTUAL_ANYWAY or not self.virtual)
 
     @property
     def replayed(self) -> tuple[Machine, ...]:

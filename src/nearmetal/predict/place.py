@@ -22,7 +22,8 @@ from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Comm, Peer, Program, Schedule, exchange
 from nearmetal.predict.simulate import simulate, simulate_launches
 from nearmetal.predict.trace import DoCall, DoGap, Repeat
-from nearmetal.predict.traffic import inter_share, traffic
+from nearmetal.predict.traffic import inter_share, messages_of, traffic
+from nearmetal.units import counted
 
 Hosts = NDArray[np.uint32]
 
@@ -48,15 +49,13 @@ class Slots:
     def check(self, ranks: int) -> None:
         """Raise BadInputError when the ranks do not fit."""
         if sum(self.counts) < ranks:
-            raise BadInputError(
-                f"{ranks} ranks on {sum(self.counts)} slots of {len(self.names)} hosts",
-                hint="give more hosts, or more slots on each",
-            )
+            slots = f"{counted(sum(self.counts), 'slot')} of {counted(len(self.names), 'host')}"
+            raise BadInputError(f"{counted(ranks, 'rank')} on {slots}", hint="give more hosts, or more slots on each")
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A placement, how it was made, its share of traffic between hosts and its simulated run times (ns)."""
+    """A placement, how it was made, its share of messages between hosts and its simulated run times (ns)."""
 
     method: str
     host_of: Hosts
@@ -244,7 +243,7 @@ def recommend(judge: Judge, slots: Slots, *, dims: Sequence[int] = (), tries: in
     """
     schedule = judge.schedules[0]
     grid = tuple(dims) or schedule.programs[0].dims
-    graph = traffic(schedule)
+    graph, sent = traffic(schedule), messages_of(schedule)
     made = {"in-order": in_order(schedule.ranks, slots), "round-robin": round_robin(schedule.ranks, slots)}
     if grid and math.prod(grid) == schedule.ranks and (blocks := geometric(grid, slots)) is not None:
         made["geometric"] = blocks
@@ -256,7 +255,7 @@ def recommend(judge: Judge, slots: Slots, *, dims: Sequence[int] = (), tries: in
             own[method] = host_of
 
     def candidate(method: str, host_of: Hosts) -> Candidate:
-        return Candidate(method, host_of, inter_share(graph, host_of), judge.makespan_ns(host_of))
+        return Candidate(method, host_of, inter_share(sent, host_of), judge.makespan_ns(host_of))
 
     judged = sorted((candidate(*one) for one in own.items()), key=lambda one: one.median_ns)
     improved = _improve(judge, graph, judged[0].host_of, tries)

@@ -160,9 +160,7 @@ def _grid_neighbor(mine: Ranks, program: Program, direction: int) -> Ranks:
     return moved if program.periods[dimension] else np.where((to >= 0) & (to < extent), moved, -1)
 
 
-def inter_share(graph: sparse.csr_array, host_of: NDArray[np.uint32]) -> float:
-    """Return the share of the traffic's weight that crosses hosts."""
-    entries = graph.tocoo()
-    total = float(entries.data.sum())
-    crossing = host_of[entries.coords[0]] != host_of[entries.coords[1]]
-    return float(entries.data[crossing].sum()) / total if total else 0.0
+def inter_share(sent: Messages, host_of: NDArray[np.uint32]) -> float:
+    """Return the share of messages that crosses hosts."""
+    crossing = host_of[sent.source] != host_of[sent.target]
+    return float(sent.count[crossing].sum()) / max(1, int(sent.count.sum()))

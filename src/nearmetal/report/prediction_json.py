@@ -279,7 +279,8 @@ def read(path: Path, kind: type[File]) -> File:
         hint = "give a file that --save wrote"
         raise ForeignFileError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
     except ValueError as error:
+        made = "predict --validate RUN --save NAME.validation.json" if kind is ValidationFile else "--save"
         raise ForeignFileError(
             f"{path} is not a file of this kind in version {VERSION}: {str(error)[:200]}",
-            hint="make it again with this version of nearmetal: --save",
+            hint=f"make it again with this version of nearmetal: {made}",
         ) from error

@@ -12,7 +12,7 @@ from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.validate import PARTS, Validated, orders
 from nearmetal.report.prediction_json import PlacedJson, PredictedJson
 from nearmetal.report.tables import Table
-from nearmetal.units import format_duration
+from nearmetal.units import counted, format_duration
 
 ENOUGH_LAUNCHES = 20
 _MEASURED_PART = {
@@ -80,7 +80,7 @@ def placements(rows: Sequence[PlacedJson]) -> Table:
     )
     return Table(
         "Placements, fastest first",
-        (head, "placement", "median", "gain on in-order", "between nodes"),
+        (head, "placement", "median", "gain on in-order", "messages between nodes"),
         tuple(body),
         "Gain: middle and 95 % of replicas, against host after host.",
         left=2,
@@ -125,16 +125,17 @@ def picture(rows: Sequence[AnswerRow]) -> list[str]:
 
 def remarks(rows: Sequence[AnswerRow]) -> list[str]:
     """Return what the intervals are made of, and the largest doubt."""
-    played, as_measured = rows[0].found, max(row.found.collectives_as_measured for row in rows)
-    said = [f"{played.inter_share:.0%} of messages are between nodes."] if played.messages else []
-    if not played.messages and not as_measured:
+    as_measured = max(row.found.collectives_as_measured for row in rows)
+    said = _between_nodes(rows)
+    if not said and not as_measured:
         said.append("The program sends no messages: it takes the same time on every path.")
     if as_measured:
         said.append(f"{as_measured} collectives take the time measured among ranks placed like these.")
     for errors in dict.fromkeys(row.errors for row in rows):
         span = errors.span()
         if span is None:
-            said.append(f"Only {len(errors.logs)} validated cases ({errors.of}): an interval needs {LEAST_CASES}.")
+            cases = counted(len(errors.logs), "validated case")
+            said.append(f"Only {cases} ({errors.of}): an interval needs {LEAST_CASES}; those that ship make one.")
             continue
         said.append(
             f"Intervals: replayed launches, times the errors of {len(errors.logs)} validated cases ({errors.of}): "
@@ -149,7 +150,9 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
     )
     for errors in dict.fromkeys(row.p99_errors for row in rows if row.p99_ns):
         span = errors.span()
-        if span:
+        if span is None:
+            said.append(f"p99 of iterations: too few were validated for an interval, {len(errors.logs)} ({errors.of}).")
+        else:
             said.append(
                 f"p99 of iterations: {LEVEL:.0%} of {len(errors.logs)} that were validated ({errors.of}) took "
                 f"{span[0]:.2f} to {span[1]:.2f} times as long as predicted."
@@ -157,6 +160,14 @@ def remarks(rows: Sequence[AnswerRow]) -> list[str]:
     doubts = sorted((doubt for row in rows for doubt in row.doubts), key=lambda doubt: -doubt.share)
     said += [f"Largest doubt, not in the intervals: {doubts[0].said}."] if doubts else []
     return said
+
+
+def _between_nodes(rows: Sequence[AnswerRow]) -> list[str]:
+    """Return the share of messages between nodes, of each path where they differ: as bare metal from its guests."""
+    shares = dict.fromkeys((f"{row.found.inter_share:.0%}", row.named.path) for row in rows if row.found.messages)
+    if len({share for share, _ in shares}) > 1:
+        return [f"{', '.join(f'{share} ({path})' for share, path in shares)} of messages are between nodes."]
+    return [f"{share} of messages are between nodes." for share, _ in shares][:1]
 
 
 def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
@@ -185,10 +196,10 @@ def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
     oracle = _share(median(known)) if known else "not known, for fewer than 4 launches"
     said = [
         "n: measured launches.",
-        f"Median absolute error {median(errors):.1%}, worst {max(errors):.1%}, of {len(cases)} cases.",
+        f"Median absolute error {median(errors):.1%}, worst {max(errors):.1%}, of {counted(len(cases), 'case')}.",
         f"Median error of an oracle that saw half of the launches: {oracle}.",
         *(f"{part}: the error with {_MEASURED_PART[part]}." for part in parts),
-        f"Order of paths: {wrong} wrong of {apart} pairs that measurement tells apart.",
+        f"Order of paths: {wrong} wrong of {counted(apart, 'pair')} that measurement tells apart.",
         f"Inside: the share of launches in the {LEVEL:.0%} interval that was predicted.",
     ]
     if launches < ENOUGH_LAUNCHES:
