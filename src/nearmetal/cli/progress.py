@@ -15,11 +15,11 @@ from nearmetal.hosts.host import ClockProgress, Host, VirtualTimeHost
 from nearmetal.report.terminal import Console
 from nearmetal.results.evidence import disturbed
 from nearmetal.store.rundir import TrialRecord
+from nearmetal.study.spec import Study
 from nearmetal.units import NS_PER_S, format_duration, format_wait
 
 if TYPE_CHECKING:
     from nearmetal.run.schedule import Watcher
-    from nearmetal.study.spec import Study
 
 _WORTH_SAYING_S = 60.0
 _BAR_COLUMNS = 10
