@@ -123,9 +123,9 @@ def command(
     if decide:
         _refuse_one(replay.machines)
     schedule = replay.schedules[0]
-    placed = partial(replay.changes.placement, schedule.ranks, per_node)
-    told = {label(named): _depends(replay, named, placed(named)) for named in replay.machines if show_sensitivity}
-    rows, bare = _answer(replay, placed, _jobs_of(validations), baseline, asked or 0.0)
+    placing = partial(replay.changes.placement, schedule.ranks, per_node)
+    told = {label(named): _depends(replay, named, placing(named)) for named in replay.machines if show_sensitivity}
+    rows, bare = _answer(replay, placing, _jobs_of(validations), baseline, asked or 0.0)
     if save_model is not None:
         write_model(replay.model, save_model)
     records = [predicted_json(row, bare, told.get(label(row.named)), asked) for row in rows]
