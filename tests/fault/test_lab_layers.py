@@ -63,6 +63,12 @@ def test_each_variant_is_made_of_its_own_boot(machines: lab.LabHost) -> None:
         below = image.cache_folder() / state["below"] / "state"
         assert json.loads(below.read_text()) == {"frozen": "machine", "seed": state["seed"], "below": ""}
     assert len(plain) == 2  # three without a guest, of which `snapshots` names one
+    told = [
+        one.about.partition("machine kvm, ")[2] for one in image.cached(verify=False) if "snapshot" in one.folder.name
+    ]
+    assert sorted(told) == sorted(f"variant {number}" for number in range(3) for _ in range(2))
+    with_guest = [one for one in image.cached(verify=False) if "guest started" in one.about]
+    assert len(with_guest) == 3
 
 
 def test_what_others_are_made_of_is_booted_first(host: lab.LabHost, monkeypatch: pytest.MonkeyPatch) -> None:

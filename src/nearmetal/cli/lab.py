@@ -66,13 +66,13 @@ def status(*, verify: bool) -> int:
     if wire:
         console.print(f"  {wire.message}\n  hint: {wire.hint}")
     console.print("an image can be built here" if not builder else f"no image can be built here: {builder.message}")
-    table = Table(
-        Column("folder", no_wrap=True), "made of", "size", "state", box=None, pad_edge=False, header_style="bold"
-    )
     entries = image.cached(verify=verify)
-    for entry in entries:
-        if entry.serves:
-            table.add_row(entry.folder.name, entry.about, f"{entry.size_bytes >> 20} MiB", entry.state)
+    serving = [entry for entry in entries if entry.serves]
+    # Folders of one image differ at the ends of their names.
+    folder = Column("folder", min_width=max((len(entry.folder.name) for entry in serving), default=0))
+    table = Table(folder, "made of", "size", "state", box=None, pad_edge=False, header_style="bold")
+    for entry in serving:
+        table.add_row(entry.folder.name, entry.about, f"{entry.size_bytes >> 20} MiB", entry.state)
     console.print(table)
     if old := [entry.size_bytes for entry in entries if not entry.serves]:
         console.print(

@@ -33,7 +33,7 @@ MANIFEST_FORMAT = 1
 _KEY_DIGITS = 16
 _LOCK = "lock"
 _KINDS = ("root", "image", "snapshot", "unfinished")
-_SHOWN_FACTS = {"codename", "distribution", "emulator", "kernel", "machine"}
+_SHOWN_FACTS = {"codename", "distribution", "emulator", "guest", "kernel", "machine", "variant"}
 _MANIFEST = "manifest.json"
 _STATE, _MEMORY = "state", "memory"
 _COPY_TIMEOUT_S = 480.0
@@ -275,7 +275,8 @@ def snapshot(
                     if below:
                         vm.restore(below)
                     vm.freeze(fresh / _STATE, timeout_s=timeout_s)
-                seal(fresh, "snapshot", key, {"machine": boot.machine.name, "emulator": version}, {})
+                facts = {"machine": boot.machine.name, "emulator": version, "variant": str(variant)}
+                seal(fresh, "snapshot", key, facts | ({"guest": "started"} if below else {}), {})
     return folder / _STATE
 
 
