@@ -216,10 +216,16 @@ def test_shared_memory_is_shown_with_who_has_it_open(temporary: Path, capsys: py
         assert capsys.readouterr().out.splitlines() == [
             f"{owned}: 0.0 MB, in use by process {os.getpid()}",
             f"{ours}: 0.0 MB, in use by process {os.getpid()}",
-            f"{left}: 0.0 MB, shared memory of an MPI program; no process has it open",
+            f"{left}: 0.0 MB, shared memory of MPI programs that no process has open; "
+            "`nearmetal clean --remove --all` removes it",
         ]
         assert nearmetal(["clean", "--remove", "--all"]) == 0
     assert names(scratch.SHARED_MEMORY) == sorted([ours.name, owned.name, "not an MPI's"])
+    for number in range(5):
+        (scratch.SHARED_MEMORY / f"mpich_shm_{number}").write_bytes(bytes(500_000))
+    assert nearmetal(["clean"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith(f"{ours}, {left}, {scratch.SHARED_MEMORY}/mpich_shm_2, 2 more: 2.5 MB, shared memory of MPI")
     assert names(temporary) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 
 import click
 
@@ -14,8 +15,8 @@ _SAID = {
     Owner.GONE: "left behind: process {pid} is gone",
     Owner.ELSEWHERE: "made by process {pid} of another boot or container",
     Owner.UNKNOWN: "unknown owner",
-    Owner.NOBODY: "shared memory of an MPI program; no process has it open",
 }
+_MOST_NAMED = 3
 
 
 @click.command(name="clean")
@@ -31,14 +32,32 @@ def command(*, remove: bool, everything: bool) -> int:
     if everything and not remove:
         raise click.UsageError("--all only goes with --remove")
     found = left_behind()
-    removable = {Owner.GONE, *([Owner.ELSEWHERE, Owner.UNKNOWN, Owner.NOBODY] if everything else [])}
-    done = [_deal_with(one, remove=remove and one.owner in removable) for one in found]
+    removable = {Owner.GONE, *([Owner.ELSEWHERE, Owner.UNKNOWN] if everything else [])}
+    unused = [one for one in found if one.owner is Owner.NOBODY]
+    done = [_deal_with(one, remove=remove and one.owner in removable) for one in found if one not in unused]
+    if unused:
+        done.append(_deal_with_unused(unused, remove=everything))
     left = sum(one.owner is Owner.GONE for one in found)
     if not found:
         click.echo(f"no files of nearmetal in {tempfile.gettempdir()}")
     elif left and not remove:
         click.echo(f"{left} left behind: `nearmetal clean --remove` removes {'it' if left == 1 else 'them'}")
     return ExitCode.OK if all(done) else ExitCode.FAILED
+
+
+def _deal_with_unused(segments: Sequence[Folder], *, remove: bool) -> bool:
+    """Print in one line what MPI programs left in shared memory, and remove it if asked to; return as `_deal_with`."""
+    size, names = sum(one.size_bytes() for one in segments) / 1e6, [str(one.path) for one in segments]
+    more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
+    for one in segments if remove else ():
+        one.remove()
+    left = remove and any(one.path.exists() for one in segments)
+    done = "cannot remove " if left else "removed " if remove else ""
+    click.echo(
+        f"{done}{', '.join(names[:_MOST_NAMED] + more)}: {size:.1f} MB, shared memory of MPI programs that no process "
+        f"has open{'' if remove else '; `nearmetal clean --remove --all` removes it'}"
+    )
+    return not left
 
 
 def _deal_with(one: Folder, *, remove: bool) -> bool:
