@@ -10,15 +10,12 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearmetal import process, scratch
 from nearmetal.errors import NearmetalError, UnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 BUILD_TIMEOUT_S = 120.0
 # Warnings are errors in the test suite, not on a user's machine: a newer compiler knows new ones.

@@ -1,4 +1,4 @@
-"""What drivers take, round, reset and lie about, as data; checked before anything is written.
+"""What drivers take, round, reset and misreport, as data; checked before anything is written.
 
 `SOURCES` names where each was read. A driver that is not named here has no limits but those that the machine itself
 tells.
@@ -265,7 +265,7 @@ RESETS: dict[str, dict[str, tuple[str, ...]]] = {
 
 _ODD = "an odd value reads back as written; the device counts in steps of 2 us"
 _IXGBE_1 = "rx-usecs 1 is adaptive although adaptive-rx reads off"
-LIES: dict[str, dict[str, str]] = {
+MISREPORTED: dict[str, dict[str, str]] = {
     "igbvf": {
         "nic.rx-usecs": "after an interface down/up the device walks to 122 us while rx-usecs reads back unchanged; "
         "only the interrupt rate tells"
@@ -359,7 +359,7 @@ def range_about(driver: str, name: str, highest: int | None = None) -> str:
 
 def readback_doubt(driver: str, name: str) -> str:
     """Return why a read-back of this knob proves nothing on this driver, or an empty text."""
-    return LIES.get(driver, {}).get(name, "")
+    return MISREPORTED.get(driver, {}).get(name, "")
 
 
 def range_refusal(driver: str, name: str, value: str) -> str:

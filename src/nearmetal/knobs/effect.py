@@ -12,19 +12,18 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from nearmetal.errors import TrialError
+from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import run_c
+from nearmetal.knobs.knob import Target
 from nearmetal.knobs.nic import listing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.knobs.knob import Target
     from nearmetal.knobs.plan import Plan
 
 _US_PER_S = 1_000_000

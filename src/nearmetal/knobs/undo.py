@@ -7,15 +7,14 @@ and named. Values are written backward, then forward: modes reset values, and so
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import KnobError, Reading, read_all, write_one
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from nearmetal.hosts.host import Shell
     from nearmetal.knobs.journal import JournalState, SavedValue
 
 VALUE_OF_FUNCTION = r"""value_of() {

@@ -9,28 +9,22 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal.errors import BadInputError, ForeignFileError, TrialError, UnavailableError
-from nearmetal.hosts.host import is_far
-from nearmetal.study.order import PROFILE_FOLDER, PROFILE_OPTION
+from nearmetal.hosts.host import Shell, is_far
+from nearmetal.paths.path import Endpoints
+from nearmetal.process import Finished
+from nearmetal.study.order import PROFILE_FOLDER, PROFILE_OPTION, Order
 from nearmetal.units import NS_PER_S
 from nearmetal.workloads.build import build_profiler, build_program, mpi_for, profiled
+from nearmetal.workloads.mpi.mpi import Mpi
 from nearmetal.workloads.pairs import check_options
 from nearmetal.workloads.parallel import GUEST_KINDS, parallel_launch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.process import Finished
-    from nearmetal.study.order import Order
-    from nearmetal.workloads.mpi.mpi import Mpi
-    from nearmetal.workloads.workload import Launch
+from nearmetal.workloads.workload import Launch
 
 ITERATIONS = "application.iterations"
 COMMUNICATION = "application.communication"

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal import native, process
 from nearmetal.errors import NearmetalError, UnavailableError
 from nearmetal.hosts.far.build import program
-from nearmetal.hosts.host import FarShell, is_far
+from nearmetal.hosts.host import FarShell, Shell, is_far
+from nearmetal.process import Finished
 from nearmetal.workloads.mpi.far import find_there
+from nearmetal.workloads.mpi.mpi import Mpi
 from nearmetal.workloads.mpi.table import find_mpi, flavour_named
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.process import Finished
-    from nearmetal.workloads.mpi.mpi import Mpi
 
 PROFILER = "libnearmetal-trace.so"
 _SHARED_LIBRARY = ("-shared", "-fPIC", "-fvisibility=hidden", "-pthread")

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nearmetal.errors import BadInputError, TrialError
-from nearmetal.study.order import FABRIC_FOLDER
+from nearmetal.hosts.host import Shell
+from nearmetal.paths.path import Endpoints
+from nearmetal.process import Finished
+from nearmetal.study.order import FABRIC_FOLDER, Order, WorkloadOrder
 from nearmetal.workloads import rounds
 from nearmetal.workloads.build import build_program, mpi_for
+from nearmetal.workloads.mpi.mpi import Mpi
 from nearmetal.workloads.pairs import check_options
 from nearmetal.workloads.parallel import parallel_launch
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.paths.path import Endpoints
-    from nearmetal.process import Finished
-    from nearmetal.study.order import Order, WorkloadOrder
-    from nearmetal.workloads.mpi.mpi import Mpi
-    from nearmetal.workloads.workload import Launch
+from nearmetal.workloads.workload import Launch
 
 PROGRAM = "nmfabric"
 SAMPLES = f"{FABRIC_FOLDER}samples.nmf"

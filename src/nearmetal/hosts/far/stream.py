@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, Protocol
 
 from nearmetal import process
 from nearmetal.errors import NearmetalError
-
-if TYPE_CHECKING:
-    import subprocess
 
 
 class LostError(NearmetalError):

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from nearmetal.errors import UnavailableError
-from nearmetal.hosts.host import HYPERVISOR, FarShell, is_far, machines_of
-from nearmetal.workloads.mpi.mpi import Mpi
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Sequence
-
-    from nearmetal.hosts.host import Shell
-    from nearmetal.workloads.mpi.mpi import Flavour
+from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far, machines_of
+from nearmetal.workloads.mpi.mpi import Flavour, Mpi
 
 _WHICH = 'for name do command -v -- "$name"; done; true'
 _VERSION_TIMEOUT_S = 30.0

@@ -14,6 +14,7 @@ import hashlib
 import importlib.metadata
 import os
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,6 @@ from nearmetal.errors import BadInputError, UnavailableError
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterator, Mapping
 
     from nearmetal.study.order import Progress
 
