@@ -12,6 +12,7 @@ from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.process import of_each_process
 from nearmetal.run.trial import carry_out
 from nearmetal.study.order import Order, Outcome, PathOrder, TrialStatus, WorkloadOrder
+from nearmetal.units import NS_PER_S
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 from nearmetal.workloads.samples import decode
 
@@ -113,6 +114,8 @@ def test_a_launch_that_hangs_is_stopped_and_said_so(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("nearmetal.workloads.engine.build_engine", lambda *_, **__: hanging)
     outcome = carried_out(dataclasses.replace(order("veth"), timeout_s=2.0))
     assert outcome.timed_out
+    assert outcome.elapsed_ns >= 2 * NS_PER_S, "what was counted until then is kept"
+    assert outcome.counters
     assert "trials.timeout" in outcome.hint
     assert outcome.launch_argv
     assert "50000000.5" not in _command_lines(), "the launch left ranks behind"

@@ -181,11 +181,6 @@ def _measure(shell: Shell, order: Order, launch: Launch, nodes: list[str]) -> _M
         )
     after = counters.read_counters(shell, nodes)
     others = tenants.used_between(tenants_before, tenants.look_for_tenants(shell))
-    if finished.timed_out:
-        raise _TimedOutError(
-            f"the launch did not end within {order.timeout_s:.0f} s; {finished.complaint()}",
-            hint="raise `trials.timeout`, ask for fewer iterations, or look for ranks that wait for each other",
-        )
     files = dict(trace)
     if finished.ok:
         files |= {name: shell.read(path, node=launch.node) for name, path in launch.files.items()}
@@ -195,6 +190,11 @@ def _measure(shell: Shell, order: Order, launch: Launch, nodes: list[str]) -> _M
 def _believe(
     workload: Workload, order: Order, measured: _MeasuredLaunch, outcome: Outcome, endpoints: Endpoints
 ) -> None:
-    """Raise TrialError unless the program did its work and its traffic took the path."""
+    """Raise TrialError unless the program did its work in time and its traffic took the path."""
+    if measured.finished.timed_out:
+        raise _TimedOutError(
+            f"the launch did not end within {order.timeout_s:.0f} s; {measured.finished.complaint()}",
+            hint="raise `trials.timeout`, ask for fewer iterations, or look for ranks that wait for each other",
+        )
     workload.verify(order, measured.finished, measured.files)
     proof.check(outcome.proof, endpoints, workload.least_packets(order))
