@@ -16,7 +16,7 @@ from fake_runs import list_anew
 from nearmetal.report import fabric_html
 from nearmetal.report.progress import progress, sentence
 from nearmetal.serve import openapi, overview, pages
-from nearmetal.serve.answers import Answers
+from nearmetal.serve.answers import Answers, live_part
 from nearmetal.serve.app import make_app
 from nearmetal.serve.cache import RecentCache
 from nearmetal.serve.catalogue import Catalogue
@@ -346,7 +346,7 @@ def test_live_follows_a_run_as_trials_come(tmp_path: Path) -> None:
     answers._states = RecentCache(seconds=0.0)
 
     async def look() -> tuple[str, str]:
-        part = await answers.live_part("run")
+        part = await answers.of_run(live_part, "run")
         return part.content.decode(), part.tag
 
     before, tag = asyncio.run(look())

@@ -22,7 +22,6 @@ from nearmetal.report.progress import progress
 from nearmetal.results.between import judge_runs
 from nearmetal.results.gated import Gate
 from nearmetal.results.paths import build_view
-from nearmetal.results.records import View
 from nearmetal.results.waterfalls import waterfalls
 from nearmetal.serve import beside, overview, pages
 from nearmetal.serve.cache import Cache, RecentCache
@@ -149,86 +148,15 @@ class Answers:
     async def _glance(self, one: Entry, key: str) -> bytes:
         return await self._glances.get(key, lambda: encoded(_glance_of(one)))
 
-    async def report_page(self, name: str, *, allow_mixed: bool) -> Text:
-        """Return a run's report as HTML; a whole fabric's is its heat maps."""
+    async def of_run(self, draw: Callable[..., str], name: str, **asked: object) -> Text:
+        """Return what `draw` makes of a run: of its entry, of itself, opened, and of what else was asked."""
         one = await self.entry(name)
-
-        def make(run: RunDir) -> str:
-            if one.of_fabric:
-                return fabric_html.as_html(survey(run), above=pages.over_fabric(one), may=pages.PLAIN)
-            view, traced = build_view(run, allow_mixed=allow_mixed), waterfalls(run)
-            above = pages.over_report(one, _profiled(run), traced=bool(traced))
-            return as_html.render(view, traced, above=above, may=pages.PLAIN)
-
-        return await self._text([one], f"page {allow_mixed} {one.running}", make)
-
-    async def waterfall_page(self, name: str) -> Text:
-        """Return where the messages of a run's traced trials spent their time."""
-        one = await self.entry(name)
-
-        def make(run: RunDir) -> str:
-            refuse_fabric(run)
-            if not (found := waterfalls(run)):
-                raise BadInputError(f"no trial of {name} was traced", hint="trace = true in a workload of the lab")
-            baseline = parse_study(run.study_text(), str(run.root / "study.toml")).baseline
-            return pages.waterfall_page(one, run.info.host_label, baseline, found)
-
-        return await self._text([one], "waterfall", make)
-
-    async def trace_page(self, name: str, trial: str) -> Text:
-        """Return the MPI calls of a traced program in one trial of a run."""
-        one = await self.entry(name)
-
-        def make(run: RunDir) -> str:
-            profiled = _profiled(run)
-            shown = next((record for record in profiled if str(record.order.trial) == trial), None)
-            if shown is None:
-                raise NoSuchRunError(f"{name} has no trace of MPI calls of trial {trial!r}", hint="the list is at /")
-            trace = trace_of(run.profile(shown), f"{shown.order.workload.label} of {name}, trial {trial}")
-            return trace_html.as_html(view_trace(trace), above=pages.over_trace(one, shown, profiled), may=pages.PLAIN)
-
-        return await self._text([one], f"trace {trial}", make)
-
-    async def report_json(self, name: str, *, allow_mixed: bool) -> Text:
-        """Return a run's report as JSON; it has no distributions."""
-        return await self._text(
-            [await self.entry(name)],
-            f"json {allow_mixed}",
-            lambda run: as_json.render(build_view(run, allow_mixed=allow_mixed, distributions=False)),
-        )
-
-    async def fabric_json(self, name: str) -> Text:
-        """Return what a fabric's run says as JSON, as `nearmetal fabric --format json` prints it."""
-        one = await self.entry(name)
-        return await self._text([one], "fabric json", lambda run: fabric_json.as_json(survey(run)) + "\n")
-
-    async def progress_json(self, name: str) -> Text:
-        """Return how far a run has come as JSON."""
-        one = await self.entry(name)
-
-        def make(run: RunDir) -> str:
-            refuse_fabric(run)
-            so_far = progress(run, run.trials())
-            last = [schema.made(schema.AttemptJson, each.outcome, each, **each.keys) for each in so_far.last]
-            return schema.as_json(schema.made(schema.ProgressJson, one, so_far, last=last)) + "\n"
-
-        return await self._text([one], f"progress {one.running}", make)
-
-    async def live_part(self, name: str) -> Text:
-        """Return the part of a run's live page that changes."""
-        one = await self.entry(name)
-
-        def make(run: RunDir) -> str:
-            refuse_fabric(run)
-            so_far = progress(run, run.trials())
-            view, why = self._early(run)
-            return pages.live_part(so_far, view, why, running=one.running)
-
-        return await self._text([one], f"live {one.running}", make)
+        what = f"{draw.__name__} {sorted(asked.items())} {one.running}"
+        return await self._text([one], what, lambda run: draw(one, run, **asked))
 
     async def live_page(self, name: str) -> Text:
         """Return a run's live page, whole."""
-        part = await self.live_part(name)
+        part = await self.of_run(live_part, name)
         one = await self.entry(name)
         return Text(encoded(pages.live_page(one, part.content.decode(), part.tag)), part.tag)
 
@@ -251,18 +179,8 @@ class Answers:
         self, run: str, base: str, what: str, draw: Callable[[Gate], str], *, allow_mixed: bool
     ) -> Text:
         both = (await self.entry(run), await self.entry(base))
-
-        def make(run: RunDir, base: RunDir) -> str:
-            return draw(judge_runs(run, base, allow_mixed=allow_mixed))
-
-        return await self._text(both, f"compared {what} {allow_mixed}", make)
-
-    def _early(self, run: RunDir) -> tuple[View | None, str]:
-        """Return the comparisons so far, or why there are none; trials of mixed provenance are shown, and said."""
-        try:
-            return build_view(run, allow_mixed=True, distributions=False), ""
-        except BadInputError as error:
-            return None, f"{error.message[:1].upper()}{error.message[1:]}."
+        what = f"compared {what} {allow_mixed}"
+        return await self._text(both, what, lambda *runs: draw(judge_runs(*runs, allow_mixed=allow_mixed)))
 
     async def _text(self, of: Sequence[Entry], what: str, make: Callable[..., str]) -> Text:
         """Return what `make` returns for these runs, opened; kept while the files of none of them change."""
@@ -276,6 +194,67 @@ class Answers:
 
     async def _state(self, one: Entry) -> str:
         return await self._states.get(one.name, lambda: state(one.root))
+
+
+# ---- what is drawn of one run: of its entry, and of itself
+
+
+def report_page(one: Entry, run: RunDir, *, allow_mixed: bool) -> str:
+    """Return a run's report as HTML; a whole fabric's is its heat maps."""
+    if one.of_fabric:
+        return fabric_html.as_html(survey(run), above=pages.over_fabric(one), may=pages.PLAIN)
+    view, traced = build_view(run, allow_mixed=allow_mixed), waterfalls(run)
+    above = pages.over_report(one, _profiled(run), traced=bool(traced))
+    return as_html.render(view, traced, above=above, may=pages.PLAIN)
+
+
+def waterfall_page(one: Entry, run: RunDir) -> str:
+    """Return where the messages of a run's traced trials spent their time."""
+    refuse_fabric(run)
+    if not (found := waterfalls(run)):
+        raise BadInputError(f"no trial of {one.name} was traced", hint="trace = true in a workload of the lab")
+    baseline = parse_study(run.study_text(), str(run.root / "study.toml")).baseline
+    return pages.waterfall_page(one, run.info.host_label, baseline, found)
+
+
+def trace_page(one: Entry, run: RunDir, *, trial: str) -> str:
+    """Return the MPI calls of a traced program in one trial of a run."""
+    profiled = _profiled(run)
+    shown = next((record for record in profiled if str(record.order.trial) == trial), None)
+    if shown is None:
+        raise NoSuchRunError(f"{one.name} has no trace of MPI calls of trial {trial!r}", hint="the list is at /")
+    trace = trace_of(run.profile(shown), f"{shown.order.workload.label} of {one.name}, trial {trial}")
+    return trace_html.as_html(view_trace(trace), above=pages.over_trace(one, shown, profiled), may=pages.PLAIN)
+
+
+def report_json(_: Entry, run: RunDir, *, allow_mixed: bool) -> str:
+    """Return a run's report as JSON; it has no distributions."""
+    return as_json.render(build_view(run, allow_mixed=allow_mixed, distributions=False))
+
+
+def fabric_as_json(_: Entry, run: RunDir) -> str:
+    """Return what a fabric's run says as JSON, as `nearmetal fabric --format json` prints it."""
+    return fabric_json.as_json(survey(run)) + "\n"
+
+
+def progress_json(one: Entry, run: RunDir) -> str:
+    """Return how far a run has come as JSON."""
+    refuse_fabric(run)
+    so_far = progress(run, run.trials())
+    last = [schema.made(schema.AttemptJson, each.outcome, each, **each.keys) for each in so_far.last]
+    return schema.as_json(schema.made(schema.ProgressJson, one, so_far, last=last)) + "\n"
+
+
+def live_part(one: Entry, run: RunDir) -> str:
+    """Return the part of a run's live page that changes; trials of mixed provenance are shown, and said."""
+    refuse_fabric(run)
+    so_far = progress(run, run.trials())
+    view, nothing_yet = None, ""
+    try:
+        view = build_view(run, allow_mixed=True, distributions=False)
+    except BadInputError as error:
+        nothing_yet = f"{error.message[:1].upper()}{error.message[1:]}."
+    return pages.live_part(so_far, view, nothing_yet, running=one.running)
 
 
 def _profiled(run: RunDir) -> list[TrialRecord]:

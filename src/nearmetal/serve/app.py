@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from nearmetal.errors import NearmetalError
 from nearmetal.report import schema
-from nearmetal.serve import openapi, overview, pages
+from nearmetal.serve import answers, openapi, overview, pages
 from nearmetal.serve.answers import Answers, NoSuchRunError, Text, encoded
 from nearmetal.serve.behind import PathPrefixMiddleware
 from nearmetal.serve.catalogue import Catalogue, Entry, SavedResultKind
@@ -42,26 +42,26 @@ class BadQueryError(NearmetalError):
 
 def make_app(catalogue: Catalogue, door: Door) -> ASGIApp:
     """Return the ASGI application that serves the runs of a catalogue to whoever the door admits."""
-    answers = Answers(catalogue)
-    served = _Routes(answers)
+    of = Answers(catalogue)
+    served = _Routes(of)
     routes = [
         Route("/", served.run_list),
-        Route("/runs/{name}", served.report),
-        Route("/runs/{name}/waterfall", _page(answers.waterfall_page)),
-        Route("/runs/{name}/traces/{trial}", _page(answers.trace_page)),
-        Route("/runs/{name}/live", _page(answers.live_page, pages.LIVE)),
-        Route("/runs/{name}/live/part", _data(answers.live_part, "text/html")),
-        *(Route(f"/{kind}/{{name}}", _page(partial(answers.beside_text, kind))) for kind in SavedResultKind),
+        Route("/runs/{name}", _page(partial(of.of_run, answers.report_page), mixed=True)),
+        Route("/runs/{name}/waterfall", _page(partial(of.of_run, answers.waterfall_page))),
+        Route("/runs/{name}/traces/{trial}", _page(partial(of.of_run, answers.trace_page))),
+        Route("/runs/{name}/live", _page(of.live_page, pages.LIVE)),
+        Route("/runs/{name}/live/part", _data(partial(of.of_run, answers.live_part), "text/html")),
+        *(Route(f"/{kind}/{{name}}", _page(partial(of.beside_text, kind))) for kind in SavedResultKind),
         Route("/compare", served.compare),
         Route("/history", served.history),
         Route("/static/live.js", _script),
         Route("/openapi.json", _openapi),
         Route("/api/v1/runs", served.api_runs),
-        Route("/api/v1/runs/{name}", served.api_report),
-        Route("/api/v1/runs/{name}/fabric", _data(answers.fabric_json)),
-        Route("/api/v1/runs/{name}/progress", _data(answers.progress_json)),
+        Route("/api/v1/runs/{name}", _data(partial(of.of_run, answers.report_json), mixed=True)),
+        Route("/api/v1/runs/{name}/fabric", _data(partial(of.of_run, answers.fabric_as_json))),
+        Route("/api/v1/runs/{name}/progress", _data(partial(of.of_run, answers.progress_json))),
         *(
-            Route(f"/api/v1/{kind}/{{name}}", _data(partial(answers.beside_text, kind, program=True)))
+            Route(f"/api/v1/{kind}/{{name}}", _data(partial(of.beside_text, kind, program=True)))
             for kind in SavedResultKind
         ),
         Route("/api/v1/compare", served.api_compare),
@@ -85,12 +85,6 @@ class _Routes:
         page = overview.run_list(overview.RunList(root, everything, rows, known, wanted, by, descending, beside))
         return _html(page, pages.PLAIN)
 
-    async def report(self, request: Request) -> Response:
-        allow_mixed = _flag(_query(request, allow_mixed="false"))
-        with _offering_mixed(request):
-            text = await self._answers.report_page(request.path_params["name"], allow_mixed=allow_mixed)
-        return _html(text.content, pages.PLAIN)
-
     async def compare(self, request: Request) -> Response:
         runs, base, allow_mixed = _compared(request)
         with _offering_mixed(request):
@@ -112,11 +106,6 @@ class _Routes:
         found = schema.RunsJson(runs=[_run(one) for one in runs])
         return Response(encoded(schema.as_json(found, None)), media_type="application/json")
 
-    async def api_report(self, request: Request) -> Response:
-        allow_mixed = _flag(_query(request, allow_mixed="false"))
-        text = await self._answers.report_json(request.path_params["name"], allow_mixed=allow_mixed)
-        return _tagged(request, text, "application/json")
-
     async def api_compare(self, request: Request) -> Response:
         runs, base, allow_mixed = _compared(request)
         if len(runs) > 1:
@@ -125,26 +114,35 @@ class _Routes:
         return _tagged(request, text, "application/json")
 
 
-def _page(answer: Callable[..., Awaitable[Text]], may: str = pages.PLAIN) -> Callable[[Request], Awaitable[Response]]:
-    """Return what shows a page that has no query; `answer` takes what the path says."""
+def _page(
+    answer: Callable[..., Awaitable[Text]], may: str = pages.PLAIN, *, mixed: bool = False
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return what shows a page; `answer` takes what the path says, and `allow_mixed` of the query where it is asked."""
 
     async def show(request: Request) -> Response:
-        _query(request)
-        return _html((await answer(**request.path_params)).content, may)
+        with _offering_mixed(request):
+            text = await answer(**request.path_params, **_mixed_of(request, asked=mixed))
+        return _html(text.content, may)
 
     return show
 
 
 def _data(
-    answer: Callable[..., Awaitable[Text]], media_type: str = "application/json"
+    answer: Callable[..., Awaitable[Text]], media_type: str = "application/json", *, mixed: bool = False
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Return what gives a program an answer that has no query."""
+    """Return what gives a program an answer, which takes the same."""
 
     async def give(request: Request) -> Response:
-        _query(request)
-        return _tagged(request, await answer(**request.path_params), media_type)
+        return _tagged(request, await answer(**request.path_params, **_mixed_of(request, asked=mixed)), media_type)
 
     return give
+
+
+def _mixed_of(request: Request, *, asked: bool) -> dict[str, bool]:
+    """Return whether trials of mixed provenance are wanted, nothing where that is no question; no other query is."""
+    return (
+        {"allow_mixed": _flag(_query(request, allow_mixed="false"))} if asked else dict.fromkeys(_query(request), False)
+    )
 
 
 class _MixedPageError(Exception):
