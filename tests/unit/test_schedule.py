@@ -13,8 +13,8 @@ from fake_runs import STUDY, Silent
 from nearmetal.errors import ForeignFileError, TrialError
 from nearmetal.hosts.host import Shell
 from nearmetal.run import schedule
-from nearmetal.run.schedule import Ending, given_up, open_combinations, run_study, utc_now
-from nearmetal.store.record import TrialRecord
+from nearmetal.run.schedule import Ending, given_up, open_combinations, run_study
+from nearmetal.store.record import TrialRecord, utc_now
 from nearmetal.study import plan
 from nearmetal.study.facts import OCCASION
 from nearmetal.study.order import Order, Outcome, TrialStatus

@@ -309,14 +309,14 @@ def test_validated_launches_are_kept_and_make_intervals(truth: Path, tmp_path: P
     launches = {one.key: one.ns.tolist() for one in measured_launches(RunDir.open(truth / "run"), "app")}
     assert {(one.path, one.setting, one.progress): list(one.launches_ns) for one in file.cases} == launches
     many = replace(file, cases=file.cases * 10)
-    save(kept, many)
+    save(kept, ValidationFile, file.program, file.model, cases=many.cases)
     rows = {row["path"]: row for row in json.loads(said(*on, "--errors", str(kept), "--format", "json"))}
     row = rows["veth"]
     logs = sorted(math.log(np.median(one.launches_ns) / one.predicted_ns) for one in many.cases)
     assert row["validated"]["cases"] == len(many.cases)
     assert row["validated"]["factors"] == pytest.approx([math.exp(logs[0]), math.exp(logs[-1])])
     assert rows["tap"]["validated"]["cases"] == 30  # a class without cases of one's own has those that ship
-    save(kept, file)
+    save(kept, ValidationFile, file.program, file.model, cases=file.cases)
     few = " ".join(said(*on, "--errors", str(kept), "--decide").split())
     assert "Only 2 validated cases (own cores): an interval needs 19; those that ship make one." in few
     assert "of validated pairs of paths (own cores) were 0.81 to 1.17 times" in few  # of the pairs that ship

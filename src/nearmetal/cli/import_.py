@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from pathlib import Path
 
 import click
@@ -12,6 +11,7 @@ from nearmetal.report import as_table
 from nearmetal.report.terminal import Console
 from nearmetal.results.paths import build_view
 from nearmetal.run.adopt import adopt
+from nearmetal.run.begin import default_root
 from nearmetal.store.rundir import RunDir
 
 
@@ -29,7 +29,7 @@ def command(files: tuple[str, ...], out: Path | None, baseline: str, *, allow_mi
     of each label and program is paired with the first of the others, the second with the second, and so on.
     """
     labelled = [_labelled(file) for file in files]
-    root = out or Path("runs") / f"imported-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}"
+    root = out or default_root("imported")
     adopted = adopt(labelled, root, baseline=baseline)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for one in adopted:

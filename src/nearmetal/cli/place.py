@@ -12,7 +12,6 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-import nearmetal
 from nearmetal import limits
 from nearmetal.cli.progress import warn
 from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts, traced_by_run
@@ -35,17 +34,14 @@ from nearmetal.report.prediction_json import (
     save,
 )
 from nearmetal.report.prediction_text import gained, label, placements
+from nearmetal.report.schema import made
 from nearmetal.report.tables import Table
 from nearmetal.report.terminal import Console
 from nearmetal.run.guests import open_host
-from nearmetal.run.schedule import utc_now
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.spec import parse_study
 from nearmetal.units import counted, format_duration, is_whole
-
-Kept = tuple[tuple[PlacedJson, ...], Slots, Candidate, tuple[str, str], tuple[str, ...], BreakEvenJson | None]
-
 
 _HOST = re.compile(r"[\w.-]+")
 
@@ -149,8 +145,19 @@ def command(
         _print_break_even(even)
     text = WRITERS[launcher](found[0][1].host_of, slots)
     if kept is not None:
-        said = tuple(dict.fromkeys(one.said for several in doubts.values() for one in several))
-        _keep(kept, schedule, replay, (candidates, slots, found[0][1], (launcher, text), said, even))
+        save(
+            kept,
+            PlacementFile,
+            schedule.name,
+            replay.model.run,
+            candidates=candidates,
+            hosts=slots.names,
+            host_of=tuple(found[0][1].host_of.tolist()),
+            launcher=launcher,
+            launcher_file=text,
+            doubts=tuple(dict.fromkeys(one.said for several in doubts.values() for one in several)),
+            break_even=even,
+        )
     if checked:
         named, chosen = found[0]
         default = next(one for other, one in found if other == named and one.method == "in-order")
@@ -159,27 +166,6 @@ def command(
         click.echo(text, nl=False)
         return
     Disk().put_bytes(output, text.encode())
-
-
-def _keep(place: Path, schedule: Schedule, replay: Replay, what: Kept) -> None:
-    """Keep an answer."""
-    candidates, slots, best, (launcher, text), doubts, even = what
-    made = PlacementFile(
-        format="nearmetal-placement",
-        version=1,
-        nearmetal_version=nearmetal.__version__,
-        created_utc=utc_now(),
-        program=schedule.name,
-        model=replay.model.run,
-        candidates=candidates,
-        hosts=slots.names,
-        host_of=tuple(best.host_of.tolist()),
-        launcher=launcher,
-        launcher_file=text,
-        doubts=doubts,
-        break_even=even,
-    )
-    save(place, made)
 
 
 def _only(replay: Replay, path: str) -> NamedMachine:
@@ -251,16 +237,7 @@ def _parse_dims(text: str | None, ranks: int) -> tuple[int, ...]:
 
 def _candidates(found: list[tuple[NamedMachine, Candidate]]) -> tuple[PlacedJson, ...]:
     default = {named: candidate for named, candidate in found if candidate.method == "in-order"}
-    return tuple(
-        PlacedJson(
-            name=label(named),
-            method=one.method,
-            median_ns=one.median_ns,
-            gain=_gains(one, default[named]),
-            inter_share=one.inter_share,
-        )
-        for named, one in found
-    )
+    return tuple(made(PlacedJson, one, name=label(named), gain=_gains(one, default[named])) for named, one in found)
 
 
 def _print(candidates: tuple[PlacedJson, ...]) -> None:
@@ -299,14 +276,13 @@ def _break_even(
     found = break_even(
         first.machine, second.machine, message_bytes=seen.message_bytes // messages, compute=compute, seed=seed
     )
-    return BreakEvenJson(
+    return made(
+        BreakEvenJson,
+        found,
         first=first.path,
         second=second.path,
         message_bytes=int(seen.message_bytes // messages),
         compute_ns=float(seen.compute_ns // messages),
-        shares=tuple(map(float, found.shares)),
-        first_ns=tuple(map(float, found.first_ns)),
-        second_ns=tuple(map(float, found.second_ns)),
         said=f"{_verdict(first.path, second.path, found)}. {share}",
     )
 

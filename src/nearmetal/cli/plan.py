@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
+from typing import Literal
 
 import click
 from rich.table import Table
 
 from nearmetal.report import words
-from nearmetal.report.schema import as_json
+from nearmetal.report.schema import as_json, made
 from nearmetal.report.terminal import Console
 from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
-from nearmetal.run.plan_json import plan_json
 from nearmetal.run.resolve import USUAL_SD, Resolution, resolution
+from nearmetal.study.order import Scalar
 from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.shipped import read_study
-from nearmetal.study.spec import TrialsSpec
+from nearmetal.study.spec import Study, TrialsSpec
 from nearmetal.units import format_duration, format_size, format_wait
 from nearmetal.workloads.figures import WITH_OPERATIONS
 
@@ -110,3 +112,109 @@ def blocks(trials: TrialsSpec, shortest_ns: int, longest_ns: int) -> str:
     quiet = "" if trials.floor is None else f" and no noise floor is above {words.percent(trials.floor)}"
     took = f"about {format_wait(shortest_ns)} to {format_wait(longest_ns)}"
     return f"{least} to {most} blocks, stopping as soon as every comparison is decided{quiet}: {took}"
+
+
+# ---- the plan as JSON; docs/reference/report-json.md says what each key means
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStudyJson:
+    """The study that would run."""
+
+    name: str
+    title: str
+    baseline: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedHostJson:
+    """Where it would run."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastMostJson:
+    """Two ends of what may come."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWorkloadJson:
+    """One workload; entry r of `nodes_of_ranks` is the node of rank r."""
+
+    name: str
+    kind: str
+    operation: str
+    sizes: list[int]
+    iterations: int
+    warmup: int
+    progress: str
+    nodes_of_ranks: tuple[int, ...]
+    longest_pause_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSettingJson:
+    """One setting."""
+
+    name: str
+    knobs: dict[str, Scalar]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTrialJson:
+    """One trial of the first block."""
+
+    trial: int
+    path: str
+    workload: str
+    setting: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanJson:
+    """What a study would run, for how long, and what it can resolve."""
+
+    plan_format: Literal[1]
+    study: PlannedStudyJson
+    host: PlannedHostJson
+    blocks: LeastMostJson
+    trials_a_block: int
+    about_ns: LeastMostJson
+    workloads: list[PlannedWorkloadJson]
+    settings: list[PlannedSettingJson]
+    resolves: Resolution
+    first_block: list[PlannedTrialJson]
+
+
+def plan_json(spec: Study) -> PlanJson:
+    """Return the plan as a record; docs/reference/report-json.md says what each key means."""
+    shortest, longest = estimate(spec)
+    return PlanJson(
+        plan_format=1,
+        study=made(PlannedStudyJson, spec),
+        host=made(PlannedHostJson, spec.host),
+        blocks=LeastMostJson(least=spec.trials.min_blocks, most=spec.trials.max_blocks),
+        trials_a_block=len(combinations(spec)),
+        about_ns=LeastMostJson(least=shortest, most=longest),
+        workloads=[
+            made(
+                PlannedWorkloadJson,
+                one,
+                operation=one.operation or one.name,
+                nodes_of_ranks=one.placed,
+                longest_pause_ns=longest_pause_ns(spec, one),
+            )
+            for one in spec.workload
+        ],
+        settings=[made(PlannedSettingJson, one) for one in spec.setting],
+        resolves=resolution(spec),
+        first_block=[
+            PlannedTrialJson(trial=one.trial, path=one.path.label, workload=one.workload.label, setting=one.setting)
+            for one in block(spec, 0)
+        ],
+    )

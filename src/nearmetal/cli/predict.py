@@ -12,12 +12,11 @@ from typing import Any
 import click
 import numpy as np
 
-import nearmetal
 from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import JobCase, p99_errors, run_errors
 from nearmetal.predict.decide import AnswerRow, compare
-from nearmetal.predict.models import ModelFile, NamedMachine, write_model
+from nearmetal.predict.models import NamedMachine, write_model
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Schedule
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
@@ -45,9 +44,9 @@ from nearmetal.report.prediction_json import (
 )
 from nearmetal.report.prediction_json import predicted as predicted_json
 from nearmetal.report.prediction_text import decision, figures, label, picture, remarks, validation
+from nearmetal.report.schema import made
 from nearmetal.report.tables import Table
 from nearmetal.report.terminal import Console
-from nearmetal.run.schedule import utc_now
 from nearmetal.store.rundir import RunDir
 from nearmetal.typed import adapter
 from nearmetal.units import counted
@@ -132,7 +131,17 @@ def command(
     order = [path for word in given["paths"] for path in word.split(",")]
     decided = "" if asked is None else decision(rows, bare, asked, order, given["settings"])
     if kept is not None:
-        _save(kept, schedule, replay.model, records, (label(bare), decided, remarks(rows)))
+        save(
+            kept,
+            PredictionFile,
+            schedule.name,
+            replay.model.run,
+            ranks=schedule.ranks,
+            baseline=label(bare),
+            decision=decided,
+            remarks=tuple(remarks(rows)),
+            rows=tuple(records),
+        )
     if form == "json":
         click.echo(json.dumps([adapter(PredictedJson).dump_python(one, mode="json") for one in records], indent=1))
         return
@@ -183,31 +192,6 @@ def _refuse_unused(options: Mapping[str, object], truth: Path | None) -> None:
         if truth is None:
             raise BadInputError(f"{option} has no effect without --validate", hint="give both, or neither")
         raise BadInputError(f"{option} has no effect with --validate", hint="ranks are placed as in the launches")
-
-
-def _save(
-    place: Path,
-    schedule: Schedule,
-    model: ModelFile,
-    records: Sequence[PredictedJson],
-    said: tuple[str, str, Sequence[str]],
-) -> None:
-    """Keep an answer; `said` are its baseline, its decision and its remarks."""
-    baseline, decided, told = said
-    made = PredictionFile(
-        format="nearmetal-prediction",
-        version=1,
-        nearmetal_version=nearmetal.__version__,
-        created_utc=utc_now(),
-        program=schedule.name,
-        ranks=schedule.ranks,
-        model=model.run,
-        baseline=baseline,
-        decision=decided,
-        remarks=tuple(told),
-        rows=tuple(records),
-    )
-    save(place, made)
 
 
 def _replayed(replay: Replay, named: NamedMachine, placement: Placement) -> Prediction:
@@ -265,7 +249,8 @@ def _validate(replay: Replay, run: RunDir, workload: str, form: str, kept: Path 
         doubts[where] += doubts_of_launches(replay.schedules, named, case.launches)
     tell_doubts(doubts)
     if kept is not None:
-        _save_cases(kept, replay, cases)
+        cases_of = tuple(map(_kept, cases))
+        save(kept, ValidationFile, replay.schedules[0].name, replay.model.run, cases=cases_of)
     if form == "json":
         click.echo(json.dumps([_validated_record(case) for case in cases], indent=1))
         return
@@ -276,30 +261,9 @@ def _validate(replay: Replay, run: RunDir, workload: str, form: str, kept: Path 
         console.print(sentence)
 
 
-def _save_cases(place: Path, replay: Replay, cases: Sequence[Validated]) -> None:
-    made = ValidationFile(
-        format="nearmetal-validation",
-        version=1,
-        nearmetal_version=nearmetal.__version__,
-        created_utc=utc_now(),
-        program=replay.schedules[0].name,
-        model=replay.model.run,
-        cases=tuple(
-            CaseJson(
-                case_class=case.case_class,
-                path=case.launches.path,
-                setting=case.launches.setting,
-                progress=case.launches.progress,
-                nodes=case.launches.placement,
-                predicted_ns=case.predicted_ns,
-                launches_ns=tuple(case.launches.ns.tolist()),
-                predicted_p99_ns=case.predicted_p99_ns,
-                p99_ns=case.launches.p99_ns,
-            )
-            for case in cases
-        ),
-    )
-    save(place, made)
+def _kept(case: Validated) -> CaseJson:
+    ran = case.launches
+    return made(CaseJson, case, ran, nodes=ran.placement, launches_ns=tuple(ran.ns.tolist()))
 
 
 def _validated_record(case: Validated) -> dict[str, object]:

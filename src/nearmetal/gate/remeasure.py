@@ -7,11 +7,9 @@ measurement. The baseline is measured beside what was suspected, so that the dir
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
 
-import nearmetal
 from nearmetal.errors import BadInputError, UnavailableError
 from nearmetal.hosts.host import Host
 from nearmetal.results.series import CellId, Combination, RunSeries
@@ -42,8 +40,7 @@ def open_directory(series: RunSeries, root: Path) -> RunDir:
                 f"{root} is a run, but not one of fresh blocks of {series.run.root}", hint="name another --out"
             )
         return fresh
-    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    made = RunInfo(info.study_name, info.study_sha256, info.host_kind, info.host_label, nearmetal.__version__, now)
+    made = RunInfo.now(info.study_name, info.study_sha256, info.host_kind, info.host_label)
     return RunDir.create(root, made, series.run.study_text())
 
 

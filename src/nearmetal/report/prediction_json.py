@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 from typing_extensions import TypedDict  # that of `typing` does not tell pydantic enough below Python 3.12
 
+import nearmetal
 from nearmetal import limits
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.reading import read_bytes
-from nearmetal.report.schema import as_json
+from nearmetal.report.schema import as_json, made
 from nearmetal.store.disk import Disk
+from nearmetal.store.record import utc_now
 from nearmetal.typed import read_typed
 
 if TYPE_CHECKING:
@@ -232,24 +234,19 @@ def predicted(
     """Return one line of an answer; `told` is what its time depends on, where that was asked for."""
     found, errors = row.found, row.errors
     quantiles = (found.quantile(probability) for probability in PROBABILITIES)
-    return PredictedJson(
-        path=row.named.path,
-        setting=row.named.setting,
-        progress=row.named.progress,
-        quantiles=tuple(
-            QuantileJson(probability=q.probability, ns=q.value_ns, low_ns=q.low_ns, high_ns=q.high_ns)
-            for q in quantiles
-        ),
+    return made(
+        PredictedJson,
+        row.named,
+        found,
+        quantiles=tuple(made(QuantileJson, one, ns=one.value_ns) for one in quantiles),
         launches_ns=row.interval_ns,
         validated={"class": errors.of, "cases": len(errors.logs), "factors": errors.span()},
         p99_iteration=P99Json(ns=row.p99_ns[0], interval_ns=row.p99_ns[1]) if row.p99_ns else None,
         ratio=RatioJson(to=f"{bare.path} / {bare.setting}", median=row.ratio, interval=row.ratio_span),
         loss=None if loss is None else LossJson(at_most=loss, probability=row.chance),
-        messages=found.messages,
-        inter_share=found.inter_share,
         compute_ns=float(found.compute_ns),
-        parts_ns={name: float(ns) for name, ns in row.parts_ns.items()},  # type: ignore[misc]
-        doubts=tuple(DoubtJson(said=one.said, hint=one.hint, share=one.share) for one in row.doubts),
+        parts_ns={name: float(ns) for name, ns in row.parts_ns.items()},
+        doubts=tuple(made(DoubtJson, one) for one in row.doubts),
         sensitivity=None if told is None else dict(told),
     )
 
@@ -266,9 +263,18 @@ def check_place(path: Path | None, suffix: str) -> None:
         )
 
 
-def save(path: Path, made: SavedFile) -> None:
-    """Write a file; it appears whole or not at all."""
-    Disk().put_bytes(path, as_json(made).encode() + b"\n")
+_FORMATS = {
+    PredictionFile: "nearmetal-prediction",
+    PlacementFile: "nearmetal-placement",
+    ValidationFile: "nearmetal-validation",
+}
+
+
+def save(path: Path, kind: type[SavedFile], program: str, model: str, **own: Any) -> None:
+    """Write a file of a kind, with what it has of its own; it appears whole or not at all."""
+    head = {"format": _FORMATS[kind], "nearmetal_version": nearmetal.__version__, "created_utc": utc_now()}
+    whole = kind(**head, version=1, program=program, model=model, **own)
+    Disk().put_bytes(path, as_json(whole).encode() + b"\n")
 
 
 def read(path: Path, kind: type[File]) -> File:

@@ -6,14 +6,12 @@ machines between the files is in the ratios: the run says so wherever it is show
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import nearmetal
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.reading import read_bytes
 from nearmetal.store.rundir import RunDir, RunInfo
@@ -56,15 +54,14 @@ def adopt(files: Sequence[tuple[str, Path]], root: Path, *, baseline: str = "", 
         raise BadInputError(f"no file has the label {base!r}", hint=f"labels given: {', '.join(labels)}")
     text = _study_text(name or "imported", base, labels, adopted)
     study = parse_study(text, "the import")
-    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    info = RunInfo(study.name, digest(text), HOST_KIND, HOST_LABEL, nearmetal.__version__, now)
+    info = RunInfo.now(study.name, digest(text), HOST_KIND, HOST_LABEL)
     with RunDir.create(root, info, text) as run:
         for number, one in enumerate(adopted):
             facts: dict[str, Scalar] = {"import.file": one.file, "import.lacks": "; ".join(one.found.lacks)}
             if one.found.version:
                 facts[f"{one.found.program}.version"] = one.found.version
             outcome = Outcome(TrialStatus.VALID, launch_argv=("import", one.file), facts=facts)
-            run.append(_order(number, one), outcome, one.found.cells, attempt=1, started_utc=now)
+            run.append(_order(number, one), outcome, one.found.cells, attempt=1, started_utc=info.created_utc)
     return adopted
 
 

@@ -7,7 +7,6 @@ import datetime as dt
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import nearmetal
 from nearmetal.errors import UnavailableError
 from nearmetal.hosts.host import FarShell, Host
 from nearmetal.run.check import check_study
@@ -53,5 +52,4 @@ def default_root(name: str) -> Path:
 
 def info_of(spec: Study, text: str, host: Host) -> RunInfo:
     """Return what a run of a study is, from now on."""
-    created = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    return RunInfo(spec.name, digest(text), host.kind, host.label, nearmetal.__version__, created)
+    return RunInfo.now(spec.name, digest(text), host.kind, host.label)

@@ -6,7 +6,6 @@ measured, so a run that was killed continues exactly where its last finished tri
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from nearmetal.results.series import Combination
 from nearmetal.results.stopping import decided
 from nearmetal.run.timers import timers_of
 from nearmetal.run.trial import carry_out
+from nearmetal.store.record import utc_now
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import CellSamples
 from nearmetal.study import plan
@@ -246,8 +246,3 @@ def keep(run: RunDir, order: Order, outcome: Outcome, attempt: int, started_utc:
         except (ForeignFileError, TrialError) as error:
             outcome = replace(outcome, status=TrialStatus.FAILED, reason=error.message, hint=error.hint, files={})
     return run.append(order, outcome, cells, attempt=attempt, started_utc=started_utc)
-
-
-def utc_now() -> str:
-    """Return the time as records keep it."""
-    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")

@@ -7,6 +7,7 @@ either, format 1 no seal and no sums.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -33,6 +34,11 @@ PLACES = {
     "fabric": "fabric/{}.zip".format,
 }
 """Where a trial's files are in the run directory, by kind and the trial's name."""
+
+
+def utc_now() -> str:
+    """Return the time as records keep it."""
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True, slots=True)

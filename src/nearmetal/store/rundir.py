@@ -36,6 +36,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+import nearmetal
 from nearmetal import limits
 from nearmetal.closing import Closing
 from nearmetal.errors import BadInputError, ForeignFileError, StoreError
@@ -54,6 +55,7 @@ from nearmetal.store.record import (
     read_record,
     take_format,
     trial_name,
+    utc_now,
 )
 from nearmetal.store.samples import (
     CellSamples,
@@ -97,6 +99,11 @@ class RunInfo:
     host_label: str
     nearmetal_version: str
     created_utc: str
+
+    @classmethod
+    def now(cls, study_name: str, study_sha256: str, host_kind: str, host_label: str) -> RunInfo:
+        """Return what a run is that this nearmetal begins now."""
+        return cls(study_name, study_sha256, host_kind, host_label, nearmetal.__version__, utc_now())
 
 
 class RunDir(Closing):

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError
 from nearmetal.hosts.host import Host
 from nearmetal.knobs.hold import KNOB_RIVAL, KNOB_UNPROVEN, KNOB_WAS
-from nearmetal.run.schedule import keep, utc_now
+from nearmetal.run.schedule import keep
 from nearmetal.run.trial import carry_out
 from nearmetal.stats.summary import HEADLINE, Metric, Summary
+from nearmetal.store.record import utc_now
 from nearmetal.store.rundir import SearchDir, TrialRecord
 from nearmetal.store.samples import StoredCell
 from nearmetal.study import plan
