@@ -12,29 +12,23 @@ from collections.abc import Callable, Mapping
 
 from nearmetal.errors import visible
 from nearmetal.results.gated import Gate, GateCell
-from nearmetal.stats.between import Standing
+from nearmetal.stats.between import Difference, Standing
 
 _PREFIX = "nearmetal_gate"
 
+
+def _found(take: Callable[[Difference], float]) -> Callable[[GateCell], float | None]:
+    """Return what takes a figure of the difference, where one was found."""
+    return lambda one: take(one.found) if one.found else None
+
+
 _CELL_GAUGES: tuple[tuple[str, str, Callable[[GateCell], float | None]], ...] = (
-    ("cell_ratio", "Run / base of the figure as shown.", lambda one: one.found.ratio if one.found else None),
-    (
-        "cell_ratio_low",
-        "Lower end of the 95 % interval of the ratio.",
-        lambda one: one.found.interval.low if one.found else None,
-    ),
-    (
-        "cell_ratio_high",
-        "Upper end of the 95 % interval of the ratio.",
-        lambda one: one.found.interval.high if one.found else None,
-    ),
+    ("cell_ratio", "Run / base of the figure as shown.", _found(lambda found: found.ratio)),
+    ("cell_ratio_low", "Lower end of the 95 % interval of the ratio.", _found(lambda found: found.interval.low)),
+    ("cell_ratio_high", "Upper end of the 95 % interval of the ratio.", _found(lambda found: found.interval.high)),
     ("cell_run_level", "Level of the run, in the unit of the label.", lambda one: one.run_level),
     ("cell_base_level", "Level of the base, in the unit of the label.", lambda one: one.base_level),
-    (
-        "cell_blocks",
-        "Blocks of the run that the ratio rests on.",
-        lambda one: float(one.found.run_blocks) if one.found else None,
-    ),
+    ("cell_blocks", "Blocks of the run that the ratio rests on.", _found(lambda found: float(found.run_blocks))),
 )
 
 

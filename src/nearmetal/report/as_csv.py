@@ -7,54 +7,18 @@ import io
 from collections.abc import Iterable
 
 from nearmetal.errors import visible
-from nearmetal.results.records import Cell, Level, PathCell, View
+from nearmetal.results.records import Cell, PathCell, View
 from nearmetal.stats.compare import RatioEstimate
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import Metric
-
-COLUMNS = (
-    "workload",
-    "operation",
-    "setting",
-    "message_bytes",
-    "path",
-    "unit",
-    "better",
-    "trials",
-    "iterations",
-    "median",
-    "median_low",
-    "median_high",
-    "p99",
-    "p99_low",
-    "p99_high",
-    "blocks_compared",
-    "ratio",
-    "ratio_low",
-    "ratio_high",
-    "p99_ratio",
-    "p99_ratio_low",
-    "p99_ratio_high",
-    "p_difference_holm",
-    "p_equivalence_holm",
-    "verdict",
-    "noise_floor",
-    "mean",
-    "mean_low",
-    "mean_high",
-    "median_ratio",
-    "median_ratio_low",
-    "median_ratio_high",
-)
-"""The columns, in this order; later versions only add columns at the end. `ratio` is the headline's: the mean's.
-Intervals are at 95 %; an empty entry is a figure that does not exist or was refused because n cannot support it."""
 
 Entry = str | int | float | None
 
 
 def render(view: View) -> str:
     """Return the table with a header line; lines end in a line feed."""
-    return table(COLUMNS, (_row(cell, one) for cell in view.cells for one in cell.paths))
+    rows = [_row(cell, one) for cell in view.cells for one in cell.paths]
+    return table(rows[0] if rows else (), (row.values() for row in rows))
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[Entry]]) -> str:
@@ -66,33 +30,37 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[Entry]]) -> str:
     return text.getvalue()
 
 
-def _row(cell: Cell, one: PathCell) -> tuple[Entry, ...]:
+def _row(cell: Cell, one: PathCell) -> dict[str, Entry]:
+    """Return one line by the names of its columns; later versions only add columns at the end.
+
+    `ratio` is the headline's: the mean's. Intervals are at 95 %; an empty entry is a figure that does not exist or was
+    refused because n cannot support it.
+    """
     comparison = one.comparison
     headline = comparison.headline if comparison else None
     estimates = comparison.estimates if comparison else {}
-    group = cell.group
-    return (
-        group.workload,
-        group.operation,
-        group.setting,
-        cell.message_bytes,
-        one.path,
-        cell.shown.unit,
-        str(cell.shown.better),
-        len(one.trials),
-        one.iterations,
-        *_level(one.levels[Metric.MEDIAN]),
-        *_level(one.levels[Metric.P99]),
-        headline.n if headline else None,
-        *_ratio(headline),
-        *_ratio(estimates.get(Metric.P99)),
-        headline.judgement.p_difference if headline else None,
-        headline.judgement.p_equivalence if headline else None,
-        str(comparison.verdict) if comparison else None,
-        cell.noise.floor if cell.noise else None,
-        *_level(one.levels[Metric.MEAN]),
-        *_ratio(estimates.get(Metric.MEDIAN)),
-    )
+    return {
+        "workload": cell.group.workload,
+        "operation": cell.group.operation,
+        "setting": cell.group.setting,
+        "message_bytes": cell.message_bytes,
+        "path": one.path,
+        "unit": cell.shown.unit,
+        "better": str(cell.shown.better),
+        "trials": len(one.trials),
+        "iterations": one.iterations,
+        **_level(one, Metric.MEDIAN),
+        **_level(one, Metric.P99),
+        "blocks_compared": headline.n if headline else None,
+        **_ratio("ratio", headline),
+        **_ratio("p99_ratio", estimates.get(Metric.P99)),
+        "p_difference_holm": headline.judgement.p_difference if headline else None,
+        "p_equivalence_holm": headline.judgement.p_equivalence if headline else None,
+        "verdict": str(comparison.verdict) if comparison else None,
+        "noise_floor": cell.noise.floor if cell.noise else None,
+        **_level(one, Metric.MEAN),
+        **_ratio("median_ratio", estimates.get(Metric.MEDIAN)),
+    }
 
 
 def _plain(text: str) -> str:
@@ -101,13 +69,15 @@ def _plain(text: str) -> str:
     return f"'{shown}" if shown.startswith(("=", "+", "-", "@", "\t")) else shown
 
 
-def _level(level: Level) -> tuple[Entry, ...]:
-    return (level.value, *_ends(level.interval))
+def _level(one: PathCell, metric: Metric) -> dict[str, Entry]:
+    level = one.levels[metric]
+    return _figure(str(metric), level.value, level.interval)
 
 
-def _ratio(estimate: RatioEstimate | None) -> tuple[Entry, ...]:
-    return (estimate.ratio, *_ends(estimate.interval)) if estimate else (None, None, None)
+def _ratio(name: str, estimate: RatioEstimate | None) -> dict[str, Entry]:
+    return _figure(name, estimate.ratio, estimate.interval) if estimate else _figure(name, None, None)
 
 
-def _ends(interval: Interval | None) -> tuple[Entry, Entry]:
-    return (interval.low, interval.high) if interval else (None, None)
+def _figure(name: str, value: float | None, interval: Interval | None) -> dict[str, Entry]:
+    low, high = (interval.low, interval.high) if interval else (None, None)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}

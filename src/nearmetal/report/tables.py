@@ -26,6 +26,16 @@ class Table:
     left: int = 1
 
 
+def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Return rows as lines of text: so many columns of words, the others of figures."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = ["<" if column < left else ">" for column in range(len(widths))]
+    return [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
 def verdicts(view: View) -> Table:
     """Return the verdict on each path: what a reader came for."""
     rows = [(words.judged(view, one), str(one.verdict), words.reach(one), one.reason) for one in view.verdicts]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from nearmetal.predict.trace_view import RankTimes, TraceView, matrix
 from nearmetal.report import schema
-from nearmetal.report.tables import Table
+from nearmetal.report.tables import Table, aligned
 from nearmetal.units import format_duration, format_size
 
 MATRIX_CELLS = 64
@@ -64,13 +64,7 @@ def warnings(view: TraceView) -> list[str]:
 
 def _drawn(table: Table) -> str:
     """Return rows under a heading, words to the left and figures to the right."""
-    widths = [max(map(len, column)) for column in zip(table.head, *table.rows, strict=True)]
-    lines = []
-    for row in (table.head, *table.rows):
-        padded = [(cell.ljust(width), cell.rjust(width)) for cell, width in zip(row, widths, strict=True)]
-        cells = [words if at < table.left else figure for at, (words, figure) in enumerate(padded)]
-        lines.append("  " + "  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return "\n".join(f"  {line}" for line in aligned((table.head, *table.rows), table.left))
 
 
 def percent(share: float) -> str:

@@ -11,7 +11,7 @@ from typing import Literal
 from nearmetal.facts.waterfall import PARTS
 from nearmetal.report import schema, words
 from nearmetal.report.axes import Scale, linear
-from nearmetal.report.tables import Table
+from nearmetal.report.tables import Table, aligned
 from nearmetal.results.waterfalls import WORST_RESIDUE, Waterfall
 from nearmetal.units import NS_PER_US, format_size
 
@@ -170,19 +170,11 @@ def _bar(one: Waterfall, axis: Scale) -> str:
 
 def _drawn(of: Table) -> list[str]:
     """Return a table's lines; names of lanes stand in two where they are too wide for one."""
-    lines = _columns([of.head, *of.rows])
+    lines = aligned([of.head, *of.rows])
     if max(map(len, lines)) > _WIDTH:
         path, setting = (tuple(name.partition(", ")[part] for name in of.head) for part in (0, 2))
-        lines = _columns([path, setting, *of.rows])
+        lines = aligned([path, setting, *of.rows])
     return [*lines, of.note]
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
-        for row in rows
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
