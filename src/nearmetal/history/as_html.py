@@ -13,18 +13,7 @@ from nearmetal.history.records import History, Point, Series
 from nearmetal.report import charts, words
 from nearmetal.report.as_html import table_region
 from nearmetal.report.axes import PlotArea, Scale, joined, linear, placed, ratios, x_axis, y_axis
-from nearmetal.report.markup import (
-    ALONE,
-    NOTHING,
-    Markup,
-    element,
-    header,
-    page,
-    pixels,
-    scrolling,
-    section,
-    source,
-)
+from nearmetal.report.markup import Markup, PageFrame, element, header, listed, page, pixels, scrolling, section
 
 MAX_CHARTS = 120
 """Beyond this many, series without a change are left to the table, so that the page stays small."""
@@ -32,20 +21,19 @@ _FRAME = PlotArea(58.0, 34.0, 540.0, 220.0)
 _HEIGHT = 270.0
 
 
-def render(history: History, *, above: Markup = NOTHING, may: str = ALONE, left: Sequence[str] = ()) -> str:
-    """Return the page as text; write it as UTF-8. `above` and `may` as of a report; `left` says which runs it lacks."""
+def render(history: History, frame: PageFrame | None = None, left: Sequence[str] = ()) -> str:
+    """Return the page as text; write it as UTF-8. `left` says which runs it lacks."""
     calm = [one for one in history.series if not one.changes][: max(0, MAX_CHARTS - len(history.marked))]
     left_out = len(history.series) - len(history.marked) - len(calm)
     groups = list(dict.fromkeys(history_words.title(one) for one in history.series))
     more = [element("p", f"{left_out} more are in the table below.", class_="note")] if left_out else []
     return page(
         "History",
-        above,
         header(
             "nearmetal history",
             Path(history.source).name,
-            element("p", f"{history.source}: {len(history.runs)} runs; {history.metric} of each.", class_="meta"),
-            *(source(label) for label in dict.fromkeys(run.entry.host_label for run in history.runs)),
+            meta=f"{history.source}: {len(history.runs)} runs; {history.metric} of each.",
+            labels=dict.fromkeys(run.entry.host_label for run in history.runs),
         ),
         element(
             "main",
@@ -60,21 +48,16 @@ def render(history: History, *, above: Markup = NOTHING, may: str = ALONE, left:
             section("Series without a change", _charts(history, calm), *more),
             element(
                 "div",
-                section(
-                    "All series",
-                    *(table_region(history_words.overview(history, group)) for group in groups),
-                ),
+                section("All series", *(table_region(history_words.overview(history, group)) for group in groups)),
                 section(
                     "Runs",
                     table_region(history_words.runs(history)),
-                    *([element("h3", "Left out")] if left else []),
-                    *([element("ul", *(element("li", one) for one in left))] if left else []),
+                    listed(left, element("h3", "Left out")),
                 ),
                 class_="pair",
             ),
         ),
-        may=may,
-        skip="verdicts",
+        frame=frame,
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nearmetal.report import charts, overview, steps, tables, words
 from nearmetal.report.levels import levels
-from nearmetal.report.markup import ALONE, NOTHING, Markup, element, header, page, scrolling, section, source, together
+from nearmetal.report.markup import Markup, PageFrame, element, fold, header, listed, page, scrolling, section, together
 from nearmetal.report.tables import Table
 from nearmetal.results.records import Cell, GroupId, PathVerdict, View
 from nearmetal.stats.equivalence import Verdict
@@ -31,11 +31,10 @@ MAX_TRIAL_ROWS = 1_500
 """Beyond this the trials of each cell are left to the JSON report, so that the file stays small."""
 
 
-def render(view: View, traced: Sequence[Waterfall] = (), *, above: Markup = NOTHING, may: str = ALONE) -> str:
+def render(view: View, traced: Sequence[Waterfall] = (), frame: PageFrame | None = None) -> str:
     """Return the page as text; write it as UTF-8.
 
-    `traced` are the run's waterfalls, where trials were traced. `above` stands over the report where it is part of
-    something larger, which then says by `may` what else its policy allows.
+    `traced` are the run's waterfalls, where trials were traced; `frame` is for a part of something larger.
     """
     main = element(
         "main",
@@ -47,8 +46,8 @@ def render(view: View, traced: Sequence[Waterfall] = (), *, above: Markup = NOTH
         _failures(view),
         _repeat(view),
     )
-    body = (above, charts.shapes(), _header(view), main, _footer(view))
-    return page(view.title, *body, version=view.nearmetal_version, may=may)
+    body = (charts.shapes(), _header(view), main, _footer(view))
+    return page(view.title, *body, version=view.nearmetal_version, frame=frame)
 
 
 def _header(view: View) -> Markup:
@@ -64,14 +63,14 @@ def _header(view: View) -> Markup:
     return header(
         "nearmetal report",
         view.title,
-        element("p", f"Study {view.name}, {view.created_utc}. {words.blocks_sentence(view)}", class_="meta"),
-        source(view.host_label),
         *([element("div", *mixed, class_="honest warn")] if view.mixed else []),
         element(
             "nav",
-            element("ul", *(element("li", element("a", text, href=f"#{target}")) for target, text in links)),
+            listed(element("a", text, href=f"#{target}") for target, text in links),
             aria_label="Sections",
         ),
+        meta=f"Study {view.name}, {view.created_utc}. {words.blocks_sentence(view)}",
+        labels=[view.host_label],
     )
 
 
@@ -87,7 +86,7 @@ def verdicts(view: View, *, distributions: bool = True) -> Markup:
     return section(
         "Verdicts",
         element("p", _lead(view), class_="lead"),
-        *([element("ul", *(element("li", one) for one in gains))] if (gains := steps.gains(view)) else []),
+        listed(steps.gains(view)),
         element(
             "div",
             element("ul", *(_card(view, one) for one in view.verdicts), class_="cards"),
@@ -167,16 +166,13 @@ def group_section(view: View, group: GroupId, number: int, *, distributions: boo
         words.group_title(view, group),
         element("p", f"{cells[0].shown.name}, in {cells[0].shown.unit}; {better} is better.", class_="note"),
         element("div", *(_level_figure(view, group, metric, href) for metric in _DRAWN), class_="pair"),
-        element(
-            "details",
-            element("summary", "The figures as tables"),
+        fold(
+            "The figures as tables",
             *(table_region(tables.levels(view, group, metric)) for metric in Metric),
             table_region(tables.comparisons(view, group)),
             class_="prints",
         ),
-        element(
-            "details", element("summary", "The tests behind the verdicts"), table_region(tables.tests(view, group))
-        ),
+        fold("The tests behind the verdicts", table_region(tables.tests(view, group))),
         *([_distributions(view, cells, number)] if distributions else []),
         id=f"group-{number}",
     )
@@ -227,27 +223,27 @@ def _spread(cells: Sequence[Cell], most: int) -> list[Cell]:
 def _panel(view: View, cell: Cell) -> Markup:
     rows = sum(len(one.trials) for each in view.cells for one in each.paths)
     trials = tables.trials(view, cell) if rows <= MAX_TRIAL_ROWS else None
-    details = [element("details", element("summary", "Every trial by itself"), table_region(trials))] if trials else []
+    every = fold("Every trial by itself", table_region(trials)) if trials else together()
     return together(
         element(
             "div",
             _figure("Cumulative distribution", charts.ecdf_chart(view, cell)),
             _figure("Percentiles, out to the maximum", charts.tail_chart(view, cell), _TAIL_NOTE),
             _figure("Drift over blocks", charts.drift_chart(view, cell)),
-            element("div", table_region(tables.within_trials(view, cell)), *details),
+            element("div", table_region(tables.within_trials(view, cell)), every),
             class_="pair",
         ),
     )
 
 
 def _figure(title: str, chart: Markup, note: str = "") -> Markup:
-    notes = [element("p", note, class_="note")] if note else []
-    return element("figure", element("figcaption", title), chart, *notes)
+    below = element("p", note, class_="note") if note else together()
+    return element("figure", element("figcaption", title), chart, below)
 
 
 def _waterfalls(view: View, traced: Sequence[Waterfall]) -> Markup:
     if not traced:
-        return Markup("")
+        return together()
     from nearmetal.report import waterfall_html  # noqa: PLC0415 (few runs have any)
 
     return waterfall_html.section(traced, view.baseline, table_region)
@@ -259,7 +255,7 @@ def _waterfalls(view: View, traced: Sequence[Waterfall]) -> Markup:
 def table_region(table: Table) -> Markup:
     """Return a table, in a region that scrolls by keyboard where it is too wide; nothing when it has no rows."""
     if not table.rows:
-        return Markup("")
+        return together()
     head = element("tr", *(element("th", h, scope="col", class_=_words(table, i)) for i, h in enumerate(table.head)))
     body = [element("tr", *(_entry(table, i, text) for i, text in enumerate(row))) for row in table.rows]
     drawn = element("table", element("caption", table.title), element("thead", head), element("tbody", *body))
@@ -295,9 +291,7 @@ _LONGEST_ENTRY = 60
 
 
 def _settings(view: View) -> Markup:
-    if not view.settings:
-        return Markup("")
-    return section("Settings", table_region(tables.settings(view)), id="settings")
+    return section("Settings", table_region(tables.settings(view)), id="settings") if view.settings else together()
 
 
 def _evidence(view: View) -> Markup:
@@ -318,7 +312,7 @@ def _evidence(view: View) -> Markup:
 
 def _failures(view: View) -> Markup:
     if not view.failures:
-        return Markup("")
+        return together()
     hints = dict.fromkeys(one.hint for one in view.failures if one.hint)
     return section(
         "Failed trials",
@@ -347,8 +341,8 @@ def _repeat(view: View) -> Markup:
             element("dt", "nearmetal"),
             element("dd", view.nearmetal_version),
         ),
-        element("details", element("summary", "The study"), element("pre", view.repeat.study_text, tabindex=0)),
-        element("details", element("summary", "Launch lines"), element("pre", "\n".join(lines), tabindex=0)),
+        fold("The study", element("pre", view.repeat.study_text, tabindex=0)),
+        fold("Launch lines", element("pre", "\n".join(lines), tabindex=0)),
         id="repeat",
     )
 

@@ -12,7 +12,7 @@ from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, s
 from nearmetal.report import fabric_text
 from nearmetal.report.as_html import table_region
 from nearmetal.report.charts import MAP, heat_map
-from nearmetal.report.markup import ALONE, NOTHING, Markup, element, header, page, section, source, together
+from nearmetal.report.markup import Markup, PageFrame, element, fold, header, page, section, together
 from nearmetal.report.tables import Table
 from nearmetal.stats.interval import FloatArray
 
@@ -27,13 +27,13 @@ _SHOWN = 50
 """Suspects that the page lists; the JSON has all."""
 
 
-def as_html(of: Survey, *, above: Markup = NOTHING, may: str = ALONE) -> str:
-    """Return the page as text; write it as UTF-8. `above` and `may` as in `as_html.render` of a report."""
+def as_html(of: Survey, frame: PageFrame | None = None) -> str:
+    """Return the page as text; write it as UTF-8."""
     head = header(
         "nearmetal fabric",
         f"{len(of.names)} nodes on path {of.path}",
-        element("p", f"{of.info.created_utc}. {fabric_text.rounds_sentence(of)}.", class_="meta"),
-        source(of.info.host_label),
+        meta=f"{of.info.created_utc}. {fabric_text.rounds_sentence(of)}.",
+        labels=[of.info.host_label],
     )
     order = node_order(slowness(of, METRICS[0]))
     maps = [_map(of, metric, table, order) for metric in METRICS if (table := table_of(of, metric)) is not None]
@@ -45,7 +45,7 @@ def as_html(of: Survey, *, above: Markup = NOTHING, may: str = ALONE) -> str:
         element("p", fabric_text.method_sentence(), class_="note"),
         _bisection(of),
     )
-    return page(f"Fabric on {of.path}", above, head, main, version=of.info.nearmetal_version, may=may)
+    return page(f"Fabric on {of.path}", head, main, version=of.info.nearmetal_version, frame=frame)
 
 
 def _findings(of: Survey) -> Markup:
@@ -54,7 +54,7 @@ def _findings(of: Survey) -> Markup:
     parts = [_table(of, of.named)] if of.named else []
     if others:
         shown = f"{len(others)} suspected by the first pass, not named"
-        parts.append(element("details", element("summary", shown), _table(of, others[:_SHOWN])))
+        parts.append(fold(shown, _table(of, others[:_SHOWN])))
     return together(*parts)
 
 
@@ -141,7 +141,7 @@ def _scale() -> list[Markup]:
 def _bisection(of: Survey) -> Markup:
     lines = fabric_text.bisection_sentences(of)
     if not lines:
-        return Markup("")
+        return together()
     return section("Bisection", *(element("p", line.strip()) for line in lines))
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from string import Template
@@ -68,37 +70,45 @@ def pixels(value: float) -> str:
 
 # ---- a page
 
-ALONE = "form-action 'none'"
-"""What else a page that is a file by itself may do: nothing."""
+
+@dataclass(frozen=True, slots=True)
+class PageFrame:
+    """What a page is part of: what stands above it, and what it may do but show itself; of a file by itself nothing.
+
+    `may` is the rest of its Content-Security-Policy after `default-src 'none'` and the style sheet's hash.
+    """
+
+    above: Markup = NOTHING
+    may: str = "form-action 'none'"
 
 
 def page(
     title: str,
     *body: Markup,
     version: str = nearmetal.__version__,
-    may: str = ALONE,
+    frame: PageFrame | None = None,
     head: str = "",
     skip: str = "verdicts",
 ) -> str:
     """Return a whole page as text; write it as UTF-8.
 
-    `may` is the rest of its Content-Security-Policy after `default-src 'none'` and the style sheet's hash; `head` is
-    markup for its head, `skip` the id of its first section. The policy names the one style sheet: nothing that data
-    might smuggle in can style or run.
+    Without a `frame` it is a file by itself. `head` is markup for its head, `skip` the id of its first section. The
+    policy names the one style sheet: nothing that data might smuggle in can style or run.
     """
+    around = frame or PageFrame()
     return Template(_static("page.html")).substitute(
         title=escaped(f"{title} - nearmetal"),
         version=escaped(version),
         style=_static("page.css"),
-        policy=policy(may),
+        policy=policy(around.may),
         head=head,
         skip=skip,
-        body=together(*body),
+        body=together(around.above, *body),
     )
 
 
 @cache
-def policy(may: str = ALONE) -> str:
+def policy(may: str) -> str:
     """Return the Content-Security-Policy of a page."""
     digest = base64.b64encode(hashlib.sha256(_static("page.css").encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; {may}"
@@ -109,19 +119,28 @@ def _static(name: str) -> str:
     return (resources.files("nearmetal.report") / "static" / name).read_text(encoding="utf-8")
 
 
-def header(eyebrow: str, title: str, *children: Markup) -> Markup:
-    """Return what a page begins with."""
-    return element("header", element("p", eyebrow, class_="eyebrow"), element("h1", title), *children)
-
-
-def source(label: str) -> Markup:
-    """Return the sentence that says what figures are good for; shown wherever they are."""
-    return element("p", element("strong", "Where these figures come from: "), f"{label}.", class_="honest")
+def header(eyebrow: str, title: str, *children: Markup, meta: str = "", labels: Iterable[str] = ()) -> Markup:
+    """Return what a page begins with; `labels` say what its figures are good for, shown wherever they are."""
+    about = [element("p", meta, class_="meta")] if meta else []
+    lead = element("strong", "Where these figures come from: ")
+    sources = [element("p", lead, f"{label}.", class_="honest") for label in labels]
+    return element("header", element("p", eyebrow, class_="eyebrow"), element("h1", title), *about, *sources, *children)
 
 
 def section(title: str, *children: Markup, **attributes: Attribute) -> Markup:
     """Return a section below its heading."""
     return element("section", element("h2", title), *children, **attributes)
+
+
+def fold(title: str, *children: Markup, **attributes: Attribute) -> Markup:
+    """Return what is shown when its title is opened."""
+    return element("details", element("summary", title), *children, **attributes)
+
+
+def listed(items: Iterable[str], title: Markup = NOTHING) -> Markup:
+    """Return items as a list below its title; nothing where there is none."""
+    entries = [element("li", one) for one in items]
+    return together(title, element("ul", *entries)) if entries else NOTHING
 
 
 def scrolling(table: Markup, label: str) -> Markup:

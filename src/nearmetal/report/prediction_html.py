@@ -9,7 +9,7 @@ from nearmetal.report import charts
 from nearmetal.report.as_html import table_region
 from nearmetal.report.axes import PlotArea, Scale, joined, linear, x_axis, y_axis
 from nearmetal.report.bars import Bar, Part, stacked
-from nearmetal.report.markup import ALONE, NOTHING, Markup, element, header, page, section
+from nearmetal.report.markup import Markup, PageFrame, element, header, listed, page, section
 from nearmetal.report.prediction_json import BreakEvenJson, PlacementFile, PredictedJson, PredictionFile
 from nearmetal.report.prediction_text import figures, placements
 from nearmetal.report.tables import Table
@@ -25,7 +25,7 @@ _PARTS = {
 }
 
 
-def predicted(of: PredictionFile, *, above: Markup = NOTHING, may: str = ALONE) -> str:
+def predicted(of: PredictionFile, frame: PageFrame | None = None) -> str:
     """Return the page of a prediction as text; write it as UTF-8."""
     shown = [row for row in of.rows if row.median_ns > 0][:MAX_BARS]
     picture = element("figure", _run_times(of, shown)) if shown else element("p", "Nothing was predicted.")
@@ -37,12 +37,10 @@ def predicted(of: PredictionFile, *, above: Markup = NOTHING, may: str = ALONE) 
         element("h2", "Run times"),
         table_region(figures("Every machine, fastest first", of.rows, whole=True)),
         element("h2", "What it rests on and was not measured"),
-        element("ul", *(element("li", f"{said}: {hint}") for said, hint in doubts))
-        if doubts
-        else element("p", "Nothing that is known of."),
+        listed(f"{said}: {hint}" for said, hint in doubts) or element("p", "Nothing that is known of."),
         *_depends(of.rows),
     ]
-    return _page(f"{of.program} on {of.ranks} ranks", "prediction", _meta(of), content, above=above, may=may)
+    return _page(f"{of.program} on {of.ranks} ranks", "prediction", _meta(of), content, frame)
 
 
 def _meta(of: PredictionFile | PlacementFile) -> str:
@@ -114,17 +112,14 @@ def _depends(rows: Sequence[PredictedJson]) -> list[Markup]:
 # ---- placements
 
 
-def placed(of: PlacementFile, *, above: Markup = NOTHING, may: str = ALONE) -> str:
+def placed(of: PlacementFile, frame: PageFrame | None = None) -> str:
     """Return the page of a placement as text; write it as UTF-8."""
     content = [
         element("p", _best(of), class_="lead"),
         *([element("figure", _medians(of))] if of.candidates else []),
         element(
             "div",
-            section(
-                "All placements, fastest first",
-                table_region(placements(of.candidates)),
-            ),
+            section("All placements, fastest first", table_region(placements(of.candidates))),
             element(
                 "section",
                 *_even(of.break_even),
@@ -135,11 +130,10 @@ def placed(of: PlacementFile, *, above: Markup = NOTHING, may: str = ALONE) -> s
             ),
             class_="pair",
         ),
-        *([element("h2", "What it rests on and was not measured")] if of.doubts else []),
-        *([element("ul", *(element("li", one) for one in of.doubts))] if of.doubts else []),
+        listed(of.doubts, element("h2", "What it rests on and was not measured")),
     ]
     title = f"{of.program} on {len(of.host_of)} ranks and {len(of.hosts)} hosts"
-    return _page(title, "placement", _meta(of), content, above=above, may=may)
+    return _page(title, "placement", _meta(of), content, frame)
 
 
 def _best(of: PlacementFile) -> str:
@@ -224,7 +218,7 @@ def _curve(
     return [*drawn, element("text", name, class_="name", x=at[-1][0] + 8, y=at[-1][1] + 4)]
 
 
-def _page(title: str, kind: str, meta: str, content: Sequence[Markup], *, above: Markup, may: str) -> str:
+def _page(title: str, kind: str, meta: str, content: Sequence[Markup], frame: PageFrame | None) -> str:
     head = header(f"nearmetal {kind}", title, element("p", meta, class_="honest"))
     main = element("main", *content, id="answer")
-    return page(f"{kind.capitalize()}: {title}", above, charts.shapes(), head, main, may=may, skip="answer")
+    return page(f"{kind.capitalize()}: {title}", charts.shapes(), head, main, frame=frame, skip="answer")

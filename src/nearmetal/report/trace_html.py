@@ -7,7 +7,7 @@ from nearmetal.report import trace_text
 from nearmetal.report.as_html import table_region
 from nearmetal.report.bars import Bar, Part, stacked
 from nearmetal.report.charts import heat_map
-from nearmetal.report.markup import ALONE, NOTHING, Markup, element, header, page, section
+from nearmetal.report.markup import Markup, PageFrame, element, fold, header, page, section
 from nearmetal.report.tables import Table
 from nearmetal.units import NS_PER_MS, format_duration, format_size
 
@@ -16,17 +16,16 @@ _SHADES = 32
 _COLOUR = "var(--accent)"
 
 
-def as_html(view: TraceView, *, above: Markup = NOTHING, may: str = ALONE) -> str:
-    """Return the page as text; write it as UTF-8. `above` and `may` as of a report."""
+def as_html(view: TraceView, frame: PageFrame | None = None) -> str:
+    """Return the page as text; write it as UTF-8."""
     sent = f"{view.messages} messages of {trace_text.rounded_size(view.message_bytes)} in all"
     head = header(
         "nearmetal trace",
         view.command or view.source,
-        element("p", f"{len(view.ranks)} ranks, {view.recorded_calls} calls, {sent}. {view.mpi}.", class_="meta"),
         *(element("p", f"{one[:1].upper()}{one[1:]}.", class_="honest") for one in trace_text.warnings(view)),
+        meta=f"{len(view.ranks)} ranks, {view.recorded_calls} calls, {sent}. {view.mpi}.",
     )
-    times = table_region(trace_text.times(view))
-    ranks = element("details", element("summary", "The figures as a table"), times, class_="prints")
+    ranks = fold("The figures as a table", table_region(trace_text.times(view)), class_="prints")
     main = element(
         "main",
         element(
@@ -49,7 +48,7 @@ def as_html(view: TraceView, *, above: Markup = NOTHING, may: str = ALONE) -> st
             class_="pair",
         ),
     )
-    return page(f"Trace of {view.command or view.source}", above, head, main, may=may)
+    return page(f"Trace of {view.command or view.source}", head, main, frame=frame)
 
 
 def _most(view: TraceView) -> str:

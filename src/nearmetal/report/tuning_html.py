@@ -9,20 +9,8 @@ from typing import TYPE_CHECKING
 
 from nearmetal.report import charts, words
 from nearmetal.report.as_html import table_region
-from nearmetal.report.axes import PlotArea, linear, placed, x_axis, y_axis
-from nearmetal.report.markup import (
-    ALONE,
-    NOTHING,
-    Markup,
-    element,
-    header,
-    page,
-    pixels,
-    scrolling,
-    section,
-    source,
-    together,
-)
+from nearmetal.report.axes import PlotArea, joined, linear, placed, x_axis, y_axis
+from nearmetal.report.markup import Markup, PageFrame, element, header, listed, page, scrolling, section, together
 from nearmetal.report.tuning import named, tables
 from nearmetal.tune.explain import front
 from nearmetal.tune.search import TrialNote
@@ -36,42 +24,30 @@ MAX_LANES = 20
 _LANE = 22.0
 
 
-def as_html(of: RecalledSearch, *, above: Markup = NOTHING, may: str = ALONE) -> str:
+def as_html(of: RecalledSearch, frame: PageFrame | None = None) -> str:
     """Return the page as text; write it as UTF-8."""
     meta = f"Study {of.info.study_name}, {of.info.created_utc}: path {of.path}, method {of.method}, "
-    head = header(
-        "nearmetal tune",
-        of.name,
-        element("p", f"{meta}{of.launches} launches so far.", class_="meta"),
-        source(of.info.host_label),
-    )
+    meta += f"{of.launches} launches so far."
+    head = header("nearmetal tune", of.name, meta=meta, labels=[of.info.host_label])
     sections = [_section(of, one, number) for number, one in enumerate(of.classes)]
     if not sections:
         sections = [element("p", "Nothing of the search is on disk yet but what it began with.", class_="lead")]
-    left = of.made.left_out if of.made else ()
-    content = [*sections, *([element("h2", "Left out before the search")] if left else [])]
-    content += [element("ul", *(element("li", line) for line in left))] if left else []
-    main = element("main", *content, id="answer")
-    return page(f"Search {of.name}", above, charts.shapes(), head, main, may=may, skip="answer")
+    left_out = listed(of.made.left_out if of.made else (), element("h2", "Left out before the search"))
+    main = element("main", *sections, left_out, id="answer")
+    return page(f"Search {of.name}", charts.shapes(), head, main, frame=frame, skip="answer")
 
 
 def _section(of: RecalledSearch, one: RecalledClass, number: int) -> Markup:
     assert of.made is not None
     space = of.made.space
-    lines = [element("p", _answer(space, one), class_="lead")]
-    picture = [element("figure", scrolling(_race(space, one), f"The race of {one.name}"))] if one.steps else []
-    drawn = [_choice(space, one)] if one.found else []
-    shown_tables: list[Markup] = []
-    if one.found and one.proof:
-        shown = tables(space, one.objective, one.found, one.proof)
-        shown_tables = [table_region(table) for table in shown]
+    shown = tables(space, one.objective, one.found, one.proof) if one.found and one.proof else []
     return section(
         f"Class {one.name}",
-        *lines,
-        *picture,
+        element("p", _answer(space, one), class_="lead"),
+        element("figure", scrolling(_race(space, one), f"The race of {one.name}")) if one.steps else together(),
         element("p", _RACE_NOTE, class_="note"),
-        *drawn,
-        *shown_tables,
+        _choice(space, one) if one.found else together(),
+        *map(table_region, shown),
         id=f"class-{number}",
     )
 
@@ -152,7 +128,7 @@ def _lane(notes: Sequence[TrialNote], at: tuple[PlotArea, float, float], last: i
     frame, step, y = at
     start = frame.left + step * notes[0].block
     stop = min(frame.right, frame.left + step * max(last + 1, notes[-1].block + 1))  # what a block tells ends a lane
-    drawn = [element("path", class_=f"series {look} thin", d=f"M{pixels(start)} {pixels(y)}H{pixels(stop)}")]
+    drawn = [element("path", class_=f"series {look} thin", d=joined([(start, y), (stop, y)]))]
     for note in notes:
         if note.cost is None:
             said = f"block {note.block + 1}: {note.reason.splitlines()[0] if note.reason else 'failed'}"
@@ -175,7 +151,7 @@ def _choice(space: Space, one: RecalledClass) -> Markup:
     assert one.found is not None
     made = front(space, one.found.notes)
     if len(made.objectives) < 2 or len(made.every) < 2:
-        return Markup("")
+        return together()
     figures = []
     for other in range(1, min(len(made.objectives), _MOST_CHOICES + 1)):
         costs = {point: (own[0], own[other]) for point, own in made.every.items()}

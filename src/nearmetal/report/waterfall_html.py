@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nearmetal.facts.waterfall import PARTS
+from nearmetal.report import markup
 from nearmetal.report.bars import Bar, Part, stacked
-from nearmetal.report.markup import Markup, element
+from nearmetal.report.markup import Markup, element, fold
 from nearmetal.report.tables import Table
 from nearmetal.report.waterfall import Lane, by_size, sentences, table, us
 from nearmetal.results.waterfalls import Waterfall
@@ -21,9 +22,8 @@ def section(found: Sequence[Waterfall], baseline: str, drawn: Callable[[Table], 
         first, *more = sentences(lanes)
         blocks += [element("p", first, class_="lead"), *(element("p", text) for text in more)]
         blocks.append(element("figure", picture(of, lanes)))
-        figures = element("summary", "The figures as a table")
-        blocks.append(element("details", figures, drawn(table(lanes)), class_="prints"))
-    return element("section", element("h2", "Where a message's time went"), *blocks, id="waterfalls")
+        blocks.append(fold("The figures as a table", drawn(table(lanes)), class_="prints"))
+    return markup.section("Where a message's time went", *blocks, id="waterfalls")
 
 
 def picture(of: str, lanes: Sequence[Lane]) -> Markup:

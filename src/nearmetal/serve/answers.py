@@ -118,7 +118,7 @@ class Answers:
                 raise NoSuchRunError(f"no run here has such a {asked['metric']}{why}", hint="the list of runs is at /")
             if program:
                 return history_json.render(found.history) + "\n"
-            return history_html.render(found.history, above=pages.over_history(asked), may=pages.PLAIN, left=found.left)
+            return history_html.render(found.history, pages.over_history(asked), found.left)
 
         return await self._kept(f"{[known for _, known in runs]} history {sorted(asked.items())} {program}", make)
 
@@ -202,10 +202,9 @@ class Answers:
 def report_page(one: Entry, run: RunDir, *, allow_mixed: bool) -> str:
     """Return a run's report as HTML; a whole fabric's is its heat maps."""
     if one.of_fabric:
-        return fabric_html.as_html(survey(run), above=pages.over_fabric(one), may=pages.PLAIN)
+        return fabric_html.as_html(survey(run), pages.over_fabric(one))
     view, traced = build_view(run, allow_mixed=allow_mixed), waterfalls(run)
-    above = pages.over_report(one, _profiled(run), traced=bool(traced))
-    return as_html.render(view, traced, above=above, may=pages.PLAIN)
+    return as_html.render(view, traced, pages.over_report(one, _profiled(run), traced=bool(traced)))
 
 
 def waterfall_page(one: Entry, run: RunDir) -> str:
@@ -224,7 +223,7 @@ def trace_page(one: Entry, run: RunDir, *, trial: str) -> str:
     if shown is None:
         raise NoSuchRunError(f"{one.name} has no trace of MPI calls of trial {trial!r}", hint="the list is at /")
     trace = trace_of(run.profile(shown), f"{shown.order.workload.label} of {one.name}, trial {trial}")
-    return trace_html.as_html(view_trace(trace), above=pages.over_trace(one, shown, profiled), may=pages.PLAIN)
+    return trace_html.as_html(view_trace(trace), pages.over_trace(one, shown, profiled))
 
 
 def report_json(_: Entry, run: RunDir, *, allow_mixed: bool) -> str:

@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from nearmetal.errors import NearmetalError
 from nearmetal.report import schema
+from nearmetal.report.markup import policy
 from nearmetal.serve import answers, openapi, overview, pages
 from nearmetal.serve.answers import Answers, NoSuchRunError, Text, encoded
 from nearmetal.serve.behind import PathPrefixMiddleware
@@ -247,7 +248,8 @@ def _compared(request: Request) -> tuple[list[str], str, bool]:
 
 def _html(text: str | bytes, may: str, status: int = 200) -> Response:
     content = encoded(text) if isinstance(text, str) else text
-    return HTMLResponse(content, status, {"Content-Security-Policy": pages.content_policy(may)})
+    # A frame's owner can only be named in a header.
+    return HTMLResponse(content, status, {"Content-Security-Policy": f"{policy(may)}; frame-ancestors 'none'"})
 
 
 def _json(value: object, status: int = 200) -> Response:

@@ -31,7 +31,7 @@ _PAGE: dict[SavedResultKind, Callable[..., str]] = {
 
 def as_page(one: SavedResult) -> str:
     """Return the page; raise what its reader raises for a damaged file."""
-    return _PAGE[one.kind](_READ[one.kind](one.place), above=pages.over_beside(one), may=pages.PLAIN)
+    return _PAGE[one.kind](_READ[one.kind](one.place), pages.over_beside(one))
 
 
 def as_json(one: SavedResult) -> str:

@@ -11,7 +11,7 @@ from nearmetal.report import overview, words
 from nearmetal.report.as_html import verdict_class
 from nearmetal.report.axes import joined
 from nearmetal.report.charts import path_class
-from nearmetal.report.markup import Markup, element, page, scrolling, together
+from nearmetal.report.markup import Markup, PageFrame, element, listed, page, scrolling, together
 from nearmetal.results.records import View
 from nearmetal.serve.catalogue import Entry, SavedResult
 from nearmetal.serve.pages import PLAIN, beside_path, run_path
@@ -99,7 +99,7 @@ def run_list(of: RunList) -> str:
         *_beside(of.beside),
         id="runs",
     )
-    return page("Runs", body, may=PLAIN, skip="runs")
+    return page("Runs", body, frame=PageFrame(may=PLAIN), skip="runs")
 
 
 def _over_time(of: RunList) -> Markup:
@@ -112,12 +112,12 @@ def _beside(found: Sequence[SavedResult]) -> list[Markup]:
     """Return what lies beside the runs, a list a kind, the newest first."""
     lists = []
     for kind in dict.fromkeys(one.kind for one in found):
-        items = [
-            element("li", element("a", one.name, href=beside_path(one)), f", {_utc(one.changed_ns)} UTC")
+        items = (
+            together(element("a", one.name, href=beside_path(one)), f", {_utc(one.changed_ns)} UTC")
             for one in found
             if one.kind is kind
-        ]
-        lists.append(element("div", element("h3", kind.capitalize()), element("ul", *items)))
+        )
+        lists.append(element("div", listed(items, element("h3", kind.capitalize()))))
     return [element("h2", "Beside the runs"), element("div", *lists, class_="pair")] if lists else []
 
 

@@ -11,7 +11,7 @@ from nearmetal.gate import as_table as gate_as_table
 from nearmetal.gate import many
 from nearmetal.gate import words as gate_words
 from nearmetal.report import as_html, charts, fabric_html, fabric_text, waterfall_html, words
-from nearmetal.report.markup import Markup, element, header, page, policy, scrolling, section, source, together
+from nearmetal.report.markup import Markup, PageFrame, element, header, listed, page, scrolling, section, together
 from nearmetal.report.overview import between_runs
 from nearmetal.report.progress import RunProgress, last_trials, sentence
 from nearmetal.results.gated import Gate
@@ -29,11 +29,6 @@ EVERY_MS = 2_000
 """How often a page that follows a run asks for news."""
 
 
-def content_policy(may: str) -> str:
-    """Return the policy as a header: a frame's owner can only be named there."""
-    return f"{policy(may)}; frame-ancestors 'none'"
-
-
 def run_path(name: str, rest: str = "") -> str:
     """Return the path of a run's page."""
     return f"/runs/{quote(name, safe='')}{rest}"
@@ -42,7 +37,7 @@ def run_path(name: str, rest: str = "") -> str:
 # ---- one run
 
 
-def over_report(one: Entry, profiled: Sequence[TrialRecord], *, traced: bool) -> Markup:
+def over_report(one: Entry, profiled: Sequence[TrialRecord], *, traced: bool) -> PageFrame:
     """Return what stands over a run's report: the way to everything else.
 
     `profiled` are trials with traces of MPI calls, `traced` says that there are waterfalls.
@@ -58,7 +53,7 @@ def _trace_path(one: Entry, record: TrialRecord) -> str:
     return run_path(one.name, f"/traces/{record.order.trial}")
 
 
-def over_trace(one: Entry, shown: TrialRecord, profiled: Sequence[TrialRecord]) -> Markup:
+def over_trace(one: Entry, shown: TrialRecord, profiled: Sequence[TrialRecord]) -> PageFrame:
     """Return what stands over the trace of one trial's MPI calls: the way to the report and to the others."""
     links = [("/", "All runs"), (run_path(one.name), "The report")]
     links += [(_trace_path(one, other), _trial(other)) for other in profiled if other is not shown][:MAX_TRACES]
@@ -79,15 +74,14 @@ def waterfall_page(one: Entry, label: str, baseline: str, found: Sequence[Waterf
     return page(
         f"{one.name}: where a message's time went",
         charts.shapes(),
-        _navigation(one.name, [("/", "All runs"), (run_path(one.name), "The report")]),
-        header("nearmetal explain", one.name, source(label)),
+        header("nearmetal explain", one.name, labels=[label]),
         element("main", waterfall_html.section(found, baseline, as_html.table_region)),
-        may=PLAIN,
+        frame=_navigation(one.name, [("/", "All runs"), (run_path(one.name), "The report")]),
         skip="waterfalls",
     )
 
 
-def over_fabric(one: Entry) -> Markup:
+def over_fabric(one: Entry) -> PageFrame:
     """Return the same for a whole fabric, which is one launch and cannot be followed."""
     return _navigation(one.name, [("/", "All runs"), (f"{_json_path(one)}/fabric", "The same as JSON")])
 
@@ -97,12 +91,12 @@ def beside_path(one: SavedResult) -> str:
     return f"/{one.kind}/{quote(one.name, safe='')}"
 
 
-def over_beside(one: SavedResult) -> Markup:
+def over_beside(one: SavedResult) -> PageFrame:
     """Return what stands over the page of what lies beside runs."""
     return _navigation(one.name, [("/", "All runs"), (f"/api/v1{beside_path(one)}", "The same as JSON")])
 
 
-def over_history(asked: Mapping[str, str]) -> Markup:
+def over_history(asked: Mapping[str, str]) -> PageFrame:
     """Return what stands over the history of runs; `asked` is the query that narrowed them."""
     metrics = [(f"/history?{urlencode({**asked, 'metric': one})}", f"By {one}") for one in Metric]
     narrowed = {name: value for name, value in asked.items() if name != "metric"}
@@ -114,9 +108,10 @@ def _json_path(one: Entry) -> str:
     return f"/api/v1{run_path(one.name)}"
 
 
-def _navigation(where: str, links: Sequence[tuple[str, str]]) -> Markup:
-    items = [element("li", element("a", text, href=target)) for target, text in links]
-    return element("nav", element("ul", *items, element("li", where)), aria_label="Pages")
+def _navigation(where: str, links: Sequence[tuple[str, str]], may: str = PLAIN) -> PageFrame:
+    """Return the frame of a page of this server: the way to the others above it."""
+    pages = listed([*(element("a", text, href=at) for at, text in links), where])
+    return PageFrame(element("nav", pages, aria_label="Pages"), may)
 
 
 def live_page(one: Entry, part: str, tag: str) -> str:
@@ -126,7 +121,6 @@ def live_page(one: Entry, part: str, tag: str) -> str:
     return page(
         f"{one.name}, live",
         charts.shapes(),
-        _navigation(one.name, [("/", "All runs"), (run_path(one.name), "The report")]),
         element(
             "main",
             element("h1", one.name),
@@ -140,7 +134,7 @@ def live_page(one: Entry, part: str, tag: str) -> str:
                 data_every=EVERY_MS,
             ),
         ),
-        may=LIVE,
+        frame=_navigation(one.name, [("/", "All runs"), (run_path(one.name), "The report")], LIVE),
         head=together(script, again),
         skip="live",
     )
@@ -185,14 +179,12 @@ _STILL = "No nearmetal of this machine is writing this run: it has ended, was in
 def compare_page(gate: Gate) -> str:
     """Return the page that sets one run against another."""
     lead = [element("strong", "Mixed provenance, compared on request"), *(element("p", one) for one in gate.mixed)]
-    changes = [element("li", str(one)) for one in gate.changes]
     failed = [*(one for one in gate.cells if not one.standing.passes), *gate.against]
-    reasons = [element("li", f"{gate.title(one)}: {gate_words.cell(one)}") for one in failed]
     return _two_runs(
         many.name(gate.run),
         many.name(gate.base),
         f"{gate.run.blocks} and {gate.base.blocks} blocks. Figures from {gate.run.host_label}.",
-        [element("div", *lead, class_="honest warn")] if gate.mixed else [],
+        element("div", *lead, class_="honest warn") if gate.mixed else together(),
         element("p", *_finding(gate), class_="lead"),
         charts.shapes(),
         between_runs(gate, many.name(gate.base)),
@@ -204,8 +196,11 @@ def compare_page(gate: Gate) -> str:
             section("Cell by cell", *map(as_html.table_region, gate_as_table.tables(gate))),
             section(
                 "What differs besides the figures",
-                element("ul", *changes) if changes else element("p", "Nothing that was recorded."),
-                *([element("h2", "Why the others are not within"), element("ul", *reasons)] if reasons else []),
+                listed(map(str, gate.changes)) or element("p", "Nothing that was recorded."),
+                listed(
+                    (f"{gate.title(one)}: {gate_words.cell(one)}" for one in failed),
+                    element("h2", "Why the others are not within"),
+                ),
             ),
             class_="pair",
         ),
@@ -216,18 +211,18 @@ def _two_runs(
     name: str,
     base_name: str,
     meta: str,
-    warnings: Sequence[Markup],
+    warning: Markup,
     *content: Markup,
     links: Sequence[tuple[str, str]] = (),
 ) -> str:
     """Return a page of two runs: where it is, whose figures these are, and its content."""
     title = f"{name} against {base_name}"
+    ways = links or [(run_path(one), one) for one in (base_name, name)]
     return page(
         title,
-        _navigation("compared", [("/", "All runs"), *(links or ((run_path(one), one) for one in (base_name, name)))]),
-        header("nearmetal serve", title, element("p", meta, class_="meta"), *warnings),
+        header("nearmetal serve", title, warning, meta=meta),
         element("main", *content, id="compared"),
-        may=PLAIN,
+        frame=_navigation("compared", [("/", "All runs"), *ways]),
         skip="compared",
     )
 
@@ -264,7 +259,7 @@ def compare_fabrics(run: RunDir, base: RunDir) -> str:
         name,
         base_name,
         f"{len(ours.names)} nodes, paired by their place. Figures from {ours.info.host_label}.",
-        [],
+        together(),
         fabric_html.against_sections(compared, name, base_name),
         element("p", fabric_text.AGAINST_NOTE, class_="note"),
     )
@@ -293,7 +288,7 @@ def compare_many(base_name: str, gates: Sequence[Gate], left_out: Mapping[str, s
         f"{len(gates) + len(left_out)} runs",
         base_name,
         f"Where these figures come from: {'; '.join(labels)}.",
-        [],
+        together(),
         element("p", *stand, ".", class_="lead"),
         scrolling(_heat(ranked), f"Runs against {base_name}, path by path"),
         element("p", many.NOTE, " Point at a field to read it; a run's name leads to all of its cells.", class_="note"),
