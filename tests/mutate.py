@@ -102,6 +102,7 @@ TESTS: dict[str, tuple[str, ...]] = {
 """The modules, and the quick tests that should see an error in each."""
 
 SURVIVE = {
+    ("stats.changes", "2.0"): "the unit of the ranks, of which the statistic takes the standard deviation",
     ("stats.between", "700.0"): "exp of 700 and of 701 are both beyond every use",
     ("stats.between", "1000"): "whether 1,001 blocks are named or called the margin itself",
     (

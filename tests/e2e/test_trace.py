@@ -357,7 +357,7 @@ def test_gaps_in_processor_time_leave_out_the_time_without_a_processor(tmp_path:
         "#include <mpi.h>\n#include <stdio.h>\n#include <time.h>\n"
         "int main(int c, char **v) { struct timespec nap = {0, 300000000}, used; MPI_Init(&c, &v);"
         " MPI_Barrier(MPI_COMM_WORLD); nanosleep(&nap, 0); MPI_Barrier(MPI_COMM_WORLD); MPI_Finalize();"
-        " clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used); FILE *file = fopen(v[1], \"w\");"
+        ' clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used); FILE *file = fopen(v[1], "w");'
         ' return fprintf(file, "%lld", used.tv_sec * 1000000000LL + used.tv_nsec) < 0 || fclose(file); }'
     )
     program = str(tmp_path / "sleeper")

@@ -21,7 +21,15 @@ from nearmetal.stats.compare import (
 from nearmetal.stats.conclude import Criteria, conclude, rarest_excluded
 from nearmetal.stats.equivalence import Better, Evidence, Finding, Verdict, beyond_p, judge, margin_log, tost_p
 from nearmetal.stats.interval import Interval
-from nearmetal.stats.paired import hedges_gz, holm, moments, paired_t_test, rank_biserial, wilcoxon_signed_rank
+from nearmetal.stats.paired import (
+    benjamini_hochberg,
+    hedges_gz,
+    holm,
+    moments,
+    paired_t_test,
+    rank_biserial,
+    wilcoxon_signed_rank,
+)
 from nearmetal.stats.summary import Metric, Summary, summarize
 from nearmetal.stats.widen import OCCASIONS, Company
 
@@ -84,6 +92,11 @@ def test_effect_sizes() -> None:
     assert rank_biserial(differences) == -1.0
     assert rank_biserial(np.array([1.0, 2.0, -3.0])) == 0.0
     assert rank_biserial(np.zeros(4)) is None
+
+
+def test_benjamini_hochberg_known_example() -> None:
+    assert benjamini_hochberg([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.02, 0.04, 0.04, 0.02])
+    assert benjamini_hochberg([0.6, 0.9]) == pytest.approx([0.9, 0.9])
 
 
 def test_holm_known_example() -> None:
@@ -218,6 +231,7 @@ def test_a_slow_launch_asks_for_more_of_them() -> None:
         assert reference.binom.cdf(slow, launches, 0.2) <= 0.05 < reference.binom.cdf(slow, launches - 1, 0.2)
         assert Criteria().least_with(slow) == launches
         assert reference.binom.cdf(slow, launches, rarest_excluded(launches, 0.05, slow)) == pytest.approx(0.05)
+    assert rarest_excluded(5, 0.05, slow=5) == 1.0, "where all were slow nothing is excluded"
 
 
 def test_launches_that_stand_apart_are_counted() -> None:
@@ -359,6 +373,17 @@ def test_family_correction_keeps_the_places_of_missing_tails() -> None:
     found = correct_family([without, with_tail, without])
     assert [c.estimates.keys() for c in found] == [{MEAN}, {MEAN, P99}, {MEAN}]
     assert found[1].estimates[P99].ratio == with_tail.estimates[P99].ratio
+
+
+@pytest.mark.parametrize(("level", "place"), [(0.9, 89), (0.95, 94), (0.99, 98), (0.999, 98)])
+def test_a_bootstrapped_interval_reaches_to_one_of_its_replicates(level: float, place: int) -> None:
+    """With 99 of them the 90th is that of 90 %, exactly; rounding takes no other."""
+    values = np.array([0.1, 0.4, -0.2, 0.3, 0.05, 0.7])
+    weights = np.sqrt([0.5, 1.0, 1.5, 0.5, 1.0, 1.5]) * [-1, -1, -1, 1, 1, 1]
+    drawn = rng().choice(weights, size=(99, 6)) * (values - values.mean())
+    reached = np.sort(np.abs(reference.ttest_1samp(drawn, 0.0, axis=1).statistic))[place]
+    (found,) = wild_bootstrap_t(values, (level,), rng(), replicates=99)
+    assert found.high - found.low == pytest.approx(2 * reached * values.std(ddof=1) / math.sqrt(6))
 
 
 def test_too_few_blocks_to_bootstrap() -> None:
