@@ -129,6 +129,12 @@ def autoregressive(n: int, rho: float, seed: int) -> np.ndarray:
     return (1e6 + 1e4 * values).astype(np.int64)
 
 
+def test_batches_that_are_constant_count_as_a_sample_each() -> None:
+    """Twenty batches of twenty, at 90 and 110 in turn: s^2 = 40,000 / 399, their means have the variance 2,000 / 19."""
+    ns = np.repeat(np.tile([90, 110], 10), 20).astype(np.int64)
+    assert summarize(ns).effective_n == pytest.approx(400 * (40_000 / 399) / (20 * 2_000 / 19), rel=1e-9)
+
+
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
 def test_dependence_of_an_ar1_process(rho: float) -> None:
     n = 200_000
