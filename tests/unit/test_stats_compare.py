@@ -22,6 +22,7 @@ from nearmetal.stats.conclude import Criteria, conclude, rarest_excluded
 from nearmetal.stats.equivalence import Better, Evidence, Finding, Verdict, beyond_p, judge, margin_log, tost_p
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.paired import (
+    ROUNDING,
     benjamini_hochberg,
     hedges_gz,
     holm,
@@ -384,6 +385,12 @@ def test_a_bootstrapped_interval_reaches_to_one_of_its_replicates(level: float, 
     reached = np.sort(np.abs(reference.ttest_1samp(drawn, 0.0, axis=1).statistic))[place]
     (found,) = wild_bootstrap_t(values, (level,), rng(), replicates=99)
     assert found.high - found.low == pytest.approx(2 * reached * values.std(ddof=1) / math.sqrt(6))
+
+
+def test_a_spread_counts_from_the_rounding_of_a_double_on() -> None:
+    assert moments(ROUNDING * np.array([-1.0, 1.0])).sd == pytest.approx(ROUNDING * math.sqrt(2))
+    assert moments(ROUNDING * np.array([-0.7, 0.7])).sd == 0.0
+    assert moments(1000 + ROUNDING * np.array([-700.0, 700.0])).sd == 0.0
 
 
 def test_too_few_blocks_to_bootstrap() -> None:
