@@ -1,7 +1,8 @@
 """Every command in README and docs runs: each `sh` block, line by line, in a workspace of its own a page.
 
 The run that several pages begin with is carried out for the first of them, and copied for the others. A line that is
-one command of nearmetal's runs in this process; what needs a shell gets one, and the command that is installed.
+one command of nearmetal's runs in this process, into a file too; what needs a shell gets one, and the command that is
+installed.
 
 Studies are shortened (few iterations, three blocks; on this machine two paths, one workload and ranks that sleep while
 they wait), those that ship with nearmetal and those that a page writes too, so that a page takes seconds; nothing else
@@ -14,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -109,10 +111,16 @@ def carry_out(line: str) -> int:
     return code
 
 
+_ALONE = re.compile(r"nearmetal ([^|&;<>$*]+?)(?: > (\S+))?( \|\| (?:true|echo \"exit code \$\?\"))?")
+"""One command of nearmetal's: its words, the file that takes what it prints, and that it may fail."""
+
+
 def carry_out_unshortened(line: str) -> int:
-    words = shlex.split(line, comments=True)
-    if words[0] == "nearmetal" and not re.search(r"[|&;<>$*]", " ".join(words)):
-        return nearmetal(words[1:])
+    if alone := _ALONE.fullmatch(line.partition(" #")[0].strip()):
+        words, file, may_fail = alone.groups()
+        with Path(file or os.devnull).open("w") as out, redirect_stdout(out if file else sys.stdout):
+            code = nearmetal(shlex.split(words))
+        return 0 if may_fail else code
     done = subprocess.run(["bash", "-euc", line], capture_output=True, text=True, timeout=600, check=False)
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
