@@ -29,6 +29,7 @@ from nearmetal.stats.paired import (
     moments,
     paired_t_test,
     rank_biserial,
+    two_sided_p,
     wilcoxon_signed_rank,
 )
 from nearmetal.stats.summary import Metric, Summary, summarize
@@ -391,6 +392,18 @@ def test_a_spread_counts_from_the_rounding_of_a_double_on() -> None:
     assert moments(ROUNDING * np.array([-1.0, 1.0])).sd == pytest.approx(ROUNDING * math.sqrt(2))
     assert moments(ROUNDING * np.array([-0.7, 0.7])).sd == 0.0
     assert moments(1000 + ROUNDING * np.array([-700.0, 700.0])).sd == 0.0
+
+
+def test_differences_without_a_spread_are_chance_only_where_there_are_none() -> None:
+    assert two_sided_p(moments(np.zeros(3))) == 1.0
+    assert two_sided_p(moments(np.ones(3))) == 0.0
+
+
+def test_an_end_on_a_bound_is_not_inside_of_it() -> None:
+    one = Interval(1.0, 2.0, 0.95)
+    assert one.inside(0.9, 2.1)
+    assert not one.inside(1.0, 2.1)
+    assert not one.inside(0.9, 2.0)
 
 
 def test_too_few_blocks_to_bootstrap() -> None:

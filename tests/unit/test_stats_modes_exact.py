@@ -161,6 +161,12 @@ def test_an_order_is_one_of_chance_within_its_spread(ones: int, runs: int, says:
     assert order_of(one) == says
 
 
+def test_few_iterations_have_the_spread_of_a_sample() -> None:
+    """7 of 14: 8 runs are expected, with a standard deviation of 1.797; 3.29 of those are 5.913."""
+    assert order_of(labels(14, 7, 13)) == "at random"
+    assert order_of(labels(14, 7, 14)) == "alternating"
+
+
 @pytest.mark.parametrize(("late", "says"), [(5, "one switch"), (6, "bursts")])
 def test_one_switch_explains_ninety_five_percent(late: int, says: str) -> None:
     """A switch after 40, and then again so many of the first mode: at the end, as a burst of their own."""

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats as reference
 
 from nearmetal.errors import BadInputError
+from nearmetal.stats.interval import Interval
 from nearmetal.stats.order import (
     ecdf,
     median_absolute_deviation,
@@ -127,6 +128,13 @@ def autoregressive(n: int, rho: float, seed: int) -> np.ndarray:
     for i in range(1, n):
         values[i] = rho * values[i - 1] + noise[i]
     return (1e6 + 1e4 * values).astype(np.int64)
+
+
+def test_a_percentile_lies_between_the_samples_of_its_ranks() -> None:
+    """Of the samples 1 to 100 each is its own rank; 95 % of the median are between the 40th and the 61st."""
+    found = quantile(np.arange(1, 101), 0.5)
+    assert found.value_ns == 50.5
+    assert found.interval_ns == Interval(40.0, 61.0, 0.95)
 
 
 def test_batches_that_are_constant_count_as_a_sample_each() -> None:
