@@ -72,7 +72,7 @@ def command(
         _beside(view, table, named, form)
         return
     if form == "table":
-        console = Console(highlight=False)
+        console = Console()
         if everything:
             as_table.render(view, console)
             return
@@ -103,9 +103,9 @@ def _with_base(runs: tuple[Path, ...], base: Path, *, allow_mixed: bool) -> None
             click.echo(f"left out: {run}: {error.message}", err=True)
     if not gates:
         raise BadInputError(f"no run can be compared with {base}", hint=f"name other runs of the same study as {base}")
-    console, gates = Console(highlight=False), many.ranked(gates)
+    console, gates = Console(), many.ranked(gates)
     for standing, which in many.standings(gates):
-        console.print(f"{standing}: {which}", markup=False)
+        console.print(f"{standing}: {which}")
     as_table.draw(console, [many.table(gates)])
 
 
@@ -121,8 +121,8 @@ def _beside(view: View, table: Published, named: tuple[str, ...], form: str) -> 
         chosen[column] = (path, setting)
     found = shape(view, load(table), chosen)
     if form == "table":
-        console = Console(highlight=False)
-        console.print(f"Ours: {view.host_label}.", markup=False)
+        console = Console()
+        console.print(f"Ours: {view.host_label}.")
         as_table.draw(console, tables(found))
     elif form in {"markdown", "latex"}:
         draw = as_markdown.table if form == "markdown" else as_latex.table

@@ -74,7 +74,7 @@ def draw(findings: list[CheckLine]) -> None:
         mark = "ok" if finding.ok else Text("missing", "red") if finding.needed else Text("not here", "yellow")
         text = finding.detail if finding.ok or not finding.fix else f"{finding.detail}\nhint: {finding.fix}"
         table.add_row(mark, finding.what, text)
-    Console().print(table, highlight=False)
+    Console().print(table)
 
 
 def _programs() -> list[CheckLine]:

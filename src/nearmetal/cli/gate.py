@@ -149,7 +149,7 @@ def _show(gate: Gate, form: str) -> None:
         if form == "json":
             click.echo(as_json.render(gate))
         else:
-            as_table.render(gate, Console(highlight=False))
+            as_table.render(gate, Console())
         sys.stdout.flush()
     except ReaderGoneError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -157,7 +157,7 @@ def _show(gate: Gate, form: str) -> None:
 
 def _again(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: int | None, out: Path | None) -> Gate:
     """Measure what looks worse again, and let the fresh blocks decide; say so where that cannot be done."""
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True)
     series = pair.run
     blocks = blocks or max(3, gate.run.blocks)
     root = out or _beside(series.run.root)
@@ -168,7 +168,6 @@ def _again(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: int | 
         console.print(
             f"{len(cells)} of {len(gate.judged)} cells look worse: measuring {blocks} fresh blocks of {len(wanted)} "
             f"combinations into {root}",
-            markup=False,
         )
         check_study(series.study)
         host = open_host(series.study, warn)
@@ -180,10 +179,10 @@ def _again(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: int | 
         finally:
             host.close()
     except UnavailableError as error:
-        console.print(f"not measured again: {error.message}\nhint: {error.hint}", markup=False)
+        console.print(f"not measured again: {error.message}\nhint: {error.hint}")
         return unconfirmed(gate, cells, error.message)
     except KeyboardInterrupt:
-        console.print(f"interrupted; the same command with --out {root} goes on", markup=False)
+        console.print(f"interrupted; the same command with --out {root} goes on")
         raise
     decided = judge(pair, measured, suspects=cells)
     return replace(decided, remeasured=Remeasured(str(root), blocks, tuple(cells), ""))

@@ -63,6 +63,6 @@ def show(history: Path, *, metric: str, path: str, workload: str, form: str, out
     if form == "json":
         click.echo(as_json.render(found))
     else:
-        words.as_text(found, Console(highlight=False))
+        words.as_text(found, Console())
     if out is not None:
         click.echo(f"page: {out}", err=True)

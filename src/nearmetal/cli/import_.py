@@ -31,19 +31,17 @@ def command(files: tuple[str, ...], out: Path | None, baseline: str, *, allow_mi
     labelled = [_labelled(file) for file in files]
     root = out or default_root("imported")
     adopted = adopt(labelled, root, baseline=baseline)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, soft_wrap=True)
     for one in adopted:
         found = one.found
         values = sum(cell.ns.shape[1] for cell in found.cells)
         cells = "1 cell" if len(found.cells) == 1 else f"{len(found.cells)} cells"
         what = f"{cells}, {values} {'value' if values == 1 else 'values'}"
         program = f"{found.program} {found.version}".strip()
-        console.print(f"{one.file}: {program}, {one.label}, block {one.block}: {what}", markup=False)
+        console.print(f"{one.file}: {program}, {one.label}, block {one.block}: {what}")
         for lack in found.lacks:
-            console.print(f"  {lack}", markup=False)
-    as_table.render(
-        build_view(RunDir.open(root), allow_mixed=allow_mixed, distributions=False), Console(highlight=False)
-    )
+            console.print(f"  {lack}")
+    as_table.render(build_view(RunDir.open(root), allow_mixed=allow_mixed, distributions=False), Console())
     click.echo(f"run: {root}")
 
 

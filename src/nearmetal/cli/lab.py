@@ -55,7 +55,7 @@ def build(*, again: bool) -> None:
 @click.option("--verify", is_flag=True, help="Also check every file's checksum.")
 def status(*, verify: bool) -> int:
     """Show if the lab can run on this machine, and what is cached. The machine configurations are listed, too."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(soft_wrap=True)
     problems = [problem for problem in (_problem(find_emulator), _problem(image.require_built)) if problem]
     builder = _problem(require_builder)
     console.print("the lab can run here" if not problems else "the lab cannot run here")

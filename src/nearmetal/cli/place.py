@@ -204,7 +204,7 @@ def _check(
 ) -> None:
     """Measure the chosen placement against the default and print both gains."""
     run, program = checked
-    console = Console(highlight=False, stderr=True)
+    console = Console(stderr=True)
     if np.array_equal(chosen.host_of, default.host_of):
         console.print("The recommended placement is the default one, so there is nothing to check.")
         return
@@ -213,7 +213,7 @@ def _check(
     study = placement_study(parse_study(run.study_text(), f"{run.root}/study.toml"), named, program, placements, figure)
     host = open_host(study, warn)
     try:
-        gain = measure_gain(study, host, blocks, lambda line: console.print(line, highlight=False))
+        gain = measure_gain(study, host, blocks, console.print)
     finally:
         host.close()
     console.print(f"gain of {chosen.method} on in-order, {named.path}: predicted {gained(_gains(chosen, default))}")

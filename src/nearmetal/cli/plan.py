@@ -48,9 +48,8 @@ def command(study: Path, *, order: bool, form: str) -> None:
     console.print(
         f"{_count(spec.path, 'path')} x {_count(spec.workload, 'workload')} x {_count(spec.setting, 'setting')}, "
         f"the baseline {spec.baseline!r} twice: {per_block} trials a block",
-        highlight=False,
     )
-    console.print(blocks(spec.trials, shortest, longest), highlight=False)
+    console.print(blocks(spec.trials, shortest, longest))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("workload", "operation", "sizes", "iterations", "nodes of ranks", "progress", "pause"):
         table.add_column(column, no_wrap=column != "nodes of ranks")
@@ -69,7 +68,7 @@ def command(study: Path, *, order: bool, form: str) -> None:
     differences, sentences = resolves(resolution(spec), spec.margin)
     console.print(differences)
     for line in sentences:
-        console.print(line, highlight=False)
+        console.print(line)
     if order:
         for entry in block(spec, 0):
             console.print(f"{entry.trial:5d}  {entry.path.label}  {entry.workload.label}  {entry.setting}")

@@ -137,7 +137,7 @@ class _Bar(_StudyWatcher):
 
     def trial_ended(self, record: TrialRecord) -> None:
         for said in _said(record, self._quiet):
-            self._progress.console.print(said, highlight=False, markup=False)
+            self._progress.console.print(said)
         self._progress.update(self._task, advance=1, last=_outcome(record))
 
 
@@ -148,11 +148,11 @@ class _Lines(_StudyWatcher):
 
     def block_started(self, number: int, trials: int, open_paths: Sequence[str]) -> None:
         place = self._course.words(number, time.monotonic())
-        self._console.print(f"{place}: {trials} trials on {' '.join(open_paths)}", markup=False)
+        self._console.print(f"{place}: {trials} trials on {' '.join(open_paths)}")
 
     def trial_ended(self, record: TrialRecord) -> None:
         for said in _said(record, self._quiet):
-            self._console.print(said, markup=False)
+            self._console.print(said)
 
 
 def _said(record: TrialRecord, quiet: _DisturbanceWatch) -> Iterator[str]:

@@ -98,7 +98,7 @@ def carry_out(
     blocks: int | None = None,
 ) -> tuple[View, Ending]:
     """Carry a study out into its run directory, print the verdicts, and say where the report is."""
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True)
     try:
         with watcher(spec, console, host, blocks=blocks) as watching:
             ending = run_study(spec, host, run, watching, occasions=occasions, blocks=blocks)
@@ -112,7 +112,7 @@ def carry_out(
     if form == "json":
         click.echo(as_json.render(view), nl=False)
     else:
-        as_table.render(view, Console(highlight=False), brief=True)
+        as_table.render(view, Console(), brief=True)
     click.echo(f"all tables: nearmetal compare {run.root} --all\nreport: {html}", err=form == "json")
     if virtual_ns := virtual_time_ns(run.trials()):
         console.print(f"virtual time: launches took {format_duration(virtual_ns)} of the lab's own clock")

@@ -111,8 +111,8 @@ def _attempts(run: RunDir, trial: int | None) -> list[TrialRecord]:
 
 
 def _list(run: RunDir, records: list[TrialRecord]) -> None:
-    console = Console(highlight=False)
-    console.print(f"{run.info.study_name} on {run.info.host_kind}: {run.info.host_label}", markup=False)
+    console = Console()
+    console.print(f"{run.info.study_name} on {run.info.host_kind}: {run.info.host_label}")
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("trial", "block", "path", "workload", "setting", "took", "status"):
         table.add_column(column, justify="right" if column in ("trial", "block", "took") else "left")
@@ -129,7 +129,7 @@ def _list(run: RunDir, records: list[TrialRecord]) -> None:
             format_duration(record.outcome.elapsed_ns),
             status + again,
         )
-    console.print(table, markup=False)
+    console.print(table)
     if run.of_fabric:
         click.echo(f"this run measured all pairs of a fabric in one launch; results: nearmetal fabric {run.root}")
 

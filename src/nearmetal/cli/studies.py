@@ -6,7 +6,6 @@ import json
 
 import click
 from rich.table import Table
-from rich.text import Text
 
 from nearmetal.errors import UnavailableError
 from nearmetal.report.terminal import Console
@@ -38,5 +37,5 @@ def command(form: str) -> None:
     table.add_column("at most", justify="right", no_wrap=True)
     table.add_column("question")
     for name, study in studies.items():
-        table.add_row(*map(Text, (name, study.host.kind, format_wait(estimate(study)[1]), study.title)))
-    Console().print(table, highlight=False)
+        table.add_row(name, study.host.kind, format_wait(estimate(study)[1]), study.title)
+    Console().print(table)

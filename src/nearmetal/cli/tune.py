@@ -61,7 +61,7 @@ def command(study: Path | None, out: Path | None, root: Path | None, resume: Pat
             "name a study, or use --resume DIR to continue a search", hint="nearmetal tune studies/tune-namespaces.toml"
         )
     offer_rollback()
-    talk = Console(stderr=True, highlight=False)
+    talk = Console(stderr=True)
     with ExitStack() as opened:
         spec, tune, host, kept = (
             _continued(resume, out, opened) if resume else _started(study or Path(), out, root, opened)
@@ -157,7 +157,7 @@ def _tune(task: _Task, kind: TuneClass, talk: Console) -> Profile | None:
     )
     talk.print(f"{found.trials} trials in {found.blocks} blocks; measuring the winner on fresh blocks")
     proof = confirm(one.laboratory, found.winner, first_block=found.blocks)
-    console = Console(highlight=False)
+    console = Console()
     console.print(kind.name, style="bold")
     render(console, space, one.objective, found, proof)
     for line in one.trials.warnings():

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from nearmetal.gate import words as gate_words
 from nearmetal.report import as_table, words
 from nearmetal.report.tables import Table
@@ -14,32 +12,32 @@ from nearmetal.results.gated import Gate, GateCell
 from nearmetal.units import format_size
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from nearmetal.report.terminal import Console
 
 _MOST_CHANGES = 12
 
 
 def render(gate: Gate, console: Console) -> None:
     """Print what changed, every cell, why cells failed, and the verdict last."""
-    console.print(Text(f"{gate.run.root} against {gate.base.root}", style="bold"))
-    console.print(Text(f"Figures from {gate.run.host_label}."))
+    console.print(f"{gate.run.root} against {gate.base.root}", style="bold")
+    console.print(f"Figures from {gate.run.host_label}.")
     for line in gate.mixed:
-        console.print(Text(f"MIXED PROVENANCE, compared on request: {line}"))
+        console.print(f"MIXED PROVENANCE, compared on request: {line}")
     for change in gate.changes[:_MOST_CHANGES]:
-        console.print(Text(f"changed: {change}"))
+        console.print(f"changed: {change}")
     if len(gate.changes) > _MOST_CHANGES:
-        console.print(Text(f"changed: {len(gate.changes) - _MOST_CHANGES} more, see --format json"))
+        console.print(f"changed: {len(gate.changes) - _MOST_CHANGES} more, see --format json")
     as_table.draw(console, tables(gate))
     console.print()
     for one in gate.cells:
         if one.first or not (one.standing.passes or one.control):
-            console.print(Text(f"{one.cell}: {gate_words.cell(one)}"))
+            console.print(f"{one.cell}: {gate_words.cell(one)}")
     for one in gate.against:
-        console.print(Text(f"{gate.title(one)}: {gate_words.cell(one)}"))
+        console.print(f"{gate.title(one)}: {gate_words.cell(one)}")
     for sentence in (gate_words.others(gate), gate_words.remeasured(gate), gate_words.noise(gate)):
         if sentence:
-            console.print(Text(sentence))
-    console.print(Text(f"verdict: {gate_words.verdict(gate)}", style="bold"))
+            console.print(sentence)
+    console.print(f"verdict: {gate_words.verdict(gate)}", style="bold")
 
 
 def tables(gate: Gate) -> list[Table]:

@@ -6,15 +6,13 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from nearmetal.history.records import History, Series
 from nearmetal.report import as_table, words
 from nearmetal.report.tables import Table
 from nearmetal.results.shown import DisplayScale
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from nearmetal.report.terminal import Console
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDEST = 24
@@ -140,4 +138,4 @@ def as_text(history: History, console: Console) -> None:
         listed = type(listed)(heading, listed.head, listed.rows[-_LATEST:], listed.note, listed.left)
     as_table.draw(console, [listed])
     console.print()
-    console.print(Text(found(history)))
+    console.print(found(history))

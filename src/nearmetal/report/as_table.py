@@ -18,7 +18,7 @@ from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.summary import HEADLINE, Metric
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from nearmetal.report.terminal import Console
 
 _STYLES = {
     str(Verdict.NEAR_METAL): "green",
@@ -35,11 +35,11 @@ _STYLES = {
 
 def render(view: View, console: Console, *, brief: bool = False) -> None:
     """Print the report; with `brief` only what `nearmetal run` ends with: means, noise floor and verdicts."""
-    console.print(Text(view.title, style="bold"))
-    _talk(console, f"Figures from {view.host_label}.")
-    _talk(console, words.blocks_sentence(view))
+    console.print(view.title, style="bold")
+    console.print(f"Figures from {view.host_label}.")
+    console.print(words.blocks_sentence(view))
     for line in view.mixed:
-        _talk(console, f"MIXED PROVENANCE, compared on request: {line}")
+        console.print(f"MIXED PROVENANCE, compared on request: {line}")
     for group in view.groups:
         for metric in [HEADLINE] if brief else Metric:
             _print(console, tables.levels(view, group, metric))
@@ -52,9 +52,9 @@ def render(view: View, console: Console, *, brief: bool = False) -> None:
     _print(console, tables.verdicts(view))
     _print(console, steps.open_cells(view))
     for sentence in steps.gains(view):
-        _talk(console, sentence)
+        console.print(sentence)
     console.print()
-    _talk(console, words.method_sentence(view))
+    console.print(words.method_sentence(view))
 
 
 def answer(view: View, console: Console, *, lines: int = 40) -> None:
@@ -63,29 +63,29 @@ def answer(view: View, console: Console, *, lines: int = 40) -> None:
     Sentences and ratios that do not fit are left out, those of the smallest cost first; a line says how many.
     """
     with console.capture() as captured:
-        console.print(Text(view.title, style="bold"))
+        console.print(view.title, style="bold")
         _verdicts(view, console, lines // 3)
         for sentence in _most([one.rstrip(".") for one in steps.gains(view)], "gains of settings"):
-            _talk(console, f"{sentence}.")
-        _talk(console, words.noise_sentence(view) + words.launches_sentence(view))
-        _talk(console, f"Figures from {view.host_label}.")
-        _talk(console, words.blocks_sentence(view))
+            console.print(f"{sentence}.")
+        console.print(words.noise_sentence(view) + words.launches_sentence(view))
+        console.print(f"Figures from {view.host_label}.")
+        console.print(words.blocks_sentence(view))
         for sentence in (
             *_most([f"MIXED PROVENANCE, compared on request: {one}" for one in view.mixed], "differences"),
             *_most(view.causes, "causes of modes"),
             *_most(steps.next_steps(view), "steps"),
         ):
-            _talk(console, f"{sentence}.")
+            console.print(f"{sentence}.")
         for sentence in _most(words.failure_sentences(view), "kinds of failures"):
-            _talk(console, f"{sentence}.")
+            console.print(f"{sentence}.")
     head = [line.rstrip() for line in captured.get().splitlines()]
     if len(head) > lines:
         head = [*head[: lines - 1], f"{len(head) - lines + 1} more lines not shown."]
-    console.out("\n".join(head), highlight=False)
+    console.out("\n".join(head))
     table, left_out = tables.shortest(view, max(0, lines - len(head) - _TABLE_HEAD - 1))
     _print(console, table)
     if left_out and len(head) < lines:
-        _talk(console, f"{left_out} more not shown, all of smaller cost.")
+        console.print(f"{left_out} more not shown, all of smaller cost.")
 
 
 def _verdicts(view: View, console: Console, most: int) -> None:
@@ -96,7 +96,7 @@ def _verdicts(view: View, console: Console, most: int) -> None:
             Text.assemble(f"{words.judged(view, one)}: ", (str(one.verdict), style), words.reached(view, one))
         )
     if len(view.verdicts) > most:
-        _talk(console, f"{len(view.verdicts) - most} more verdicts not shown.")
+        console.print(f"{len(view.verdicts) - most} more verdicts not shown.")
 
 
 def _most(sentences: Sequence[str], what: str) -> list[str]:
@@ -107,10 +107,6 @@ def _most(sentences: Sequence[str], what: str) -> list[str]:
 _MOST_STEPS = 3
 _TABLE_HEAD = 4
 """Lines of a table before its first row."""
-
-
-def _talk(console: Console, sentence: str) -> None:
-    console.print(Text(sentence), soft_wrap=False)
 
 
 def draw(console: Console, one: Sequence[Table]) -> None:
@@ -126,12 +122,12 @@ def _print(console: Console, table: Table) -> None:
     table, shortened = _shortened(table, console.width)
     for columns in _parts(table, console.width):
         console.print()
-        console.print(Text(table.title, style="bold"))
+        console.print(table.title, style="bold")
         console.print(_drawn(table, columns, console.width))
     if table.note:
-        _talk(console, table.note)
+        console.print(table.note)
     if shortened:
-        _talk(console, "Values that end in '...' are shortened; --format json has them whole.")
+        console.print("Values that end in '...' are shortened; --format json has them whole.")
 
 
 def _shortened(table: Table, width: int) -> tuple[Table, bool]:
@@ -161,7 +157,7 @@ def _drawn(table: Table, columns: Sequence[int], width: int) -> rich.table.Table
         last_words = table.left > 1 and column == len(table.head) - 1
         words_here = column < table.left or last_words
         drawn.add_column(
-            Text(table.head[column]),
+            table.head[column],
             justify="left" if words_here else "right",
             overflow="fold",
             no_wrap=not words_here,

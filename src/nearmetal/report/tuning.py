@@ -13,7 +13,7 @@ from nearmetal.tune.search import Confirmation, Ratio, SearchResult
 from nearmetal.tune.space import Point, Space
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from nearmetal.report.terminal import Console
 
 _SHOWN_EFFECTS = 8
 _SHOWN_FRONT = 6

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from rich.console import Console
 from scipy import stats
 
 from nearmetal.report import as_html, as_json, as_markdown, as_table, tables
 from nearmetal.report.steps import gains
+from nearmetal.report.terminal import Console
 from nearmetal.results.causes import causes, rank_correlation
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import TrialSummary, View

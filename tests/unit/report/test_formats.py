@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from rich.console import Console
 
 from fake_runs import STUDY as FAKE_STUDY
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, schema, tables, words
+from nearmetal.report.terminal import Console
 from nearmetal.results.paths import build_view
 from nearmetal.results.records import FactRow, View
 from nearmetal.stats.interval import Interval

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from nearmetal.report import as_html, as_table
 from nearmetal.report.steps import blocks_to_settle, gains, next_step, next_steps, occasions_to_settle, open_cells
+from nearmetal.report.terminal import Console
 from nearmetal.report.words import cell_title
 from nearmetal.results.paths import build_view
 from nearmetal.stats.compare import BlockFigures, RatioEstimate, estimate_ratio
