@@ -13,6 +13,7 @@ from nearmetal.results.paths import build_view
 from nearmetal.run.adopt import adopt
 from nearmetal.run.begin import default_root
 from nearmetal.store.rundir import RunDir
+from nearmetal.units import counted
 
 
 @click.command(name="import")
@@ -35,8 +36,7 @@ def command(files: tuple[str, ...], out: Path | None, baseline: str, *, allow_mi
     for one in adopted:
         found = one.found
         values = sum(cell.ns.shape[1] for cell in found.cells)
-        cells = "1 cell" if len(found.cells) == 1 else f"{len(found.cells)} cells"
-        what = f"{cells}, {values} {'value' if values == 1 else 'values'}"
+        what = f"{counted(len(found.cells), 'cell')}, {counted(values, 'value')}"
         program = f"{found.program} {found.version}".strip()
         console.print(f"{one.file}: {program}, {one.label}, block {one.block}: {what}")
         for lack in found.lacks:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
@@ -21,7 +20,7 @@ from nearmetal.study.order import Scalar
 from nearmetal.study.plan import block, combinations, longest_pause_ns
 from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import Study, TrialsSpec
-from nearmetal.units import format_duration, format_size, format_wait
+from nearmetal.units import counted, format_duration, format_size, format_wait
 from nearmetal.workloads.figures import WITH_OPERATIONS
 
 _ITERATE = {"fake", "perftest", *WITH_OPERATIONS}
@@ -45,10 +44,9 @@ def command(study: Path, *, order: bool, form: str) -> None:
     per_block = len(combinations(spec))
     shortest, longest = estimate(spec)
     console.print(spec.title or spec.name, style="bold")
-    console.print(
-        f"{_count(spec.path, 'path')} x {_count(spec.workload, 'workload')} x {_count(spec.setting, 'setting')}, "
-        f"the baseline {spec.baseline!r} twice: {per_block} trials a block",
-    )
+    parts = {"path": len(spec.path), "workload": len(spec.workload), "setting": len(spec.setting)}
+    combined = " x ".join(counted(count, what) for what, count in parts.items())
+    console.print(f"{combined}, the baseline {spec.baseline!r} twice: {per_block} trials a block")
     console.print(blocks(spec.trials, shortest, longest))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("workload", "operation", "sizes", "iterations", "nodes of ranks", "progress", "pause"):
@@ -97,10 +95,6 @@ def resolves(found: Resolution, margin: float) -> tuple[Table, list[str]]:
     goal = f"near-metal, its p99, and a gap of {words.percent(margin)} if launches differ by {words.percent(USUAL_SD)}"
     sentences.append(f"proposed, for {goal}: {', '.join(asks)}" if asks else f"enough for {goal}")
     return table, sentences
-
-
-def _count(entries: Sequence[object], what: str) -> str:
-    return f"{len(entries)} {what}{'' if len(entries) == 1 else 's'}"
 
 
 def blocks(trials: TrialsSpec, shortest_ns: int, longest_ns: int) -> str:

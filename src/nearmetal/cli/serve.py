@@ -10,6 +10,7 @@ from nearmetal.errors import BadInputError
 from nearmetal.serve.behind import PublicAddress
 from nearmetal.serve.catalogue import Catalogue
 from nearmetal.serve.server import Listening, listen, listen_on_socket, preload, serve
+from nearmetal.units import counted
 
 LOOPBACK = "127.0.0.1"
 
@@ -39,8 +40,8 @@ def command(directory: Path, port: int, address: str, place: Path | None, behind
             err=True,
         )
     preload()
-    count = len(catalogue.entries())
-    click.echo(f"serving {count} run{'' if count == 1 else 's'} of {catalogue.root}; stop with Ctrl-C", err=True)
+    runs = counted(len(catalogue.entries()), "run")
+    click.echo(f"serving {runs} of {catalogue.root}; stop with Ctrl-C", err=True)
     click.echo(listening.url)
     try:
         until_interrupted(catalogue, listening)

@@ -23,7 +23,7 @@ from nearmetal.results.shown import shown_for
 from nearmetal.stats.summary import Metric, Summary
 from nearmetal.store.rundir import RunDir, TrialRecord, open_either
 from nearmetal.store.samples import StoredCell
-from nearmetal.units import format_duration, format_size
+from nearmetal.units import counted, format_duration, format_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,8 +199,7 @@ def _cell(run: RunDir, record: TrialRecord, cell: StoredCell) -> str:
     if len(cell.value_ranks) > 1:  # the value of an iteration is its slowest rank's; other suites print the mean
         mean_ns = fmean(rank_means(run, record, cell))
         figures += f"; mean over ranks: mean {words.figure(shown.value(mean_ns))} {shown.unit}"
-    values = "1 value" if summary.n == 1 else f"{summary.n} values"
-    return f"{start}: {values}, {cell.warmup} warm-up; {shown.name}: {figures}"
+    return f"{start}: {counted(summary.n, 'value')}, {cell.warmup} warm-up; {shown.name}: {figures}"
 
 
 def _samples(run: RunDir, record: TrialRecord) -> None:

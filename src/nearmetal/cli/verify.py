@@ -9,6 +9,7 @@ import click
 from nearmetal.errors import ExitCode
 from nearmetal.store.rundir import open_either
 from nearmetal.store.verify import Verification, verify
+from nearmetal.units import counted
 
 
 @click.command(name="verify")
@@ -35,8 +36,8 @@ def _one(root: Path) -> ExitCode:
 
 
 def _summary(found: Verification) -> str:
-    trials = "1 trial" if found.trials == 1 else f"{found.trials} trials"
-    good = f"{trials}, {found.files} files ({found.size_bytes / 1e6:.1f} MB) match their checksums"
+    checked = f"{counted(found.trials, 'trial')}, {counted(found.files, 'file')}"
+    good = f"{checked} ({found.size_bytes / 1e6:.1f} MB) match their checksums"
     parts = [good]
     if found.problems:
         parts.append(f"{len(found.problems)} do not")

@@ -8,6 +8,7 @@ from nearmetal.report import words
 from nearmetal.results.gated import Gate, GateCell
 from nearmetal.stats.between import Standing
 from nearmetal.stats.summary import Metric
+from nearmetal.units import counted
 
 WORST_FIRST = (Standing.WORSE, Standing.UNDECIDED, Standing.BETTER, Standing.WITHIN)
 
@@ -57,7 +58,7 @@ def remeasured(gate: Gate) -> str:
     done = gate.remeasured
     if done is None:
         return ""
-    cells = "1 cell" if len(done.cells) == 1 else f"{len(done.cells)} cells"
+    cells = counted(len(done.cells), "cell")
     if done.why_not:
         return f"{cells} looked worse and could not be measured again: {done.why_not}"
     return f"{cells} looked worse; {done.blocks} fresh blocks in {done.root} decided."

@@ -13,7 +13,7 @@ from nearmetal.stats.compare import CellComparison, RatioEstimate
 from nearmetal.stats.equivalence import Finding, Verdict
 from nearmetal.stats.order import support
 from nearmetal.stats.summary import HEADLINE, P99, Metric
-from nearmetal.units import NS_PER_S, format_wait
+from nearmetal.units import NS_PER_S, counted, format_wait
 
 _MOST_BLOCKS = 1000
 _MOST_OCCASIONS = 30
@@ -79,7 +79,7 @@ def _for_width(found: CellComparison, view: View) -> str:
         return f"{_blocks(max(1, view.planned_blocks[0] - decisive.n), block_ns)}: not enough for an interval yet"
     if decisive.launches:
         more = occasions_to_settle(decisive)
-        return f"{more} more {'occasion' if more == 1 else 'occasions'}" if more else _CHANGING
+        return counted(more, "more occasion") if more else _CHANGING
     more = blocks_to_settle(decisive)
     if more:
         return _blocks(more, block_ns)
@@ -106,9 +106,8 @@ def _for_median(cell: Cell) -> str:
 
 
 def _blocks(more: int, block_ns: float) -> str:
-    plural = "block" if more == 1 else "blocks"
-    took = more * block_ns
-    return f"{more} more {plural}, about {format_wait(took)}" if took >= NS_PER_S else f"{more} more {plural}"
+    blocks, took = counted(more, "more block"), more * block_ns
+    return f"{blocks}, about {format_wait(took)}" if took >= NS_PER_S else blocks
 
 
 def next_steps(view: View) -> list[str]:

@@ -12,7 +12,7 @@ from nearmetal.stats.equivalence import Verdict
 from nearmetal.stats.interval import Interval
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.study.order import Scalar
-from nearmetal.units import format_size
+from nearmetal.units import counted, format_size
 
 NOTHING = "-"
 REFUSED = "refused"
@@ -118,7 +118,7 @@ def cell_title(view: View, *cells: Cell) -> str:
         sizes.setdefault(cell.group, []).extend([size(cell)] if cell.message_bytes else [])
     titles = [", ".join((group_title(view, group), *_together(own))) for group, own in sizes.items()]
     left_out = len(titles) - _MOST_NAMED
-    more = [f"{left_out} more operation{'' if left_out == 1 else 's'}"] if left_out > 0 else []
+    more = [counted(left_out, "more operation")] if left_out > 0 else []
     return "; ".join(titles[:_MOST_NAMED] + more)
 
 
@@ -181,7 +181,7 @@ def failure_sentences(view: View) -> list[str]:
 def _failed(path: str, workload: str, ones: list[Failure]) -> str:
     count = f"{len(ones)} launch{'' if len(ones) == 1 else 'es'} of {workload} over {path} failed"
     lost = len({one.trial for one in ones if not one.mended})
-    what = f"{lost} trial{'' if lost == 1 else 's'} lost" if lost else "all repeated with success"
+    what = f"{counted(lost, 'trial')} lost" if lost else "all repeated with success"
     why = ones[0].reason.partition("\n")[0].rstrip(": ").partition(";")[0]
     return f"{count}, {what}: {why} (nearmetal show RUN --trial {ones[0].trial})"
 
@@ -192,10 +192,8 @@ def noise_sentence(view: View) -> str:
     floor = view.noise_floor
     if floor is None:
         return f"Noise floor: unknown, too few blocks of {view.baseline} under its two names."
-    text = (
-        f"Noise floor: {percent(floor)} ({view.baseline} measured against itself, worst of {len(stated)} "
-        f"cell{'' if len(stated) == 1 else 's'})."
-    )
+    worst = counted(len(stated), "cell")
+    text = f"Noise floor: {percent(floor)} ({view.baseline} measured against itself, worst of {worst})."
     alarms = [abs(math.log(noise.estimate.ratio)) for noise in stated if noise.false_alarm]
     if alarms:
         text += (
@@ -234,8 +232,7 @@ def blocks_sentence(view: View) -> str:
     else:
         occasion = f"{view.occasions} occasions; the intervals are for another one, at another hour or boot"
         planned += " at each"
-    blocks = "1 block" if view.blocks == 1 else f"{view.blocks} blocks"
-    trials = "1 valid trial" if view.valid_trials == 1 else f"{view.valid_trials} valid trials"
+    blocks, trials = counted(view.blocks, "block"), counted(view.valid_trials, "valid trial")
     return f"{trials} in {blocks} ({planned}), {occasion}.{cautions}"
 
 

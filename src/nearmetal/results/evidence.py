@@ -14,7 +14,7 @@ from statistics import median
 from nearmetal.results.records import FactRow, Failure, PathEntry
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.facts import OTHERS, TIMER, VIRTUAL_TIME, of_any_interface
-from nearmetal.units import NS_PER_S
+from nearmetal.units import NS_PER_S, counted
 
 _INTERFACE = "interface."
 
@@ -48,8 +48,7 @@ def timers(records: Sequence[TrialRecord]) -> tuple[str, ...]:
                 seen.setdefault((f"{operation} of {size} B", str(value)), []).append(record.order.path.label)
     return tuple(
         f"{cell} takes {name} on {', '.join(dict.fromkeys(paths))}, "
-        f"in {len(paths)} trial{'' if len(paths) == 1 else 's'}: that is a timer's figure, "
-        "not the path's"
+        f"in {counted(len(paths), 'trial')}: that is a timer's figure, not the path's"
         for (cell, name), paths in sorted(seen.items())
     )
 

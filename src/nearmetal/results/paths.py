@@ -52,6 +52,7 @@ from nearmetal.study.facts import FactScope, describes_machine, scope_of
 from nearmetal.study.order import TRACE_OPTION, Scalar
 from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import AGAIN, Study, parse_study
+from nearmetal.units import counted
 
 _CellKey = tuple[GroupId, int]
 
@@ -402,4 +403,4 @@ def _reason(path: str, counts: Sequence[tuple[Verdict, int]], cells: int, compar
         return f"{path} has no valid trial"
     tails = [one.cost(Metric.P99) for one in compared if one.verdict is Verdict.SLOWER_TAIL]
     tail = f": near-metal in the body, tail up to {100.0 * (max(tails) - 1.0):.0f} % slower" if tails else ""
-    return f"{', '.join(parts)} of {cells} {'cell' if cells == 1 else 'cells'}{tail}"
+    return f"{', '.join(parts)} of {counted(cells, 'cell')}{tail}"

@@ -18,6 +18,7 @@ from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import digest, parse_study
+from nearmetal.units import counted
 from nearmetal.workloads.figures import IMPORTED
 from nearmetal.workloads.samples import read_foreign
 from nearmetal.workloads.tools.tool import WINDOW_MESSAGES, Foreign
@@ -85,7 +86,7 @@ def _read(files: Sequence[tuple[str, Path]]) -> list[AdoptedFile]:
             seen[label, one.workload] = block + 1
             adopted.append(AdoptedFile(str(path), label, block, one))
     if problems:
-        count = "1 file" if len(problems) == 1 else f"{len(problems)} files"
+        count = counted(len(problems), "file")
         hint = "name output files of benchmarks: nearmetal import native=a.txt vm=b.txt"
         raise ForeignFileError(f"{count} cannot be imported:\n  " + "\n  ".join(problems), hint=hint)
     if not adopted:

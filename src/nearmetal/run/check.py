@@ -19,6 +19,7 @@ from nearmetal.paths.table import find_path
 from nearmetal.study.order import TRACE_OPTION, Order, Scalar
 from nearmetal.study.plan import block
 from nearmetal.study.spec import Study
+from nearmetal.units import counted
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.engine import Engine, engine_argv
 from nearmetal.workloads.fabric import Fabric
@@ -37,7 +38,7 @@ def check_study(study: Study) -> None:
     problems = [problem for attempt in _checks(study) if (problem := _problem(attempt))]
     unique = list(dict.fromkeys(problems))
     if unique:
-        count = "1 error" if len(unique) == 1 else f"{len(unique)} errors"
+        count = counted(len(unique), "error")
         raise BadInputError(f"the study {study.name!r} has {count}:\n  " + "\n  ".join(unique))
 
 

@@ -28,6 +28,7 @@ from nearmetal.study.facts import OTHERS
 from nearmetal.study.order import Order, Outcome, TrialStatus
 from nearmetal.study.plan import block
 from nearmetal.study.spec import AGAIN, Study
+from nearmetal.units import counted
 from nearmetal.workloads.build import mpi_for
 from nearmetal.workloads.engine import Engine
 from nearmetal.workloads.mpi.far import cores
@@ -81,7 +82,7 @@ def rehearse(
         if outcome.status is not TrialStatus.VALID:
             found.add(f"path {order.path.label}", outcome.reason, outcome.hint)
     if found.reasons:
-        count = "1 reason" if len(found.reasons) == 1 else f"{len(found.reasons)} reasons"
+        count = counted(len(found.reasons), "reason")
         raise UnavailableError(
             f"the study {name!r} cannot run here, for {count}:\n" + "\n".join(found.lines()), hint=hint
         )

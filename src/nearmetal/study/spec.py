@@ -40,7 +40,7 @@ from nearmetal.study.fields import (
 )
 from nearmetal.study.order import Progress
 from nearmetal.typed import adapter
-from nearmetal.units import NS_PER_S
+from nearmetal.units import NS_PER_S, counted
 
 _T = TypeVar("_T")
 
@@ -312,7 +312,7 @@ def parse_study(text: str, source: str) -> Study:
     try:
         return Study.model_validate(raw, context={"left": MOST})
     except ValidationError as error:
-        count = "1 error" if error.error_count() == 1 else f"{error.error_count()} errors"
+        count = counted(error.error_count(), "error")
         raise BadInputError(
             f"{source} has {count}:\n  {_lines(error)}", hint="docs/reference/study.md describes every key"
         ) from error
