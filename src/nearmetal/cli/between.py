@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -109,15 +110,12 @@ def _looked(asked: LinkRequest) -> dict[str, MachineLook]:
         raise UnavailableError(f"asyncssh is missing: {error}", hint="pip install 'nearmetal[ssh]'") from error
     others = {node.name: pair.reach(node) for pair in asked.pairs for node in pair.nodes}
     looks: dict[str, MachineLook] = {}
-    host = SshHost([node for pair in asked.pairs for node in pair.nodes], asked.options)
-    try:
 
-        def at(machine: FarMachine) -> None:
-            looks[machine.name] = look(machine.run, others[machine.name], str(asked.options.get("mpi_prefix", "")))
+    def at(machine: FarMachine) -> None:
+        looks[machine.name] = look(machine.run, others[machine.name], str(asked.options.get("mpi_prefix", "")))
 
+    with closing(SshHost([node for pair in asked.pairs for node in pair.nodes], asked.options)) as host:
         host.on_all(at)
-    finally:
-        host.close()
     return looks
 
 

@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -170,14 +171,10 @@ def _again(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: int | 
             f"combinations into {root}",
         )
         check_study(series.study)
-        host = open_host(series.study, warn)
-        try:
-            with open_directory(series, root) as opened:
-                with watcher(series.study.model_copy(update={"trials": trials}), console) as watching:
-                    measure(series, host, opened, watching, wanted=wanted, blocks=blocks)
-                measured = read_figures(opened, pair.question)
-        finally:
-            host.close()
+        with closing(open_host(series.study, warn)) as host, open_directory(series, root) as opened:
+            with watcher(series.study.model_copy(update={"trials": trials}), console) as watching:
+                measure(series, host, opened, watching, wanted=wanted, blocks=blocks)
+            measured = read_figures(opened, pair.question)
     except UnavailableError as error:
         console.print(f"not measured again: {error.message}\nhint: {error.hint}")
         return unconfirmed(gate, cells, error.message)

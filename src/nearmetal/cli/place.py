@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -211,11 +212,8 @@ def _check(
     blocks, figure = how
     placements = {DEFAULT: default.host_of, CHOSEN: chosen.host_of}
     study = placement_study(parse_study(run.study_text(), f"{run.root}/study.toml"), named, program, placements, figure)
-    host = open_host(study, warn)
-    try:
+    with closing(open_host(study, warn)) as host:
         gain = measure_gain(study, host, blocks, console.print)
-    finally:
-        host.close()
     console.print(f"gain of {chosen.method} on in-order, {named.path}: predicted {gained(_gains(chosen, default))}")
     span = "" if gain.low is None or gain.high is None else f" [{gain.low:+.1%}, {gain.high:+.1%}]"
     clock = "the program's own figure" if figure else "the wall clock, start-up included"
