@@ -3,6 +3,7 @@ from __future__ import annotations
 import builtins
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -136,7 +137,8 @@ def test_what_notebooks_show_is_escaped(tmp_path: Path) -> None:
     )
     fails = Recipe(study=study, blocks=3, iterations=50, fails=lambda order, attempt: order.path.label == "tap")
     run = nm.open_run(make_run(tmp_path / ATTACK.replace("/", "|"), fails).root)
-    for shown in (run, run.trials, run.summary(), run.compare(), run.compare(run)):
+    base = nm.open_run(make_run(tmp_path / "base", replace(fails, seed=8)).root)
+    for shown in (run, run.trials, run.summary(), run.compare(), run.compare(base)):
         text = shown._repr_html_()  # type: ignore[attr-defined]
         assert "<script>" not in text
         assert "<p" in text or "<table" in text
