@@ -171,7 +171,7 @@ class TrialsSpec(_Model):
     max_blocks: Annotated[int, Field(ge=3, le=10_000)] = Field(16, description="The cap.")
     precision: Share | None = Field(None, description="Stop when the ratio's half-width is as narrow as this.")
     floor: Share | None = Field(
-        None, description="Go on while a cell's noise floor is above it, but of parts of a program."
+        None, description="Go on while a cell's noise floor is above this; parts of a program do not count."
     )
     timeout: DurationNs = Field(60 * NS_PER_S, description="For one trial, such as `'60 s'`.")
     probe: str = Field(
