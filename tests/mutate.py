@@ -155,8 +155,14 @@ def _swapped(node: Any) -> ast.AST:
 
 
 def _returns(node: Any) -> bool:
-    """Return whether a `return` gives anything but None, which it is to give instead."""
+    """Return whether a `return` gives anything but None."""
     return node.value is not None and getattr(node.value, "value", ...) is not None
+
+
+def _returned(node: Any) -> ast.AST:
+    """Return None in place of anything but True and False, which None could stand for; those change places."""
+    said = getattr(node.value, "value", ...)
+    return ast.Return(ast.Constant(not said if isinstance(said, bool) else None))
 
 
 _PLANTS: tuple[tuple[type[ast.AST], Callable[[Any], bool], Callable[[Any], ast.AST]], ...] = (
@@ -165,7 +171,7 @@ _PLANTS: tuple[tuple[type[ast.AST], Callable[[Any], bool], Callable[[Any], ast.A
     (ast.Compare, lambda _: True, _swapped),
     (ast.Constant, lambda node: type(node.value) in {int, float}, lambda node: ast.Constant(node.value + 1)),
     (ast.UnaryOp, lambda node: isinstance(node.op, ast.Not), lambda node: cast("ast.AST", node.operand)),
-    (ast.Return, _returns, lambda _: ast.Return(ast.Constant(None))),
+    (ast.Return, _returns, _returned),
     (ast.Expr, lambda node: isinstance(node.value, ast.Call), lambda _: ast.Pass()),
 )
 """Which nodes have an error, and what it makes of them."""

@@ -40,6 +40,11 @@ def test_each_error_changes_one_thing_and_no_types_or_messages() -> None:
     assert len(list(mutate.errors(ast.parse(CODE)))) == len(changes)
 
 
+def test_what_is_true_or_false_is_returned_the_other_way_round() -> None:
+    assert planted("def one():\n    return False") == ["def one():\n    return True"]
+    assert planted("def one():\n    return True") == ["def one():\n    return False"]
+
+
 def test_every_module_of_the_rooms_of_figures_has_its_tests() -> None:
     folder = mutate.source("stats").with_suffix("")
     modules = {
