@@ -32,7 +32,7 @@ from nearmetal.run import schedule
 from nearmetal.run.begin import begin
 from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
 from nearmetal.store.samples import StoredCell
-from nearmetal.study.spec import Study, parse_study
+from nearmetal.study.spec import Study
 
 
 def open_run(path: str | PathLike[str]) -> Run:
@@ -99,7 +99,7 @@ class Run:
     @property
     def study(self) -> Study:
         """Return the study; raise BadInputError when it does not hold."""
-        return parse_study(self._directory.study_text(), str(self.path / "study.toml"))
+        return self._directory.study()
 
     @property
     def trials(self) -> Frame:

@@ -13,7 +13,6 @@ from nearmetal.report.advice import RULES, advise
 from nearmetal.results.paths import build_view
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir
-from nearmetal.study.spec import parse_study
 
 
 @click.command(name="advise")
@@ -27,7 +26,7 @@ def command(run: Path, form: str) -> None:
     """
     opened = RunDir.open(run).held()
     refuse_fabric(opened)
-    study = parse_study(opened.study_text(), f"{run}/study.toml")
+    study = opened.study()
     several = len(study.setting) > 1 and any(one.valid for one in opened.trials())
     contrasts = build_view(opened, allow_mixed=True, distributions=False).settings if several else ()
     found = advise(study, opened.trials(), contrasts)

@@ -12,7 +12,6 @@ from nearmetal.errors import BadInputError
 from nearmetal.report.waterfall import as_json, as_text
 from nearmetal.results.waterfalls import Waterfall, waterfalls
 from nearmetal.store.rundir import RunDir
-from nearmetal.study.spec import parse_study
 from nearmetal.units import format_size
 
 
@@ -47,7 +46,7 @@ def command(
             f"{run} has no traced trial of that path, setting, workload and size",
             hint=f"those that it has: {', '.join(dict.fromkeys(map(_name, traced)))}",
         )
-    baseline = parse_study(opened.study_text(), str(opened.root / "study.toml")).baseline
+    baseline = opened.study().baseline
     label = opened.info.host_label
     height = shutil.get_terminal_size((80, _LINES)).lines
     click.echo(as_json(found, baseline, label) if form == "json" else as_text(found, baseline, label, height), nl=False)

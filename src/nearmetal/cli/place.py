@@ -41,7 +41,6 @@ from nearmetal.report.terminal import Console
 from nearmetal.run.guests import open_host
 from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import RunDir
-from nearmetal.study.spec import parse_study
 from nearmetal.units import counted, format_duration, is_whole
 
 _HOST = re.compile(r"[\w.-]+")
@@ -211,7 +210,7 @@ def _check(
         return
     blocks, figure = how
     placements = {DEFAULT: default.host_of, CHOSEN: chosen.host_of}
-    study = placement_study(parse_study(run.study_text(), f"{run.root}/study.toml"), named, program, placements, figure)
+    study = placement_study(run.study(), named, program, placements, figure)
     with closing(open_host(study, warn)) as host:
         gain = measure_gain(study, host, blocks, console.print)
     console.print(f"gain of {chosen.method} on in-order, {named.path}: predicted {gained(_gains(chosen, default))}")

@@ -24,7 +24,7 @@ from nearmetal.store.disk import Disk
 from nearmetal.store.query import refuse_fabric
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import VIRTUAL_TIME
-from nearmetal.study.spec import Study, parse_study
+from nearmetal.study.spec import Study
 from nearmetal.units import format_duration
 
 
@@ -130,6 +130,6 @@ def virtual_time_ns(records: Iterable[TrialRecord]) -> int:
 def _continued(root: Path) -> Iterator[tuple[Study, RunDir, Host]]:
     refuse_fabric(RunDir.open(root))
     with RunDir.open_for_writing(root) as run:
-        spec = parse_study(run.study_text(), f"{root}/study.toml")
+        spec = run.study()
         with contextlib.closing(open_host(spec, warn, settle_far)) as host:
             yield spec, run, host

@@ -25,7 +25,7 @@ from nearmetal.store.disk import Disk
 from nearmetal.store.rundir import SearchDir
 from nearmetal.study.order import Scalar
 from nearmetal.study.shipped import read_study
-from nearmetal.study.spec import Study, TuneClass, TuneSpec, parse_study
+from nearmetal.study.spec import Study, TuneClass, TuneSpec
 from nearmetal.tune.measure import Launches, orders, tuned_path
 from nearmetal.tune.narrow import look_around, narrowed, study_values
 from nearmetal.tune.profile import Profile, ProfileEvidence
@@ -89,7 +89,7 @@ def _started(
 
 def _continued(root: Path, out: Path | None, opened: ExitStack) -> tuple[Study, TuneSpec, Host, SearchDir]:
     kept = opened.enter_context(SearchDir.open_for_writing(root))
-    spec = parse_study(kept.study_text(), f"{root}/study.toml")
+    spec = kept.study()
     tune = _checked(spec, f"{root}/study.toml")
     if out is not None:
         kept.keep_out(_place(tune, out))

@@ -13,7 +13,6 @@ from nearmetal.fabric.figures import Bisection, bisection_of, latency_table, pai
 from nearmetal.fabric.measure import RETESTS, WHOLE, FabricError
 from nearmetal.stats.interval import FloatArray
 from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
-from nearmetal.study.spec import parse_study
 from nearmetal.workloads.fabric import ROUNDS, SAMPLES, Fabric
 from nearmetal.workloads.fabric_file import FabricFile, read_fabric_file
 from nearmetal.workloads.rounds import AGAIN, ALL
@@ -75,7 +74,7 @@ def survey(run: RunDir) -> Survey:
         )
     if not whole.valid:
         raise FabricError(whole.outcome.reason, hint=whole.outcome.hint)
-    margin = parse_study(run.study_text(), f"{run.root}/study.toml").margin
+    margin = run.study().margin
     file = _file(run, whole)
     pairs = pairs_of(file, ALL)
     screened = screen(pairs, margin)

@@ -9,7 +9,6 @@ from statistics import median
 from nearmetal.report.tables import Table
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study import plan
-from nearmetal.study.spec import parse_study
 from nearmetal.units import format_duration
 
 LAST_TRIALS = 10
@@ -44,7 +43,7 @@ def progress(run: RunDir, records: Sequence[TrialRecord]) -> RunProgress:
 
     Raises BadInputError and ForeignFileError when its study cannot be read.
     """
-    study = parse_study(run.study_text(), str(run.root / "study.toml"))
+    study = run.study()
     block = max((record.order.block for record in records), default=-1)
     newest = sorted(records, key=lambda one: (one.started_utc, one.order.trial, one.attempt), reverse=True)
     return RunProgress(

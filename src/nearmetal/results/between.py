@@ -17,7 +17,6 @@ from nearmetal.stats.equivalence import ALPHA, TAIL_MARGIN, margin_log
 from nearmetal.stats.summary import HEADLINE, Metric
 from nearmetal.store.query import disagreements
 from nearmetal.store.rundir import RunDir, TrialRecord
-from nearmetal.study.spec import parse_study
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ def _definitions(records: Sequence[TrialRecord]) -> dict[tuple[str, str], str]:
 
 def judge_runs(run: RunDir, base: RunDir, *, allow_mixed: bool = False) -> Gate:
     """Judge every cell of the base by the recorded blocks and the margins of the run's study; raises as `read_pair`."""
-    study = parse_study(run.study_text(), str(run.root / "study.toml"))
+    study = run.study()
     return judge(read_pair(run, base, Question(study.margin, allow_mixed=allow_mixed, tail_margin=study.tail_margin)))
 
 

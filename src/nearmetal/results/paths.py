@@ -51,7 +51,7 @@ from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.facts import FactScope, describes_machine, scope_of
 from nearmetal.study.order import TRACE_OPTION, Scalar
 from nearmetal.study.plan import combinations, occasion_of
-from nearmetal.study.spec import AGAIN, Study, parse_study
+from nearmetal.study.spec import AGAIN, Study
 from nearmetal.units import counted
 
 _CellKey = tuple[GroupId, int]
@@ -84,7 +84,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
     provenance and `allow_mixed` is not set; ForeignFileError for damaged records and samples.
     """
     refuse_fabric(run)
-    study = parse_study(run.study_text(), str(run.root / "study.toml"))
+    study = run.study()
     records = run.trials()
     good = valid(records)
     if not good:

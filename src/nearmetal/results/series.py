@@ -20,7 +20,7 @@ from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
 from nearmetal.study.facts import VARIANT
 from nearmetal.study.plan import combinations, occasion_of
-from nearmetal.study.spec import AGAIN, Study, parse_study
+from nearmetal.study.spec import AGAIN, Study
 from nearmetal.units import format_size
 
 Combination = tuple[str, str, str]
@@ -122,7 +122,7 @@ def read_series(run: RunDir, metric: Metric = HEADLINE, *, allow_mixed: bool = F
     Raise BadInputError for trials of mixed provenance within the run, and for the run of a whole fabric.
     """
     refuse_fabric(run)
-    study = parse_study(run.study_text(), str(run.root / "study.toml"))
+    study = run.study()
     records = tuple(valid(run.trials()))
     if not allow_mixed:
         refuse_mixed(disagreements(records))

@@ -31,7 +31,6 @@ from nearmetal.serve.overview import Filter
 from nearmetal.stats.summary import Metric
 from nearmetal.store.query import MixedError, refuse_fabric
 from nearmetal.store.rundir import RunDir, TrialRecord
-from nearmetal.study.spec import parse_study
 
 MAX_SAMPLES = 200_000_000
 """A run that says it holds more is not read: pooled, its durations would take more memory than a server may."""
@@ -212,7 +211,7 @@ def waterfall_page(one: Entry, run: RunDir) -> str:
     refuse_fabric(run)
     if not (found := waterfalls(run)):
         raise BadInputError(f"no trial of {one.name} was traced", hint="trace = true in a workload of the lab")
-    baseline = parse_study(run.study_text(), str(run.root / "study.toml")).baseline
+    baseline = run.study().baseline
     return pages.waterfall_page(one, run.info.host_label, baseline, found)
 
 

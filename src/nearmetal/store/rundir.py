@@ -69,6 +69,7 @@ from nearmetal.store.samples import (
 )
 from nearmetal.store.sums import HINT_DAMAGED, check_unchanged, file_sha256, seal_of, sealed
 from nearmetal.study.order import PROFILE_FOLDER, Order, Outcome
+from nearmetal.study.spec import Study, parse_study
 
 # What was always found here.
 __all__ = [
@@ -240,6 +241,10 @@ class RunDir(Closing):
     def of_fabric(self) -> bool:
         """Return whether this is the run of a whole fabric: one launch for all pairs, no trials to compare."""
         return is_of_fabric(self.root)
+
+    def study(self) -> Study:
+        """Return the study; raise BadInputError where this version cannot read it, and as `study_text` does."""
+        return parse_study(self.study_text(), f"{self.root}/study.toml")
 
     def study_text(self) -> str:
         """Return the study as it was given; raise ForeignFileError when it is gone or was edited, and say where."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.reading import timed
 from nearmetal.store.rundir import RunInfo, SearchDir
-from nearmetal.study.spec import Study, TuneClass, TuneSpec, parse_study
+from nearmetal.study.spec import Study, TuneClass, TuneSpec
 from nearmetal.tune.measure import Launches, NotLaunchedError, StudyTrials, tuned_path
 from nearmetal.tune.method import Grid, Method, OneAtATime, Sampler
 from nearmetal.tune.narrow import Narrowed, look_around, narrowed
@@ -90,7 +90,7 @@ def recall(kept: SearchDir) -> RecalledSearch:
 
     Raise ForeignFileError for a search that is damaged, or too large to be followed again.
     """
-    spec = parse_study(kept.study_text(), f"{kept.root}/study.toml")
+    spec = kept.study()
     if spec.tune is None:
         raise ForeignFileError(f"{kept.root}/study.toml has no [tune] table", hint="restore it from a backup")
     tune, launches = spec.tune, Launches(None, kept)
