@@ -387,7 +387,7 @@ def test_progress_in_words(tmp_path: Path) -> None:
         ("", 400),
         ("run=first", 400),
         ("run=first&base=nope", 404),
-        ("run=first&base=first", 200),
+        ("run=first&base=first", 422),
         ("run=first&base=damaged", 422),
         ("run=first&base=empty", 422),
         ("run=mixed&base=first", 422),
