@@ -6,7 +6,6 @@ machines between the files is in the ratios: the run says so wherever it is show
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.reading import read_bytes
 from nearmetal.store.rundir import RunDir, RunInfo
 from nearmetal.store.samples import CellSamples
+from nearmetal.study.draft import entries
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import digest, parse_study
 from nearmetal.units import counted
@@ -42,7 +42,7 @@ class AdoptedFile:
     found: Foreign[CellSamples]
 
 
-def adopt(files: Sequence[tuple[str, Path]], root: Path, *, baseline: str = "", name: str = "") -> list[AdoptedFile]:
+def adopt(files: Sequence[tuple[str, Path]], root: Path, *, baseline: str = "") -> list[AdoptedFile]:
     """Make a run directory of labelled files; raise before anything is written when one of them cannot be read.
 
     `files` are (label, path) in the order of the blocks. Labels become paths, the first is the baseline unless
@@ -53,7 +53,7 @@ def adopt(files: Sequence[tuple[str, Path]], root: Path, *, baseline: str = "", 
     base = baseline or labels[0]
     if base not in labels:
         raise BadInputError(f"no file has the label {base!r}", hint=f"labels given: {', '.join(labels)}")
-    text = _study_text(name or "imported", base, labels, adopted)
+    text = _study_text(base, labels, adopted)
     study = parse_study(text, "the import")
     info = RunInfo.now(study.name, digest(text), HOST_KIND, HOST_LABEL)
     with RunDir.create(root, info, text) as run:
@@ -110,22 +110,19 @@ def _order(number: int, one: AdoptedFile) -> Order:
     )
 
 
-def _study_text(name: str, baseline: str, labels: Sequence[str], adopted: Sequence[AdoptedFile]) -> str:
-    """Return the study that these files could have come from; JSON's strings are TOML's, too."""
+def _study_text(baseline: str, labels: Sequence[str], adopted: Sequence[AdoptedFile]) -> str:
+    """Return the study that these files could have come from."""
     blocks = max(_LEAST_BLOCKS, 1 + max(one.block for one in adopted))
+    title = "Results imported from files of other programs"
     lines = [
         "# Made by `nearmetal import`; it cannot be run again.",
-        "format = 1",
-        f"name = {json.dumps(name)}",
-        'title = "Results imported from files of other programs"',
-        f"baseline = {json.dumps(baseline)}",
+        *entries({"format": 1, "name": "imported", "title": title, "baseline": baseline}),
         "",
         "[host]",
-        f"kind = {json.dumps(HOST_KIND)}",
+        *entries({"kind": HOST_KIND}),
     ]
     for label in labels:
-        lines += ["", "[[path]]", f"name = {json.dumps(label)}", f"kind = {json.dumps(IMPORTED)}"]
+        lines += ["", "[[path]]", *entries({"name": label, "kind": IMPORTED})]
     for workload in dict.fromkeys(one.found.workload for one in adopted):
-        lines += ["", "[[workload]]", f"name = {json.dumps(workload)}", f"kind = {json.dumps(IMPORTED)}"]
-    lines += ["", "[trials]", f"min_blocks = {blocks}", f"max_blocks = {blocks}", ""]
-    return "\n".join(lines)
+        lines += ["", "[[workload]]", *entries({"name": workload, "kind": IMPORTED})]
+    return "\n".join([*lines, "", "[trials]", *entries({"min_blocks": blocks, "max_blocks": blocks}), ""])
