@@ -263,11 +263,7 @@ def _directed(found: Screen, fit: Fit, again: Pairs) -> _DirectedRetests:
     split = fit.split
     log_times = np.log(np.concatenate((there, back)))
     excess = log_times - split.overall - split.row[source] - split.column[target]
-    suspected = np.zeros(found.nodes, np.bool_)
-    suspected[list(found.suspected_nodes)] = True
-    links = np.array([a * found.nodes + b for a, b in found.suspected_links], np.int64)
-    low, high = np.minimum(source, target), np.maximum(source, target)
-    control = ~suspected[source] & ~suspected[target] & ~np.isin(low * found.nodes + high, links)
+    control = _with_partner(found, source, target) & _with_partner(found, target, source)
     if control.any():
         excess = excess - np.median(excess[control])
     return _DirectedRetests(source, target, excess, control)
@@ -295,11 +291,14 @@ def _keys(found: Screen, role: Role, directed: _DirectedRetests) -> tuple[NDArra
     if role is Role.LINK:
         return directed.source * found.nodes + directed.target, np.ones(directed.source.size, np.bool_)
     own, other = (directed.target, directed.source) if role is Role.RECEIVE else (directed.source, directed.target)
-    suspected = np.zeros(found.nodes, np.bool_)
-    suspected[list(found.suspected_nodes)] = True
+    return own, _with_partner(found, own, other)
+
+
+def _with_partner(found: Screen, own: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return where the other node is above suspicion, and so is its link with the own one."""
     links = np.array([a * found.nodes + b for a, b in found.suspected_links], np.int64)
     low, high = np.minimum(own, other), np.maximum(own, other)
-    return own, ~suspected[other] & ~np.isin(low * found.nodes + high, links)
+    return ~np.isin(other, list(found.suspected_nodes)) & ~np.isin(low * found.nodes + high, links)
 
 
 def _key(found: Screen, suspect: Suspect) -> int:
