@@ -236,6 +236,16 @@ def test_a_wrong_name_is_answered_with_the_next_step(
     assert capsys.readouterr().err == said
 
 
+def test_a_guest_is_read_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NEARMETAL_MAX_TEXT", "4096")
+    guest = tmp_path / "guest.xml"
+    guest.write_text(f"<domain><name>{'a' * 5000}</name></domain>")
+    assert run(["guests", "--xml", str(guest)]) != 0
+    assert f"{guest} has more than 4096 bytes" in capsys.readouterr().err
+
+
 def test_a_run_whose_label_no_file_can_hold_is_refused(hostile: Path, tmp_path: Path) -> None:
     root = shutil.copytree(hostile, tmp_path / "half")
     rewrite(root / "run.json", lambda raw: raw.update(host_label="half a character: \ud800"))

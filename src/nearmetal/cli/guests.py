@@ -11,6 +11,7 @@ from rich.table import Table
 from nearmetal.cli.progress import warn
 from nearmetal.errors import ExitCode, ForeignFileError
 from nearmetal.facts.guests import Guest, HypervisorFacts, parse_domain, warnings
+from nearmetal.reading import read_text
 from nearmetal.report.terminal import Console
 from nearmetal.run.guests import look_at
 
@@ -52,7 +53,7 @@ def _read(uri: str | None, files: tuple[Path, ...]) -> tuple[list[Guest], list[s
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode()
+        return read_text(path)
     except OSError as error:
         raise ForeignFileError(
             f"cannot read {path}: {error.strerror}", hint="`virsh dumpxml GUEST > FILE` writes such a file"
