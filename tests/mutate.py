@@ -246,6 +246,9 @@ class _Planted(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         exec(compile(self._tree, str(self._path), "exec"), module.__dict__)
 
 
+_ARGUMENTS = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider")
+
+
 def seen(name: str, path: Path, tree: ast.Module, tests: Sequence[str]) -> bool:
     """Return whether a test fails, crashes or does not end with this error; raise RuntimeError where none is found."""
     child = os.fork()
@@ -255,7 +258,8 @@ def seen(name: str, path: Path, tree: ast.Module, tests: Sequence[str]) -> bool:
         for stream in (0, 1, 2):
             os.dup2(quiet, stream)
         sys.meta_path.insert(0, _Planted(name, path, tree))
-        os._exit(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]))
+        # One file after the other: most errors are seen by the first, and the others are not even loaded for them.
+        os._exit(next((code for test in tests if (code := int(pytest.main([*_ARGUMENTS, test])))), 0))
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code in {pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED}:
