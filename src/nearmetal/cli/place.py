@@ -17,11 +17,22 @@ from nearmetal import limits
 from nearmetal.cli.progress import warn
 from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts, traced_by_run
 from nearmetal.errors import BadInputError
+from nearmetal.predict.doubts import Doubt
 from nearmetal.predict.launcher_files import WRITERS
 from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_study, traced_program
 from nearmetal.predict.models import Distribution, NamedMachine
 from nearmetal.predict.native import Placement
-from nearmetal.predict.place import BreakEven, Candidate, Judge, Slots, break_even, geometric, in_order, recommend
+from nearmetal.predict.place import (
+    BreakEven,
+    Candidate,
+    Hosts,
+    Judge,
+    Slots,
+    break_even,
+    geometric,
+    in_order,
+    recommend,
+)
 from nearmetal.predict.schedule import Schedule
 from nearmetal.predict.simulate import simulate
 from nearmetal.predict.trace_file import read_trace
@@ -118,25 +129,12 @@ def command(
     replay = prepare([program], given)
     schedule = replay.schedules[0]
     slots.check(schedule.ranks)
-    grid = _parse_dims(dims, schedule.ranks)
-    if grid and geometric(grid, slots) is None:
-        warn(f"no blocks of a grid of {dims} fill {hosts}\nhint: give hosts with equally many slots, which divide it")
+    grid = _grid(dims, schedule.ranks, slots, hosts)
     if (replay.changes.vms_per_host or 1) > 1:
         raise BadInputError("place maps ranks to nodes, not to guests of hosts", hint="leave --vms-per-host out")
-    if pair and pair[0] == pair[1]:
-        raise BadInputError(f"--break-even compares two paths, not {pair[0]} with itself", hint="name another one")
-    both = (_only(replay, pair[0]), _only(replay, pair[1])) if pair else None
-    as_launched = Placement.of_hosts(in_order(schedule.ranks, slots))
-    doubts = {label(named): replay.doubts(named, as_launched) for named in replay.machines}
-    found: list[tuple[NamedMachine, Candidate]] = []
-    for named in replay.machines:
-        judge = Judge(tuple(replay.schedules), named.replayed, replay.seed, replay.replicas)
-        found += [(named, candidate) for candidate in recommend(judge, slots, dims=grid, tries=tries)]
-    found.sort(key=lambda one: one[1].median_ns)
-    fastest = {label(named): (named, candidate) for named, candidate in reversed(found)}
-    for where, (named, candidate) in fastest.items():
-        more = replay.doubts(named, Placement.of_hosts(candidate.host_of))
-        doubts[where] = list({one.hint: one for one in (*doubts[where], *more)}.values())
+    both = _pair(replay, pair) if pair else None
+    found = _recommended(replay, slots, grid, tries)
+    doubts = _doubts(replay, found, in_order(schedule.ranks, slots))
     tell_doubts(doubts)
     candidates = _candidates(found)
     _print(candidates)
@@ -159,13 +157,38 @@ def command(
             break_even=even,
         )
     if checked:
-        named, chosen = found[0]
-        default = next(one for other, one in found if other == named and one.method == "in-order")
-        _check(named, chosen, default, checked, (check_blocks, check_figure))
+        _check(found, checked, (check_blocks, check_figure))
     if output is None:
         click.echo(text, nl=False)
         return
     Disk().put_bytes(output, text.encode())
+
+
+def _recommended(
+    replay: Replay, slots: Slots, grid: tuple[int, ...], tries: int
+) -> list[tuple[NamedMachine, Candidate]]:
+    """Return the candidates of every machine, the fastest first."""
+    found: list[tuple[NamedMachine, Candidate]] = []
+    for named in replay.machines:
+        judge = Judge(tuple(replay.schedules), named.replayed, replay.seed, replay.replicas)
+        found += [(named, candidate) for candidate in recommend(judge, slots, dims=grid, tries=tries)]
+    return sorted(found, key=lambda one: one[1].median_ns)
+
+
+def _doubts(replay: Replay, found: list[tuple[NamedMachine, Candidate]], launched: Hosts) -> dict[str, list[Doubt]]:
+    """Return what is doubtful of each machine, with the ranks as launched and in its fastest placement."""
+    fastest = {label(named): (named, candidate) for named, candidate in reversed(found)}
+    doubts = {label(named): replay.doubts(named, Placement.of_hosts(launched)) for named in replay.machines}
+    for where, (named, candidate) in fastest.items():
+        more = replay.doubts(named, Placement.of_hosts(candidate.host_of))
+        doubts[where] = list({one.hint: one for one in (*doubts[where], *more)}.values())
+    return doubts
+
+
+def _pair(replay: Replay, pair: tuple[str, str]) -> tuple[NamedMachine, NamedMachine]:
+    if pair[0] == pair[1]:
+        raise BadInputError(f"--break-even compares two paths, not {pair[0]} with itself", hint="name another one")
+    return _only(replay, pair[0]), _only(replay, pair[1])
 
 
 def _only(replay: Replay, path: str) -> NamedMachine:
@@ -196,13 +219,11 @@ def _checked_program(program: Path, source: Path) -> tuple[RunDir, tuple[str, ..
 
 
 def _check(
-    named: NamedMachine,
-    chosen: Candidate,
-    default: Candidate,
-    checked: tuple[RunDir, tuple[str, ...]],
-    how: tuple[int, str],
+    found: list[tuple[NamedMachine, Candidate]], checked: tuple[RunDir, tuple[str, ...]], how: tuple[int, str]
 ) -> None:
-    """Measure the chosen placement against the default and print both gains."""
+    """Measure the fastest placement against the default one of its machine and print both gains."""
+    named, chosen = found[0]
+    default = next(one for other, one in found if other == named and one.method == "in-order")
     run, program = checked
     console = Console(stderr=True)
     if np.array_equal(chosen.host_of, default.host_of):
@@ -217,6 +238,14 @@ def _check(
     span = "" if gain.low is None or gain.high is None else f" [{gain.low:+.1%}, {gain.high:+.1%}]"
     clock = "the program's own figure" if figure else "the wall clock, start-up included"
     console.print(f"measured {gain.share:+.1%}{span}: {blocks} paired launches by {clock}; 95 % interval")
+
+
+def _grid(dims: str | None, ranks: int, slots: Slots, hosts: str) -> tuple[int, ...]:
+    """Return the process grid, () for none; warn of one that no blocks of these hosts fill."""
+    grid = _parse_dims(dims, ranks)
+    if grid and geometric(grid, slots) is None:
+        warn(f"no blocks of a grid of {dims} fill {hosts}\nhint: give hosts with equally many slots, which divide it")
+    return grid
 
 
 def _parse_dims(text: str | None, ranks: int) -> tuple[int, ...]:

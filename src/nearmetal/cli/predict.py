@@ -114,8 +114,7 @@ def command(
     _refuse_unused({"--workload": workload} if truth is None else of_one | placed, truth)
     replay = prepare(programs, given, validating=truth is not None)
     validations = [read(path, ValidationFile) for path in earlier]
-    if validations:
-        replay = _with_errors(replay, validations)
+    replay = _with_errors(replay, validations) if validations else replay
     if truth is not None:
         _validate(replay, RunDir.open(truth), workload, form, kept)
         return
@@ -128,8 +127,7 @@ def command(
     if save_model is not None:
         write_model(replay.model, save_model)
     records = [predicted_json(row, bare, told.get(label(row.named)), asked) for row in rows]
-    order = [path for word in given["paths"] for path in word.split(",")]
-    decided = "" if asked is None else decision(rows, bare, asked, order, given["settings"])
+    decided = "" if asked is None else _decided(rows, bare, asked, given)
     if kept is not None:
         save(
             kept,
@@ -142,11 +140,29 @@ def command(
             remarks=tuple(remarks(rows)),
             rows=tuple(records),
         )
+    title = _title(schedule, per_node, replay.changes.vms_per_host)
+    _show(rows, records, told, title=title, decided=decided, form=form)
+
+
+def _decided(rows: list[AnswerRow], bare: NamedMachine, loss: float, given: Mapping[str, Any]) -> str:
+    order = [path for word in given["paths"] for path in word.split(",")]
+    return decision(rows, bare, loss, order, given["settings"])
+
+
+def _show(
+    rows: list[AnswerRow],
+    records: list[PredictedJson],
+    told: Mapping[str, Mapping[str, float]],
+    *,
+    title: str,
+    decided: str,
+    form: str,
+) -> None:
     if form == "json":
         click.echo(json.dumps([adapter(PredictedJson).dump_python(one, mode="json") for one in records], indent=1))
         return
     console = Console()
-    _print(console, figures(_title(schedule, per_node, replay.changes.vms_per_host), records, whole=False), rows)
+    _print(console, figures(title, records, whole=False), rows)
     for where, elasticities in told.items():
         strongest = [f"{name} {value:+.2f}" for name, value in elasticities.items() if abs(value) >= 0.01]
         console.print(f"{where}: time depends on {', '.join(strongest) or 'nothing that was varied'}")
