@@ -96,10 +96,11 @@ def counted(count: int, thing: str) -> str:
 
 
 def format_wait(duration_ns: float) -> str:
-    """Return a duration as people plan by it: minutes and hours where it takes so long."""
-    minutes = duration_ns / (60 * NS_PER_S)
-    if minutes < 2:
-        return format_duration(duration_ns)
+    """Return a duration as people plan by it: whole seconds from 10 on, minutes and hours where it takes so long."""
+    seconds = duration_ns / NS_PER_S
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 9.95 else format_duration(duration_ns)
+    minutes = seconds / 60
     return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
 
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.errors import BadInputError
-from nearmetal.units import format_duration, format_size, parse_duration_ns, parse_size_bytes
+from nearmetal.units import format_duration, format_size, format_wait, parse_duration_ns, parse_size_bytes
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,20 @@ def test_decimal_size_units_are_refused() -> None:
 )
 def test_durations_are_shown_with_a_fitting_unit(ns: int, text: str) -> None:
     assert format_duration(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.25, "250 ms"),
+        (9.94, "9.94 s"),
+        (9.95, "10 s"),
+        (64.8, "65 s"),
+        (119.9, "120 s"),
+        (120.0, "2 min"),
+        (7140.0, "119 min"),
+        (7200.0, "2 h"),
+    ],
+)
+def test_a_wait_is_not_told_finer_than_people_plan(seconds: float, text: str) -> None:
+    assert format_wait(seconds * 1e9) == text
