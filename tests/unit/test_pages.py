@@ -10,11 +10,14 @@ import tomllib
 from collections import defaultdict
 from pathlib import Path
 
+import click
 import pytest
 from scripts.reference import cli as describe
 from scripts.reference import paths as describe_paths
 
 from nearmetal.cli.main import VERBS, run
+from nearmetal.cli.place import command as place
+from nearmetal.cli.predict import command as predict
 from nearmetal.errors import ExitCode
 from nearmetal.results.gated import GateExit
 
@@ -168,3 +171,14 @@ def test_errors_in_guests_and_on_more_ranks_are_those_of_the_launches_that_are_k
         assert f"{middle:.1f} % of" in told[where] or f"{middle:.1f} %, worst" in told[where]
         assert f"worst {worst:+.1f} %" in told[where]
     assert sum(map(len, errors.values())) == sum(section.count("% |\n") for section in told.values())
+
+
+@pytest.mark.parametrize("command", [predict, place], ids=["predict", "place"])
+def test_every_option_stands_in_a_page_beside_the_list_of_options(command: click.Command) -> None:
+    """Seven stood in that list alone."""
+    pages = (page for page in (ROOT / "docs").rglob("*.md") if page.name != "cli.md")
+    text = "\n".join(page.read_text() for page in pages)
+    shown = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+    assert len(shown) > 20
+    unnamed = [one.opts for one in shown if not any(re.search(rf"(?<![\w-]){opt}(?![\w-])", text) for opt in one.opts)]
+    assert unnamed == []
