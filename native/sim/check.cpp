@@ -66,7 +66,8 @@ void check_machine(const Job &job) {
             "machine: a duration below 0 or above 40 hours");
     require(std::isfinite(m.compute_scale) && m.compute_scale >= 0, "machine: compute time times no number");
     require(m.stage.weight > 0 && m.stage.moderation.rings > 0, "machine: NAPI weight or rings of 0");
-    require(m.cores == 0 || (m.slice_ps > 0 && is_duration(m.slice_ps) && is_duration(m.switch_ps)),
+    require(m.cores == 0 || (m.slice_ps > 0 && is_duration(m.slice_ps) && is_duration(m.switch_ps) &&
+                             (m.lead_ps == kNever || is_duration(m.lead_ps))),
             "machine: cores without a time slice");
     require(m.srq_buffers == 0 || m.srq_low < m.srq_buffers, "machine: SRQ watermark not below its size");
 }

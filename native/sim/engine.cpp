@@ -265,7 +265,7 @@ void Engine::run_rank(std::uint32_t rank, bool may_advance) {
             ++r.pc;
             const Ps owed = r.owed > 0 ? std::min(r.owed, std::max(spent, Ps{0})) : 0;
             r.owed -= owed;
-            result_.overhead_ps += owed;
+            spend(rank, owed);
             if (shares_.empty()) {
                 r.clock = sound(r.clock + spent + owed);
             } else {

@@ -118,6 +118,9 @@ class Engine {
         std::uint32_t busy = 0;               // rounds of collectives that it is about to do
         Ps rest = 0;                          // compute time that is left
         Ps back_at = kNever;                  // when the core that it was given is its own
+        Ps used = 0;                          // what it had of the core that it shares with its mate
+        Ps polls_until = kNever;              // when it lets its mate have the core
+        std::uint32_t mate = kNone;           // the one rank beside it, where what both had decides who goes first
         State away = State::kComputing;       // what a rank in kOff was doing: kWaiting or kProbing
         bool queued = false;
     };
@@ -227,6 +230,17 @@ class Engine {
     bool compute(std::uint32_t rank);
     void give_way(std::uint32_t rank);
     void hand_on(std::uint32_t core, Ps time);
+    [[nodiscard]] bool polls(std::uint32_t rank) const;
+    void share_polling(std::uint32_t rank, Ps time);
+    [[nodiscard]] Ps behind(std::uint32_t rank) const;
+    bool polls_on(std::uint32_t rank, Ps time);
+    bool let_poll(std::uint32_t rank);
+    // What sending and receiving takes of a rank.
+    void spend(std::uint32_t rank, Ps time) {
+        result_.overhead_ps += time;
+        if (!shares_.empty())
+            shares_[rank].used += time;
+    }
     void leave_core(std::uint32_t rank);
     void wake(std::uint32_t rank, Ps time);
     void core_due(std::uint32_t rank);

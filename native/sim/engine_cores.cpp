@@ -49,6 +49,9 @@ void Engine::deal_computer(std::vector<std::uint32_t> &ranks, std::uint32_t &dra
     add_crew(cores);
     for (std::uint32_t i = 0; i < count; ++i)
         shares_[ranks[i]].core = crews_.back().first + i % cores;
+    if (cores == 1 && count == 2 && machine_->lead_ps != kNever)
+        for (const std::uint32_t i : {0U, 1U})
+            shares_[ranks[i]].mate = ranks[1 - i];
 }
 
 void Engine::add_crew(std::uint32_t cores) {
@@ -128,6 +131,8 @@ bool Engine::take_core(std::uint32_t rank) {
         core.slice_end = r.clock + machine_->slice_ps;
         return true;
     }
+    if (share.mate != kNone)
+        share_polling(rank, now_);
     share.queued = true;
     append(mates.ready, shares_, rank);
     ask_way(mates);
@@ -155,11 +160,14 @@ bool Engine::compute(std::uint32_t rank) {
             hand_on(share.core, r.clock);
             return false;
         }
+        if (share.mate != kNone && let_poll(rank))
+            return false;
         core.slice_end = r.clock + machine_->slice_ps;
     }
     const Ps now = std::min(share.rest, core.slice_end - r.clock);
     r.clock += now;
     share.rest -= now;
+    share.used += now;
     if (share.rest == 0)
         return true;
     push(r.clock, EventKind::kRank, rank);
@@ -175,9 +183,76 @@ void Engine::give_way(std::uint32_t rank) {
     const bool waits = r.state == State::kWaiting || r.state == State::kProbing;
     if (!waits || cores_[share.core].holder != rank || share.busy > 0 || crew(rank).ready.head == kNone)
         return;
+    const Ps time = std::max(r.clock, now_);
+    if (share.mate != kNone && polls_on(rank, time))
+        return;
     share.away = r.state;
     r.state = State::kOff;
-    hand_on(share.core, std::max(r.clock, now_));
+    hand_on(share.core, time);
+}
+
+// Two ranks of a core. A fair scheduler lets the one go first that has used less of it; when that one polls and yields
+// it is passed over, unless the other is further ahead than `lead_ps`. So what one has used more than the other is
+// polled away before it goes on.
+bool Engine::polls(std::uint32_t rank) const {
+    const State state = ranks_[rank].state;
+    return state == State::kWaiting || state == State::kProbing || (state == State::kOff && !shares_[rank].queued);
+}
+
+// What neither computed, sent nor received in was spent polling: by the one that goes first, or by both in turn.
+void Engine::share_polling(std::uint32_t rank, Ps time) {
+    Share &own = shares_[rank], &other = shares_[own.mate];
+    Ps rest = time - own.used - other.used;
+    if (rest <= 0)
+        return;
+    if (!polls(rank) || !polls(own.mate)) {
+        (polls(rank) ? own : other).used += rest;
+        return;
+    }
+    Share &first = own.used < other.used ? own : other;
+    const Ps alone = std::clamp(std::max(own.used, other.used) - machine_->lead_ps - first.used, Ps{0}, rest);
+    first.used += alone;
+    rest -= alone;
+    own.used += rest / 2;
+    other.used += rest - rest / 2;
+}
+
+// How much longer a rank that polls does so before its mate goes on.
+Ps Engine::behind(std::uint32_t rank) const {
+    return polls(rank) ? std::max(shares_[shares_[rank].mate].used - machine_->lead_ps - shares_[rank].used, Ps{0}) : 0;
+}
+
+// Whether the rank keeps the core, polling, though its mate wants it; it is told when that is over.
+bool Engine::polls_on(std::uint32_t rank, Ps time) {
+    Share &share = shares_[rank];
+    const bool over = time == share.polls_until;
+    share_polling(rank, time);
+    const Ps more = behind(rank);
+    share.polls_until = kNever;
+    if (over)
+        share.used += more;
+    if (over || more == 0)
+        return false;
+    share.polls_until = time + more;
+    push(share.polls_until, EventKind::kCore, rank);
+    return true;
+}
+
+// At the end of a slice: the mate has the core for as long as it is behind.
+bool Engine::let_poll(std::uint32_t rank) {
+    Share &share = shares_[rank], &mate = shares_[share.mate];
+    const Ps time = ranks_[rank].clock;
+    share_polling(rank, time);
+    if (behind(share.mate) == 0)
+        return false;
+    share.queued = true;
+    append(crew(rank).ready, shares_, rank);
+    mate.core = share.core;
+    mate.back_at = time + machine_->switch_ps;
+    cores_[share.core].holder = share.mate;
+    cores_[share.core].slice_end = mate.back_at + machine_->slice_ps;
+    push(std::max(mate.back_at, now_), EventKind::kCore, share.mate);
+    return true;
 }
 
 void Engine::hand_on(std::uint32_t at, Ps time) {
@@ -219,7 +294,9 @@ void Engine::core_due(std::uint32_t rank) {
     Share &share = shares_[rank];
     Rank &r = ranks_[rank];
     const bool holds = cores_[share.core].holder == rank;
-    if (holds ? now_ >= share.back_at : r.state == State::kOff && !share.queued && take_core(rank))
+    if (holds && share.back_at == kNever) // it has polled for long enough, unless something came
+        give_way(rank);
+    else if (holds ? now_ >= share.back_at : r.state == State::kOff && !share.queued && take_core(rank))
         come_back(rank);
 }
 

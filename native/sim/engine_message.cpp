@@ -57,7 +57,7 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
     if (const PathModel &way = path(between); eager && !way.work.empty())
         r.owed += std::max(own_time(rank, way.work_for(bytes)) - overhead, Ps{0});
     r.clock += overhead;
-    result_.overhead_ps += overhead;
+    spend(rank, overhead);
     ++result_.messages;
     result_.bytes += bytes;
     if (between != PairClass::kSameDomain) {
@@ -207,7 +207,7 @@ void Engine::deliver(std::uint32_t index, Ps time) {
 }
 
 void Engine::complete_recv(std::uint32_t rank, std::uint32_t owner, Ps time, Ps overhead) {
-    result_.overhead_ps += overhead;
+    spend(rank, overhead);
     if (owner & kContextOwner) {
         const Context &c = contexts_[owner & ~kContextOwner];
         const auto reduce = time_of(c.reduce_bytes, machine_->reduce_fs_per_byte);
@@ -247,7 +247,7 @@ void Engine::control(std::uint32_t index, Ps time) {
     Rank &r = ranks_[rank];
     const Ps cost = own_time(rank, path(m.pair).segment(0).recv_overhead_ps);
     m.time = time;
-    result_.overhead_ps += cost;
+    spend(rank, cost);
     if (r.state != State::kInCall && looks(r, time)) {
         r.clock = awake(rank, time) + cost;
         push(r.clock, EventKind::kControl, index);

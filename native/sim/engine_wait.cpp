@@ -58,6 +58,8 @@ void Engine::finish_wait(Rank &r, std::uint32_t set) {
 
 void Engine::resume(std::uint32_t rank) {
     Rank &r = ranks_[rank];
+    if (!shares_.empty() && shares_[rank].mate != kNone)
+        share_polling(rank, r.clock);
     r.state = State::kInCall;
     r.owed = 0; // done while it waited, for what a collective sent meanwhile, too
     finish_wait(r, r.wait_set);
@@ -105,7 +107,7 @@ void Engine::meet(std::uint32_t rank, const Op &op, std::uint32_t context, std::
     const PathModel &way = path(pair(r.place, places_[rank == 0 ? std::min(1u, job_->ranks - 1) : 0]));
     const Ps out = way.cold_extra(r.compute - r.compute_at_send), in = way.cold_extra(r.compute - r.compute_at_recv);
     r.compute_at_send = r.compute_at_recv = r.compute;
-    result_.overhead_ps += out + in;
+    spend(rank, out + in);
     r.clock += out;
     const std::uint32_t index = program(r).slots + kCollectiveSlot;
     slot(r, index) = {.overhead_ps = in, .state = SlotState::kCollective, .waited = true};

@@ -100,6 +100,7 @@ struct Machine {
     bool share_by_domain = false; // a core is shared evenly between domains, not between ranks
     Ps slice_ps = 0;              // how long a rank computes before it has to give way
     Ps switch_ps = 0;             // from giving way until the other rank looks after its messages
+    Ps lead_ps = kNever;          // how much more than one that polls a rank may have used before that goes first
 
     [[nodiscard]] bool was_measured(Collective collective, std::uint64_t bytes) const {
         const std::vector<CollectivePoint> &points = measured[static_cast<std::size_t>(collective)];

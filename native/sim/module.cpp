@@ -261,6 +261,7 @@ void bind_machine(nb::module_ &m) {
         .def_rw("share_by_domain", &Machine::share_by_domain)
         .def_rw("slice_ps", &Machine::slice_ps)
         .def_rw("switch_ps", &Machine::switch_ps)
+        .def_rw("lead_ps", &Machine::lead_ps)
         .def_prop_rw(
             "collectives", [](const Machine &s) { return static_cast<int>(s.collectives); },
             [](Machine &s, int choice) {

@@ -60,6 +60,7 @@ void random_machine(Job &job) {
     machine.share_by_domain = pick(2);
     machine.slice_ps = 20'000'000;
     machine.switch_ps = 500'000;
+    machine.lead_ps = machine.share_by_domain ? kNever : 1'000'000;
 }
 
 // Every rank does the same calls; messages go around a ring at a random distance, so every program ends.

@@ -195,16 +195,22 @@ def test_philox_gives_the_published_numbers() -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(schedules(), machines, st.integers(1, 2), st.booleans(), st.integers(1, 2))
+@given(
+    schedules(),
+    machines,
+    st.integers(1, 2),
+    st.booleans(),
+    st.integers(1, 2),
+    st.sampled_from((None, 0, 300_000, 7_000_000)),
+)
 def test_sharing_cores_costs_time_and_loses_nothing(
-    schedule: Schedule, machine: Machine, cores: int, grouped: bool, per_node: int
+    schedule: Schedule, machine: Machine, cores: int, grouped: bool, per_node: int, lead_ps: int | None
 ) -> None:
     """Without wildcards and blocking sends beyond the eager limit, who waits for whom does not depend on time."""
     placement = Placement.block(schedule.ranks, per_node)
     machine = as_measured(machine, placement, [Distribution((0.0,), (size * 10**6,)) for size in (1, 2, 3)])
-    crowded = replace(
-        machine, cores=Cores(cores, one_computer=True, shared_by_node=grouped, slice_ps=5_000_000, switch_ps=100_000)
-    )
+    shared_by = Cores(cores, one_computer=True, shared_by_node=grouped, slice_ps=5_000_000, switch_ps=100_000)
+    crowded = replace(machine, cores=replace(shared_by, lead_ps=lead_ps))
     free = _sim.simulate(native_job(schedule, machine, placement), 1, 0, 1, 1, False)[0]
     shared = _sim.simulate(native_job(schedule, crowded, placement), 1, 0, 1, 1, False)[0]
     wild = any(op.peer < 0 or op.recv_peer < 0 for program in schedule.programs for op in program.ops if op.kind < 2)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from nearmetal.store.rundir import TrialRecord
     from nearmetal.study.order import Scalar
 
+ALONE = {"nodes.computers": 2, "nodes.processors": 1}
+LEAD_PS = 1_000_000_000
 STUDY = """
 name = "fitted"
 baseline = "veth"
@@ -61,6 +63,9 @@ def measured(folder: Path) -> RunDir:
         ("lab", "virtio", {"nodes.computers": 1, "nodes.processors": 1}, Cores(1, True, True)),
         ("local", "veth", {"nodes.computers": 1, "nodes.processors": 2, "cpu.count": 64}, Cores(2, True, False)),
         ("ssh", "declared", {"nodes.computers": 2, "nodes.processors": 8}, Cores(8, False, False)),
+        ("lab", "vf", {**ALONE, "kernel.release": "6.1.0-56-amd64"}, Cores(1, False, False, lead_ps=LEAD_PS)),
+        ("lab", "vf", {**ALONE, "kernel.release": "6.6.1"}, Cores(1, False, False)),
+        ("ssh", "declared", {**ALONE, "nodes.processors": 8, "kernel.release": "5.14.0"}, Cores(8, False, False)),
         ("ssh", "declared", {"nodes.computers": 1, "nodes.processors": 8}, Cores(8, True, False)),
         ("ssh", "declared", {"nodes.computers": "not offered", "nodes.processors": "not offered"}, None),
     ],

@@ -80,6 +80,51 @@ def test_a_guest_that_polls_uses_up_its_share_of_its_host() -> None:
     assert int(simulate(computing(10, 10, 10), uneven, placement).makespan_ns[0]) == 20_000_000
 
 
+def test_what_one_of_two_ranks_is_ahead_the_other_polls_away() -> None:
+    """Rank 0 computes for 10 ms in slices of 4 ms, rank 1 waits for it: it polls for 3 ms, then for 4 ms."""
+    sender = Program((DoGap(0), DoCall(0)), (send(1),), (Comm(0, size=2),), (0,))
+    schedule = Schedule(2, (sender, program([recv(0)])), (Distribution((0.0,), (10_000 * US,)),))
+    assert run_ns(schedule, shared(1, lead_ps=1000 * US), per_host=2) == pytest.approx(17_000_000, rel=1e-3)
+    assert run_ns(schedule, shared(1, lead_ps=10_000 * US), per_host=2) == pytest.approx(10_000_000, rel=1e-3)
+    assert run_ns(schedule, shared(2, lead_ps=0), per_host=2) == pytest.approx(10_000_000, rel=1e-3)
+    # Three ranks are left as they were: the rule is of two.
+    assert run_ns(computing(10, 10, 10), shared(1, lead_ps=0)) == run_ns(computing(10, 10, 10), shared(1))
+
+
+@pytest.mark.parametrize("hog", [0, 1])
+def test_two_ranks_that_both_wait_poll_in_turn(hog: int) -> None:
+    """For 50 ms, until a third sends to both; then one computes for 10 ms, and the other polls 3 and 4 ms away."""
+    cores = Cores(1, slice_ps=4000 * US, switch_ps=2 * US, lead_ps=1000 * US)
+    comms = (Comm(0, size=3),)
+    computes = Program((DoCall(0), DoGap(0), DoCall(1)), (recv(2), send(1 - hog)), comms, (1,))
+    waits = program([recv(2), recv(hog)], ranks=3)
+    third = Program((DoGap(0), DoCall(0), DoCall(1)), (send(0), send(1)), comms, (0,))
+    gaps = tuple(Distribution((0.0,), (ms * 1000 * US,)) for ms in (50, 10))
+    schedule = Schedule(3, (*((computes, waits) if hog == 0 else (waits, computes)), third), gaps)
+    placement = Placement.of_hosts(np.array([0, 0, 1], np.uint32))
+    found = simulate(schedule, replace(MACHINE, cores=cores), placement)
+    assert int(found.makespan_ns[0]) == pytest.approx(67_000_000, rel=5e-3)
+
+
+def test_a_rank_that_polls_for_being_behind_sees_a_message_at_once() -> None:
+    """Beside one that computes for 20 ms it polls from 4 ms to 7; what comes after 5 ms was seen at 8 before."""
+    hog = Program((DoGap(0),), (), (Comm(0, size=3),), (0,))
+    answers = program([recv(2), send(2)], ranks=3)
+    ops = (send(1), recv(1), Op(OpKind.MARK, tag=7))
+    asks = Program((DoGap(0), *map(DoCall, range(3))), ops, (Comm(0, size=3),), (1,))
+    gaps = tuple(Distribution((0.0,), (ms * 1000 * US,)) for ms in (20, 5))
+    schedule = Schedule(3, (hog, answers, asks), gaps)
+
+    def answered_us(lead_ps: int | None) -> float:
+        cores = Cores(1, slice_ps=4000 * US, switch_ps=2 * US, lead_ps=lead_ps)
+        placement = Placement.of_hosts(np.array([0, 0, 1], np.uint32))
+        found = simulate(schedule, replace(MACHINE, cores=cores), placement, keep_marks=True)
+        return float(found.marks[0][0, 2]) / US
+
+    assert answered_us(1000 * US) == pytest.approx(5000, abs=20)
+    assert answered_us(None) == pytest.approx(8000, abs=20)
+
+
 @pytest.mark.parametrize("by_node", [False, True])
 def test_cores_are_balanced_between_ranks(by_node: bool) -> None:
     """Three equal ranks on two cores take half as long again as one: not twice as long, as on fixed cores."""

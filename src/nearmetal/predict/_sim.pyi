@@ -58,6 +58,7 @@ class Machine:
     share_by_domain: bool
     slice_ps: int
     switch_ps: int
+    lead_ps: int
     collectives: int
     def add_segment(
         self,

@@ -330,7 +330,7 @@ def _of_processors(named: NamedMachine, placement: Placement) -> list[Doubt]:
     if cores is not None and ranks > cores.count:
         said = f"{ranks} ranks of a computer share {counted(cores.count, 'processor')}: what waiting for a turn costs "
         said += "is assumed. "
-        said += "With two ranks on one, eight programs took 5 % less to 22 % more in the lab than predicted, in "
+        said += "With two ranks on one, eight programs took 6 % less to 15 % more in the lab than predicted, in "
         said += "namespaces 17 % less to 73 % more"
         return [Doubt(said, "hold it against launches of a program of yours: --validate RUN", 1.0)]
     if cores is not None or not named.host or ranks == 1:

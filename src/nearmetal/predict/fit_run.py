@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
@@ -53,6 +54,8 @@ EAGER_BYTES = {("openmpi", INTRA_KIND): 4096, ("openmpi", ""): 65536}
 btl_tcp_eager_limit of Open MPI. Others are not known: their messages go eagerly unless the limit is given."""
 HELD = 0.01
 """TCP holds messages of a path back where more of those in its streams were."""
+WAKEUP_GRANULARITY_PS = 1_000_000_000
+"""CFS passes over a process that yields unless the next is so far ahead of it (1 ms on one processor)."""
 _HEADER_BYTES = 64
 _ON_ONE_COMPUTER = ("local", "lab")
 _AUTOGROUP = "kernel.autogroup"
@@ -253,7 +256,17 @@ def _cores(run: RunDir, record: TrialRecord) -> Cores | None:
     one = facts[COMPUTERS] == 1 if known else run.info.host_kind in _ON_ONE_COMPUTER
     if not isinstance(count, int) or count < 1:
         return None
-    return Cores(count, one, one and (record.order.path.kind in GUEST_KINDS or str(facts.get(_AUTOGROUP)) == "1"))
+    by_node = one and (record.order.path.kind in GUEST_KINDS or str(facts.get(_AUTOGROUP)) == "1")
+    return Cores(
+        count, one, by_node, lead_ps=None if by_node else _lead_ps(count, str(facts.get("kernel.release", "")))
+    )
+
+
+def _lead_ps(count: int, kernel: str) -> int | None:
+    """Return `Cores.lead_ps` of one processor under a kernel whose fair scheduler was CFS, as up to Linux 6.5."""
+    release = re.match(r"(\d+)\.(\d+)", kernel)
+    known = count == 1 and release is not None and (int(release[1]), int(release[2])) < (6, 6)
+    return WAKEUP_GRANULARITY_PS if known else None
 
 
 def _path(samples: _Samples, eager_up_to_bytes: int | None, told: _Processors | None) -> PathModel:

@@ -193,7 +193,8 @@ class Cores:
 
     `one_computer`: all nodes are namespaces of one. A rank computes for `slice_ps` before it gives way to another; one
     that waits gives way at once, and the other looks after its messages `switch_ps` later. `shared_by_node`: a core is
-    shared evenly between nodes, and a node whose ranks only poll uses its share up.
+    shared evenly between nodes, and a node whose ranks only poll uses its share up. `lead_ps`: of two ranks on a single
+    core the one that waits polls first what the other has used of it beyond that much more; None: it gives way.
     """
 
     count: int
@@ -201,6 +202,7 @@ class Cores:
     shared_by_node: bool = False
     slice_ps: int = 4_000_000_000
     switch_ps: int = 3_000_000
+    lead_ps: int | None = None
 
 
 MeasuredName = Literal["barrier", "allreduce", "allgather", "alltoall"]

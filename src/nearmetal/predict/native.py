@@ -166,6 +166,8 @@ def _machine(job: _sim.Job, machine: Machine) -> _sim.Machine:
         native.cores, native.one_computer = machine.cores.count, machine.cores.one_computer
         native.share_by_domain = machine.cores.shared_by_node
         native.slice_ps, native.switch_ps = machine.cores.slice_ps, machine.cores.switch_ps
+        if machine.cores.lead_ps is not None:
+            native.lead_ps = machine.cores.lead_ps
     native.collectives = ("openmpi", "mpich").index(machine.collectives)
     return native
 
