@@ -239,6 +239,12 @@ def test_a_host_has_the_processors_of_all_its_guests(tmp_path: Path, monkeypatch
     assert not doubted
 
 
+def test_as_many_processors_as_measured_are_those_that_were_measured() -> None:
+    """Asked for, they had no scheduler."""
+    named = replace(NAMED, machine=Machine(path(1), path(5), cores=Cores(1, lead_ps=7)))
+    assert [Changes(cores=count).apply(named).machine.cores for count in (1, 2)] == [Cores(1, lead_ps=7), Cores(2)]
+
+
 def test_bare_metal_has_no_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its ranks of one host sent each other messages over the wire, as those of guests do: too slow a baseline."""
     machine = Machine(path(1), path(50), cores=Cores(2))

@@ -91,19 +91,23 @@ def test_what_one_of_two_ranks_is_ahead_the_other_polls_away() -> None:
     assert run_ns(computing(10, 10, 10), shared(1, lead_ps=0)) == run_ns(computing(10, 10, 10), shared(1))
 
 
+@pytest.mark.parametrize(("before_ms", "end_ms"), [(0, 67), (3, 68)])
 @pytest.mark.parametrize("hog", [0, 1])
-def test_two_ranks_that_both_wait_poll_in_turn(hog: int) -> None:
-    """For 50 ms, until a third sends to both; then one computes for 10 ms, and the other polls 3 and 4 ms away."""
+def test_two_ranks_that_both_wait_poll_in_turn(hog: int, before_ms: int, end_ms: int) -> None:
+    """Until a third sends to both at 50 ms; then one computes for 10 ms, and the other polls 3 and 4 ms away.
+
+    Of 3 ms that it computed before 1 ms is left then, which is polled away, too.
+    """
     cores = Cores(1, slice_ps=4000 * US, switch_ps=2 * US, lead_ps=1000 * US)
     comms = (Comm(0, size=3),)
-    computes = Program((DoCall(0), DoGap(0), DoCall(1)), (recv(2), send(1 - hog)), comms, (1,))
+    computes = Program((DoGap(1), DoCall(0), DoGap(0), DoCall(1)), (recv(2), send(1 - hog)), comms, (1, 2))
     waits = program([recv(2), recv(hog)], ranks=3)
     third = Program((DoGap(0), DoCall(0), DoCall(1)), (send(0), send(1)), comms, (0,))
-    gaps = tuple(Distribution((0.0,), (ms * 1000 * US,)) for ms in (50, 10))
+    gaps = tuple(Distribution((0.0,), (ms * 1000 * US,)) for ms in (50, 10, before_ms))
     schedule = Schedule(3, (*((computes, waits) if hog == 0 else (waits, computes)), third), gaps)
     placement = Placement.of_hosts(np.array([0, 0, 1], np.uint32))
     found = simulate(schedule, replace(MACHINE, cores=cores), placement)
-    assert int(found.makespan_ns[0]) == pytest.approx(67_000_000, rel=5e-3)
+    assert int(found.makespan_ns[0]) == pytest.approx(end_ms * 1_000_000, rel=3e-3)
 
 
 def test_a_rank_that_polls_for_being_behind_sees_a_message_at_once() -> None:

@@ -136,7 +136,8 @@ class Changes:
                     f"the run does not say how many processors a host has ({named.host or 'an older model file'})",
                     hint="give it with --cores",
                 )
-            machine = replace(machine, cores=Cores(count, shared_by_node=self._has_guests(named)))
+            lead_ps = machine.cores.lead_ps if machine.cores and count == machine.cores.count else None
+            machine = replace(machine, cores=Cores(count, shared_by_node=self._has_guests(named), lead_ps=lead_ps))
         return replace(machine, compute_scale=machine.compute_scale * self.compute_scale)
 
     def _has_guests(self, named: NamedMachine) -> bool:
