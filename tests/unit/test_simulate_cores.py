@@ -93,16 +93,18 @@ def test_what_one_of_two_ranks_is_ahead_the_other_polls_away() -> None:
 
 @pytest.mark.parametrize(("before_ms", "end_ms"), [(0, 67), (3, 68)])
 @pytest.mark.parametrize("hog", [0, 1])
-def test_two_ranks_that_both_wait_poll_in_turn(hog: int, before_ms: int, end_ms: int) -> None:
-    """Until a third sends to both at 50 ms; then one computes for 10 ms, and the other polls 3 and 4 ms away.
+@pytest.mark.parametrize("both", [False, True])
+def test_two_ranks_that_both_wait_poll_in_turn(hog: int, before_ms: int, end_ms: int, both: bool) -> None:
+    """Until a third sends at 50 ms, to one or to both; then one computes for 10 ms, the other polls 3 and 4 ms away.
 
     Of 3 ms that it computed before 1 ms is left then, which is polled away, too.
     """
     cores = Cores(1, slice_ps=4000 * US, switch_ps=2 * US, lead_ps=1000 * US)
     comms = (Comm(0, size=3),)
     computes = Program((DoGap(1), DoCall(0), DoGap(0), DoCall(1)), (recv(2), send(1 - hog)), comms, (1, 2))
-    waits = program([recv(2), recv(hog)], ranks=3)
-    third = Program((DoGap(0), DoCall(0), DoCall(1)), (send(0), send(1)), comms, (0,))
+    waits = program([*[recv(2)] * both, recv(hog)], ranks=3)
+    told = [send(hog), *[send(1 - hog)] * both]
+    third = Program((DoGap(0), *map(DoCall, range(len(told)))), tuple(told), comms, (0,))
     gaps = tuple(Distribution((0.0,), (ms * 1000 * US,)) for ms in (50, 10, before_ms))
     schedule = Schedule(3, (*((computes, waits) if hog == 0 else (waits, computes)), third), gaps)
     placement = Placement.of_hosts(np.array([0, 0, 1], np.uint32))
