@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from nearmetal.cli.predict import command as predict
+from nearmetal.cli.replay import tell_doubts
 from nearmetal.errors import BadInputError
+from nearmetal.predict.doubts import Doubt
 from nearmetal.predict.machine_file import Changes, read_changes
 from nearmetal.predict.models import Cores, Machine, ModelFile, NamedMachine, write_model
 from nearmetal.predict.native import Placement
@@ -243,6 +245,12 @@ def test_as_many_processors_as_measured_are_those_that_were_measured() -> None:
     """Asked for, they had no scheduler."""
     named = replace(NAMED, machine=Machine(path(1), path(5), cores=Cores(1, lead_ps=7)))
     assert [Changes(cores=count).apply(named).machine.cores for count in (1, 2)] == [Cores(1, lead_ps=7), Cores(2)]
+
+
+def test_a_doubt_that_concerns_different_shares_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """It was told of each path by itself, in the same words."""
+    tell_doubts({path: [Doubt("it is so", "mend it", share)] for path, share in (("native", 0.5), ("vf", 1.0))})
+    assert capsys.readouterr().err.splitlines() == ["warning: it is so", "hint: mend it"]
 
 
 def test_bare_metal_has_no_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

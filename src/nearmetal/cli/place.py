@@ -298,7 +298,7 @@ def _break_even(
         )
     # A step of `share_schedule` is 100 exchanges of each of 4 ranks, so it has 100 times the compute of one message.
     compute = Distribution((0.0,), (100_000 * (seen.compute_ns // messages),))
-    share = f"Of its messages {seen.inter_share:.0%} are between nodes, host after host."
+    share = f"In this program {seen.inter_share:.0%} of messages are between nodes, host after host."
     found = break_even(
         first.machine, second.machine, message_bytes=seen.message_bytes // messages, compute=compute, seed=seed
     )

@@ -222,13 +222,13 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
 
 def tell_doubts(doubts: Mapping[str, Sequence[Doubt]]) -> None:
     """Say each doubt once, on stderr, with the machines that it concerns."""
-    concerned: dict[Doubt, list[str]] = {}
+    concerned: dict[tuple[str, str], list[str]] = {}
     for where, found in doubts.items():
         for doubt in found:
-            concerned.setdefault(doubt, []).append(where)
-    for doubt, machines in concerned.items():
+            concerned.setdefault((doubt.said, doubt.hint), []).append(where)
+    for (said, hint), machines in concerned.items():
         whole = len(machines) == len(doubts)
-        warn(f"{'' if whole else ', '.join(machines) + ': '}{doubt.said}\nhint: {doubt.hint}")
+        warn(f"{'' if whole else ', '.join(machines) + ': '}{said}\nhint: {hint}")
 
 
 def _of_one_rule(changes: Changes, chosen: Sequence[NamedMachine]) -> list[Doubt]:
