@@ -86,7 +86,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "store.disk": ("tests/unit/test_private_files.py", "tests/fault/test_tune_resume.py", *_RUN),
     "store.query": ("tests/unit/test_api.py", "tests/e2e/test_gate.py"),
     "store.verify": ("tests/e2e/test_verify.py", "tests/fault/test_flipped_bits.py"),
-    "knobs.journal": ("tests/property/test_knob_files.py", "tests/fault/test_knob_journals.py"),
+    "knobs.journal": (
+        "tests/unit/test_journal.py",
+        "tests/property/test_knob_files.py",
+        "tests/fault/test_knob_journals.py",
+    ),
     "knobs.session": (
         "tests/unit/test_knob_session.py",
         "tests/fault/test_knob_journals.py",
