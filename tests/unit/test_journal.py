@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from nearmetal.knobs.journal import Device, EndState, Journal, SavedValue, cell_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+OPEN = Path("/proc/self/fd")
 HERE = Place("m", "h", "b", "net:[1] cookie 7", "mnt:[1]")
 MTU = SavedValue(3, "nic.mtu", "n0/eth1", "n0", "/sys/mtu", "1500", "1400", ("1400", "1401"), (5,), HERE)
 GRO = SavedValue(5, "nic.gro", "n1/eth1", "n1", "/sys/gro", "on", place=HERE)
@@ -140,3 +142,36 @@ def test_a_journal_is_opened_again_where_a_torn_record_began(journal: Journal) -
     again.close()
     assert journal.path.read_bytes().startswith(whole + b'{"crc":"')
     assert read_state(journal.path).read == {3: {"1401"}, 5: {"off"}}
+
+
+def test_a_journal_is_private_and_holds_one_descriptor(tmp_path: Path) -> None:
+    before = len([*OPEN.iterdir()])
+    journal = Journal.create(tmp_path / "x.journal", FIRST)
+    assert stat.S_IMODE(journal.path.stat().st_mode) == 0o600
+    assert len([*OPEN.iterdir()]) == before + 1
+    journal.close()
+    assert len([*OPEN.iterdir()]) == before
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_journal_that_cannot_be_brought_to_the_disk_leaves_nothing(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither where the file fails nor where its folder does, which has its name by then."""
+    steps: list[int] = []
+
+    def fails(descriptor: int) -> None:
+        steps.append(descriptor)
+        if len(steps) == step:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(StoreError, match="no setting was changed"):
+        Journal.create(tmp_path / "x.journal", FIRST)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("changed", [{"format": 3}, {"kind": "device"}])
+def test_what_begins_otherwise_is_no_journal(changed: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="this nearmetal reads 1 and 2"):
+        Journal.create(tmp_path / "x.journal", [SESSION | changed])
