@@ -3,6 +3,17 @@
 python -m tests.mutate [--sample N] [ROOM | MODULE...]. With `--sample`, N errors of each room, always the same. Each
 error is compiled in place of its module in a process of its own, so that no file is touched; what a test starts as a
 further process does not see it.
+
+Found on 23 and 24 November 2026: of `knobs.journal` and `run` all were planted, of the others the first of a sample
+of 100, which come in random order and so are a sample, too. Seen now: with the tests that were written for the others.
+
+| room | planted | seen | seen now | the others |
+|---|--:|--:|--:|---|
+| stats | 39 | 29 | 38 | below |
+| results | 10 | 6 | 10 | |
+| store | 6 | 5 | 5 | how many bytes `archive` copies at once |
+| knobs.journal | 87 | not counted | 84 | descriptor 0, or which number stands for a closed one |
+| run.schedule, run.timers | 86 | 84 | 84 | below |
 """
 
 from __future__ import annotations
@@ -48,7 +59,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "stats.changes": ("tests/property/test_changes.py", "tests/e2e/test_history.py"),
     "stats.interval": _STATS,
     "stats.two_way": ("tests/unit/test_fabric_detect.py",),
-    "results.shown": ("tests/unit/report/test_view.py", "tests/unit/report/test_formats.py"),
+    "results.shown": (
+        "tests/unit/test_tool_formats.py",
+        "tests/unit/report/test_view.py",
+        "tests/unit/report/test_formats.py",
+    ),
     "results.series": ("tests/unit/test_stats_between.py", "tests/e2e/test_gate.py"),
     "results.paths": ("tests/unit/report/test_view.py", "tests/unit/report/test_steps.py"),
     "results.stopping": _RUN,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 from dataclasses import replace
@@ -49,6 +50,18 @@ def serving(folder: Path) -> TestClient:
 
 def names(folder: Path) -> list[str]:
     return sorted(one.name for one in folder.iterdir() if one.name != "base")
+
+
+def test_what_differs_between_runs_is_named_with_both_values(tmp_path: Path) -> None:
+    edited = SMALL + "# edited\n"
+    base = make_run(tmp_path / "base", Recipe(study=SMALL, blocks=3))
+    run = make_run(
+        tmp_path / "run", Recipe(study=edited, blocks=3, facts=lambda order: {"kernel.release": "6.12.1-cloud"})
+    )
+    kernel, study = judge_runs(run, base).changes
+    assert (kernel.fact, kernel.base, kernel.run) == ("kernel.release", "6.1.0-40-amd64", "6.12.1-cloud")
+    digests = [hashlib.sha256(text.encode()).hexdigest()[:12] for text in (SMALL, edited)]
+    assert (study.fact, study.within, study.base, study.run) == ("study sha256", "", *digests)
 
 
 def test_two_runs_have_a_chart_of_what_each_path_costs(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_p99_of_short_trials_is_refused(tmp_path: Path) -> None:
     assert view.cells
     for cell in view.cells:
         for one in cell.paths:
-            assert one.levels[Metric.P99].value is None
+            assert (one.levels[Metric.P99].blocks, one.levels[Metric.P99].value) == (0, None)
             assert "n = 100 cannot support it" in one.levels[Metric.P99].refused
             assert one.comparison is None or Metric.P99 in one.comparison.refused
 
