@@ -67,7 +67,7 @@ def test_a_terminal_of_80_columns_has_room_for_the_clock(host: Host, shown: bool
     with watcher(study, Console(file=screen, force_terminal=True, width=80), host) as watching:
         watching.block_started(0, 6, ["native", "vf"])
     assert ("0.84 virtual s, 0.031 a second" in screen.getvalue()) == shown
-    assert "block 1 of at most 8" in screen.getvalue()
+    assert f"block 1 of at most {study.trials.max_blocks}" in screen.getvalue()
 
 
 QUIET = {"cpu.user": 100, "cpu.idle": 100, "others.bash": 20, "cpu.steal": 4}
