@@ -75,7 +75,11 @@ def _drivers() -> str:
         "Reported with every trial that sets the knob (`knob.unproven.NAME` among its facts).\n",
         "| driver | knob | why |\n|---|---|---|",
     ]
-    lines += [f"| {driver} | `{name}` | {why} |" for driver, lies in drivers.MISREPORTED.items() for name, why in lies.items()]
+    lines += [
+        f"| {driver} | `{name}` | {why} |"
+        for driver, misreported in drivers.MISREPORTED.items()
+        for name, why in misreported.items()
+    ]
     return "\n".join(lines)
 
 

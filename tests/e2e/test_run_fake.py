@@ -145,9 +145,9 @@ def test_resume_after_a_signal_loses_and_repeats_nothing(
         assert killed.returncode == -signal.SIGKILL, killed.stderr
     else:
         assert killed.returncode == 130, killed.stderr
-        said = killed.stderr.decode().replace("\n", "")
-        assert f"continue with: nearmetal run --resume {tmp_path / 'cut'}" in said
-        assert said.endswith(f"error: ended by {number.name}")
+        said = killed.stderr.decode().splitlines()
+        assert f"interrupted; continue with: nearmetal run --resume {tmp_path / 'cut'}" in said, "a command is one line"
+        assert said[-1] == f"error: ended by {number.name}"
     before = {r.order.trial: r.started_utc for r in RunDir.open(tmp_path / "cut").trials()}
     assert 0 < len(before) < len(RunDir.open(whole).trials())
     assert nearmetal(["run", "--resume", str(tmp_path / "cut")]) == 0

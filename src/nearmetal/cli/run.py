@@ -103,7 +103,7 @@ def carry_out(
         with watcher(spec, console, host, blocks=blocks) as watching:
             ending = run_study(spec, host, run, watching, occasions=occasions, blocks=blocks)
     except KeyboardInterrupt:
-        console.print(f"interrupted; continue with: nearmetal run --resume {run.root}")
+        console.print(f"interrupted; continue with: nearmetal run --resume {run.root}", soft_wrap=True)
         raise
     host.close()
     view = build_view(run, allow_mixed=allow_mixed)
