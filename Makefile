@@ -22,7 +22,7 @@ setup-test:
 
 test: setup-test lab-here ## Run the whole test suite, and what `lint` checks beside it
 	@(said=$$($(MAKE) -s lint 2>&1) || bad=1; printf '%s\n' "$$said"; exit $${bad:-0}) & lint=$$!; \
-	    .venv/bin/python -m pytest -n 3 --dist loadgroup --durations=20; tests=$$?; \
+	    .venv/bin/python -m pytest -n 4 --dist loadgroup --durations=20; tests=$$?; \
 	    wait $$lint || exit; exit $$tests
 
 lint: setup-test ## Check style, types and layering
