@@ -34,7 +34,8 @@ def command(*, remove: bool, everything: bool) -> int:
     found = left_behind()
     removable = {Owner.GONE, *([Owner.ELSEWHERE, Owner.UNKNOWN] if everything else [])}
     unused = [one for one in found if one.owner is Owner.NOBODY]
-    done = [_deal_with(one, remove=remove and one.owner in removable) for one in found if one not in unused]
+    others = [one for one in found if one.owner is not Owner.NOBODY]
+    done = [_deal_with(one, remove=remove and one.owner in removable) for one in others]
     if unused:
         done.append(_deal_with_unused(unused, remove=everything))
     left = sum(one.owner is Owner.GONE for one in found)
