@@ -9,9 +9,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -20,18 +20,13 @@ import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from fake_runs import edit_study, rewrite
+from fake_runs import Kept, edit_study, rewrite
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.store.rundir import RunDir
 from nearmetal.store.samples import CellSamples, describe, part_sums, write_samples
 from nearmetal.store.sums import file_sha256
 from tests.unit.report.synthetic_run import Recipe, make_run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fake_runs import Kept
 
 STUDY = """
 format = 1
@@ -88,6 +83,10 @@ def test_a_run_is_not_compared_with_itself(made: Callable[..., str], capsys: pyt
     shutil.copytree(made("old"), "copy")
     assert gate("copy", "--against", "old") == 64
     assert "copy and old are one run: they hold the same trials" in capsys.readouterr().err
+    for record in Path("copy", "trials").iterdir():
+        rewrite(record, lambda raw: raw["outcome"].update(status="failed"))
+    assert gate("copy", "--against", "old") == 64
+    assert "copy and old have no cell in common" in capsys.readouterr().err, "nothing is no part of a run"
 
 
 def test_worse_is_said_after_fresh_blocks_said_so_too(

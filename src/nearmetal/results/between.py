@@ -89,7 +89,7 @@ def read_figures(run: RunDir, question: Question) -> dict[Metric, RunSeries]:
 def _refuse_itself(pair: RunPair) -> None:
     """Raise BadInputError where one run holds the other's trials alone: compared with itself, nothing is worse."""
     ours, theirs = ({one.seal for one in side.records} for side in (pair.run, pair.base))
-    if "" not in ours | theirs and (ours <= theirs or theirs <= ours):
+    if ours and "" not in ours | theirs and (ours <= theirs or theirs <= ours):
         raise BadInputError(
             f"{pair.run.run.root} and {pair.base.run.root} are one run: they hold the same trials",
             hint="measure the study again, and compare that run with this one",
