@@ -87,6 +87,8 @@ def test_a_run_is_not_compared_with_itself(made: Callable[..., str], capsys: pyt
         rewrite(record, lambda raw: raw["outcome"].update(status="failed"))
     assert gate("copy", "--against", "old") == 64
     assert "copy and old have no cell in common" in capsys.readouterr().err, "nothing is no part of a run"
+    anew = made("alike", change=("format = 1", "format = 1  # measured anew"))
+    assert gate(anew, "--against", "old") == 0, "what came out alike, in the same second perhaps, is another run"
 
 
 def test_worse_is_said_after_fresh_blocks_said_so_too(

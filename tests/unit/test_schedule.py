@@ -146,7 +146,7 @@ def test_every_block_is_measured_in_the_order_of_the_plan_while_nothing_is_decid
     assert notes.blocks == [(block, 3, (TAP, VETH, TWIN)) for block in range(4)]
     assert notes.trials == [(one.path.label, one.block, 1) for one in planned]
     assert host.closed == 0
-    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", one.started_utc) for one in kept.records)
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00", one.started_utc) for one in kept.records)
 
 
 def test_a_run_ends_once_its_comparisons_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,7 @@ def _list(run: RunDir, records: list[TrialRecord]) -> None:
 
 def _one(run: RunDir, record: TrialRecord) -> None:
     outcome = record.outcome
-    click.echo(f"trial {record.order.trial}, attempt {record.attempt}, {record.started_utc}: {outcome.status}")
+    click.echo(f"trial {record.order.trial}, attempt {record.attempt}, {record.started_utc[:19]} UTC: {outcome.status}")
     if outcome.reason:
         click.echo(f"reason: {outcome.reason}\nhint: {outcome.hint}")
     click.echo(f"launch: {shlex.join(outcome.launch_argv)}")

@@ -11,7 +11,7 @@ from nearmetal.fabric.detect import MIN_NODES, REPEATS, screen
 from nearmetal.fabric.figures import pairs_of
 from nearmetal.hosts.host import Host
 from nearmetal.run.trial import carry_out
-from nearmetal.store.record import utc_now
+from nearmetal.store.record import started_now
 from nearmetal.store.rundir import RunDir
 from nearmetal.study.order import Order, Outcome, PathOrder, Scalar, TrialStatus, WorkloadOrder
 from nearmetal.study.spec import PathSpec, Study
@@ -173,7 +173,7 @@ def measure(order: Order, margin: float, host: Host, run: RunDir, say: Callable[
 
 
 def _launch(order: Order, host: Host, run: RunDir) -> FabricFile:
-    started_utc = utc_now()
+    started_utc = started_now()
     outcome = host.carry_out(order, carry_out)
     file: FabricFile | None = None
     if outcome.status is TrialStatus.VALID:

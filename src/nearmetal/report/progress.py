@@ -82,7 +82,7 @@ def last_trials(so_far: RunProgress) -> Table:
             one.order.setting,
             "valid" if one.valid else f"failed: {one.outcome.reason.partition(chr(10))[0]}",
             format_duration(one.outcome.elapsed_ns),
-            one.started_utc,
+            one.started_utc[:19],
         )
         for one in so_far.last
     ]

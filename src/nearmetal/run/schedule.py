@@ -17,7 +17,7 @@ from nearmetal.results.series import Combination
 from nearmetal.results.stopping import decided
 from nearmetal.run.timers import timers_of
 from nearmetal.run.trial import carry_out
-from nearmetal.store.record import utc_now
+from nearmetal.store.record import started_now
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import CellSamples
 from nearmetal.study import plan
@@ -205,7 +205,7 @@ def _one_by_one(host: Host, groups: Sequence[Sequence[Order]]) -> Iterable[_Ende
 
 def _carried_out(host: Host, group: Sequence[Order]) -> Iterator[_Ended]:
     """Yield each of a group's orders with the instant at which its machines began, and its outcome."""
-    started_utc = utc_now()
+    started_utc = started_now()
     if isinstance(host, SharedMachinesHost):
         outcomes = host.carry_out_together(group)
     else:

@@ -37,8 +37,13 @@ PLACES = {
 
 
 def utc_now() -> str:
-    """Return the time as records keep it."""
+    """Return the time as documents keep it."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+
+
+def started_now() -> str:
+    """Return the time as a trial keeps it: to the microsecond, so that no two trials have one record."""
+    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from nearmetal.knobs.hold import KNOB_RIVAL, KNOB_UNPROVEN, KNOB_WAS
 from nearmetal.run.schedule import keep
 from nearmetal.run.trial import carry_out
 from nearmetal.stats.summary import HEADLINE, Metric, Summary
-from nearmetal.store.record import utc_now
+from nearmetal.store.record import started_now
 from nearmetal.store.rundir import SearchDir, TrialRecord
 from nearmetal.store.samples import StoredCell
 from nearmetal.study import plan
@@ -77,7 +77,7 @@ class Launches:
     def _carry_out(self, order: Order) -> TrialRecord:
         if self._host is None:
             raise NotLaunchedError(f"launch {order.trial} of {self._kept.root} is not there")
-        started_utc = utc_now()
+        started_utc = started_now()
         return keep(self._kept, order, self._host.carry_out(order, carry_out), 1, started_utc)
 
 
