@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,14 +11,12 @@ import pytest
 from nearmetal.cli.place import command as place
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import BadInputError, NearmetalError, StoreError
-from nearmetal.predict.models import Machine, ModelFile, NamedMachine, write_model
+from nearmetal.predict.models import Machine, ModelFile, NamedMachine, read_model, write_model
 from nearmetal.predict.place import Slots
 from tests.unit.simulated import ping
 from tests.unit.test_predict_verbs import measured, run
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import click
 
 HOSTS = ("--hosts", "a:1,b:1", "--tries", "0")
@@ -80,6 +80,42 @@ def test_a_model_that_is_not_there_names_what_could_be(tmp_path: Path) -> None:
 def test_a_typo_is_told_what_was_meant(model: str, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...]) -> None:
     monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [ping(8)])
     assert "did you mean '" in refused(predict, "mine", "--on", model, *argv).hint
+
+
+@pytest.mark.parametrize("paths", ["veth,,bridge", "veth, ", ""])
+def test_a_path_without_a_name_is_no_path_of_the_model(model: str, monkeypatch: pytest.MonkeyPatch, paths: str) -> None:
+    """It was said that there is `no path  in the model`."""
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [ping(8)])
+    error = refused(predict, "mine", "--on", model, "--path", paths)
+    assert error.message == f"--path {paths!r} has an empty name"
+    assert "--path native,vf" in error.hint
+    run(predict, "mine", "--on", model, "--path", "veth, bridge", "--replicas", "1")
+
+
+def test_a_combination_that_was_not_measured_names_those_that_were(tmp_path: Path, model: str) -> None:
+    tuned, polled = (replace(named, setting=named.path) for named in read_model(Path(model)).machines)
+    write_model(ModelFile("nearmetal-model", 1, "run", (tuned, polled)), tmp_path / "two.json")
+    (tmp_path / "p.toml").write_text('[pattern]\nkind = "cg"\nranks = 4\nsteps = 1\nmessage_bytes = 8\n')
+    argv = (str(tmp_path / "p.toml"), "--on", str(tmp_path / "two.json"), "--path", "veth", "--setting", "bridge")
+    error = refused(predict, *argv)
+    assert error.message == "no path was measured under that setting and progress mode"
+    assert error.hint == "there are veth / veth / polling"
+
+
+def test_several_launches_are_named_as_they_were_asked_for(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of two runs bore the name of the first one's first: `cg of a, trial 0`."""
+    launches = [replace(ping(8), name=f"cg of a, trial {trial}") for trial in range(2)]
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: launches)
+    argv = ("--on", model, "--path", "veth", "--replicas", "1")
+    for programs, name in (
+        (("a:cg", "b:cg"), "4 launches of a:cg, b:cg"),
+        (("a:cg", "b:cg", "c:cg"), "6 launches of a:cg, b:cg and 1 more"),
+        (("a:cg",), "2 launches of a:cg"),
+    ):
+        out, _ = run(predict, *programs, *argv)
+        assert out.lstrip().startswith(f"Predicted run time of {name} on 2 ranks of 2 nodes\n")
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: launches[1:])
+    assert "run time of cg of a, trial 1 on 2 ranks" in run(predict, "a:cg", *argv)[0]
 
 
 @pytest.mark.parametrize(

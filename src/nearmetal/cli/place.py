@@ -146,7 +146,7 @@ def command(
         save(
             kept,
             PlacementFile,
-            schedule.name,
+            replay.name,
             replay.model.run,
             candidates=candidates,
             hosts=slots.names,

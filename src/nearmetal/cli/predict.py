@@ -12,13 +12,12 @@ from typing import Any
 import click
 import numpy as np
 
-from nearmetal.cli.replay import Replay, prepare, replay_options, tell_doubts
+from nearmetal.cli.replay import Replay, paths_of, prepare, replay_options, tell_doubts
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import JobCase, p99_errors, run_errors
 from nearmetal.predict.decide import AnswerRow, compare
 from nearmetal.predict.models import NamedMachine, write_model
 from nearmetal.predict.native import Placement
-from nearmetal.predict.schedule import Schedule
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
 from nearmetal.predict.validate import (
     Replays,
@@ -132,7 +131,7 @@ def command(
         save(
             kept,
             PredictionFile,
-            schedule.name,
+            replay.name,
             replay.model.run,
             ranks=schedule.ranks,
             baseline=label(bare),
@@ -140,13 +139,12 @@ def command(
             remarks=tuple(remarks(rows)),
             rows=tuple(records),
         )
-    title = _title(schedule, per_node, replay.changes.vms_per_host)
+    title = _title(replay, per_node)
     _show(rows, records, told, title=title, decided=decided, form=form)
 
 
 def _decided(rows: list[AnswerRow], bare: NamedMachine, loss: float, given: Mapping[str, Any]) -> str:
-    order = [path for word in given["paths"] for path in word.split(",")]
-    return decision(rows, bare, loss, order, given["settings"])
+    return decision(rows, bare, loss, paths_of(given["paths"]), given["settings"])
 
 
 def _show(
@@ -195,11 +193,12 @@ def _answer(
     return answer
 
 
-def _title(schedule: Schedule, per_node: int, guests: int | None) -> str:
-    nodes = -(-schedule.ranks // per_node)
-    where = f"{counted(schedule.ranks, 'rank')} of {counted(nodes, 'guest' if guests else 'node')}"
+def _title(replay: Replay, per_node: int) -> str:
+    ranks, guests = replay.schedules[0].ranks, replay.changes.vms_per_host
+    nodes = -(-ranks // per_node)
+    where = f"{counted(ranks, 'rank')} of {counted(nodes, 'guest' if guests else 'node')}"
     where += f" on {counted(-(-nodes // guests), 'host')}" if guests else ""
-    return f"Predicted run time of {schedule.name} on {where}"
+    return f"Predicted run time of {replay.name} on {where}"
 
 
 def _refuse_unused(options: Mapping[str, object], truth: Path | None) -> None:
@@ -266,7 +265,7 @@ def _validate(replay: Replay, run: RunDir, workload: str, form: str, kept: Path 
     tell_doubts(doubts)
     if kept is not None:
         cases_of = tuple(map(_kept, cases))
-        save(kept, ValidationFile, replay.schedules[0].name, replay.model.run, cases=cases_of)
+        save(kept, ValidationFile, replay.name, replay.model.run, cases=cases_of)
     if form == "json":
         click.echo(json.dumps([_validated_record(case) for case in cases], indent=1))
         return

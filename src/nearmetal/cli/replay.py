@@ -25,6 +25,9 @@ from nearmetal.report.prediction_text import label
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import parse_size_bytes
 
+_NAMED = 2
+"""Programs that a title names; of more it tells how many."""
+
 
 def traced_by_run(program: Path) -> bool:
     """Return whether a program is RUN:WORKLOAD, not the directory of a trace."""
@@ -103,10 +106,30 @@ def choose(
     ]
 
 
+def paths_of(words: Sequence[str]) -> list[str]:
+    """Return the paths that --path names, once or several times; raise BadInputError for an empty name."""
+    paths = [path.strip() for word in words for path in word.split(",")]
+    if not all(paths):
+        raise BadInputError(
+            f"--path {','.join(words)!r} has an empty name",
+            hint="a comma too many, or a shell variable without a value? write --path native,vf",
+        )
+    return paths
+
+
+def name_of(programs: Sequence[Path], schedules: Sequence[Schedule]) -> str:
+    """Return what is replayed, in few words: a single launch by its own name, several by what the user named."""
+    if len(schedules) == 1:
+        return schedules[0].name
+    named, more = (", ".join(map(str, programs[:_NAMED])), len(programs) - _NAMED)
+    return f"{len(schedules)} launches of {named}" + (f" and {more} more" if more > 0 else "")
+
+
 @dataclass(frozen=True, slots=True)
 class Replay:
     """What both verbs replay: launches of a program, on which machines, and how often."""
 
+    name: str
     schedules: list[Schedule]
     machines: list[NamedMachine]
     model: ModelFile
@@ -192,12 +215,14 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
         changes = replace(changes, compute_scale=changes.compute_scale * shares.pop())
     changes = replace(changes, compute_scale=changes.compute_scale * schedules[0].compute_scale)
     model = load_model(given["source"], given["eager"])
-    paths = [path for word in given["paths"] for path in word.split(",")]
+    paths = paths_of(given["paths"])
     chosen = choose(model, paths, given["settings"], given["modes"])
     if not paths and not validating and any(named.kind != INTRA_KIND for named in chosen):
         chosen = [named for named in chosen if named.kind != INTRA_KIND]
     if not chosen:
-        raise BadInputError("the run has no such combination of path, setting and progress mode")
+        has = sorted({" / ".join(named.key) for named in model.machines if not paths or named.path in paths})
+        said = "no path was measured under that setting and progress mode"
+        raise BadInputError(said, hint=f"there are {', '.join(has)}")
     chosen.sort(key=lambda named: paths.index(named.path) if paths else 0)
     machines = [changes.apply(named) for named in chosen]
     if len({one.key for one in machines}) < len(machines) or changes.stands_for in {one.setting for one in chosen}:
@@ -206,6 +231,7 @@ def prepare(programs: Sequence[Path], given: Mapping[str, Any], *, validating: b
             hint=f"choose one with --setting: there are {', '.join(map(label, chosen))}",
         )
     return Replay(
+        name_of(programs, schedules),
         schedules,
         machines,
         model,
